@@ -1,0 +1,1 @@
+"""The benchmark room: it measures steno beside its peers, and is never imported by the library."""

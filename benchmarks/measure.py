@@ -1,0 +1,104 @@
+"""Runs commands in fresh processes, in turns, and says what each cost; never measures its own process.
+
+Linux counts in a child's peak memory what its parent held when it started it. So this process imports little,
+and a reader that can tell its own peak is believed first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.work import MISSING
+
+HOME = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process: its exit code, its whole cost, and what it printed about itself."""
+
+    code: int
+    cpu: float
+    wall: float
+    rss: float
+    printed: str
+
+    def figures(self) -> dict[str, Any]:
+        figures: dict[str, Any] = json.loads(self.printed)
+        return figures
+
+    def peak(self) -> float:
+        """Peak memory in MB: what the reader saw of itself, else what the system says of the process."""
+        return float(self.figures().get("peak", self.rss))
+
+
+@dataclass
+class Series:
+    """The runs of one command; `note` says why there are none."""
+
+    name: str
+    command: Sequence[str]
+    runs: list[Run] = field(default_factory=list)
+    note: str = ""
+
+    def take(self) -> None:
+        """Adds one run, unless an earlier one already showed that it cannot be done."""
+        if self.note:
+            return
+        done = run(self.command)
+        self.note = {0: "", MISSING: "not installed"}.get(done.code, f"failed (exit code {done.code})")
+        self.runs = [] if self.note else [*self.runs, done]
+
+    def inside(self, name: str) -> list[float]:
+        """A figure the process measured itself, per run."""
+        return [float(run.figures()[name]) for run in self.runs]
+
+
+def megabytes(peak: int) -> float:
+    """Peak memory is told in kilobytes, on macOS in bytes."""
+    return peak / ((1 << 20) if sys.platform == "darwin" else (1 << 10))
+
+
+def run(command: Sequence[str]) -> Run:
+    """One fresh process from start to end."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=HOME)
+    assert process.stdout is not None
+    with process.stdout as out:
+        printed = out.read().decode()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    wall = time.perf_counter() - start
+    return Run(process.returncode, used.ru_utime + used.ru_stime, wall, megabytes(used.ru_maxrss), printed)
+
+
+def rounds(series: Iterable[Series], count: int) -> dict[str, Series]:
+    """Every command once per round, so that a slow minute of the machine hits all of them."""
+    by_name = {one.name: one for one in series}
+    for _ in range(count):
+        for one in by_name.values():
+            one.take()
+    return by_name
+
+
+def middle(values: Iterable[float]) -> float | None:
+    """The median; nothing when there are no values."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def ratio(over: list[float], under: list[float]) -> float | None:
+    """The median of the ratios round by round: a change of speed between rounds leaves it alone."""
+    pairs = zip(over, under, strict=True) if over and under else ()
+    return middle(one / other for one, other in pairs)

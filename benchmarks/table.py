@@ -1,0 +1,42 @@
+"""Lays out measurements as Markdown and puts them into a page; never measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+BEGIN, END = "<!-- read:begin -->", "<!-- read:end -->"
+
+
+def number(value: float | None, digits: int = 2, unit: str = "") -> str:
+    return "–" if value is None else f"{value:,.{digits}f}{unit}"
+
+
+def row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    rest = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+    return "| " + " | ".join([cells[0].ljust(widths[0]), *rest]) + " |"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table that reads well in a terminal too: first column to the left, the others to the right."""
+    widths = [max(len(line[i]) for line in (head, *rows)) for i in range(len(head))]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join(row(line, widths) for line in (head, rule, *rows))
+
+
+def placed(page: str, section: str) -> str:
+    """The page with its marked part replaced, or with a marked part at its end."""
+    marked = f"{BEGIN}\n{section}\n{END}"
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if begin and end:
+        return before + marked + after
+    if begin:
+        raise ValueError(f"the page has {BEGIN} but no {END}")
+    return f"{page.rstrip()}\n\n{marked}\n".lstrip()
+
+
+def save(path: Path, section: str) -> None:
+    page = path.read_text("utf-8") if path.exists() else "# Benchmarks\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(placed(page, section), "utf-8")

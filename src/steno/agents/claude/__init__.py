@@ -1,0 +1,18 @@
+"""Claude Code: how to read what it prints and keeps. It never starts a process, opens a file or asks the time.
+
+Token algebra. Four counters that do not overlap: input_tokens, cache_creation_input_tokens,
+cache_read_input_tokens, output_tokens; thinking is a part of output. One API message is told by k
+`assistant` lines with one block each, all with the usage of the message's *start*: its output is a
+lower bound (often 1) unless a stop_reason stands beside it. `result.usage` sums the requests of one
+turn of the main loop (1.0.100: only its last request); `modelUsage` and `total_cost_usd` sum over
+the process, subagents and helper calls included, and from 2.1.3xx on over all resumed runs of the
+session: `model_usage_since_last_result` is then the part that is new.
+
+`lines` is the schema, `names` the tables, `reader` the frequent lines, `rare` the others, `rules` its permissions.
+"""
+
+from .names import window
+from .reader import Reader, looks_like
+from .rules import allow_rule
+
+__all__ = ["Reader", "allow_rule", "looks_like", "window"]

@@ -1,0 +1,236 @@
+"""The lines that Claude Code prints or keeps, as types: only the fields that somebody here reads.
+
+A schema without logic. It never decides what a line means; `reader.py` and `rare.py` do. Unknown fields are
+skipped on decoding, so a new field costs nothing. Names follow the program's own spelling; stdout
+says session_id where the transcript files say sessionId, so both stand here.
+
+`Line` is what every line is decoded to first: the fields of the two frequent kinds, assistant and
+user. The rare kinds are decoded a second time into their own type.
+"""
+
+from datetime import datetime
+
+from msgspec import Raw, Struct
+
+from ...events import NO_JSON, Outcome
+
+
+class CacheCreation(Struct, gc=False):
+    ephemeral_1h_input_tokens: int | None = None
+
+
+class OutputDetails(Struct, gc=False):
+    thinking_tokens: int | None = None
+
+
+class RequestUsage(Struct, gc=False):
+    """A cache counter that is left out is 0 (no cache was used); one of a wrong type is None, unknown."""
+
+    input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = 0
+    cache_read_input_tokens: int | None = 0
+    output_tokens: int | None = None
+    cache_creation: CacheCreation | None = None
+    output_tokens_details: OutputDetails | None = None
+
+
+class Block(Struct, gc=False):
+    type: str = ""
+    text: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Raw = NO_JSON
+    tool_use_id: str | None = None
+    content: Raw = NO_JSON
+    is_error: bool | None = None
+    thinking: str | None = None
+
+
+class Message(Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    content: list[Block] | str | None = None
+    usage: RequestUsage | None = None
+    stop_reason: str | None = None
+
+
+class Delta(Struct, gc=False):
+    text: str | None = None
+    stop_reason: str | None = None
+
+
+class StreamPart(Struct, gc=False):
+    """The inside of a `stream_event`: what the model server sent, passed on."""
+
+    type: str = ""
+    message: Message | None = None
+    delta: Delta | None = None
+    usage: RequestUsage | None = None
+
+
+class Line(Struct, gc=False):
+    type: str = ""
+    subtype: str | None = None
+    message: Message | None = None
+    session_id: str | None = None
+    sessionId: str | None = None
+    parent_tool_use_id: str | None = None
+    timestamp: datetime | None = None
+    tool_use_result: Outcome | str | list[Raw] | None = None
+    toolUseResult: Outcome | str | list[Raw] | None = None
+    tool_result_meta: Raw = NO_JSON
+    error: str | None = None
+    api_error_status: int | None = None
+    apiErrorStatus: int | None = None
+    is_api_error_message: bool | None = None
+    isApiErrorMessage: bool | None = None
+    isSynthetic: bool | None = None
+    isReplay: bool | None = None
+    isMeta: bool | None = None
+    isCompactSummary: bool | None = None
+    isSidechain: bool | None = None
+    agentId: str | None = None
+    version: str | None = None
+    cwd: str | None = None
+    event: StreamPart | None = None
+    api_message_id: str | None = None
+
+
+class WholeResult(Struct, gc=False):
+    """The structured tool result as it came, for shapes that `Outcome` does not know."""
+
+    tool_use_result: Raw = NO_JSON
+    toolUseResult: Raw = NO_JSON
+
+
+class Decision(Struct, gc=False):
+    decision: str | None = None
+
+
+class ResultMeta(Struct, gc=False):
+    id: str | None = None
+    permission_decision: Decision | None = None
+
+
+class McpServer(Struct, gc=False):
+    name: str = ""
+    status: str = ""
+
+
+class CompactMetadata(Struct, gc=False):
+    trigger: str | None = None
+    pre_tokens: int | None = None
+    post_tokens: int | None = None
+    preTokens: int | None = None
+    postTokens: int | None = None
+
+
+class TaskPatch(Struct, gc=False):
+    status: str | None = None
+
+
+class RateLimitInfo(Struct, gc=False):
+    status: str | None = None
+    resetsAt: int | None = None
+    rateLimitType: str | None = None
+    utilization: float | None = None
+
+
+class RareLine(Struct, gc=False):
+    """system, rate_limit_event, tool_progress: every other field that somebody reads."""
+
+    model: str | None = None
+    cwd: str | None = None
+    apiKeySource: str | None = None
+    claude_code_version: str | None = None
+    permissionMode: str | None = None
+    tools: list[str] | None = None
+    mcp_servers: list[McpServer] | None = None
+    attempt: int | None = None
+    max_retries: int | None = None
+    retry_delay_ms: float | None = None
+    error_status: int | None = None
+    error: str | None = None
+    compact_metadata: CompactMetadata | None = None
+    compactMetadata: CompactMetadata | None = None
+    tool_name: str | None = None
+    tool_use_id: str | None = None
+    message: str | None = None
+    task_id: str | None = None
+    task_type: str | None = None
+    subagent_type: str | None = None
+    description: str | None = None
+    is_backgrounded: bool | None = None
+    patch: TaskPatch | None = None
+    status: str | None = None
+    summary: str | None = None
+    last_tool_name: str | None = None
+    elapsed_time_seconds: float | None = None
+    hook_name: str | None = None
+    hook_event: str | None = None
+    exit_code: int | None = None
+    outcome: str | None = None
+    content: str | None = None
+    text: str | None = None
+    title: str | None = None
+    rate_limit_info: RateLimitInfo | None = None
+
+
+class ModelShare(Struct, gc=False):
+    inputTokens: int | None = None
+    outputTokens: int | None = None
+    cacheReadInputTokens: int | None = 0
+    cacheCreationInputTokens: int | None = 0
+    cacheCreationEphemeral1hInputTokens: int | None = 0
+    thinkingTokens: int | None = 0
+    costUSD: float | None = None
+    contextWindow: int | None = None
+    maxOutputTokens: int | None = None
+
+
+class Denial(Struct, gc=False):
+    tool_name: str | None = None
+    tool_use_id: str | None = None
+    tool_input: Raw = NO_JSON
+
+
+class SubagentStats(Struct, gc=False):
+    spawned: int | None = None
+
+
+class ResultLine(Struct, gc=False):
+    is_error: bool | None = None
+    result: str | None = None
+    errors: list[str] | None = None
+    structured_output: Raw = NO_JSON
+    terminal_reason: str | None = None
+    stop_reason: str | None = None
+    startup_failure_reason: str | None = None
+    api_error: str | None = None
+    api_error_status: int | None = None
+    local_command: str | None = None
+    num_turns: int | None = None
+    duration_ms: float | None = None
+    duration_api_ms: float | None = None
+    usage: RequestUsage | None = None
+    modelUsage: dict[str, ModelShare] | None = None
+    model_usage_since_last_result: dict[str, ModelShare] | None = None
+    total_cost_usd: float | None = None
+    result_index: int | None = None
+    permission_denials: list[Denial] | None = None
+    subagent_stats: SubagentStats | None = None
+
+
+class CostLine(Struct, gc=False):
+    totalCostUSD: float | None = None
+    modelUsage: dict[str, ModelShare] | None = None
+
+
+class ToolInput(Struct, gc=False):
+    """What is read of a call's input: where it writes, and whether it goes to the background."""
+
+    file_path: str | None = None
+    notebook_path: str | None = None
+    run_in_background: bool | None = None
+    subagent_type: str | None = None
+    description: str | None = None

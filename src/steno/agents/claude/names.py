@@ -1,0 +1,132 @@
+"""The words that Claude Code uses, as tables: tools, windows, line kinds. Data without logic."""
+
+# Old and new names of a tool map to one kind (E2).
+KINDS = {
+    **dict.fromkeys(("Bash", "BashOutput", "TaskOutput", "KillShell", "KillBash", "TaskStop", "Monitor"), "shell"),
+    **dict.fromkeys(("Read", "LS", "NotebookRead"), "file_read"),
+    "Write": "file_write",
+    **dict.fromkeys(("Edit", "MultiEdit"), "file_edit"),
+    "NotebookEdit": "notebook",
+    **dict.fromkeys(("Grep", "Glob", "ToolSearch"), "search"),
+    **dict.fromkeys(("Task", "Agent"), "subagent"),
+    **dict.fromkeys(("WebFetch", "WebSearch"), "web"),
+    **dict.fromkeys(("TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"), "todo"),
+}
+NAMES = {name: name for name in KINDS}  # one string object per name: a report holds thousands of calls
+FILE_TOOLS = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
+LAUNCHERS = frozenset({"Bash", "Task", "Agent"})  # may be sent to the background
+QUESTIONS = frozenset({"AskUserQuestion", "ExitPlanMode"})  # need a person; absent in headless runs
+ENDED = frozenset({"completed", "failed", "stopped", "killed"})
+
+# Windows that the program was seen to report, for runs that end before it does (FACTS 3).
+WINDOWS = {
+    "claude-opus-5-5": 1_000_000,
+    "claude-sonnet-5-5": 1_000_000,
+    "claude-haiku-5-5": 1_000_000,
+    "claude-opus-4-8": 200_000,
+    "claude-opus-4-6": 200_000,
+    "claude-opus-4-1-20250805": 200_000,
+    "claude-sonnet-5": 200_000,
+    "claude-sonnet-4-6": 200_000,
+    "claude-sonnet-4-5-20250929": 200_000,
+    "claude-haiku-4-5-20251001": 200_000,
+    "claude-3-5-haiku-20241022": 200_000,
+}
+
+# Lines of transcript files that hold no part of the conversation; some are huge request snapshots.
+SILENT = frozenset(
+    [
+        "summary",
+        "queue-operation",
+        "attachment",
+        "atis-latch",
+        "api-request",
+        "api-request-shape",
+        "api-request-blob",
+        "last-prompt",
+        "tools-used",
+        "mode",
+        "file-history-snapshot",
+        "progress",
+        "permission-mode",
+        "custom-title",
+        "ai-title",
+        "agent-name",
+        "control_response",
+        "control_request",
+        "control_cancel_request",
+        "keep_alive",
+        "streamlined_text",
+    ]
+)
+
+# system subtypes in the program's own schema (2.1.325) that change no figure here.
+NOTICES = frozenset(
+    [
+        "agents_killed",
+        "api_error",
+        "away_summary",
+        "background_tasks_changed",
+        "cloud_session_delta",
+        "code_change_published",
+        "commands_changed",
+        "control_request_progress",
+        "dev_intent",
+        "elicitation_complete",
+        "feedback_draft_queued",
+        "file_attachments_missing",
+        "file_snapshot",
+        "files_persisted",
+        "hook_progress",
+        "informational",
+        "inherited_asks_settled",
+        "instruction_size_warning",
+        "local_command",
+        "local_command_output",
+        "memory_recall",
+        "memory_saved",
+        "mirror_error",
+        "model_consent_fallback",
+        "model_fallback",
+        "model_refusal_fallback",
+        "notification",
+        "peer_message_hold",
+        "per_turn_effort_changed",
+        "permission_check_status",
+        "permission_retry",
+        "plugin_install",
+        "post_turn_summary",
+        "scheduled_task_fire",
+        "session_metadata",
+        "session_state_changed",
+        "session_title_changed",
+        "session_writes_lost",
+        "status",
+        "stop_hook_summary",
+        "task_summary",
+        "thinking",
+        "thinking_tokens",
+        "turn_duration",
+        "turn_handoff_available",
+        "turn_preempted",
+        "upgrade_relay_marker",
+        "vcs_state_changed",
+        "worker_shutting_down",
+    ]
+)
+
+# Blocks of a message that are understood elsewhere or say nothing about the run.
+QUIET_BLOCKS = frozenset({"redacted_thinking", "image", "document", "search_result", "container_upload"})
+SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+
+
+def window(model: str) -> int | None:
+    """The context window of a model that is known without being told, else None."""
+    if model.endswith("[1m]"):
+        return 1_000_000
+    return WINDOWS.get(model)
+
+
+def kind_of(name: str) -> str:
+    """The kind of a tool that is not in the table: MCP tools carry it in their name."""
+    return "mcp" if name.startswith("mcp__") else "other"

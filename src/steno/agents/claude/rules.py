@@ -1,0 +1,36 @@
+"""Claude Code's permission rules: how the rule that allows one refused call is written. Pure."""
+
+import posixpath
+from typing import Any
+from urllib.parse import urlsplit
+
+EDITS = ("Write", "Edit", "MultiEdit", "NotebookEdit")  # an Edit rule covers every tool that writes files
+
+
+def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
+    """The narrowest rule for `--allowedTools` that would have let this call through."""
+    asked = given if isinstance(given, dict) else {}
+    if tool == "Bash" and isinstance(asked.get("command"), str):
+        return f"Bash({asked['command']})"
+    if tool in EDITS:
+        return _edit_rule(asked.get("file_path") or asked.get("notebook_path"), tool, cwd)
+    if tool == "WebFetch" and isinstance(asked.get("url"), str):
+        host = _host(asked["url"])
+        return f"WebFetch(domain:{host})" if host else tool
+    return tool
+
+
+def _edit_rule(path: Any, tool: str, cwd: str | None) -> str:
+    if not isinstance(path, str) or not path:
+        return tool
+    absolute = posixpath.normpath(posixpath.join(cwd or "", path))
+    if cwd and (absolute + "/").startswith(cwd.rstrip("/") + "/"):
+        return f"Edit({posixpath.relpath(absolute, cwd)})"
+    return f"Edit(/{absolute})" if absolute.startswith("/") else f"Edit({absolute})"
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None

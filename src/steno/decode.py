@@ -1,0 +1,143 @@
+"""Tolerant decoding: any bytes to typed values; a field of the wrong type is absent, nothing raises.
+
+The fast path is a typed msgspec decoder that its caller tries first. What stands here is the way
+back for the one line that did not fit (I3, I6). It never reads files and knows no agent.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Raw, Struct
+
+T = TypeVar("T")
+
+# What a decoder raises on bytes that do not fit: broken JSON or a wrong type (MsgspecError), bytes
+# that are no UTF-8, and brackets nested deeper than the C stack allows.
+MISFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+_ABSENT: Any = object()
+_tolerant = json.JSONDecoder(strict=False)
+_lone_surrogate = re.compile("[\ud800-\udfff]")
+
+
+@cache  # one entry per type used in this program: bounded by the source text
+def decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
+    """The typed decoder for `kind`, built once."""
+    return msgspec.json.Decoder(kind)
+
+
+def values(data: bytes) -> Iterator[bytes]:
+    """The JSON values that stand on one line, each as clean JSON bytes; ValueError where it stops being JSON.
+
+    Also reads what a strict decoder refuses: a byte order mark, invalid UTF-8 and lone surrogates
+    (both become U+FFFD), control characters inside strings, several values glued together.
+    """
+    text = data.decode("utf-8", "replace").lstrip("\ufeff\x00").strip(" \t\r\n\x00")
+    at = 0
+    while at < len(text):
+        try:
+            value, at = _tolerant.raw_decode(text, at)
+            yield msgspec.json.encode(_clean(value))
+        except (RecursionError, OverflowError) as problem:
+            raise ValueError(str(problem)) from None
+        while at < len(text) and text[at] in " \t\r":
+            at += 1
+
+
+def _clean(value: Any) -> Any:
+    """The same value with every lone surrogate replaced, so that it can be written as UTF-8."""
+    if isinstance(value, str):
+        return _lone_surrogate.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    return value
+
+
+def lenient(data: bytes | Raw, kind: type[T]) -> T:
+    """`data` as a `kind` (a Struct whose fields all have defaults), leaving out whatever does not fit."""
+    value = _fit(data, kind)
+    return kind() if value is _ABSENT else value
+
+
+def _fit(data: bytes | Raw, kind: Any) -> Any:
+    try:
+        return decoder(kind).decode(data)
+    except MISFIT:
+        pass
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return _fit_struct(data, kind)
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is list:
+        return _fit_list(data, args[0])
+    if origin is dict:
+        return _fit_dict(data, args[1])
+    for member in args:
+        value = _ABSENT if member is NoneType else _fit(data, member)
+        if value is not _ABSENT:
+            return value
+    return _ABSENT
+
+
+def _parts(data: bytes | Raw, kind: Any) -> Any:
+    try:
+        return decoder(kind).decode(data)
+    except MISFIT:
+        return None
+
+
+def _fit_struct(data: bytes | Raw, kind: type[Struct]) -> Any:
+    parts = _parts(data, dict[str, Raw])
+    if parts is None:
+        return _ABSENT
+    found = {}
+    for part in msgspec.structs.fields(kind):
+        if part.encode_name in parts:
+            value = _fit(parts[part.encode_name], part.type)
+            if value is not _ABSENT:
+                found[part.name] = value
+            elif NoneType in get_args(part.type):
+                found[part.name] = None  # given but unreadable: unknown, whatever the default says
+    return kind(**found)
+
+
+def _fit_list(data: bytes | Raw, kind: Any) -> Any:
+    parts = _parts(data, list[Raw])
+    if parts is None:
+        return _ABSENT
+    return [value for value in (_fit(part, kind) for part in parts) if value is not _ABSENT]
+
+
+def _fit_dict(data: bytes | Raw, kind: Any) -> Any:
+    parts = _parts(data, dict[str, Raw])
+    if parts is None:
+        return _ABSENT
+    fitted = ((name, _fit(part, kind)) for name, part in parts.items())
+    return {name: value for name, value in fitted if value is not _ABSENT}
+
+
+def text_of(data: Raw) -> str:
+    """The text in a piece of JSON that is a string, a list of text parts, or anything else (kept as JSON)."""
+    for value in values(bytes(data)):
+        content = msgspec.json.decode(value)
+        if isinstance(content, str):
+            return content
+        if isinstance(content, list):
+            return "\n".join(_part_text(part) for part in content)
+        return "" if content is None else value.decode("utf-8")
+    return ""
+
+
+def _part_text(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        return ""
+    text = part.get("text")
+    return text if isinstance(text, str) else f"[{part.get('type') or 'part'}]"

@@ -1,0 +1,204 @@
+"""Lines to events to a report, counting every line. Pure: bytes come in from outside, nothing is opened.
+
+One reader for all that an agent prints (I1): a stream, a single result object, an array of events, a
+pretty-printed document, a tape. What is odd about a line costs only that line (I3).
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timezone
+
+import msgspec
+
+from . import agents
+from . import events as ev
+from .agents import Agent
+from .decode import MISFIT, decoder, values
+from .fold import Fold, Price
+from .report import Lines, Report
+from .split import Splitter
+from .tick import Header, Tick, read_header, read_tick
+
+HEAD_SHOWN = 200  # bytes of a malformed line that are shown (I3)
+_objects = decoder(list[msgspec.Raw]).decode
+# Terminal noise that was seen glued before a line: control sequences such as ESC[?25l.
+_NOISE = re.compile(rb"^(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\s\x00])+")
+
+
+class Reading:
+    """One run being read: feed it bytes, take events or the report."""
+
+    def __init__(self, agent: Agent | None = None) -> None:
+        self.agent = agent or agents.CLAUDE
+        self.lines = Lines()
+        self.tape: Header | None = None
+        self._whole = True  # a tape is whole once its end was seen
+        self.fold = Fold(self.agent)
+        self._reader = self.agent.reader()
+        self._splitter = Splitter()
+        self._inner: Splitter | None = None
+        self._understood = agent is not None
+
+    # -- bytes in ---------------------------------------------------------------------------------------
+
+    def events(self, chunks: Iterable[bytes]) -> Iterator[ev.Event]:
+        """The events of a whole input, as they become known. Nothing is kept."""
+        feed = self._splitter.feed
+        for chunk in chunks:
+            for line in feed(chunk):
+                yield from self.line(line)
+        yield from self.end()
+
+    def take(self, chunks: Iterable[bytes]) -> None:
+        """Fold a whole input into the report."""
+        feed, add, take = self._splitter.feed, self.fold.add, self.line
+        for chunk in chunks:
+            for line in feed(chunk):
+                for event in take(line):
+                    add(event)
+        for event in self.end():
+            add(event)
+
+    def feed(self, chunk: bytes) -> list[ev.Event]:
+        """The events of the lines that this chunk completes, folded in as well."""
+        return self._folded([event for line in self._splitter.feed(chunk) for event in self.line(line)])
+
+    def end(self) -> list[ev.Event]:
+        """The events of what was held back until the end of the input. The caller folds them."""
+        held, rest = self._splitter.end()
+        found = [event for line in held for event in self.line(line)]
+        if rest:
+            found += self.line(rest, final=True)
+        if self._inner is not None:
+            inner, self._inner = self._inner, None
+            self.lines.torn = self.lines.torn or not self._whole
+            held, rest = inner.end()
+            found += [event for line in held for event in self._agent_line(line)]
+            if rest:
+                found += self._agent_line(rest, final=True)
+        return found
+
+    def close(self) -> list[ev.Event]:
+        """End the input and fold in what was held back."""
+        return self._folded(self.end())
+
+    def take_events(self, found: Iterable[ev.Event]) -> None:
+        """Fold in events that did not come from stdout: stderr, the exit, our own stop."""
+        for event in found:
+            self.fold.add(event)
+
+    def report(self, source: str | None = None, price: Price | None = None) -> Report:
+        """The report of all that was folded in."""
+        report = self.fold.close(self.lines, price)
+        report.source = source
+        if not self._understood:
+            report.agent = None
+        return report
+
+    def _folded(self, found: list[ev.Event]) -> list[ev.Event]:
+        for event in found:
+            self.fold.add(event)
+        return found
+
+    # -- one line ---------------------------------------------------------------------------------------
+
+    def line(self, data: bytes, final: bool = False) -> list[ev.Event]:
+        """The events of one line of the input; `final`: it is the last and has no newline."""
+        if self.tape is not None:
+            return self._tick(data, final)
+        if not self.lines.read and data[:1] == b"{":
+            self.tape = read_header(data)
+            if self.tape is not None:
+                self._inner, self._understood, self._whole = Splitter(), True, False
+                return []
+        return self._agent_line(data, final)
+
+    def _agent_line(self, data: bytes, final: bool = False, at: datetime | None = None) -> list[ev.Event]:
+        lines = self.lines
+        lines.read += 1
+        try:
+            found = self._reader.read(data, lines.read, at)
+        except MISFIT:
+            return self._odd(data, final, at)
+        if not self._understood:
+            self._understood = any(event.__class__ is not ev.Unknown for event in found)
+        return found
+
+    def _odd(self, data: bytes, final: bool, at: datetime | None) -> list[ev.Event]:
+        """A line that did not fit: blank, broken, glued, not an object, or with fields of a wrong type."""
+        clean = _NOISE.sub(b"", data)
+        if not clean:
+            self.lines.blank += 1
+            return []
+        if clean[:1] == b"[" and self.lines.read - self.lines.blank == 1:
+            found = self._array(clean)
+            if found is not None:
+                return found
+        found, objects = [], 0
+        try:
+            for value in values(clean):
+                if value[:1] == b"{":
+                    objects += 1
+                    found += self._reader.salvage(value, self.lines.read, at)
+        except ValueError:
+            return [*found, self._malformed(data, final)]
+        if objects:
+            self._understood = self._understood or any(event.__class__ is not ev.Unknown for event in found)
+        else:
+            self.lines.not_object += 1
+        return found
+
+    def _malformed(self, data: bytes, final: bool) -> ev.Malformed:
+        torn = (final or b"\n" in data) and data.lstrip(b"\xef\xbb\xbf \t\r\x00")[:1] in (b"{", b"[")
+        if torn:
+            self.lines.torn = True
+        else:
+            self.lines.malformed += 1
+        return ev.Malformed(self.lines.read, None, None, None, data[:HEAD_SHOWN].decode("utf-8", "replace"), torn)
+
+    def _array(self, data: bytes) -> list[ev.Event] | None:
+        """An array of events, given as the whole input: each element counts as a line."""
+        try:
+            items = _objects(data)
+        except MISFIT:
+            return None
+        if not items or any(bytes(item)[:1] != b"{" for item in items):
+            return None
+        self.lines.read -= 1
+        return [event for item in items for event in self._agent_line(bytes(item))]
+
+    # -- tapes ------------------------------------------------------------------------------------------
+
+    def _tick(self, data: bytes, final: bool) -> list[ev.Event]:
+        """What one tick of a tape means. One that is cut off means nothing: the tape ends before it."""
+        tick = None if final else read_tick(data)
+        if tick is None:
+            return []
+        if tick.code == "end":
+            self._whole = True
+            return []
+        at = self._time(tick)
+        if tick.code == "out" and self._inner is not None:
+            lines = self._inner.feed(tick.data)
+            return [event for line in lines for event in self._agent_line(line, at=at)]
+        return tick_events(tick, at)
+
+    def _time(self, tick: Tick) -> datetime | None:
+        """When a tick came in, where the tape knows both its start and the tick's distance from it."""
+        if self.tape is None or self.tape.started_at is None or tick.after is None:
+            return None
+        return datetime.fromtimestamp(self.tape.started_at + tick.after, timezone.utc)
+
+
+def tick_events(tick: Tick, at: datetime | None) -> list[ev.Event]:
+    """The events of a tick that is not stdout."""
+    if tick.code == "err":
+        return [ev.Stderr(0, None, None, at, tick.data.decode("utf-8", "replace").rstrip("\r\n"))]
+    if tick.code == "exit":
+        return [ev.Exited(0, None, None, at, tick.number)]
+    if tick.code == "stop":
+        return [ev.StopRequested(0, None, None, at, tick.data.decode("utf-8", "replace"), tick.number)]
+    if tick.code == "file":
+        change, _, path = tick.data.decode("utf-8", "surrogateescape").partition(" ")
+        return [ev.FileChanged(0, None, None, at, path, change, None, "filesystem")]
+    return [ev.Unknown(0, None, None, at, f"tick {tick.code}", tick.data)]

@@ -1,0 +1,239 @@
+"""The report: everything that is known about a run, under the fixed names of the documents.
+
+Values only. A figure that is not known is None. It never reads, folds or judges.
+
+    StenoError
+    +-- SourceError      a source cannot be read: missing, unreadable, not a recording
+    +-- RunFailed        raised by choice, from Report.raise_for_verdict()
+"""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+SCHEMA = "steno.report/1"
+
+VERDICTS = (
+    "success", "max_turns", "max_budget", "rate_limit", "auth", "api", "network", "invalid_request",
+    "context_full", "refused", "permission", "interactive", "background_task", "empty", "no_result",
+    "stalled", "timeout", "interrupted", "killed", "subprocess", "not_found",
+)  # fmt: skip
+
+# Warnings that begin with one of these put `ok` to false (V10).
+ADVISORY = ("interactive-hang:", "background-task:", "permission:")
+
+
+class StenoError(Exception):
+    """The root of what this library raises."""
+
+
+class SourceError(StenoError):
+    """A source cannot be read. The message names it and says what was expected."""
+
+
+class RunFailed(StenoError):  # noqa: N818  # it reads as what it says: except steno.RunFailed
+    """The run did not succeed; `report` says how."""
+
+    def __init__(self, report: "Report") -> None:
+        super().__init__(f"{report.verdict}: {report.error or report.hint or 'the run did not succeed'}")
+        self.report = report
+
+
+class Tokens(Struct, frozen=True, gc=False):
+    """Four counters that do not overlap, and their sum; `reasoning` is a part of `output`."""
+
+    input: int | None = None
+    cache_write: int | None = None
+    cache_read: int | None = None
+    output: int | None = None
+    reasoning: int | None = None
+    total: int | None = None
+
+
+class Cost(Struct, frozen=True, gc=False):
+    """This run's own part in dollars, where that comes from, and the session's so far where known."""
+
+    usd: float | None = None
+    source: str = "unknown"
+    session_usd: float | None = None
+
+
+class Model(Struct, frozen=True, gc=False):
+    """One model's share of the run."""
+
+    input: int | None = None
+    cache_write: int | None = None
+    cache_read: int | None = None
+    output: int | None = None
+    cost_usd: float | None = None
+    context_window: int | None = None
+    max_output: int | None = None
+
+
+class Context(Struct, frozen=True, gc=False):
+    """How full the window of the main thread is after its last request."""
+
+    used: int | None = None
+    limit: int | None = None
+    fraction: float | None = None
+    hp: float | None = None
+    status: str | None = None
+    text: str = "HP unknown"
+    peak: int | None = None
+    source: str = "unknown"
+    limit_source: str = "assumed"
+    compactions: int = 0
+
+
+class Tool(Struct, gc=False):
+    """One tool call with its result. `ok` is None while no result was seen."""
+
+    id: str
+    name: str
+    kind: str
+    ok: bool | None = None
+    error: str | None = None
+    denied: bool = False
+    started_at: datetime | None = None
+    duration_ms: int | None = None
+    parent: str | None = None
+    background: bool = False
+
+
+class ToolCount(Struct, gc=False):
+    """How often a tool was called, and how often it failed."""
+
+    calls: int = 0
+    errors: int = 0
+
+
+class File(Struct, gc=False):
+    """One file that the run changed. `path` is relative to the run's folder where it lies inside."""
+
+    path: str
+    absolute: str
+    change: str
+    inside: bool
+    tools: list[str] = field(default_factory=list)
+    source: str = "tool"
+
+
+class Denial(Struct, gc=False):
+    """A refused call, and the rule that would allow it."""
+
+    tool: str | None
+    id: str | None
+    input: Any = None
+    reason: str | None = None
+    allow_rule: str | None = None
+
+
+class Subagent(Struct, gc=False):
+    """A subagent, under the call that started it. Its tokens are part of the run's total."""
+
+    id: str
+    type: str | None = None
+    description: str | None = None
+    tokens: Tokens = field(default_factory=Tokens)
+    cost_usd: float | None = None
+    status: str | None = None
+
+
+class Background(Struct, gc=False):
+    """Work that was sent to the background. `status` is "running" until it was seen to end."""
+
+    id: str
+    kind: str | None = None
+    description: str | None = None
+    status: str = "running"
+
+
+class RetryNote(Struct, frozen=True, gc=False):
+    """One failed request that the agent tried again."""
+
+    attempt: int | None = None
+    status: int | None = None
+    error: str | None = None
+    delay_ms: int | None = None
+
+
+class Limits(Struct, frozen=True, gc=False):
+    """How the account's usage limit stood, as the agent last told it. `resets_at`: seconds since 1970."""
+
+    status: str | None = None
+    resets_at: int | None = None
+    kind: str | None = None
+    utilization: float | None = None
+
+
+class Lines(Struct, gc=False):
+    """What became of the lines of the input."""
+
+    read: int = 0
+    blank: int = 0
+    malformed: int = 0
+    not_object: int = 0
+    unknown: int = 0
+    torn: bool = False
+
+
+class Report(Struct, kw_only=True):
+    """What really happened in one run. The same names as in `steno show --json`."""
+
+    schema: str = SCHEMA
+    source: str | None = None
+    agent: str | None = None
+    agent_version: str | None = None
+    model: str | None = None
+    session_id: str | None = None
+    run_id: str | None = None
+    cwd: str | None = None
+    api_key_source: str | None = None
+    verdict: str = "no_result"
+    ok: bool = False
+    succeeded: bool = False
+    error: str | None = None
+    error_category: str | None = None
+    hint: str | None = None
+    evidence: list[int] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    text: str = ""
+    result: str | None = None
+    structured_output: Any = None
+    subtype: str | None = None
+    terminal_reason: str | None = None
+    stop_reason: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    complete: bool = False
+    turns: int | None = None
+    requests: int = 0
+    started_at: datetime | None = None
+    duration_ms: int | None = None
+    duration_api_ms: int | None = None
+    tokens: Tokens = field(default_factory=Tokens)
+    cache_hit_rate: float | None = None
+    cost: Cost = field(default_factory=Cost)
+    models: dict[str, Model] = field(default_factory=dict)
+    context: Context = field(default_factory=Context)
+    tools: list[Tool] = field(default_factory=list)
+    tool_counts: dict[str, ToolCount] = field(default_factory=dict)
+    files: list[File] = field(default_factory=list)
+    denials: list[Denial] = field(default_factory=list)
+    subagents: list[Subagent] = field(default_factory=list)
+    background: list[Background] = field(default_factory=list)
+    retries: list[RetryNote] = field(default_factory=list)
+    limits: Limits = field(default_factory=Limits)
+    lines: Lines = field(default_factory=Lines)
+
+    def raise_for_verdict(self) -> "Report":
+        """Return the report if the run is ok, else raise RunFailed."""
+        if not self.ok:
+            raise RunFailed(self)
+        return self
+
+    def to_json(self) -> bytes:
+        """The report as one line of JSON (without the newline)."""
+        return msgspec.json.encode(self)

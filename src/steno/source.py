@@ -1,0 +1,260 @@
+"""Where bytes come from: files, folders, pipes, compressed or not. It opens and reads; it never interprets a line.
+
+A folder that holds `stdout` is one recording, with `stderr` and `exit_code` beside it where they
+exist. Formats are told by the bytes, never by a name (I1).
+"""
+
+import io
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from . import agents
+from . import events as ev
+from .agents import Agent
+from .reading import Reading
+from .report import SourceError
+from .tick import read_header
+
+CHUNK = 1 << 18  # bytes a read: large enough to amortise the call, small enough to stay in the cache
+HEAD = 1 << 16  # bytes looked at to tell a recording from something else
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+Source = str | os.PathLike[str] | bytes | BinaryIO | Iterable[bytes] | Iterable[str]
+
+
+# -- bytes --------------------------------------------------------------------------------------------
+
+
+def chunks(path: Path) -> Generator[bytes, None, None]:
+    """The bytes of a file, unpacked where they are gzip or zstd. SourceError says what is wrong with it."""
+    try:
+        with io.BufferedReader(io.FileIO(path), CHUNK) as file:
+            yield from unpacked(file, str(path))
+    except OSError as problem:
+        raise SourceError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+
+
+def unpacked(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
+    """The bytes of an open file or pipe, as soon as they are there."""
+    head = file.peek(4)[:4]
+    if head.startswith(GZIP):
+        return _gunzip(file, name)
+    if head.startswith(ZSTD):
+        return _unzstd(file, name)
+    return iter(lambda: file.read1(CHUNK), b"")
+
+
+def _gunzip(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
+    import gzip
+    import zlib
+
+    try:
+        with gzip.GzipFile(fileobj=file) as packed:
+            yield from iter(lambda: packed.read1(CHUNK), b"")
+    except EOFError:
+        raise SourceError(f"{name}: the gzip file is cut short; fetch or pack it again") from None
+    except (gzip.BadGzipFile, zlib.error) as problem:
+        raise SourceError(f"{name}: damaged gzip: {problem}") from None
+
+
+def _unzstd(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
+    import zstandard
+
+    unpack = zstandard.ZstdDecompressor().decompressobj()
+    try:
+        for data in iter(lambda: file.read1(CHUNK), b""):
+            while data:
+                if unpack.eof:  # several frames may follow each other
+                    unpack = zstandard.ZstdDecompressor().decompressobj()
+                yield unpack.decompress(data)
+                data = unpack.unused_data
+    except zstandard.ZstdError as problem:
+        raise SourceError(f"{name}: damaged zstd: {problem}") from None
+    if not unpack.eof:
+        raise SourceError(f"{name}: the zstd file is cut short; fetch or pack it again")
+
+
+def is_binary(head: bytes) -> bool:
+    """Whether the first bytes can be no recording: no line opens an object or array, and there are NUL bytes."""
+    opens = any(line.lstrip(b"\xef\xbb\xbf \t\r\x00\x1b")[:1] in (b"{", b"[") for line in head.split(b"\n"))
+    return b"\x00" in head and not opens
+
+
+# -- recordings -----------------------------------------------------------------------------------------
+
+
+def recordings(path: Path) -> list[Path]:
+    """What `path` stands for: itself, or every recording below it in order. SourceError if there is none."""
+    if not path.is_dir():
+        return [path]
+    if (path / "stdout").is_file():
+        return [path]
+    found = list(_below(path))
+    if not found:
+        raise SourceError(f"{path}: no recording below this folder; expected streams, tapes, transcripts or folders with stdout")
+    return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as problem:
+        raise SourceError(f"{folder}: cannot be read: {problem.strerror or problem}") from None
+    for entry in entries:
+        if entry.is_dir():
+            if (entry / "stdout").is_file():
+                yield entry
+            elif not (entry.name == "subagents" and folder.with_suffix(".jsonl").is_file()):
+                yield from _below(entry)
+        elif entry.is_file() and _is_recording(entry) and not _is_companion(entry):
+            yield entry
+
+
+def _is_recording(path: Path) -> bool:
+    """Whether a file found in a folder is one of ours, by its first line."""
+    first = first_line(path)
+    if first is None:
+        return False
+    if read_header(first) is not None:
+        return True
+    line = first.removeprefix(b"\xef\xbb\xbf").strip()
+    if line.startswith(b"[{"):
+        return line.startswith(b"[") and b'"type"' in line
+    return agents.sniff(line) is not None
+
+
+def first_line(path: Path) -> bytes | None:
+    """The first line that is not blank; None if the file cannot be read."""
+    reading = chunks(path)
+    head = b""
+    try:
+        for data in reading:
+            head = (head + data).lstrip()
+            end = head.find(b"\n")
+            if end >= 0:
+                return head[:end]
+            if len(head) > 64 * CHUNK:  # a first line of 16 MB is no recording's
+                return None
+    except SourceError:
+        return None
+    finally:
+        reading.close()
+    return head or None
+
+
+class _Session(msgspec.Struct):
+    """Of a transcript line, only whose it is."""
+
+    sessionId: str | None = None
+
+
+def _session(path: Path) -> _Session:
+    try:
+        return msgspec.json.decode(first_line(path) or b"{}", type=_Session)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _Session()
+
+
+def _is_companion(path: Path) -> bool:
+    """A subagent's own transcript that is read together with the session beside it."""
+    if not path.name.startswith("agent-"):
+        return False
+    session = _session(path).sessionId
+    return session is not None and path.with_name(f"{session}.jsonl").is_file()
+
+
+def companions(path: Path) -> list[Path]:
+    """The transcripts of a session's subagents: in its own folder, or (older versions) beside it."""
+    inside = sorted((path.parent / path.stem / "subagents").glob("agent-*.jsonl"))
+    beside = [other for other in sorted(path.parent.glob("agent-*.jsonl")) if other != path]
+    return inside + [other for other in beside if _session(other).sessionId == path.stem]
+
+
+# -- reading ----------------------------------------------------------------------------------------------
+
+
+class Input:
+    """One recording: its stdout in chunks, and the events that are known from beside it."""
+
+    def __init__(self, name: str, data: Iterable[bytes], after: Iterable[ev.Event] = ()) -> None:
+        self.name, self.data, self.after = name, data, after
+
+    def read(self, agent: Agent | None = None) -> Reading:
+        """Fold the whole recording."""
+        reading = Reading(agent)
+        reading.take(self.data)
+        reading.take_events(self.after)
+        return reading
+
+    def events(self, agent: Agent | None = None) -> Iterator[ev.Event]:
+        """The events of the recording, one by one."""
+        yield from Reading(agent).events(self.data)
+        yield from self.after
+
+
+def open_input(source: Source) -> Input:
+    """Anything that can be read, as an Input."""
+    if isinstance(source, bytes):
+        return Input("bytes", [source])
+    if isinstance(source, str | os.PathLike):
+        return _open_path(Path(source))
+    if isinstance(source, io.TextIOBase):
+        raise SourceError("a text stream cannot be read: open it in binary mode")
+    if isinstance(source, io.BufferedReader):
+        return Input("stream", unpacked(source, "stream"))
+    read: Callable[[int], bytes] | None = getattr(source, "read", None)
+    if read is not None:
+        return Input("stream", iter(lambda: read(CHUNK), b""))
+    return Input("lines", (_line(line) for line in source))
+
+
+def _line(line: bytes | str) -> bytes:
+    data = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
+    return data if data.endswith(b"\n") else data + b"\n"
+
+
+def _open_path(path: Path) -> Input:
+    if path.is_dir():
+        if not (path / "stdout").is_file():
+            raise SourceError(f"{path}: a folder without stdout is not one recording; give a file in it")
+        return Input(str(path), chunks(path / "stdout"), _beside(path))
+    data = chunks(path)
+    head = next(data, b"")
+    if is_binary(head[:HEAD]):
+        raise SourceError(
+            f"{path}: not a recording: binary data; expected JSON lines, a tape, or either packed with gzip or zstd"
+        )
+    return Input(str(path), _chain(path, head, data))
+
+
+def _chain(path: Path, head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    """A file's bytes and, if it is a session's transcript, those of its subagents after it."""
+    yield head
+    last = head
+    for last in rest:
+        yield last
+    if b'"sessionId"' in head[:HEAD] and not path.name.startswith("agent-"):
+        if last and not last.endswith(b"\n"):
+            return  # torn: what follows must not be glued to it
+        for other in companions(path):
+            yield from chunks(other)
+
+
+def _beside(folder: Path) -> Iterator[ev.Event]:
+    """What a recording's folder knows besides stdout: stderr, then the exit."""
+    errors = folder / "stderr"
+    if errors.is_file():
+        for line in b"".join(chunks(errors)).split(b"\n"):
+            if line.strip():
+                yield ev.Stderr(0, None, None, None, line.decode("utf-8", "replace").rstrip("\r"))
+    code = folder / "exit_code"
+    if code.is_file():
+        text = b"".join(chunks(code)).decode("utf-8", "replace").strip()
+        try:
+            yield ev.Exited(0, None, None, None, int(text))
+        except ValueError:
+            raise SourceError(f"{code}: expected a whole number, found {text[:40]!r}") from None

@@ -1,0 +1,74 @@
+"""The tape: the record of a run in one file, a header line and then its ticks. Append-only; the truth.
+
+It holds any bytes, and a tape that is cut at any byte still plays and says so. `tick` is its format.
+This module records and plays; it never interprets what the agent said.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from .redact import redact_argv
+from .tick import Header, Tick, read_header, read_tick, write_tick
+
+__all__ = ["Header", "Recorder", "Tape", "Tick"]
+
+
+class Recorder:
+    """Writes a tape. Each tick is with the system before `write` returns: a crash of ours loses at most that one."""
+
+    def __init__(self, path: str | os.PathLike[str], header: Header | None = None) -> None:
+        header = header or Header()
+        if header.argv is not None:
+            header = msgspec.structs.replace(header, argv=redact_argv(header.argv))
+        # A tape holds whatever the agent printed: readable by its owner only, and never over another tape.
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        self._put(msgspec.json.encode(header) + b"\n")
+
+    def write(self, tick: Tick) -> None:
+        """Append one tick."""
+        self._put(write_tick(tick))
+
+    def close(self) -> None:
+        """Mark the tape as whole and close it. A second call does nothing."""
+        if self._file >= 0:
+            self._put(write_tick(Tick(None, "end")))
+            os.close(self._file)
+            self._file = -1
+
+    def _put(self, line: bytes) -> None:
+        while line:
+            line = line[os.write(self._file, line) :]
+
+    def __enter__(self) -> "Recorder":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class Tape:
+    """A tape that was recorded: its header, its ticks, and whether it was cut."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        with self.path.open("rb") as file:
+            self.header = read_header(file.readline())
+        self.cut = True  # until `ticks` has seen the end
+
+    def ticks(self) -> Iterator[Tick]:
+        """Every whole tick, in order. Afterwards `cut` says whether the tape ended in order."""
+        with self.path.open("rb") as file:
+            file.readline()
+            for line in file:
+                tick = read_tick(line) if line.endswith(b"\n") else None
+                if tick is None:
+                    break
+                if tick.code == "end":
+                    self.cut = False
+                    return
+                yield tick
+        self.cut = True

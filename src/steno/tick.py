@@ -1,0 +1,93 @@
+"""Ticks and the header of a tape, as lines of JSON. Pure: `tape` writes and reads the file.
+
+A tick is `[seconds since the start or null, code, data]`, one JSON array per line:
+
+    out, err   bytes of stdout or stderr (a string; {"b64": ...} where they are no UTF-8)
+    file       a change of a file that was seen: "created src/a.py"
+    stop       we asked the agent to end: {"why": ..., "signal": ...}
+    exit       the process is gone: its exit code, negative for a signal, null if it never started
+    end        the recording was closed in order; a tape without it was cut
+
+Version 1 stays readable for ever.
+"""
+
+import base64
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from .decode import MISFIT
+
+SCHEMA = "steno.tape/1"
+
+
+class Header(Struct, kw_only=True, omit_defaults=True):
+    """What was started, without secrets. `started_at` is in seconds since 1970, None if not known."""
+
+    schema: str = SCHEMA
+    agent: str | None = None
+    agent_version: str | None = None
+    run_id: str | None = None
+    argv: list[str] | None = None
+    cwd: str | None = None
+    started_at: float | None = None
+
+
+class Tick(Struct, frozen=True):
+    """One thing that came in. `after` is in seconds since the start, None where no time is known."""
+
+    after: float | None
+    code: str
+    data: bytes = b""
+    number: int | None = None
+
+
+_header = msgspec.json.Decoder(Header)
+_tick = msgspec.json.Decoder(tuple[float | None, str, Any])
+
+
+def read_header(line: bytes) -> Header | None:
+    """The header of a tape, or None if the line is not one."""
+    try:
+        header = _header.decode(line)
+    except MISFIT:
+        return None
+    return header if header.schema == SCHEMA and b'"schema"' in line else None
+
+
+def read_tick(line: bytes) -> Tick | None:
+    """One tick of a tape, or None if the line is cut or not a tick."""
+    try:
+        after, code, data = _tick.decode(line)
+        return Tick(after, code, *_payload(data))
+    except (*MISFIT, ValueError):
+        return None
+
+
+def _payload(data: Any) -> tuple[bytes, int | None]:
+    if isinstance(data, str):
+        return data.encode("utf-8"), None
+    if isinstance(data, int):
+        return b"", data
+    if isinstance(data, dict):
+        if isinstance(data.get("b64"), str):
+            return base64.b64decode(data["b64"], validate=True), None
+        signal = data.get("signal")
+        return str(data.get("why", "")).encode("utf-8"), signal if isinstance(signal, int) else None
+    return b"", None
+
+
+def write_tick(tick: Tick) -> bytes:
+    """One tick as a line."""
+    payload: Any = None
+    if tick.code in ("out", "err", "file"):
+        try:
+            payload = tick.data.decode("utf-8")
+        except UnicodeDecodeError:
+            payload = {"b64": base64.b64encode(tick.data).decode("ascii")}
+    elif tick.code == "stop":
+        payload = {"why": tick.data.decode("utf-8"), "signal": tick.number}
+    elif tick.code == "exit":
+        payload = tick.number
+    return msgspec.json.encode((tick.after, tick.code, payload)) + b"\n"

@@ -1,0 +1,409 @@
+"""How a run ended: an ordered table of small rules, each a function from the facts to a verdict or None.
+
+The first rule that speaks wins; the last one always does, so every run gets a word (V1). Structured
+fields are asked first, words of the error text last, and never the transcript (V2). Pure.
+"""
+
+import re
+from collections.abc import Callable
+
+from msgspec import Struct, field
+
+from . import events as ev
+from .report import ADVISORY, Denial, Report
+
+ERROR_KEPT = 4096  # characters of an error text (V3); the whole stays on the tape
+SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}
+
+CATEGORIES = {
+    "rate_limit": "rate_limit",
+    "auth": "auth",
+    **dict.fromkeys(("api", "network", "invalid_request", "context_full", "refused"), "api"),
+    "interactive": "interactive",
+    "background_task": "background-task",
+    **dict.fromkeys(("subprocess", "not_found", "killed"), "subprocess"),
+    **dict.fromkeys(("timeout", "stalled"), "timeout"),
+}
+
+
+class Facts(Struct):
+    """What the rules look at: the report so far, and what the fold saw that the report does not show."""
+
+    report: Report = field(default_factory=Report)
+    result: ev.Result | None = None
+    failure: ev.Failure | None = None
+    exited: ev.Exited | None = None
+    stop: ev.StopRequested | None = None
+    interrupted: int | None = None
+    limit_line: int | None = None
+    asked: tuple[str, str | None, int] | None = None
+    last_message: str | None = None
+    last_stop: str | None = None
+    ended_by_model: bool = False
+    launches: dict[str, int] = field(default_factory=dict)
+    refused: list[tuple[Denial, int]] = field(default_factory=list)
+    stderr: list[str] = field(default_factory=list)
+    plain: list[str] = field(default_factory=list)
+    advise: bool = True  # V5 and V6 can be switched off per run
+
+    @property
+    def error_text(self) -> str:
+        """The agent's own words for what went wrong; empty when it said nothing."""
+        result, failure = self.result, self.failure
+        if result is not None and (result.is_error or (result.subtype or "").startswith("error")):
+            return result.text or "\n".join(result.errors) or (failure.text if failure is not None else None) or ""
+        if failure is not None and result is None:
+            return failure.text or ""
+        return ""
+
+    @property
+    def lines(self) -> list[int]:
+        """Where the agent's own account of the end stands."""
+        found = [event.line for event in (self.failure, self.result) if event is not None and event.line]
+        return sorted(set(found))
+
+
+class Verdict(Struct):
+    """One word with its proof: what happened, what to do, and the lines that say so."""
+
+    word: str
+    error: str | None = None
+    hint: str | None = None
+    evidence: list[int] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def into(self, report: Report) -> None:
+        """Write the judgement, and what follows from it, into the report."""
+        report.verdict, report.error, report.hint = self.word, _cut(self.error), self.hint
+        report.evidence = self.evidence
+        report.warnings[:0] = self.warnings
+        report.error_category = CATEGORIES.get(self.word)
+        output = bool(report.result or report.text.strip() or report.structured_output is not None)
+        ended_well = report.exit_code == 0 or (report.exit_code is None and report.complete and report.error is None)
+        report.succeeded = ended_well and output
+        report.ok = self.word == "success" and not any(note.startswith(ADVISORY) for note in report.warnings)
+
+
+Rule = Callable[[Facts], Verdict | None]
+
+
+def judge(facts: Facts) -> Verdict:
+    """The first verdict that a rule gives."""
+    for rule in RULES:
+        verdict = rule(facts)
+        if verdict is not None:
+            return verdict
+    return Verdict("success", None, None, facts.lines)
+
+
+def _cut(text: str | None) -> str | None:
+    if text is None or len(text) <= ERROR_KEPT:
+        return text
+    return text[:ERROR_KEPT] + " ... (truncated)"
+
+
+def _resume(facts: Facts, prompt: str = "continue") -> str:
+    session = facts.report.session_id
+    return f'claude --resume {session} -p "{prompt}"' if session else "start it again"
+
+
+# -- how the process ended --------------------------------------------------------------------------
+
+
+def not_found(facts: Facts) -> Verdict | None:
+    """The agent's program was not there to start."""
+    exited = facts.exited
+    if exited is None or exited.code not in (None, 127):
+        return None
+    text = "\n".join(facts.stderr) or "the agent's program was not found"
+    return Verdict("not_found", text, "install the agent, or give its path; `steno doctor` tells what is there")
+
+
+def stopped_by_us(facts: Facts) -> Verdict | None:
+    """We asked the run to end, and it had not closed with a result before."""
+    stop = facts.stop
+    if stop is None or stop.why not in ("timeout", "stalled", "interrupted", "killed", "max_budget"):
+        return None
+    if facts.result is not None and not facts.result.is_error and stop.why != "max_budget":
+        return None
+    return Verdict(stop.why, f"ended by us: {stop.why}", f"to go on: {_resume(facts)}", facts.lines)
+
+
+def ended_by_signal(facts: Facts) -> Verdict | None:
+    """A signal ended it, told by the system (negative) or by the shell's convention (128 + number)."""
+    code = facts.report.exit_code
+    if code is None or (facts.result is not None and code >= 0):
+        return None
+    number = -code if code < 0 else code - 128
+    if number not in (1, 2, 3, 6, 9, 11, 15):
+        return None
+    word = "interrupted" if number == 2 else "killed"
+    what = f"ended from outside by {SIGNALS[number]} (exit code {code}) before a result"
+    return Verdict(word, what, f"what was done until then is below; to go on: {_resume(facts)}", facts.lines)
+
+
+def interrupted(facts: Facts) -> Verdict | None:
+    """The agent says that it was cut off."""
+    result = facts.result
+    aborted = result is not None and (result.terminal_reason or "").startswith("aborted_")
+    if not aborted and (facts.interrupted is None or (result is not None and not result.is_error)):
+        return None
+    lines = sorted({*facts.lines, *([facts.interrupted] if facts.interrupted else [])})
+    return Verdict("interrupted", "the run was interrupted before it was done", f"to go on: {_resume(facts)}", lines)
+
+
+# -- errors of the agent: structured fields --------------------------------------------------------
+
+
+def turns_used_up(facts: Facts) -> Verdict | None:
+    """The limit of turns, whatever is_error and the exit code say (V4)."""
+    result = facts.result
+    if result is None or "max_turns" not in (_kind(result), result.terminal_reason):
+        return None
+    text = "; ".join(result.errors) or result.text or "Reached maximum number of turns"
+    if _word_of(text) == "rate_limit":
+        return None
+    return Verdict("max_turns", text, f"not finished; go on with more turns: {_resume(facts)} --max-turns N", facts.lines)
+
+
+def _kind(result: ev.Result) -> str:
+    return (result.subtype or "").removeprefix("error_")
+
+
+def budget_used_up(facts: Facts) -> Verdict | None:
+    """The agent's own budget stopped it."""
+    result = facts.result
+    if result is None or (_kind(result) != "max_budget_usd" and result.terminal_reason != "budget_exhausted"):
+        return None
+    text = "; ".join(result.errors) or "Reached maximum budget"
+    return Verdict("max_budget", text, f"not finished; raise the budget and go on: {_resume(facts)}", facts.lines)
+
+
+def failed_at_start(facts: Facts) -> Verdict | None:
+    """The agent gave up before it asked the model anything: a wrong session, a broken configuration."""
+    result = facts.result
+    if result is None or not result.is_error or facts.failure is not None:
+        return None
+    if result.startup_failure is None and not (result.turns == 0 and facts.report.requests == 0):
+        return None
+    text = "\n".join(result.errors) or result.text or result.startup_failure
+    return Verdict("subprocess", text, _start_hint(text or ""), facts.lines)
+
+
+def _start_hint(text: str) -> str:
+    if "No conversation found" in text or "requires a valid session" in text:
+        return "that session is not here: start without --resume, or in the folder where the session was made"
+    return "the agent did not start its work: mend what the error names and run it again"
+
+
+_STRUCTURED: dict[str, str] = {
+    "usage_limit_reached": "rate_limit",
+    "rate_limit": "rate_limit",
+    "authentication_failed": "auth",
+    "oauth_org_not_allowed": "auth",
+    "billing_error": "auth",
+    "invalid_request": "invalid_request",
+    "model_not_found": "invalid_request",
+    "image_error": "invalid_request",
+    "prompt_too_long": "context_full",
+    "blocking_limit": "context_full",
+    "rapid_refill_breaker": "context_full",
+    "refusal": "refused",
+    "connection_failed": "network",
+}
+_STATUS = {401: "auth", 403: "auth", 429: "rate_limit", **dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request")}
+_TOO_LONG = re.compile(r"prompt is too long|context (?:window|length) (?:is )?exceeded|input is too long", re.I)
+_NETWORK = re.compile(
+    r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH|ConnectionRefused)\b"
+    r"|unable to connect|connection (?:error|refused|reset|dropped|closed)|request timed out|fetch failed|socket hang up",
+    re.I,
+)
+
+
+def failed(facts: Facts) -> Verdict | None:
+    """The agent says that it failed, by is_error or an error subtype (V4). A success without is_error is none."""
+    result, failure = facts.result, facts.failure
+    if result is not None:
+        if not result.is_error and not (result.subtype or "").startswith("error"):
+            return None
+    elif failure is None or facts.ended_by_model:
+        return None
+    text = facts.error_text
+    word = _by_fields(result, failure, text) or _word_of(text)
+    return Verdict(word, text or "API error (no detail)", _HINTS.get(word), _with_limit(facts, word))
+
+
+def _by_fields(result: ev.Result | None, failure: ev.Failure | None, text: str) -> str | None:
+    if result is not None:
+        for name in (result.api_error, result.terminal_reason):
+            if name in _STRUCTURED:
+                return _STRUCTURED[name]
+        if result.stop_reason == "refusal":
+            return "refused"
+    if _TOO_LONG.search(text):
+        return "context_full"
+    status = result.api_status if result is not None else None
+    if status is None and failure is not None:
+        status = failure.status
+    if status is not None:
+        return _STATUS.get(status, "api" if status >= 500 else None)
+    if failure is not None and failure.kind in _STRUCTURED:
+        return _STRUCTURED[failure.kind]
+    return "network" if _NETWORK.search(text) else None
+
+
+_RATE = re.compile(r"\b429\b|rate[ _-]limit|\b(?:usage|session|weekly|\d+-hour) limit", re.I)
+_AUTH = re.compile(
+    r"\b(?:401|403)\b|unauthori[sz]ed|authenticat|auth error|ANTHROPIC_API_KEY|invalid api key|not logged in|please run /login",
+    re.I,
+)
+
+
+def _word_of(text: str) -> str:
+    """The class of an error text by its words; numbers only as whole numbers (V3)."""
+    if _RATE.search(text):
+        return "rate_limit"
+    return "auth" if _AUTH.search(text) else "api"
+
+
+_HINTS = {
+    "rate_limit": "wait until the limit resets, then resume; or use another model or account",
+    "auth": "sign in again or set a valid key; trying again does not help",
+    "api": "a fault of the service: try again in a while",
+    "network": "the service could not be reached: check the connection and the base URL, then try again",
+    "invalid_request": "the service refuses this request: check the model's name and the size of what was sent",
+    "context_full": "the conversation does not fit the window: compact it, or start a new session with a summary",
+    "refused": "the model declined: change the request",
+}
+
+
+def _with_limit(facts: Facts, word: str) -> list[int]:
+    extra = [facts.limit_line] if word == "rate_limit" and facts.limit_line else []
+    return sorted({*facts.lines, *extra})
+
+
+# -- no account of the end ---------------------------------------------------------------------------
+
+
+def process_failed(facts: Facts) -> Verdict | None:
+    """No result, and an exit code that says so: wrong options, no prompt, or plain text in place of JSON."""
+    code = facts.report.exit_code
+    if facts.result is not None or code in (None, 0):
+        return None
+    text = "\n".join(facts.stderr).strip() or "\n".join(facts.plain).strip()
+    if not facts.stderr and text:
+        if re.search(r"reached max(?:imum number of)? turns", text, re.I):
+            return Verdict("max_turns", text, "not finished; go on with more turns")
+        word = "context_full" if _TOO_LONG.search(text) else _word_of(text)
+        if word != "api":
+            return Verdict(word, text, _HINTS[word])
+    what = text or f"the agent exited with code {code} and said nothing"
+    return Verdict("subprocess", what, "the agent did not start its work: mend what the error names and run it again")
+
+
+def transcript_end(facts: Facts) -> Verdict | None:
+    """A transcript file has no result: the model's own last stop reason is its end."""
+    if facts.result is None and facts.ended_by_model and facts.report.exit_code is None:
+        return _advice(facts) or Verdict("success", None, None, [])
+    return None
+
+
+def no_result(facts: Facts) -> Verdict | None:
+    """The stream ended without a result (V9). The figures are from the messages, and incomplete."""
+    if facts.result is not None:
+        return None
+    torn = " (its last line is cut)" if facts.report.lines.torn else ""
+    hint = f"figures are from the messages only; to go on: {_resume(facts)}" if facts.report.session_id else None
+    if facts.plain and not facts.report.requests:
+        hint = "this is not a stream: run the agent with --output-format stream-json --verbose"
+    return Verdict("no_result", f"the stream ended without a result{torn}", hint, [])
+
+
+# -- advice: the agent calls it a success ------------------------------------------------------------
+
+
+def advice(facts: Facts) -> Verdict | None:
+    """V5 and V6, unless they are switched off."""
+    return _advice(facts) if facts.advise else None
+
+
+def _advice(facts: Facts) -> Verdict | None:
+    return asked(facts) or waiting(facts) if facts.advise else None
+
+
+def asked(facts: Facts) -> Verdict | None:
+    """The run ended by asking, and nobody was there to answer (V5)."""
+    report, what = facts.report, None
+    lines = facts.lines
+    if facts.asked is not None and facts.asked[1] == facts.last_message:
+        call = next((tool for tool in report.tools if tool.id == facts.asked[0]), None)
+        if call is None or not call.ok:
+            what, lines = f"{call.name if call else 'a question'} was called and never answered", [facts.asked[2], *lines]
+    worked = bool(report.files) or any(tool.kind == "shell" and tool.ok for tool in report.tools)
+    if what is None and _final_text(report).endswith("?") and (report.turns == 1 or not worked):
+        what = "the final text is a question" + ("" if worked else ", and nothing was changed")
+    if what is None:
+        return None
+    hint = f"answer it: {_resume(facts, '<your answer>')}; or put the answer into the prompt"
+    return Verdict("interactive", None, hint, sorted(set(lines)), [f"interactive-hang: {what}"])
+
+
+def _final_text(report: Report) -> str:
+    return (report.result or report.text).strip()
+
+
+_WAITING = re.compile(r"\b(?:waiting on|still waiting|continuing|in progress|in the background)\b", re.I)
+
+
+def waiting(facts: Facts) -> Verdict | None:
+    """Background work was started and not seen to end, or the answer says it still waits (V6)."""
+    report = facts.report
+    open_ = [task for task in report.background if task.status == "running"]
+    says = bool(_WAITING.search(_final_text(report))) and (report.turns or 0) < len(facts.launches) + 2
+    if not open_ and not (facts.launches and says):
+        return None
+    names = ", ".join(task.description or task.id for task in open_)
+    what = f"{len(open_)} not seen to end: {names}" if open_ else "the final text says that it still waits"
+    lines = sorted({*facts.launches.values(), *facts.lines})
+    hint = f"ask for its outcome: {_resume(facts, 'is the background work done?')}"
+    return Verdict("background_task", None, hint, lines, [f"background-task: {what}"])
+
+
+def refused(facts: Facts) -> Verdict | None:
+    """Calls were refused and that tool never worked afterwards (V8)."""
+    if not facts.refused:
+        return None
+    rules = list(dict.fromkeys(denial.allow_rule for denial, _ in facts.refused if denial.allow_rule))
+    tools = ", ".join(dict.fromkeys(denial.tool or "a tool" for denial, _ in facts.refused))
+    allow = " ".join(f"'{rule}'" for rule in rules)
+    lines = sorted({line for _, line in facts.refused if line})
+    warning = f"permission: {len(facts.refused)} calls were refused ({tools})"
+    return Verdict("permission", None, f"to allow it: --allowedTools {allow}", lines, [warning])
+
+
+def empty(facts: Facts) -> Verdict | None:
+    """A success with nothing to show: no text, no structured output, nothing changed."""
+    report, result = facts.report, facts.result
+    said = report.result or report.text.strip() or report.structured_output is not None
+    did = report.files or report.context.compactions or any(tool.kind == "shell" and tool.ok for tool in report.tools)
+    if said or did or (result is not None and result.local_command is not None):
+        return None
+    return Verdict("empty", None, "the agent called it a success but gave no answer: run it again", facts.lines)
+
+
+RULES: tuple[Rule, ...] = (
+    not_found,
+    stopped_by_us,
+    ended_by_signal,
+    interrupted,
+    turns_used_up,
+    budget_used_up,
+    failed_at_start,
+    failed,
+    process_failed,
+    transcript_end,
+    no_result,
+    advice,
+    refused,
+    empty,
+)
