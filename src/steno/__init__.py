@@ -7,36 +7,38 @@
     report.raise_for_verdict()
 
 `read` gives the report of a recording, `events` its events one by one; `Reading` is the same for bytes
-that come in pieces. Importing does nothing else.
+that come in pieces. These are all the public names; each is loaded when it is first asked for, so that
+importing does nothing and costs nothing.
 """
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from .events import Event
-from .reading import Reading
-from .report import Report, RunFailed, SourceError, StenoError
-from .source import Source, open_input
+if TYPE_CHECKING:
+    from .api import events, read
+    from .event import Event
+    from .reading import Reading
+    from .report import Report, RunFailed, SourceError, StenoError
 
 __version__ = "0.1.0"
 __all__ = ["Event", "Reading", "Report", "RunFailed", "SourceError", "StenoError", "events", "read"]
 
-
-def read(source: Source, *, agent: str | None = None) -> Report:
-    """The report of a recording.
-
-    `source` is a path (a file, plain or packed with gzip or zstd, or a folder that holds `stdout`),
-    bytes, a binary file, or an iterable of lines. What the agent did wrong is in the report and never
-    raises; a source that cannot be read raises SourceError.
-    """
-    from .agents import named
-    from .prices import price
-
-    given = open_input(source)
-    return given.read(named(agent)).report(given.name, price)
+_HOMES = {
+    "Event": "event",
+    "Reading": "reading",
+    "Report": "report",
+    "RunFailed": "report",
+    "SourceError": "report",
+    "StenoError": "report",
+    "events": "api",
+    "read": "api",
+}
 
 
-def events(source: Source, *, agent: str | None = None) -> Iterator[Event]:
-    """The events of a recording, one by one; memory does not grow with its size."""
-    from .agents import named
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'steno' has no attribute {name!r}")
+    from importlib import import_module
 
-    return open_input(source).events(named(agent))
+    found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = found
+    return found

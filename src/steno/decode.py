@@ -21,6 +21,7 @@ T = TypeVar("T")
 MISFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _ABSENT: Any = object()
+_string = msgspec.json.Decoder(str).decode
 _tolerant = json.JSONDecoder(strict=False)
 _lone_surrogate = re.compile("[\ud800-\udfff]")
 
@@ -124,6 +125,10 @@ def _fit_dict(data: bytes | Raw, kind: Any) -> Any:
 
 def text_of(data: Raw) -> str:
     """The text in a piece of JSON that is a string, a list of text parts, or anything else (kept as JSON)."""
+    try:
+        return _string(data)
+    except MISFIT:
+        pass
     for value in values(bytes(data)):
         content = msgspec.json.decode(value)
         if isinstance(content, str):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .events import ModelUsage, Result
+from .event import ModelUsage, Result
 from .report import Context, Tokens
 
 NANO = 1_000_000_000

@@ -11,14 +11,17 @@ from datetime import datetime, timezone
 import msgspec
 
 from . import agents
-from . import events as ev
+from . import event as ev
+from .account import Price
 from .agents import Agent
+from .closing import close
 from .decode import MISFIT, decoder, values
-from .fold import Fold, Price
+from .fold import Fold
 from .report import Lines, Report
 from .split import Splitter
 from .tick import Header, Tick, read_header, read_tick
 
+ODD_KEPT = 20  # malformed lines that are told to people one by one; the rest is only counted
 HEAD_SHOWN = 200  # bytes of a malformed line that are shown (I3)
 _objects = decoder(list[msgspec.Raw]).decode
 # Terminal noise that was seen glued before a line: control sequences such as ESC[?25l.
@@ -31,98 +34,126 @@ class Reading:
     def __init__(self, agent: Agent | None = None) -> None:
         self.agent = agent or agents.CLAUDE
         self.lines = Lines()
+        self.odd: list[ev.Malformed] = []  # the first malformed lines, for whoever tells people about them
         self.tape: Header | None = None
         self._whole = True  # a tape is whole once its end was seen
         self.fold = Fold(self.agent)
         self._reader = self.agent.reader()
         self._splitter = Splitter()
-        self._inner: Splitter | None = None
-        self._understood = agent is not None
+        self._inner: Splitter | None = None  # cuts what a tape's ticks hold into lines
+        self._document: list[bytes] | None = None  # lines of a pretty-printed document
+        self._given = agent is not None  # the caller said which agent it is
 
     # -- bytes in ---------------------------------------------------------------------------------------
 
-    def events(self, chunks: Iterable[bytes]) -> Iterator[ev.Event]:
-        """The events of a whole input, as they become known. Nothing is kept."""
-        feed = self._splitter.feed
-        for chunk in chunks:
-            for line in feed(chunk):
-                yield from self.line(line)
-        yield from self.end()
+    def events(self, lines: Iterable[bytes]) -> Iterator[ev.Event]:
+        """The events of a whole input, given as lines with their newlines. Nothing is kept."""
+        for found in self._each(lines):
+            yield from found
 
-    def take(self, chunks: Iterable[bytes]) -> None:
-        """Fold a whole input into the report."""
-        feed, add, take = self._splitter.feed, self.fold.add, self.line
-        for chunk in chunks:
-            for line in feed(chunk):
-                for event in take(line):
-                    add(event)
-        for event in self.end():
-            add(event)
+    def take(self, lines: Iterable[bytes]) -> None:
+        """Fold a whole input, given as lines with their newlines, into the report."""
+        for found in self._each(lines):
+            self.fold.add(found)
+
+    def _each(self, lines: Iterable[bytes]) -> Iterator[list[ev.Event]]:
+        """The events of each line. Everything waits for this loop: nothing stands in it that a line can do without."""
+        counts, read = self.lines, self._reader.read
+        rest = iter(lines)
+        for data in rest:
+            yield self.line(data, data[-1:] != b"\n")
+            if self._settled:
+                break
+        number = counts.read
+        for data in rest:
+            number += 1
+            try:
+                yield read(data, number)
+            except MISFIT:
+                counts.read = number
+                yield self._odd(data, data[-1:] != b"\n", None)
+        counts.read = number
+        yield self.end()
 
     def feed(self, chunk: bytes) -> list[ev.Event]:
         """The events of the lines that this chunk completes, folded in as well."""
         return self._folded([event for line in self._splitter.feed(chunk) for event in self.line(line)])
 
+    def close(self) -> list[ev.Event]:
+        """End the input that was fed, and fold in what was held back."""
+        rest = self._splitter.rest()
+        return self._folded([*(self.line(rest, final=True) if rest else ()), *self.end()])
+
     def end(self) -> list[ev.Event]:
-        """The events of what was held back until the end of the input. The caller folds them."""
-        held, rest = self._splitter.end()
-        found = [event for line in held for event in self.line(line)]
-        if rest:
-            found += self.line(rest, final=True)
+        """The events of what was held back until the end of the input: a document, the last line on a tape."""
+        found: list[ev.Event] = []
         if self._inner is not None:
             inner, self._inner = self._inner, None
             self.lines.torn = self.lines.torn or not self._whole
-            held, rest = inner.end()
-            found += [event for line in held for event in self._agent_line(line)]
+            rest = inner.rest()
             if rest:
-                found += self._agent_line(rest, final=True)
+                found += self.line(rest, final=True)
+        if self._document is not None:
+            held, self._document = b"\n".join(self._document), None
+            found += self._agent_line(held)
         return found
-
-    def close(self) -> list[ev.Event]:
-        """End the input and fold in what was held back."""
-        return self._folded(self.end())
 
     def take_events(self, found: Iterable[ev.Event]) -> None:
         """Fold in events that did not come from stdout: stderr, the exit, our own stop."""
-        for event in found:
-            self.fold.add(event)
+        self.fold.add(list(found))
 
     def report(self, source: str | None = None, price: Price | None = None) -> Report:
         """The report of all that was folded in."""
-        report = self.fold.close(self.lines, price)
+        report = close(self.fold, self.lines, price)
         report.source = source
-        if not self._understood:
+        if not (self._given or self.fold.understood):
             report.agent = None
         return report
 
     def _folded(self, found: list[ev.Event]) -> list[ev.Event]:
-        for event in found:
-            self.fold.add(event)
+        self.fold.add(found)
         return found
 
     # -- one line ---------------------------------------------------------------------------------------
 
+    @property
+    def _settled(self) -> bool:
+        """Whether the rest is lines of the agent, one by one: neither a tape nor a document, and begun."""
+        return self.tape is None and self._document is None and self.lines.read > self.lines.blank
+
     def line(self, data: bytes, final: bool = False) -> list[ev.Event]:
         """The events of one line of the input; `final`: it is the last and has no newline."""
-        if self.tape is not None:
+        if self.tape is not None and self._inner is not None:
             return self._tick(data, final)
-        if not self.lines.read and data[:1] == b"{":
-            self.tape = read_header(data)
-            if self.tape is not None:
-                self._inner, self._understood, self._whole = Splitter(), True, False
+        if self._document is not None:
+            return self._hold(data)
+        if self.lines.read == self.lines.blank:
+            if data[:1] == b"{" and self.tape is None:
+                self.tape = read_header(data)
+                if self.tape is not None:
+                    self._inner, self._whole = Splitter(), False
+                    return []
+            if data.removeprefix(b"\xef\xbb\xbf").strip() in (b"{", b"["):
+                self._document = [data]
                 return []
         return self._agent_line(data, final)
+
+    def _hold(self, data: bytes) -> list[ev.Event]:
+        """Keep a pretty-printed document's lines; one that opens an object in the first column shows that it was a stream."""
+        held = self._document or []
+        if data[:2] != b'{"':
+            held.append(data)
+            return []
+        self._document = None
+        return [event for line in (*held, data) for event in self._agent_line(line)]
 
     def _agent_line(self, data: bytes, final: bool = False, at: datetime | None = None) -> list[ev.Event]:
         lines = self.lines
         lines.read += 1
         try:
-            found = self._reader.read(data, lines.read, at)
+            return self._reader.read(data, lines.read, at)
         except MISFIT:
             return self._odd(data, final, at)
-        if not self._understood:
-            self._understood = any(event.__class__ is not ev.Unknown for event in found)
-        return found
 
     def _odd(self, data: bytes, final: bool, at: datetime | None) -> list[ev.Event]:
         """A line that did not fit: blank, broken, glued, not an object, or with fields of a wrong type."""
@@ -142,19 +173,21 @@ class Reading:
                     found += self._reader.salvage(value, self.lines.read, at)
         except ValueError:
             return [*found, self._malformed(data, final)]
-        if objects:
-            self._understood = self._understood or any(event.__class__ is not ev.Unknown for event in found)
-        else:
+        if not objects:
             self.lines.not_object += 1
         return found
 
     def _malformed(self, data: bytes, final: bool) -> ev.Malformed:
-        torn = (final or b"\n" in data) and data.lstrip(b"\xef\xbb\xbf \t\r\x00")[:1] in (b"{", b"[")
+        torn = (final or b"\n" in data[:-1]) and data.lstrip(b"\xef\xbb\xbf \t\r\x00")[:1] in (b"{", b"[")
         if torn:
             self.lines.torn = True
         else:
             self.lines.malformed += 1
-        return ev.Malformed(self.lines.read, None, None, None, data[:HEAD_SHOWN].decode("utf-8", "replace"), torn)
+        head = data[:HEAD_SHOWN].rstrip(b"\r\n").decode("utf-8", "replace")
+        event = ev.Malformed(self.lines.read, None, None, None, head, torn)
+        if len(self.odd) < ODD_KEPT:
+            self.odd.append(event)
+        return event
 
     def _array(self, data: bytes) -> list[ev.Event] | None:
         """An array of events, given as the whole input: each element counts as a line."""
@@ -180,8 +213,17 @@ class Reading:
         at = self._time(tick)
         if tick.code == "out" and self._inner is not None:
             lines = self._inner.feed(tick.data)
-            return [event for line in lines for event in self._agent_line(line, at=at)]
+            return [event for line in lines for event in self._inside(line, at)]
         return tick_events(tick, at)
+
+    def _inside(self, line: bytes, at: datetime | None) -> list[ev.Event]:
+        """A line of stdout from a tape; it may itself be the opening of a document."""
+        if self._document is None and self.lines.read > self.lines.blank:
+            return self._agent_line(line, at=at)
+        inner, self._inner = self._inner, None
+        found = self.line(line)
+        self._inner = inner
+        return found
 
     def _time(self, tick: Tick) -> datetime | None:
         """When a tick came in, where the tape knows both its start and the tick's distance from it."""

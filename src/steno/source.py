@@ -7,16 +7,18 @@ exist. Formats are told by the bytes, never by a name (I1).
 import io
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
 from . import agents
-from . import events as ev
+from . import event as ev
 from .agents import Agent
 from .reading import Reading
 from .report import SourceError
+from .split import Splitter
 from .tick import read_header
 
 CHUNK = 1 << 18  # bytes a read: large enough to amortise the call, small enough to stay in the cache
@@ -29,8 +31,8 @@ Source = str | os.PathLike[str] | bytes | BinaryIO | Iterable[bytes] | Iterable[
 # -- bytes --------------------------------------------------------------------------------------------
 
 
-def chunks(path: Path) -> Generator[bytes, None, None]:
-    """The bytes of a file, unpacked where they are gzip or zstd. SourceError says what is wrong with it."""
+def lines(path: Path) -> Generator[bytes, None, None]:
+    """The lines of a file with their newlines, unpacked where they are gzip or zstd. SourceError says what is wrong."""
     try:
         with io.BufferedReader(io.FileIO(path), CHUNK) as file:
             yield from unpacked(file, str(path))
@@ -39,13 +41,24 @@ def chunks(path: Path) -> Generator[bytes, None, None]:
 
 
 def unpacked(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
-    """The bytes of an open file or pipe, as soon as they are there."""
+    """The lines of an open file or pipe, as soon as they are there."""
     head = file.peek(4)[:4]
     if head.startswith(GZIP):
         return _gunzip(file, name)
     if head.startswith(ZSTD):
-        return _unzstd(file, name)
-    return iter(lambda: file.read1(CHUNK), b"")
+        return joined(_unzstd(file, name))
+    return file
+
+
+def joined(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines with their newlines, from bytes that come in any pieces."""
+    splitter = Splitter()
+    for chunk in chunks:
+        for line in splitter.feed(chunk):
+            yield line + b"\n"
+    rest = splitter.rest()
+    if rest:
+        yield rest
 
 
 def _gunzip(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
@@ -54,7 +67,7 @@ def _gunzip(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
 
     try:
         with gzip.GzipFile(fileobj=file) as packed:
-            yield from iter(lambda: packed.read1(CHUNK), b"")
+            yield from joined(iter(lambda: packed.read1(CHUNK), b""))
     except EOFError:
         raise SourceError(f"{name}: the gzip file is cut short; fetch or pack it again") from None
     except (gzip.BadGzipFile, zlib.error) as problem:
@@ -128,22 +141,14 @@ def _is_recording(path: Path) -> bool:
 
 
 def first_line(path: Path) -> bytes | None:
-    """The first line that is not blank; None if the file cannot be read."""
-    reading = chunks(path)
-    head = b""
+    """The first line that is not blank; None if there is none or the file cannot be read."""
+    reading = lines(path)
     try:
-        for data in reading:
-            head = (head + data).lstrip()
-            end = head.find(b"\n")
-            if end >= 0:
-                return head[:end]
-            if len(head) > 64 * CHUNK:  # a first line of 16 MB is no recording's
-                return None
+        return next((line for line in reading if line.strip()), None)
     except SourceError:
         return None
     finally:
         reading.close()
-    return head or None
 
 
 class _Session(msgspec.Struct):
@@ -178,7 +183,7 @@ def companions(path: Path) -> list[Path]:
 
 
 class Input:
-    """One recording: its stdout in chunks, and the events that are known from beside it."""
+    """One recording: the lines of its stdout, and the events that are known from beside it."""
 
     def __init__(self, name: str, data: Iterable[bytes], after: Iterable[ev.Event] = ()) -> None:
         self.name, self.data, self.after = name, data, after
@@ -199,7 +204,7 @@ class Input:
 def open_input(source: Source) -> Input:
     """Anything that can be read, as an Input."""
     if isinstance(source, bytes):
-        return Input("bytes", [source])
+        return Input("bytes", io.BytesIO(source))
     if isinstance(source, str | os.PathLike):
         return _open_path(Path(source))
     if isinstance(source, io.TextIOBase):
@@ -208,7 +213,7 @@ def open_input(source: Source) -> Input:
         return Input("stream", unpacked(source, "stream"))
     read: Callable[[int], bytes] | None = getattr(source, "read", None)
     if read is not None:
-        return Input("stream", iter(lambda: read(CHUNK), b""))
+        return Input("stream", joined(iter(lambda: read(CHUNK), b"")))
     return Input("lines", (_line(line) for line in source))
 
 
@@ -221,39 +226,35 @@ def _open_path(path: Path) -> Input:
     if path.is_dir():
         if not (path / "stdout").is_file():
             raise SourceError(f"{path}: a folder without stdout is not one recording; give a file in it")
-        return Input(str(path), chunks(path / "stdout"), _beside(path))
-    data = chunks(path)
+        return Input(str(path), lines(path / "stdout"), _beside(path))
+    data = lines(path)
     head = next(data, b"")
     if is_binary(head[:HEAD]):
         raise SourceError(
             f"{path}: not a recording: binary data; expected JSON lines, a tape, or either packed with gzip or zstd"
         )
-    return Input(str(path), _chain(path, head, data))
+    if b'"sessionId"' in head and not path.name.startswith("agent-"):
+        return Input(str(path), chain([head], data, _subagents(path)))
+    return Input(str(path), chain([head], data) if head else data)
 
 
-def _chain(path: Path, head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    """A file's bytes and, if it is a session's transcript, those of its subagents after it."""
-    yield head
-    last = head
-    for last in rest:
-        yield last
-    if b'"sessionId"' in head[:HEAD] and not path.name.startswith("agent-"):
-        if last and not last.endswith(b"\n"):
-            return  # torn: what follows must not be glued to it
-        for other in companions(path):
-            yield from chunks(other)
+def _subagents(path: Path) -> Iterator[bytes]:
+    """The lines of a session's subagents, after its own."""
+    for other in companions(path):
+        yield b"\n"  # should the file before it be torn, nothing is glued to its end
+        yield from lines(other)
 
 
 def _beside(folder: Path) -> Iterator[ev.Event]:
     """What a recording's folder knows besides stdout: stderr, then the exit."""
     errors = folder / "stderr"
     if errors.is_file():
-        for line in b"".join(chunks(errors)).split(b"\n"):
+        for line in lines(errors):
             if line.strip():
-                yield ev.Stderr(0, None, None, None, line.decode("utf-8", "replace").rstrip("\r"))
+                yield ev.Stderr(0, None, None, None, line.decode("utf-8", "replace").rstrip("\r\n"))
     code = folder / "exit_code"
     if code.is_file():
-        text = b"".join(chunks(code)).decode("utf-8", "replace").strip()
+        text = b"".join(lines(code)).decode("utf-8", "replace").strip()
         try:
             yield ev.Exited(0, None, None, None, int(text))
         except ValueError:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from msgspec import Struct, field
 
-from . import events as ev
+from . import event as ev
 from .report import ADVISORY, Denial, Report
 
 ERROR_KEPT = 4096  # characters of an error text (V3); the whole stays on the tape

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from ..events import Event
+from ..event import Event
 from ..report import StenoError
 from . import claude
 

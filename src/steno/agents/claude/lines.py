@@ -4,15 +4,15 @@ A schema without logic. It never decides what a line means; `reader.py` and `rar
 skipped on decoding, so a new field costs nothing. Names follow the program's own spelling; stdout
 says session_id where the transcript files say sessionId, so both stand here.
 
-`Line` is what every line is decoded to first: the fields of the two frequent kinds, assistant and
-user. The rare kinds are decoded a second time into their own type.
+`StreamLine` is what a line of stdout is decoded to first. Where more must be known, and for every line of
+a transcript, it is decoded as a `Line`; the rare kinds are decoded a second time into their own type.
 """
 
 from datetime import datetime
 
 from msgspec import Raw, Struct
 
-from ...events import NO_JSON, Outcome
+from ...event import NO_JSON, Outcome
 
 
 class CacheCreation(Struct, gc=False):
@@ -35,23 +35,23 @@ class RequestUsage(Struct, gc=False):
 
 
 class Block(Struct, gc=False):
+    tool_use_id: str | None = None
     type: str = ""
-    text: str | None = None
     id: str | None = None
     name: str | None = None
     input: Raw = NO_JSON
-    tool_use_id: str | None = None
     content: Raw = NO_JSON
     is_error: bool | None = None
+    text: str | None = None
     thinking: str | None = None
 
 
 class Message(Struct, gc=False):
-    id: str | None = None
     model: str | None = None
+    id: str | None = None
     content: list[Block] | str | None = None
-    usage: RequestUsage | None = None
     stop_reason: str | None = None
+    usage: RequestUsage | None = None
 
 
 class Delta(Struct, gc=False):
@@ -68,15 +68,28 @@ class StreamPart(Struct, gc=False):
     usage: RequestUsage | None = None
 
 
-class Line(Struct, gc=False):
+class StreamLine(Struct, gc=False):
+    """What stdout says most of the time. Few fields, in the order in which they are printed: the decoder
+    looks for a key beside the one before it, and walks past every field for a key that it does not know."""
+
     type: str = ""
-    subtype: str | None = None
     message: Message | None = None
-    session_id: str | None = None
-    sessionId: str | None = None
     parent_tool_use_id: str | None = None
+    session_id: str | None = None
     timestamp: datetime | None = None
     tool_use_result: Outcome | str | list[Raw] | None = None
+    subtype: str | None = None
+    event: StreamPart | None = None
+
+
+class Line(StreamLine, gc=False):
+    """Every field that somebody reads of an assistant, user or stream_event line, in both spellings."""
+
+    isSidechain: bool | None = None
+    agentId: str | None = None
+    cwd: str | None = None
+    sessionId: str | None = None
+    version: str | None = None
     toolUseResult: Outcome | str | list[Raw] | None = None
     tool_result_meta: Raw = NO_JSON
     error: str | None = None
@@ -88,11 +101,6 @@ class Line(Struct, gc=False):
     isReplay: bool | None = None
     isMeta: bool | None = None
     isCompactSummary: bool | None = None
-    isSidechain: bool | None = None
-    agentId: str | None = None
-    version: str | None = None
-    cwd: str | None = None
-    event: StreamPart | None = None
     api_message_id: str | None = None
 
 

@@ -1,21 +1,28 @@
 """The words that Claude Code uses, as tables: tools, windows, line kinds. Data without logic."""
 
-# Old and new names of a tool map to one kind (E2).
-KINDS = {
-    **dict.fromkeys(("Bash", "BashOutput", "TaskOutput", "KillShell", "KillBash", "TaskStop", "Monitor"), "shell"),
-    **dict.fromkeys(("Read", "LS", "NotebookRead"), "file_read"),
-    "Write": "file_write",
-    **dict.fromkeys(("Edit", "MultiEdit"), "file_edit"),
-    "NotebookEdit": "notebook",
-    **dict.fromkeys(("Grep", "Glob", "ToolSearch"), "search"),
-    **dict.fromkeys(("Task", "Agent"), "subagent"),
-    **dict.fromkeys(("WebFetch", "WebSearch"), "web"),
-    **dict.fromkeys(("TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"), "todo"),
+# What a call can do besides answering: go to the background or start a subagent; change a file; need a person.
+LAUNCHES, WRITES, ASKS = 1, 2, 3
+
+
+def _tools(kind: str, role: int, *names: str) -> dict[str | None, tuple[str, str, int]]:
+    return {name: (name, kind, role) for name in names}
+
+
+# Every tool by name: the name itself (one string object for thousands of calls), its kind (E2), its role.
+# Old and new names stand side by side.
+TOOLS: dict[str | None, tuple[str, str, int]] = {
+    **_tools("shell", LAUNCHES, "Bash"),
+    **_tools("shell", 0, "BashOutput", "TaskOutput", "KillShell", "KillBash", "TaskStop", "Monitor"),
+    **_tools("file_read", 0, "Read", "LS", "NotebookRead"),
+    **_tools("file_write", WRITES, "Write"),
+    **_tools("file_edit", WRITES, "Edit", "MultiEdit"),
+    **_tools("notebook", WRITES, "NotebookEdit"),
+    **_tools("search", 0, "Grep", "Glob", "ToolSearch"),
+    **_tools("subagent", LAUNCHES, "Task", "Agent"),
+    **_tools("web", 0, "WebFetch", "WebSearch"),
+    **_tools("other", ASKS, "AskUserQuestion", "ExitPlanMode"),
+    **_tools("todo", 0, "TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"),
 }
-NAMES = {name: name for name in KINDS}  # one string object per name: a report holds thousands of calls
-FILE_TOOLS = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
-LAUNCHERS = frozenset({"Bash", "Task", "Agent"})  # may be sent to the background
-QUESTIONS = frozenset({"AskUserQuestion", "ExitPlanMode"})  # need a person; absent in headless runs
 ENDED = frozenset({"completed", "failed", "stopped", "killed"})
 
 # Windows that the program was seen to report, for runs that end before it does (FACTS 3).

@@ -6,7 +6,7 @@ Pure functions from a decoded line to events. `head` is what all events of a lin
 from collections.abc import Callable
 from datetime import datetime
 
-from ... import events as ev
+from ... import event as ev
 from ...decode import lenient
 from . import lines as ln
 from .names import ENDED, NOTICES, SILENT
@@ -15,22 +15,23 @@ Head = tuple[int, str | None, str | None, datetime | None]
 Make = Callable[[Head, ln.RareLine], list[ev.Event]]
 
 
-def read(line: ln.Line, data: bytes, head: Head) -> list[ev.Event]:
+def read(kind: str, subtype: str | None, data: bytes, head: Head) -> list[ev.Event]:
     """The events of any line that is not of an assistant, a user or a stream_event."""
-    if line.type == "result":
-        return _result(line, lenient(data, ln.ResultLine), head)
-    if line.type == "cost-state":
+    if kind == "result":
+        return _result(subtype, lenient(data, ln.ResultLine), head)
+    if kind in SILENT:
+        return []
+    if head[1] is None:
+        head = (head[0], lenient(data, ln.Line).sessionId, None, head[3])
+    if kind == "cost-state":
         cost = lenient(data, ln.CostLine)
         return [ev.CostState(*head, _nano(cost.totalCostUSD), _models(cost.modelUsage))]
-    if line.type in SILENT:
-        return []
-    make = _MAKERS.get((line.type, line.subtype)) or _MAKERS.get((line.type, None))
+    make = _MAKERS.get((kind, subtype)) or _MAKERS.get((kind, None))
     if make is not None:
         return make(head, lenient(data, ln.RareLine))
-    subtype = line.subtype or ""
-    if line.type == "system" and (subtype in NOTICES or subtype.startswith("ui_")):
+    if kind == "system" and subtype is not None and (subtype in NOTICES or subtype.startswith("ui_")):
         return _notice(subtype, head, lenient(data, ln.RareLine))
-    return [ev.Unknown(*head, "/".join(filter(None, (line.type, subtype))) or "no type", data)]
+    return [ev.Unknown(*head, "/".join(filter(None, (kind, subtype))) or "no type", data)]
 
 
 def _notice(kind: str, head: Head, rare: ln.RareLine) -> list[ev.Event]:
@@ -110,7 +111,7 @@ _MAKERS: dict[tuple[str, str | None], Make] = {
 }
 
 
-def _result(line: ln.Line, given: ln.ResultLine, head: Head) -> list[ev.Event]:
+def _result(subtype: str | None, given: ln.ResultLine, head: Head) -> list[ev.Event]:
     """The refusals that the result lists, then the result itself."""
     events: list[ev.Event] = [
         ev.PermissionDenied(*head, denial.tool_use_id, denial.tool_name, None, denial.tool_input)
@@ -119,7 +120,7 @@ def _result(line: ln.Line, given: ln.ResultLine, head: Head) -> list[ev.Event]:
     events.append(
         ev.Result(
             *head,
-            subtype=line.subtype,
+            subtype=subtype,
             is_error=given.is_error is True,
             text=given.result,
             errors=tuple(given.errors or ()),

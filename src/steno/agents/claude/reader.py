@@ -5,25 +5,31 @@ being streamed, which call started which subagent. It never keeps text or totals
 """
 
 import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from msgspec import Raw
+from msgspec.json import encode
+from msgspec.structs import replace
 
-from ... import events as ev
-from ...decode import decoder, lenient, text_of
+from ... import event as ev
+from ...decode import MISFIT, decoder, lenient, text_of
 from . import lines as ln
 from . import rare
-from .names import ENDED, FILE_TOOLS, KINDS, LAUNCHERS, NAMES, QUESTIONS, QUIET_BLOCKS, SERVER_CALLS, SILENT, kind_of
+from .names import ASKS, ENDED, LAUNCHES, QUIET_BLOCKS, SERVER_CALLS, SILENT, TOOLS, WRITES, kind_of
 from .rare import Head
 
-_decode = decoder(ln.Line).decode
-_EMPTY = ev.Outcome()
+_stream = decoder(ln.StreamLine).decode
+_every = decoder(ln.Line).decode
+_asked = decoder(ln.ToolInput).decode
+_EMPTY, _NONE = ev.Outcome(), ev.NO_JSON
 _INTERRUPTED = "[Request interrupted by user"
 _REFUSALS = ("Claude requested permissions to", "Permission to use ", "Tool permission request failed")
 # A deny rule takes the whole tool away: the call then fails with "No such tool available: Bash. Bash ..."
 _REMOVED = re.compile(r"No such tool available: (\w+)\. \1 (?:is disabled for this session|exists but is not enabled)")
 _NOTIFIED = re.compile(r"<task-id>([^<]+)</task-id>(?:.*?<tool-use-id>([^<]+)</tool-use-id>)?.*?<status>(\w+)</status>", re.S)
+_TALK = ("assistant", "user")
 _STREAM = frozenset({"system", "assistant", "user", "result", "stream_event", "rate_limit_event", "tool_progress"})
 
 
@@ -37,145 +43,173 @@ class Reader:
     """Turns the lines of one run or transcript into events."""
 
     def __init__(self) -> None:
+        self._decode: Callable[[bytes], ln.StreamLine] = _stream
         self._writes: dict[str, tuple[str, Raw]] = {}  # file calls without their result yet
         self._streaming: dict[str | None, str | None] = {}  # thread -> message that is being streamed
         self._agents: dict[str, str] = {}  # agent id -> the call that started it (transcripts)
-        self._last: tuple[str | None, ln.RequestUsage | None, str | None] = (None, None, None)
+        self._message: str | None = None  # the message whose usage was told last, and its output then
+        self._output: int | None = None
         self._announced = False  # a transcript has no init: its first line stands for it
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
-        return self._events(_decode(data), data, number, at)
+        line = self._decode(data)
+        session = line.session_id
+        if session is not None:
+            if line.type == "user":  # four of five bytes of a stream
+                return self._user(line, data, number, session, line.parent_tool_use_id, line.timestamp or at)
+            if line.type == "assistant":
+                return self._assistant(line, data, number, session, line.parent_tool_use_id, line.timestamp or at)
+        return self._events(line, data, number, at)
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
         return self._events(lenient(data, ln.Line), data, number, at)
 
-    def _events(self, line: ln.Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+    def _events(self, line: ln.StreamLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
         kind = line.type
         if line.timestamp is not None:
             at = line.timestamp
+        if line.session_id is None and kind in _TALK:
+            return self._unsigned(line, data, number, at)
+        if kind == "user":
+            return self._user(line, data, number, line.session_id, line.parent_tool_use_id, at)
         if kind == "assistant":
-            events = self._assistant(line, data, number, at)
-        elif kind == "user":
-            events = self._user(line, data, number, at)
-        elif kind == "stream_event":
-            return self._stream_event(line, (number, line.session_id, line.parent_tool_use_id, at))
-        else:
-            return rare.read(line, data, (number, line.session_id or line.sessionId, None, at))
-        if line.version is not None and not self._announced:
+            return self._assistant(line, data, number, line.session_id, line.parent_tool_use_id, at)
+        if kind == "stream_event":
+            return self._stream_event(line, data, (number, line.session_id, line.parent_tool_use_id, at))
+        return rare.read(line.type, line.subtype, data, (number, line.session_id, None, at))
+
+    def _unsigned(self, line: ln.StreamLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+        """A line without session_id: a transcript's, which says sessionId, or one that lost its name."""
+        whole = _whole(line, data)
+        if whole.sessionId is not None:
+            self._decode = _every
+        whole.session_id = whole.sessionId
+        parent = whole.parent_tool_use_id
+        if parent is None and whole.isSidechain:
+            parent = self._agents.get(whole.agentId or "", whole.agentId or "sidechain")
+        talk = self._assistant if whole.type == "assistant" else self._user
+        events = talk(whole, data, number, whole.sessionId, parent, at)
+        if whole.version is not None and not self._announced:
             self._announced = True
-            events.insert(0, ev.Started(number, line.sessionId, None, at, line.version, None, line.cwd))
+            events.insert(0, ev.Started(number, whole.sessionId, None, at, whole.version, None, whole.cwd))
         return events
 
-    def _assistant(self, line: ln.Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+    def _assistant(
+        self, line: ln.StreamLine, data: bytes, number: int, session: str | None, parent: str | None, at: datetime | None
+    ) -> list[ev.Event]:
         message = line.message
-        session = line.session_id or line.sessionId
         if message is None:
-            return [ev.Unknown(number, session, None, at, "assistant without message", data)]
-        parent = line.parent_tool_use_id
-        if parent is None and line.isSidechain:
-            parent = self._side(line)
-        synthetic = message.model == "<synthetic>"
+            return [ev.Unknown(number, session, parent, at, "assistant without message", data)]
         events: list[ev.Event] = []
-        seen = (message.id, message.usage, message.stop_reason)
-        if not synthetic and (seen != self._last or message.id is None):
-            self._last = seen
-            events.append(_usage((number, session, parent, at), message, message.stop_reason))
-        content = message.content
-        if synthetic and (line.error is not None or line.is_api_error_message or line.isApiErrorMessage):
-            events.append(_failure((number, session, parent, at), line, message))
-        elif isinstance(content, str):
-            events.append(ev.Text(number, session, parent, at, message.id, content, synthetic))
-        elif content is not None:
-            for block in content:
-                kind = block.type
-                if kind == "tool_use":
-                    self._call(events, block, (number, session, parent, at), message.id)
-                elif kind == "text":
-                    events.append(ev.Text(number, session, parent, at, message.id, block.text or "", synthetic))
-                elif kind == "thinking":
-                    events.append(ev.Thinking(number, session, parent, at, message.id, block.thinking or ""))
-                elif kind not in QUIET_BLOCKS:
-                    events.append(_other_block(block, (number, session, parent, at), message.id, data))
+        said, usage, content = message.id, message.usage, message.content
+        synthetic = message.model == "<synthetic>"
+        if synthetic:
+            failure = _failure((number, session, parent, at), _whole(line, data), message)
+            if failure is not None:
+                return [failure]
+        elif said is None or said != self._message or (usage is not None and usage.output_tokens != self._output):
+            self._message = said
+            self._output = None if usage is None else usage.output_tokens
+            events.append(_usage(number, session, parent, at, message, message.stop_reason))
+        if content.__class__ is not list:
+            if content:
+                events.append(ev.Text(number, session, parent, at, said, str(content), synthetic))
+            return events
+        for block in content:
+            kind = block.type
+            if kind == "tool_use":
+                call, given = block.id or "", block.input
+                name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
+                made = ev.ToolCall(number, session, parent, at, call, name, tool, said, given, False, role == ASKS)
+                if role == LAUNCHES:
+                    self._launch(events, made)
+                    continue
+                if role == WRITES:
+                    self._writes[call] = (name, given)
+                events.append(made)
+            elif kind == "text":
+                events.append(ev.Text(number, session, parent, at, said, block.text or "", synthetic))
+            elif kind == "thinking":
+                events.append(ev.Thinking(number, session, parent, at, said, block.thinking or ""))
+            elif kind not in QUIET_BLOCKS:
+                events.append(_other_block(block, (number, session, parent, at), said, data))
         return events
 
-    def _call(self, events: list[ev.Event], block: ln.Block, head: Head, message: str | None) -> None:
-        call, name = block.id or "", block.name or ""
-        kind = KINDS.get(name)
-        if kind is None:
-            kind = kind_of(name)
-        else:
-            name = NAMES[name]
-        given = block.input
-        if name in LAUNCHERS:
-            asked = lenient(given, ln.ToolInput)
-            away = asked.run_in_background is True
-            events.append(ev.ToolCall(*head, call, name, kind, message, given, away))
-            if kind == "subagent":
-                agent, about = asked.subagent_type, asked.description
-                events.append(ev.TaskStarted(*head, call, call, kind, agent, about, away or None))
-            return
-        if name in FILE_TOOLS:
-            self._writes[call] = (name, given)
-        events.append(ev.ToolCall(*head, call, name, kind, message, given))
+    def _launch(self, events: list[ev.Event], call: ev.ToolCall) -> None:
+        """A call that can go to the background, or start a subagent."""
+        try:
+            asked = _asked(call.input)
+        except MISFIT:
+            asked = lenient(call.input, ln.ToolInput)
+        away = asked.run_in_background is True
+        events.append(replace(call, background=True) if away else call)
+        if call.kind == "subagent":
+            head = (call.line, call.session, call.parent, call.at)
+            agent, about = asked.subagent_type, asked.description
+            events.append(ev.TaskStarted(*head, call.id, call.id, "subagent", agent, about, away or None))
 
-    def _user(self, line: ln.Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
-        session = line.session_id or line.sessionId
-        parent = line.parent_tool_use_id
-        if parent is None and line.isSidechain:
-            parent = self._side(line)
+    def _user(
+        self, line: ln.StreamLine, data: bytes, number: int, session: str | None, parent: str | None, at: datetime | None
+    ) -> list[ev.Event]:
         content = None if line.message is None else line.message.content
-        head = (number, session, parent, at)
-        if content is None:
-            return [ev.Unknown(*head, "user without content", data)]
-        if isinstance(content, str):
-            return _said(line, head, content)
+        if content.__class__ is not list:
+            if content is None:
+                return [ev.Unknown(number, session, parent, at, "user without content", data)]
+            return _said(_whole(line, data), (number, session, parent, at), str(content))
         events: list[ev.Event] = []
         for block in content:
             if block.type == "tool_result":
-                self._result(events, line, block, head, data)
+                call = block.tool_use_id or ""
+                output: Any = line.tool_use_result
+                typed = output.__class__ is ev.Outcome and (output.stdout is not _NONE or output.file is not _NONE)
+                if not typed:
+                    output, typed = self._output_of(line, data)
+                elif block.is_error is not True and output.background_task_id is None:
+                    # a command or a file read, by far the most: nothing happened beside it
+                    events.append(ev.ToolResult(number, session, parent, at, call, False, block.content, output))
+                    continue
+                if block.is_error is True:
+                    events += _refusal(_whole(line, data), block, (number, session, parent, at))
+                    self._writes.pop(call, None)
+                    events.append(ev.ToolResult(number, session, parent, at, call, True, block.content, output))
+                    continue
+                events.append(ev.ToolResult(number, session, parent, at, call, False, block.content, output))
+                if call in self._writes:
+                    write, done = self._writes.pop(call), output if typed else None
+                    events += _change(write, done, block.content, call, (number, session, parent, at))
+                elif typed:
+                    self._beside(events, output, call, (number, session, parent, at))
             elif block.type == "text":
-                events += _said(line, head, block.text or "")
+                events += _said(_whole(line, data), (number, session, parent, at), block.text or "")
             elif block.type not in QUIET_BLOCKS:
-                events.append(ev.Unknown(*head, f"block {block.type}", data))
+                events.append(ev.Unknown(number, session, parent, at, f"block {block.type}", data))
         return events
 
-    def _result(self, events: list[ev.Event], line: ln.Line, block: ln.Block, head: Head, data: bytes) -> None:
-        call = block.tool_use_id or ""
-        failed = block.is_error is True
+    @staticmethod
+    def _output_of(line: ln.StreamLine, data: bytes) -> tuple[Any, bool]:
+        """The structured result, and whether its shape is known; one of an unknown shape is kept as it came."""
         output: Any = line.tool_use_result
-        if output is None:
+        if output is None and line.__class__ is ln.Line:
             output = line.toolUseResult
-        if output is not None and (output.__class__ is not ev.Outcome or output == _EMPTY):
-            output = _as_it_came(data)
-        if failed:
-            events += _refusal(line, block, head)
-        events.append(ev.ToolResult(*head, call, failed, block.content, output))
-        write = self._writes.pop(call, None)
-        if write is not None and not failed:
-            events += _change(write, output, block.content, call, head)
-        if output.__class__ is ev.Outcome:
-            events += self._beside(output, call, head)
+        if output is None or (output.__class__ is ev.Outcome and output != _EMPTY):
+            return output, output is not None
+        return Raw(encode(output)) if output.__class__ is str else _as_it_came(data), False
 
-    def _beside(self, output: ev.Outcome, call: str, head: Head) -> tuple[ev.Event, ...]:
+    def _beside(self, events: list[ev.Event], output: ev.Outcome, call: str, head: Head) -> None:
         """What a structured result says of work beside the main thread: started, or seen to be over."""
-        agent = output.agent_id
+        agent, task = output.agent_id, output.background_task_id
         if agent is not None:
             self._agents[agent] = call
-        if output.background_task_id is not None:
-            return (ev.TaskStarted(*head, output.background_task_id, call, "shell", None, None, True),)
-        if output.is_async:
-            return (ev.TaskStarted(*head, agent or call, call, "subagent", output.agent_type, None, True),)
-        if output.status in ENDED and (agent is not None or output.shell_id is not None):
-            return (ev.TaskEnded(*head, agent or output.shell_id or "", agent and call, output.status),)
-        return ()
+        if task is not None:
+            events.append(ev.TaskStarted(*head, task, call, "shell", None, None, True))
+        elif output.is_async:
+            events.append(ev.TaskStarted(*head, agent or call, call, "subagent", output.agent_type, None, True))
+        elif output.status in ENDED and (agent is not None or output.shell_id is not None):
+            events.append(ev.TaskEnded(*head, agent or output.shell_id or "", agent and call, output.status))
 
-    def _side(self, line: ln.Line) -> str:
-        """A name for the subagent that a transcript line belongs to: its call where that is known."""
-        return self._agents.get(line.agentId or "", line.agentId or "sidechain")
-
-    def _stream_event(self, line: ln.Line, head: Head) -> list[ev.Event]:
+    def _stream_event(self, line: ln.StreamLine, data: bytes, head: Head) -> list[ev.Event]:
         part = line.event
         if part is None:
             return []
@@ -184,37 +218,51 @@ class Reader:
             return [ev.Partial(*head, text)] if text else []
         if part.type == "message_start" and part.message is not None:
             self._streaming[head[2]] = part.message.id
-            return [_usage(head, part.message, None)]
+            return [_usage(*head, part.message, None)]
         if part.type == "message_delta":
-            told = ln.Message(line.api_message_id or self._streaming.get(head[2]), None, None, part.usage)
+            message = _whole(line, data).api_message_id or self._streaming.get(head[2])
             stop = part.delta.stop_reason if part.delta is not None else None
-            return [_usage(head, told, stop or "unknown")]
+            return [_usage(*head, ln.Message(id=message, usage=part.usage), stop or "unknown")]
         return []
 
 
-def _usage(head: Head, message: ln.Message, stop_reason: str | None) -> ev.Usage:
+def _other_tool(name: str | None) -> tuple[str, str, int]:
+    return name or "", kind_of(name or ""), 0
+
+
+def _whole(line: ln.StreamLine, data: bytes) -> ln.Line:
+    """The line with every field that somebody reads."""
+    return line if isinstance(line, ln.Line) else lenient(data, ln.Line)
+
+
+def _usage(
+    number: int, session: str | None, parent: str | None, at: datetime | None, message: ln.Message, stop_reason: str | None
+) -> ev.Usage:
     usage = message.usage
     if usage is None:
-        return ev.Usage(*head, message.id, message.model, stop_reason=stop_reason)
-    thinking = usage.output_tokens_details.thinking_tokens if usage.output_tokens_details is not None else None
-    hour = usage.cache_creation.ephemeral_1h_input_tokens if usage.cache_creation is not None else None
+        return ev.Usage(number, session, parent, at, message.id, message.model, stop_reason=stop_reason)
     return ev.Usage(
-        *head,
+        number,
+        session,
+        parent,
+        at,
         message.id,
         message.model,
         usage.input_tokens,
         usage.cache_creation_input_tokens,
         usage.cache_read_input_tokens,
         usage.output_tokens,
-        thinking,
-        hour,
+        usage.output_tokens_details.thinking_tokens if usage.output_tokens_details is not None else None,
+        usage.cache_creation.ephemeral_1h_input_tokens if usage.cache_creation is not None else None,
         stop_reason is not None,
         stop_reason,
     )
 
 
-def _failure(head: Head, line: ln.Line, message: ln.Message) -> ev.Failure:
-    """A synthetic message is the agent's word for a request that failed; not a word of the model."""
+def _failure(head: Head, line: ln.Line, message: ln.Message) -> ev.Failure | None:
+    """A synthetic message can be the agent's word for a request that failed; not a word of the model."""
+    if line.error is None and not line.is_api_error_message and not line.isApiErrorMessage:
+        return None
     status = line.api_error_status if line.api_error_status is not None else line.apiErrorStatus
     content = message.content
     text = content if isinstance(content, str) else "\n".join(block.text or "" for block in content or ())
@@ -258,17 +306,17 @@ def _refusal(line: ln.Line, block: ln.Block, head: Head) -> list[ev.Event]:
     removed = _REMOVED.search(text)
     if removed is not None:
         tool = removed[1]
-        if tool in QUESTIONS or KINDS.get(tool) in ("todo", None):
+        if tool not in TOOLS or TOOLS[tool][1] in ("todo", "other"):
             return []
         return [ev.PermissionDenied(*head, block.tool_use_id, tool, text)]
     return [ev.PermissionDenied(*head, block.tool_use_id, None, text)] if text.startswith(_REFUSALS) else []
 
 
-def _change(write: tuple[str, Raw], output: Any, content: Raw, call: str, head: Head) -> list[ev.Event]:
+def _change(write: tuple[str, Raw], output: ev.Outcome | None, content: Raw, call: str, head: Head) -> list[ev.Event]:
     """The file that a write or edit did change; its path from the result, else from the call."""
     name, given = write
     path = change = None
-    if output.__class__ is ev.Outcome:
+    if output is not None:
         if output.error:
             return []
         path = output.file_path or output.notebook_path

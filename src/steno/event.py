@@ -70,7 +70,10 @@ class Thinking(Event, tag="thinking", frozen=True, gc=False):
 
 
 class ToolCall(Event, tag="tool_call", frozen=True, gc=False):
-    """The model asks for a tool. It may still be refused, fail or be cut off."""
+    """The model asks for a tool. It may still be refused, fail or be cut off.
+
+    `background`: it was sent there on purpose; `asks`: only a person can answer it.
+    """
 
     id: str = ""
     name: str = ""
@@ -78,6 +81,7 @@ class ToolCall(Event, tag="tool_call", frozen=True, gc=False):
     message: str | None = None
     input: Raw = NO_JSON
     background: bool = False
+    asks: bool = False
 
 
 class Outcome(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):

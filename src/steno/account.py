@@ -1,0 +1,202 @@
+"""What a run used: tokens, cost, models, context and time, from the agent's account and the requests seen.
+
+The agent's own account comes first; requests that it does not cover are added from their messages, and
+priced by whoever is asked for a price. Every figure says where it comes from. Pure.
+"""
+
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from . import event as ev
+from . import meter
+from .fold import MILLISECOND, Fold, larger, occupancy
+from .meter import Booked
+from .report import Context, Cost, Model, Report, Tokens
+
+
+class Price(Protocol):
+    """Nano-dollars of what a model was used for at a time; None when the price is not known."""
+
+    def __call__(self, model: str, share: Any, at: datetime | None) -> int | None: ...
+
+
+def count(fold: Fold, report: Report, price: Price | None) -> None:
+    """Fill in every figure of the report."""
+    report.requests = len(fold.requests)
+    report.turns = _turns(fold.results)
+    booked = meter.own_part(fold.results, report.model) if fold.results else _of_transcript(fold)
+    late = _late(fold)
+    report.tokens = _tokens(fold, booked, late, report.warnings)
+    report.cache_hit_rate = meter.cache_hit_rate(report.tokens)
+    report.models = _models(fold, booked, price)
+    report.cost = _cost(fold, booked, late, price, report)
+    report.warnings += booked.warnings
+    report.context = _context(fold, report.model)
+    _durations(fold, report, booked)
+
+
+def priced(requests: list[ev.Usage], price: Price | None) -> int | None:
+    """What requests cost by the price table; unknown if one of them is."""
+    if price is None or not requests:
+        return None
+    return meter.total(price(request.model, request, request.at) if request.model else None for request in requests)
+
+
+def _turns(results: list[ev.Result]) -> int | None:
+    """The run's turns: each result counts its own, except before modelUsage existed, when the count went on."""
+    if not results:
+        return None
+    if results[-1].models is None:
+        return results[-1].turns
+    return meter.total(result.turns for result in results)
+
+
+def _of_transcript(fold: Fold) -> Booked:
+    """A transcript's own running account, where it keeps one; its session is the whole run."""
+    if fold.account is None:
+        return Booked()
+    return Booked(fold.account.models, fold.account.cost_nano, fold.account.cost_nano)
+
+
+def _late(fold: Fold) -> list[ev.Usage]:
+    """Requests that no account covers: all of them without a result, else those after the last one."""
+    if not fold.results:
+        return list(fold.requests.values()) if fold.account is None else []
+    last = fold.results[-1].line
+    return [request for request in fold.requests.values() if request.line > last]
+
+
+# -- tokens -------------------------------------------------------------------------------------------
+
+
+def _tokens(fold: Fold, booked: Booked, late: list[ev.Usage], warnings: list[str]) -> Tokens:
+    if booked.models is None and (fold.requests or not fold.results):
+        return _from_requests(fold, warnings)
+    usages: list[Any] = [result.usage for result in fold.results if result.usage is not None]
+    shares: list[Any] = list((booked.models or {}).values())
+    told, used = meter.tokens_of(shares).total, meter.tokens_of(usages).total
+    if booked.models is None and (fold.results[-1].turns or 1) > 1:
+        warnings.append("this version tells the usage of its last request only: tokens are a lower bound")
+    if booked.usage_only or not shares:
+        shares = usages
+    elif told is not None and used is not None and told < used:
+        warnings.append(f"modelUsage counts fewer tokens ({told:,}) than usage ({used:,}): usage is taken")
+        shares = usages
+    _warn_of_gap(fold, shares, late, warnings)
+    return meter.tokens_of([*shares, *late])
+
+
+def _warn_of_gap(fold: Fold, shares: list[Any], late: list[ev.Usage], warnings: list[str]) -> None:
+    """An interrupted or failed request can be missing from the agent's own account."""
+    told = meter.tokens_of(shares)
+    booked = meter.total((told.input, told.cache_write, told.cache_read)) or 0
+    seen = sum([occupancy(request) or 0 for request in fold.requests.values()])
+    seen -= sum([occupancy(request) or 0 for request in late])
+    if seen > booked:
+        warnings.append(f"requests were seen that the agent's account leaves out ({seen - booked:,} tokens of input)")
+
+
+def _from_requests(fold: Fold, warnings: list[str]) -> Tokens:
+    requests = [_with_last_output(fold, request) for request in fold.requests.values()]
+    if not requests:
+        return Tokens()
+    open_ = sum(1 for request in requests if not request.final)
+    if open_ and not fold.results:
+        warnings.append(f"output tokens are a lower bound: {open_} of {len(requests)} requests never told their final count")
+    return meter.tokens_of(requests)
+
+
+def _with_last_output(fold: Fold, request: ev.Usage) -> ev.Usage:
+    """Before modelUsage existed, a result's usage was its last request's: its output is the final one."""
+    usage = fold.results[-1].usage if fold.results else None
+    if usage is None or request is not fold.main:
+        return request
+    if (usage.input, usage.cache_write, usage.cache_read) != (request.input, request.cache_write, request.cache_read):
+        return request
+    return msgspec.structs.replace(request, output=larger(request.output, usage.output))
+
+
+# -- money ----------------------------------------------------------------------------------------------
+
+
+def _models(fold: Fold, booked: Booked, price: Price | None) -> dict[str, Model]:
+    if booked.models or booked.usage_only:
+        return {name: _model(share, meter.dollars(share.cost_nano)) for name, share in (booked.models or {}).items()}
+    by_name: dict[str, list[ev.Usage]] = {}
+    for request in fold.requests.values():
+        by_name.setdefault(request.model or "unknown", []).append(request)
+    return {
+        name: _model(meter.tokens_of(requests), meter.dollars(priced(requests, price)) if not fold.results else None)
+        for name, requests in by_name.items()
+    }
+
+
+def _model(share: Any, cost: float | None) -> Model:
+    window, longest = getattr(share, "context_window", None), getattr(share, "max_output", None)
+    return Model(share.input, share.cache_write, share.cache_read, share.output, cost, window, longest)
+
+
+def _cost(fold: Fold, booked: Booked, late: list[ev.Usage], price: Price | None, report: Report) -> Cost:
+    """What the agent reported of this run; what it did not report is computed (M7)."""
+    session = meter.dollars(booked.session_nano)
+    if booked.usage_only:
+        return _computed(_usage_price(fold.results[-1], report.model, price), session)
+    if not late:
+        source = "unknown" if booked.cost_nano is None else "reported"
+        return Cost(meter.dollars(booked.cost_nano), source, session)
+    rest = priced(late, price)
+    if not fold.results:
+        return _computed(rest, session)
+    if rest is None and booked.cost_nano is not None:
+        report.warnings.append(f"{len(late)} requests after the last result have no known price; they are not in the cost")
+        return Cost(meter.dollars(booked.cost_nano), "reported", session)
+    return _computed(meter.plus(booked.cost_nano, rest), session)
+
+
+def _computed(nano: int | None, session: float | None) -> Cost:
+    return Cost(meter.dollars(nano), "unknown" if nano is None else "computed", session)
+
+
+def _usage_price(last: ev.Result, model: str | None, price: Price | None) -> int | None:
+    name = meter.main_model(last.models or {}, model)
+    if price is None or name is None or last.usage is None:
+        return None
+    return price(name, last.usage, last.at)
+
+
+# -- context and time -------------------------------------------------------------------------------------
+
+
+def _context(fold: Fold, model: str | None) -> Context:
+    last = fold.results[-1] if fold.results else None
+    limit, limit_source = _limit(fold, last.models or {} if last is not None else {}, model)
+    used, source = None, "measured"
+    if fold.main is not None:
+        used = occupancy(fold.main)
+    elif fold.compacted is not None:
+        used = fold.compacted.after
+    elif not fold.requests and last is not None and last.usage is not None:
+        used = meter.total((last.usage.input, last.usage.cache_write, last.usage.cache_read)) or None
+        source = "measured" if last.turns == 1 else "upper_bound"
+    return meter.context(used, limit, limit_source, source, fold.peak, fold.compactions)
+
+
+def _limit(fold: Fold, models: dict[str, ev.ModelUsage], model: str | None) -> tuple[int | None, str]:
+    """The window of the model that answered last; of the one that was announced, where that one is not accounted for."""
+    answered = fold.main.model if fold.main is not None else None
+    key = meter.main_model(models, answered or model) or meter.main_model(models, model)
+    share = models.get(key or "")
+    if share is not None and share.context_window:
+        return share.context_window, "reported"
+    known = fold.dialect.window(model or key or "")
+    return (known, "known") if known is not None else (None, "assumed")
+
+
+def _durations(fold: Fold, report: Report, booked: Booked) -> None:
+    if fold.results:
+        report.duration_ms = meter.total(result.duration_ms for result in fold.results)
+        report.duration_api_ms = None if booked.earlier else fold.results[-1].duration_api_ms
+    elif fold.first_at is not None and fold.last is not None and fold.last.at is not None:
+        report.duration_ms = max(0, (fold.last.at - fold.first_at) // MILLISECOND)

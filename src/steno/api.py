@@ -1,0 +1,25 @@
+"""The two calls of the library: read a recording, or go through its events. They only join the rooms."""
+
+from collections.abc import Iterator
+
+from .agents import named
+from .event import Event
+from .prices import price
+from .report import Report
+from .source import Source, open_input
+
+
+def read(source: Source, *, agent: str | None = None) -> Report:
+    """The report of a recording.
+
+    `source` is a path (a file, plain or packed with gzip or zstd, or a folder that holds `stdout`),
+    bytes, a binary file, or an iterable of lines. What the agent did wrong is in the report and never
+    raises; a source that cannot be read raises SourceError.
+    """
+    given = open_input(source)
+    return given.read(named(agent)).report(given.name, price)
+
+
+def events(source: Source, *, agent: str | None = None) -> Iterator[Event]:
+    """The events of a recording, one by one; memory does not grow with its size."""
+    return open_input(source).events(named(agent))

@@ -1,0 +1,136 @@
+"""The command line: finds the command, calls it, and turns what goes wrong into one line and an exit code.
+
+It never reads a recording itself. Nothing is imported before it is known to be needed: `steno --help`
+must not cost more than starting Python twice.
+"""
+
+import gc
+import os
+import sys
+
+COMMANDS = {
+    "show": "say what really happened in a recording (file, folder or stdin)",
+}
+HELP = """usage: steno COMMAND [OPTIONS]
+
+Reads what coding agents print when nobody sits at the keyboard, and says what really happened.
+
+commands:
+{commands}
+
+options:
+  -h, --help  show this help
+  --version   show the version
+  --debug     show where an error came from (also: STENO_DEBUG=1)
+
+`steno COMMAND --help` tells more, with examples.
+"""
+
+WRONG_USE, INTERNAL, CANNOT_WRITE, INTERRUPTED, PIPE_CLOSED = 2, 70, 74, 130, 141
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command line and return its exit code. No traceback reaches a user unless asked for."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = _take_debug(words)
+    try:
+        code = _call(words)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_stdout()
+        return PIPE_CLOSED
+    except Exception as problem:
+        code = _failed(problem, debug)
+    gc.freeze()  # what lives now dies with the process: no last search for garbage
+    return code
+
+
+def _take_debug(words: list[str]) -> bool:
+    """Whether --debug is among the options; it is taken out, wherever it stands."""
+    end = words.index("--") if "--" in words else len(words)
+    found = "--debug" in words[:end]
+    words[:end] = [word for word in words[:end] if word != "--debug"]
+    return found or os.environ.get("STENO_DEBUG", "0") not in ("", "0")
+
+
+def _call(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        return _say(HELP.format(commands="\n".join(f"  {name:10}  {what}" for name, what in COMMANDS.items())))
+    if words[0] == "--version":
+        from .. import __version__
+
+        return _say(f"steno {__version__}\n")
+    if words[0] not in COMMANDS:
+        return _unknown(words[0])
+    return _command(words[0], words[1:])
+
+
+def _say(text: str) -> int:
+    sys.stdout.write(text)
+    return 0
+
+
+def _command(name: str, words: list[str]) -> int:
+    """Import the command and call it."""
+    gc.disable()  # nothing that imports make is garbage; looking for some costs a tenth of a report
+    _load_msgspec()
+    from importlib import import_module
+
+    run = import_module(f".{name}", __name__).run
+    gc.freeze()
+    gc.enable()
+    try:
+        return int(run(words))
+    except SystemExit as end:  # argparse: its help, or wrong use
+        return end.code if isinstance(end.code, int) else WRONG_USE
+
+
+def _load_msgspec() -> None:
+    """Import msgspec without typing_extensions: it wants two names that `typing` has too, for a fifth of a report's time."""
+    if "typing_extensions" in sys.modules or "msgspec" in sys.modules:
+        return
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # the documented way to say: do not import
+    try:
+        import msgspec  # noqa: F401
+    finally:
+        del sys.modules["typing_extensions"]
+
+
+def _unknown(word: str) -> int:
+    from .terminal import complain
+
+    if os.path.exists(word):  # noqa: PTH110  # pathlib costs more than the whole message
+        complain(f"no command is called {word!r}; to read a recording: steno show {word}")
+    else:
+        complain(f"no {'option' if word.startswith('-') else 'command'} is called {word!r}; see: steno --help")
+    return WRONG_USE
+
+
+def _failed(problem: Exception, debug: bool) -> int:
+    """One line on what went wrong, and the exit code for it."""
+    from ..report import StenoError
+    from .terminal import complain
+
+    if debug:
+        import traceback
+
+        traceback.print_exception(problem)
+    if isinstance(problem, StenoError):
+        complain(str(problem))
+        return WRONG_USE
+    if isinstance(problem, OSError):
+        complain(f"cannot write: {problem.strerror or problem}")
+        _drop_stdout()
+        return CANNOT_WRITE
+    complain(f"internal error: {type(problem).__name__}: {problem}" + ("" if debug else "; run again with --debug"))
+    return INTERNAL
+
+
+def _drop_stdout() -> None:
+    """Nobody reads any more: what is still in the buffer must not fail a second time when the process ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

@@ -1,0 +1,43 @@
+"""The rows that `--prices` adds to a card: the price table's figure beside the agent's, and what the cache saved."""
+
+from ..event import ModelUsage
+from ..fold import Fold
+from ..prices import NANO, price
+from ..report import Model, Report
+from ..screen.page import Row
+from ..screen.words import UNKNOWN, money
+
+
+def rows(report: Report, fold: Fold) -> list[Row]:
+    """What the run's tokens cost by the table, and what they would have cost without cache reads."""
+    shares = [(name, _share(name, model, fold)) for name, model in report.models.items()]
+    told = _total(report, shares)
+    without = _total(report, [(name, _uncached(share)) for name, share in shares])
+    saved = None if told is None or without is None else without - told
+    return [
+        Row(f"by the price table {_dollars(told)}"),
+        Row(f"cache reads saved {_dollars(saved)}" if saved is not None else f"saved by cache reads: {UNKNOWN}"),
+    ]
+
+
+def _dollars(nano: int | None) -> str:
+    return money(None if nano is None else nano / NANO)
+
+
+def _total(report: Report, shares: list[tuple[str, ModelUsage]]) -> int | None:
+    parts = [price(name, share, report.started_at) for name, share in shares]
+    return sum(part or 0 for part in parts) if parts and None not in parts else None
+
+
+def _share(name: str, model: Model, fold: Fold) -> ModelUsage:
+    """A model's tokens. Only the single requests tell which cache writes are kept for an hour, at another price."""
+    own = [request for request in fold.requests.values() if request.model == name.removesuffix("[1m]")]
+    hour = min(sum(request.cache_write_1h or 0 for request in own), model.cache_write or 0)
+    return ModelUsage(model.input, model.cache_write, model.cache_read, model.output, cache_write_1h=hour)
+
+
+def _uncached(share: ModelUsage) -> ModelUsage:
+    from msgspec.structs import replace
+
+    known = share.input is not None and share.cache_read is not None
+    return replace(share, input=(share.input or 0) + (share.cache_read or 0) if known else None, cache_read=0)

@@ -1,0 +1,100 @@
+"""`steno show`: what recordings say, for people or as JSON. It parses, loops and prints; the library does the work."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from .. import agents
+from ..report import StenoError
+from ..source import recordings
+from .terminal import complain, is_terminal, look
+from .views import MANY, Views
+
+EXAMPLES = """examples:
+  steno show run.jsonl                     the report of a recording
+  claude -p "..." --output-format stream-json --verbose | steno show
+  steno show --json runs/ | jq .verdict    one line of JSON for each recording below a folder
+  steno show --timeline run.jsonl.gz       what happened, one event to a line
+  steno show --text run.jsonl              only what the agent answered
+
+A source is a file with what the agent printed (plain, gzip or zstd), a tape, one of the agent's own
+transcripts, a folder that holds `stdout`, or a folder of any of these. The exit code is 0 when
+everything could be shown, however the runs ended, and 2 when a source could not be read.
+"""
+
+
+def run(words: list[str]) -> int:
+    """Carry out `steno show` and return its exit code."""
+    options = _options(words)
+    agent = agents.named(options.agent)
+    sources, bad = _sources(options.sources or ["-"])
+    views = Views(options.view, look(), len(sources))
+    views.agent, views.advise, views.prices = agent, not options.no_advice, options.prices
+    try:
+        for source in sources:
+            bad = not views.show(source) or bad
+        views.end()
+    finally:
+        views.progress.clear()
+    return 2 if bad else 0
+
+
+# -- what was asked for ------------------------------------------------------------------------------------------
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with our own line for wrong use."""
+
+    def error(self, message: str) -> NoReturn:
+        complain(f"{message}; see: {self.prog} --help")
+        raise SystemExit(2)
+
+
+def _options(words: list[str]) -> argparse.Namespace:
+    parser = Parser(
+        prog="steno show",
+        description="Say what really happened in a recording: verdict, cost, context, tools, files, and what to do next.",
+        epilog=EXAMPLES,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=min(look().columns, 100)),
+        allow_abbrev=False,
+    )
+    parser.add_argument("sources", nargs="*", metavar="SOURCE", help="file, folder, or - for stdin (default: stdin)")
+    _add_views(parser.add_argument_group("what to show (default: a card for people)").add_mutually_exclusive_group())
+    parser.add_argument("--prices", action="store_true", help="on the card, also the price table's cost and the cache's savings")
+    parser.add_argument("--agent", metavar="NAME", help="the agent that wrote it (default: told by the bytes)")
+    parser.add_argument("--no-advice", action="store_true", help="judge without `interactive` and `background_task`")
+    parser.add_argument("--debug", action="store_true", help="show where an error came from")  # taken by main
+    options = parser.parse_intermixed_args(words)
+    if options.prices and options.view not in (None, "card"):
+        parser.error(f"--prices belongs to the card and cannot be used with --{options.view}")
+    if not options.sources and is_terminal(sys.stdin):
+        parser.error("nothing to read: give a file or a folder, or send a recording to stdin")
+    return options
+
+
+def _add_views(group: "argparse._MutuallyExclusiveGroup") -> None:
+    views = {
+        "json": "the report as JSON, one line for each source",
+        "events": "the events as JSON, one line each, as they are read",
+        "tools": "a table of the tool calls",
+        "files": "a table of the files that were changed",
+        "timeline": "what happened, one line for each event that matters",
+        "text": "only the text of the agent's answer",
+        "card": f"full cards, also for more than {MANY} sources",
+    }
+    for name, what in views.items():
+        group.add_argument(f"--{name}", dest="view", action="store_const", const=name, help=what)
+
+
+def _sources(given: list[str]) -> tuple[list[str], bool]:
+    """Every recording that is meant, and whether something given was none."""
+    found: list[str] = []
+    bad = False
+    for name in given:
+        try:
+            found += [name] if name == "-" else map(str, recordings(Path(name)))
+        except StenoError as problem:
+            complain(str(problem))
+            bad = True
+    return found, bad

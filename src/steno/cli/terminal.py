@@ -1,0 +1,84 @@
+"""The ends of the program: what stdout can show, lines out to it, complaints to stderr, stdin in. It never reads a recording."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from ..screen.look import Look
+
+COLUMNS = 80  # of a page where there is no terminal
+
+
+def complain(text: str) -> None:
+    """One line on stderr."""
+    from ..screen.clean import clean
+
+    if sys.stderr is not None:
+        print(f"steno: {clean(text)}", file=sys.stderr, flush=True)
+
+
+def is_terminal(stream: object) -> bool:
+    """Whether a person sees what is written there."""
+    isatty = getattr(stream, "isatty", None)
+    return bool(isatty is not None and isatty())
+
+
+def look() -> "Look":
+    """How stdout is to be written: the terminal's width and colours, and what the user asked for."""
+    from ..screen.look import NARROW, Look
+
+    seen = is_terminal(sys.stdout)
+    given = os.environ.get("COLUMNS", "")
+    columns = int(given) if given.isdecimal() and len(given) < 6 else 0
+    if not columns and seen:
+        columns = os.get_terminal_size(sys.stdout.fileno()).columns
+    limit = max(NARROW, columns) if columns else None
+    return Look(limit or COLUMNS, limit, _colour(seen))
+
+
+def _colour(seen: bool) -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    return seen and os.environ.get("TERM") != "dumb"
+
+
+def put(lines: Iterable[str]) -> None:
+    """Lines to stdout. Letters that its encoding lacks are written out; our own get an ASCII stand-in."""
+    text = "".join(line + "\n" for line in lines)
+    encoding = sys.stdout.encoding or "ascii"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        from ..screen.look import ASCII
+
+        text = text.translate(ASCII).encode(encoding, "backslashreplace").decode(encoding)
+    sys.stdout.write(text)
+
+
+def put_bytes(*data: bytes) -> None:
+    """Bytes to stdout, in order with what was put before."""
+    sys.stdout.flush()
+    sys.stdout.buffer.writelines(data)
+
+
+def stdin_bytes() -> BinaryIO:
+    """The program's stdin; SourceError if it has none."""
+    from ..report import SourceError
+
+    if sys.stdin is None:
+        raise SourceError("stdin is closed: give a file or a folder")
+    return sys.stdin.buffer
+
+
+def guarded(name: str, data: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes; a failing read is a SourceError, so that it is not taken for a failing write."""
+    from ..report import SourceError
+
+    try:
+        yield from data
+    except OSError as problem:
+        raise SourceError(f"{name}: cannot be read: {problem.strerror or problem}") from None

@@ -1,0 +1,160 @@
+"""What `steno show` prints of each source, one function per view. It calls the library and the screen, and prints."""
+
+import os
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from ..agents import Agent
+from ..prices import price
+from ..reading import Reading
+from ..report import Report, StenoError
+from ..screen.look import Look
+from ..source import Input, open_input
+from .progress import Progress
+from .terminal import complain, guarded, is_terminal, put, put_bytes, stdin_bytes
+
+MANY = 3  # sources up to this number get a card each, more get a line each
+STREAMS = ("events", "timeline")  # views that print while they read
+
+
+class Views:
+    """One view of all the sources."""
+
+    def __init__(self, view: str | None, look: Look, sources: int) -> None:
+        self.look, self.several = look, sources > 1
+        self.agent: Agent | None = None
+        self.advise, self.prices = True, False
+        name = view or ("card" if sources <= MANY else "runs")
+        self._print: Callable[[Input], None] = getattr(self, f"_{name}")
+        self.progress = Progress(sources, shown=not (name in STREAMS and is_terminal(sys.stdout)))
+        self._shown = 0
+        self._end: Callable[[], list[str]] = list
+
+    def show(self, source: str) -> bool:
+        """Print one source; False if it could not be read, which is told on stderr."""
+        try:
+            self._print(self._open(source))
+        except StenoError as problem:
+            self.progress.clear()
+            complain(str(problem))
+            return False
+        self.progress.done += 1
+        return True
+
+    def end(self) -> None:
+        """Print what comes after the last source."""
+        put(self._end())
+
+    def _open(self, source: str) -> Input:
+        given = open_input(stdin_bytes() if source == "-" else source)
+        given.name = "stdin" if source == "-" else os.fsencode(source).decode("utf-8", "replace")
+        given.data = self.progress.through(guarded(given.name, given.data))
+        return given
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def _report(self, given: Input) -> tuple[Report, Reading]:
+        reading = given.read(self.agent)
+        reading.fold.facts.advise = self.advise
+        report = reading.report(given.name, price)
+        self._read(given, reading)
+        return report, reading
+
+    def _read(self, given: Input, reading: Reading) -> None:
+        """A source was read: the progress goes away, and what was odd about its lines is told."""
+        self.progress.clear()
+        where = f"{given.name}: " if self.several else ""
+        odd = [event for event in reading.odd if not event.torn]
+        for event in odd:
+            complain(f"{where}skipping malformed line {event.line}: {event.head}")
+        more = reading.lines.malformed - len(odd)
+        if more > 0:
+            complain(f"... and {more} more malformed lines in {given.name}")
+        if reading.lines.torn:
+            complain(f"{given.name}: the last line is cut")
+
+    def _apart(self, given: Input, blank: bool = True) -> None:
+        """Where there are several sources: a rule with this one's name."""
+        if self.several:
+            from ..screen.page import rule
+
+            put([""] * (blank and self._shown > 0) + [rule(self.look, given.name)])
+        self._shown += 1
+
+    # -- views for people -----------------------------------------------------------------------------------------
+
+    def _card(self, given: Input) -> None:
+        from ..screen.card import card
+
+        report, reading = self._report(given)
+        extra = []
+        if self.prices:
+            from .priced import rows
+
+            extra = rows(report, reading.fold)
+        self._apart(given)
+        put(card(report, self.look, extra))
+
+    def _runs(self, given: Input) -> None:
+        from ..screen import tables
+
+        report, _ = self._report(given)
+        if not self._shown:
+            totals = tables.Totals()
+            self._total, self._end = totals.add, lambda: ["", *totals.lines(self.look)]
+            put([tables.runs_head(self.look)])
+        self._shown += 1
+        self._total(report)
+        put([tables.run(report, self.look, given.name)])
+
+    def _tools(self, given: Input) -> None:
+        from ..screen import tables
+
+        report, _ = self._report(given)
+        self._apart(given)
+        put(tables.tools(report, self.look))
+
+    def _files(self, given: Input) -> None:
+        from ..screen import tables
+
+        report, _ = self._report(given)
+        self._apart(given)
+        put(tables.files(report, self.look))
+
+    def _timeline(self, given: Input) -> None:
+        from ..screen.timeline import Timeline
+
+        timeline, reading = Timeline(self.look), Reading(self.agent)
+        self._apart(given)
+        for events in (reading.events(given.data), given.after):
+            for event in events:
+                line = timeline.line(event)
+                if line is not None:
+                    put([line])
+        self._read(given, reading)
+
+    def _text(self, given: Input) -> None:
+        report, _ = self._report(given)
+        text = report.text or report.result or ""
+        if is_terminal(sys.stdout):
+            from ..screen.clean import TAB, clean
+
+            put(clean(line.expandtabs(TAB)) for line in text.replace("\r\n", "\n").split("\n"))
+        else:
+            put_bytes(text.encode("utf-8", "replace"), b"\n")
+
+    # -- views for programs ---------------------------------------------------------------------------------------
+
+    def _json(self, given: Input) -> None:
+        report, _ = self._report(given)
+        put_bytes(report.to_json(), b"\n")
+
+    def _events(self, given: Input) -> None:
+        encode, reading = msgspec.json.Encoder().encode, Reading(self.agent)
+        write = sys.stdout.buffer.write
+        for events in (reading.events(given.data), given.after):
+            for event in events:
+                write(encode(event) + b"\n")
+        self._read(given, reading)

@@ -1,0 +1,111 @@
+"""What a run has shown, as its report: who and where, what was said, the lists, the figures, the verdict. Pure.
+
+Closing changes nothing in the fold: it can be done again while the run goes on.
+"""
+
+from collections import Counter
+
+import msgspec
+
+from . import event as ev
+from . import meter
+from .account import Price, count, priced
+from .fold import Fold, plain
+from .report import Lines, Report, Subagent, ToolCount
+from .verdict import Facts, judge
+
+
+def close(fold: Fold, lines: Lines, price: Price | None = None) -> Report:
+    """The report of everything that the fold took in."""
+    lines.unknown = fold.unknown
+    report = Report(agent=fold.dialect.name, lines=lines)
+    _about(fold, report)
+    _said(fold, report)
+    count(fold, report, price)
+    _listed(fold, report)
+    _roll_up(fold, report, price)
+    _noted(fold, report)
+    judge(_ending(fold, report)).into(report)
+    return report
+
+
+def _about(fold: Fold, report: Report) -> None:
+    started = fold.started
+    if started is not None:
+        report.agent_version, report.model, report.cwd = started.agent_version, started.model, started.cwd
+    if report.model is None:
+        report.model = next((request.model for request in fold.requests.values() if request.parent is None), None)
+    report.session_id, report.api_key_source = fold.session, fold.api_key_source
+    report.started_at = fold.first_at
+    code = fold.facts.exited.code if fold.facts.exited is not None else None
+    report.exit_code = code
+    report.signal = -code if code is not None and code < 0 else None
+
+
+def _said(fold: Fold, report: Report) -> None:
+    result, said = fold.result, fold.text
+    if fold.echoed is not None and result is not None and result.is_error and result.text == fold.echoed:
+        said = said[:-1]  # older versions tell an API error as if the model had said it
+    report.text = "\n".join(said)
+    if fold.partial and result is None:
+        report.text = "\n".join(filter(None, (report.text, "".join(fold.partial))))
+    if result is not None:
+        report.result, report.subtype = result.text, result.subtype
+        report.terminal_reason, report.stop_reason = result.terminal_reason, result.stop_reason
+        report.structured_output = plain(result.structured_output)
+    elif fold.facts.last_stop != "unknown":
+        report.stop_reason = fold.facts.last_stop
+    report.complete = result is not None and not report.lines.torn
+
+
+def _listed(fold: Fold, report: Report) -> None:
+    report.tools = list(fold.calls.values())
+    for name, calls in Counter([tool.name for tool in report.tools]).items():
+        report.tool_counts[name] = ToolCount(calls)
+    for tool in report.tools:
+        if tool.ok is False:
+            report.tool_counts[tool.name].errors += 1
+    report.files = list(fold.files.values())
+    report.denials = list(fold.denials.values())
+    for denial in report.denials:
+        denial.allow_rule = fold.dialect.allow_rule(denial.tool or "", denial.input, report.cwd)
+    report.background = list(fold.background.values())
+    report.retries, report.limits = fold.retries, fold.limits
+
+
+def _roll_up(fold: Fold, report: Report, price: Price | None) -> None:
+    """Each subagent with its requests, under the call that started it (M9)."""
+    mine: dict[str, list[ev.Usage]] = {call: [] for call in fold.subagents}
+    for request in fold.requests.values():
+        if request.parent is not None:
+            mine.setdefault(fold.task_calls.get(request.parent, request.parent), []).append(request)
+    for call, requests in mine.items():
+        known = fold.subagents.get(call) or Subagent(call)
+        exact = all(request.final for request in requests)
+        cost = meter.dollars(priced(requests, price)) if exact else None
+        report.subagents.append(msgspec.structs.replace(known, tokens=meter.tokens_of(requests), cost_usd=cost))
+
+
+def _noted(fold: Fold, report: Report) -> None:
+    stopped = [task for task in report.background if task.status in ("stopped", "killed")]
+    if stopped:
+        names = ", ".join(task.description or task.id for task in stopped)
+        report.warnings.append(f"{len(stopped)} background tasks were stopped before they were done: {names}")
+    if fold.orphans:
+        report.warnings.append(f"{fold.orphans} tool results came without their call")
+    if fold.unknown:
+        report.warnings.append(f"{fold.unknown} events of kinds this version does not know")
+
+
+def _ending(fold: Fold, report: Report) -> Facts:
+    ended = fold.main is not None and fold.facts.last_stop == "end_turn"
+    facts = msgspec.structs.replace(fold.facts, report=report, result=fold.result, ended_by_model=ended)
+    if fold.denials:
+        later = {tool.name: index for index, tool in enumerate(report.tools) if tool.ok}
+        order = {tool.id: index for index, tool in enumerate(report.tools)}
+        facts.refused = [
+            (denial, fold.denied_at[key])
+            for key, denial in fold.denials.items()
+            if later.get(denial.tool or "", -1) <= order.get(key, len(order))
+        ]
+    return facts

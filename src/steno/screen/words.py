@@ -1,0 +1,114 @@
+"""Figures and judgements in words for people. What is not known is called unknown, never 0. It lays nothing out."""
+
+import re
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+UNKNOWN = "unknown"
+
+# A verdict's colour, and why it was given where the run itself left no words for it.
+VERDICTS = {
+    "success": ("green", "the run finished, and the agent reports success"),
+    "max_turns": ("yellow", "the limit of turns was reached before the work was done"),
+    "max_budget": ("yellow", "the budget was used up before the work was done"),
+    "rate_limit": ("yellow", "the service refused the run for its rate or usage limit"),
+    "auth": ("red", "the service did not accept the key or the sign-in"),
+    "api": ("red", "the service failed"),
+    "network": ("red", "the service could not be reached"),
+    "invalid_request": ("red", "the service refused the request as wrong"),
+    "context_full": ("yellow", "the conversation no longer fits the model's window"),
+    "refused": ("red", "the model declined"),
+    "permission": ("yellow", "calls were refused, and the work stopped there"),
+    "interactive": ("yellow", "the run ended with a question that nobody was there to answer"),
+    "background_task": ("yellow", "the run ended before its background work did"),
+    "empty": ("yellow", "the agent called it a success and gave no answer"),
+    "no_result": ("yellow", "the recording ends without a result"),
+    "stalled": ("red", "the run fell silent and was ended"),
+    "timeout": ("red", "the run took too long and was ended"),
+    "interrupted": ("yellow", "the run was interrupted"),
+    "killed": ("red", "the run was ended from outside"),
+    "subprocess": ("red", "the agent's program failed"),
+    "not_found": ("red", "the agent's program was not found"),
+}
+
+# What a call is about, by the first of these that its input has.
+_TARGETS = ("command", "file_path", "notebook_path", "pattern", "url", "query", "description", "skill", "path", "prompt")
+
+
+def colour_of(verdict: str) -> str:
+    """The colour of a verdict's severity."""
+    return VERDICTS.get(verdict, ("red", ""))[0]
+
+
+def number(figure: int | None) -> str:
+    """A whole number with its thousands apart."""
+    return UNKNOWN if figure is None else f"{figure:,}"
+
+
+def several(figure: int, noun: str, many: str | None = None) -> str:
+    """A number with its noun: 1 call, 3 calls."""
+    return f"{figure:,} {noun if figure == 1 else many or noun + 's'}"
+
+
+def percent(fraction: float | None) -> str:
+    """A part of a whole."""
+    return UNKNOWN if fraction is None else f"{fraction * 100:.1f} %"
+
+
+def money(dollars: float | None) -> str:
+    """Dollars, with more places the smaller the sum."""
+    if dollars is None:
+        return UNKNOWN
+    places = 2 if abs(dollars) >= 10 or dollars == 0 else 4 if abs(dollars) >= 0.01 else 6
+    return f"${dollars:,.{places}f}"
+
+
+def span(milliseconds: float | None) -> str:
+    """A length of time."""
+    if milliseconds is None:
+        return UNKNOWN
+    seconds = milliseconds / 1000
+    if seconds < 0.9995:
+        return f"{milliseconds:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def moment(at: datetime) -> str:
+    """A time in the reader's own zone; as it stands where no calendar goes that far."""
+    try:
+        return f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    except (OverflowError, ValueError, OSError):
+        return str(at)
+
+
+def epoch(seconds: int) -> str:
+    """Seconds since 1970 as a time in the reader's own zone."""
+    try:
+        return moment(datetime.fromtimestamp(seconds).astimezone())
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds} s after 1970"
+
+
+def target(given: Any) -> str:
+    """What a call is about, from its input: the command, the file, the pattern, the address."""
+    if not isinstance(given, dict):
+        return "" if given is None else _json(given)
+    for name in _TARGETS:
+        value = given.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return _json(given) if given else ""
+
+
+def untagged(text: str) -> str:
+    """An error text without the tag that some agents put around it."""
+    return re.sub(r"^\s*<\w+>|</\w+>\s*$", "", text) if "<" in text else text
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode("utf-8")
