@@ -97,9 +97,17 @@ def _noted(fold: Fold, report: Report) -> None:
         report.warnings.append(f"{fold.unknown} events of kinds this version does not know")
 
 
+def _ended(fold: Fold) -> bool:
+    """Whether a transcript, which has no result, ends with the model's last word."""
+    if fold.started is None or not fold.started.transcript or fold.pending:
+        return False
+    return fold.facts.last_word and fold.facts.last_stop in ("end_turn", None)
+
+
 def _ending(fold: Fold, report: Report) -> Facts:
-    ended = fold.main is not None and fold.facts.last_stop == "end_turn"
-    facts = msgspec.structs.replace(fold.facts, report=report, result=fold.result, ended_by_model=ended)
+    final = report.result or (fold.text[-1] if fold.text else report.text)
+    facts = msgspec.structs.replace(fold.facts, report=report, result=fold.result, final_text=final.strip())
+    facts.ended = _ended(fold)
     if fold.denials:
         later = {tool.name: index for index, tool in enumerate(report.tools) if tool.ok}
         order = {tool.id: index for index, tool in enumerate(report.tools)}

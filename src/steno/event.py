@@ -26,7 +26,10 @@ class Event(Struct, frozen=True, gc=False, tag_field="event", omit_defaults=True
 
 
 class Started(Event, tag="started", frozen=True, gc=False):
-    """The agent says what it is about to work with. May repeat, and need not be first."""
+    """The agent says what it is about to work with. May repeat, and need not be first.
+
+    `transcript`: it comes from the first line of a file that the agent keeps; such a file has no result.
+    """
 
     agent_version: str | None = None
     model: str | None = None
@@ -35,6 +38,7 @@ class Started(Event, tag="started", frozen=True, gc=False):
     permission_mode: str | None = None
     tools: tuple[str, ...] = ()
     mcp_servers: tuple[tuple[str, str], ...] = ()
+    transcript: bool = False
 
 
 class UserMessage(Event, tag="user_message", frozen=True, gc=False):

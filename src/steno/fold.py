@@ -140,7 +140,7 @@ class Fold:
             self.text.append(event.text)
             self.echoed = event.text if event.synthetic else None
             self.partial.clear()
-            self.facts.last_message = event.message
+            self.facts.last_message, self.facts.last_word = event.message, True
 
     def _on_partial(self, event: ev.Partial) -> None:
         if event.parent is None:
@@ -153,7 +153,7 @@ class Fold:
             return  # the same call told twice
         self.pending[id_] = (tool, event.input)
         if parent is None:
-            self.facts.last_message = event.message
+            self.facts.last_message, self.facts.last_word = event.message, False
             if event.asks:
                 self.facts.asked = (id_, event.message, event.line)
         if background:
@@ -195,10 +195,10 @@ class Fold:
         self.session = event.session or self.session
 
     def _on_user(self, event: ev.UserMessage) -> None:
-        if event.kind == "interrupted" and event.parent is None:
-            self.facts.interrupted = event.line
-        elif event.parent is None and event.kind == "prompt":
-            self.facts.interrupted = None
+        if event.parent is None:
+            self.facts.last_word = False
+            if event.kind in ("interrupted", "prompt"):
+                self.facts.interrupted = event.line if event.kind == "interrupted" else None
 
     def _on_retry(self, event: ev.Retry) -> None:
         self.retries.append(RetryNote(event.attempt, event.status, event.error, event.delay_ms))
@@ -228,7 +228,7 @@ class Fold:
 
     def _on_failure(self, event: ev.Failure) -> None:
         if event.parent is None:
-            self.facts.failure = event
+            self.facts.failure, self.facts.last_word = event, False
 
     def _on_agent_result(self, event: ev.Result) -> None:
         self.results.append(event)

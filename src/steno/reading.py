@@ -92,7 +92,7 @@ class Reading:
             self.lines.torn = self.lines.torn or not self._whole
             rest = inner.rest()
             if rest:
-                found += self.line(rest, final=True)
+                found += self._printed(rest, True, None)
         if self._document is not None:
             held, self._document = b"\n".join(self._document), None
             found += self._agent_line(held)
@@ -123,20 +123,23 @@ class Reading:
 
     def line(self, data: bytes, final: bool = False) -> list[ev.Event]:
         """The events of one line of the input; `final`: it is the last and has no newline."""
-        if self.tape is not None and self._inner is not None:
+        if self._inner is not None:
             return self._tick(data, final)
+        if not self.lines.read and self._document is None and data[:1] == b"{":
+            self.tape = read_header(data)
+            if self.tape is not None:
+                self._inner, self._whole = Splitter(), False
+                return []
+        return self._printed(data, final, None)
+
+    def _printed(self, data: bytes, final: bool, at: datetime | None) -> list[ev.Event]:
+        """A line that the agent printed; the first can be the opening of a pretty-printed document."""
         if self._document is not None:
             return self._hold(data)
-        if self.lines.read == self.lines.blank:
-            if data[:1] == b"{" and self.tape is None:
-                self.tape = read_header(data)
-                if self.tape is not None:
-                    self._inner, self._whole = Splitter(), False
-                    return []
-            if data.removeprefix(b"\xef\xbb\xbf").strip() in (b"{", b"["):
-                self._document = [data]
-                return []
-        return self._agent_line(data, final)
+        if self.lines.read == self.lines.blank and data.removeprefix(b"\xef\xbb\xbf").strip() in (b"{", b"["):
+            self._document = [data]
+            return []
+        return self._agent_line(data, final, at)
 
     def _hold(self, data: bytes) -> list[ev.Event]:
         """Keep a pretty-printed document's lines; one that opens an object in the first column shows that it was a stream."""
@@ -213,17 +216,8 @@ class Reading:
         at = self._time(tick)
         if tick.code == "out" and self._inner is not None:
             lines = self._inner.feed(tick.data)
-            return [event for line in lines for event in self._inside(line, at)]
+            return [event for line in lines for event in self._printed(line, False, at)]
         return tick_events(tick, at)
-
-    def _inside(self, line: bytes, at: datetime | None) -> list[ev.Event]:
-        """A line of stdout from a tape; it may itself be the opening of a document."""
-        if self._document is None and self.lines.read > self.lines.blank:
-            return self._agent_line(line, at=at)
-        inner, self._inner = self._inner, None
-        found = self.line(line)
-        self._inner = inner
-        return found
 
     def _time(self, tick: Tick) -> datetime | None:
         """When a tick came in, where the tape knows both its start and the tick's distance from it."""

@@ -22,7 +22,7 @@ from .decode import MISFIT
 SCHEMA = "steno.tape/1"
 
 
-class Header(Struct, kw_only=True, omit_defaults=True):
+class Header(Struct, kw_only=True):
     """What was started, without secrets. `started_at` is in seconds since 1970, None if not known."""
 
     schema: str = SCHEMA

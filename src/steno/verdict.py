@@ -39,7 +39,9 @@ class Facts(Struct):
     asked: tuple[str, str | None, int] | None = None
     last_message: str | None = None
     last_stop: str | None = None
-    ended_by_model: bool = False
+    last_word: bool = False  # the main thread's latest is a text of the model
+    ended: bool = False  # a transcript that ends with the model's last word
+    final_text: str = ""
     launches: dict[str, int] = field(default_factory=dict)
     refused: list[tuple[Denial, int]] = field(default_factory=list)
     stderr: list[str] = field(default_factory=list)
@@ -226,7 +228,7 @@ def failed(facts: Facts) -> Verdict | None:
     if result is not None:
         if not result.is_error and not (result.subtype or "").startswith("error"):
             return None
-    elif failure is None or facts.ended_by_model:
+    elif failure is None or facts.ended:
         return None
     text = facts.error_text
     word = _by_fields(result, failure, text) or _word_of(text)
@@ -301,16 +303,12 @@ def process_failed(facts: Facts) -> Verdict | None:
     return Verdict("subprocess", what, "the agent did not start its work: mend what the error names and run it again")
 
 
-def transcript_end(facts: Facts) -> Verdict | None:
-    """A transcript file has no result: the model's own last stop reason is its end."""
-    if facts.result is None and facts.ended_by_model and facts.report.exit_code is None:
-        return _advice(facts) or Verdict("success", None, None, [])
-    return None
-
-
 def no_result(facts: Facts) -> Verdict | None:
-    """The stream ended without a result (V9). The figures are from the messages, and incomplete."""
-    if facts.result is not None:
+    """The stream ended without a result (V9). The figures are from the messages, and incomplete.
+
+    A transcript never has one: the model's last word is its end.
+    """
+    if facts.result is not None or (facts.ended and facts.report.exit_code is None):
         return None
     torn = " (its last line is cut)" if facts.report.lines.torn else ""
     hint = f"figures are from the messages only; to go on: {_resume(facts)}" if facts.report.session_id else None
@@ -324,10 +322,6 @@ def no_result(facts: Facts) -> Verdict | None:
 
 def advice(facts: Facts) -> Verdict | None:
     """V5 and V6, unless they are switched off."""
-    return _advice(facts) if facts.advise else None
-
-
-def _advice(facts: Facts) -> Verdict | None:
     return asked(facts) or waiting(facts) if facts.advise else None
 
 
@@ -340,16 +334,12 @@ def asked(facts: Facts) -> Verdict | None:
         if call is None or not call.ok:
             what, lines = f"{call.name if call else 'a question'} was called and never answered", [facts.asked[2], *lines]
     worked = bool(report.files) or any(tool.kind == "shell" and tool.ok for tool in report.tools)
-    if what is None and _final_text(report).endswith("?") and (report.turns == 1 or not worked):
+    if what is None and facts.final_text.endswith("?") and (report.turns == 1 or not worked):
         what = "the final text is a question" + ("" if worked else ", and nothing was changed")
     if what is None:
         return None
     hint = f"answer it: {_resume(facts, '<your answer>')}; or put the answer into the prompt"
     return Verdict("interactive", None, hint, sorted(set(lines)), [f"interactive-hang: {what}"])
-
-
-def _final_text(report: Report) -> str:
-    return (report.result or report.text).strip()
 
 
 _WAITING = re.compile(r"\b(?:waiting on|still waiting|continuing|in progress|in the background)\b", re.I)
@@ -359,7 +349,7 @@ def waiting(facts: Facts) -> Verdict | None:
     """Background work was started and not seen to end, or the answer says it still waits (V6)."""
     report = facts.report
     open_ = [task for task in report.background if task.status == "running"]
-    says = bool(_WAITING.search(_final_text(report))) and (report.turns or 0) < len(facts.launches) + 2
+    says = bool(_WAITING.search(facts.final_text)) and (report.turns or 0) < len(facts.launches) + 2
     if not open_ and not (facts.launches and says):
         return None
     names = ", ".join(task.description or task.id for task in open_)
@@ -401,7 +391,6 @@ RULES: tuple[Rule, ...] = (
     failed_at_start,
     failed,
     process_failed,
-    transcript_end,
     no_result,
     advice,
     refused,

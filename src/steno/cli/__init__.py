@@ -34,9 +34,10 @@ def main(argv: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = _take_debug(words)
     try:
+        if sys.stdout is None:
+            raise OSError("stdout is closed")
         code = _call(words)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -125,7 +126,8 @@ def _failed(problem: Exception, debug: bool) -> int:
         complain(f"cannot write: {problem.strerror or problem}")
         _drop_stdout()
         return CANNOT_WRITE
-    complain(f"internal error: {type(problem).__name__}: {problem}" + ("" if debug else "; run again with --debug"))
+    where = "".join(f"{note}: " for note in getattr(problem, "__notes__", ()))
+    complain(f"internal error: {where}{type(problem).__name__}: {problem}" + ("" if debug else "; run again with --debug"))
     return INTERNAL
 
 

@@ -46,6 +46,9 @@ def run(words: list[str]) -> int:
 class Parser(argparse.ArgumentParser):
     """argparse with our own line for wrong use."""
 
+    def print_help(self, file: object = None) -> None:
+        sys.stdout.write(self.format_help())  # argparse's own would hide that it could not be written
+
     def error(self, message: str) -> NoReturn:
         complain(f"{message}; see: {self.prog} --help")
         raise SystemExit(2)

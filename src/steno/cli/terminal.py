@@ -51,18 +51,21 @@ def put(lines: Iterable[str]) -> None:
     text = "".join(line + "\n" for line in lines)
     encoding = sys.stdout.encoding or "ascii"
     try:
-        text.encode(encoding)
+        data = text.encode(encoding)
     except UnicodeEncodeError:
         from ..screen.look import ASCII
 
-        text = text.translate(ASCII).encode(encoding, "backslashreplace").decode(encoding)
-    sys.stdout.write(text)
+        data = text.translate(ASCII).encode(encoding, "backslashreplace")
+    put_bytes(data)
+    if is_terminal(sys.stdout):
+        sys.stdout.buffer.flush()
 
 
-def put_bytes(*data: bytes) -> None:
-    """Bytes to stdout, in order with what was put before."""
-    sys.stdout.flush()
-    sys.stdout.buffer.writelines(data)
+def put_bytes(data: bytes) -> None:
+    """Bytes to stdout, all of them: unbuffered (PYTHONUNBUFFERED), a write may take only a part and not say so."""
+    write, rest = sys.stdout.buffer.write, memoryview(data)
+    while rest:
+        rest = rest[write(rest) :]
 
 
 def stdin_bytes() -> BinaryIO:

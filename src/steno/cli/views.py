@@ -16,6 +16,7 @@ from .progress import Progress
 from .terminal import complain, guarded, is_terminal, put, put_bytes, stdin_bytes
 
 MANY = 3  # sources up to this number get a card each, more get a line each
+STDIN = "stdin"
 STREAMS = ("events", "timeline")  # views that print while they read
 
 
@@ -40,6 +41,9 @@ class Views:
             self.progress.clear()
             complain(str(problem))
             return False
+        except Exception as problem:
+            problem.add_note(source)  # whatever it is: which of a thousand recordings it came from
+            raise
         self.progress.done += 1
         return True
 
@@ -49,7 +53,7 @@ class Views:
 
     def _open(self, source: str) -> Input:
         given = open_input(stdin_bytes() if source == "-" else source)
-        given.name = "stdin" if source == "-" else os.fsencode(source).decode("utf-8", "replace")
+        given.name = STDIN if source == "-" else os.fsencode(source).decode("utf-8", "replace")
         given.data = self.progress.through(guarded(given.name, given.data))
         return given
 
@@ -143,18 +147,20 @@ class Views:
 
             put(clean(line.expandtabs(TAB)) for line in text.replace("\r\n", "\n").split("\n"))
         else:
-            put_bytes(text.encode("utf-8", "replace"), b"\n")
+            put_bytes(text.encode("utf-8", "replace") + b"\n")
 
     # -- views for programs ---------------------------------------------------------------------------------------
 
     def _json(self, given: Input) -> None:
         report, _ = self._report(given)
-        put_bytes(report.to_json(), b"\n")
+        put_bytes(report.to_json() + b"\n")
 
     def _events(self, given: Input) -> None:
         encode, reading = msgspec.json.Encoder().encode, Reading(self.agent)
-        write = sys.stdout.buffer.write
+        live = given.name == STDIN or is_terminal(sys.stdout)
         for events in (reading.events(given.data), given.after):
             for event in events:
-                write(encode(event) + b"\n")
+                put_bytes(encode(event) + b"\n")
+                if live:
+                    sys.stdout.buffer.flush()
         self._read(given, reading)

@@ -40,7 +40,7 @@ def _head(report: Report, look: Look) -> list[str]:
 
 def _why(report: Report) -> str:
     """The run's own words for how it ended, else ours."""
-    if report.error:
+    if report.error and report.error.strip():
         return report.error.strip()
     told = _advisory(report)
     return told.partition(":")[2].strip() if told else VERDICTS.get(report.verdict, ("", "how it ended is not known"))[1]

@@ -33,9 +33,10 @@ def part(look: Look, label: str, rows: Iterable[Row]) -> list[str]:
 
 def _lines(row: Row, room: int) -> list[str]:
     text = row.text[: room * row.most * 4]  # more than fits, and bounded: a text may have megabytes
+    text = text.replace("\r\n", " ").replace("\n", " ")
     wrapped = wrap(text, room - row.hang, -row.hang)
     lines = list(islice(wrapped, row.most))
-    if len(text) < len(row.text) or next(wrapped, None) is not None:
+    if len(row.text) > room * row.most * 4 or next(wrapped, None) is not None:
         lines[-1] = _marked(lines[-1], room - row.hang)
     return lines[:1] + [" " * row.hang + line for line in lines[1:]]
 

@@ -47,7 +47,8 @@ class Reader:
         self._writes: dict[str, tuple[str, Raw]] = {}  # file calls without their result yet
         self._streaming: dict[str | None, str | None] = {}  # thread -> message that is being streamed
         self._agents: dict[str, str] = {}  # agent id -> the call that started it (transcripts)
-        self._message: str | None = None  # the message whose usage was told last, and its output then
+        self._message: str | None = None  # the message whose usage was told last, with what was known then
+        self._stop: str | None = None
         self._output: int | None = None
         self._announced = False  # a transcript has no init: its first line stands for it
 
@@ -93,7 +94,7 @@ class Reader:
         events = talk(whole, data, number, whole.sessionId, parent, at)
         if whole.version is not None and not self._announced:
             self._announced = True
-            events.insert(0, ev.Started(number, whole.sessionId, None, at, whole.version, None, whole.cwd))
+            events.insert(0, ev.Started(number, whole.sessionId, None, at, whole.version, None, whole.cwd, transcript=True))
         return events
 
     def _assistant(
@@ -109,9 +110,8 @@ class Reader:
             failure = _failure((number, session, parent, at), _whole(line, data), message)
             if failure is not None:
                 return [failure]
-        elif said is None or said != self._message or (usage is not None and usage.output_tokens != self._output):
-            self._message = said
-            self._output = None if usage is None else usage.output_tokens
+        elif said is None or said != self._message or message.stop_reason != self._stop or _output(usage) != self._output:
+            self._message, self._stop, self._output = said, message.stop_reason, _output(usage)
             events.append(_usage(number, session, parent, at, message, message.stop_reason))
         if content.__class__ is not list:
             if content:
@@ -224,6 +224,10 @@ class Reader:
             stop = part.delta.stop_reason if part.delta is not None else None
             return [_usage(*head, ln.Message(id=message, usage=part.usage), stop or "unknown")]
         return []
+
+
+def _output(usage: ln.RequestUsage | None) -> int | None:
+    return None if usage is None else usage.output_tokens
 
 
 def _other_tool(name: str | None) -> tuple[str, str, int]:

@@ -1,0 +1,51 @@
+"""The golden cases: folders of recorded bytes with the whole report that is right for them.
+
+A new case is a new folder below `tests/recordings`: `stdout` (with `stderr` and `exit_code`), or transcript
+files, and an `expected.json`. `python -m tests.golden FOLDER...` prints what the program says now, for a
+person to check against the facts before it is kept; `--write` keeps it.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import steno
+from steno.source import recordings
+
+ROOT = Path(__file__).parent / "recordings"
+CASES = sorted(path.parent for path in ROOT.rglob("expected.json"))
+
+
+def name(case: Path) -> str:
+    """A case's name in the output of the tests."""
+    return str(case.relative_to(ROOT))
+
+
+def reports(case: Path) -> list[dict[str, Any]]:
+    """The reports of everything in a case's folder, without where they were read from."""
+    found = [json.loads(steno.read(path).to_json()) for path in recordings(case)]
+    for report in found:
+        del report["source"]
+    return found
+
+
+def expected(case: Path) -> list[dict[str, Any]]:
+    """The reports that were checked and kept."""
+    kept: list[dict[str, Any]] = json.loads((case / "expected.json").read_text("utf-8"))
+    return kept
+
+
+def main(words: list[str]) -> int:
+    """Print, or with --write keep, what the program says of the given folders."""
+    for folder in (Path(word) for word in words if word != "--write"):
+        text = json.dumps(reports(folder), ensure_ascii=False, indent=1)
+        if "--write" in words:
+            (folder / "expected.json").write_text(text + "\n", "utf-8")
+        else:
+            print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
