@@ -91,6 +91,9 @@ def _noted(fold: Fold, report: Report) -> None:
     if stopped:
         names = ", ".join(task.description or task.id for task in stopped)
         report.warnings.append(f"{len(stopped)} background tasks were stopped before they were done: {names}")
+    urgency = meter.level(report.context.fraction)
+    if urgency is not None and report.context.fraction is not None:
+        report.warnings.append(f"context: {report.context.fraction:.0%} of the window is in use ({urgency})")
     if fold.orphans:
         report.warnings.append(f"{fold.orphans} tool results came without their call")
     if fold.unknown:

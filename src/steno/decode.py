@@ -4,7 +4,6 @@ The fast path is a typed msgspec decoder that its caller tries first. What stand
 back for the one line that did not fit (I3, I6). It never reads files and knows no agent.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -22,8 +21,6 @@ MISFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _ABSENT: Any = object()
 _string = msgspec.json.Decoder(str).decode
-_tolerant = json.JSONDecoder(strict=False)
-_lone_surrogate = re.compile("[\ud800-\udfff]")
 
 
 @cache  # one entry per type used in this program: bounded by the source text
@@ -38,11 +35,14 @@ def values(data: bytes) -> Iterator[bytes]:
     Also reads what a strict decoder refuses: a byte order mark, invalid UTF-8 and lone surrogates
     (both become U+FFFD), control characters inside strings, several values glued together.
     """
+    from json import JSONDecoder  # only odd lines come here, and a start need not pay for them
+
+    tolerant = JSONDecoder(strict=False)
     text = data.decode("utf-8", "replace").lstrip("\ufeff\x00").strip(" \t\r\n\x00")
     at = 0
     while at < len(text):
         try:
-            value, at = _tolerant.raw_decode(text, at)
+            value, at = tolerant.raw_decode(text, at)
             yield msgspec.json.encode(_clean(value))
         except (RecursionError, OverflowError) as problem:
             raise ValueError(str(problem)) from None
@@ -53,7 +53,7 @@ def values(data: bytes) -> Iterator[bytes]:
 def _clean(value: Any) -> Any:
     """The same value with every lone surrogate replaced, so that it can be written as UTF-8."""
     if isinstance(value, str):
-        return _lone_surrogate.sub("\ufffd", value)
+        return re.sub("[\ud800-\udfff]", "\ufffd", value)
     if isinstance(value, list):
         return [_clean(item) for item in value]
     if isinstance(value, dict):

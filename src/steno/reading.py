@@ -25,7 +25,7 @@ ODD_KEPT = 20  # malformed lines that are told to people one by one; the rest is
 HEAD_SHOWN = 200  # bytes of a malformed line that are shown (I3)
 _objects = decoder(list[msgspec.Raw]).decode
 # Terminal noise that was seen glued before a line: control sequences such as ESC[?25l.
-_NOISE = re.compile(rb"^(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\s\x00])+")
+_NOISE = rb"^(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\s\x00])+"
 
 
 class Reading:
@@ -160,7 +160,7 @@ class Reading:
 
     def _odd(self, data: bytes, final: bool, at: datetime | None) -> list[ev.Event]:
         """A line that did not fit: blank, broken, glued, not an object, or with fields of a wrong type."""
-        clean = _NOISE.sub(b"", data)
+        clean = re.sub(_NOISE, b"", data)
         if not clean:
             self.lines.blank += 1
             return []

@@ -11,7 +11,6 @@ A tick is `[seconds since the start or null, code, data]`, one JSON array per li
 Version 1 stays readable for ever.
 """
 
-import base64
 from typing import Any
 
 import msgspec
@@ -72,7 +71,9 @@ def _payload(data: Any) -> tuple[bytes, int | None]:
         return b"", data
     if isinstance(data, dict):
         if isinstance(data.get("b64"), str):
-            return base64.b64decode(data["b64"], validate=True), None
+            from base64 import b64decode
+
+            return b64decode(data["b64"], validate=True), None
         signal = data.get("signal")
         return str(data.get("why", "")).encode("utf-8"), signal if isinstance(signal, int) else None
     return b"", None
@@ -85,7 +86,9 @@ def write_tick(tick: Tick) -> bytes:
         try:
             payload = tick.data.decode("utf-8")
         except UnicodeDecodeError:
-            payload = {"b64": base64.b64encode(tick.data).decode("ascii")}
+            from base64 import b64encode
+
+            payload = {"b64": b64encode(tick.data).decode("ascii")}
     elif tick.code == "stop":
         payload = {"why": tick.data.decode("utf-8"), "signal": tick.number}
     elif tick.code == "exit":

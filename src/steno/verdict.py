@@ -6,6 +6,7 @@ fields are asked first, words of the error text last, and never the transcript (
 
 import re
 from collections.abc import Callable
+from shlex import quote  # what an agent printed must not become shell words of its own
 
 from msgspec import Struct, field
 
@@ -104,9 +105,13 @@ def _cut(text: str | None) -> str | None:
     return text[:ERROR_KEPT] + " ... (truncated)"
 
 
+def _says(words: str, text: str) -> bool:
+    return re.search(words, text, re.I) is not None
+
+
 def _resume(facts: Facts, prompt: str = "continue") -> str:
     session = facts.report.session_id
-    return f'claude --resume {session} -p "{prompt}"' if session else "start it again"
+    return f"claude --resume {quote(session)} -p {quote(prompt)}" if session else "start it again"
 
 
 # -- how the process ended --------------------------------------------------------------------------
@@ -214,11 +219,11 @@ _STRUCTURED: dict[str, str] = {
     "connection_failed": "network",
 }
 _STATUS = {401: "auth", 403: "auth", 429: "rate_limit", **dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request")}
-_TOO_LONG = re.compile(r"prompt is too long|context (?:window|length) (?:is )?exceeded|input is too long", re.I)
-_NETWORK = re.compile(
+# Words of an error text. They stay plain text until one is needed: compiling them all costs a start 4 ms.
+_TOO_LONG = r"prompt is too long|context (?:window|length) (?:is )?exceeded|input is too long"
+_NETWORK = (
     r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH|ConnectionRefused)\b"
-    r"|unable to connect|connection (?:error|refused|reset|dropped|closed)|request timed out|fetch failed|socket hang up",
-    re.I,
+    r"|unable to connect|connection (?:error|refused|reset|dropped|closed)|request timed out|fetch failed|socket hang up"
 )
 
 
@@ -242,7 +247,7 @@ def _by_fields(result: ev.Result | None, failure: ev.Failure | None, text: str) 
                 return _STRUCTURED[name]
         if result.stop_reason == "refusal":
             return "refused"
-    if _TOO_LONG.search(text):
+    if _says(_TOO_LONG, text):
         return "context_full"
     status = result.api_status if result is not None else None
     if status is None and failure is not None:
@@ -251,21 +256,20 @@ def _by_fields(result: ev.Result | None, failure: ev.Failure | None, text: str) 
         return _STATUS.get(status, "api" if status >= 500 else None)
     if failure is not None and failure.kind in _STRUCTURED:
         return _STRUCTURED[failure.kind]
-    return "network" if _NETWORK.search(text) else None
+    return "network" if _says(_NETWORK, text) else None
 
 
-_RATE = re.compile(r"\b429\b|rate[ _-]limit|\b(?:usage|session|weekly|\d+-hour) limit", re.I)
-_AUTH = re.compile(
-    r"\b(?:401|403)\b|unauthori[sz]ed|authenticat|auth error|ANTHROPIC_API_KEY|invalid api key|not logged in|please run /login",
-    re.I,
+_RATE = r"\b429\b|rate[ _-]limit|\b(?:usage|session|weekly|\d+-hour) limit"
+_AUTH = (
+    r"\b(?:401|403)\b|unauthori[sz]ed|authenticat|auth error|ANTHROPIC_API_KEY|invalid api key|not logged in|please run /login"
 )
 
 
 def _word_of(text: str) -> str:
     """The class of an error text by its words; numbers only as whole numbers (V3)."""
-    if _RATE.search(text):
+    if _says(_RATE, text):
         return "rate_limit"
-    return "auth" if _AUTH.search(text) else "api"
+    return "auth" if _says(_AUTH, text) else "api"
 
 
 _HINTS = {
@@ -294,9 +298,9 @@ def process_failed(facts: Facts) -> Verdict | None:
         return None
     text = "\n".join(facts.stderr).strip() or "\n".join(facts.plain).strip()
     if not facts.stderr and text:
-        if re.search(r"reached max(?:imum number of)? turns", text, re.I):
+        if _says(r"reached max(?:imum number of)? turns", text):
             return Verdict("max_turns", text, "not finished; go on with more turns")
-        word = "context_full" if _TOO_LONG.search(text) else _word_of(text)
+        word = "context_full" if _says(_TOO_LONG, text) else _word_of(text)
         if word != "api":
             return Verdict(word, text, _HINTS[word])
     what = text or f"the agent exited with code {code} and said nothing"
@@ -342,15 +346,15 @@ def asked(facts: Facts) -> Verdict | None:
     return Verdict("interactive", None, hint, sorted(set(lines)), [f"interactive-hang: {what}"])
 
 
-_WAITING = re.compile(r"\b(?:waiting on|still waiting|continuing|in progress|in the background)\b", re.I)
+_WAITING = r"\b(?:waiting on|still waiting|continuing|in progress|in the background)\b"
 
 
 def waiting(facts: Facts) -> Verdict | None:
     """Background work was started and not seen to end, or the answer says it still waits (V6)."""
     report = facts.report
     open_ = [task for task in report.background if task.status == "running"]
-    says = bool(_WAITING.search(facts.final_text)) and (report.turns or 0) < len(facts.launches) + 2
-    if not open_ and not (facts.launches and says):
+    few = bool(facts.launches) and (report.turns or 0) < len(facts.launches) + 2
+    if not open_ and not (few and _says(_WAITING, facts.final_text)):
         return None
     names = ", ".join(task.description or task.id for task in open_)
     what = f"{len(open_)} not seen to end: {names}" if open_ else "the final text says that it still waits"
@@ -365,7 +369,7 @@ def refused(facts: Facts) -> Verdict | None:
         return None
     rules = list(dict.fromkeys(denial.allow_rule for denial, _ in facts.refused if denial.allow_rule))
     tools = ", ".join(dict.fromkeys(denial.tool or "a tool" for denial, _ in facts.refused))
-    allow = " ".join(f"'{rule}'" for rule in rules)
+    allow = " ".join(quote(rule) for rule in rules)
     lines = sorted({line for _, line in facts.refused if line})
     warning = f"permission: {len(facts.refused)} calls were refused ({tools})"
     return Verdict("permission", None, f"to allow it: --allowedTools {allow}", lines, [warning])

@@ -68,7 +68,9 @@ def _options(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--agent", metavar="NAME", help="the agent that wrote it (default: told by the bytes)")
     parser.add_argument("--no-advice", action="store_true", help="judge without `interactive` and `background_task`")
     parser.add_argument("--debug", action="store_true", help="show where an error came from")  # taken by main
-    options = parser.parse_intermixed_args(words)
+    end = words.index("--") if "--" in words else len(words)
+    options = parser.parse_intermixed_args(words[:end])  # it reads what follows -- as options
+    options.sources += words[end + 1 :]
     if options.prices and options.view not in (None, "card"):
         parser.error(f"--prices belongs to the card and cannot be used with --{options.view}")
     if not options.sources and is_terminal(sys.stdin):

@@ -64,6 +64,13 @@ def cut(text: str, columns: int) -> str:
     return text[: _fitting(text, columns - 1)] + "…"
 
 
+def tail(text: str, columns: int) -> str:
+    """The end of clean text, with a mark before it: of a path it tells more than the beginning."""
+    if width(text) <= columns:
+        return text
+    return "…" + text[len(text) - _fitting(text[::-1], columns - 1) :]
+
+
 def pad(text: str, columns: int, right: bool = False) -> str:
     """Clean text cut or filled to exactly so many columns; `right`: the blanks come first."""
     text = cut(text, columns)

@@ -5,7 +5,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from .clean import cut, flat, pad, width, wrap
+from .clean import cut, flat, pad, tail, width, wrap
 from .look import Look
 
 LABEL = 11  # columns for the longest label, "background", and a blank
@@ -57,5 +57,5 @@ def headline(look: Look, word: str, style: str, why: str) -> list[str]:
 
 def rule(look: Look, name: str) -> str:
     """A line across the page with a source's name in it."""
-    title = cut(flat(name), look.columns - 6)
+    title = tail(flat(name), look.columns - 6)
     return look.paint("── " + title + " " + "─" * (look.columns - 4 - width(title)), "dim")

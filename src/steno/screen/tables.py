@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from ..report import Report
-from .clean import cut, flat, pad, width, wrap
+from .clean import flat, pad, tail, width, wrap
 from .look import Look
 from .words import UNKNOWN, colour_of, money, number, percent, several, span, untagged
 
 NANO = 1_000_000_000
 GAP = "  "
-LEAST = 6  # columns that each column keeps on a narrow terminal
+LEAST = 4  # columns that each column keeps on a narrow terminal
 RUNS = (("verdict", 15), ("cost", 10), ("tokens", 11), ("context", 7), ("time", 11))
 RUNS_NARROW = (("verdict", 15), ("cost", 10))
 
@@ -82,14 +82,7 @@ def run(report: Report, look: Look, name: str) -> str:
     cells[0] = look.paint(cells[0], colour_of(report.verdict))
     used = sum(wide + len(GAP) for _, wide in _columns(look))
     source = flat(name)
-    return GAP.join([*cells, source if look.limit is None else _tail(source, look.limit - used)])
-
-
-def _tail(text: str, columns: int) -> str:
-    """The end of a path, which tells more than its beginning."""
-    if width(text) <= columns:
-        return text
-    return "…" + cut(text[::-1], columns)[:-1][::-1]
+    return GAP.join([*cells, source if look.limit is None else tail(source, look.limit - used)])
 
 
 class Totals:

@@ -27,8 +27,8 @@ _EMPTY, _NONE = ev.Outcome(), ev.NO_JSON
 _INTERRUPTED = "[Request interrupted by user"
 _REFUSALS = ("Claude requested permissions to", "Permission to use ", "Tool permission request failed")
 # A deny rule takes the whole tool away: the call then fails with "No such tool available: Bash. Bash ..."
-_REMOVED = re.compile(r"No such tool available: (\w+)\. \1 (?:is disabled for this session|exists but is not enabled)")
-_NOTIFIED = re.compile(r"<task-id>([^<]+)</task-id>(?:.*?<tool-use-id>([^<]+)</tool-use-id>)?.*?<status>(\w+)</status>", re.S)
+_REMOVED = r"No such tool available: (\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
+_NOTIFIED = r"(?s)<task-id>([^<]+)</task-id>(?:.*?<tool-use-id>([^<]+)</tool-use-id>)?.*?<status>(\w+)</status>"
 _TALK = ("assistant", "user")
 _STREAM = frozenset({"system", "assistant", "user", "result", "stream_event", "rate_limit_event", "tool_progress"})
 
@@ -287,7 +287,7 @@ def _said(line: ln.Line, head: Head, text: str) -> list[ev.Event]:
     if text.startswith(_INTERRUPTED) and not line.isReplay:
         return [ev.UserMessage(*head, "interrupted", text)]
     if line.version is not None and text.startswith("<task-notification>"):
-        found = _NOTIFIED.search(text)
+        found = re.search(_NOTIFIED, text)
         if found is not None and found[3] in ENDED:
             return [ev.TaskEnded(*head, found[1], found[2], found[3])]
     if line.isSynthetic or line.isMeta or line.isCompactSummary:
@@ -307,7 +307,7 @@ def _refusal(line: ln.Line, block: ln.Block, head: Head) -> list[ev.Event]:
         decision = meta.permission_decision
         if meta.id == block.tool_use_id and decision is not None and decision.decision == "reject":
             return [ev.PermissionDenied(*head, block.tool_use_id, None, text)]
-    removed = _REMOVED.search(text)
+    removed = re.search(_REMOVED, text)
     if removed is not None:
         tool = removed[1]
         if tool not in TOOLS or TOOLS[tool][1] in ("todo", "other"):

@@ -2,7 +2,6 @@
 
 import posixpath
 from typing import Any
-from urllib.parse import urlsplit
 
 EDITS = ("Write", "Edit", "MultiEdit", "NotebookEdit")  # an Edit rule covers every tool that writes files
 
@@ -30,6 +29,8 @@ def _edit_rule(path: Any, tool: str, cwd: str | None) -> str:
 
 
 def _host(url: str) -> str | None:
+    from urllib.parse import urlsplit  # only a refused fetch needs it
+
     try:
         return urlsplit(url).hostname
     except ValueError:
