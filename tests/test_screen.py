@@ -2,6 +2,7 @@
 
 import unicodedata
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -31,7 +32,7 @@ from steno.screen.clean import clean, cut, flat, pad, tail, width, wrap
 from steno.screen.look import Look
 from steno.screen.page import Row, part, rule
 from steno.screen.timeline import Timeline
-from tests.script import REFUSED, failed, hello, init, report, result, stream, text, worked
+from tests.script import REFUSED, failed, hello, init, named, recorded, report, result, spread, stream, text, worked
 
 # -- hostile text ---------------------------------------------------------------------------------------------
 
@@ -331,6 +332,15 @@ def hostile_report() -> Report:
         retries=[RetryNote(1, 429, x, 5), RetryNote(None, None, None, None)], limits=Limits(x, 10**18, x, 0.5),
         lines=Lines(9, 1, 2, 3, 4, True),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("path", spread(recorded(200_000), 40), ids=named)
+def test_the_cards_of_real_runs_keep_to_their_page(path: Path) -> None:
+    found = steno.read(path.parent)
+    for columns in (40, 80):
+        lines = card(found, Look(columns, columns))
+        assert all(is_safe(line) and width(line) <= columns for line in lines)
+        assert lines[0].startswith(found.verdict)
 
 
 @pytest.mark.parametrize("columns", [40, 41, 63, 80, 200])

@@ -528,8 +528,8 @@ def test_i6_a_counter_of_a_wrong_type_is_unknown(value: Any) -> None:
 def test_i6_wrong_types_cost_only_their_field() -> None:
     end = result("Hi.", num_turns="2", duration_ms=[1], total_cost_usd="free", session_id=5, permission_denials="none")
     found = report(init(), assistant(text("Hi.")), end)
-    told = (found.verdict, found.result, found.turns, found.duration_ms, found.cost.usd, found.session_id)
-    assert told == ("success", "Hi.", None, None, None, SESSION)
+    told = (found.verdict, found.result, found.turns, found.duration_ms, found.cost.source, found.session_id)
+    assert told == ("success", "Hi.", None, None, "computed", SESSION)
     assert found.tokens.total == 21105
 
 

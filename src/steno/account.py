@@ -72,9 +72,11 @@ def _late(fold: Fold) -> list[ev.Usage]:
 
 
 def _tokens(fold: Fold, booked: Booked, late: list[ev.Usage], warnings: list[str]) -> Tokens:
-    if booked.models is None and (fold.requests or not fold.results):
-        return _from_requests(fold, warnings)
     usages: list[Any] = [result.usage for result in fold.results if result.usage is not None]
+    if booked.models is None and (fold.requests or not fold.results):
+        seen = _from_requests(fold, warnings)
+        if seen.total is not None or not usages:
+            return seen
     shares: list[Any] = list((booked.models or {}).values())
     told, used = meter.tokens_of(shares).total, meter.tokens_of(usages).total
     if booked.models is None and (fold.results[-1].turns or 1) > 1:
@@ -143,13 +145,15 @@ def _cost(fold: Fold, booked: Booked, late: list[ev.Usage], price: Price | None,
     session = meter.dollars(booked.session_nano)
     if booked.usage_only:
         return _computed(_usage_price(fold.results[-1], report.model, price), session)
-    if not late:
-        source = "unknown" if booked.cost_nano is None else "reported"
-        return Cost(meter.dollars(booked.cost_nano), source, session)
     rest = priced(late, price)
-    if not fold.results:
+    if not fold.results and fold.account is None:
         return _computed(rest, session)
-    if rest is None and booked.cost_nano is not None:
+    if booked.cost_nano is None:
+        own = _models_price(fold, booked, report.model, price)
+        return _computed(meter.plus(own, rest) if late else own, session)
+    if not late:
+        return Cost(meter.dollars(booked.cost_nano), "reported", session)
+    if rest is None:
         report.warnings.append(f"{len(late)} requests after the last result have no known price; they are not in the cost")
         return Cost(meter.dollars(booked.cost_nano), "reported", session)
     return _computed(meter.plus(booked.cost_nano, rest), session)
@@ -159,8 +163,17 @@ def _computed(nano: int | None, session: float | None) -> Cost:
     return Cost(meter.dollars(nano), "unknown" if nano is None else "computed", session)
 
 
+def _models_price(fold: Fold, booked: Booked, model: str | None, price: Price | None) -> int | None:
+    """What the agent's account would have cost, where it names no price itself."""
+    last = fold.results[-1] if fold.results else None
+    if booked.models:
+        at = last.at if last is not None else fold.first_at
+        return meter.total(price(name, share, at) if price else None for name, share in booked.models.items())
+    return _usage_price(last, model, price) if last is not None else None
+
+
 def _usage_price(last: ev.Result, model: str | None, price: Price | None) -> int | None:
-    name = meter.main_model(last.models or {}, model)
+    name = meter.main_model(last.models or {}, model) or model
     if price is None or name is None or last.usage is None:
         return None
     return price(name, last.usage, last.at)

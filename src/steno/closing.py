@@ -10,7 +10,8 @@ import msgspec
 from . import event as ev
 from . import meter
 from .account import Price, count, priced
-from .fold import Fold, plain
+from .decode import plain
+from .fold import Fold
 from .report import Lines, Report, Subagent, ToolCount
 from .verdict import Facts, judge
 
@@ -32,7 +33,7 @@ def close(fold: Fold, lines: Lines, price: Price | None = None) -> Report:
 def _about(fold: Fold, report: Report) -> None:
     started = fold.started
     if started is not None:
-        report.agent_version, report.model, report.cwd = started.agent_version, started.model, started.cwd
+        report.agent_version, report.model, report.cwd = started.agent_version, started.model, started.cwd or None
     if report.model is None:
         report.model = next((request.model for request in fold.requests.values() if request.parent is None), None)
     report.session_id, report.api_key_source = fold.session, fold.api_key_source
@@ -53,8 +54,8 @@ def _said(fold: Fold, report: Report) -> None:
         report.result, report.subtype = result.text, result.subtype
         report.terminal_reason, report.stop_reason = result.terminal_reason, result.stop_reason
         report.structured_output = plain(result.structured_output)
-    elif fold.facts.last_stop != "unknown":
-        report.stop_reason = fold.facts.last_stop
+    elif fold.stop_reason != "unknown":
+        report.stop_reason = fold.stop_reason
     report.complete = result is not None and not report.lines.torn
 
 
@@ -104,13 +105,17 @@ def _ended(fold: Fold) -> bool:
     """Whether a transcript, which has no result, ends with the model's last word."""
     if fold.started is None or not fold.started.transcript or fold.pending:
         return False
-    return fold.facts.last_word and fold.facts.last_stop in ("end_turn", None)
+    return isinstance(fold.latest, ev.Text) and fold.stop_reason in ("end_turn", None)
 
 
 def _ending(fold: Fold, report: Report) -> Facts:
     final = report.result or (fold.text[-1] if fold.text else report.text)
     facts = msgspec.structs.replace(fold.facts, report=report, result=fold.result, final_text=final.strip())
     facts.ended = _ended(fold)
+    if fold.main is not None:
+        facts.last_message = fold.main.message
+    if isinstance(fold.latest, ev.Text | ev.ToolCall):
+        facts.last_message = fold.latest.message
     if fold.denials:
         later = {tool.name: index for index, tool in enumerate(report.tools) if tool.ok}
         order = {tool.id: index for index, tool in enumerate(report.tools)}

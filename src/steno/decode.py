@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
@@ -62,9 +62,18 @@ def _clean(value: Any) -> Any:
 
 
 def lenient(data: bytes | Raw, kind: type[T]) -> T:
-    """`data` as a `kind` (a Struct whose fields all have defaults), leaving out whatever does not fit."""
+    """`data` as a `kind` (a Struct whose fields all have defaults, or a list), leaving out whatever does not fit.
+
+    Raises one of MISFIT only where there is no JSON to be read at all, or it is nested too deep.
+    """
     value = _fit(data, kind)
-    return kind() if value is _ABSENT else value
+    if value is not _ABSENT:
+        return value  # type: ignore[no-any-return]  # _fit gives a `kind` or nothing
+    try:
+        decoder(dict[str, Raw]).decode(data)
+    except msgspec.ValidationError:
+        pass  # JSON, but of another kind
+    return kind()
 
 
 def _fit(data: bytes | Raw, kind: Any) -> Any:
@@ -75,6 +84,8 @@ def _fit(data: bytes | Raw, kind: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Struct):
         return _fit_struct(data, kind)
     origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _ABSENT
     if origin is list:
         return _fit_list(data, args[0])
     if origin is dict:
@@ -128,15 +139,20 @@ def text_of(data: Raw) -> str:
     try:
         return _string(data)
     except MISFIT:
-        pass
-    for value in values(bytes(data)):
-        content = msgspec.json.decode(value)
-        if isinstance(content, str):
-            return content
-        if isinstance(content, list):
-            return "\n".join(_part_text(part) for part in content)
-        return "" if content is None else value.decode("utf-8")
-    return ""
+        content = plain(data)
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(_part_text(part) for part in content)
+    return "" if content is None else bytes(data).decode("utf-8", "replace")
+
+
+def plain(data: Raw) -> Any:
+    """A piece of JSON as plain Python values; None where there is none, or none that can be read."""
+    try:
+        return next((msgspec.json.decode(value) for value in values(bytes(data))), None)
+    except (ValueError, *MISFIT):
+        return None
 
 
 def _part_text(part: Any) -> str:

@@ -5,7 +5,7 @@ the size of tool results.
 """
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from . import event as ev
-from .decode import text_of, values
+from .decode import plain, text_of
 from .report import Background, Denial, File, Limits, RetryNote, Subagent, Tool
 from .verdict import Facts
 
@@ -80,6 +80,8 @@ class Fold:
         self.pending: dict[str, tuple[Tool, Raw]] = {}  # calls without their result, and what was asked
         self.requests: dict[str, ev.Usage] = {}
         self.main: ev.Usage | None = None
+        self.stop_reason: str | None = None  # of the main thread's last message, as far as told
+        self.latest: ev.Text | ev.ToolCall | ev.UserMessage | ev.Failure | None = None  # on the main thread
         self.compacted: ev.Compaction | None = None
         self.compactions = 0
         self.peak: int | None = None
@@ -123,15 +125,14 @@ class Fold:
             **dict.fromkeys((ev.Thinking, ev.TaskProgress, ev.Hook, ev.Notice), _nothing),
         }
 
-    def add(self, found: list[ev.Event]) -> None:
-        """Take in the events of a line. Kinds that change no figure (hooks, notices, thinking) only count for time."""
-        take = self._on
+    def add(self, found: Iterable[ev.Event]) -> None:
+        """Take in events. Kinds that change no figure (hooks, notices, thinking) only count for time."""
+        take, event = self._on, self.last
         for event in found:
             take[event.__class__](event)
-        if found:
-            self.last = found[-1]
             if self.first_at is None:
-                self.first_at = found[0].at
+                self.first_at = event.at
+        self.last = event
 
     # -- what the model says and does ---------------------------------------------------------------
 
@@ -140,7 +141,7 @@ class Fold:
             self.text.append(event.text)
             self.echoed = event.text if event.synthetic else None
             self.partial.clear()
-            self.facts.last_message, self.facts.last_word = event.message, True
+            self.latest = event
 
     def _on_partial(self, event: ev.Partial) -> None:
         if event.parent is None:
@@ -153,7 +154,7 @@ class Fold:
             return  # the same call told twice
         self.pending[id_] = (tool, event.input)
         if parent is None:
-            self.facts.last_message, self.facts.last_word = event.message, False
+            self.latest = event
             if event.asks:
                 self.facts.asked = (id_, event.message, event.line)
         if background:
@@ -180,8 +181,7 @@ class Fold:
             request = self.requests[key] = merged(request, event)
         if event.parent is None:
             self.main = request
-            facts = self.facts
-            facts.last_message, facts.last_stop = event.message, event.stop_reason
+            self.stop_reason = event.stop_reason
             used = occupancy(request)
             if used is not None and (self.peak is None or used > self.peak):
                 self.peak = used
@@ -196,7 +196,7 @@ class Fold:
 
     def _on_user(self, event: ev.UserMessage) -> None:
         if event.parent is None:
-            self.facts.last_word = False
+            self.latest = event
             if event.kind in ("interrupted", "prompt"):
                 self.facts.interrupted = event.line if event.kind == "interrupted" else None
 
@@ -228,7 +228,7 @@ class Fold:
 
     def _on_failure(self, event: ev.Failure) -> None:
         if event.parent is None:
-            self.facts.failure, self.facts.last_word = event, False
+            self.facts.failure = self.latest = event
 
     def _on_agent_result(self, event: ev.Result) -> None:
         self.results.append(event)
@@ -300,7 +300,7 @@ class Fold:
 
     def _file(self, event: ev.FileChanged) -> File:
         """A file's entry: told before under another spelling of its path, or new."""
-        cwd = self.started.cwd if self.started is not None else None
+        cwd = (self.started.cwd if self.started is not None else None) or None
         absolute = posixpath.normpath(posixpath.join(cwd or "", event.path))
         if absolute in self.files:
             return self.files[absolute]
@@ -331,10 +331,3 @@ def _is_echo(result: ev.Result) -> bool:
     """A result that only repeats the end of a turn: a success that says nothing."""
     silent = not result.text and result.structured_output is ev.NO_JSON
     return silent and not result.is_error and result.subtype == "success" and result.local_command is None
-
-
-def plain(data: Raw | None) -> Any:
-    """JSON as plain Python values; None where there is none."""
-    for value in values(bytes(data)) if data is not None else ():
-        return msgspec.json.decode(value)
-    return None

@@ -37,6 +37,8 @@ class Reading:
         self.odd: list[ev.Malformed] = []  # the first malformed lines, for whoever tells people about them
         self.tape: Header | None = None
         self._whole = True  # a tape is whole once its end was seen
+        self._damaged = False  # a tick of the tape cannot be read
+        self._errors = Splitter()  # cuts what a tape holds of stderr into lines
         self.fold = Fold(self.agent)
         self._reader = self.agent.reader()
         self._splitter = Splitter()
@@ -48,32 +50,26 @@ class Reading:
 
     def events(self, lines: Iterable[bytes]) -> Iterator[ev.Event]:
         """The events of a whole input, given as lines with their newlines. Nothing is kept."""
-        for found in self._each(lines):
-            yield from found
-
-    def take(self, lines: Iterable[bytes]) -> None:
-        """Fold a whole input, given as lines with their newlines, into the report."""
-        for found in self._each(lines):
-            self.fold.add(found)
-
-    def _each(self, lines: Iterable[bytes]) -> Iterator[list[ev.Event]]:
-        """The events of each line. Everything waits for this loop: nothing stands in it that a line can do without."""
         counts, read = self.lines, self._reader.read
         rest = iter(lines)
         for data in rest:
-            yield self.line(data, data[-1:] != b"\n")
+            yield from self.line(data, data[-1:] != b"\n")
             if self._settled:
                 break
         number = counts.read
-        for data in rest:
+        for data in rest:  # everything waits for this loop: nothing stands in it that a line can do without
             number += 1
             try:
-                yield read(data, number)
+                yield from read(data, number)
             except MISFIT:
                 counts.read = number
-                yield self._odd(data, data[-1:] != b"\n", None)
+                yield from self._odd(data, data[-1:] != b"\n", None)
         counts.read = number
-        yield self.end()
+        yield from self.end()
+
+    def take(self, lines: Iterable[bytes]) -> None:
+        """Fold a whole input, given as lines with their newlines, into the report."""
+        self.fold.add(self.events(lines))
 
     def feed(self, chunk: bytes) -> list[ev.Event]:
         """The events of the lines that this chunk completes, folded in as well."""
@@ -89,13 +85,14 @@ class Reading:
         found: list[ev.Event] = []
         if self._inner is not None:
             inner, self._inner = self._inner, None
-            self.lines.torn = self.lines.torn or not self._whole
+            self.lines.torn = self.lines.torn or self._damaged or not self._whole
+            found += _stderr([self._errors.rest()], None)
             rest = inner.rest()
             if rest:
                 found += self._printed(rest, True, None)
         if self._document is not None:
             held, self._document = b"\n".join(self._document), None
-            found += self._agent_line(held)
+            found += self._agent_line(held, final=True)
         return found
 
     def take_events(self, found: Iterable[ev.Event]) -> None:
@@ -137,7 +134,7 @@ class Reading:
         if self._document is not None:
             return self._hold(data)
         if self.lines.read == self.lines.blank and data.removeprefix(b"\xef\xbb\xbf").strip() in (b"{", b"["):
-            self._document = [data]
+            self._document = [data.rstrip(b"\n")]
             return []
         return self._agent_line(data, final, at)
 
@@ -145,7 +142,7 @@ class Reading:
         """Keep a pretty-printed document's lines; one that opens an object in the first column shows that it was a stream."""
         held = self._document or []
         if data[:2] != b'{"':
-            held.append(data)
+            held.append(data.rstrip(b"\n"))
             return []
         self._document = None
         return [event for line in (*held, data) for event in self._agent_line(line)]
@@ -174,7 +171,7 @@ class Reading:
                 if value[:1] == b"{":
                     objects += 1
                     found += self._reader.salvage(value, self.lines.read, at)
-        except ValueError:
+        except (ValueError, *MISFIT):
             return [*found, self._malformed(data, final)]
         if not objects:
             self.lines.not_object += 1
@@ -209,6 +206,7 @@ class Reading:
         """What one tick of a tape means. One that is cut off means nothing: the tape ends before it."""
         tick = None if final else read_tick(data)
         if tick is None:
+            self._damaged = self._damaged or bool(data.strip())
             return []
         if tick.code == "end":
             self._whole = True
@@ -217,24 +215,31 @@ class Reading:
         if tick.code == "out" and self._inner is not None:
             lines = self._inner.feed(tick.data)
             return [event for line in lines for event in self._printed(line, False, at)]
+        if tick.code == "err":
+            return _stderr(self._errors.feed(tick.data), at)
         return tick_events(tick, at)
 
     def _time(self, tick: Tick) -> datetime | None:
         """When a tick came in, where the tape knows both its start and the tick's distance from it."""
         if self.tape is None or self.tape.started_at is None or tick.after is None:
             return None
-        return datetime.fromtimestamp(self.tape.started_at + tick.after, timezone.utc)
+        try:
+            return datetime.fromtimestamp(self.tape.started_at + tick.after, timezone.utc)
+        except (OverflowError, OSError, ValueError):
+            return None  # a time that no calendar has
+
+
+def _stderr(lines: list[bytes], at: datetime | None) -> list[ev.Event]:
+    return [ev.Stderr(0, None, None, at, line.decode("utf-8", "replace").rstrip("\r")) for line in lines if line.strip()]
 
 
 def tick_events(tick: Tick, at: datetime | None) -> list[ev.Event]:
-    """The events of a tick that is not stdout."""
-    if tick.code == "err":
-        return [ev.Stderr(0, None, None, at, tick.data.decode("utf-8", "replace").rstrip("\r\n"))]
+    """The events of a tick that holds no output."""
     if tick.code == "exit":
         return [ev.Exited(0, None, None, at, tick.number)]
     if tick.code == "stop":
         return [ev.StopRequested(0, None, None, at, tick.data.decode("utf-8", "replace"), tick.number)]
     if tick.code == "file":
-        change, _, path = tick.data.decode("utf-8", "surrogateescape").partition(" ")
+        change, _, path = tick.data.decode("utf-8", "backslashreplace").partition(" ")
         return [ev.FileChanged(0, None, None, at, path, change, None, "filesystem")]
     return [ev.Unknown(0, None, None, at, f"tick {tick.code}", tick.data)]

@@ -7,7 +7,7 @@ exist. Formats are told by the bytes, never by a name (I1).
 import io
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -93,8 +93,10 @@ def _unzstd(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
 
 def is_binary(head: bytes) -> bool:
     """Whether the first bytes can be no recording: no line opens an object or array, and there are NUL bytes."""
-    opens = any(line.lstrip(b"\xef\xbb\xbf \t\r\x00\x1b")[:1] in (b"{", b"[") for line in head.split(b"\n"))
-    return b"\x00" in head and not opens
+    if b"\x00" not in head:
+        return False
+    lines = (line.lstrip(b"\xef\xbb\xbf \t\r\x00").rstrip() for line in head.split(b"\n"))
+    return not any(line[:2] in (b'{"', b"{}", b"[{", b"[]") or line in (b"{", b"[") for line in lines)
 
 
 # -- recordings -----------------------------------------------------------------------------------------
@@ -227,21 +229,29 @@ def _open_path(path: Path) -> Input:
         if not (path / "stdout").is_file():
             raise SourceError(f"{path}: a folder without stdout is not one recording; give a file in it")
         return Input(str(path), lines(path / "stdout"), _beside(path))
+    _refuse_binary(path)
+    if path.suffix == ".jsonl" and not path.name.startswith("agent-"):
+        return Input(str(path), chain(lines(path), _subagents(path)))
+    return Input(str(path), lines(path))
+
+
+def _refuse_binary(path: Path) -> None:
+    """Say so at once when a file can be no recording. A pipe is left alone: what is read of it is gone."""
+    if not path.is_file():
+        return
     data = lines(path)
-    head = next(data, b"")
-    if is_binary(head[:HEAD]):
-        raise SourceError(
-            f"{path}: not a recording: binary data; expected JSON lines, a tape, or either packed with gzip or zstd"
-        )
-    if b'"sessionId"' in head and not path.name.startswith("agent-"):
-        return Input(str(path), chain([head], data, _subagents(path)))
-    return Input(str(path), chain([head], data) if head else data)
+    try:
+        head = b"".join(islice(data, 20))[:HEAD]
+    finally:
+        data.close()
+    if is_binary(head):
+        wanted = "expected JSON lines or a tape, plain or packed with gzip or zstd"
+        raise SourceError(f"{path}: not a recording but binary data; {wanted}")
 
 
 def _subagents(path: Path) -> Iterator[bytes]:
-    """The lines of a session's subagents, after its own."""
+    """The lines of the subagents of a session, if the file is a session's transcript."""
     for other in companions(path):
-        yield b"\n"  # should the file before it be torn, nothing is glued to its end
         yield from lines(other)
 
 

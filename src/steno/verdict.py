@@ -39,8 +39,6 @@ class Facts(Struct):
     limit_line: int | None = None
     asked: tuple[str, str | None, int] | None = None
     last_message: str | None = None
-    last_stop: str | None = None
-    last_word: bool = False  # the main thread's latest is a text of the model
     ended: bool = False  # a transcript that ends with the model's last word
     final_text: str = ""
     launches: dict[str, int] = field(default_factory=dict)
@@ -259,9 +257,11 @@ def _by_fields(result: ev.Result | None, failure: ev.Failure | None, text: str) 
     return "network" if _says(_NETWORK, text) else None
 
 
-_RATE = r"\b429\b|rate[ _-]limit|\b(?:usage|session|weekly|\d+-hour) limit"
+_WHOLE = r"(?<![\w.,])(?:{})(?![\w]|[.,]\d)"  # a number by itself: not in req_401abc, 0.403 or 1,429
+_RATE = _WHOLE.format("429") + r"|rate[ _-]limit|\b(?:usage|session|weekly|\d+-hour) limit"
 _AUTH = (
-    r"\b(?:401|403)\b|unauthori[sz]ed|authenticat|auth error|ANTHROPIC_API_KEY|invalid api key|not logged in|please run /login"
+    _WHOLE.format("401|403")
+    + r"|unauthori[sz]ed|authenticat|auth error|ANTHROPIC_API_KEY|invalid api key|not logged in|please run /login"
 )
 
 

@@ -9,10 +9,14 @@ a transcript, it is decoded as a `Line`; the rare kinds are decoded a second tim
 """
 
 from datetime import datetime
+from typing import Annotated
 
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from ...event import NO_JSON, Outcome
+
+# A time without its zone is of the wrong type: it cannot be compared with the others.
+Instant = Annotated[datetime, Meta(tz=True)]
 
 
 class CacheCreation(Struct, gc=False):
@@ -76,7 +80,7 @@ class StreamLine(Struct, gc=False):
     message: Message | None = None
     parent_tool_use_id: str | None = None
     session_id: str | None = None
-    timestamp: datetime | None = None
+    timestamp: Instant | None = None
     tool_use_result: Outcome | str | list[Raw] | None = None
     subtype: str | None = None
     event: StreamPart | None = None

@@ -12,6 +12,7 @@ from . import lines as ln
 from .names import ENDED, NOTICES, SILENT
 
 Head = tuple[int, str | None, str | None, datetime | None]
+BEYOND = 1e18  # nano-dollars or milliseconds: a billion dollars, thirty million years
 Make = Callable[[Head, ln.RareLine], list[ev.Event]]
 
 
@@ -22,7 +23,7 @@ def read(kind: str, subtype: str | None, data: bytes, head: Head) -> list[ev.Eve
     if kind in SILENT:
         return []
     if head[1] is None:
-        head = (head[0], lenient(data, ln.Line).sessionId, None, head[3])
+        head = (head[0], lenient(data, ln.Line).sessionId, head[2], head[3])
     if kind == "cost-state":
         cost = lenient(data, ln.CostLine)
         return [ev.CostState(*head, _nano(cost.totalCostUSD), _models(cost.modelUsage))]
@@ -45,7 +46,7 @@ def _init(head: Head, rare: ln.RareLine) -> list[ev.Event]:
 
 
 def _retry(head: Head, rare: ln.RareLine) -> list[ev.Event]:
-    delay = _whole_ms(rare.retry_delay_ms)
+    delay = _whole(rare.retry_delay_ms)
     return [ev.Retry(*head, rare.attempt, rare.max_retries, rare.error_status, rare.error, delay)]
 
 
@@ -69,7 +70,7 @@ def _task_started(head: Head, rare: ln.RareLine) -> list[ev.Event]:
 def _task_progress(head: Head, rare: ln.RareLine) -> list[ev.Event]:
     elapsed = None if rare.elapsed_time_seconds is None else rare.elapsed_time_seconds * 1000
     tool = rare.last_tool_name or rare.tool_name
-    return [ev.TaskProgress(*head, rare.task_id or "", rare.tool_use_id, tool, _whole_ms(elapsed))]
+    return [ev.TaskProgress(*head, rare.task_id or "", rare.tool_use_id, tool, _whole(elapsed))]
 
 
 def _task_ended(head: Head, rare: ln.RareLine) -> list[ev.Event]:
@@ -132,8 +133,8 @@ def _result(subtype: str | None, given: ln.ResultLine, head: Head) -> list[ev.Ev
             api_status=given.api_error_status,
             local_command=given.local_command,
             turns=given.num_turns,
-            duration_ms=_whole_ms(given.duration_ms),
-            duration_api_ms=_whole_ms(given.duration_api_ms),
+            duration_ms=_whole(given.duration_ms),
+            duration_api_ms=_whole(given.duration_api_ms),
             usage=_share_of_usage(given.usage),
             models=_models(given.modelUsage),
             models_since=_models(given.model_usage_since_last_result),
@@ -182,8 +183,9 @@ def _share(share: ln.ModelShare) -> ev.ModelUsage:
 
 def _nano(dollars: float | None) -> int | None:
     """Integer nano-dollars, so that sums are exact; None stays unknown."""
-    return None if dollars is None else round(dollars * 1_000_000_000)
+    return None if dollars is None else _whole(dollars * 1_000_000_000)
 
 
-def _whole_ms(milliseconds: float | None) -> int | None:
-    return None if milliseconds is None else round(milliseconds)
+def _whole(figure: float | None) -> int | None:
+    """The nearest whole number; one that no clock or bill can show is not known."""
+    return None if figure is None or not abs(figure) < BEYOND else round(figure)

@@ -54,10 +54,23 @@ class Reader:
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
-        line = self._decode(data)
+        line: Any = self._decode(data)
         session = line.session_id
         if session is not None:
-            if line.type == "user":  # four of five bytes of a stream
+            if line.type == "user":
+                output, message = line.tool_use_result, line.message
+                if output.__class__ is ev.Outcome and (output.stdout is not _NONE or output.file is not _NONE):
+                    # a command's output or a file that was read: four of five bytes of a stream, and nothing beside it
+                    block = message.content[0] if message is not None and message.content else None
+                    if (
+                        block.__class__ is ln.Block
+                        and block.is_error is not True
+                        and block.type == "tool_result"
+                        and output.background_task_id is None
+                        and len(message.content) == 1
+                    ):
+                        call, at, parent = block.tool_use_id or "", line.timestamp or at, line.parent_tool_use_id
+                        return [ev.ToolResult(number, session, parent, at, call, False, block.content, output)]
                 return self._user(line, data, number, session, line.parent_tool_use_id, line.timestamp or at)
             if line.type == "assistant":
                 return self._assistant(line, data, number, session, line.parent_tool_use_id, line.timestamp or at)
@@ -79,7 +92,8 @@ class Reader:
             return self._assistant(line, data, number, line.session_id, line.parent_tool_use_id, at)
         if kind == "stream_event":
             return self._stream_event(line, data, (number, line.session_id, line.parent_tool_use_id, at))
-        return rare.read(line.type, line.subtype, data, (number, line.session_id, None, at))
+        parent = line.parent_tool_use_id if kind == "system" else None  # a heartbeat's is the running tool itself
+        return rare.read(kind, line.subtype, data, (number, line.session_id, parent, at))
 
     def _unsigned(self, line: ln.StreamLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
         """A line without session_id: a transcript's, which says sessionId, or one that lost its name."""
@@ -105,13 +119,14 @@ class Reader:
             return [ev.Unknown(number, session, parent, at, "assistant without message", data)]
         events: list[ev.Event] = []
         said, usage, content = message.id, message.usage, message.content
+        output = usage.output_tokens if usage is not None else None
         synthetic = message.model == "<synthetic>"
         if synthetic:
             failure = _failure((number, session, parent, at), _whole(line, data), message)
             if failure is not None:
                 return [failure]
-        elif said is None or said != self._message or message.stop_reason != self._stop or _output(usage) != self._output:
-            self._message, self._stop, self._output = said, message.stop_reason, _output(usage)
+        elif said is None or said != self._message or message.stop_reason != self._stop or output != self._output:
+            self._message, self._stop, self._output = said, message.stop_reason, output
             events.append(_usage(number, session, parent, at, message, message.stop_reason))
         if content.__class__ is not list:
             if content:
@@ -162,14 +177,8 @@ class Reader:
         for block in content:
             if block.type == "tool_result":
                 call = block.tool_use_id or ""
-                output: Any = line.tool_use_result
-                typed = output.__class__ is ev.Outcome and (output.stdout is not _NONE or output.file is not _NONE)
-                if not typed:
-                    output, typed = self._output_of(line, data)
-                elif block.is_error is not True and output.background_task_id is None:
-                    # a command or a file read, by far the most: nothing happened beside it
-                    events.append(ev.ToolResult(number, session, parent, at, call, False, block.content, output))
-                    continue
+                output: Any
+                output, typed = self._output_of(line, data) if len(content) == 1 else (None, False)  # else: whose is it?
                 if block.is_error is True:
                     events += _refusal(_whole(line, data), block, (number, session, parent, at))
                     self._writes.pop(call, None)
@@ -224,10 +233,6 @@ class Reader:
             stop = part.delta.stop_reason if part.delta is not None else None
             return [_usage(*head, ln.Message(id=message, usage=part.usage), stop or "unknown")]
         return []
-
-
-def _output(usage: ln.RequestUsage | None) -> int | None:
-    return None if usage is None else usage.output_tokens
 
 
 def _other_tool(name: str | None) -> tuple[str, str, int]:

@@ -1,0 +1,548 @@
+"""Writes the reference pages from the program itself, or checks that they are up to date.
+
+    python docs/reference/generate.py [FOLDER]            write the pages (into this folder, or into FOLDER)
+    python docs/reference/generate.py --check [FOLDER]    exit 1 and name every page that differs
+
+Names, types, docstrings, hints and help texts are taken from the source. What a docstring does not tell of a
+field stands in `MEANINGS`; a field without a meaning, or a meaning without its field, is an error.
+"""
+
+import ast
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+import steno
+from steno import cli, event, report, verdict
+from steno import event as ev
+from steno.report import Background, Denial, Report
+from steno.screen.words import VERDICTS
+from steno.verdict import CATEGORIES, RULES, Facts
+
+HERE = Path(__file__).parent
+NOTE = "<!-- Written by docs/reference/generate.py: change the source or the generator, not this page. -->"
+WIDTH = "100"  # columns of the help texts
+
+# -- what the fields of a report mean ---------------------------------------------------------------------------
+
+MEANINGS: dict[str, dict[str, str]] = {
+    "Report": {
+        "schema": "The version of these names. It rises when one of them changes its meaning or goes away.",
+        "source": "What was read: a path, or `stdin`, `bytes`, `stream`, `lines`.",
+        "agent": "The agent's name; null where nothing in the input was understood.",
+        "agent_version": "The agent's version, as it says itself. The stream of Claude Code 1.0.100 does not.",
+        "model": "The main thread's model, as announced at the start; else that of the first request.",
+        "session_id": "The agent's conversation. Several runs can belong to one session.",
+        "run_id": "Null in this version.",
+        "cwd": "The folder that the agent worked in.",
+        "api_key_source": "The agent's label for where its key comes from. A label, not a key.",
+        "verdict": "How the run ended: one word of [verdicts](verdicts.md).",
+        "ok": "The verdict is `success`, and no advisory warning was given.",
+        "succeeded": "The weaker question: some output, and exit code 0 "
+        "(where no code is known: a complete recording without an error).",
+        "error": "What went wrong, in the agent's words where it has any. Cut after 4,096 characters.",
+        "error_category": "A coarse class: `rate_limit`, `auth`, `api`, `interactive`, `background-task`, `subprocess`, "
+        "`timeout`, or null.",
+        "hint": "What to do next.",
+        "evidence": "The lines of stdout that the verdict rests on.",
+        "warnings": "Everything that puts a figure or the ending in doubt. "
+        "Advisory ones begin with `interactive-hang:`, `background-task:` or `permission:`.",
+        "text": "The main thread's text blocks, joined with newlines. Subagents' text is not in it.",
+        "result": "The final text, as the agent's last result gives it; an empty echo is passed over.",
+        "structured_output": "The value that the agent gives when a JSON schema was asked for.",
+        "subtype": "The result's own `subtype`. It says `success` for many runs that failed.",
+        "terminal_reason": "The agent's own word for why it stopped, in versions that give one.",
+        "stop_reason": "Why the model's last answer ended.",
+        "exit_code": "The process's exit code where it is known; negative when a signal ended it.",
+        "signal": "The number of that signal, positive.",
+        "complete": "A result was seen, and the last line was not cut.",
+        "turns": "The agent's own count, added up over its results (1.0.x: the last one's). Not the number of requests.",
+        "requests": "Requests to the model that were seen, each message once.",
+        "started_at": "The time of the first event that has one.",
+        "duration_ms": "The results' own durations added up; without a result, first to last time seen.",
+        "duration_api_ms": "Time spent in requests, as the agent counts it; null where earlier runs of the session "
+        "are in the figure.",
+        "tokens": "What the run used.",
+        "cache_hit_rate": "The part of the input that came from the cache: cache_read / (input + cache_write + cache_read).",
+        "cost": "What the run cost.",
+        "models": "Each model's share, by name.",
+        "context": "How full the window is.",
+        "tools": "Every tool call, in order.",
+        "tool_counts": "Calls and errors by the tool's name.",
+        "files": "Files that the run changed, as far as tool results (or a tape) tell.",
+        "denials": "Calls that were refused, each once.",
+        "subagents": "Subagents that were started.",
+        "background": "Work that was sent to the background.",
+        "retries": "Requests that failed and were tried again.",
+        "limits": "The account's usage limit, as last told.",
+        "lines": "What became of the input's lines.",
+    },
+    "Tokens": {
+        "input": "Tokens of input that were neither written to the cache nor read from it.",
+        "cache_write": "Tokens of input that were written to the cache.",
+        "cache_read": "Tokens of input that were read from the cache.",
+        "output": "Tokens that the model wrote, its reasoning included.",
+        "reasoning": "The part of `output` that is reasoning, where it is told.",
+        "total": "input + cache_write + cache_read + output.",
+    },
+    "Cost": {
+        "usd": "This run's own part, in dollars. Null is unknown; 0 is a run that cost nothing.",
+        "source": "`reported` by the agent, `computed` from the price table, or `unknown`. "
+        "`computed` also where only a part had to be computed.",
+        "session_usd": "The session so far, where the agent counts over sessions.",
+    },
+    "Model": {
+        "input": "As in Tokens, for this model alone.",
+        "cache_write": "As in Tokens.",
+        "cache_read": "As in Tokens.",
+        "output": "As in Tokens.",
+        "cost_usd": "This model's part of the cost.",
+        "context_window": "The window that the agent reports for it.",
+        "max_output": "The longest answer that the agent reports for it.",
+    },
+    "Context": {
+        "used": "Input, cache writes and cache reads of the main thread's last request; after a compaction, its size afterwards.",
+        "limit": "The window of the main thread's model.",
+        "fraction": "used / limit.",
+        "hp": "100 - 100 * fraction, never below 0.",
+        "status": "`Healthy` above 50 hp, `Wounded` above 25, else `CRITICAL`.",
+        "text": "The same for people, such as `97% HP [31k/1000k] — Healthy`; `HP unknown` where nothing is known.",
+        "peak": "The fullest that the main thread's window was seen to be.",
+        "source": "`measured`, `upper_bound` (only a sum over several requests is known) or `unknown`.",
+        "limit_source": "`reported` by the agent, `known` for this model, or `assumed` (200,000).",
+        "compactions": "How often the conversation was replaced by a summary.",
+    },
+    "Tool": {
+        "id": "The call's id.",
+        "name": "The tool's name, as the model used it.",
+        "kind": "shell, file_read, file_write, file_edit, search, subagent, web, notebook, todo, mcp, or other.",
+        "ok": "Whether it worked; null where no result was seen.",
+        "error": "The first 500 characters of a failed call's answer.",
+        "denied": "The call was refused.",
+        "started_at": "When it was called, where the line or the tape tells the time.",
+        "duration_ms": "From call to result, where both times are known.",
+        "parent": "The call of the subagent that it belongs to; null in the main thread.",
+        "background": "It was sent to the background.",
+    },
+    "ToolCount": {
+        "calls": "How often it was called.",
+        "errors": "How often it failed or was refused.",
+    },
+    "File": {
+        "path": "Relative to `cwd` where the file lies inside it, else absolute.",
+        "absolute": "The whole path, without `..` and `.`.",
+        "change": "`created`, `modified` or `deleted`.",
+        "inside": "Whether it lies inside `cwd`. Symbolic links are not followed.",
+        "tools": "The ids of the calls that changed it.",
+        "source": "`tool`: a tool's result says so; `filesystem`: a tape says that the change was seen.",
+    },
+    "Denial": {
+        "tool": "The tool that was refused.",
+        "id": "The call's id.",
+        "input": "What the call asked for.",
+        "reason": "The agent's words for the refusal.",
+        "allow_rule": "The narrowest rule for `--allowedTools` that fits the call.",
+    },
+    "Subagent": {
+        "id": "The call that started it.",
+        "type": "The kind of subagent.",
+        "description": "What it was asked for, in a few words.",
+        "tokens": "Its requests, as far as the stream shows them.",
+        "cost_usd": "Computed, and only where every one of its requests told its final count.",
+        "status": "`running`, `completed`, `failed`, `stopped` or `killed`; null where nothing was told.",
+    },
+    "Background": {
+        "id": "The call that started it.",
+        "kind": "`shell` or `subagent`.",
+        "description": "What it is, in a few words.",
+        "status": "`running` until it was seen to end; then `completed`, `failed`, `stopped` or `killed`.",
+    },
+    "RetryNote": {
+        "attempt": "Its number, from 1.",
+        "status": "The HTTP status; null for a connection that failed.",
+        "error": "The agent's word for it.",
+        "delay_ms": "How long the agent waited before it tried again.",
+    },
+    "Limits": {
+        "status": "The agent's word, such as `rejected`.",
+        "resets_at": "When the limit resets, in seconds since 1970.",
+        "kind": "Which limit, such as `five_hour`.",
+        "utilization": "The part of it that is used.",
+    },
+    "Lines": {
+        "read": "Lines of stdout, or elements of an array.",
+        "blank": "Blank ones among them.",
+        "malformed": "Lines that are not JSON; they are passed over.",
+        "not_object": "Lines of JSON that hold no object.",
+        "unknown": "Events of kinds that this version does not know; they are kept as they came.",
+        "torn": "The last line was cut, or the tape does not end in order.",
+    },
+}
+
+# -- reading the source --------------------------------------------------------------------------------------------
+
+
+class Field(NamedTuple):
+    """One field of a struct, as it is written."""
+
+    name: str
+    type: str
+    default: str | None
+
+
+class Shape(NamedTuple):
+    """One class, as it is written."""
+
+    name: str
+    base: str
+    text: str
+    fields: list[Field]
+    methods: list[ast.FunctionDef]
+
+
+def shapes(module: object) -> dict[str, Shape]:
+    """The classes of a module by name, in the order of its text."""
+    tree = ast.parse(Path(str(getattr(module, "__file__", ""))).read_text("utf-8"))
+    return {node.name: _shape(node) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _shape(node: ast.ClassDef) -> Shape:
+    fields = []
+    for part in node.body:
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+            default = None if part.value is None else ast.unparse(part.value)
+            fields.append(Field(part.target.id, ast.unparse(part.annotation), default))
+    methods = [part for part in node.body if isinstance(part, ast.FunctionDef) and not part.name.startswith("_")]
+    base = ast.unparse(node.bases[0]) if node.bases else ""
+    return Shape(node.name, base, told(ast.get_docstring(node)), fields, methods)
+
+
+def told(text: str | None) -> str:
+    """A docstring without the numbers of the rules that it holds to, which tell a reader nothing."""
+    return re.sub(r" \([A-Z]\d+(?:, [A-Z]\d+)*\)", "", text or "")
+
+
+def typed(annotation: str, known: dict[str, str]) -> str:
+    """A type for a table: null in place of None, and a link to each struct that the page tells of."""
+    optional = annotation.endswith(" | None")
+    text = f"`{annotation.removesuffix(' | None')}`".replace(" | ", "` or `")
+    for name, target in known.items():
+        if re.search(rf"\b{name}\b", annotation):
+            text = f"[{text}]({target})"
+    return text + (" or null" if optional else "")
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines]
+
+
+def page(title: str, *parts: str | list[str]) -> str:
+    """A page of blocks with a blank line between them."""
+    blocks = [part if isinstance(part, str) else "\n".join(part) for part in parts]
+    return "\n\n".join([NOTE, f"# {title}", *(block for block in blocks if block)]) + "\n"
+
+
+# -- the report ----------------------------------------------------------------------------------------------------
+
+
+def report_page() -> str:
+    """Every field of the report and of the structs inside it."""
+    found = {name: shape for name, shape in shapes(report).items() if shape.fields}
+    _agree(found)
+    links = {name: f"#{name.lower()}" for name in found}
+    parts: list[str | list[str]] = [
+        "What `steno show --json` prints, one object to a line, and what `steno.read` returns. A figure that is not known is "
+        "null (`None` in Python), never 0. Times are `datetime` values in Python and ISO 8601 text in JSON. Every name is "
+        "always there.",
+        f"Schema: `{report.SCHEMA}`.",
+    ]
+    for name in ["Report", *(name for name in found if name != "Report")]:
+        shape = found[name]
+        rows = [[f"`{one.name}`", typed(one.type, links), MEANINGS[name][one.name]] for one in shape.fields]
+        parts += [f"## {name}", shape.text, table(["field", "type", "meaning"], rows)]
+    return page("The report", *parts)
+
+
+def _agree(found: dict[str, Shape]) -> None:
+    """Stop unless every field has a meaning and every meaning its field."""
+    fields = {f"{name}.{field.name}" for name, shape in found.items() for field in shape.fields}
+    meant = {f"{name}.{field}" for name, table_ in MEANINGS.items() for field, text in table_.items() if text}
+    if fields != meant:
+        raise SystemExit(f"report.md: no meaning for {sorted(fields - meant)}; no field for {sorted(meant - fields)}")
+
+
+# -- events --------------------------------------------------------------------------------------------------------
+
+
+def events_page() -> str:
+    """Every event with when it is emitted and what it carries."""
+    found = shapes(event)
+    shared = found.pop("Event")
+    values = {name: shape for name, shape in found.items() if shape.base == "Struct"}
+    links = {name: f"#{name.lower()}" for name in values}
+    parts: list[str | list[str]] = [
+        "What `steno show --events` prints, one object to a line, and what `steno.events` yields. In JSON the field `event` "
+        "names the kind; fields of the kind's own that have their default value are left out; `Raw` is JSON as the agent "
+        "wrote it, `bytes` is base64 text, and a time is ISO 8601 text.",
+        "## Every event",
+        shared.text,
+        _fields(shared, links),
+    ]
+    for name, shape in found.items():
+        if name not in values:
+            tag = getattr(event, name).__struct_config__.tag
+            parts += [f"## {name}", f"`{tag}`. {shape.text}", _fields(shape, links)]
+    for name, shape in values.items():
+        parts += [f"## {name}", f"A value inside an event. {shape.text}", _fields(shape, links)]
+    return page("Events", *parts)
+
+
+def _fields(shape: Shape, links: dict[str, str]) -> list[str]:
+    written = {one.name: one.encode_name for one in msgspec.structs.fields(getattr(event, shape.name))}
+    rows = []
+    for one in shape.fields:
+        name = f"`{one.name}`" if written[one.name] == one.name else f"`{one.name}` (JSON: `{written[one.name]}`)"
+        rows.append([name, typed(one.type, links), "" if one.default is None else f"`{_default(one.default)}`"])
+    return table(["field", "type", "default"], rows) if rows else []
+
+
+def _default(text: str) -> str:
+    return "null" if text in ("None", "NO_JSON") else text
+
+
+# -- verdicts ------------------------------------------------------------------------------------------------------
+
+SESSION = "SESSION"
+
+
+def _result(**fields: object) -> ev.Result:
+    return ev.Result(9, SESSION, None, None, **fields)  # type: ignore[arg-type]  # the names are those of Result
+
+
+def _facts(code: int | None = None, **fields: object) -> Facts:
+    """The facts of a run that asked the model once."""
+    about = Report(session_id=SESSION, requests=1, turns=2, exit_code=code)
+    return Facts(report=about, **fields)  # type: ignore[arg-type]  # the names are those of Facts
+
+
+def _stopped(why: str) -> Facts:
+    return _facts(stop=ev.StopRequested(0, None, None, None, why))
+
+
+def _failed(**fields: object) -> Facts:
+    return _facts(result=_result(subtype="success", is_error=True, **fields))
+
+
+def _waiting() -> Facts:
+    facts = _facts(result=_result(subtype="success"))
+    facts.report.background.append(Background("CALL", "shell", "tests"))
+    return facts
+
+
+def samples() -> dict[str, list[Facts]]:
+    """For every word, facts that lead to it: one for each rule that can give it."""
+    done = _result(subtype="success", text="Done.")
+    refusal = (Denial("Bash", "CALL", allow_rule="Bash(ls)"), 5)
+    at_start = _facts(result=_result(is_error=True, subtype="error_during_execution", startup_failure="config"))
+    answered = _facts(result=done)
+    answered.report.result = "Done."
+    return {
+        "success": [answered],
+        "max_turns": [_facts(result=_result(subtype="error_max_turns"))],
+        "max_budget": [_facts(result=_result(subtype="error_max_budget_usd")), _stopped("max_budget")],
+        "rate_limit": [_failed(api_error="usage_limit_reached")],
+        "auth": [_failed(api_status=401)],
+        "api": [_failed(api_status=500)],
+        "network": [_failed(text="Connection error.")],
+        "invalid_request": [_failed(api_status=404)],
+        "context_full": [_failed(terminal_reason="prompt_too_long")],
+        "refused": [_failed(stop_reason="refusal")],
+        "permission": [_facts(result=done, refused=[refusal])],
+        "interactive": [_facts(result=done, final_text="Which one?")],
+        "background_task": [_waiting()],
+        "empty": [_facts(result=_result(subtype="success"))],
+        "no_result": [_facts()],
+        "stalled": [_stopped("stalled")],
+        "timeout": [_stopped("timeout")],
+        "interrupted": [_stopped("interrupted"), _facts(-2), _facts(result=_result(terminal_reason="aborted_streaming"))],
+        "killed": [_stopped("killed"), _facts(-9)],
+        "subprocess": [at_start, _facts(1, stderr=["error: unknown option"])],
+        "not_found": [_facts(exited=ev.Exited(0, None, None, None, None))],
+    }
+
+
+def verdicts_page() -> str:
+    """Every word, the rules that can give it, and their hints."""
+    given = samples()
+    if list(given) != list(report.VERDICTS):
+        raise SystemExit(f"verdicts.md: the samples are for {list(given)}, the words are {list(report.VERDICTS)}")
+    order = ", ".join(f"`{rule.__name__}`" for rule in RULES)
+    rows = [[f"[`{word}`](#{word})", VERDICTS[word][1], _category(word)] for word in report.VERDICTS]
+    parts: list[str | list[str]] = [
+        "A verdict is one word, with the lines that prove it (`evidence`), the error text where there is one, and a hint. "
+        "Every run gets exactly one.",
+        table(["word", "meaning", "error_category"], rows),
+        "## Order of the rules",
+        f"The first rule that speaks wins: {order}. If none does, the word is `success`.",
+        "`advice` is `asked`, then `waiting`; `--no-advice` switches both off.",
+    ]
+    for word, cases in given.items():
+        parts += [f"## {word}", *_told(word, cases)]
+    return page("Verdicts", *parts)
+
+
+def _category(word: str) -> str:
+    return f"`{CATEGORIES[word]}`" if word in CATEGORIES else "null"
+
+
+def _told(word: str, cases: list[Facts]) -> Iterator[str]:
+    """What there is to say of a word: its meaning, its rules, its hints."""
+    yield f"{VERDICTS[word][1].capitalize()}."
+    hints = []
+    for facts in cases:
+        name, text, hint = _judged(word, facts)
+        if name:
+            yield f"Rule `{name}`: {text}"
+        hints += [hint] if hint and hint not in hints else []
+    if hints:
+        yield "Hint: " + "; or: ".join(f"“{hint}”" for hint in hints) + "."
+
+
+def _judged(word: str, facts: Facts) -> tuple[str, str, str | None]:
+    """The rule that gives the word for these facts, its docstring and its hint."""
+    rules = [part for rule in RULES for part in ((verdict.asked, verdict.waiting) if rule is verdict.advice else (rule,))]
+    for rule in rules:
+        found = rule(facts)
+        if found is not None:
+            if found.word != word:
+                raise SystemExit(f"verdicts.md: the sample for {word} is judged {found.word}")
+            return rule.__name__, " ".join(told(rule.__doc__).split()), found.hint
+    if word != "success":
+        raise SystemExit(f"verdicts.md: no rule speaks for the sample of {word}")
+    return "", "", None
+
+
+# -- the command line ----------------------------------------------------------------------------------------------
+
+
+def cli_page() -> str:
+    """The help texts of every command, and what the exit codes mean."""
+    parts: list[str | list[str]] = [_help([])]
+    for name, what in cli.COMMANDS.items():
+        parts += [f"## steno {name}", f"{what[:1].upper()}{what[1:]}.", _help([name])]
+    codes = [
+        ["0", "everything was shown, however the runs ended"],
+        [str(cli.WRONG_USE), "wrong use, or a source that could not be read; what could be read was shown"],
+        [str(cli.INTERNAL), "a fault of steno itself: `--debug` shows where"],
+        [str(cli.CANNOT_WRITE), "the output could not be written"],
+        [str(cli.INTERRUPTED), "interrupted from the keyboard"],
+        [str(cli.PIPE_CLOSED), "whoever read the output went away first"],
+    ]
+    settings = [
+        ["`COLUMNS`", "the width of the page; without it the terminal's, or 80 where there is none"],
+        ["`NO_COLOR`", "not empty: no colours"],
+        ["`FORCE_COLOR`", "not empty and not 0: colours also where stdout is no terminal"],
+        ["`STENO_DEBUG`", "not empty and not 0: the same as `--debug`"],
+    ]
+    parts += ["## Exit codes", table(["code", "meaning"], codes), "## Environment", table(["variable", "effect"], settings)]
+    return page("The command line", *parts)
+
+
+def _help(words: list[str]) -> str:
+    said, before = io.StringIO(), os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = WIDTH
+    try:
+        with contextlib.redirect_stdout(said):
+            cli.main([*words, "--help"])
+    finally:
+        os.environ.pop("COLUMNS") if before is None else os.environ.__setitem__("COLUMNS", before)
+    return f"```text\n{said.getvalue().rstrip()}\n```"
+
+
+# -- the library ---------------------------------------------------------------------------------------------------
+
+ELSEWHERE = {"Report": "Its fields: [report.md](report.md).", "Event": "The kinds: [events.md](events.md)."}
+
+
+def library_page() -> str:
+    """Every public name with its signature and docstring."""
+    parts: list[str | list[str]] = [_indented(steno.__doc__ or "")]
+    for name in sorted(steno.__all__, key=lambda name: (name[0].isupper(), name)):
+        home = sys.modules[getattr(steno, name).__module__]
+        tree = ast.parse(Path(str(home.__file__)).read_text("utf-8"))
+        node = next(part for part in tree.body if isinstance(part, ast.ClassDef | ast.FunctionDef) and part.name == name)
+        parts += [f"## {name}", *(_of_class(node) if isinstance(node, ast.ClassDef) else _of_function(node, f"steno.{name}"))]
+    return page("The library", *parts)
+
+
+def _of_class(node: ast.ClassDef) -> Iterator[str]:
+    shape = _shape(node)
+    made = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+    yield f"```text\nclass steno.{node.name}({_arguments(made[0]) if made else '...'})\n```"
+    yield shape.text
+    yield f"A kind of `{shape.base}`." if shape.base not in ("", "Struct") else ""
+    yield ELSEWHERE.get(node.name, "")
+    for method in shape.methods:
+        yield from _of_function(method, f"{node.name}.{method.name}")
+
+
+def _of_function(node: ast.FunctionDef, name: str) -> Iterator[str]:
+    returns = f" -> {ast.unparse(node.returns)}".replace("ev.", "").replace("'", "") if node.returns is not None else ""
+    yield f"```text\n{name}({_arguments(node)}){returns}\n```"
+    yield told(ast.get_docstring(node))
+
+
+def _arguments(node: ast.FunctionDef) -> str:
+    words = re.sub(r"^self(, )?", "", ast.unparse(node.args)).replace("ev.", "")
+    return re.sub(r"(: [^=,]+)=", r"\1 = ", words)
+
+
+def _indented(text: str) -> str:
+    """A docstring with its example in a fence."""
+    return re.sub(r"\n\n((?: {4}.*\n|\n)+)\n", lambda found: f"\n\n```text\n{_outdented(found[1])}\n```\n\n", text).strip()
+
+
+def _outdented(text: str) -> str:
+    return "\n".join(line[4:] for line in text.rstrip().split("\n"))
+
+
+# -- writing or checking ---------------------------------------------------------------------------------------------
+
+
+def pages() -> dict[str, str]:
+    """Every page by its file's name."""
+    return {
+        "report.md": report_page(),
+        "events.md": events_page(),
+        "verdicts.md": verdicts_page(),
+        "cli.md": cli_page(),
+        "library.md": library_page(),
+    }
+
+
+def main(words: list[str]) -> int:
+    """Write the pages, or with --check compare them."""
+    check = "--check" in words
+    folder = next((Path(word) for word in words if word != "--check"), HERE)
+    differs = 0
+    for name, text in pages().items():
+        path = folder / name
+        if not check:
+            path.write_text(text, "utf-8")
+        elif not path.is_file() or path.read_text("utf-8") != text:
+            sys.stderr.write(f"{path}: differs from the program; run: python docs/reference/generate.py\n")
+            differs = 1
+    return differs
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

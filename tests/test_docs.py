@@ -1,0 +1,219 @@
+"""The documents hold: their code runs, their commands print what is pasted, their links lead somewhere, their tables are true.
+
+Blocks marked `python` are executed, unless they begin with `# not run: ...`. In blocks marked `console`, each line
+that begins with `$ ` is run in a shell and the lines below it are compared with what it prints: all of it, or, where
+a line `...` marks a cut, the other lines in their order. `# exit N` behind a command notes an exit code that is not 0.
+`python -m tests.test_docs FILE...` runs a document's commands and pastes anew what they print, where nothing is cut.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+REFUSED = "tests/recordings/claude/2.1.325/permission_denied"
+ARGUMENTS = {  # for each example, what it is run with and the exit code it ends with
+    "fail_by_verdict.py": ([REFUSED], 1),
+    "shortcuts.py": (["tests/recordings/claude/1.0.100"], 0),
+    "sum_cost.py": (["tests/recordings/claude/1.0.100"], 0),
+    "tool_failures.py": ([REFUSED], 0),
+}
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CUT = "..."
+
+
+def name(path: Path) -> str:
+    """A document's name in the output of the tests."""
+    return str(path.relative_to(ROOT))
+
+
+class Block(NamedTuple):
+    """A block of code in a document, and the line that it begins on."""
+
+    line: int
+    text: str
+
+
+def blocks(path: Path, language: str) -> list[Block]:
+    """The blocks of a document in one language."""
+    page = path.read_text("utf-8")
+    return [Block(page.count("\n", 0, found.start(2)), found[2]) for found in FENCE.finditer(page) if found[1] == language]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder that looks like a clone to whoever reads in it; what is written there stays there."""
+    for part in ("tests", "examples", "src"):
+        (tmp_path / part).symlink_to(ROOT / part)
+    return tmp_path
+
+
+# -- code --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if blocks(path, "python")], ids=name)
+def test_python_runs(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block on its own, as a stranger would paste it."""
+    monkeypatch.chdir(place)
+    for block in blocks(path, "python"):
+        if not block.text.startswith("# not run: "):
+            code = compile("\n" * block.line + block.text, str(path), "exec")  # a failure then names the document's line
+            exec(code, {"__name__": "__main__"})
+
+
+def test_every_example_has_arguments() -> None:
+    """A new example is a new line in the table above."""
+    assert [path.name for path in EXAMPLES] == sorted(ARGUMENTS)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=name)
+def test_examples_run(path: Path, place: Path) -> None:
+    """On a recording of this repository, without a traceback."""
+    words, code = ARGUMENTS[path.name]
+    done = subprocess.run(
+        [sys.executable, path, *words], cwd=place, capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert done.stdout + done.stderr
+
+
+# -- commands ----------------------------------------------------------------------------------------------------
+
+
+class Command(NamedTuple):
+    """A command in a document, the exit code that is noted for it, and what is pasted below it."""
+
+    line: int
+    words: str
+    code: int
+    pasted: list[str]
+
+
+def commands(path: Path) -> Iterator[Command]:
+    """Every command of a document's console blocks."""
+    for block in blocks(path, "console"):
+        for part in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
+            first, *pasted = part.rstrip("\n").split("\n")
+            noted = re.search(r"\s+# exit (\d+)$", first)
+            yield Command(block.line + 1, first, int(noted[1]) if noted else 0, pasted)
+
+
+def run(command: str, place: Path) -> tuple[int, list[str]]:
+    """A command's exit code and all that it prints, on a page of 80 columns in UTC."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    settings = {"PATH": path, "TZ": "UTC", "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "HOME": str(place)}
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=place, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    return done.returncode, done.stdout.decode("utf-8").rstrip("\n").split("\n")
+
+
+def missing(pasted: list[str], printed: list[str]) -> str | None:
+    """The first pasted line that the program does not print; None if all are there."""
+    rest = iter(printed)
+    for line in pasted:
+        if line.strip() != CUT and not any(line.rstrip() == other.rstrip() for other in rest):
+            return line
+    return None
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if blocks(path, "console")], ids=name)
+def test_commands_print_what_is_pasted(path: Path, place: Path) -> None:
+    """Whoever types it sees what the document shows."""
+    for command in commands(path):
+        where = f"{name(path)}, below line {command.line}: {command.words}"
+        code, printed = run(command.words, place)
+        assert code == command.code, f"{where}\n" + "\n".join(printed)
+        if CUT in [line.strip() for line in command.pasted]:
+            assert missing(command.pasted, printed) is None, f"{where}\n" + "\n".join(printed)
+        elif command.pasted:
+            assert [line.rstrip() for line in command.pasted] == [line.rstrip() for line in printed], where
+
+
+# -- links and tables --------------------------------------------------------------------------------------------
+
+
+def anchors(path: Path) -> set[str]:
+    """The names that a page's headings can be linked by."""
+    heads = re.findall(r"^#+ (.+)$", FENCE.sub("", path.read_text("utf-8")), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_links_lead_somewhere(path: Path) -> None:
+    """Files that exist, and headings that are in them."""
+    wrong = []
+    for link in LINK.findall(FENCE.sub("", path.read_text("utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        other = path.parent / target if target else path
+        if not other.exists() or (anchor and anchor not in anchors(other)):
+            wrong.append(link)
+    assert wrong == []
+
+
+def test_every_page_is_linked() -> None:
+    """A page that no other names is a page that nobody finds."""
+    linked = set()
+    for path in PAGES:
+        linked |= {(path.parent / link.partition("#")[0]).resolve() for link in LINK.findall(path.read_text("utf-8"))}
+    assert [name(path) for path in PAGES if path.resolve() not in linked and path.name != "README.md"] == []
+
+
+def test_the_import_table_is_the_one_that_is_enforced() -> None:
+    """docs/architecture.md shows the table of test_house.py."""
+    from tests.test_house import ALLOWED
+
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    shown = {}
+    for row in re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.M):
+        shown[row[0]] = set(re.findall(r"`(\w+)`", row[1]))
+    assert shown == {room: needs - {""} for room, needs in ALLOWED.items()}
+
+
+# -- the generated reference -------------------------------------------------------------------------------------
+
+GENERATE = [sys.executable, ROOT / "docs" / "reference" / "generate.py"]
+
+
+def test_the_reference_is_up_to_date() -> None:
+    """What `make reference` would write is what is there."""
+    done = subprocess.run([*GENERATE, "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_check_names_what_differs(tmp_path: Path) -> None:
+    """A page that was changed by hand is named, the others are not."""
+    subprocess.run([*GENERATE, tmp_path], check=True)
+    (tmp_path / "cli.md").write_text("by hand")
+    done = subprocess.run([*GENERATE, "--check", tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.findall(r"(\w+\.md): differs", done.stderr) == ["cli.md"]
+
+
+# -- pasting anew ------------------------------------------------------------------------------------------------
+
+
+def pasted_anew(path: Path, place: Path) -> str:
+    """A document with what its commands print now, below every command whose output is not cut."""
+    page = path.read_text("utf-8")
+    for command in commands(path):
+        old = "\n".join([f"$ {command.words}", *command.pasted])
+        if command.pasted and CUT not in [line.strip() for line in command.pasted]:
+            page = page.replace(old, "\n".join([f"$ {command.words}", *run(command.words, place)[1]]))
+    return page
+
+
+if __name__ == "__main__":
+    for word in sys.argv[1:]:
+        Path(word).write_text(pasted_anew(Path(word).resolve(), ROOT), "utf-8")
