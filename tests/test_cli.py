@@ -640,3 +640,18 @@ def test_the_traceback_only_for_those_who_ask(words: tuple[str, ...], debug: str
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1] == "steno: internal error: -: ZeroDivisionError: division by zero"
     assert done.returncode == 70
+
+
+def test_format_overrides_what_the_bytes_say(tmp_path: Path) -> None:
+    """I1: lines and nothing else, or one document, where the bytes would be taken for something else."""
+    array = tmp_path / "array.json"
+    array.write_bytes(b'[{"type":"result","subtype":"success","result":"Yes."}]\n')
+    document = tmp_path / "document.json"
+    document.write_bytes(b'{"type":"result",\n"subtype":"success","result":"Yes."}\n')
+    told = run("show", "--json", array, document).stdout.splitlines()
+    lines = run("show", "--json", "--format", "stream", array).stdout.splitlines()
+    whole = run("show", "--json", "--format", "json", document).stdout.splitlines()
+    assert [json.loads(line)["result"] for line in told] == ["Yes.", None]
+    assert [json.loads(line)["lines"]["not_object"] for line in lines] == [1]
+    assert [json.loads(line)["result"] for line in whole] == ["Yes."]
+    assert run("show", "--format", "xml", array).returncode == 2

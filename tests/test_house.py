@@ -19,7 +19,8 @@ ALLOWED = {
     "tick": {"decode"},
     "agents": {"event", "decode", "report"},
     "meter": {"event", "report"},
-    "verdict": {"event", "report"},
+    "blame": {"event"},
+    "verdict": {"event", "blame", "report"},
     "fold": {"event", "decode", "report", "verdict"},
     "account": {"event", "meter", "fold", "report"},
     "closing": {"event", "decode", "meter", "account", "fold", "report", "verdict"},
@@ -32,7 +33,22 @@ ALLOWED = {
     "__init__": {"event", "report", "reading", "api"},
     "__main__": {"cli"},
 }
-PURE = {"event", "report", "decode", "redact", "split", "tick", "agents", "meter", "verdict", "fold", "account", "closing", "reading"}
+PURE = {
+    "event",
+    "report",
+    "decode",
+    "redact",
+    "split",
+    "tick",
+    "agents",
+    "meter",
+    "blame",
+    "verdict",
+    "fold",
+    "account",
+    "closing",
+    "reading",
+}
 IMPURE = {
     "os", "io", "sys", "pathlib", "shutil", "tempfile", "glob", "socket", "ssl", "http", "urllib.request", "subprocess",
     "asyncio", "threading", "multiprocessing", "signal", "time", "random", "secrets", "select", "selectors", "psutil", "logging",
@@ -122,7 +138,9 @@ def test_modules_stay_small() -> None:
 
 def test_names_say_something() -> None:
     """No Manager, Handler, Base, Utils, Helper, common."""
-    classes = [node.name for path in MODULES for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ClassDef)]
+    classes = [
+        node.name for path in MODULES for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ClassDef)
+    ]
     assert [name for name in classes if name.endswith(EMPTY_WORDS)] == []
     assert [path.name for path in MODULES if path.stem.rstrip("s") in ("util", "helper", "common", "misc", "base")] == []
 

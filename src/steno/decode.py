@@ -6,6 +6,7 @@ back for the one line that did not fit (I3, I6). It never reads files and knows 
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -69,10 +70,8 @@ def lenient(data: bytes | Raw, kind: type[T]) -> T:
     value = _fit(data, kind)
     if value is not _ABSENT:
         return value  # type: ignore[no-any-return]  # _fit gives a `kind` or nothing
-    try:
+    with suppress(msgspec.ValidationError):  # JSON, but of another kind
         decoder(dict[str, Raw]).decode(data)
-    except msgspec.ValidationError:
-        pass  # JSON, but of another kind
     return kind()
 
 
@@ -98,9 +97,10 @@ def _fit(data: bytes | Raw, kind: Any) -> Any:
 
 
 def _parts(data: bytes | Raw, kind: Any) -> Any:
+    """What a piece of JSON is made of; None if it is of another kind. Too deep a nesting goes up to the caller."""
     try:
         return decoder(kind).decode(data)
-    except MISFIT:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 

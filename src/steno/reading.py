@@ -29,9 +29,13 @@ _NOISE = rb"^(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\s\x00])+"
 
 
 class Reading:
-    """One run being read: feed it bytes, take events or the report."""
+    """One run being read: feed it bytes, take events or the report.
 
-    def __init__(self, agent: Agent | None = None) -> None:
+    `form` says what the bytes are where that must not be told by themselves: "stream" is lines and nothing
+    else, "json" is one document however it is laid out.
+    """
+
+    def __init__(self, agent: Agent | None = None, form: str | None = None) -> None:
         self.agent = agent or agents.CLAUDE
         self.lines = Lines()
         self.odd: list[ev.Malformed] = []  # the first malformed lines, for whoever tells people about them
@@ -43,7 +47,8 @@ class Reading:
         self._reader = self.agent.reader()
         self._splitter = Splitter()
         self._inner: Splitter | None = None  # cuts what a tape's ticks hold into lines
-        self._document: list[bytes] | None = None  # lines of a pretty-printed document
+        self._document: list[bytes] | None = [] if form == "json" else None  # lines of a pretty-printed document
+        self._form = form
         self._given = agent is not None  # the caller said which agent it is
 
     # -- bytes in ---------------------------------------------------------------------------------------
@@ -122,7 +127,7 @@ class Reading:
         """The events of one line of the input; `final`: it is the last and has no newline."""
         if self._inner is not None:
             return self._tick(data, final)
-        if not self.lines.read and self._document is None and data[:1] == b"{":
+        if not self.lines.read and self._document is None and data[:1] == b"{" and self._form != "stream":
             self.tape = read_header(data)
             if self.tape is not None:
                 self._inner, self._whole = Splitter(), False
@@ -133,6 +138,8 @@ class Reading:
         """A line that the agent printed; the first can be the opening of a pretty-printed document."""
         if self._document is not None:
             return self._hold(data)
+        if self._form == "stream":
+            return self._agent_line(data, final, at)
         if self.lines.read == self.lines.blank and data.removeprefix(b"\xef\xbb\xbf").strip() in (b"{", b"["):
             self._document = [data.rstrip(b"\n")]
             return []
@@ -140,8 +147,8 @@ class Reading:
 
     def _hold(self, data: bytes) -> list[ev.Event]:
         """Keep a pretty-printed document's lines; one that opens an object in the first column shows that it was a stream."""
-        held = self._document or []
-        if data[:2] != b'{"':
+        held = self._document if self._document is not None else []
+        if data[:2] != b'{"' or self._form == "json":
             held.append(data.rstrip(b"\n"))
             return []
         self._document = None
@@ -161,7 +168,7 @@ class Reading:
         if not clean:
             self.lines.blank += 1
             return []
-        if clean[:1] == b"[" and self.lines.read - self.lines.blank == 1:
+        if clean[:1] == b"[" and self._form != "stream" and self.lines.read - self.lines.blank == 1:
             found = self._array(clean)
             if found is not None:
                 return found

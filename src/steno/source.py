@@ -190,16 +190,16 @@ class Input:
     def __init__(self, name: str, data: Iterable[bytes], after: Iterable[ev.Event] = ()) -> None:
         self.name, self.data, self.after = name, data, after
 
-    def read(self, agent: Agent | None = None) -> Reading:
+    def read(self, agent: Agent | None = None, form: str | None = None) -> Reading:
         """Fold the whole recording."""
-        reading = Reading(agent)
+        reading = Reading(agent, form)
         reading.take(self.data)
         reading.take_events(self.after)
         return reading
 
-    def events(self, agent: Agent | None = None) -> Iterator[ev.Event]:
+    def events(self, agent: Agent | None = None, form: str | None = None) -> Iterator[ev.Event]:
         """The events of the recording, one by one."""
-        yield from Reading(agent).events(self.data)
+        yield from Reading(agent, form).events(self.data)
         yield from self.after
 
 
@@ -228,11 +228,16 @@ def _open_path(path: Path) -> Input:
     if path.is_dir():
         if not (path / "stdout").is_file():
             raise SourceError(f"{path}: a folder without stdout is not one recording; give a file in it")
-        return Input(str(path), lines(path / "stdout"), _beside(path))
+        return Input(_name(path), lines(path / "stdout"), _beside(path))
     _refuse_binary(path)
     if path.suffix == ".jsonl" and not path.name.startswith("agent-"):
-        return Input(str(path), chain(lines(path), _subagents(path)))
-    return Input(str(path), lines(path))
+        return Input(_name(path), chain(lines(path), _subagents(path)))
+    return Input(_name(path), lines(path))
+
+
+def _name(path: Path) -> str:
+    """A path as text that can be written anywhere, also where its bytes are no UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _refuse_binary(path: Path) -> None:

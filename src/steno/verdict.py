@@ -4,13 +4,13 @@ The first rule that speaks wins; the last one always does, so every run gets a w
 fields are asked first, words of the error text last, and never the transcript (V2). Pure.
 """
 
-import re
 from collections.abc import Callable
 from shlex import quote  # what an agent printed must not become shell words of its own
 
 from msgspec import Struct, field
 
 from . import event as ev
+from .blame import HINTS, TOO_LONG, by_fields, says, word_of
 from .report import ADVISORY, Denial, Report
 
 ERROR_KEPT = 4096  # characters of an error text (V3); the whole stays on the tape
@@ -103,10 +103,6 @@ def _cut(text: str | None) -> str | None:
     return text[:ERROR_KEPT] + " ... (truncated)"
 
 
-def _says(words: str, text: str) -> bool:
-    return re.search(words, text, re.I) is not None
-
-
 def _resume(facts: Facts, prompt: str = "continue") -> str:
     session = facts.report.session_id
     return f"claude --resume {quote(session)} -p {quote(prompt)}" if session else "start it again"
@@ -166,7 +162,7 @@ def turns_used_up(facts: Facts) -> Verdict | None:
     if result is None or "max_turns" not in (_kind(result), result.terminal_reason):
         return None
     text = "; ".join(result.errors) or result.text or "Reached maximum number of turns"
-    if _word_of(text) == "rate_limit":
+    if word_of(text) == "rate_limit":
         return None
     return Verdict("max_turns", text, f"not finished; go on with more turns: {_resume(facts)} --max-turns N", facts.lines)
 
@@ -201,30 +197,6 @@ def _start_hint(text: str) -> str:
     return "the agent did not start its work: mend what the error names and run it again"
 
 
-_STRUCTURED: dict[str, str] = {
-    "usage_limit_reached": "rate_limit",
-    "rate_limit": "rate_limit",
-    "authentication_failed": "auth",
-    "oauth_org_not_allowed": "auth",
-    "billing_error": "auth",
-    "invalid_request": "invalid_request",
-    "model_not_found": "invalid_request",
-    "image_error": "invalid_request",
-    "prompt_too_long": "context_full",
-    "blocking_limit": "context_full",
-    "rapid_refill_breaker": "context_full",
-    "refusal": "refused",
-    "connection_failed": "network",
-}
-_STATUS = {401: "auth", 403: "auth", 429: "rate_limit", **dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request")}
-# Words of an error text. They stay plain text until one is needed: compiling them all costs a start 4 ms.
-_TOO_LONG = r"prompt is too long|context (?:window|length) (?:is )?exceeded|input is too long"
-_NETWORK = (
-    r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH|ConnectionRefused)\b"
-    r"|unable to connect|connection (?:error|refused|reset|dropped|closed)|request timed out|fetch failed|socket hang up"
-)
-
-
 def failed(facts: Facts) -> Verdict | None:
     """The agent says that it failed, by is_error or an error subtype (V4). A success without is_error is none."""
     result, failure = facts.result, facts.failure
@@ -234,53 +206,8 @@ def failed(facts: Facts) -> Verdict | None:
     elif failure is None or facts.ended:
         return None
     text = facts.error_text
-    word = _by_fields(result, failure, text) or _word_of(text)
-    return Verdict(word, text or "API error (no detail)", _HINTS.get(word), _with_limit(facts, word))
-
-
-def _by_fields(result: ev.Result | None, failure: ev.Failure | None, text: str) -> str | None:
-    if result is not None:
-        for name in (result.api_error, result.terminal_reason):
-            if name in _STRUCTURED:
-                return _STRUCTURED[name]
-        if result.stop_reason == "refusal":
-            return "refused"
-    if _says(_TOO_LONG, text):
-        return "context_full"
-    status = result.api_status if result is not None else None
-    if status is None and failure is not None:
-        status = failure.status
-    if status is not None:
-        return _STATUS.get(status, "api" if status >= 500 else None)
-    if failure is not None and failure.kind in _STRUCTURED:
-        return _STRUCTURED[failure.kind]
-    return "network" if _says(_NETWORK, text) else None
-
-
-_WHOLE = r"(?<![\w.,])(?:{})(?![\w]|[.,]\d)"  # a number by itself: not in req_401abc, 0.403 or 1,429
-_RATE = _WHOLE.format("429") + r"|rate[ _-]limit|\b(?:usage|session|weekly|\d+-hour) limit"
-_AUTH = (
-    _WHOLE.format("401|403")
-    + r"|unauthori[sz]ed|authenticat|auth error|ANTHROPIC_API_KEY|invalid api key|not logged in|please run /login"
-)
-
-
-def _word_of(text: str) -> str:
-    """The class of an error text by its words; numbers only as whole numbers (V3)."""
-    if _says(_RATE, text):
-        return "rate_limit"
-    return "auth" if _says(_AUTH, text) else "api"
-
-
-_HINTS = {
-    "rate_limit": "wait until the limit resets, then resume; or use another model or account",
-    "auth": "sign in again or set a valid key; trying again does not help",
-    "api": "a fault of the service: try again in a while",
-    "network": "the service could not be reached: check the connection and the base URL, then try again",
-    "invalid_request": "the service refuses this request: check the model's name and the size of what was sent",
-    "context_full": "the conversation does not fit the window: compact it, or start a new session with a summary",
-    "refused": "the model declined: change the request",
-}
+    word = by_fields(result, failure, text) or word_of(text)
+    return Verdict(word, text or "API error (no detail)", HINTS.get(word), _with_limit(facts, word))
 
 
 def _with_limit(facts: Facts, word: str) -> list[int]:
@@ -298,11 +225,11 @@ def process_failed(facts: Facts) -> Verdict | None:
         return None
     text = "\n".join(facts.stderr).strip() or "\n".join(facts.plain).strip()
     if not facts.stderr and text:
-        if _says(r"reached max(?:imum number of)? turns", text):
+        if says(r"reached max(?:imum number of)? turns", text):
             return Verdict("max_turns", text, "not finished; go on with more turns")
-        word = "context_full" if _says(_TOO_LONG, text) else _word_of(text)
+        word = "context_full" if says(TOO_LONG, text) else word_of(text)
         if word != "api":
-            return Verdict(word, text, _HINTS[word])
+            return Verdict(word, text, HINTS[word])
     what = text or f"the agent exited with code {code} and said nothing"
     return Verdict("subprocess", what, "the agent did not start its work: mend what the error names and run it again")
 
@@ -354,7 +281,7 @@ def waiting(facts: Facts) -> Verdict | None:
     report = facts.report
     open_ = [task for task in report.background if task.status == "running"]
     few = bool(facts.launches) and (report.turns or 0) < len(facts.launches) + 2
-    if not open_ and not (few and _says(_WAITING, facts.final_text)):
+    if not open_ and not (few and says(_WAITING, facts.final_text)):
         return None
     names = ", ".join(task.description or task.id for task in open_)
     what = f"{len(open_)} not seen to end: {names}" if open_ else "the final text says that it still waits"
@@ -371,7 +298,8 @@ def refused(facts: Facts) -> Verdict | None:
     tools = ", ".join(dict.fromkeys(denial.tool or "a tool" for denial, _ in facts.refused))
     allow = " ".join(quote(rule) for rule in rules)
     lines = sorted({line for _, line in facts.refused if line})
-    warning = f"permission: {len(facts.refused)} calls were refused ({tools})"
+    count = len(facts.refused)
+    warning = f"permission: {count} {'call was' if count == 1 else 'calls were'} refused ({tools})"
     return Verdict("permission", None, f"to allow it: --allowedTools {allow}", lines, [warning])
 
 

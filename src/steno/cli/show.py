@@ -30,7 +30,7 @@ def run(words: list[str]) -> int:
     agent = agents.named(options.agent)
     sources, bad = _sources(options.sources or ["-"])
     views = Views(options.view, look(), len(sources))
-    views.agent, views.advise, views.prices = agent, not options.no_advice, options.prices
+    views.agent, views.form, views.advise, views.prices = agent, options.format, not options.no_advice, options.prices
     try:
         for source in sources:
             bad = not views.show(source) or bad
@@ -66,6 +66,8 @@ def _options(words: list[str]) -> argparse.Namespace:
     _add_views(parser.add_argument_group("what to show (default: a card for people)").add_mutually_exclusive_group())
     parser.add_argument("--prices", action="store_true", help="on the card, also the price table's cost and the cache's savings")
     parser.add_argument("--agent", metavar="NAME", help="the agent that wrote it (default: told by the bytes)")
+    form = "read it as lines and nothing else, or as one JSON document (default: told by the bytes)"
+    parser.add_argument("--format", choices=("stream", "json"), help=form)
     parser.add_argument("--no-advice", action="store_true", help="judge without `interactive` and `background_task`")
     parser.add_argument("--debug", action="store_true", help="show where an error came from")  # taken by main
     end = words.index("--") if "--" in words else len(words)

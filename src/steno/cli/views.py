@@ -26,6 +26,7 @@ class Views:
     def __init__(self, view: str | None, look: Look, sources: int) -> None:
         self.look, self.several = look, sources > 1
         self.agent: Agent | None = None
+        self.form: str | None = None
         self.advise, self.prices = True, False
         name = view or ("card" if sources <= MANY else "runs")
         self._print: Callable[[Input], None] = getattr(self, f"_{name}")
@@ -60,7 +61,7 @@ class Views:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def _report(self, given: Input) -> tuple[Report, Reading]:
-        reading = given.read(self.agent)
+        reading = given.read(self.agent, self.form)
         reading.fold.facts.advise = self.advise
         report = reading.report(given.name, price)
         self._read(given, reading)
@@ -130,7 +131,7 @@ class Views:
     def _timeline(self, given: Input) -> None:
         from ..screen.timeline import Timeline
 
-        timeline, reading = Timeline(self.look), Reading(self.agent)
+        timeline, reading = Timeline(self.look), Reading(self.agent, self.form)
         self._apart(given)
         for events in (reading.events(given.data), given.after):
             for event in events:
@@ -156,7 +157,7 @@ class Views:
         put_bytes(report.to_json() + b"\n")
 
     def _events(self, given: Input) -> None:
-        encode, reading = msgspec.json.Encoder().encode, Reading(self.agent)
+        encode, reading = msgspec.json.Encoder().encode, Reading(self.agent, self.form)
         live = given.name == STDIN or is_terminal(sys.stdout)
         for events in (reading.events(given.data), given.after):
             for event in events:
