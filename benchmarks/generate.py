@@ -45,14 +45,8 @@ USAGE = (
 CALL = b'{"type":"tool_use","id":"%b","name":"%b","input":%b}'
 ANSWER = b'{"tool_use_id":"%b","type":"tool_result","content":%b%b}'
 FAILURE = b'{"type":"tool_result","content":%b,"is_error":true,"tool_use_id":"%b"}'
-META = (
-    b',"tool_result_meta":[{"id":"%b","permission_decision":'
-    b'{"decision":"accept","source":"config","reason_type":"mode"}}]'
-)
-DELTA = (
-    b'{"type":"stream_event","event":%b,"session_id":"%b","parent_tool_use_id":null,"uuid":"%b",'
-    b'"api_message_id":"%b"}\n'
-)
+META = b',"tool_result_meta":[{"id":"%b","permission_decision":{"decision":"accept","source":"config","reason_type":"mode"}}]'
+DELTA = b'{"type":"stream_event","event":%b,"session_id":"%b","parent_tool_use_id":null,"uuid":"%b","api_message_id":"%b"}\n'
 OPENING = (
     b'{"type":"message_start","message":{"model":"%b","id":"%b","type":"message","role":"assistant",'
     b'"content":[],"stop_reason":null,"stop_sequence":null,"usage":%b}}'
@@ -270,9 +264,7 @@ class Stream:
         for use in waiting:
             self.answer(voice, use)
 
-    def uses(
-        self, voice: Voice, message: Message, calls: list[Call], first: int, early: bool
-    ) -> Iterator[Use]:
+    def uses(self, voice: Voice, message: Message, calls: list[Call], first: int, early: bool) -> Iterator[Use]:
         """Makes the calls; gives back those whose answer is still to come."""
         for index, call in enumerate(calls, first):
             use = self.use(voice, message, index, call)

@@ -205,9 +205,7 @@ def grep(shelf: Shelf, size: int) -> Call:
 def failed_bash(shelf: Shelf, size: int) -> Call:
     output = f"Exit code 1\n{shelf.cut(min(size, 4_000))}"
     command = shelf.fill("make {a} && ./run --{b} '{c}'")
-    return call(
-        "Bash", {"command": command, "description": "Build and run"}, output, "Error: " + output, failed=True
-    )
+    return call("Bash", {"command": command, "description": "Build and run"}, output, "Error: " + output, failed=True)
 
 
 def failed_edit(shelf: Shelf, _size: int) -> Call:

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -52,9 +53,14 @@ def blocks(path: Path, language: str) -> list[Block]:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A folder that looks like a clone to whoever reads in it; what is written there stays there."""
+    return linked(tmp_path)
+
+
+def linked(folder: Path) -> Path:
+    """The folder, with the parts of the repository that the documents read."""
     for part in ("tests", "examples", "src"):
-        (tmp_path / part).symlink_to(ROOT / part)
-    return tmp_path
+        (folder / part).symlink_to(ROOT / part)
+    return folder
 
 
 # -- code --------------------------------------------------------------------------------------------------------
@@ -134,6 +140,7 @@ def test_commands_print_what_is_pasted(path: Path, place: Path) -> None:
         code, printed = run(command.words, place)
         assert code == command.code, f"{where}\n" + "\n".join(printed)
         if CUT in [line.strip() for line in command.pasted]:
+            assert set(command.pasted) != {CUT}, f"{where}\nshow something of what it prints"
             assert missing(command.pasted, printed) is None, f"{where}\n" + "\n".join(printed)
         elif command.pasted:
             assert [line.rstrip() for line in command.pasted] == [line.rstrip() for line in printed], where
@@ -170,6 +177,17 @@ def test_every_page_is_linked() -> None:
     assert [name(path) for path in PAGES if path.resolve() not in linked and path.name != "README.md"] == []
 
 
+def test_the_figures_of_the_readme() -> None:
+    """The comparison counts what examples/shortcuts.py counts."""
+    words = [sys.executable, str(ROOT / "examples" / "shortcuts.py"), str(ROOT / "tests" / "recordings" / "claude")]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    counted = re.findall(r": (\d+) called a success, (\d+) of them", printed)
+    page = (ROOT / "README.md").read_text("utf-8")
+    assert re.findall(r"^\| [^|]+ \| (\d+) \| (\d+) \|$", page, re.M) == counted
+    assert f"the {printed.split()[0]} recorded runs" in page
+    assert re.findall(r"In each row, (\d+) of", page) == list(dict.fromkeys(re.findall(r"(\d+) interactive", printed)))
+
+
 def test_the_import_table_is_the_one_that_is_enforced() -> None:
     """docs/architecture.md shows the table of test_house.py."""
     from tests.test_house import ALLOWED
@@ -183,7 +201,7 @@ def test_the_import_table_is_the_one_that_is_enforced() -> None:
 
 # -- the generated reference -------------------------------------------------------------------------------------
 
-GENERATE = [sys.executable, ROOT / "docs" / "reference" / "generate.py"]
+GENERATE = [sys.executable, str(ROOT / "docs" / "reference" / "generate.py")]
 
 
 def test_the_reference_is_up_to_date() -> None:
@@ -215,5 +233,7 @@ def pasted_anew(path: Path, place: Path) -> str:
 
 
 if __name__ == "__main__":
-    for word in sys.argv[1:]:
-        Path(word).write_text(pasted_anew(Path(word).resolve(), ROOT), "utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        clone = linked(Path(folder))
+        for word in sys.argv[1:]:
+            Path(word).write_text(pasted_anew(Path(word).resolve(), clone), "utf-8")

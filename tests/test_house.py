@@ -80,7 +80,7 @@ def imports(path: Path) -> list[str]:
 
 def ours(path: Path) -> set[str]:
     """The rooms that a file imports."""
-    rooms = {(name.split(".") + [""])[1] for name in imports(path) if name.split(".")[0] == "steno"}
+    rooms = {[*name.split("."), ""][1] for name in imports(path) if name.split(".")[0] == "steno"}
     return rooms - {room(path), "__version__"}
 
 

@@ -12,7 +12,7 @@ from . import meter
 from .account import Price, count, priced
 from .decode import plain
 from .fold import Fold
-from .report import Lines, Report, Subagent, ToolCount
+from .report import Lines, Report, Subagent, Tool, ToolCount
 from .verdict import Facts, judge
 
 
@@ -44,8 +44,8 @@ def _about(fold: Fold, report: Report) -> None:
 
 
 def _said(fold: Fold, report: Report) -> None:
-    result, said = fold.result, fold.text
-    if fold.echoed is not None and result is not None and result.is_error and result.text == fold.echoed:
+    result, said, last = fold.result, fold.text, fold.latest
+    if isinstance(last, ev.Text) and last.synthetic and result is not None and result.is_error and result.text == last.text:
         said = said[:-1]  # older versions tell an API error as if the model had said it
     report.text = "\n".join(said)
     if fold.partial and result is None:
@@ -60,7 +60,7 @@ def _said(fold: Fold, report: Report) -> None:
 
 
 def _listed(fold: Fold, report: Report) -> None:
-    report.tools = list(fold.calls.values())
+    report.tools = [call if isinstance(call, Tool) else _unanswered(fold, call) for call in fold.calls.values()]
     for name, calls in Counter([tool.name for tool in report.tools]).items():
         report.tool_counts[name] = ToolCount(calls)
     for tool in report.tools:
@@ -72,6 +72,12 @@ def _listed(fold: Fold, report: Report) -> None:
         denial.allow_rule = fold.dialect.allow_rule(denial.tool or "", denial.input, report.cwd)
     report.background = list(fold.background.values())
     report.retries, report.limits = fold.retries, fold.limits
+
+
+def _unanswered(fold: Fold, call: ev.ToolCall) -> Tool:
+    """A call without its result."""
+    denied, away = call.id in fold.denials, call.id in fold.background
+    return Tool(call.id, call.name, call.kind, None, None, denied, call.at, None, call.parent, away)
 
 
 def _roll_up(fold: Fold, report: Report, price: Price | None) -> None:
@@ -103,7 +109,7 @@ def _noted(fold: Fold, report: Report) -> None:
 
 def _ended(fold: Fold) -> bool:
     """Whether a transcript, which has no result, ends with the model's last word."""
-    if fold.started is None or not fold.started.transcript or fold.pending:
+    if fold.started is None or not fold.started.transcript:
         return False
     return isinstance(fold.latest, ev.Text) and fold.stop_reason in ("end_turn", None)
 

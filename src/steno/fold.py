@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Raw
 
 from . import event as ev
 from .decode import plain, text_of
+from .event import ToolCall
 from .report import Background, Denial, File, Limits, RetryNote, Subagent, Tool
 from .verdict import Facts
 
@@ -75,9 +75,7 @@ class Fold:
         self.last: ev.Event | None = None
         self.text: list[str] = []
         self.partial: list[str] = []
-        self.echoed: str | None = None  # the last text, if the agent and not the model wrote it
-        self.calls: dict[str, Tool] = {}
-        self.pending: dict[str, tuple[Tool, Raw]] = {}  # calls without their result, and what was asked
+        self.calls: dict[str, ev.ToolCall | Tool] = {}  # in the order of the calls; a Tool once it was answered
         self.requests: dict[str, ev.Usage] = {}
         self.main: ev.Usage | None = None
         self.stop_reason: str | None = None  # of the main thread's last message, as far as told
@@ -99,7 +97,7 @@ class Fold:
         self.facts = Facts()
         self.orphans = 0
         self.unknown = 0
-        self._on: dict[type[ev.Event], Callable[[Any], None]] = {
+        self.takers: dict[type[ev.Event], Callable[[Any], None]] = {
             ev.Text: self._on_text,
             ev.ToolCall: self._on_call,
             ev.ToolResult: self._on_result,
@@ -127,9 +125,9 @@ class Fold:
 
     def add(self, found: Iterable[ev.Event]) -> None:
         """Take in events. Kinds that change no figure (hooks, notices, thinking) only count for time."""
-        take, event = self._on, self.last
+        take, event = self.takers, self.last
         for event in found:
-            take[event.__class__](event)
+            take[type(event)](event)
             if self.first_at is None:
                 self.first_at = event.at
         self.last = event
@@ -139,40 +137,38 @@ class Fold:
     def _on_text(self, event: ev.Text) -> None:
         if event.parent is None:
             self.text.append(event.text)
-            self.echoed = event.text if event.synthetic else None
-            self.partial.clear()
             self.latest = event
+            if self.partial:
+                self.partial.clear()
 
     def _on_partial(self, event: ev.Partial) -> None:
         if event.parent is None:
             self.partial.append(event.text)
 
     def _on_call(self, event: ev.ToolCall) -> None:
-        id_, parent, kind, background = event.id, event.parent, event.kind, event.background
-        tool = Tool(id_, event.name, kind, None, None, False, event.at, None, parent, background)
-        if self.calls.setdefault(id_, tool) is not tool:
+        if self.calls.setdefault(event.id, event) is not event:
             return  # the same call told twice
-        self.pending[id_] = (tool, event.input)
-        if parent is None:
+        if event.parent is None:
             self.latest = event
             if event.asks:
-                self.facts.asked = (id_, event.message, event.line)
-        if background:
-            self._launch(id_, kind, None, event.line)
+                self.facts.asked = (event.id, event.message, event.line)
+        if event.background:
+            self._launch(event.id, event.kind, None, event.line)
 
     def _on_result(self, event: ev.ToolResult) -> None:
-        found = self.pending.pop(event.id, None)
-        if found is None:
-            self.orphans += event.id not in self.calls  # else it is told twice: the first one counts
+        id_ = event.id
+        call = self.calls.get(id_)
+        if type(call) is not ToolCall:
+            self.orphans += call is None  # else it is told twice: the first one counts
             return
-        call = found[0]
-        failed, at, begun = event.is_error, event.at, call.started_at
-        call.ok = not failed
-        if failed:
-            call.error = text_of(event.content)[:ERROR_KEPT]
+        at, begun, spent = event.at, call.at, None
         if at is not None and begun is not None:
             spent = (at - begun) // MILLISECOND
-            call.duration_ms = spent if spent > 0 else 0
+            if spent < 0:
+                spent = 0
+        error = text_of(event.content)[:ERROR_KEPT] if event.is_error else None
+        denied, away = id_ in self.denials, id_ in self.background
+        self.calls[id_] = Tool(id_, call.name, call.kind, not event.is_error, error, denied, begun, spent, call.parent, away)
 
     def _on_usage(self, event: ev.Usage) -> None:
         key = event.message if event.message is not None else f"line {event.line}"
@@ -219,11 +215,11 @@ class Fold:
         if known is None:
             known = self.denials[key] = Denial(event.tool or (call.name if call else None), event.call)
             self.denied_at[key] = event.line
-            known.input = plain(self.pending[key][1]) if key in self.pending else None
+            known.input = plain(call.input) if isinstance(call, ToolCall) else None
         if event.input is not ev.NO_JSON:
             known.input = plain(event.input)
         known.reason = known.reason or event.reason
-        if call is not None:
+        if isinstance(call, Tool):
             call.denied = True
 
     def _on_failure(self, event: ev.Failure) -> None:
@@ -267,7 +263,7 @@ class Fold:
             known.description = known.description or event.description
         if event.background:
             tool = self.calls.get(call)
-            if tool is not None:
+            if isinstance(tool, Tool):
                 tool.background = True
             self._launch(call, event.kind, event.description, event.line)
         elif call in self.background:

@@ -55,26 +55,46 @@ class Reading:
 
     def events(self, lines: Iterable[bytes]) -> Iterator[ev.Event]:
         """The events of a whole input, given as lines with their newlines. Nothing is kept."""
-        counts, read = self.lines, self._reader.read
-        rest = iter(lines)
-        for data in rest:
-            yield from self.line(data, data[-1:] != b"\n")
-            if self._settled:
-                break
-        number = counts.read
-        for data in rest:  # everything waits for this loop: nothing stands in it that a line can do without
-            number += 1
-            try:
-                yield from read(data, number)
-            except MISFIT:
-                counts.read = number
-                yield from self._odd(data, data[-1:] != b"\n", None)
-        counts.read = number
-        yield from self.end()
+        for found in self._each(lines):
+            yield from found
 
     def take(self, lines: Iterable[bytes]) -> None:
         """Fold a whole input, given as lines with their newlines, into the report."""
-        self.fold.add(self.events(lines))
+        fold, rest = self.fold, iter(lines)
+        for found in self._each(rest):
+            fold.add(found)
+            if self._settled and fold.first_at is not None:
+                break
+        take, read, counts = fold.takers, self._reader.read, self.lines
+        number, event = counts.read, fold.last
+        for data in rest:  # everything waits for this loop: nothing stands in it that a line can do without
+            number += 1
+            try:
+                found = read(data, number)
+            except MISFIT:
+                counts.read = number
+                found = self._odd(data, data[-1:] != b"\n", None)
+            for event in found:
+                take[type(event)](event)
+        counts.read = number
+        fold.last = event
+        fold.add(self.end())
+
+    def _each(self, lines: Iterable[bytes]) -> Iterator[list[ev.Event]]:
+        """The events of each line, and of what was held back until the end."""
+        counts, read = self.lines, self._reader.read
+        rest = iter(lines)
+        for data in rest:
+            yield self.line(data, data[-1:] != b"\n")
+            if self._settled:
+                break
+        for data in rest:
+            counts.read += 1
+            try:
+                yield read(data, counts.read)
+            except MISFIT:
+                yield self._odd(data, data[-1:] != b"\n", None)
+        yield self.end()
 
     def feed(self, chunk: bytes) -> list[ev.Event]:
         """The events of the lines that this chunk completes, folded in as well."""

@@ -102,11 +102,25 @@ def is_binary(head: bytes) -> bool:
 # -- recordings -----------------------------------------------------------------------------------------
 
 
+def is_folder(path: Path) -> bool:
+    """Whether this is a folder that we may look at; what we may not look at is told when it is opened."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def is_pipe(path: Path) -> bool:
+    """Whether what is read of it is gone: a named pipe, a terminal, another program's output."""
+    try:
+        return path.is_fifo() or path.is_char_device() or path.is_socket()
+    except OSError:
+        return False
+
+
 def recordings(path: Path) -> list[Path]:
     """What `path` stands for: itself, or every recording below it in order. SourceError if there is none."""
-    if not path.is_dir():
-        return [path]
-    if (path / "stdout").is_file():
+    if not is_folder(path) or (path / "stdout").is_file():
         return [path]
     found = list(_below(path))
     if not found:
@@ -225,7 +239,7 @@ def _line(line: bytes | str) -> bytes:
 
 
 def _open_path(path: Path) -> Input:
-    if path.is_dir():
+    if is_folder(path):
         if not (path / "stdout").is_file():
             raise SourceError(f"{path}: a folder without stdout is not one recording; give a file in it")
         return Input(_name(path), lines(path / "stdout"), _beside(path))
@@ -242,7 +256,7 @@ def _name(path: Path) -> str:
 
 def _refuse_binary(path: Path) -> None:
     """Say so at once when a file can be no recording. A pipe is left alone: what is read of it is gone."""
-    if not path.is_file():
+    if is_pipe(path):
         return
     data = lines(path)
     try:

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from ... import event as ev
 from ...decode import MISFIT, decoder, lenient, text_of
+from ...event import Outcome, ToolCall, ToolResult
 from . import lines as ln
 from . import rare
-from .names import ASKS, ENDED, LAUNCHES, QUIET_BLOCKS, SERVER_CALLS, SILENT, TOOLS, WRITES, kind_of
+from .names import ASKS, ENDED, QUIET_BLOCKS, SERVER_CALLS, SILENT, TOOLS, WRITES, kind_of
 from .rare import Head
 
 _stream = decoder(ln.StreamLine).decode
@@ -58,19 +59,15 @@ class Reader:
         session = line.session_id
         if session is not None:
             if line.type == "user":
-                output, message = line.tool_use_result, line.message
-                if output.__class__ is ev.Outcome and (output.stdout is not _NONE or output.file is not _NONE):
+                output = line.tool_use_result
+                if type(output) is Outcome and (output.stdout is not _NONE or output.file is not _NONE):
                     # a command's output or a file that was read: four of five bytes of a stream, and nothing beside it
-                    block = message.content[0] if message is not None and message.content else None
-                    if (
-                        block.__class__ is ln.Block
-                        and block.is_error is not True
-                        and block.type == "tool_result"
-                        and output.background_task_id is None
-                        and len(message.content) == 1
-                    ):
-                        call, at, parent = block.tool_use_id or "", line.timestamp or at, line.parent_tool_use_id
-                        return [ev.ToolResult(number, session, parent, at, call, False, block.content, output)]
+                    content = line.message.content if line.message is not None else None
+                    if type(content) is list and len(content) == 1 and output.background_task_id is None:
+                        block = content[0]
+                        if block.type == "tool_result" and block.is_error is not True:
+                            call, parent, at = block.tool_use_id or "", line.parent_tool_use_id, line.timestamp or at
+                            return [ToolResult(number, session, parent, at, call, False, block.content, output)]
                 return self._user(line, data, number, session, line.parent_tool_use_id, line.timestamp or at)
             if line.type == "assistant":
                 return self._assistant(line, data, number, session, line.parent_tool_use_id, line.timestamp or at)
@@ -128,22 +125,16 @@ class Reader:
         elif said is None or said != self._message or message.stop_reason != self._stop or output != self._output:
             self._message, self._stop, self._output = said, message.stop_reason, output
             events.append(_usage(number, session, parent, at, message, message.stop_reason))
-        if content.__class__ is not list:
+        if type(content) is not list:
             if content:
                 events.append(ev.Text(number, session, parent, at, said, str(content), synthetic))
             return events
         for block in content:
             kind = block.type
             if kind == "tool_use":
-                call, given = block.id or "", block.input
                 name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
-                made = ev.ToolCall(number, session, parent, at, call, name, tool, said, given, False, role == ASKS)
-                if role == LAUNCHES:
-                    self._launch(events, made)
-                    continue
-                if role == WRITES:
-                    self._writes[call] = (name, given)
-                events.append(made)
+                made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
+                events.append(self._special(events, made, role) if role else made)
             elif kind == "text":
                 events.append(ev.Text(number, session, parent, at, said, block.text or "", synthetic))
             elif kind == "thinking":
@@ -152,24 +143,29 @@ class Reader:
                 events.append(_other_block(block, (number, session, parent, at), said, data))
         return events
 
-    def _launch(self, events: list[ev.Event], call: ev.ToolCall) -> None:
-        """A call that can go to the background, or start a subagent."""
+    def _special(self, events: list[ev.Event], call: ev.ToolCall, role: int) -> ev.ToolCall:
+        """A call that does more than answer: it changes a file, asks a person, or can go on beside the main thread."""
+        if role == WRITES:
+            self._writes[call.id] = (call.name, call.input)
+            return call
+        if role == ASKS:
+            return replace(call, asks=True)
         try:
             asked = _asked(call.input)
         except MISFIT:
             asked = lenient(call.input, ln.ToolInput)
         away = asked.run_in_background is True
-        events.append(replace(call, background=True) if away else call)
         if call.kind == "subagent":
             head = (call.line, call.session, call.parent, call.at)
             agent, about = asked.subagent_type, asked.description
             events.append(ev.TaskStarted(*head, call.id, call.id, "subagent", agent, about, away or None))
+        return replace(call, background=True) if away else call
 
     def _user(
         self, line: ln.StreamLine, data: bytes, number: int, session: str | None, parent: str | None, at: datetime | None
     ) -> list[ev.Event]:
         content = None if line.message is None else line.message.content
-        if content.__class__ is not list:
+        if type(content) is not list:
             if content is None:
                 return [ev.Unknown(number, session, parent, at, "user without content", data)]
             return _said(_whole(line, data), (number, session, parent, at), str(content))
@@ -200,11 +196,11 @@ class Reader:
     def _output_of(line: ln.StreamLine, data: bytes) -> tuple[Any, bool]:
         """The structured result, and whether its shape is known; one of an unknown shape is kept as it came."""
         output: Any = line.tool_use_result
-        if output is None and line.__class__ is ln.Line:
+        if output is None and type(line) is ln.Line:
             output = line.toolUseResult
-        if output is None or (output.__class__ is ev.Outcome and output != _EMPTY):
+        if output is None or (type(output) is Outcome and output != _EMPTY):
             return output, output is not None
-        return Raw(encode(output)) if output.__class__ is str else _as_it_came(data), False
+        return Raw(encode(output)) if type(output) is str else _as_it_came(data), False
 
     def _beside(self, events: list[ev.Event], output: ev.Outcome, call: str, head: Head) -> None:
         """What a structured result says of work beside the main thread: started, or seen to be over."""
