@@ -29,6 +29,7 @@ reference: $(VENV)/.test ## write the generated reference pages
 	$(BIN)/python docs/reference/generate.py
 
 bench: $(VENV)/.bench ## measure beside the competitors, in one run; keeps the table in docs/benchmarks.md
+	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m benchmarks.read --out docs/benchmarks.md
 
 fuzz: $(VENV)/.test ## a million mutated lines: no exception, no lost line
@@ -42,11 +43,13 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	$(PIP) install -e .
+	$(PIP) install -e '.[all]'
+	$(BIN)/python -m compileall -q src  # an installed program starts from bytecode; so does this one
 	@touch $@
 
 $(VENV)/.test: pyproject.toml requirements/test.txt | $(VENV)/bin/python
 	$(PIP) install -e '.[all]' -r requirements/test.txt
+	$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.test

@@ -659,3 +659,13 @@ def test_format_overrides_what_the_bytes_say(tmp_path: Path) -> None:
     assert [json.loads(line)["lines"]["not_object"] for line in lines] == [1]
     assert [json.loads(line)["result"] for line in whole] == ["Yes."]
     assert run("show", "--format", "xml", array).returncode == 2
+
+
+def test_zstd_without_its_package(tmp_path: Path) -> None:
+    """An extra that is not installed is told by name, with what to do."""
+    packed = tmp_path / "run.zst"
+    packed.write_bytes(zstandard.compress(HELLO))
+    code = "import sys; sys.modules['zstandard'] = None; from steno.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "show", str(packed)]
+    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, check=False)
+    assert refused(done) == f"steno: {packed}: packed with zstd, which needs one more package: pip install 'steno[zstd]'"

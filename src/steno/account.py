@@ -193,7 +193,7 @@ def _context(fold: Fold, model: str | None) -> Context:
     elif not fold.requests and last is not None and last.usage is not None:
         used = meter.total((last.usage.input, last.usage.cache_write, last.usage.cache_read)) or None
         source = "measured" if last.turns == 1 else "upper_bound"
-    return meter.context(used, limit, limit_source, source, fold.peak, fold.compactions)
+    return meter.context(used, limit, limit_source, source, None if fold.peak < 0 else fold.peak, fold.compactions)
 
 
 def _limit(fold: Fold, models: dict[str, ev.ModelUsage], model: str | None) -> tuple[int | None, str]:

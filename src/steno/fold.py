@@ -82,7 +82,7 @@ class Fold:
         self.latest: ev.Text | ev.ToolCall | ev.UserMessage | ev.Failure | None = None  # on the main thread
         self.compacted: ev.Compaction | None = None
         self.compactions = 0
-        self.peak: int | None = None
+        self.peak = -1  # the fullest that the main thread's window was seen; -1: never
         self.files: dict[str, File] = {}
         self.spelled: dict[str, File] = {}  # the same files by the paths that calls named them with
         self.denials: dict[str, Denial] = {}
@@ -97,37 +97,12 @@ class Fold:
         self.facts = Facts()
         self.orphans = 0
         self.unknown = 0
-        self.takers: dict[type[ev.Event], Callable[[Any], None]] = {
-            ev.Text: self._on_text,
-            ev.ToolCall: self._on_call,
-            ev.ToolResult: self._on_result,
-            ev.Usage: self._on_usage,
-            ev.Partial: self._on_partial,
-            ev.Started: self._on_started,
-            ev.UserMessage: self._on_user,
-            ev.Retry: self._on_retry,
-            ev.RateLimit: self._on_limit,
-            ev.Compaction: self._on_compaction,
-            ev.PermissionDenied: self._on_denied,
-            ev.TaskStarted: self._on_task,
-            ev.TaskEnded: self._on_task_end,
-            ev.Failure: self._on_failure,
-            ev.Result: self._on_agent_result,
-            ev.CostState: self._on_cost,
-            ev.FileChanged: self._on_file,
-            ev.Stderr: self._on_stderr,
-            ev.StopRequested: self._on_stop,
-            ev.Exited: self._on_exit,
-            ev.Malformed: self._on_malformed,
-            ev.Unknown: self._on_unknown,
-            **dict.fromkeys((ev.Thinking, ev.TaskProgress, ev.Hook, ev.Notice), _nothing),
-        }
 
     def add(self, found: Iterable[ev.Event]) -> None:
         """Take in events. Kinds that change no figure (hooks, notices, thinking) only count for time."""
-        take, event = self.takers, self.last
+        event = self.last
         for event in found:
-            take[type(event)](event)
+            TAKERS[type(event)](self, event)
             if self.first_at is None:
                 self.first_at = event.at
         self.last = event
@@ -166,9 +141,13 @@ class Fold:
             spent = (at - begun) // MILLISECOND
             if spent < 0:
                 spent = 0
-        error = text_of(event.content)[:ERROR_KEPT] if event.is_error else None
-        denied, away = id_ in self.denials, id_ in self.background
-        self.calls[id_] = Tool(id_, call.name, call.kind, not event.is_error, error, denied, begun, spent, call.parent, away)
+        if event.is_error or self.denials or self.background:
+            error = text_of(event.content)[:ERROR_KEPT] if event.is_error else None
+            denied, away = id_ in self.denials, id_ in self.background
+            tool = Tool(id_, call.name, call.kind, not event.is_error, error, denied, begun, spent, call.parent, away)
+        else:
+            tool = Tool(id_, call.name, call.kind, True, None, False, begun, spent, call.parent, False)
+        self.calls[id_] = tool
 
     def _on_usage(self, event: ev.Usage) -> None:
         key = event.message if event.message is not None else f"line {event.line}"
@@ -176,11 +155,10 @@ class Fold:
         if request is not event:
             request = self.requests[key] = merged(request, event)
         if event.parent is None:
-            self.main = request
-            self.stop_reason = event.stop_reason
-            used = occupancy(request)
-            if used is not None and (self.peak is None or used > self.peak):
-                self.peak = used
+            self.main, self.stop_reason = request, event.stop_reason
+            new, write, read = request.input, request.cache_write, request.cache_read
+            if new is not None and write is not None and read is not None and new + write + read > self.peak:
+                self.peak = new + write + read
 
     # -- what the agent says about the run ------------------------------------------------------------
 
@@ -297,11 +275,14 @@ class Fold:
     def _file(self, event: ev.FileChanged) -> File:
         """A file's entry: told before under another spelling of its path, or new."""
         cwd = (self.started.cwd if self.started is not None else None) or None
-        absolute = posixpath.normpath(posixpath.join(cwd or "", event.path))
+        absolute = event.path
+        if absolute[:1] != "/" or "//" in absolute or "/." in absolute:
+            absolute = posixpath.normpath(posixpath.join(cwd or "", absolute))
         if absolute in self.files:
             return self.files[absolute]
-        inside = cwd is not None and (absolute + "/").startswith(cwd.rstrip("/") + "/")
-        path = posixpath.relpath(absolute, cwd) if inside and cwd is not None else absolute
+        root = "" if cwd is None else cwd.rstrip("/") + "/"
+        inside = cwd is not None and absolute.startswith(root)
+        path = absolute[len(root) :] if inside else absolute
         self.files[absolute] = File(path, absolute, event.change, inside, [], event.source)
         return self.files[absolute]
 
@@ -319,7 +300,7 @@ class Fold:
         return self.results[-1] if self.results else None
 
 
-def _nothing(event: ev.Event) -> None:
+def _nothing(fold: Fold, event: ev.Event) -> None:
     """Events that change no figure."""
 
 
@@ -327,3 +308,31 @@ def _is_echo(result: ev.Result) -> bool:
     """A result that only repeats the end of a turn: a success that says nothing."""
     silent = not result.text and result.structured_output is ev.NO_JSON
     return silent and not result.is_error and result.subtype == "success" and result.local_command is None
+
+
+# Which method takes in which event. Events that change no figure are still events of the run.
+TAKERS: dict[type[ev.Event], Callable[[Fold, Any], None]] = {
+    ev.Text: Fold._on_text,
+    ev.ToolCall: Fold._on_call,
+    ev.ToolResult: Fold._on_result,
+    ev.Usage: Fold._on_usage,
+    ev.Partial: Fold._on_partial,
+    ev.Started: Fold._on_started,
+    ev.UserMessage: Fold._on_user,
+    ev.Retry: Fold._on_retry,
+    ev.RateLimit: Fold._on_limit,
+    ev.Compaction: Fold._on_compaction,
+    ev.PermissionDenied: Fold._on_denied,
+    ev.TaskStarted: Fold._on_task,
+    ev.TaskEnded: Fold._on_task_end,
+    ev.Failure: Fold._on_failure,
+    ev.Result: Fold._on_agent_result,
+    ev.CostState: Fold._on_cost,
+    ev.FileChanged: Fold._on_file,
+    ev.Stderr: Fold._on_stderr,
+    ev.StopRequested: Fold._on_stop,
+    ev.Exited: Fold._on_exit,
+    ev.Malformed: Fold._on_malformed,
+    ev.Unknown: Fold._on_unknown,
+    **dict.fromkeys((ev.Thinking, ev.TaskProgress, ev.Hook, ev.Notice), _nothing),
+}

@@ -16,7 +16,7 @@ from .account import Price
 from .agents import Agent
 from .closing import close
 from .decode import MISFIT, decoder, values
-from .fold import Fold
+from .fold import TAKERS, Fold
 from .report import Lines, Report
 from .split import Splitter
 from .tick import Header, Tick, read_header, read_tick
@@ -65,7 +65,7 @@ class Reading:
             fold.add(found)
             if self._settled and fold.first_at is not None:
                 break
-        take, read, counts = fold.takers, self._reader.read, self.lines
+        take, read, counts = TAKERS, self._reader.read, self.lines
         number, event = counts.read, fold.last
         for data in rest:  # everything waits for this loop: nothing stands in it that a line can do without
             number += 1
@@ -75,7 +75,7 @@ class Reading:
                 counts.read = number
                 found = self._odd(data, data[-1:] != b"\n", None)
             for event in found:
-                take[type(event)](event)
+                take[type(event)](fold, event)
         counts.read = number
         fold.last = event
         fold.add(self.end())

@@ -24,7 +24,7 @@ from .rare import Head
 _stream = decoder(ln.StreamLine).decode
 _every = decoder(ln.Line).decode
 _asked = decoder(ln.ToolInput).decode
-_EMPTY, _NONE = ev.Outcome(), ev.NO_JSON
+_EMPTY, _NONE, _NO_BLOCK = ev.Outcome(), ev.NO_JSON, ln.Block()
 _INTERRUPTED = "[Request interrupted by user"
 _REFUSALS = ("Claude requested permissions to", "Permission to use ", "Tool permission request failed")
 # A deny rule takes the whole tool away: the call then fails with "No such tool available: Bash. Bash ..."
@@ -51,27 +51,46 @@ class Reader:
         self._message: str | None = None  # the message whose usage was told last, with what was known then
         self._stop: str | None = None
         self._output: int | None = None
+        self._names: dict[str | None, str | None] = {}  # one object per session and model: a report holds thousands of each
         self._announced = False  # a transcript has no init: its first line stands for it
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
-        line: Any = self._decode(data)
-        session = line.session_id
-        if session is not None:
-            if line.type == "user":
-                output = line.tool_use_result
-                if type(output) is Outcome and (output.stdout is not _NONE or output.file is not _NONE):
-                    # a command's output or a file that was read: four of five bytes of a stream, and nothing beside it
-                    content = line.message.content if line.message is not None else None
-                    if type(content) is list and len(content) == 1 and output.background_task_id is None:
-                        block = content[0]
-                        if block.type == "tool_result" and block.is_error is not True:
-                            call, parent, at = block.tool_use_id or "", line.parent_tool_use_id, line.timestamp or at
-                            return [ToolResult(number, session, parent, at, call, False, block.content, output)]
-                return self._user(line, data, number, session, line.parent_tool_use_id, line.timestamp or at)
-            if line.type == "assistant":
-                return self._assistant(line, data, number, session, line.parent_tool_use_id, line.timestamp or at)
-        return self._events(line, data, number, at)
+        """The events of one line; raises one of MISFIT when the line is not of the usual shape.
+
+        Two kinds of lines make up nearly all of a stream and go a short way: the plain answer of a tool (a
+        command's output, a file that was read) and a call in a message whose usage was already told.
+        """
+        decode = self._decode
+        line: Any = decode(data)
+        session, message = line.session_id, line.message
+        if session is None or message is None:
+            return self._events(line, data, number, at)
+        content, kind = message.content, line.type
+        block = content[0] if type(content) is list and len(content) == 1 else _NO_BLOCK
+        if kind == "user":
+            output = line.tool_use_result
+            if (
+                type(output) is Outcome
+                and (output.stdout is not _NONE or output.file is not _NONE)
+                and output.background_task_id is None
+                and block.type == "tool_result"
+                and block.is_error is not True
+            ):
+                parent, at = line.parent_tool_use_id, line.timestamp or at
+                return [ToolResult(number, session, parent, at, block.tool_use_id or "", False, block.content, output)]
+            return self._user(line, data, number, session, line.parent_tool_use_id, line.timestamp or at)
+        if kind != "assistant":
+            return self._events(line, data, number, at)
+        if block.type == "tool_use" and message.id == self._message and message.stop_reason == self._stop:
+            known, usage = TOOLS.get(block.name), message.usage
+            if known is not None and usage is not None and usage.output_tokens == self._output:
+                name, kind, role = known
+                if role == WRITES:
+                    self._writes[block.id or ""] = (name, block.input)
+                if role == 0 or role == WRITES or (kind == "shell" and _asked(block.input).run_in_background is not True):
+                    parent, at = line.parent_tool_use_id, line.timestamp or at
+                    return [ToolCall(number, session, parent, at, block.id or "", name, kind, message.id, block.input)]
+        return self._assistant(line, data, number, session, line.parent_tool_use_id, line.timestamp or at)
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
@@ -124,6 +143,8 @@ class Reader:
                 return [failure]
         elif said is None or said != self._message or message.stop_reason != self._stop or output != self._output:
             self._message, self._stop, self._output = said, message.stop_reason, output
+            message.model = self._names.setdefault(message.model, message.model)
+            session = self._names.setdefault(session, session)
             events.append(_usage(number, session, parent, at, message, message.stop_reason))
         if type(content) is not list:
             if content:
@@ -304,10 +325,8 @@ def _as_it_came(data: bytes) -> Raw:
 def _refusal(line: ln.Line, block: ln.Block, head: Head) -> list[ev.Event]:
     """A failed result that is a refusal: by its permission decision, else by the words of the refusal."""
     text = text_of(block.content)
-    for meta in lenient(line.tool_result_meta, list[ln.ResultMeta]):
-        decision = meta.permission_decision
-        if meta.id == block.tool_use_id and decision is not None and decision.decision == "reject":
-            return [ev.PermissionDenied(*head, block.tool_use_id, None, text)]
+    if _is_rejected(line.tool_result_meta, block.tool_use_id):
+        return [ev.PermissionDenied(*head, block.tool_use_id, None, text)]
     removed = re.search(_REMOVED, text)
     if removed is not None:
         tool = removed[1]
@@ -315,6 +334,13 @@ def _refusal(line: ln.Line, block: ln.Block, head: Head) -> list[ev.Event]:
             return []
         return [ev.PermissionDenied(*head, block.tool_use_id, tool, text)]
     return [ev.PermissionDenied(*head, block.tool_use_id, None, text)] if text.startswith(_REFUSALS) else []
+
+
+def _is_rejected(metas: Raw, call: str | None) -> bool:
+    if metas is _NONE:
+        return False
+    decisions = [meta.permission_decision for meta in lenient(metas, list[ln.ResultMeta]) if meta.id == call]
+    return any(decision is not None and decision.decision == "reject" for decision in decisions)
 
 
 def _change(write: tuple[str, Raw], output: ev.Outcome | None, content: Raw, call: str, head: Head) -> list[ev.Event]:
