@@ -13,7 +13,7 @@ import msgspec
 
 from . import event as ev
 from .decode import plain, text_of
-from .event import ToolCall
+from .event import ToolCall, ToolResult
 from .report import Background, Denial, File, Limits, RetryNote, Subagent, Tool
 from .verdict import Facts
 
@@ -107,6 +107,40 @@ class Fold:
                 self.first_at = event.at
         self.last = event
 
+    def add_all(self, batches: Iterable[list[ev.Event]]) -> None:
+        """Take in the events of a whole run, line by line; the same as `add`, and the loop that a report waits for.
+
+        The two kinds that are most of a stream, calls and their plain answers, are taken in place.
+        """
+        rest = iter(batches)
+        for found in rest:
+            self.add(found)
+            if self.first_at is not None:
+                break
+        calls = self.calls
+        event: Any = self.last
+        call: Any
+        for found in rest:
+            for event in found:
+                kind = type(event)
+                if kind is ToolCall and event.asks is event.background:  # neither
+                    call = calls.setdefault(event.id, event)
+                    if call is event and event.parent is None:
+                        self.latest = event
+                elif kind is ToolResult and not event.is_error:
+                    call = calls.get(event.id)
+                    if type(call) is not ToolCall or self.denials or self.background:
+                        self._on_result(event)
+                        continue
+                    at, begun = event.at, call.at
+                    spent = None if at is None or begun is None else (at - begun) // MILLISECOND
+                    if spent is not None and spent < 0:
+                        spent = 0
+                    calls[call.id] = Tool(call.id, call.name, call.kind, True, None, False, begun, spent, call.parent, False)
+                else:
+                    TAKERS[kind](self, event)
+        self.last = event
+
     # -- what the model says and does ---------------------------------------------------------------
 
     def _on_text(self, event: ev.Text) -> None:
@@ -141,13 +175,9 @@ class Fold:
             spent = (at - begun) // MILLISECOND
             if spent < 0:
                 spent = 0
-        if event.is_error or self.denials or self.background:
-            error = text_of(event.content)[:ERROR_KEPT] if event.is_error else None
-            denied, away = id_ in self.denials, id_ in self.background
-            tool = Tool(id_, call.name, call.kind, not event.is_error, error, denied, begun, spent, call.parent, away)
-        else:
-            tool = Tool(id_, call.name, call.kind, True, None, False, begun, spent, call.parent, False)
-        self.calls[id_] = tool
+        error = text_of(event.content)[:ERROR_KEPT] if event.is_error else None
+        denied, away = id_ in self.denials, id_ in self.background
+        self.calls[id_] = Tool(id_, call.name, call.kind, not event.is_error, error, denied, begun, spent, call.parent, away)
 
     def _on_usage(self, event: ev.Usage) -> None:
         key = event.message if event.message is not None else f"line {event.line}"

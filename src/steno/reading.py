@@ -16,7 +16,7 @@ from .account import Price
 from .agents import Agent
 from .closing import close
 from .decode import MISFIT, decoder, values
-from .fold import TAKERS, Fold
+from .fold import Fold
 from .report import Lines, Report
 from .split import Splitter
 from .tick import Header, Tick, read_header, read_tick
@@ -60,25 +60,7 @@ class Reading:
 
     def take(self, lines: Iterable[bytes]) -> None:
         """Fold a whole input, given as lines with their newlines, into the report."""
-        fold, rest = self.fold, iter(lines)
-        for found in self._each(rest):
-            fold.add(found)
-            if self._settled and fold.first_at is not None:
-                break
-        take, read, counts = TAKERS, self._reader.read, self.lines
-        number, event = counts.read, fold.last
-        for data in rest:  # everything waits for this loop: nothing stands in it that a line can do without
-            number += 1
-            try:
-                found = read(data, number)
-            except MISFIT:
-                counts.read = number
-                found = self._odd(data, data[-1:] != b"\n", None)
-            for event in found:
-                take[type(event)](fold, event)
-        counts.read = number
-        fold.last = event
-        fold.add(self.end())
+        self.fold.add_all(self._each(lines))
 
     def _each(self, lines: Iterable[bytes]) -> Iterator[list[ev.Event]]:
         """The events of each line, and of what was held back until the end."""
@@ -88,12 +70,15 @@ class Reading:
             yield self.line(data, data[-1:] != b"\n")
             if self._settled:
                 break
+        number = counts.read
         for data in rest:
-            counts.read += 1
+            number += 1
             try:
-                yield read(data, counts.read)
+                yield read(data, number)
             except MISFIT:
+                counts.read = number
                 yield self._odd(data, data[-1:] != b"\n", None)
+        counts.read = number
         yield self.end()
 
     def feed(self, chunk: bytes) -> list[ev.Event]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ... import event as ev
 from ...decode import MISFIT, decoder, lenient, text_of
-from ...event import Outcome, ToolCall, ToolResult
+from ...event import FileChanged, Outcome, ToolCall, ToolResult
 from . import lines as ln
 from . import rare
 from .names import ASKS, ENDED, QUIET_BLOCKS, SERVER_CALLS, SILENT, TOOLS, WRITES, kind_of
@@ -51,46 +51,51 @@ class Reader:
         self._message: str | None = None  # the message whose usage was told last, with what was known then
         self._stop: str | None = None
         self._output: int | None = None
-        self._names: dict[str | None, str | None] = {}  # one object per session and model: a report holds thousands of each
+        self._session: str | None = None
+        self._model: str | None = None
         self._announced = False  # a transcript has no init: its first line stands for it
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of MISFIT when the line is not of the usual shape.
 
-        Two kinds of lines make up nearly all of a stream and go a short way: the plain answer of a tool (a
-        command's output, a file that was read) and a call in a message whose usage was already told.
+        Two kinds of lines make up nearly all of a stream and go a short way: the plain answer of a tool, and a
+        call in a message whose usage was already told.
         """
         decode = self._decode
         line: Any = decode(data)
-        session, message = line.session_id, line.message
-        if session is None or message is None:
+        session, message, kind = line.session_id, line.message, line.type
+        if session is None or message is None or (kind != "user" and kind != "assistant"):
             return self._events(line, data, number, at)
-        content, kind = message.content, line.type
+        content, parent, at = message.content, line.parent_tool_use_id, line.timestamp or at
         block = content[0] if type(content) is list and len(content) == 1 else _NO_BLOCK
         if kind == "user":
-            output = line.tool_use_result
-            if (
-                type(output) is Outcome
-                and (output.stdout is not _NONE or output.file is not _NONE)
-                and output.background_task_id is None
-                and block.type == "tool_result"
-                and block.is_error is not True
-            ):
-                parent, at = line.parent_tool_use_id, line.timestamp or at
-                return [ToolResult(number, session, parent, at, block.tool_use_id or "", False, block.content, output)]
-            return self._user(line, data, number, session, line.parent_tool_use_id, line.timestamp or at)
-        if kind != "assistant":
-            return self._events(line, data, number, at)
+            if block.type == "tool_result" and block.is_error is not True:
+                output, call = line.tool_use_result, block.tool_use_id or ""
+                if call not in self._writes:
+                    if output is None or (
+                        type(output) is Outcome
+                        and (output.stdout is not _NONE or output.file is not _NONE or output.filenames is not _NONE)
+                        and output.background_task_id is None
+                    ):
+                        return [ToolResult(number, session, parent, at, call, False, block.content, output)]
+                elif type(output) is Outcome and output.file_path is not None and not output.error:
+                    del self._writes[call]
+                    change = "created" if output.type == "create" else "modified"
+                    answer = ToolResult(number, session, parent, at, call, False, block.content, output)
+                    return [answer, FileChanged(number, session, parent, at, output.file_path, change, call)]
+            return self._user(line, data, number, session, parent, at)
         if block.type == "tool_use" and message.id == self._message and message.stop_reason == self._stop:
             known, usage = TOOLS.get(block.name), message.usage
             if known is not None and usage is not None and usage.output_tokens == self._output:
-                name, kind, role = known
+                name, tool, role = known
                 if role == WRITES:
                     self._writes[block.id or ""] = (name, block.input)
-                if role == 0 or role == WRITES or (kind == "shell" and _asked(block.input).run_in_background is not True):
-                    parent, at = line.parent_tool_use_id, line.timestamp or at
-                    return [ToolCall(number, session, parent, at, block.id or "", name, kind, message.id, block.input)]
-        return self._assistant(line, data, number, session, line.parent_tool_use_id, line.timestamp or at)
+                    role = 0
+                elif tool == "shell" and b"run_in_background" not in data:
+                    role = 0
+                if role == 0:
+                    return [ToolCall(number, session, parent, at, block.id or "", name, tool, message.id, block.input)]
+        return self._assistant(line, data, number, session, parent, at)
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
@@ -143,8 +148,11 @@ class Reader:
                 return [failure]
         elif said is None or said != self._message or message.stop_reason != self._stop or output != self._output:
             self._message, self._stop, self._output = said, message.stop_reason, output
-            message.model = self._names.setdefault(message.model, message.model)
-            session = self._names.setdefault(session, session)
+            if message.model == self._model:
+                message.model = self._model  # one object per name: a report holds thousands of each
+            if session == self._session:
+                session = self._session
+            self._model, self._session = message.model, session
             events.append(_usage(number, session, parent, at, message, message.stop_reason))
         if type(content) is not list:
             if content:
@@ -197,7 +205,8 @@ class Reader:
                 output: Any
                 output, typed = self._output_of(line, data) if len(content) == 1 else (None, False)  # else: whose is it?
                 if block.is_error is True:
-                    events += _refusal(_whole(line, data), block, (number, session, parent, at))
+                    if b"ermission" in data or b"No such tool" in data:  # what any refusal says, in its words or its fields
+                        events += _refusal(_whole(line, data), block, (number, session, parent, at))
                     self._writes.pop(call, None)
                     events.append(ev.ToolResult(number, session, parent, at, call, True, block.content, output))
                     continue
