@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ... import event as ev
 from ...decode import MISFIT, decoder, lenient, text_of
-from ...event import FileChanged, Outcome, ToolCall, ToolResult
+from ...event import FileChanged, Outcome, Text, Thinking, ToolCall, ToolResult
 from . import lines as ln
 from . import rare
 from .names import ASKS, ENDED, QUIET_BLOCKS, SERVER_CALLS, SILENT, TOOLS, WRITES, kind_of
@@ -31,6 +31,7 @@ _REFUSALS = ("Claude requested permissions to", "Permission to use ", "Tool perm
 _REMOVED = r"No such tool available: (\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
 _NOTIFIED = r"(?s)<task-id>([^<]+)</task-id>(?:.*?<tool-use-id>([^<]+)</tool-use-id>)?.*?<status>(\w+)</status>"
 _TALK = ("assistant", "user")
+_USUAL = ("tool_use", "text", "thinking")
 _STREAM = frozenset({"system", "assistant", "user", "result", "stream_event", "rate_limit_event", "tool_progress"})
 
 
@@ -58,8 +59,8 @@ class Reader:
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of MISFIT when the line is not of the usual shape.
 
-        Two kinds of lines make up nearly all of a stream and go a short way: the plain answer of a tool, and a
-        call in a message whose usage was already told.
+        The lines that make up nearly all of a stream go a short way: one block of the model's, or the plain
+        answer of a tool. `_assistant` and `_user` say the same of every other shape.
         """
         decode = self._decode
         line: Any = decode(data)
@@ -84,18 +85,35 @@ class Reader:
                     answer = ToolResult(number, session, parent, at, call, False, block.content, output)
                     return [answer, FileChanged(number, session, parent, at, output.file_path, change, call)]
             return self._user(line, data, number, session, parent, at)
-        if block.type == "tool_use" and message.id == self._message and message.stop_reason == self._stop:
-            known, usage = TOOLS.get(block.name), message.usage
-            if known is not None and usage is not None and usage.output_tokens == self._output:
-                name, tool, role = known
-                if role == WRITES:
-                    self._writes[block.id or ""] = (name, block.input)
-                    role = 0
-                elif tool == "shell" and b"run_in_background" not in data:
-                    role = 0
-                if role == 0:
-                    return [ToolCall(number, session, parent, at, block.id or "", name, tool, message.id, block.input)]
-        return self._assistant(line, data, number, session, parent, at)
+        shape, usage, said = block.type, message.usage, message.id
+        if usage is None or said is None or shape not in _USUAL or message.model == "<synthetic>":
+            return self._assistant(line, data, number, session, parent, at)
+        if said == self._message and message.stop_reason == self._stop and usage.output_tokens == self._output:
+            events: list[ev.Event] = []
+        else:
+            events = [self._told(number, session, parent, at, message)]
+        if shape == "tool_use":
+            name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
+            made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
+            if role and (tool != "shell" or b"run_in_background" in data):
+                made = self._special(events, made, role)
+            events.append(made)
+        elif shape == "text":
+            events.append(Text(number, session, parent, at, said, block.text or ""))
+        else:
+            events.append(Thinking(number, session, parent, at, said, block.thinking or ""))
+        return events
+
+    def _told(self, number: int, session: str | None, parent: str | None, at: datetime | None, message: ln.Message) -> ev.Usage:
+        """The usage of a message, remembered so that its other lines need not tell it again."""
+        self._message, self._stop = message.id, message.stop_reason
+        self._output = None if message.usage is None else message.usage.output_tokens
+        if message.model == self._model:
+            message.model = self._model  # one object per name: a report holds thousands of each
+        if session == self._session:
+            session = self._session
+        self._model, self._session = message.model, session
+        return _usage(number, session, parent, at, message, message.stop_reason)
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
@@ -147,13 +165,7 @@ class Reader:
             if failure is not None:
                 return [failure]
         elif said is None or said != self._message or message.stop_reason != self._stop or output != self._output:
-            self._message, self._stop, self._output = said, message.stop_reason, output
-            if message.model == self._model:
-                message.model = self._model  # one object per name: a report holds thousands of each
-            if session == self._session:
-                session = self._session
-            self._model, self._session = message.model, session
-            events.append(_usage(number, session, parent, at, message, message.stop_reason))
+            events.append(self._told(number, session, parent, at, message))
         if type(content) is not list:
             if content:
                 events.append(ev.Text(number, session, parent, at, said, str(content), synthetic))
