@@ -520,3 +520,9 @@ def test_v7_a_marker_of_an_earlier_turn_does_not_interrupt_a_later_one() -> None
 def test_v7_a_tool_result_that_quotes_the_marker_interrupts_nothing() -> None:
     quoted = user([outcome("toolu_1", "[Request interrupted by user]")])
     assert report(init(), assistant(call("toolu_1", "Bash")), quoted, result()).verdict == "success"
+
+
+def test_v7_advice_can_be_switched_off() -> None:
+    """V5 and V6 judge unless the caller says otherwise."""
+    data = stream(init(), assistant(text("Shall I?")), result("Shall I?"))
+    assert (steno.read(data).verdict, steno.read(data, advice=False).verdict) == ("interactive", "success")

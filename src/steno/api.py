@@ -9,15 +9,18 @@ from .report import Report
 from .source import Source, open_input
 
 
-def read(source: Source, *, agent: str | None = None) -> Report:
+def read(source: Source, *, agent: str | None = None, advice: bool = True) -> Report:
     """The report of a recording.
 
     `source` is a path (a file, plain or packed with gzip or zstd, or a folder that holds `stdout`),
     bytes, a binary file, or an iterable of lines. What the agent did wrong is in the report and never
-    raises; a source that cannot be read raises SourceError.
+    raises; a source that cannot be read raises SourceError. `agent` names the agent where the bytes must not
+    tell; without `advice` the run is judged without `interactive` and `background_task`.
     """
     given = open_input(source)
-    return given.read(named(agent)).report(given.name, price)
+    reading = given.read(named(agent))
+    reading.fold.facts.advise = advice
+    return reading.report(given.name, price)
 
 
 def events(source: Source, *, agent: str | None = None) -> Iterator[Event]:

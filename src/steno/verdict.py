@@ -117,7 +117,7 @@ def not_found(facts: Facts) -> Verdict | None:
     if exited is None or exited.code not in (None, 127):
         return None
     text = "\n".join(facts.stderr) or "the agent's program was not found"
-    return Verdict("not_found", text, "install the agent, or give its path; `steno doctor` tells what is there")
+    return Verdict("not_found", text, "install the agent, or give its path")
 
 
 def stopped_by_us(facts: Facts) -> Verdict | None:
