@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.json import encode
 
 import steno
+from steno.agents.claude import Reader
+from steno.decode import MISFIT
 from steno.tape import Header, Recorder, Tick
 from tests.golden import CASES, ROOT, expected, name, reports
 from tests.oracle import facts
@@ -58,6 +61,19 @@ def test_in_chunks_it_gives_the_same_report(case: Path) -> None:
     from steno.prices import price
 
     assert _sourceless(reading.report(None, price)) == _sourceless(steno.read(data))
+
+
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_the_short_way_and_the_tolerant_way_say_the_same(case: Path) -> None:
+    """Two readers, one on the typed way and one field by field: the same events of every line that fits."""
+    for path in [case / "stdout"] if case in STREAMS else sorted(case.rglob("*.jsonl")):
+        short, tolerant = Reader(), Reader()
+        for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+            try:
+                found = short.read(line, number)
+            except MISFIT:
+                continue
+            assert [encode(event) for event in found] == [encode(event) for event in tolerant.salvage(line, number)]
 
 
 def _sourceless(report: steno.Report) -> dict[str, Any]:
