@@ -132,11 +132,14 @@ class Fold:
                     if type(call) is not ToolCall or self.denials or self.background:
                         self._on_result(event)
                         continue
-                    at, begun = event.at, call.at
-                    spent = None if at is None or begun is None else (at - begun) // MILLISECOND
-                    if spent is not None and spent < 0:
-                        spent = 0
-                    calls[call.id] = Tool(call.id, call.name, call.kind, True, None, False, begun, spent, call.parent, False)
+                    begun, spent = call.at, None
+                    if begun is not None and event.at is not None:
+                        spent = (event.at - begun) // MILLISECOND
+                    if spent is None or spent >= 0:
+                        name, sort, parent = call.name, call.kind, call.parent
+                        calls[event.id] = Tool(event.id, name, sort, True, None, False, begun, spent, parent, False)
+                    else:
+                        self._on_result(event)
                 else:
                     TAKERS[kind](self, event)
         self.last = event
@@ -170,14 +173,10 @@ class Fold:
         if type(call) is not ToolCall:
             self.orphans += call is None  # else it is told twice: the first one counts
             return
-        at, begun, spent = event.at, call.at, None
-        if at is not None and begun is not None:
-            spent = (at - begun) // MILLISECOND
-            if spent < 0:
-                spent = 0
-        error = text_of(event.content)[:ERROR_KEPT] if event.is_error else None
+        ok, spent = not event.is_error, _spent(call.at, event.at)
+        error = None if ok else text_of(event.content)[:ERROR_KEPT]
         denied, away = id_ in self.denials, id_ in self.background
-        self.calls[id_] = Tool(id_, call.name, call.kind, not event.is_error, error, denied, begun, spent, call.parent, away)
+        self.calls[id_] = Tool(id_, call.name, call.kind, ok, error, denied, call.at, spent, call.parent, away)
 
     def _on_usage(self, event: ev.Usage) -> None:
         key = event.message if event.message is not None else f"line {event.line}"
@@ -328,6 +327,11 @@ class Fold:
             if not _is_echo(result):
                 return result
         return self.results[-1] if self.results else None
+
+
+def _spent(begun: datetime | None, at: datetime | None) -> int | None:
+    """Milliseconds between a call and its answer; None where one of the times is not known."""
+    return None if begun is None or at is None else max(0, (at - begun) // MILLISECOND)
 
 
 def _nothing(fold: Fold, event: ev.Event) -> None:

@@ -24,7 +24,7 @@ from .rare import Head
 _stream = decoder(ln.StreamLine).decode
 _every = decoder(ln.Line).decode
 _asked = decoder(ln.ToolInput).decode
-_EMPTY, _NONE, _NO_BLOCK = ev.Outcome(), ev.NO_JSON, ln.Block()
+_EMPTY, _NONE = ev.Outcome(), ev.NO_JSON
 _INTERRUPTED = "[Request interrupted by user"
 _REFUSALS = ("Claude requested permissions to", "Permission to use ", "Tool permission request failed")
 # A deny rule takes the whole tool away: the call then fails with "No such tool available: Bash. Bash ..."
@@ -64,30 +64,33 @@ class Reader:
         """
         decode = self._decode
         line: Any = decode(data)
-        session, message, kind = line.session_id, line.message, line.type
-        if session is None or message is None or (kind != "user" and kind != "assistant"):
+        session, message = line.session_id, line.message
+        if session is None or message is None:
             return self._events(line, data, number, at)
-        content, parent, at = message.content, line.parent_tool_use_id, line.timestamp or at
-        block = content[0] if type(content) is list and len(content) == 1 else _NO_BLOCK
-        if kind == "user":
-            if block.type == "tool_result" and block.is_error is not True:
+        try:
+            (block,) = message.content
+            shape = block.type
+        except (AttributeError, TypeError, ValueError):  # no list of blocks, or not one block
+            return self._events(line, data, number, at)
+        parent, at = line.parent_tool_use_id, line.timestamp or at
+        if shape == "tool_result":
+            if block.is_error is not True and line.type == "user":
                 output, call = line.tool_use_result, block.tool_use_id or ""
-                if call not in self._writes:
-                    if output is None or (
-                        type(output) is Outcome
-                        and (output.stdout is not _NONE or output.file is not _NONE or output.filenames is not _NONE)
-                        and output.background_task_id is None
-                    ):
-                        return [ToolResult(number, session, parent, at, call, False, block.content, output)]
-                elif type(output) is Outcome and output.file_path is not None and not output.error:
-                    del self._writes[call]
-                    change = "created" if output.type == "create" else "modified"
-                    answer = ToolResult(number, session, parent, at, call, False, block.content, output)
-                    return [answer, FileChanged(number, session, parent, at, output.file_path, change, call)]
-            return self._user(line, data, number, session, parent, at)
-        shape, usage, said = block.type, message.usage, message.id
-        if usage is None or said is None or shape not in _USUAL or message.model == "<synthetic>":
-            return self._assistant(line, data, number, session, parent, at)
+                if type(output) is Outcome:
+                    if output.stdout is not _NONE or output.file is not _NONE or output.filenames is not _NONE:
+                        if output.background_task_id is None:
+                            return [ToolResult(number, session, parent, at, call, False, block.content, output)]
+                    elif output.file_path is not None and not output.error and call in self._writes:
+                        del self._writes[call]
+                        change = "created" if output.type == "create" else "modified"
+                        answer = ToolResult(number, session, parent, at, call, False, block.content, output)
+                        return [answer, FileChanged(number, session, parent, at, output.file_path, change, call)]
+                elif output is None and call not in self._writes:
+                    return [ToolResult(number, session, parent, at, call, False, block.content)]
+            return self._events(line, data, number, at)
+        usage, said = message.usage, message.id
+        if usage is None or said is None or shape not in _USUAL or line.type != "assistant" or message.model == "<synthetic>":
+            return self._events(line, data, number, at)
         if said == self._message and message.stop_reason == self._stop and usage.output_tokens == self._output:
             events: list[ev.Event] = []
         else:
@@ -95,7 +98,7 @@ class Reader:
         if shape == "tool_use":
             name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
             made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
-            if role and (tool != "shell" or b"run_in_background" in data):
+            if role and (tool != "shell" or b"run_in_background" in bytes(block.input)):
                 made = self._special(events, made, role)
             events.append(made)
         elif shape == "text":
