@@ -142,7 +142,7 @@ def bash_result(shelf: Shelf, output: str) -> tuple[str, dict[str, Any]]:
     result["noOutputExpected"] = False
     if len(output) <= INLINE:
         return output, result
-    path = shelf.fill("/home/dev/.claude/tool-results/{a}-{n}.txt")
+    path = shelf.fill("/srv/dev/.claude/tool-results/{a}-{n}.txt")
     result["persistedOutputPath"], result["persistedOutputSize"] = path, len(output)
     head = output[:PREVIEW]
     shown = f"<persisted-output>\nOutput is long and was saved to {path}\n\n{head}\n</persisted-output>"
