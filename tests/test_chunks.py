@@ -1,6 +1,7 @@
 """The same bytes give the same report however they are cut, and no bytes at all make reading fail (I2, I3, I6)."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,18 @@ def test_i3_any_bytes_are_lines(lines: list[bytes]) -> None:
 @given(data=st.binary(max_size=400), size=st.integers(1, 50))
 def test_i2_any_bytes_in_any_chunks(data: bytes, size: int) -> None:
     assert _chunked(data, size).to_json() == _whole(data)
+
+
+def test_e1_events_come_as_soon_as_their_line_is_there() -> None:
+    """Whoever follows a run must not wait for lines that are not printed yet."""
+    lines = iter([dump(line) + b"\n" for line in hello()])
+    handed = 0
+
+    def one_by_one() -> Iterator[bytes]:
+        nonlocal handed
+        for line in lines:
+            handed += 1
+            yield line
+
+    seen = [(event.line, handed) for event in steno.Reading().events(one_by_one())]
+    assert [line for line, _ in seen] == [count for _, count in seen]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.json import encode
+from msgspec.json import decode, encode
 
 import steno
 from steno.agents.claude import Reader
@@ -65,15 +65,28 @@ def test_in_chunks_it_gives_the_same_report(case: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_the_short_way_and_the_tolerant_way_say_the_same(case: Path) -> None:
-    """Two readers, one on the typed way and one field by field: the same events of every line that fits."""
+    """Three readers: many lines at once, line by line, and field by field. The same events of every line that fits."""
     for path in [case / "stdout"] if case in STREAMS else sorted(case.rglob("*.jsonl")):
-        short, tolerant = Reader(), Reader()
-        for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
-            try:
-                found = short.read(line, number)
-            except MISFIT:
-                continue
-            assert [encode(event) for event in found] == [encode(event) for event in tolerant.salvage(line, number)]
+        lines = [line for line in path.read_bytes().split(b"\n") if line[:1] == b"{" and _is_json(line)]
+        many, single, tolerant = Reader(), Reader(), Reader()
+        short = [encode(event) for batch in many.read_all(lines, 0, many.salvage) for event in batch]
+        assert [encode(event) for n, line in enumerate(lines, 1) for event in _one(single, line, n)] == short
+        assert [encode(event) for n, line in enumerate(lines, 1) for event in tolerant.salvage(line, n)] == short
+
+
+def _one(reader: Reader, line: bytes, number: int) -> list[steno.Event]:
+    try:
+        return reader.read(line, number)
+    except MISFIT:
+        return reader.salvage(line, number)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        decode(line)
+    except MISFIT:
+        return False
+    return True
 
 
 def _sourceless(report: steno.Report) -> dict[str, Any]:

@@ -54,32 +54,28 @@ class Reading:
     # -- bytes in ---------------------------------------------------------------------------------------
 
     def events(self, lines: Iterable[bytes]) -> Iterator[ev.Event]:
-        """The events of a whole input, given as lines with their newlines. Nothing is kept."""
-        for found in self._each(lines):
-            yield from found
+        """The events of a whole input, given as lines with their newlines; each as soon as its line is there."""
+        for data in lines:
+            yield from self.line(data, data[-1:] != b"\n")
+        yield from self.end()
 
     def take(self, lines: Iterable[bytes]) -> None:
         """Fold a whole input, given as lines with their newlines, into the report."""
-        self.fold.add_all(self._each(lines))
+        self.fold.add_all(self._batches(lines))
 
-    def _each(self, lines: Iterable[bytes]) -> Iterator[list[ev.Event]]:
-        """The events of each line, and of what was held back until the end."""
-        counts, read = self.lines, self._reader.read
+    def _batches(self, lines: Iterable[bytes]) -> Iterator[list[ev.Event]]:
+        """The events of the lines, a few lines at a time, and of what was held back until the end."""
         rest = iter(lines)
         for data in rest:
             yield self.line(data, data[-1:] != b"\n")
             if self._settled:
                 break
-        number = counts.read
-        for data in rest:
-            number += 1
-            try:
-                yield read(data, number)
-            except MISFIT:
-                counts.read = number
-                yield self._odd(data, data[-1:] != b"\n", None)
-        counts.read = number
+        self.lines.read = yield from self._reader.read_all(rest, self.lines.read, self._misfit)
         yield self.end()
+
+    def _misfit(self, data: bytes, number: int) -> list[ev.Event]:
+        self.lines.read = number
+        return self._odd(data, data[-1:] != b"\n", None)
 
     def feed(self, chunk: bytes) -> list[ev.Event]:
         """The events of the lines that this chunk completes, folded in as well."""

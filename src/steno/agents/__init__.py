@@ -4,7 +4,7 @@ An agent is a name and what must be asked of it: a reader for its lines, the win
 rule that would allow a refused call, and whether a line looks like its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -17,9 +17,17 @@ from . import claude
 
 
 class LineReader(Protocol):
-    """Turns lines into events. `read` raises one of `decode.MISFIT` on a line of an odd shape; `salvage` never raises."""
+    """Turns lines into events.
+
+    `read` raises one of `decode.MISFIT` on a line of an odd shape, `salvage` never raises, and `read_all` is `read` for
+    many lines: it asks `odd` for the events of a line that does not fit, and returns the number of the last line.
+    """
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]: ...
+
+    def read_all(
+        self, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[Event]]
+    ) -> Generator[list[Event], None, int]: ...
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]: ...
 

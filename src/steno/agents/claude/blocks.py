@@ -1,0 +1,122 @@
+"""What the blocks of a line say: words, refusals, failures, files that changed. Pure functions, one line at a time."""
+
+import re
+from datetime import datetime
+
+from msgspec import Raw
+
+from ... import event as ev
+from ...decode import lenient, text_of
+from . import lines as ln
+from .names import ENDED, SERVER_CALLS, TOOLS, kind_of
+from .rare import Head
+
+_INTERRUPTED = "[Request interrupted by user"
+_REFUSALS = ("Claude requested permissions to", "Permission to use ", "Tool permission request failed")
+# A deny rule takes the whole tool away: the call then fails with "No such tool available: Bash. Bash ..."
+_REMOVED = r"No such tool available: (\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
+_NOTIFIED = r"(?s)<task-id>([^<]+)</task-id>(?:.*?<tool-use-id>([^<]+)</tool-use-id>)?.*?<status>(\w+)</status>"
+
+
+def whole(line: ln.StreamLine, data: bytes) -> ln.Line:
+    """The line with every field that somebody reads."""
+    return line if isinstance(line, ln.Line) else lenient(data, ln.Line)
+
+
+def usage_of(
+    number: int, session: str | None, parent: str | None, at: datetime | None, message: ln.Message, stop_reason: str | None
+) -> ev.Usage:
+    usage = message.usage
+    if usage is None:
+        return ev.Usage(number, session, parent, at, message.id, message.model, stop_reason=stop_reason)
+    return ev.Usage(
+        number,
+        session,
+        parent,
+        at,
+        message.id,
+        message.model,
+        usage.input_tokens,
+        usage.cache_creation_input_tokens,
+        usage.cache_read_input_tokens,
+        usage.output_tokens,
+        usage.output_tokens_details.thinking_tokens if usage.output_tokens_details is not None else None,
+        usage.cache_creation.ephemeral_1h_input_tokens if usage.cache_creation is not None else None,
+        stop_reason is not None,
+        stop_reason,
+    )
+
+
+def failure(head: Head, line: ln.Line, message: ln.Message) -> ev.Failure | None:
+    """A synthetic message can be the agent's word for a request that failed; not a word of the model."""
+    if line.error is None and not line.is_api_error_message and not line.isApiErrorMessage:
+        return None
+    status = line.api_error_status if line.api_error_status is not None else line.apiErrorStatus
+    content = message.content
+    text = content if isinstance(content, str) else "\n".join(block.text or "" for block in content or ())
+    return ev.Failure(*head, line.error, status, text)
+
+
+def other_block(block: ln.Block, head: Head, message: str | None, data: bytes) -> ev.Event:
+    if block.type in SERVER_CALLS:
+        kind = "web" if (block.name or "").startswith("web_") else kind_of(block.name or "")
+        return ev.ToolCall(*head, block.id or "", block.name or "", kind, message, block.input)
+    if block.type.endswith("_tool_result"):
+        return ev.ToolResult(*head, block.tool_use_id or "", block.is_error is True, block.content)
+    return ev.Unknown(*head, f"block {block.type}", data)
+
+
+def said(line: ln.Line, head: Head, text: str) -> list[ev.Event]:
+    """Words to the model that are no tool result: whose they are, and what they mark."""
+    if text.startswith(_INTERRUPTED) and not line.isReplay:
+        return [ev.UserMessage(*head, "interrupted", text)]
+    if line.version is not None and text.startswith("<task-notification>"):
+        found = re.search(_NOTIFIED, text)
+        if found is not None and found[3] in ENDED:
+            return [ev.TaskEnded(*head, found[1], found[2], found[3])]
+    if line.isSynthetic or line.isMeta or line.isCompactSummary:
+        return [ev.UserMessage(*head, "synthetic", text)]
+    return [ev.UserMessage(*head, "replay" if line.isReplay else "prompt", text)]
+
+
+def as_it_came(data: bytes) -> Raw:
+    whole = lenient(data, ln.WholeResult)
+    return whole.toolUseResult if whole.tool_use_result is ev.NO_JSON else whole.tool_use_result
+
+
+def refusal(line: ln.Line, block: ln.Block, head: Head) -> list[ev.Event]:
+    """A failed result that is a refusal: by its permission decision, else by the words of the refusal."""
+    text = text_of(block.content)
+    if _is_rejected(line.tool_result_meta, block.tool_use_id):
+        return [ev.PermissionDenied(*head, block.tool_use_id, None, text)]
+    removed = re.search(_REMOVED, text)
+    if removed is not None:
+        tool = removed[1]
+        if tool not in TOOLS or TOOLS[tool][1] in ("todo", "other"):
+            return []
+        return [ev.PermissionDenied(*head, block.tool_use_id, tool, text)]
+    return [ev.PermissionDenied(*head, block.tool_use_id, None, text)] if text.startswith(_REFUSALS) else []
+
+
+def _is_rejected(metas: Raw, call: str | None) -> bool:
+    if metas is ev.NO_JSON:
+        return False
+    decisions = [meta.permission_decision for meta in lenient(metas, list[ln.ResultMeta]) if meta.id == call]
+    return any(decision is not None and decision.decision == "reject" for decision in decisions)
+
+
+def change_of(write: tuple[str, Raw], output: ev.Outcome | None, content: Raw, call: str, head: Head) -> list[ev.Event]:
+    """The file that a write or edit did change; its path from the result, else from the call."""
+    name, given = write
+    path = change = None
+    if output is not None:
+        if output.error:
+            return []
+        path = output.file_path or output.notebook_path
+        change = "created" if output.type == "create" else "modified"
+    if path is None:
+        asked = lenient(given, ln.ToolInput)
+        path = asked.file_path or asked.notebook_path
+        created = name == "Write" and text_of(content).startswith("File created")
+        change = "created" if created else "modified"
+    return [] if path is None else [ev.FileChanged(*head, path, change or "modified", call)]
