@@ -60,7 +60,7 @@ def _said(fold: Fold, report: Report) -> None:
 
 
 def _listed(fold: Fold, report: Report) -> None:
-    report.tools = [call if isinstance(call, Tool) else _unanswered(fold, call) for call in fold.calls.values()]
+    report.tools = [_unanswered(fold, call) if isinstance(call, ev.ToolCall) else call for call in fold.calls.values()]
     for name, calls in Counter([tool.name for tool in report.tools]).items():
         report.tool_counts[name] = ToolCount(calls)
     for tool in report.tools:

@@ -13,7 +13,7 @@ import msgspec
 
 from . import event as ev
 from .decode import plain, text_of
-from .event import ToolCall, ToolResult
+from .event import Text, Thinking, ToolCall, ToolResult
 from .report import Background, Denial, File, Limits, RetryNote, Subagent, Tool
 from .verdict import Facts
 
@@ -110,14 +110,14 @@ class Fold:
     def add_all(self, batches: Iterable[list[ev.Event]]) -> None:
         """Take in the events of a whole run, line by line; the same as `add`, and the loop that a report waits for.
 
-        The two kinds that are most of a stream, calls and their plain answers, are taken in place.
+        The kinds that are most of a stream, calls and their plain answers and text, are taken in place.
         """
         rest = iter(batches)
         for found in rest:
             self.add(found)
             if self.first_at is not None:
                 break
-        calls = self.calls
+        calls, denials, background, partial = self.calls, self.denials, self.background, self.partial
         event: Any = self.last
         call: Any
         for found in rest:
@@ -129,7 +129,7 @@ class Fold:
                         self.latest = event
                 elif kind is ToolResult and not event.is_error:
                     call = calls.get(event.id)
-                    if type(call) is not ToolCall or self.denials or self.background:
+                    if type(call) is not ToolCall or denials or background:
                         self._on_result(event)
                         continue
                     begun, spent = call.at, None
@@ -140,7 +140,11 @@ class Fold:
                         calls[event.id] = Tool(event.id, name, sort, True, None, False, begun, spent, parent, False)
                     else:
                         self._on_result(event)
-                else:
+                elif kind is Text and not partial:
+                    if event.parent is None:
+                        self.text.append(event.text)
+                        self.latest = event
+                elif kind is not Thinking:
                     TAKERS[kind](self, event)
         self.last = event
 

@@ -6,6 +6,7 @@ being streamed, which call started which subagent. It never keeps text or totals
 
 from collections.abc import Callable, Generator, Iterable
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from msgspec import Raw
@@ -59,34 +60,36 @@ class Reader:
     def read_all(self, lines: Iterable[bytes], number: int, odd: Odd) -> Generator[list[ev.Event], None, int]:
         """The events of many lines, a few dozen lines at a time; returns the number of the last line.
 
-        The loop that everything waits for. The lines that make up nearly all of a stream go a short way here:
-        one block of the model's, or the plain answer of a tool. `read` says the same of every shape. `odd` is
-        asked for the events of a line that does not fit.
+        `odd` is asked for the events of a line that does not fit.
+        """
+        rest = iter(lines)
+        while batch := list(islice(rest, BATCH)):
+            yield self._batch(batch, number, odd)
+            number += len(batch)
+        return number
+
+    def _batch(self, lines: list[bytes], number: int, odd: Odd) -> list[ev.Event]:
+        """The loop that everything waits for: nothing stands in it that a line can do without.
+
+        The lines that make up nearly all of a stream go a short way here: one block of the model's, or the plain
+        answer of a tool. `read` says the same of every shape.
         """
         events: list[ev.Event] = []
+        decode = self._decode
         for data in lines:
             number += 1
-            if not number % BATCH:
-                yield events
-                events = []
             try:
-                line: Any = self._decode(data)
+                line: Any = decode(data)
+                session, message, at = line.session_id, line.message, line.timestamp
+                (block,) = message.content
+                shape = block.type
             except MISFIT:
                 events += odd(data, number)
                 continue
-            session, message, at = line.session_id, line.message, line.timestamp
-            if session is None or message is None:
-                events += self._general(line, data, number, odd)
-                continue
-            try:
-                (block,) = message.content
-                shape = block.type
-            except (AttributeError, TypeError, ValueError):  # no list of blocks, or not one block
-                events += self._general(line, data, number, odd)
-                continue
-            parent = line.parent_tool_use_id
-            if shape == "tool_result":
-                output, call = line.tool_use_result, block.tool_use_id
+            except (AttributeError, TypeError, ValueError):  # no message, no list of blocks, or not one block
+                shape = ""
+            if shape == "tool_result" and session is not None:
+                output, call, parent = line.tool_use_result, block.tool_use_id, line.parent_tool_use_id
                 if block.is_error is not True and call is not None and type(output) is Outcome and line.type == "user":
                     if output.stdout is not _NONE or output.file is not _NONE or output.filenames is not _NONE:
                         if output.background_task_id is None:
@@ -98,26 +101,25 @@ class Reader:
                         events.append(ToolResult(number, session, parent, at, call, False, block.content, output))
                         events.append(FileChanged(number, session, parent, at, output.file_path, change, call))
                         continue
-                events += self._general(line, data, number, odd)
-                continue
-            usage, said = message.usage, message.id
-            if usage is None or said is None or line.type != "assistant" or message.model == "<synthetic>" or shape not in _USUAL:
-                events += self._general(line, data, number, odd)
-                continue
-            if said != self._message or usage.output_tokens != self._output or message.stop_reason != self._stop:
-                events.append(self._told(number, session, parent, at, message))
-            if shape == "tool_use":
-                name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
-                made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
-                if role and (tool != "shell" or b"run_in_background" in bytes(block.input)):
-                    made = self._special(events, made, role)
-                events.append(made)
-            elif shape == "text":
-                events.append(Text(number, session, parent, at, said, block.text or ""))
-            else:
-                events.append(Thinking(number, session, parent, at, said, block.thinking or ""))
-        yield events
-        return number
+            elif shape in _USUAL and session is not None:
+                usage, said, parent = message.usage, message.id, line.parent_tool_use_id
+                if usage is not None and said is not None and line.type == "assistant" and message.model != "<synthetic>":
+                    if said != self._message or usage.output_tokens != self._output or message.stop_reason != self._stop:
+                        events.append(self._told(number, session, parent, at, message))
+                    if shape == "tool_use":
+                        name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
+                        made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
+                        if role and (tool != "shell" or b"run_in_background" in bytes(block.input)):
+                            made = self._special(events, made, role)
+                        events.append(made)
+                    elif shape == "text":
+                        events.append(Text(number, session, parent, at, said, block.text or ""))
+                    else:
+                        events.append(Thinking(number, session, parent, at, said, block.thinking or ""))
+                    continue
+            events += self._general(line, data, number, odd)
+            decode = self._decode  # a transcript's first line changes it
+        return events
 
     def _general(self, line: ln.StreamLine, data: bytes, number: int, odd: Odd) -> list[ev.Event]:
         try:
