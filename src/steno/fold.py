@@ -123,7 +123,7 @@ class Fold:
         for found in rest:
             for event in found:
                 kind = type(event)
-                if kind is ToolCall and event.asks is event.background:  # neither
+                if kind is ToolCall and not (event.asks or event.background):
                     call = calls.setdefault(event.id, event)
                     if call is event and event.parent is None:
                         self.latest = event

@@ -6,7 +6,7 @@ exist. Formats are told by the bytes, never by a name (I1).
 
 import io
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,13 +31,32 @@ Source = str | os.PathLike[str] | bytes | BinaryIO | Iterable[bytes] | Iterable[
 # -- bytes --------------------------------------------------------------------------------------------
 
 
-def lines(path: Path) -> Generator[bytes, None, None]:
-    """The lines of a file with their newlines, unpacked where they are gzip or zstd. SourceError says what is wrong."""
+def unreadable(name: object, problem: OSError) -> SourceError:
+    """What to say of something that the system does not let us read."""
+    return SourceError(f"{name}: cannot be read: {problem.strerror or problem}")
+
+
+def lines(path: Path, buffer: int = CHUNK) -> Generator[bytes, None, None]:
+    """The lines of a file with their newlines, unpacked where they are gzip or zstd. SourceError says what is wrong.
+
+    Whoever needs only its first lines asks for a small buffer.
+    """
     try:
-        with io.BufferedReader(io.FileIO(path), CHUNK) as file:
+        with io.BufferedReader(io.FileIO(path), buffer) as file:
             yield from unpacked(file, str(path))
     except OSError as problem:
-        raise SourceError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+        raise unreadable(path, problem) from None
+
+
+def _stream_lines(source: Any, name: str) -> Iterator[bytes]:
+    """The lines of a file or pipe that somebody else opened."""
+    try:
+        if isinstance(source, io.BufferedReader):
+            yield from unpacked(source, name)
+        else:
+            yield from joined(iter(lambda: source.read(CHUNK), b""))
+    except OSError as problem:
+        raise unreadable(name, problem) from None
 
 
 def unpacked(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
@@ -135,7 +154,7 @@ def _below(folder: Path) -> Iterator[Path]:
     try:
         entries = sorted(folder.iterdir())
     except OSError as problem:
-        raise SourceError(f"{folder}: cannot be read: {problem.strerror or problem}") from None
+        raise unreadable(folder, problem) from None
     for entry in entries:
         if entry.is_dir():
             if (entry / "stdout").is_file():
@@ -155,13 +174,13 @@ def _is_recording(path: Path) -> bool:
         return True
     line = first.removeprefix(b"\xef\xbb\xbf").strip()
     if line.startswith(b"[{"):
-        return line.startswith(b"[") and b'"type"' in line
+        return b'"type"' in line
     return agents.sniff(line) is not None
 
 
 def first_line(path: Path) -> bytes | None:
     """The first line that is not blank; None if there is none or the file cannot be read."""
-    reading = lines(path)
+    reading = lines(path, HEAD)
     try:
         return next((line for line in reading if line.strip()), None)
     except SourceError:
@@ -220,19 +239,16 @@ class Input:
         yield from self.after
 
 
-def open_input(source: Source) -> Input:
-    """Anything that can be read, as an Input."""
+def open_input(source: Source, name: str = "stream") -> Input:
+    """Anything that can be read, as an Input. `name` is what an open file or pipe is called in messages."""
     if isinstance(source, bytes):
         return Input("bytes", io.BytesIO(source))
     if isinstance(source, str | os.PathLike):
         return _open_path(Path(source))
     if isinstance(source, io.TextIOBase):
         raise SourceError("a text stream cannot be read: open it in binary mode")
-    if isinstance(source, io.BufferedReader):
-        return Input("stream", unpacked(source, "stream"))
-    read: Callable[[int], bytes] | None = getattr(source, "read", None)
-    if read is not None:
-        return Input("stream", joined(iter(lambda: read(CHUNK), b"")))
+    if hasattr(source, "read"):
+        return Input(name, _stream_lines(source, name))
     return Input("lines", (_line(line) for line in source))
 
 
@@ -254,14 +270,14 @@ def _open_path(path: Path) -> Input:
 
 def _name(path: Path) -> str:
     """A path as text that can be written anywhere, also where its bytes are no UTF-8."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _refuse_binary(path: Path) -> None:
     """Say so at once when a file can be no recording. A pipe is left alone: what is read of it is gone."""
     if is_pipe(path):
         return
-    data = lines(path)
+    data = lines(path, HEAD)
     try:
         head = b"".join(islice(data, 20))[:HEAD]
     finally:

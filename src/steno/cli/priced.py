@@ -1,8 +1,9 @@
 """The rows that `--prices` adds to a card: the price table's figure beside the agent's, and what the cache saved."""
 
+from .. import meter
 from ..event import ModelUsage
 from ..fold import Fold
-from ..prices import NANO, price
+from ..prices import price
 from ..report import Model, Report
 from ..screen.page import Row
 from ..screen.words import UNKNOWN, money
@@ -21,7 +22,7 @@ def rows(report: Report, fold: Fold) -> list[Row]:
 
 
 def _dollars(nano: int | None) -> str:
-    return money(None if nano is None else nano / NANO)
+    return money(meter.dollars(nano))
 
 
 def _total(report: Report, shares: list[tuple[str, ModelUsage]]) -> int | None:
@@ -31,7 +32,7 @@ def _total(report: Report, shares: list[tuple[str, ModelUsage]]) -> int | None:
 
 def _share(name: str, model: Model, fold: Fold) -> ModelUsage:
     """A model's tokens. Only the single requests tell which cache writes are kept for an hour, at another price."""
-    own = [request for request in fold.requests.values() if request.model == name.removesuffix("[1m]")]
+    own = [request for request in fold.requests.values() if request.model == meter.plain(name)]
     hour = min(sum(request.cache_write_1h or 0 for request in own), model.cache_write or 0)
     return ModelUsage(model.input, model.cache_write, model.cache_read, model.output, cache_write_1h=hour)
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -75,13 +75,3 @@ def stdin_bytes() -> BinaryIO:
     if sys.stdin is None:
         raise SourceError("stdin is closed: give a file or a folder")
     return sys.stdin.buffer
-
-
-def guarded(name: str, data: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes; a failing read is a SourceError, so that it is not taken for a failing write."""
-    from ..report import SourceError
-
-    try:
-        yield from data
-    except OSError as problem:
-        raise SourceError(f"{name}: cannot be read: {problem.strerror or problem}") from None

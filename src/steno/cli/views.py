@@ -1,6 +1,5 @@
 """What `steno show` prints of each source, one function per view. It calls the library and the screen, and prints."""
 
-import os
 import sys
 from collections.abc import Callable
 
@@ -13,7 +12,7 @@ from ..report import Report, StenoError
 from ..screen.look import Look
 from ..source import Input, open_input
 from .progress import Progress
-from .terminal import complain, guarded, is_terminal, put, put_bytes, stdin_bytes
+from .terminal import complain, is_terminal, put, put_bytes, stdin_bytes
 
 MANY = 3  # sources up to this number get a card each, more get a line each
 STDIN = "stdin"
@@ -53,9 +52,8 @@ class Views:
         put(self._end())
 
     def _open(self, source: str) -> Input:
-        given = open_input(stdin_bytes() if source == "-" else source)
-        given.name = STDIN if source == "-" else os.fsencode(source).decode("utf-8", "replace")
-        given.data = self.progress.through(guarded(given.name, given.data))
+        given = open_input(stdin_bytes(), STDIN) if source == "-" else open_input(source)
+        given.data = self.progress.through(given.data)
         return given
 
     # -- reading ------------------------------------------------------------------------------------------------

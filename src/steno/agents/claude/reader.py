@@ -109,9 +109,7 @@ class Reader:
                     if shape == "tool_use":
                         name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
                         made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
-                        if role and (tool != "shell" or b"run_in_background" in bytes(block.input)):
-                            made = self._special(events, made, role)
-                        events.append(made)
+                        events.append(self._special(events, made, role) if role else made)
                     elif shape == "text":
                         events.append(Text(number, session, parent, at, said, block.text or ""))
                     else:
@@ -240,8 +238,7 @@ class Reader:
                 output: Any
                 output, typed = self._output_of(line, data) if len(content) == 1 else (None, False)  # else: whose is it?
                 if block.is_error is True:
-                    if b"ermission" in data or b"No such tool" in data:  # what any refusal says, in its words or its fields
-                        events += blocks.refusal(blocks.whole(line, data), block, (number, session, parent, at))
+                    events += blocks.refusal(blocks.whole(line, data), block, (number, session, parent, at))
                     self._writes.pop(call, None)
                     events.append(ev.ToolResult(number, session, parent, at, call, True, block.content, output))
                     continue
