@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-BEGIN, END = "<!-- read:begin -->", "<!-- read:end -->"
-
 
 def number(value: float | None, digits: int = 2, unit: str = "") -> str:
     return "–" if value is None else f"{value:,.{digits}f}{unit}"
@@ -24,19 +22,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(row(line, widths) for line in (head, rule, *rows))
 
 
-def placed(page: str, section: str) -> str:
-    """The page with its marked part replaced, or with a marked part at its end."""
-    marked = f"{BEGIN}\n{section}\n{END}"
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+def placed(page: str, section: str, name: str = "read") -> str:
+    """The page with the part of this name replaced, or with such a part at its end."""
+    first, last = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    marked = f"{first}\n{section}\n{last}"
+    before, begin, rest = page.partition(first)
+    _, end, after = rest.partition(last)
     if begin and end:
         return before + marked + after
     if begin:
-        raise ValueError(f"the page has {BEGIN} but no {END}")
+        raise ValueError(f"the page has {first} but no {last}")
     return f"{page.rstrip()}\n\n{marked}\n".lstrip()
 
 
-def save(path: Path, section: str) -> None:
+def save(path: Path, section: str, name: str = "read") -> None:
     page = path.read_text("utf-8") if path.exists() else "# Benchmarks\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(placed(page, section), "utf-8")
+    path.write_text(placed(page, section, name), "utf-8")

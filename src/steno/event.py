@@ -141,6 +141,7 @@ class Usage(Event, tag="usage", frozen=True, gc=False):
 
     Emitted when a message is first seen and again when a figure of it changes. `final`: the
     agent said that the answer is complete, so `output` is its true size; else a lower bound.
+    `uuid` is the agent's own name of the line: the same in its stream, in its transcript and in a copy of that.
     """
 
     message: str | None = None
@@ -153,6 +154,7 @@ class Usage(Event, tag="usage", frozen=True, gc=False):
     cache_write_1h: int | None = None
     final: bool = False
     stop_reason: str | None = None
+    uuid: str | None = None
 
 
 class Retry(Event, tag="retry", frozen=True, gc=False):

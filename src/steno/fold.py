@@ -4,7 +4,6 @@ What it keeps grows with the number of calls and requests and with the text of t
 the size of tool results.
 """
 
-import posixpath
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ import msgspec
 from . import event as ev
 from .decode import plain, text_of
 from .event import Text, Thinking, ToolCall, ToolResult
+from .paths import placed
 from .report import Background, Denial, File, Limits, RetryNote, Subagent, Tool
 from .verdict import Facts
 
@@ -96,6 +96,7 @@ class Fold:
         self.account: ev.CostState | None = None
         self.facts = Facts()
         self.orphans = 0
+        self.left: list[str] = []  # processes that outlived the agent
         self.unknown = 0
 
     def add(self, found: Iterable[ev.Event]) -> None:
@@ -252,6 +253,7 @@ class Fold:
     def _on_stop(self, event: ev.StopRequested) -> None:
         if self.facts.stop is None:
             self.facts.stop = event
+            self.facts.cut = [task.id for task in self.background.values() if task.status == "running"]
 
     def _on_exit(self, event: ev.Exited) -> None:
         self.facts.exited = event
@@ -259,6 +261,10 @@ class Fold:
     def _on_malformed(self, event: ev.Malformed) -> None:
         if len(self.facts.plain) < STDERR_KEPT:
             self.facts.plain.append(event.head)
+
+    def _on_notice(self, event: ev.Notice) -> None:
+        if event.kind == "left" and event.text is not None:
+            self.left.append(event.text)
 
     def _on_unknown(self, event: ev.Unknown) -> None:
         self.unknown += 1
@@ -308,14 +314,9 @@ class Fold:
     def _file(self, event: ev.FileChanged) -> File:
         """A file's entry: told before under another spelling of its path, or new."""
         cwd = (self.started.cwd if self.started is not None else None) or None
-        absolute = event.path
-        if absolute[:1] != "/" or "//" in absolute or "/." in absolute:
-            absolute = posixpath.normpath(posixpath.join(cwd or "", absolute))
+        path, absolute, inside = placed(event.path, cwd)
         if absolute in self.files:
             return self.files[absolute]
-        root = "" if cwd is None else cwd.rstrip("/") + "/"
-        inside = cwd is not None and absolute.startswith(root)
-        path = absolute[len(root) :] if inside else absolute
         self.files[absolute] = File(path, absolute, event.change, inside, [], event.source)
         return self.files[absolute]
 
@@ -372,5 +373,6 @@ TAKERS: dict[type[ev.Event], Callable[[Fold, Any], None]] = {
     ev.Exited: Fold._on_exit,
     ev.Malformed: Fold._on_malformed,
     ev.Unknown: Fold._on_unknown,
-    **dict.fromkeys((ev.Thinking, ev.TaskProgress, ev.Hook, ev.Notice), _nothing),
+    ev.Notice: Fold._on_notice,
+    **dict.fromkeys((ev.Thinking, ev.TaskProgress, ev.Hook), _nothing),
 }

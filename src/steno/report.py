@@ -4,6 +4,7 @@ Values only. A figure that is not known is None. It never reads, folds or judges
 
     StenoError
     +-- SourceError      a source cannot be read: missing, unreadable, not a recording
+    +-- LedgerError      the ledger cannot be opened, read or written
     +-- RunFailed        raised by choice, from Report.raise_for_verdict()
 """
 
@@ -21,6 +22,20 @@ VERDICTS = (
     "stalled", "timeout", "interrupted", "killed", "subprocess", "not_found",
 )  # fmt: skip
 
+# What `steno run` exits with (V11). 2 is wrong use, which is no verdict.
+EXIT_CODES = {
+    "success": 0,
+    **dict.fromkeys(("api", "network", "invalid_request", "refused", "subprocess"), 1),
+    **dict.fromkeys(("max_turns", "max_budget", "context_full", "interactive"), 3),
+    **dict.fromkeys(("background_task", "permission", "empty", "no_result"), 3),
+    "rate_limit": 75,
+    "auth": 77,
+    **dict.fromkeys(("timeout", "stalled"), 124),
+    "not_found": 127,
+    "interrupted": 130,
+    "killed": 137,
+}
+
 # Warnings that begin with one of these put `ok` to false (V10).
 ADVISORY = ("interactive-hang:", "background-task:", "permission:")
 
@@ -31,6 +46,10 @@ class StenoError(Exception):
 
 class SourceError(StenoError):
     """A source cannot be read. The message names it and says what was expected."""
+
+
+class LedgerError(StenoError):
+    """The ledger cannot be opened, read or written. The message names it and says what to do."""
 
 
 class RunFailed(StenoError):  # noqa: N818  # it reads as what it says: except steno.RunFailed
@@ -237,3 +256,27 @@ class Report(Struct, kw_only=True):
     def to_json(self) -> bytes:
         """The report as one line of JSON (without the newline)."""
         return msgspec.json.encode(self)
+
+
+class Attempt(Struct):
+    """One run of a task, and what was decided after it."""
+
+    run_id: str | None
+    session_id: str | None
+    verdict: str
+    tokens: Tokens
+    cost: Cost
+    turns: int | None
+    duration_ms: int | None
+    why: str
+
+
+class TaskReport(Report, kw_only=True):
+    """A task of one or more attempts, under the names of a report.
+
+    Verdict, text, result, session and context are the last attempt's; tokens, cost, models, tools, files, denials and retries
+    are those of all attempts together, each counted once.
+    """
+
+    task_id: str | None = None
+    attempts: list[Attempt] = field(default_factory=list)

@@ -1,22 +1,26 @@
 """`steno show`: what recordings say, for people or as JSON. It parses, loops and prints; the library does the work."""
 
 import argparse
+import os
+import re
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from .. import agents
 from ..report import StenoError
 from ..source import recordings
+from .options import Parser
 from .terminal import complain, is_terminal, look
-from .views import MANY, Views
+from .views import MANY, Kept, Views
 
+ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{3,}")  # what may be the beginning of a run's or a session's id
 EXAMPLES = """examples:
   steno show run.jsonl                     the report of a recording
   claude -p "..." --output-format stream-json --verbose | steno show
   steno show --json runs/ | jq .verdict    one line of JSON for each recording below a folder
   steno show --timeline run.jsonl.gz       what happened, one event to a line
   steno show --text run.jsonl              only what the agent answered
+  steno show 3f9a21c0                      a run or session of the ledger, by the beginning of its id
 
 A source is a file with what the agent printed (plain, gzip or zstd), a tape, one of the agent's own
 transcripts, a folder that holds `stdout`, or a folder of any of these. The exit code is 0 when
@@ -28,7 +32,7 @@ def run(words: list[str]) -> int:
     """Carry out `steno show` and return its exit code."""
     options = _options(words)
     agent = agents.named(options.agent)
-    sources, bad = _sources(options.sources or ["-"])
+    sources, bad = _sources(options)
     views = Views(options.view, look(), len(sources))
     views.agent, views.form, views.advise, views.prices = agent, options.format, not options.no_advice, options.prices
     try:
@@ -43,36 +47,19 @@ def run(words: list[str]) -> int:
 # -- what was asked for ------------------------------------------------------------------------------------------
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse with our own line for wrong use."""
-
-    def print_help(self, file: object = None) -> None:
-        sys.stdout.write(self.format_help())  # argparse's own would hide that it could not be written
-
-    def error(self, message: str) -> NoReturn:
-        complain(f"{message}; see: {self.prog} --help")
-        raise SystemExit(2)
-
-
 def _options(words: list[str]) -> argparse.Namespace:
-    parser = Parser(
-        prog="steno show",
-        description="Say what really happened in a recording: verdict, cost, context, tools, files, and what to do next.",
-        epilog=EXAMPLES,
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=min(look().columns, 100)),
-        allow_abbrev=False,
-    )
-    parser.add_argument("sources", nargs="*", metavar="SOURCE", help="file, folder, or - for stdin (default: stdin)")
+    what = "Say what really happened in a recording: verdict, cost, context, tools, files, and what to do next."
+    parser = Parser("show", what, EXAMPLES)
+    source = "file, folder, - for stdin (default: stdin), or the id of a run or session"
+    parser.add_argument("sources", nargs="*", metavar="SOURCE", help=source)
     _add_views(parser.add_argument_group("what to show (default: a card for people)").add_mutually_exclusive_group())
     parser.add_argument("--prices", action="store_true", help="on the card, also the price table's cost and the cache's savings")
     parser.add_argument("--agent", metavar="NAME", help="the agent that wrote it (default: told by the bytes)")
     form = "read it as lines and nothing else, or as one JSON document (default: told by the bytes)"
     parser.add_argument("--format", choices=("stream", "json"), help=form)
     parser.add_argument("--no-advice", action="store_true", help="judge without `interactive` and `background_task`")
-    parser.add_argument("--debug", action="store_true", help="show where an error came from")  # taken by main
-    end = words.index("--") if "--" in words else len(words)
-    options = parser.parse_intermixed_args(words[:end])  # it reads what follows -- as options
-    options.sources += words[end + 1 :]
+    parser.add_ledger()
+    options = parser.read(words, "sources")
     if options.prices and options.view not in (None, "card"):
         parser.error(f"--prices belongs to the card and cannot be used with --{options.view}")
     if not options.sources and is_terminal(sys.stdin):
@@ -94,14 +81,27 @@ def _add_views(group: "argparse._MutuallyExclusiveGroup") -> None:
         group.add_argument(f"--{name}", dest="view", action="store_const", const=name, help=what)
 
 
-def _sources(given: list[str]) -> tuple[list[str], bool]:
+def _sources(options: argparse.Namespace) -> tuple[list[str | Kept], bool]:
     """Every recording that is meant, and whether something given was none."""
-    found: list[str] = []
+    found: list[str | Kept] = []
     bad = False
-    for name in given:
+    for name in options.sources or ["-"]:
         try:
-            found += [name] if name == "-" else map(str, recordings(Path(name)))
+            found += _meant(name, options)
         except StenoError as problem:
             complain(str(problem))
             bad = True
     return found, bad
+
+
+def _meant(name: str, options: argparse.Namespace) -> list[str | Kept]:
+    """What one word stands for: stdin, the recordings at a path, or a run or session of the ledger."""
+    if name == "-":
+        return [name]
+    if ID.fullmatch(name) and not os.path.lexists(name):
+        from .known import known
+
+        kept = known(name, options)
+        if kept is not None:
+            return [kept]
+    return [str(path) for path in recordings(Path(name))]

@@ -19,6 +19,18 @@ STDIN = "stdin"
 STREAMS = ("events", "timeline")  # views that print while they read
 
 
+class Kept(Input):
+    """A run or session that the ledger knows, with what it keeps of it.
+
+    `report` is a run's own; `page` and `json` stand for a session of which nothing else is left.
+    """
+
+    report: Report | None = None
+    page: Callable[[Look], list[str]] | None = None
+    json: bytes = b""
+    notes: Callable[[Look], list[str]] = staticmethod(lambda look: [])
+
+
 class Views:
     """One view of all the sources."""
 
@@ -33,16 +45,18 @@ class Views:
         self._shown = 0
         self._end: Callable[[], list[str]] = list
 
-    def show(self, source: str) -> bool:
+    def show(self, source: str | Kept) -> bool:
         """Print one source; False if it could not be read, which is told on stderr."""
         try:
-            self._print(self._open(source))
+            self._print(self._open(source) if isinstance(source, str) else source)
         except StenoError as problem:
             self.progress.clear()
             complain(str(problem))
             return False
         except Exception as problem:
-            problem.add_note(source)  # whatever it is: which of a thousand recordings it came from
+            problem.add_note(
+                source if isinstance(source, str) else source.name
+            )  # whatever it is: which of a thousand recordings it came from
             raise
         self.progress.done += 1
         return True
@@ -59,6 +73,8 @@ class Views:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def _report(self, given: Input) -> tuple[Report, Reading]:
+        if isinstance(given, Kept) and given.report is not None:
+            return given.report, Reading()
         reading = given.read(self.agent, self.form)
         reading.fold.facts.advise = self.advise
         report = reading.report(given.name, price)
@@ -91,6 +107,9 @@ class Views:
     def _card(self, given: Input) -> None:
         from ..screen.card import card
 
+        if isinstance(given, Kept) and given.page is not None:
+            self._apart(given)
+            return put([*given.page(self.look), *given.notes(self.look)])
         report, reading = self._report(given)
         extra = []
         if self.prices:
@@ -99,6 +118,7 @@ class Views:
             extra = rows(report, reading.fold)
         self._apart(given)
         put(card(report, self.look, extra))
+        return put(given.notes(self.look) if isinstance(given, Kept) else ())
 
     def _runs(self, given: Input) -> None:
         from ..screen import tables
@@ -151,8 +171,10 @@ class Views:
     # -- views for programs ---------------------------------------------------------------------------------------
 
     def _json(self, given: Input) -> None:
+        if isinstance(given, Kept) and given.json:
+            return put_bytes(given.json + b"\n")
         report, _ = self._report(given)
-        put_bytes(report.to_json() + b"\n")
+        return put_bytes(report.to_json() + b"\n")
 
     def _events(self, given: Input) -> None:
         encode, reading = msgspec.json.Encoder().encode, Reading(self.agent, self.form)

@@ -8,11 +8,14 @@ turn of the main loop (1.0.100: only its last request); `modelUsage` and `total_
 the process, subagents and helper calls included, and from 2.1.3xx on over all resumed runs of the
 session: `model_usage_since_last_result` is then the part that is new.
 
-`lines` is the schema, `names` the tables, `reader` the frequent lines, `rare` the others, `rules` its permissions.
+`lines` is the schema, `names` the tables, `reader` the frequent lines, `rare` the others, `rules` its permissions,
+`kept` the transcripts, `start` how it is started.
 """
 
+from .kept import folders, keeps, usages
 from .names import window
 from .reader import Reader, looks_like
 from .rules import allow_rule
+from .start import is_session, message, start
 
-__all__ = ["Reader", "allow_rule", "looks_like", "window"]
+__all__ = ["Reader", "allow_rule", "folders", "is_session", "keeps", "looks_like", "message", "start", "usages", "window"]

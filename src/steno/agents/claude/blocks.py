@@ -18,17 +18,23 @@ _REMOVED = r"No such tool available: (\w+)\. \1 (?:is disabled for this session|
 _NOTIFIED = r"(?s)<task-id>([^<]+)</task-id>(?:.*?<tool-use-id>([^<]+)</tool-use-id>)?.*?<status>(\w+)</status>"
 
 
-def whole(line: ln.StreamLine, data: bytes) -> ln.Line:
+def whole(line: ln.StreamLine | ln.KeptLine, data: bytes) -> ln.Line:
     """The line with every field that somebody reads."""
     return line if isinstance(line, ln.Line) else lenient(data, ln.Line)
 
 
 def usage_of(
-    number: int, session: str | None, parent: str | None, at: datetime | None, message: ln.Message, stop_reason: str | None
+    number: int,
+    session: str | None,
+    parent: str | None,
+    at: datetime | None,
+    message: ln.Message,
+    stop_reason: str | None,
+    uuid: str | None = None,
 ) -> ev.Usage:
     usage = message.usage
     if usage is None:
-        return ev.Usage(number, session, parent, at, message.id, message.model, stop_reason=stop_reason)
+        return ev.Usage(number, session, parent, at, message.id, message.model, stop_reason=stop_reason, uuid=uuid)
     return ev.Usage(
         number,
         session,
@@ -44,6 +50,7 @@ def usage_of(
         usage.cache_creation.ephemeral_1h_input_tokens if usage.cache_creation is not None else None,
         stop_reason is not None,
         stop_reason,
+        uuid,
     )
 
 

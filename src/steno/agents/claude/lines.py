@@ -11,7 +11,7 @@ a transcript, it is decoded as a `Line`; the rare kinds are decoded a second tim
 from datetime import datetime
 from typing import Annotated
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, field
 
 from ...event import NO_JSON, Outcome
 
@@ -80,6 +80,7 @@ class StreamLine(Struct, gc=False):
     message: Message | None = None
     parent_tool_use_id: str | None = None
     session_id: str | None = None
+    uuid: str | None = None
     timestamp: Instant | None = None
     tool_use_result: Outcome | str | list[Raw] | None = None
     subtype: str | None = None
@@ -106,6 +107,21 @@ class Line(StreamLine, gc=False):
     isMeta: bool | None = None
     isCompactSummary: bool | None = None
     api_message_id: str | None = None
+
+
+class KeptLine(Struct, gc=False):
+    """What a line of a transcript says most of the time, under the names that stdout has for it. In the order of writing."""
+
+    isSidechain: bool | None = None
+    session_id: str | None = field(name="sessionId", default=None)
+    message: Message | None = None
+    type: str = ""
+    uuid: str | None = None
+    timestamp: Instant | None = None
+    tool_use_result: Outcome | str | list[Raw] | None = field(name="toolUseResult", default=None)
+    subtype: str | None = None
+    event: StreamPart | None = None
+    parent_tool_use_id: str | None = None
 
 
 class WholeResult(Struct, gc=False):

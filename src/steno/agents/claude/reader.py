@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.json import encode
 from msgspec.structs import replace
 
@@ -22,11 +22,11 @@ from .names import ASKS, ENDED, QUIET_BLOCKS, SILENT, TOOLS, WRITES, kind_of
 from .rare import Head
 
 _stream = decoder(ln.StreamLine).decode
-_every = decoder(ln.Line).decode
+_kept = decoder(ln.KeptLine).decode
 _asked = decoder(ln.ToolInput).decode
 _EMPTY, _NONE = ev.Outcome(), ev.NO_JSON
 _TALK = ("assistant", "user")
-BATCH = 64  # lines whose events are handed on together: enough that the handing costs nothing, few enough to hold
+BATCH = 16  # lines whose events are handed on together: enough that the handing costs nothing, few enough to stay in the cache
 Odd = Callable[[bytes, int], list[ev.Event]]
 _USUAL = ("tool_use", "text", "thinking")
 _STREAM = frozenset({"system", "assistant", "user", "result", "stream_event", "rate_limit_event", "tool_progress"})
@@ -38,11 +38,25 @@ def looks_like(line: dict[str, Any]) -> bool:
     return isinstance(kind, str) and (kind in _STREAM or kind in SILENT or kind == "cost-state")
 
 
+class State(Struct):
+    """What joins lines: see `Reader`."""
+
+    writes: dict[str, tuple[str, Raw]]
+    agents: dict[str, str]
+    message: str | None
+    stop: str | None
+    output: int | None
+    announced: bool
+
+
+_state = decoder(State).decode
+
+
 class Reader:
     """Turns the lines of one run or transcript into events."""
 
     def __init__(self) -> None:
-        self._decode: Callable[[bytes], ln.StreamLine] = _stream
+        self._decode: Callable[[bytes], ln.StreamLine | ln.KeptLine] = _stream
         self._writes: dict[str, tuple[str, Raw]] = {}  # file calls without their result yet
         self._streaming: dict[str | None, str | None] = {}  # thread -> message that is being streamed
         self._agents: dict[str, str] = {}  # agent id -> the call that started it (transcripts)
@@ -68,6 +82,17 @@ class Reader:
             number += len(batch)
         return number
 
+    def state(self) -> bytes:
+        """What must be remembered to go on with the next lines of the same file another time."""
+        return encode(State(self._writes, self._agents, self._message, self._stop, self._output, self._announced))
+
+    def go_on(self, state: bytes) -> None:
+        """Remember what `state` said. It is a transcript: nothing else is read in parts."""
+        kept = _state(state)
+        self._writes, self._agents = dict(kept.writes), kept.agents
+        self._message, self._stop, self._output, self._announced = kept.message, kept.stop, kept.output, kept.announced
+        self._decode = _kept
+
     def _batch(self, lines: list[bytes], number: int, odd: Odd) -> list[ev.Event]:
         """The loop that everything waits for: nothing stands in it that a line can do without.
 
@@ -75,14 +100,14 @@ class Reader:
         answer of a tool. `read` says the same of every shape.
         """
         events: list[ev.Event] = []
-        decode = self._decode
+        decode, kept = self._decode, self._decode is _kept
         for data in lines:
             number += 1
             try:
                 line: Any = decode(data)
                 session, message, at = line.session_id, line.message, line.timestamp
                 (block,) = message.content
-                shape = block.type
+                shape = "" if kept and line.isSidechain else block.type
             except MISFIT:
                 events += odd(data, number)
                 continue
@@ -105,7 +130,7 @@ class Reader:
                 usage, said, parent = message.usage, message.id, line.parent_tool_use_id
                 if usage is not None and said is not None and line.type == "assistant" and message.model != "<synthetic>":
                     if said != self._message or usage.output_tokens != self._output or message.stop_reason != self._stop:
-                        events.append(self._told(number, session, parent, at, message))
+                        events.append(self._told(number, session, parent, at, message, line.uuid))
                     if shape == "tool_use":
                         name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
                         made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
@@ -116,16 +141,18 @@ class Reader:
                         events.append(Thinking(number, session, parent, at, said, block.thinking or ""))
                     continue
             events += self._general(line, data, number, odd)
-            decode = self._decode  # a transcript's first line changes it
+            decode, kept = self._decode, self._decode is _kept  # a transcript's first line changes it
         return events
 
-    def _general(self, line: ln.StreamLine, data: bytes, number: int, odd: Odd) -> list[ev.Event]:
+    def _general(self, line: ln.StreamLine | ln.KeptLine, data: bytes, number: int, odd: Odd) -> list[ev.Event]:
         try:
             return self._events(line, data, number, None)
         except MISFIT:
             return odd(data, number)
 
-    def _told(self, number: int, session: str | None, parent: str | None, at: datetime | None, message: ln.Message) -> ev.Usage:
+    def _told(
+        self, number: int, session: str | None, parent: str | None, at: datetime | None, message: ln.Message, uuid: str | None
+    ) -> ev.Usage:
         """The usage of a message, remembered so that its other lines need not tell it again."""
         self._message, self._stop = message.id, message.stop_reason
         self._output = None if message.usage is None else message.usage.output_tokens
@@ -134,17 +161,17 @@ class Reader:
         if session == self._session:
             session = self._session
         self._model, self._session = message.model, session
-        return blocks.usage_of(number, session, parent, at, message, message.stop_reason)
+        return blocks.usage_of(number, session, parent, at, message, message.stop_reason, uuid)
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
         return self._events(lenient(data, ln.Line), data, number, at)
 
-    def _events(self, line: ln.StreamLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+    def _events(self, line: ln.StreamLine | ln.KeptLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
         kind = line.type
         if line.timestamp is not None:
             at = line.timestamp
-        if line.session_id is None and kind in _TALK:
+        if kind in _TALK and (line.session_id is None or type(line) is ln.KeptLine):
             return self._unsigned(line, data, number, at)
         if kind == "user":
             return self._user(line, data, number, line.session_id, line.parent_tool_use_id, at)
@@ -155,11 +182,11 @@ class Reader:
         parent = line.parent_tool_use_id if kind == "system" else None  # a heartbeat's is the running tool itself
         return rare.read(kind, line.subtype, data, (number, line.session_id, parent, at))
 
-    def _unsigned(self, line: ln.StreamLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+    def _unsigned(self, line: ln.StreamLine | ln.KeptLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
         """A line without session_id: a transcript's, which says sessionId, or one that lost its name."""
         whole = blocks.whole(line, data)
         if whole.sessionId is not None:
-            self._decode = _every
+            self._decode = _kept
         whole.session_id = whole.sessionId
         parent = whole.parent_tool_use_id
         if parent is None and whole.isSidechain:
@@ -172,7 +199,13 @@ class Reader:
         return events
 
     def _assistant(
-        self, line: ln.StreamLine, data: bytes, number: int, session: str | None, parent: str | None, at: datetime | None
+        self,
+        line: ln.StreamLine | ln.KeptLine,
+        data: bytes,
+        number: int,
+        session: str | None,
+        parent: str | None,
+        at: datetime | None,
     ) -> list[ev.Event]:
         message = line.message
         if message is None:
@@ -186,7 +219,7 @@ class Reader:
             if failure is not None:
                 return [failure]
         elif said is None or said != self._message or message.stop_reason != self._stop or output != self._output:
-            events.append(self._told(number, session, parent, at, message))
+            events.append(self._told(number, session, parent, at, message, line.uuid))
         if type(content) is not list:
             if content:
                 events.append(ev.Text(number, session, parent, at, said, str(content), synthetic))
@@ -224,12 +257,19 @@ class Reader:
         return replace(call, background=True) if away else call
 
     def _user(
-        self, line: ln.StreamLine, data: bytes, number: int, session: str | None, parent: str | None, at: datetime | None
+        self,
+        line: ln.StreamLine | ln.KeptLine,
+        data: bytes,
+        number: int,
+        session: str | None,
+        parent: str | None,
+        at: datetime | None,
     ) -> list[ev.Event]:
         content = None if line.message is None else line.message.content
         if type(content) is not list:
             if content is None:
                 return [ev.Unknown(number, session, parent, at, "user without content", data)]
+            self._message = None  # what the model says now is another message, whatever its id
             return blocks.said(blocks.whole(line, data), (number, session, parent, at), str(content))
         events: list[ev.Event] = []
         for block in content:
@@ -249,13 +289,14 @@ class Reader:
                 elif typed:
                     self._beside(events, output, call, (number, session, parent, at))
             elif block.type == "text":
+                self._message = None
                 events += blocks.said(blocks.whole(line, data), (number, session, parent, at), block.text or "")
             elif block.type not in QUIET_BLOCKS:
                 events.append(ev.Unknown(number, session, parent, at, f"block {block.type}", data))
         return events
 
     @staticmethod
-    def _output_of(line: ln.StreamLine, data: bytes) -> tuple[Any, bool]:
+    def _output_of(line: ln.StreamLine | ln.KeptLine, data: bytes) -> tuple[Any, bool]:
         """The structured result, and whether its shape is known; one of an unknown shape is kept as it came."""
         output: Any = line.tool_use_result
         if output is None and type(line) is ln.Line:
@@ -276,7 +317,7 @@ class Reader:
         elif output.status in ENDED and (agent is not None or output.shell_id is not None):
             events.append(ev.TaskEnded(*head, agent or output.shell_id or "", agent and call, output.status))
 
-    def _stream_event(self, line: ln.StreamLine, data: bytes, head: Head) -> list[ev.Event]:
+    def _stream_event(self, line: ln.StreamLine | ln.KeptLine, data: bytes, head: Head) -> list[ev.Event]:
         part = line.event
         if part is None:
             return []

@@ -1,7 +1,8 @@
 """Claude Code's permission rules: how the rule that allows one refused call is written. Pure."""
 
-import posixpath
 from typing import Any
+
+from ...paths import placed
 
 EDITS = ("Write", "Edit", "MultiEdit", "NotebookEdit")  # an Edit rule covers every tool that writes files
 
@@ -22,9 +23,9 @@ def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
 def _edit_rule(path: Any, tool: str, cwd: str | None) -> str:
     if not isinstance(path, str) or not path:
         return tool
-    absolute = posixpath.normpath(posixpath.join(cwd or "", path))
-    if cwd and (absolute + "/").startswith(cwd.rstrip("/") + "/"):
-        return f"Edit({posixpath.relpath(absolute, cwd)})"
+    relative, absolute, inside = placed(path, cwd)
+    if inside or absolute == (cwd or "").rstrip("/"):
+        return f"Edit({relative if inside else '.'})"
     return f"Edit(/{absolute})" if absolute.startswith("/") else f"Edit({absolute})"
 
 

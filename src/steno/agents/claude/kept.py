@@ -1,0 +1,104 @@
+"""The transcripts that Claude Code keeps: where they lie, and a short way through them for those who want only the sums.
+
+It never opens a file. `usages` says of requests what the reader says, and nothing else.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from ... import event as ev
+from ...decode import MISFIT, decoder, lenient, values
+from . import blocks
+from . import lines as ln
+from .names import SILENT
+
+
+class Message(Struct, gc=False):
+    model: str | None = None
+    id: str | None = None
+    stop_reason: str | None = None
+    usage: ln.RequestUsage | None = None
+
+
+class Spent(Struct, gc=False):
+    """Of a line of a transcript, only what a request was and whose. In the order in which the program writes it."""
+
+    isSidechain: bool | None = None
+    cwd: str | None = None
+    sessionId: str | None = None
+    version: str | None = None
+    agentId: str | None = None
+    message: Message | None = None
+    type: str = ""
+    uuid: str | None = None
+    timestamp: ln.Instant | None = None
+
+
+_spent = decoder(Spent).decode
+
+
+def folders(environment: Mapping[str, str], home: str) -> list[str]:
+    """The folders below which transcripts lie: those that CLAUDE_CONFIG_DIR names, else both places of old and new."""
+    given = environment.get("CLAUDE_CONFIG_DIR", "")
+    if given:
+        return [f"{folder.strip().rstrip('/')}/projects" for folder in given.split(",") if folder.strip()]
+    config = environment.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    return [f"{home}/.claude/projects", f"{config}/claude/projects"]
+
+
+class _Signed(Struct, gc=False):
+    session_id: str | None = None
+    sessionId: str | None = None
+    leafUuid: str | None = None
+    type: str = ""
+
+
+def keeps(line: bytes) -> bool:
+    """Whether a line is one of a transcript, not of a stream: it says sessionId, or is of a kind that only files hold."""
+    signed = lenient(line, _Signed)
+    if signed.session_id is not None:
+        return False
+    return signed.sessionId is not None or signed.leafUuid is not None or signed.type in SILENT
+
+
+def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
+    """The requests that a transcript tells of, and where it began.
+
+    Most of its bytes are results of tools, which tell of no request: a line without the word is not taken apart, unless
+    it must be known who spoke after a message that was whole.
+    """
+    begun, whole = False, True  # who spoke before is not known
+    last: dict[str | None, tuple[object, ...]] = {}
+    for number, data in enumerate(lines, 1):
+        if begun and not whole and b'"usage"' not in data:
+            continue
+        try:
+            line = _spent(data)
+        except MISFIT:
+            line = _tolerant(data)
+        if not begun and line.version is not None and line.type in ("assistant", "user"):
+            begun = True
+            yield ev.Started(number, line.sessionId, None, line.timestamp, line.version, None, line.cwd, transcript=True)
+        parent = (line.agentId or "sidechain") if line.isSidechain else None
+        if line.type == "user" and whole and parent in last:
+            del last[parent]
+            whole = False
+            yield ev.UserMessage(number, line.sessionId, parent, line.timestamp, "synthetic")
+        message = line.message
+        if line.type != "assistant" or message is None or message.usage is None or message.model == "<synthetic>":
+            continue
+        told = (message.id, message.stop_reason, message.usage.output_tokens)
+        if last.get(parent) != told or message.id is None:
+            last[parent] = told
+            whole = message.stop_reason not in (None, "tool_use")
+            share = ln.Message(message.model, message.id, None, message.stop_reason, message.usage)
+            yield blocks.usage_of(number, line.sessionId, parent, line.timestamp, share, message.stop_reason, line.uuid)
+
+
+def _tolerant(data: bytes) -> Spent:
+    """A line of an odd shape, as far as it can be read; one that is torn or no JSON says nothing."""
+    try:
+        return next((lenient(value, Spent) for value in values(data) if value[:1] == b"{"), Spent())
+    except (ValueError, *MISFIT):
+        return Spent()

@@ -1,0 +1,131 @@
+"""What searches, budgets, the course of a context and pruning answer. Values only; it never asks."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from ..meter import dollars, hp_status, level
+from .lists import Instant
+
+Marks = list[tuple[int, int]]  # where hits stand in a text: from, up to
+
+
+class Hit(Struct):
+    """A text that was found: a piece of it around the first hit, and where the hits stand in that piece."""
+
+    at: int | None
+    session: str
+    run: str | None
+    project: str | None
+    role: str  # prompt, answer or tool
+    snippet: str
+    marks: Marks
+    short: str = ""
+    source: str | None = None  # of a tool's output: the file it stands in
+    tool: str | None = None
+
+    def as_json(self, iso: Instant) -> dict[str, Any]:
+        """The hit as a row."""
+        return {
+            "at": iso(self.at),
+            "session_id": self.session,
+            "run_id": self.run,
+            "project": self.project,
+            "role": self.role,
+            "tool": self.tool,
+            "snippet": self.snippet,
+            "marks": self.marks,
+            "source": self.source,
+        }
+
+
+class Point(Struct):
+    """How full the window of the main thread was at one request."""
+
+    at: int
+    model: str
+    used: int
+    limit: int
+    compacted: bool = False  # it holds far less than the one before
+
+    @property
+    def fraction(self) -> float:
+        """The part of the window that is in use."""
+        return self.used / self.limit
+
+    def as_json(self, iso: Instant) -> dict[str, Any]:
+        """The point as a row."""
+        hp = max(0.0, 100 - self.fraction * 100)
+        return {
+            "at": iso(self.at),
+            "model": self.model,
+            "used": self.used,
+            "limit": self.limit,
+            "fraction": self.fraction,
+            "hp": hp,
+            "status": hp_status(hp),
+            "level": level(self.fraction),
+            "compacted": self.compacted,
+        }
+
+
+class Budget(Struct):
+    """A limit, what was spent of it in the present period, and where that leads."""
+
+    period: str
+    project: str | None  # None: all projects
+    limit_nano: int
+    spent_nano: int
+    unpriced: int
+    since: int
+    until: int
+    elapsed: float  # the part of the period that is over
+
+    @property
+    def exceeded(self) -> bool:
+        """More was spent than was meant to be."""
+        return self.spent_nano > self.limit_nano
+
+    @property
+    def forecast_nano(self) -> int:
+        """What it will be at the end of the period, if it goes on like this."""
+        return max(self.spent_nano, round(self.spent_nano / self.elapsed)) if self.elapsed > 0 else self.spent_nano
+
+    def as_json(self, iso: Instant) -> dict[str, Any]:
+        """The budget as a row."""
+        return {
+            "period": self.period,
+            "project": self.project,
+            "limit_usd": dollars(self.limit_nano),
+            "spent_usd": dollars(self.spent_nano),
+            "left_usd": dollars(self.limit_nano - self.spent_nano),
+            "forecast_usd": dollars(self.forecast_nano),
+            "unpriced_requests": self.unpriced,
+            "exceeded": self.exceeded,
+            "since": iso(self.since),
+            "until": iso(self.until),
+        }
+
+
+class Figure(Struct):
+    """One figure of two runs or sessions, side by side."""
+
+    name: str
+    kind: str  # how it is written: text, number, money, span, percent
+    one: Any
+    two: Any
+
+    @property
+    def difference(self) -> Any:
+        """The second less the first, where both are numbers."""
+        known = isinstance(self.one, int | float) and isinstance(self.two, int | float)
+        return self.two - self.one if known and self.kind != "text" else None
+
+    @property
+    def ratio(self) -> float | None:
+        """The second in parts of the first."""
+        return self.two / self.one if self.difference is not None and self.one else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The figure as a row."""
+        return {"figure": self.name, "a": self.one, "b": self.two, "difference": self.difference, "ratio": self.ratio}

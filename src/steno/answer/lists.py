@@ -1,0 +1,154 @@
+"""Runs and sessions as lines of a list, with their JSON. Values only; it never asks."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, field
+
+from ..meter import cache_hit_rate, context, dollars, total
+from ..report import Context, Tokens
+from .sums import Sums
+
+Instant = Callable[[int | None], str | None]  # milliseconds since 1970 as ISO 8601, in the zone that was asked for
+
+
+class Run(Struct):
+    """One run, as a line of a list."""
+
+    id: str
+    session: str | None
+    task: str | None
+    attempt: int | None
+    why: str | None
+    agent: str | None
+    agent_version: str | None
+    model: str | None
+    project: str | None
+    source: str | None
+    started_at: int | None
+    ended_at: int | None
+    duration_ms: int | None
+    verdict: str | None
+    ok: int
+    error: str | None
+    exit_code: int | None
+    turns: int | None
+    requests: int | None
+    input: int | None
+    cache_write: int | None
+    cache_read: int | None
+    output: int | None
+    reasoning: int | None
+    cost_nano: int | None
+    cost_source: str
+    context_used: int | None
+    context_limit: int | None
+    context_peak: int | None
+    tools: int
+    tool_errors: int
+    files: int
+    denials: int
+    prompt: str | None
+    pid: int | None
+    short: str = ""  # as much of the id as names it
+
+    @property
+    def state(self) -> str:
+        """The verdict's word; a run without one is still running."""
+        return self.verdict or "running"
+
+    @property
+    def tokens(self) -> Tokens:
+        """What it used."""
+        parts = (self.input, self.cache_write, self.cache_read, self.output)
+        return Tokens(*parts, self.reasoning, total(parts))
+
+    def as_json(self, iso: Instant) -> dict[str, Any]:
+        """The run under the names of the report."""
+        cost = {"usd": dollars(self.cost_nano), "source": self.cost_source}
+        context = {"used": self.context_used, "limit": self.context_limit, "peak": self.context_peak}
+        return {
+            "run_id": self.id,
+            "session_id": self.session,
+            "task_id": self.task,
+            "attempt": self.attempt,
+            "why": self.why,
+            "agent": self.agent,
+            "agent_version": self.agent_version,
+            "model": self.model,
+            "project": self.project,
+            "source": self.source,
+            "started_at": iso(self.started_at),
+            "ended_at": iso(self.ended_at),
+            "duration_ms": self.duration_ms,
+            "verdict": self.verdict,
+            "ok": bool(self.ok) if self.verdict is not None else None,
+            "error": self.error,
+            "exit_code": self.exit_code,
+            "turns": self.turns,
+            "requests": self.requests,
+            "tokens": self.tokens,
+            "cache_hit_rate": cache_hit_rate(self.tokens),
+            "cost": cost,
+            "context": context,
+            "tools": self.tools,
+            "tool_errors": self.tool_errors,
+            "files": self.files,
+            "denials": self.denials,
+            "prompt": self.prompt,
+        }
+
+
+class Session(Struct):
+    """One session, as a line of a list: what is known of it, and what its requests come to."""
+
+    id: str
+    agent: str
+    agent_version: str | None
+    project: str | None
+    model: str | None
+    title: str | None
+    first_at: int | None
+    last_at: int | None
+    prompts: int
+    turns: int | None
+    context_used: int | None
+    context_limit: int | None
+    context_peak: int | None
+    compactions: int
+    reported_nano: int | None
+    stop: str | None
+    short: str = ""
+    sums: Sums = field(default_factory=Sums)
+
+    @property
+    def context(self) -> Context:
+        """How full its window was after its last request."""
+        source = "unknown" if self.context_used is None else "measured"
+        limited = "assumed" if self.context_limit is None else "known"
+        return context(self.context_used, self.context_limit, limited, source, self.context_peak, self.compactions)
+
+    def as_json(self, iso: Instant) -> dict[str, Any]:
+        """The session under the names of the report."""
+        return {
+            "session_id": self.id,
+            "agent": self.agent,
+            "agent_version": self.agent_version,
+            "project": self.project,
+            "model": self.model,
+            "title": self.title,
+            "first_at": iso(self.first_at),
+            "last_at": iso(self.last_at),
+            "prompts": self.prompts,
+            "turns": self.turns,
+            **self.sums.as_json(),
+            "context": self.context,
+            "stop": self.stop,
+        }
+
+
+class Note(Struct):
+    """What somebody wrote beside a run or a session."""
+
+    at: int
+    text: str

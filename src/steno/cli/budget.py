@@ -1,0 +1,95 @@
+"""`steno budget`: set limits of spending, see how they stand, and tell scripts. It parses and prints; it stops nothing."""
+
+import argparse
+from functools import partial
+
+from ..answer.finds import Budget
+from ..ledger.ask import budget as asks
+from ..ledger.ask.zones import Zone
+from ..screen.purse import budgets
+from ..screen.words import money
+from .asked import iso, now, opened, write
+from .options import Parser
+from .terminal import complain, look, put
+
+EXCEEDED = 3
+EXAMPLES = """examples:
+  steno budget set day 20                   at most 20 dollars a day
+  steno budget set month 150 --project .    for this folder alone
+  steno budget list                         spent, left, and where it leads
+  steno budget check || echo "over budget"  for scripts
+  steno budget remove day
+
+Periods are those of the time zone; a week begins on Monday. The forecast goes on at the rate of the period so far.
+The exit code of `check`, and of `list --check`, is 3 when a budget is exceeded, else 0. Requests without a known
+price are counted as unpriced: they are not in the sums.
+"""
+
+
+def run(words: list[str]) -> int:
+    """Carry out `steno budget` and return its exit code."""
+    parser = _parser()
+    options = parser.given(words)
+    wanted = {"set": 2, "remove": 1}.get(options.action, 0)
+    if len(options.given) != wanted:
+        parser.error(f"budget {options.action} wants {['nothing more', 'PERIOD', 'PERIOD and AMOUNT'][wanted]}")
+    if wanted and options.given[0] not in asks.PERIODS:
+        parser.error(f"{options.given[0]!r} is no period: expected day, week or month")
+    options.no_import = options.no_import or bool(wanted)
+    return {"set": _set, "remove": _remove}.get(options.action, _list)(options)
+
+
+def _parser() -> Parser:
+    parser = Parser("budget", "Set limits of spending, and see how they stand.", EXAMPLES)
+    actions = ("list", "set", "remove", "check")
+    what = "set PERIOD AMOUNT, remove PERIOD, list (default) or check"
+    parser.add_argument("action", nargs="?", default="list", choices=actions, metavar="ACTION", help=what)
+    parser.add_argument("given", nargs="*", metavar="PERIOD AMOUNT", help="day, week or month; dollars")
+    parser.add_argument("--project", metavar="NAME", help="with set and remove: for this project alone")
+    parser.add_argument("--check", action="store_true", help="with list: exit code 3 when a budget is exceeded")
+    parser.add_argument("--timezone", metavar="NAME", help="whose days, such as Europe/Berlin (default: the system's)")
+    parser.add_forms()
+    parser.add_ledger()
+    return parser
+
+
+def _set(options: argparse.Namespace) -> int:
+    unit, amount = options.given
+    limit = asks.nano_of(amount)
+    store = opened(options, sums=True)
+    project = asks.project_of(store, options.project)
+    asks.keep(store, unit, project, limit, now())
+    put([f"budget: {money(limit / 1e9)} a {unit}" + (f" for {project}" if project else "")])
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    store = opened(options, sums=True)
+    (unit,) = options.given
+    project = asks.project_of(store, options.project)
+    if not asks.remove(store, unit, project):
+        complain(f"there was no budget for a {unit}" + (f" and {project}" if project else ""))
+        return 2
+    put([f"removed the budget for a {unit}" + (f" and {project}" if project else "")])
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    zone = Zone(options.timezone)
+    found = asks.budgets(opened(options, sums=True), zone, now())
+    exceeded = [one for one in found if one.exceeded]
+    write(
+        options.form,
+        lambda: _page(found, exceeded, options.action),
+        lambda: [one.as_json(partial(iso, zone=zone)) for one in found],
+        {"budgets": len(found), "exceeded": len(exceeded)},
+        {"timezone": zone.name},
+        ("period",),
+    )
+    return EXCEEDED if exceeded and (options.check or options.action == "check") else 0
+
+
+def _page(found: list[Budget], exceeded: list[Budget], action: str) -> list[str]:
+    if not found:
+        return ["No budgets are set. `steno budget set day 20` sets one of 20 dollars a day."]
+    return budgets(exceeded if action == "check" else found, look()) if exceeded or action != "check" else []

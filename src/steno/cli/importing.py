@@ -1,0 +1,96 @@
+"""`steno import`: takes transcripts, recordings and tapes into the ledger. It parses and prints; the ledger does the work."""
+
+import argparse
+import os
+import time
+
+from ..ledger.find import places
+from ..ledger.pull import Pulled, pull
+from ..ledger.store import Store, open_ledger
+from .options import Parser
+from .progress import Progress
+from .terminal import complain, put, put_bytes
+
+EXAMPLES = """examples:
+  steno import                       what the agents on this machine have written since the last time
+  steno import runs/ tape.steno      recordings, tapes, transcripts, and every one below a folder
+  steno import --watch               go on importing as files grow, until Ctrl-C
+  steno import --ledger postgresql://db.example/steno
+
+Only what is new is read. A file that was rewritten, cut or moved is noticed; a message that stands in several files
+counts once. Ctrl-C keeps what was done; the next import goes on from there.
+"""
+EVERY = 2.0  # seconds between two looks with --watch
+
+
+def run(words: list[str]) -> int:
+    """Carry out `steno import` and return its exit code."""
+    options = _options(words)
+    store = open_ledger(options.ledger)
+    try:
+        if options.watch:
+            return _watch(store, options)
+        return _told(options, _once(store, options))
+    finally:
+        store.close()
+
+
+def _options(words: list[str]) -> argparse.Namespace:
+    parser = Parser("import", "Take what agents wrote into the ledger: transcripts, recordings and tapes.", EXAMPLES)
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="files and folders (default: where the agents keep transcripts)")
+    parser.add_argument("--watch", action="store_true", help="go on importing as files grow")
+    parser.add_argument("--every", type=_seconds, default=EVERY, metavar="SECONDS", help="with --watch: how often to look")
+    parser.add_argument("--quiet", action="store_true", help="say nothing unless something is wrong")
+    parser.add_argument("--json", dest="form", action="store_const", const="json", help="what was done, as one JSON object")
+    parser.add_ledger(imports=False)
+    return parser.read(words, "paths")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.05 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"expected seconds from 0.05 to 86400, found {text!r}")
+    return value
+
+
+def _once(store: Store, options: argparse.Namespace) -> Pulled:
+    progress = Progress(0, not options.quiet)
+    try:
+        return pull(store, options.paths or None, progress.bytes)
+    finally:
+        progress.clear()
+
+
+def _told(options: argparse.Namespace, done: Pulled) -> int:
+    for trouble in done.troubles:
+        complain(trouble)
+    if options.form == "json":
+        from msgspec.json import encode
+
+        put_bytes(encode(done) + b"\n")
+    elif not options.quiet:
+        put(_lines(options, done))
+    return 2 if done.troubles else 0
+
+
+def _lines(options: argparse.Namespace, done: Pulled) -> list[str]:
+    if not done.files and not done.unchanged and not options.paths:
+        where = ", ".join(places(os.environ))
+        return [
+            f"nothing to import: no transcripts in {where}" if where else "nothing to import: no agent keeps transcripts here"
+        ]
+    found = f"{done.files} new or changed files ({done.size / 1e6:,.1f} MB), {done.unchanged} unchanged"
+    return [f"{found}; {done.requests:,} new requests, {done.calls:,} tool calls, {done.runs:,} runs"]
+
+
+def _watch(store: Store, options: argparse.Namespace) -> int:
+    while True:
+        done = pull(store, options.paths or None)
+        for trouble in done.troubles:
+            complain(trouble)
+        if done.files and not options.quiet:
+            put([time.strftime("%H:%M:%S ") + _lines(options, done)[0]])
+        time.sleep(options.every)

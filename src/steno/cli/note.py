@@ -1,0 +1,31 @@
+"""`steno note`: write something down beside a run or a session; `steno show ID` tells it. Secrets are masked first."""
+
+from ..ledger.ask import runs as asks
+from ..redact import redact
+from .asked import now, opened
+from .options import Parser
+from .terminal import put
+
+EXAMPLES = """examples:
+  steno note 3f9a21c0 "flaky: the network was down"
+  steno note 3f9a21c0 approved by Ada
+
+The beginning of an id is enough. `steno show ID` shows the notes below the card.
+"""
+
+
+def run(words: list[str]) -> int:
+    """Carry out `steno note` and return its exit code."""
+    parser = Parser("note", "Write a note beside a run or a session.", EXAMPLES)
+    parser.add_argument("id", metavar="ID", help="the run or session")
+    parser.add_argument("text", nargs="+", metavar="TEXT", help="what to note")
+    parser.add_ledger(imports=False)
+    options = parser.given(words)
+    text = redact(" ".join(options.text)).strip()
+    if not text:
+        parser.error("an empty note says nothing")
+    store = opened(options)
+    table, id_ = asks.found(store, options.id)
+    asks.add_note(store, table, id_, now(), text)
+    put([f"noted beside {'run' if table == 'runs' else 'session'} {id_}"])
+    return 0

@@ -1,0 +1,45 @@
+"""`steno rebuild`: makes the ledger anew from the files it was made of. It parses and prints; the ledger does the work."""
+
+import argparse
+
+from ..ledger.rebuild import rebuild
+from ..ledger.store import open_ledger
+from .options import Parser
+from .progress import Progress
+from .terminal import complain, put, put_bytes
+
+EXAMPLES = """examples:
+  steno rebuild                      read every tape, recording and transcript of the ledger again
+  steno rebuild --ledger other.db
+
+Sessions of which a file is gone stay as they are. The ledger as it was is kept beside it.
+"""
+
+
+def run(words: list[str]) -> int:
+    """Carry out `steno rebuild` and return its exit code."""
+    options = _options(words)
+    store = open_ledger(options.ledger)
+    progress = Progress(0, not options.quiet)
+    try:
+        done = rebuild(store, progress.bytes)
+    finally:
+        progress.clear()
+        store.close()
+    for trouble in done.pulled.troubles:
+        complain(trouble)
+    if options.form == "json":
+        from msgspec.json import encode
+
+        put_bytes(encode(done) + b"\n")
+    elif not options.quiet:
+        put([f"{done.sessions:,} sessions read again, {done.kept:,} kept because a file is gone; as it was before: {done.copy}"])
+    return 2 if done.pulled.troubles else 0
+
+
+def _options(words: list[str]) -> argparse.Namespace:
+    parser = Parser("rebuild", "Make the ledger anew from the tapes, recordings and transcripts that it was made of.", EXAMPLES)
+    parser.add_argument("--quiet", action="store_true", help="say nothing unless something is wrong")
+    parser.add_argument("--json", dest="form", action="store_const", const="json", help="what was done, as one JSON object")
+    parser.add_ledger(imports=False)
+    return parser.parse_args(words)

@@ -1,0 +1,73 @@
+"""A question in the user's own SQL. It can only read: one statement, on a ledger that was opened for reading alone."""
+
+import sqlite3
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from ...report import LedgerError
+from ..store import SQLite, Store
+
+ONLY = "only questions are allowed here (SELECT, WITH, VALUES, EXPLAIN): this command never changes a ledger"
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_PRAGMAS = {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "foreign_key_list", "data_version"}
+
+
+def ask(store: Store, sql: str) -> tuple[list[str], list[list[Any]]]:
+    """The names of the columns, each once, and the rows. LedgerError says in one line what is wrong with the question."""
+    names, rows = _sqlite(store, sql) if isinstance(store, SQLite) else _postgres(store, sql)
+    return _unique(names), [[_plain(value) for value in row] for row in rows]
+
+
+def _sqlite(store: SQLite, sql: str) -> tuple[list[str], Iterable[Any]]:
+    store.connection.set_authorizer(_authorized)
+    try:
+        found = store.connection.execute(sql)
+        return [column[0] for column in found.description or ()], found.fetchall()
+    except sqlite3.Warning as problem:  # of Python 3.11: more than one statement
+        raise LedgerError(f"sql: {problem}") from None
+    except sqlite3.Error as problem:
+        refused = any(word in str(problem) for word in ("not authorized", "prohibited", "authorization denied"))
+        raise LedgerError(f"sql: {ONLY if refused else problem}") from None
+    finally:
+        store.connection.set_authorizer(None)
+
+
+def _authorized(action: int, first: str | None, second: str | None, base: str | None, trigger: str | None) -> int:
+    """Reading is all that is allowed; `VACUUM INTO` and `ATTACH` would write files even from here."""
+    allowed = action in _ALLOWED or (action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS)
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+
+def _postgres(store: Any, sql: str) -> tuple[list[str], Iterable[Any]]:
+    import psycopg
+
+    base = store.connection
+    try:
+        with base.transaction(force_rollback=True):
+            base.execute("SET TRANSACTION READ ONLY")
+            base.execute("SELECT 1")  # from here on the transaction cannot be made a writing one
+            found = base.execute(sql, prepare=True)  # prepared: the server then takes one statement only
+            names = [column.name for column in found.description or ()]
+            return names, found.fetchall() if names else []
+    except psycopg.errors.ReadOnlySqlTransaction:
+        raise LedgerError(f"sql: {ONLY}") from None
+    except psycopg.Error as problem:
+        raise LedgerError(f"sql: {' '.join(str(problem).split())}") from None
+
+
+def _unique(names: list[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        many = 2
+        unique = name
+        while unique in found:
+            unique, many = f"{name}_{many}", many + 1
+        found.append(unique)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return bytes(value) if isinstance(value, memoryview) else value

@@ -1,0 +1,85 @@
+"""Which rows a question is about: filters by project, model and agent as conditions in SQL. It never runs the question."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ..store import Store
+from .spans import Span
+
+
+class Filters(Struct, frozen=True):
+    """What was asked for; None: everything. Names are already those that the ledger has."""
+
+    span: Span = Span()
+    projects: tuple[str, ...] | None = None
+    models: tuple[str, ...] | None = None
+    agents: tuple[str, ...] | None = None
+
+
+class Where:
+    """Conditions that must all hold, with their values."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.values: list[Any] = []
+
+    def add(self, condition: str, *values: Any) -> "Where":
+        """One more condition, with a `?` for each value."""
+        self.parts.append(condition)
+        self.values += values
+        return self
+
+    def among(self, column: str, wanted: Sequence[str] | None) -> "Where":
+        """The column is one of these; none of them can be meant: nothing fits."""
+        if wanted is not None:
+            marks = ",".join("?" * len(wanted))
+            self.add(f"{column} IN ({marks})" if wanted else "1 = 0", *wanted)
+        return self
+
+    def during(self, column: str, span: Span) -> "Where":
+        """A time within the span."""
+        if span.since is not None:
+            self.add(f"{column} >= ?", span.since)
+        if span.until is not None:
+            self.add(f"{column} < ?", span.until)
+        return self
+
+    @property
+    def sql(self) -> str:
+        """` WHERE ...`, or nothing."""
+        return f" WHERE {' AND '.join(self.parts)}" if self.parts else ""
+
+
+# -- names as people give them -----------------------------------------------------------------------------------
+
+
+def projects(store: Store, given: str | None) -> tuple[str, ...] | None:
+    """The projects that are meant: by the whole path, a path relative to here, or the name of the last folder."""
+    if given is None:
+        return None
+    known = _known(store, "SELECT DISTINCT project FROM sessions UNION SELECT DISTINCT project FROM spend")
+    wanted = {given, given.rstrip("/"), str(Path(given).absolute()), str(Path(given).resolve())}
+    exact = tuple(name for name in known if name in wanted)
+    return exact or tuple(name for name in known if name.rstrip("/").endswith("/" + given.strip("/")))
+
+
+def models(store: Store, given: str | None) -> tuple[str, ...] | None:
+    """The models that are meant: one by its name, or all that have these letters in it."""
+    return None if given is None else _named(given, _known(store, "SELECT DISTINCT model FROM spend"))
+
+
+def agents(store: Store, given: str | None) -> tuple[str, ...] | None:
+    """The agents that are meant."""
+    return None if given is None else _named(given, _known(store, "SELECT DISTINCT agent FROM sessions"))
+
+
+def _known(store: Store, sql: str) -> list[str]:
+    return sorted(row[0] for row in store.rows(sql) if row[0])
+
+
+def _named(given: str, known: Iterable[str]) -> tuple[str, ...]:
+    names = list(known)
+    return (given,) if given in names else tuple(name for name in names if given.lower() in name.lower())

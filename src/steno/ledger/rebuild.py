@@ -1,0 +1,59 @@
+"""The ledger made anew from what it was made of: the tapes, recordings and transcripts that are still there.
+
+A session is forgotten and read again only if every file that told of it still exists; what nobody can tell again stays as
+it is. It never touches a file of an agent.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from .pull import Pulled, Watch, pull
+from .store import IN_ONE_QUESTION, Row, Store
+from .sums import CALL, HOUR, USE_KEY, USED, Sums, adding, used
+
+TABLES = ("requests", "calls", "changes", "denials", "texts", "runs", "spend", "sources")
+
+
+class Rebuilt(Struct):
+    """What was done."""
+
+    sessions: int  # that were read again
+    kept: int  # that stay as they are, because a file is gone
+    copy: str  # where the ledger as it was is kept
+    pulled: Pulled
+
+
+def rebuild(store: Store, watch: Watch | None = None) -> Rebuilt:
+    """Forget what can be read again, and read it again. A copy is kept first."""
+    copy = store.keep_copy(0)
+    files: dict[str, list[str]] = {}
+    for path, session in store.rows("SELECT path, session FROM sources"):
+        files.setdefault(session or "", []).append(path)
+    whole = [session for session, paths in files.items() if all(Path(path).exists() for path in paths)]
+    paths = [path for session in whole for path in files[session]]
+    with store.writing():
+        store.change("DELETE FROM glances")
+        for start in range(0, len(whole), IN_ONE_QUESTION):
+            _forget(store, whole[start : start + IN_ONE_QUESTION])
+    return Rebuilt(len(whole), len(files) - len(whole), copy, pull(store, sorted(paths), watch))
+
+
+def _forget(store: Store, sessions: Sequence[str]) -> None:
+    """Take the rows of some sessions away, and what they added to the sums."""
+    names, chosen = ", ".join(CALL), f"session IN ({','.join('?' * len(sessions))})"
+    projects: dict[str, str] = dict(store.rows("SELECT id, coalesce(project, '') FROM sessions"))
+    _take_away(store, store.rows(f"SELECT {names} FROM calls WHERE {chosen}", sessions), projects)  # noqa: S608  # names of our own
+    for table in TABLES:
+        store.change(f"DELETE FROM {table} WHERE {chosen}", sessions)  # noqa: S608
+    store.change(f"DELETE FROM sessions WHERE {chosen.replace('session', 'id', 1)}", sessions)  # noqa: S608
+
+
+def _take_away(store: Store, calls: Sequence[Row], projects: dict[str, str]) -> None:
+    sums = Sums()
+    for row in calls:
+        sums.add((row[10] // HOUR, row[2], projects.get(row[3], ""), row[7]), used(row), -1)
+    rows = [(*key, *figures, 0) for key, figures in sorted(sums.by_key.items())]
+    store.put("tool_use", (*USE_KEY, *USED, "slowest_ms"), rows, adding("tool_use", USE_KEY, USED, ("slowest_ms",)))
+    store.change("DELETE FROM tool_use WHERE calls = 0 AND denied = 0")

@@ -1,0 +1,93 @@
+"""A run into the ledger: its requests and calls, its report, the agent's own account. Booking it twice changes nothing."""
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..redact import redact, redact_all
+from ..report import Report
+from .book import Priced, book
+from .settle import COUNTERS, adopt, nano, put_rest, request_row, settle
+from .store import Store
+from .values import Batch, Request
+
+RUN = (
+    "id", "session", "task", "attempt", "why", "agent", "agent_version", "model", "project", "source", "started_at",
+    "ended_at", "duration_ms", "verdict", "ok", "succeeded", "complete", "error", "error_category", "exit_code",
+    "signal", "turns", "requests", "input", "cache_write", "cache_read", "output", "reasoning", "cost_nano",
+    "cost_source", "session_nano", "context_used", "context_limit", "context_peak", "tools", "tool_errors", "files",
+    "denials", "unknown", "prompt", "pid", "report",
+)  # fmt: skip
+ERROR = 4096  # characters of an error text (V3)
+
+
+def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable[[Request], Priced], **more: Any) -> None:
+    """Book a run whose `report.run_id` is set, replacing what was booked of it before.
+
+    `at` is the time of the run where its report knows none. `more` are columns of `runs` that a report does not know:
+    task, attempt, why, prompt, pid.
+    """
+    run, session = report.run_id or "", report.session_id or report.run_id or ""
+    reported = report.cost.source == "reported"
+    book(store, [batch], priced, reported=reported)
+    _book_run(store, report, run, session, at, _last(batch), more)
+    if reported:
+        adopt(store, run, session, batch.agent)
+        settle(store, [run])
+    else:  # a sum of ours, of what the run itself shows: what a transcript knows better comes on top
+        put_rest(store, report, run, [request_row(batch.agent, own, *priced(own), "computed") for own in batch.requests])
+    turns = "SELECT sum(turns) FROM runs WHERE session = ?"
+    store.change(f"UPDATE sessions SET turns = ({turns}) WHERE id = ?", (session, session))  # noqa: S608
+    limit = report.context.limit if report.context.limit_source == "reported" else None
+    if limit is not None:
+        store.change("UPDATE sessions SET context_limit = ? WHERE id = ?", (limit, session))
+
+
+# -- the run -----------------------------------------------------------------------------------------------------
+
+
+def _last(batch: Batch) -> int:
+    """The time of the last thing that a run's own lines tell of."""
+    ends = [session.last_at or 0 for session in batch.sessions.values()]
+    return max([*ends, *(request.at for request in batch.requests), *(row[10] for row in batch.calls)], default=0)
+
+
+def _book_run(store: Store, report: Report, run: str, session: str, at: int, last: int, more: dict[str, Any]) -> None:
+    began = at if report.started_at is None else int(report.started_at.timestamp() * 1000)
+    ended = began if report.started_at is None else max(began + (report.duration_ms or 0), last)
+    context, tokens = report.context, report.tokens
+    values: dict[str, Any] = {
+        **{name: getattr(report, name) for name in RUN if hasattr(report, name) and name not in ("tools", "files", "denials")},
+        **{name: getattr(tokens, name) for name in (*COUNTERS, "reasoning")},
+        "id": run,
+        "session": session,
+        "project": report.cwd,
+        "started_at": began,
+        "ended_at": ended,
+        "error": redact(report.error[:ERROR]) if report.error else None,
+        "cost_nano": nano(report.cost.usd),
+        "cost_source": report.cost.source,
+        "session_nano": nano(report.cost.session_usd),
+        "context_used": context.used,
+        "context_limit": context.limit,
+        "context_peak": context.peak,
+        "tools": len(report.tools),
+        "tool_errors": sum(count.errors for count in report.tool_counts.values()),
+        "files": len(report.files),
+        "denials": len(report.denials),
+        "unknown": report.lines.unknown,
+        "report": zlib.compress(msgspec.json.encode(redact_all(msgspec.to_builtins(report))), 1),
+        **more,
+    }
+    row = tuple(_plain(values.get(name)) for name in RUN)
+    kept = ("task", "attempt", "why", "prompt")  # a later reading of the same tape does not know these
+    parts = [
+        f"{name} = " + (f"coalesce(excluded.{name}, runs.{name})" if name in kept else f"excluded.{name}") for name in RUN[1:]
+    ]
+    store.put("runs", RUN, [row], f"ON CONFLICT (id) DO UPDATE SET {', '.join(parts)}")
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else value

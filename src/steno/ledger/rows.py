@@ -1,0 +1,323 @@
+"""Events to rows of the ledger, of one file or one run. Pure: no clock, no disk, no database, no prices.
+
+Identity is what makes sums exact. A request is named by its message id and the `uuid` of the first line that tells of it:
+that pair is the same in the agent's stream, in its transcript, and in the copy that a fork makes of the transcript.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from .. import event as ev
+from ..agents import Agent
+from ..decode import MISFIT, decoder, plain, text_of
+from ..paths import placed
+from ..redact import redact
+from .values import UNKNOWN, Batch, Call, Request, Session, hashed, number, part
+
+TITLE = 200  # characters of the first prompt that name a session
+TARGET = 300  # characters of what a call worked on
+ERROR = 500  # characters of why a call failed; the tape or transcript holds the whole
+TEXT = 200_000  # characters of one message that can be searched: longer ones are pasted files
+NAMELESS = "sidechain"  # the thread of subagents whose lines do not say which one they are
+
+
+class Thread(Struct, array_like=True, gc=False):
+    """Where a thread of the conversation is."""
+
+    message: str | None = None
+    request: int = 0
+    named: bool = False  # its number is made of a line's own name
+    ended: bool = False  # the model said that it has nothing more to say
+    calls: int = 0  # of the message so far
+    texts: int = 0
+
+
+NO_THREAD = Thread()
+# Why a model stops when its message is whole and the next one to speak is a person.
+ENDS = ("end_turn", "stop_sequence", "max_tokens", "refusal")
+
+
+class Open(Struct):
+    """What joins the rows of one reading with those of the next: see `Rows`."""
+
+    threads: dict[str, Thread]
+    calls: dict[str, Call]
+    cwd: str | None
+    at: int
+
+
+class _Target(Struct, gc=False):
+    command: str | None = None
+    file_path: str | None = None
+    notebook_path: str | None = None
+    pattern: str | None = None
+    url: str | None = None
+    query: str | None = None
+    description: str | None = None
+    path: str | None = None
+
+
+_target = decoder(_Target).decode
+_open = decoder(Open).decode
+
+
+class Rows:
+    """Gathers the rows of one file or run."""
+
+    def __init__(self, agent: Agent, fallback: str, at: int, run: str | None = None) -> None:
+        self.agent, self.run = agent, run
+        self.fallback = fallback  # the session of lines that name none
+        self.at = at  # of events that carry no time: of the event before them, else of the file
+        self.cwd: str | None = None
+        self.sessions: dict[str, Session] = {}
+        self.requests: dict[int, Request] = {}
+        self.calls: dict[int, Call] = {}
+        self.changes: dict[int, tuple[Any, ...]] = {}
+        self.denials: dict[int, tuple[Any, ...]] = {}
+        self.texts: dict[int, tuple[Any, ...]] = {}
+        self._threads: dict[str, Thread] = {}
+        self._open: dict[str, Call] = {}  # calls without an answer
+        self._by_call: dict[str, Call] = {}
+
+    # -- in parts ------------------------------------------------------------------------------------------------
+
+    def state(self) -> bytes:
+        """What must be remembered to go on with the next part of the same file."""
+        return msgspec.json.encode(Open(self._threads, self._open, self.cwd, self.at))
+
+    def go_on(self, state: bytes) -> None:
+        """Remember what `state` said."""
+        kept = _open(state)
+        self._threads, self._open, self.cwd, self.at = kept.threads, kept.calls, kept.cwd, kept.at
+        self._by_call.update(kept.calls)
+
+    def batch(self, whole: bool = True) -> Batch:
+        """All that was gathered; `whole`: from the beginning of its file on."""
+        return Batch(
+            self.agent.name,
+            self.sessions,
+            list(self.requests.values()),
+            [self._call_row(call) for call in self.calls.values()],
+            list(self.changes.values()),
+            list(self.denials.values()),
+            list(self.texts.values()),
+            whole,
+        )
+
+    def _call_row(self, call: Call) -> tuple[Any, ...]:
+        ok = None if call.ok is None else int(call.ok)
+        whose = (call.id, call.call, self.agent.name, call.session, call.run, call.request, call.parent)
+        what = (call.name, call.kind, call.target, call.at, call.duration_ms, ok, int(call.denied), call.error)
+        return whose + what
+
+    # -- events in -----------------------------------------------------------------------------------------------
+
+    def add(self, found: Iterable[ev.Event]) -> None:
+        """Take in events."""
+        takers = TAKERS
+        for event in found:
+            taker = takers.get(type(event))
+            if taker is not None:
+                taker(self, event)
+
+    def _time(self, at: datetime | None) -> int:
+        if at is not None:
+            self.at = int(at.timestamp() * 1000)
+        return self.at
+
+    def _session(self, event: ev.Event, at: int | None = None) -> Session:
+        name = event.session or self.fallback
+        session = self.sessions.get(name)
+        if session is None:
+            session = self.sessions[name] = Session(project=self.cwd)
+        if at is not None:
+            if session.first_at is None:
+                session.first_at = at
+            session.last_at = at
+        return session
+
+    def _on_started(self, event: ev.Started) -> None:
+        session = self._session(event, self._time(event.at))
+        self.cwd = self.cwd or event.cwd
+        session.agent_version = session.agent_version or event.agent_version
+        session.project = session.project or event.cwd
+        session.model = session.model or event.model
+
+    def _on_usage(self, event: ev.Usage) -> None:
+        at = self._time(event.at)
+        message, thread = event.message, self._threads.get(event.parent or "", NO_THREAD)
+        id_ = thread.request
+        if message is None or thread.message != message or (event.uuid is not None and not thread.named):
+            id_ = self._begin(event, at, thread)
+        else:
+            thread.ended = event.stop_reason in ENDS
+        request = self.requests.get(id_)
+        if request is None:
+            request = self.requests[id_] = self._request(event, id_, at)
+        else:
+            _grow(request, event)
+        session = self._session(event, at)
+        if event.parent is None:
+            self._occupied(session, request, event)
+
+    def _begin(self, event: ev.Usage, at: int, thread: Thread) -> int:
+        """The number of the request that a thread is at from now on."""
+        message, parent = event.message, event.parent or ""
+        mark = "" if parent == NAMELESS else event.uuid or ""
+        id_ = hashed(f"{self.agent.name} {message or (event.session, event.line, at)} {mark}")
+        before = self.requests.pop(thread.request, None) if message is not None and thread.message == message else None
+        if before is not None:  # the beginning of a message that was streamed: now it has its name
+            before.id = id_
+            self.requests[id_] = before
+        self._threads[parent] = Thread(message, id_, event.uuid is not None, event.stop_reason in ENDS)
+        return id_
+
+    def _request(self, told: ev.Usage, id_: int, at: int) -> Request:
+        whose = (id_, told.session or self.fallback, self.run, told.message, told.parent, told.model or "unknown", at)
+        writes, reads, hour = told.cache_write or 0, told.cache_read or 0, told.cache_write_1h or 0
+        return Request(*whose, told.input or 0, writes, reads, told.output or 0, told.reasoning or 0, hour)
+
+    def _occupied(self, session: Session, request: Request, event: ev.Usage) -> None:
+        """What the window of the main thread holds now (M3)."""
+        session.model = request.model if request.model != "unknown" else session.model
+        session.stop = event.stop_reason or session.stop
+        used = request.input + request.cache_write + request.cache_read
+        session.context_used = used
+        session.context_peak = max(used, session.context_peak or 0)
+        limit = self.agent.window(request.model)
+        if limit is not None:
+            session.context_limit = limit if used <= limit else max(limit, 1_000_000)
+
+    def _on_call(self, event: ev.ToolCall) -> None:
+        if event.id in self._by_call:
+            return
+        at = self._time(event.at)
+        thread = self._threads.get(event.parent or "", NO_THREAD)
+        if thread.message is None or thread.message != event.message:
+            thread = Thread(event.message, hashed(f"{self.agent.name} {event.message or event.session} {event.line}"))
+        thread.calls += 1
+        request = thread.request
+        id_, session = part(request, 2 * thread.calls), event.session or self.fallback
+        target = _target_of(event.input)
+        call = Call(id_, event.id, session, self.run, request, event.parent, event.name, event.kind, target, at)
+        self.calls[id_] = self._open[event.id] = self._by_call[event.id] = call
+
+    def _on_result(self, event: ev.ToolResult) -> None:
+        call = self._open.pop(event.id, None)
+        if call is None:
+            return
+        if event.at is not None:
+            call.duration_ms = max(0, self._time(event.at) - call.at)
+        call.ok = not event.is_error
+        if event.is_error:
+            call.error = redact(text_of(event.content)[:ERROR])
+        self.calls[call.id] = call
+
+    def _on_denied(self, event: ev.PermissionDenied) -> None:
+        call = self._by_call.get(event.call or "")
+        session = event.session or self.fallback
+        tool = event.tool or (call.name if call is not None else None)
+        if call is not None:
+            call.denied = True
+            self.calls[call.id] = call
+        id_ = number("denial", call.id if call is not None else (session, event.call, event.tool))
+        rule = self.agent.allow_rule(tool, plain(event.input), self.cwd) if tool is not None else None
+        if event.input is ev.NO_JSON and call is not None and call.target:
+            rule = self.agent.allow_rule(call.name, {"command": call.target, "file_path": call.target}, self.cwd)
+        reason = redact(event.reason[:ERROR]) if event.reason else None
+        rule = redact(rule) if rule else None
+        self.denials.setdefault(id_, (id_, session, self.run, event.call, tool, reason, rule, self._time(event.at)))
+
+    def _on_change(self, event: ev.FileChanged) -> None:
+        session, at = event.session or self.fallback, self._time(event.at)
+        call = self._by_call.get(event.call or "")
+        path, absolute, inside = placed(event.path, self.cwd)
+        whose = call.id if call is not None else number(self.run or session, at)
+        id_ = part(whose, -1) if call is not None else number("change", whose, absolute, event.change)
+        row = (id_, session, self.run, event.call, redact(path), int(inside), event.change, event.source, at)
+        self.changes.setdefault(id_, row)
+
+    def _on_text(self, event: ev.Text) -> None:
+        if event.synthetic or not event.text:
+            return
+        at, text = self._time(event.at), redact(event.text[:TEXT])
+        thread = self._threads.get(event.parent or "")
+        if thread is None:
+            id_ = hashed(f"answer {event.session} {event.line} {text}")
+        else:
+            thread.texts += 1
+            id_ = part(thread.request, 2 * thread.texts + 1)
+        self._say(event, at, id_, "answer", text)
+
+    def _on_user(self, event: ev.UserMessage) -> None:
+        if self._threads.get(event.parent or "", NO_THREAD).ended:
+            del self._threads[event.parent or ""]  # what comes now is another request, whatever its name
+        if event.kind != "prompt" or not event.text:
+            return
+        at, text = self._time(event.at), redact(event.text[:TEXT])
+        self._say(event, at, hashed(f"prompt {at} {text}"), "prompt", text)
+        if event.parent is None:
+            session = self._session(event, at)
+            session.prompts += 1
+            if session.title is None and text[:1] != "<":
+                session.title = text[:TITLE]
+
+    def _say(self, event: ev.Event, at: int, id_: int, role: str, text: str) -> None:
+        self.texts[id_] = (id_, event.session or self.fallback, self.run, event.parent, role, at, text)
+
+    def _on_compaction(self, event: ev.Compaction) -> None:
+        session = self._session(event)
+        session.compactions += 1
+        session.context_used = UNKNOWN if event.after is None else event.after
+
+    def _on_cost(self, event: ev.CostState) -> None:
+        session = self._session(event)
+        session.reported_nano = event.cost_nano if event.cost_nano is not None else session.reported_nano
+
+    def _on_failure(self, event: ev.Failure) -> None:
+        if event.parent is None:
+            self._session(event, self._time(event.at)).stop = f"error: {event.kind or 'unknown'}"
+
+
+def _grow(request: Request, told: ev.Usage) -> None:
+    """One request, told once more: a counter only ever grows (M2)."""
+    request.input = max(request.input, told.input or 0)
+    request.cache_write = max(request.cache_write, told.cache_write or 0)
+    request.cache_read = max(request.cache_read, told.cache_read or 0)
+    request.output = max(request.output, told.output or 0)
+    request.reasoning = max(request.reasoning, told.reasoning or 0)
+    request.cache_write_1h = max(request.cache_write_1h, told.cache_write_1h or 0)
+    if request.model == "unknown":
+        request.model = told.model or "unknown"
+
+
+def _target_of(given: Raw) -> str | None:
+    """What a call works on, as one line that can be stored."""
+    if given is ev.NO_JSON:
+        return None
+    try:
+        asked = _target(given)
+    except MISFIT:
+        return None
+    found = asked.file_path or asked.command or asked.notebook_path or asked.pattern or asked.url or asked.query
+    found = found or asked.description or asked.path
+    return redact(found[:TARGET]) if found else None
+
+
+TAKERS: dict[type[ev.Event], Callable[[Rows, Any], None]] = {
+    ev.Started: Rows._on_started,
+    ev.Usage: Rows._on_usage,
+    ev.ToolCall: Rows._on_call,
+    ev.ToolResult: Rows._on_result,
+    ev.PermissionDenied: Rows._on_denied,
+    ev.FileChanged: Rows._on_change,
+    ev.Text: Rows._on_text,
+    ev.UserMessage: Rows._on_user,
+    ev.Compaction: Rows._on_compaction,
+    ev.CostState: Rows._on_cost,
+    ev.Failure: Rows._on_failure,
+}

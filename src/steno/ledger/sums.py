@@ -1,0 +1,102 @@
+"""What a request or a call adds to the sums: one place, so that what is added can be taken away again. Pure."""
+
+from collections.abc import Iterable
+from operator import add as plus
+from typing import Any
+
+HOUR = 3_600_000  # milliseconds
+
+SPEND_KEY = ("session", "model", "hour")
+SPENT = (
+    "requests", "input", "cache_write", "cache_read", "output", "reasoning", "cache_write_1h",
+    "reported_nano", "computed_nano", "saved_nano", "unpriced", "unpriced_tokens",
+)  # fmt: skip
+USE_KEY = ("hour", "agent", "project", "name")
+USED = ("calls", "errors", "denied", "open", "timed", "total_ms")
+
+REQUEST = (
+    "id", "agent", "session", "run", "kind", "message", "parent", "model", "at", "input", "cache_write", "cache_read",
+    "output", "reasoning", "cache_write_1h", "cost_nano", "saved_nano", "source",
+)  # fmt: skip
+CALL = (
+    "id", "call", "agent", "session", "run", "request", "parent", "name", "kind", "target", "at", "duration_ms", "ok", "denied",
+    "error",
+)  # fmt: skip
+
+Row = tuple[Any, ...]
+
+
+def spent(row: Row) -> list[int]:
+    """What one row of `requests` adds to `spend`, in the order of SPENT."""
+    kind, input_, write, read, output, reasoning, hour, cost, saved, source = row[4], *row[9:18]
+    unknown = cost is None
+    return [
+        int(kind == "request"),
+        input_,
+        write,
+        read,
+        output,
+        reasoning,
+        hour,
+        cost if source == "reported" and not unknown else 0,
+        cost if source == "computed" and not unknown else 0,
+        saved,
+        int(unknown and kind == "request"),
+        input_ + write + read + output if unknown else 0,
+    ]
+
+
+def used(row: Row) -> list[int]:
+    """What one row of `calls` adds to `tool_use`, in the order of USED."""
+    duration, ok, denied = row[11], row[12], row[13]
+    failed = ok is not None and not ok and not denied
+    return [1, int(failed), int(denied), int(ok is None and not denied), int(duration is not None), duration or 0]
+
+
+class Sums:
+    """Changes to a table of sums, gathered by key."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[Row, list[int]] = {}
+
+    def add(self, key: Row, figures: Iterable[int], sign: int = 1) -> None:
+        """Add figures under a key, or with sign -1 take them away."""
+        figures = figures if sign == 1 else [-figure for figure in figures]
+        total = self.by_key.get(key)
+        self.by_key[key] = list(figures if total is None else map(plus, total, figures))
+
+    def tally(self, rows: Iterable[Row]) -> None:
+        """Add rows of `requests` that are all new: what `spent` says of each, in one loop, because an import is mostly this."""
+        by_key = self.by_key
+        for row in rows:
+            key = (row[2], row[7], row[8] // HOUR)
+            total = by_key.get(key)
+            if total is None:
+                total = by_key[key] = [0] * len(SPENT)
+            input_, write, read, output, reasoning, hour, cost = row[9:16]
+            total[0] += 1
+            total[1] += input_
+            total[2] += write
+            total[3] += read
+            total[4] += output
+            total[5] += reasoning
+            total[6] += hour
+            total[9] += row[16]
+            if cost is None:
+                total[10] += 1
+                total[11] += input_ + write + read + output
+            else:
+                total[7 if row[17] == "reported" else 8] += cost
+
+
+def adding(table: str, key: tuple[str, ...], figures: tuple[str, ...], largest: tuple[str, ...] = ()) -> str:
+    """The clash of a row of sums with one that is there: they are added up; of `largest` the larger stays."""
+    parts = [f"{name} = {table}.{name} + excluded.{name}" for name in figures]
+    for name in largest:
+        parts.append(f"{name} = CASE WHEN excluded.{name} > {table}.{name} THEN excluded.{name} ELSE {table}.{name} END")
+    return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {', '.join(parts)}"
+
+
+def replacing(columns: tuple[str, ...]) -> str:
+    """The clash of a row with an older one of the same id: the new one stands."""
+    return "ON CONFLICT (id) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in columns if name != "id")

@@ -1,0 +1,51 @@
+"""Answers for programs: one JSON object, or CSV with flat names. Cells of CSV cannot pose as formulas. It never prints."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would carry out
+
+
+def as_json(rows: Sequence[Any], total: Any, more: dict[str, Any] | None = None) -> bytes:
+    """One object on one line: the rows, what they come to, and whatever else there is to say."""
+    return msgspec.json.encode({"rows": rows, "total": total, **(more or {})}) + b"\n"
+
+
+def as_csv(rows: Iterable[Any], names: Sequence[str] = ()) -> bytes:
+    """The rows by RFC 4180, in UTF-8. The names are those of the JSON, joined: tokens_input, cost_usd."""
+    flat = [dict(_flat(msgspec.to_builtins(row))) for row in rows]
+    heads = list(dict.fromkeys([*names, *(name for row in flat for name in row)]))
+    text = io.StringIO()
+    sheet = csv.writer(text, lineterminator="\r\n")
+    sheet.writerow([_cell(head) for head in heads])
+    for row in flat:
+        sheet.writerow([_cell(row.get(head)) for head in heads])
+    return text.getvalue().encode("utf-8", "replace")
+
+
+def _flat(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in row.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}_")
+        else:
+            yield prefix + name, value
+
+
+def _cell(value: Any) -> str:
+    """A value as text. Text that begins like a formula gets an apostrophe before it; a number stays one."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode("utf-8", "replace")
+    text = text.replace("\x00", "")
+    return f"'{text}" if text.startswith(FORMULA) else text

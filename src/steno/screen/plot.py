@@ -1,0 +1,73 @@
+"""The course of a context as a picture: columns of blocks over the requests, with the thresholds. It never prints."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from ..answer.finds import Point
+from ..answer.lists import Session
+from ..meter import LEVELS, level
+from .bars import LEVELS as BLOCKS
+from .clean import flat, wrap
+from .figures import COLOURS
+from .look import Look
+from .words import number, several
+
+HEIGHT = 14  # rows of the picture: 7 % of the window each
+SCALE, NAMES, FIGURES = 6, 14, 5  # columns for the scale, and for the thresholds with or without their names
+NARROW = 60  # columns below which they have none
+MOST = 100  # columns of the picture: more only draws each request wider
+STYLES = {"critical": "red", "refresh": "yellow", "warn": "yellow"}
+
+
+def context(session: Session, points: Sequence[Point], look: Look, when: Callable[[int | None], str]) -> list[str]:
+    """The whole page: whose context it is, the picture, and what it comes to."""
+    title = " · ".join(filter(None, (f"session {session.short}", session.project, session.title)))
+    facts = [session.context.text, f"peak {number(max(point.used for point in points))}", several(len(points), "request")]
+    drops = sum(point.compacted for point in points)
+    if drops or session.compactions:
+        facts.append(several(max(drops, session.compactions), "compaction") + (" (▼)" if drops else ""))
+    times = f"{when(points[0].at)} to {when(points[-1].at)}"
+    style = COLOURS.get(session.context.status or "", "")
+    head = [line for text in (title, times) for line in wrap(flat(text), look.columns)]
+    return [*head, "", *plot(points, look), "", *(look.paint(line, style) for line in wrap(" · ".join(facts), look.columns))]
+
+
+def plot(points: Sequence[Point], look: Look, height: int = HEIGHT) -> list[str]:
+    """The picture: a column for each request, or for the fullest of several; its top is the whole window."""
+    columns = min(MOST, max(10, look.columns - SCALE - (FIGURES if look.columns < NARROW else NAMES)))
+    shares = _shares(points, columns)
+    wide = max(1, min(8, columns // len(shares)))  # few requests are drawn wider
+    fullest = [max(points[low:high], key=lambda point: point.used).fraction for low, high in shares]
+    lines = [_row(row, height, fullest, wide, look) for row in range(height - 1, -1, -1)]
+    drops = "".join(("▼" if any(point.compacted for point in points[low:high]) else " ").ljust(wide) for low, high in shares)
+    foot = [" " * SCALE + look.paint(drops.rstrip(" "), "cyan")] if drops.strip() else []
+    return [*lines, f"   0 └{'─' * (len(shares) * wide)}", *foot]
+
+
+def _shares(points: Sequence[Point], columns: int) -> list[tuple[int, int]]:
+    many = min(columns, len(points))
+    edges = [at * len(points) // many for at in range(many + 1)]
+    return list(pairwise(edges))
+
+
+def _row(row: int, height: int, fullest: list[float], wide: int, look: Look) -> str:
+    """One row, from the bottom counted: blocks where the context reaches, a dotted line where a threshold runs."""
+    low, high = row / height, (row + 1) / height
+    named = next(((name, at) for name, at in LEVELS if low < at <= high), None)
+    empty = "┄" if named else " "
+    cells = []
+    for fraction in fullest:
+        eighths = round((min(fraction, 1.0) - low) * height * 8)
+        style = STYLES.get(level(fraction) or "", "green") if eighths > 0 else "dim"
+        cells.append(((empty if eighths <= 0 else BLOCKS[min(eighths, 8) - 1]) * wide, style))
+    while cells and not cells[-1][0].strip():
+        cells.pop()
+    scale = f"{high * 100:3.0f}%" if row in (height - 1, height // 2 - 1) else "    "
+    blocks = "".join(look.paint(text, style) if text.strip() else text for text, style in cells)
+    return f"{scale} │{blocks}{look.paint(_named(named, look), 'dim')}"
+
+
+def _named(threshold: tuple[str, float] | None, look: Look) -> str:
+    if threshold is None:
+        return ""
+    return f" {threshold[1] * 100:.0f} %" if look.columns < NARROW else f" {threshold[0]} {threshold[1] * 100:.0f} %"

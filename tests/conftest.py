@@ -1,0 +1,48 @@
+"""Fixtures that several tests share: a ledger's URL on each database."""
+
+import os
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from steno.ledger.store import Store, open_ledger
+from tests import postgres
+from tests.book import Book
+
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def postgres_place() -> Iterator[str]:
+    """A running PostgreSQL; where there can be none, a visible skip, or a failure if STENO_REQUIRE asks for it."""
+    absent = postgres.missing()
+    if absent is not None:
+        if "postgres" in os.environ.get("STENO_REQUIRE", ""):
+            pytest.fail(f"{absent}, and STENO_REQUIRE asks for it")
+        pytest.skip(absent)
+    with postgres.server() as place:
+        yield place
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a new ledger can be made, on each of the databases in turn."""
+    if request.param == "sqlite":
+        return str(tmp_path / "ledger.db")
+    return postgres.fresh(request.getfixturevalue("postgres_place"), f"ledger_{next(_numbers)}")
+
+
+@pytest.fixture
+def store(ledger_url: str) -> Iterator[Store]:
+    """A new ledger, open."""
+    opened = open_ledger(ledger_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def book(store: Store) -> Book:
+    """A new ledger, to be written row by row."""
+    return Book(store)

@@ -1,0 +1,447 @@
+"""The import (L2, L3, M2, M7): each thing once, whatever files tell of it; only what is new is read; nothing is lost."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steno.ledger import find
+from steno.ledger.pull import pull
+from steno.ledger.rebuild import rebuild
+from steno.ledger.store import Store, open_ledger
+from tests.kept import Transcript, tree
+
+RECORDINGS = Path(__file__).parent / "recordings"
+USED = "calls, errors, denied, open, timed, total_ms"
+SPENT = "session, model, hour, requests, input, cache_write, cache_read, output, computed_nano"
+TOTALS = "sum(requests), sum(input), sum(cache_write), sum(cache_read), sum(output), sum(reported_nano), sum(computed_nano)"
+
+
+def totals(store: Store) -> tuple[int, ...]:
+    """What the sums say in all."""
+    return tuple(int(figure or 0) for figure in store.rows(f"SELECT {TOTALS} FROM spend")[0])
+
+
+def answers(store: Store) -> dict[str, Any]:
+    """All that a question could be about, without what depends on the time of the import."""
+    asked = {
+        "spend": "SELECT * FROM spend ORDER BY session, model, hour",
+        "tool_use": f"SELECT hour, agent, project, name, {USED} FROM tool_use ORDER BY 1, 2, 3, 4",
+        "sessions": "SELECT * FROM sessions ORDER BY id",
+        "runs": "SELECT id, session, verdict, cost_nano, started_at, tools, files FROM runs ORDER BY id",
+        "requests": "SELECT id, session, run, model, at, input, output, cost_nano, source FROM requests ORDER BY id",
+        "calls": "SELECT id, session, name, ok, denied, duration_ms FROM calls ORDER BY id",
+        "changes": "SELECT id, path, change FROM changes ORDER BY id",
+        "texts": "SELECT id, role, text FROM texts ORDER BY id",
+    }
+    found = {name: store.rows(sql) for name, sql in asked.items()}
+    found["texts"] = [
+        (id_, role, text.replace("\x00", "\ufffd")) for id_, role, text in found["texts"]
+    ]  # PostgreSQL holds no NUL
+    return found
+
+
+def sums_hold(store: Store) -> None:
+    """The sums are what the rows add up to."""
+    rows = "SELECT sum(CASE WHEN kind = 'request' THEN 1 ELSE 0 END), sum(input), sum(cache_write), sum(cache_read), sum(output)"
+    assert store.rows(f"{rows} FROM requests")[0] == store.rows(f"SELECT {TOTALS} FROM spend")[0][:5]
+    cost = store.rows("SELECT coalesce(sum(cost_nano), 0) FROM requests")[0][0]
+    assert cost == store.rows("SELECT coalesce(sum(reported_nano + computed_nano), 0) FROM spend")[0][0]
+    assert store.rows("SELECT coalesce(sum(calls), 0) FROM tool_use") == store.rows("SELECT count(*) FROM calls")
+
+
+@pytest.fixture
+def store(ledger_url: str) -> Any:
+    found = open_ledger(ledger_url)
+    yield found
+    found.close()
+
+
+# -- what counts ---------------------------------------------------------------------------------------------------
+
+
+def test_m2_a_message_counts_once_with_its_largest_output(store: Store, tmp_path: Path) -> None:
+    """k lines of one message, whose output grows, are one request."""
+    one = Transcript("s1")
+    one.answer("m1", output=1, blocks=2)
+    one.answer("m1", output=57)
+    one.answer("m2", output=9)
+    pull(store, [one.write(tmp_path)])
+    assert totals(store)[:5] == (2, 6, 2000, 40000, 66)
+    sums_hold(store)
+
+
+def test_m2_a_fork_that_repeats_messages_adds_only_its_own(store: Store, tmp_path: Path) -> None:
+    """The copy has another session's name; the lines' own names are the same."""
+    one = Transcript("s1")
+    one.answer("m1")
+    one.call("m2", "c1", "Bash", {"command": "ls"})
+    one.result("c1")
+    fork = one.fork("s2")
+    fork.answer("m3")
+    pull(store, [one.write(tmp_path), fork.write(tmp_path)])
+    assert totals(store)[0] == 3
+    assert store.rows("SELECT session, count(*) FROM requests GROUP BY session ORDER BY 1") == [("s1", 2), ("s2", 1)]
+    assert store.rows("SELECT count(*) FROM calls") == [(1,)]
+    sums_hold(store)
+
+
+def test_m2_a_scripted_server_that_repeats_its_ids_is_still_counted_right(store: Store) -> None:
+    """In 2.1.325/fork_session the ids start anew with each process; the agent's own account says 0.066272 in all."""
+    pull(store, [str(RECORDINGS / "transcripts/2.1.325/fork_session")])
+    assert totals(store)[0] == 6
+    assert totals(store)[6] == 66_272_000
+
+
+@pytest.mark.parametrize(("version", "total"), [("2.1.325", 66_272_000), ("2.1.197", None), ("2.1.50", None)])
+def test_m7_resumed_runs_add_up_whether_the_agent_counts_per_process_or_over_the_session(
+    store: Store, version: str, total: int | None
+) -> None:
+    """Four runs of one task; each books its own part."""
+    names = ("max_turns", "max_turns_resume", "max_turns_resume2", "fork_session")
+    folders = [RECORDINGS / "claude" / version / name for name in names]
+    pull(store, [str(folder) for folder in folders])
+    own = 0.0
+    for folder in folders:
+        lines = [json.loads(line) for line in (folder / "stdout").read_text().splitlines()]
+        result = [line for line in lines if line.get("type") == "result"][-1]
+        since = result.get("model_usage_since_last_result")
+        own += sum(model["costUSD"] for model in since.values()) if since is not None else result["total_cost_usd"]
+    assert totals(store)[5] == round(own * 1e9)
+    if total is not None:
+        assert totals(store)[5] == total
+    sums_hold(store)
+
+
+def test_l2_a_run_and_its_own_transcript_are_counted_once_in_either_order(store: Store, tmp_path: Path) -> None:
+    """What only the transcript shows (here a compaction) is in the run's account already."""
+    run, kept = RECORDINGS / "claude/2.1.325/compact_auto", RECORDINGS / "transcripts/2.1.325/compact_auto"
+    pull(store, [str(run)])
+    alone = totals(store)[1:]
+    pull(store, [str(kept)])
+    assert totals(store)[1:] == alone
+    other = open_ledger(str(tmp_path / "other.db"))
+    pull(other, [str(kept)])
+    pull(other, [str(run)])
+    assert totals(other)[1:] == alone
+    sums_hold(store)
+    sums_hold(other)
+
+
+def test_m7_a_killed_run_is_priced_from_its_messages(store: Store) -> None:
+    """No result was printed: the cost is computed, not zero."""
+    pull(store, [str(RECORDINGS / "claude/2.1.325/hang_sigkill")])
+    ((source, cost),) = store.rows("SELECT cost_source, cost_nano FROM runs")
+    assert source == "computed"
+    assert cost > 0
+    assert totals(store)[6] == cost
+
+
+def test_m7_an_unknown_model_is_unpriced_and_never_free(store: Store, tmp_path: Path) -> None:
+    """A request without a price is counted as such."""
+    one = Transcript("s1", model="nobody-knows-it")
+    one.answer("m1")
+    pull(store, [one.write(tmp_path)])
+    assert store.rows("SELECT unpriced, unpriced_tokens, computed_nano FROM spend") == [(1, 21_103, 0)]
+    assert store.rows("SELECT cost_nano, source FROM requests") == [(None, "unknown")]
+
+
+def test_m9_subagents_are_counted_with_their_session(store: Store) -> None:
+    """Their transcripts lie in a folder of their own."""
+    pull(store, [str(RECORDINGS / "transcripts/2.1.197/subagent_sync_env")])
+    assert store.rows("SELECT count(DISTINCT session) FROM requests") == [(1,)]
+    assert store.rows("SELECT count(*) FROM requests WHERE parent IS NOT NULL")[0][0] > 0
+
+
+def test_every_recording_is_booked_at_what_its_report_says(store: Store) -> None:
+    """The sums of a session are the sums of its runs, to the nano-dollar."""
+    pull(store, [str(RECORDINGS / "claude")])
+    booked: dict[str, int] = dict(store.rows("SELECT session, sum(reported_nano + computed_nano) FROM spend GROUP BY session"))
+    told: dict[str, int] = dict(store.rows("SELECT session, sum(coalesce(cost_nano, 0)) FROM runs GROUP BY session"))
+    assert {name: int(booked.get(name, 0)) for name in told} == {name: int(cost) for name, cost in told.items()}
+    assert store.rows("SELECT count(*) FROM runs") == [(len(find.named(str(RECORDINGS / "claude"))),)]
+    sums_hold(store)
+
+
+# -- only what is new ------------------------------------------------------------------------------------------------
+
+
+def test_l3_a_second_import_changes_nothing_and_reads_nothing(store: Store) -> None:
+    """Neither of transcripts nor of recordings."""
+    first = pull(store, [str(RECORDINGS / "transcripts/2.1.325"), str(RECORDINGS / "claude/2.1.325")])
+    before = answers(store)
+    again = pull(store, [str(RECORDINGS / "transcripts/2.1.325"), str(RECORDINGS / "claude/2.1.325")])
+    assert first.files > 50
+    assert (again.files, again.size, again.unchanged) == (0, 0, first.files)
+    assert answers(store) == before
+
+
+@pytest.mark.parametrize("cuts", [1, 3, 10])
+def test_l3_a_file_that_grows_is_read_on_from_where_it_ended(store: Store, tmp_path: Path, cuts: int) -> None:
+    """In parts that end anywhere, inside a line or between a call and its answer, it gives what it gives as a whole."""
+    source = RECORDINGS / "transcripts/2.1.197/multi_tool_edit"
+    data = next(source.glob("*.jsonl")).read_bytes()
+    grown, whole = tmp_path / "grown" / "s.jsonl", tmp_path / "whole" / "s.jsonl"
+    grown.parent.mkdir()
+    whole.parent.mkdir()
+    whole.write_bytes(data)
+    read = 0
+    for part in range(1, cuts + 2):
+        grown.write_bytes(data[: len(data) * part // (cuts + 1)])
+        read += pull(store, [str(grown)]).size
+    other = open_ledger(str(tmp_path / "other.db"))
+    pull(other, [str(whole)])
+    assert answers(store) == answers(other)
+    assert read < len(data) * 2  # at most one cut line is read again each time
+    sums_hold(store)
+
+
+def test_l3_a_torn_last_line_is_left_for_the_next_time(store: Store, tmp_path: Path) -> None:
+    """It is neither lost nor counted as half."""
+    one = Transcript("s1")
+    one.answer("m1")
+    one.answer("m2")
+    path = Path(one.write(tmp_path))
+    data = path.read_bytes()
+    path.write_bytes(data[:-20])
+    pull(store, [str(path)])
+    assert totals(store)[0] == 1
+    path.write_bytes(data)
+    pull(store, [str(path)])
+    assert totals(store)[0] == 2
+
+
+def test_l3_a_file_that_was_rewritten_is_read_anew(store: Store, tmp_path: Path) -> None:
+    """The same name, longer, with another beginning."""
+    one = Transcript("s1")
+    one.answer("m1")
+    path = Path(one.write(tmp_path))
+    pull(store, [str(path)])
+    other = Transcript("s1", start=5)
+    other.answer("m2")
+    other.answer("m3")
+    other.write(tmp_path)
+    pull(store, [str(path)])
+    assert totals(store)[0] == 3  # what was booked stays: it was spent
+
+
+def test_l3_a_file_that_was_cut_is_read_anew_and_counts_nothing_twice(store: Store, tmp_path: Path) -> None:
+    """Shorter than what was read of it."""
+    one = Transcript("s1")
+    one.answer("m1")
+    one.answer("m2")
+    path = Path(one.write(tmp_path))
+    pull(store, [str(path)])
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0] + one.line(0).replace(b"", b""))
+    pull(store, [str(path)])
+    assert totals(store)[0] == 2
+
+
+def test_l3_a_file_that_was_moved_goes_on_under_its_new_name(store: Store, tmp_path: Path) -> None:
+    """Only what came after the move is read."""
+    one = Transcript("s1")
+    one.answer("m1")
+    path = Path(one.write(tmp_path))
+    pull(store, [str(path)])
+    moved = path.with_name("elsewhere.jsonl")
+    path.rename(moved)
+    one.answer("m2")
+    with moved.open("ab") as file:
+        file.write(one.line(-1))
+    done = pull(store, [str(moved)])
+    assert done.size == len(one.line(-1))
+    assert totals(store)[0] == 2
+    assert store.rows("SELECT count(*) FROM sources") == [(1,)]
+
+
+def test_l3_a_packed_transcript_is_read_too(store: Store, tmp_path: Path) -> None:
+    """gzip, put away by somebody."""
+    import gzip
+
+    one = Transcript("s1")
+    one.answer("m1")
+    path = Path(one.write(tmp_path))
+    packed = path.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    pull(store, [str(packed)])
+    assert totals(store)[0] == 1
+
+
+def test_a_file_that_cannot_be_read_is_told_and_the_others_are_imported(store: Store, tmp_path: Path) -> None:
+    """One trouble, one line."""
+    one = Transcript("s1")
+    one.answer("m1")
+    one.write(tmp_path)
+    bad = tmp_path / "bad.jsonl.gz"
+    import gzip
+
+    bad.write_bytes(gzip.compress(b'{"type":"user","sessionId":"s"}\n' * 999)[:-9])
+    done = pull(store, [str(tmp_path)])
+    assert totals(store)[0] == 1
+    assert len(done.troubles) <= 1
+
+
+# -- nothing lost ------------------------------------------------------------------------------------------------------
+
+
+def test_rebuild_gives_the_same_answers(store: Store, tmp_path: Path) -> None:
+    """From transcripts and recordings that are all there."""
+    folder = tmp_path / "all"
+    shutil.copytree(RECORDINGS / "transcripts/2.1.325", folder / "transcripts")
+    shutil.copytree(RECORDINGS / "claude/2.1.325", folder / "claude")
+    pull(store, [str(folder)])
+    before = answers(store)
+    done = rebuild(store)
+    assert answers(store) == before
+    assert done.kept == 0
+
+
+def test_rebuild_keeps_what_nobody_can_tell_again(store: Store, tmp_path: Path) -> None:
+    """The agent throws old transcripts away; their spend stays."""
+    for name in ("s1", "s2"):
+        one = Transcript(name, start=ord(name[1]))
+        one.answer(f"m{name}")
+        one.write(tmp_path)
+    pull(store, [str(tmp_path)])
+    before = totals(store)
+    (tmp_path / "s1.jsonl").unlink()
+    done = rebuild(store)
+    assert (done.sessions, done.kept) == (1, 1)
+    assert totals(store) == before
+
+
+SMALL = {**os.environ, "STENO_IMPORT_GROUP": "20000"}  # many small transactions
+
+
+def _end(process: "subprocess.Popen[bytes]") -> tuple[int, bytes]:
+    _, error = process.communicate()
+    return process.returncode, error
+
+
+def _start(folder: Path, url: str) -> "subprocess.Popen[bytes]":
+    words = [sys.executable, "-m", "steno", "import", str(folder), "--ledger", url, "--quiet"]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=SMALL)
+
+
+def test_an_import_that_is_killed_at_any_moment_loses_nothing_and_counts_nothing_twice(ledger_url: str, tmp_path: Path) -> None:
+    """SIGKILL at random moments; the last one is left alone, and the answers are those of an undisturbed import."""
+    import random
+
+    random.seed(8)
+    folder = tree(tmp_path / "tree", sessions=40, answers=30)
+    began = time.monotonic()
+    other = open_ledger(str(tmp_path / "other.db"))
+    process = _start(folder, str(tmp_path / "timed.db"))
+    assert _end(process) == (0, b"")
+    takes = time.monotonic() - began
+    for _ in range(50 if ledger_url.endswith(".db") else 10):
+        process = _start(folder, ledger_url)
+        time.sleep(random.uniform(0, takes))
+        process.send_signal(signal.SIGKILL)
+        _end(process)
+    assert _end(_start(folder, ledger_url)) == (0, b"")
+    pull(other, [str(folder)])
+    store = open_ledger(ledger_url)
+    assert answers(store) == answers(other)
+    sums_hold(store)
+    store.close()
+
+
+def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
+    """Exit 130, no traceback, and a ledger that opens."""
+    folder, url = tree(tmp_path / "tree", sessions=60, answers=60), str(tmp_path / "l.db")
+    process = _start(folder, url)
+    time.sleep(0.6)
+    process.send_signal(signal.SIGINT)
+    code, error = _end(process)
+    assert code in (0, 130)
+    assert b"Traceback" not in error
+    store = open_ledger(url)
+    sums_hold(store)
+
+
+def test_as_a_new_user_report_alone_finds_imports_and_tells(tmp_path: Path) -> None:
+    """Only `~/.claude/projects`, no ledger yet, no options."""
+    projects = tmp_path / ".claude" / "projects" / "-tmp-demo-project"
+    projects.mkdir(parents=True)
+    for file in (RECORDINGS / "transcripts/2.1.325/fork_session").glob("*.jsonl"):
+        shutil.copy(file, projects)
+    clean = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    words = [sys.executable, "-m", "steno", "report", "model", "--json"]
+    done = subprocess.run(words, env=clean, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["total"]["requests"] == 6
+    assert told["total"]["cost"]["usd"] == pytest.approx(0.066272)
+    assert (tmp_path / ".local/share/steno/ledger.db").is_file()
+
+
+def test_the_short_way_without_a_ledger_says_what_the_ledger_says(tmp_path: Path) -> None:
+    """`--no-ledger` reads less of each line; the sums are the same."""
+    from steno.ledger.pull import unkept
+
+    store = open_ledger(str(tmp_path / "l.db"))
+    folder = str(RECORDINGS / "transcripts")
+    pull(store, [folder])
+    quick = unkept([folder], print)
+    asked = (
+        "SELECT session, model, hour, requests, input, cache_write, cache_read, output, computed_nano FROM spend ORDER BY 1, 2, 3"
+    )
+    assert quick.rows(asked) == store.rows(asked)
+
+
+def test_a_report_reads_only_what_it_needs_and_an_import_later_reads_the_rest(store: Store, tmp_path: Path) -> None:
+    """The sums are the same before and after, and those of a whole import."""
+    folder = tmp_path / "all"
+    shutil.copytree(RECORDINGS / "transcripts", folder)
+    pull(store, [str(folder)], sums=True)
+    asked = (
+        "SELECT session, model, hour, requests, input, cache_write, cache_read, output, computed_nano FROM spend ORDER BY 1, 2, 3"
+    )
+    quick = store.rows(asked)
+    assert pull(store, [str(folder)], sums=True).files == 0
+    assert store.rows("SELECT count(*) FROM calls") == [(0,)]
+    pull(store, [str(folder)])
+    assert store.rows(asked) == quick
+    other = open_ledger(str(tmp_path / "other.db"))
+    pull(other, [str(folder)])
+    assert answers(store) == answers(other)
+    assert pull(store, [str(folder)], sums=True).files == 0
+
+
+def test_a_report_goes_on_where_the_last_one_ended(store: Store, tmp_path: Path) -> None:
+    """Whether that was a glance or an import, in parts that end anywhere."""
+    data = next((RECORDINGS / "transcripts/2.1.197/multi_tool_edit").glob("*.jsonl")).read_bytes()
+    grown = tmp_path / "s.jsonl"
+    for place in range(1, 9):
+        grown.write_bytes(data[: len(data) * place // 8])
+        pull(store, [str(grown)], sums=place % 3 != 0)
+    whole = totals(store)
+    other = open_ledger(str(tmp_path / "other.db"))
+    pull(other, [str(grown)])
+    assert whole == totals(other)
+
+
+def test_a_fork_of_what_was_pruned_counts_nothing_again(store: Store, tmp_path: Path) -> None:
+    """The rows are gone, their sums stay."""
+    from steno.ledger.ask.prune import Old, prune
+
+    one = Transcript("s1")
+    one.call("m1", "c1", "Bash", {"command": "ls"})
+    one.result("c1")
+    pull(store, [one.write(tmp_path)])
+    before = totals(store)
+    prune(store, Old(2_000_000_000_000, None), everything=False)
+    assert store.rows("SELECT count(*) FROM requests") == [(0,)]
+    fork = one.fork("s2")
+    pull(store, [fork.write(tmp_path)])
+    assert totals(store) == before
+    assert store.rows("SELECT sum(calls) FROM tool_use")[0][0] == 1

@@ -1,0 +1,259 @@
+"""The ledger as a database (L2): migrations, several writers, a full disk, a file that may not be written, bad input."""
+
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steno.cli import main
+from steno.ledger import schema
+from steno.ledger.pull import pull
+from steno.ledger.record import record
+from steno.ledger.settle import stored
+from steno.ledger.store import applied, migrate, open_ledger
+from steno.report import LedgerError
+from tests.kept import Transcript, tree
+from tests.writer import AT, a_run
+
+ROOT = Path(__file__).parents[1]
+WRITERS, RUNS = 8, 10_000
+
+
+# -- migrations ------------------------------------------------------------------------------------------------------
+
+
+def test_each_migration_leaves_its_record(ledger_url: str) -> None:
+    """One number each, in order."""
+    store = open_ledger(ledger_url)
+    assert store.rows("SELECT number, name FROM migrations ORDER BY number") == [
+        (number, name) for number, (name, _) in enumerate(schema.MIGRATIONS, 1)
+    ]
+    store.close()
+
+
+def test_a_ledger_of_the_first_migration_opens_with_the_last_and_a_copy_is_kept(
+    ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it held is still there, and the ledger as it was is kept beside."""
+    monkeypatch.setattr("steno.ledger.store.migrate.__defaults__", (False, schema.MIGRATIONS[:1]))
+    old = open_ledger(ledger_url)
+    assert applied(old) == 1
+    one = Transcript("s1")
+    one.answer("m1")
+    pull(old, [one.write(tmp_path)])
+    old.close()
+    monkeypatch.undo()
+    new = open_ledger(ledger_url)
+    assert applied(new) == len(schema.MIGRATIONS)
+    assert new.rows("SELECT requests FROM spend") == [(1,)]
+    assert new.rows("SELECT count(*) FROM budgets") == [(0,)]
+    if new.kind == "sqlite":
+        assert sqlite3.connect(f"{ledger_url}.before-2").execute("SELECT requests FROM spend").fetchall() == [(1,)]
+    else:
+        assert new.rows("SELECT requests FROM before_2.spend") == [(1,)]
+    new.close()
+
+
+def test_a_migration_that_fails_leaves_the_ledger_as_it_was(ledger_url: str) -> None:
+    """All of it or nothing of it."""
+    store = open_ledger(ledger_url)
+    bad = (*schema.MIGRATIONS, ("bad", "CREATE TABLE half (a <int>); CREATE TABLE sessions (a <int>);"))
+    with pytest.raises(LedgerError):
+        migrate(store, migrations=bad)
+    assert applied(store) == len(schema.MIGRATIONS)
+    with pytest.raises(LedgerError):
+        store.rows("SELECT * FROM half")
+    store.close()
+
+
+def test_a_newer_ledger_is_refused_with_a_clear_line(ledger_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not touched."""
+    store = open_ledger(ledger_url)
+    store.change("INSERT INTO migrations VALUES (99, 'from the future', 0)")
+    store.close()
+    assert main(["import", "--ledger", ledger_url]) == 2
+    error = capsys.readouterr().err
+    assert "newer steno" in error
+    assert "upgrade" in error
+    assert len(error.splitlines()) == 1
+
+
+# -- several at once -----------------------------------------------------------------------------------------------------
+
+
+def _writer(url: str, first: int, count: int) -> "subprocess.Popen[bytes]":
+    words = [sys.executable, "-m", "tests.writer", url, str(first), str(count)]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def test_l2_eight_processes_write_ten_thousand_runs_and_all_are_there_once(ledger_url: str) -> None:
+    """Into a ledger that none of them finds made; and each run is written by two of them."""
+    share = RUNS // WRITERS
+    started = [_writer(ledger_url, place * share, share) for place in range(WRITERS)]
+    started.append(_writer(ledger_url, 0, 200))  # once more what another writes
+    assert [(process.communicate()[1], process.returncode) for process in started] == [(b"", 0)] * len(started)
+    store = open_ledger(ledger_url)
+    assert store.rows("SELECT count(*), count(DISTINCT id) FROM runs") == [(RUNS, RUNS)]
+    asked = "SELECT sum(requests), sum(input), sum(cache_write), sum(cache_read), sum(output), sum(reported_nano) FROM spend"
+    told = tuple(map(int, store.rows(asked)[0]))
+    assert told == (RUNS, 3 * RUNS, 1000 * RUNS, 20_000 * RUNS, 101 * RUNS, 11_200_000 * RUNS)
+    assert store.rows("SELECT sum(turns) FROM sessions")[0][0] == RUNS
+    store.close()
+
+
+def test_a_run_that_is_booked_twice_is_there_once(ledger_url: str) -> None:
+    """And its report comes out as it went in."""
+    store = open_ledger(ledger_url)
+    for _ in range(2):
+        report, batch = a_run(7)
+        with store.writing():
+            record(store, report, batch, AT, lambda request: (5, 1), why="it was enough")
+    assert store.rows("SELECT count(*), min(why) FROM runs") == [(1, "it was enough")]
+    assert stored(store, "run00000007") == report
+    store.close()
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------------------------
+
+
+def _import(url: str, folder: Path, limit: int | None) -> "subprocess.CompletedProcess[bytes]":
+    def small_disk() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    words = [sys.executable, "-m", "steno", "import", str(folder), "--ledger", url, "--quiet"]
+    settings = {**os.environ, "STENO_IMPORT_GROUP": "20000"}
+    return subprocess.run(words, capture_output=True, check=False, env=settings, preexec_fn=small_disk)
+
+
+@pytest.mark.parametrize("limit", [1_000, 150_000, 400_000])
+def test_a_full_disk_is_one_clear_line_and_nothing_is_torn(tmp_path: Path, limit: int) -> None:
+    """When there is room again, the import goes on and the sums are right."""
+    folder, url = tree(tmp_path / "tree", sessions=20, answers=30), str(tmp_path / "l.db")
+    done = _import(url, folder, limit)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert b"full" in done.stderr
+    assert _import(url, folder, None).returncode == 0
+    store, other = open_ledger(url), open_ledger(str(tmp_path / "other.db"))
+    pull(other, [str(folder)])
+    asked = "SELECT session, model, hour, requests, output, computed_nano FROM spend ORDER BY 1, 2, 3"
+    assert store.rows(asked) == other.rows(asked)
+
+
+def _as_nobody(words: list[str]) -> tuple[int, str]:
+    """Carry out a command as a user who owns nothing; its exit code and what it said."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(theirs, 2)
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+        sys.stdout = sys.stderr
+        if os.geteuid() == 0:
+            os.setegid(65_534)
+            os.seteuid(65_534)
+        os._exit(main(words))
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as file:
+        said = file.read().decode()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
+
+
+def test_a_ledger_that_may_not_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    """Its figures can still be asked for."""
+    one = Transcript("s1")
+    one.answer("m1")
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    url = str(folder / "l.db")
+    path = one.write(tmp_path)
+    store = open_ledger(url)
+    pull(store, [path])
+    store.close()
+    (folder / "l.db").chmod(0o444)
+    folder.chmod(0o555)
+    for parent in folder.parents:
+        if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    one.answer("m2")
+    one.write(tmp_path)
+    code, said = _as_nobody(["import", path, "--ledger", url])
+    folder.chmod(0o755)
+    assert code == 2, said
+    assert "cannot be written" in said or "cannot be opened" in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("mysql://db/steno", "mysql"),
+        ("postgresql://nobody@127.0.0.1:1/none", "postgresql://127.0.0.1:1/none"),
+        ("/proc/nowhere/l.db", "cannot be opened"),
+    ],
+)
+def test_a_ledger_that_cannot_be_opened_is_one_clear_line(where: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No traceback, exit 2, and no password in it."""
+    assert main(["runs", "--ledger", where]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_file_that_is_no_ledger_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody's picture."""
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(5000))
+    before = picture.read_bytes()
+    assert main(["import", "--ledger", str(picture)]) == 2
+    assert "not a ledger" in capsys.readouterr().err
+    assert picture.read_bytes() == before
+
+
+def test_l5_nothing_that_is_stored_holds_a_secret(ledger_url: str, tmp_path: Path) -> None:
+    """Prompts, answers, commands, errors, paths, reports: every table is searched for every kind of secret."""
+    secrets = {
+        "sk-ant-api03-" + "A1b2" * 8, "ghp_" + "a1B2" * 9, "github_pat_" + "a1B2" * 9, "AKIA" + "ABCD1234" * 2,
+        "ASIA" + "ABCD1234" * 2, "xoxb-" + "12345678-abcdef", "hunter2hunter2",
+    }  # fmt: skip
+    one = Transcript("s1")
+    for place, secret in enumerate(sorted(secrets)):
+        said = f"password={secret}" if secret.startswith("hunter") else f"use {secret} please, Bearer {secret}"
+        one.prompt(said)
+        one.call(f"m{place}", f"c{place}", "Bash", {"command": f"curl -H 'Authorization: Bearer {secret}' --token={secret}"})
+        one.result(f"c{place}", f"failed with {said}", error=True)
+        one.answer(f"n{place}", text=f"I used {said}")
+    store = open_ledger(ledger_url)
+    pull(store, [one.write(tmp_path)])
+    for table in ("texts", "calls", "sessions", "requests", "denials", "changes", "sources"):
+        held = repr(store.rows(f"SELECT * FROM {table}"))
+        assert not [secret for secret in secrets if secret in held], table
+    assert store.rows("SELECT count(*) FROM texts")[0][0] == 2 * len(secrets)
+    store.close()
+
+
+def test_nul_characters_in_what_an_agent_said_are_no_trouble(ledger_url: str, tmp_path: Path) -> None:
+    """PostgreSQL cannot hold them."""
+    one = Transcript("s\x001")
+    one.prompt("a\x00b")
+    one.answer("m\x001", text="c\x00d")
+    store = open_ledger(ledger_url)
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b"".join(one.line(place) for place in range(len(one.lines))))
+    pull(store, [str(path)])
+    assert store.rows("SELECT sum(requests) FROM spend")[0][0] == 1
+    store.close()
+
+
+def test_only_its_owner_can_read_a_ledger(tmp_path: Path) -> None:
+    """What agents did is nobody else's business."""
+    store: Any = open_ledger(str(tmp_path / "deep" / "l.db"))
+    assert (tmp_path / "deep" / "l.db").stat().st_mode & 0o777 == 0o600
+    store.close()
