@@ -1,0 +1,121 @@
+"""The processes of this machine: who is there, whose child, in which session, with which mark; and sending a signal.
+
+A process is told by its pid and its birth, because pids are used again. It never decides whom to signal.
+
+On Linux /proc is read directly: a quarter of the time that psutil takes for a process, and 40 ms of importing saved.
+Other systems go through psutil (`elsewhere`).
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from .mark import NAME
+
+LINUX = sys.platform == "linux"
+COMMAND_SHOWN = 200  # characters of a command line that are kept of a process
+_LABEL = f"\0{NAME}=".encode()
+
+
+class Kin(Struct, frozen=True, gc=False):
+    """One process. `born` is in the system's own unit, and only good for comparing."""
+
+    pid: int
+    parent: int
+    session: int
+    born: int
+    marks: str
+
+
+Census = Callable[[], list[Kin]]
+
+
+def everyone() -> list[Kin]:
+    """Every living process that can be looked at. One that is gone, but not yet waited for, does not live."""
+    if LINUX:
+        return list(_people())
+    from .elsewhere import people
+
+    return list(people())
+
+
+def born(pid: int) -> int | None:
+    """When a process was born, in the unit of `Kin.born`; None if it is not there."""
+    if LINUX:
+        fields = _stat(pid)
+        return int(fields[19]) if fields else None
+    from . import elsewhere
+
+    return elsewhere.born(pid)
+
+
+def command(pid: int) -> str:
+    """The command line of a process, shortened; "" if it is gone."""
+    if LINUX:
+        return _read(pid, "cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()[:COMMAND_SHOWN]
+    from . import elsewhere
+
+    return elsewhere.command(pid)[:COMMAND_SHOWN]
+
+
+def mine(kin: Kin) -> bool:
+    """Whether the process runs as the same user as we do."""
+    if LINUX:
+        try:
+            return Path(f"/proc/{kin.pid}").stat().st_uid == os.getuid()
+        except OSError:
+            return False
+    from . import elsewhere
+
+    return elsewhere.mine(kin.pid)
+
+
+def send(kin: Kin, number: int) -> bool:
+    """Send a signal to that process and no other; False if it is gone or not ours to signal."""
+    if born(kin.pid) != kin.born:
+        return False
+    try:
+        os.kill(kin.pid, number)
+    except OSError:
+        return False
+    return True
+
+
+def _people() -> Iterator[Kin]:
+    for name in os.listdir("/proc"):  # noqa: PTH208  # a Path for each process would double the cost
+        if name.isdecimal():
+            pid = int(name)
+            fields = _stat(pid)
+            if fields:
+                yield Kin(pid, int(fields[1]), int(fields[3]), int(fields[19]), _mark(_read(pid, "environ")))
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields after the name, which may hold anything: state, parent, group, session, ... the birth is number 19."""
+    stat = _read(pid, "stat")
+    fields = stat[stat.rfind(b")") + 2 :].split()
+    return fields if len(fields) > 19 and fields[0] not in (b"Z", b"X") else []
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
+    except OSError:
+        return b""  # gone, or somebody else's
+    try:
+        data = os.read(file, 65536)
+        while more := os.read(file, 65536) if len(data) >= 4096 else b"":  # short files come whole, pages one by one
+            data += more
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
+    return data
+
+
+def _mark(environ: bytes) -> str:
+    found = (b"\0" + environ).partition(_LABEL)[2]
+    return found.partition(b"\0")[0].decode("utf-8", "replace")

@@ -1,0 +1,23 @@
+"""Forks a daemon twice into a session of its own; prints its pid. Arguments: `stay` (do not exit), `bare` (no environment)."""
+
+import os
+import subprocess
+import sys
+import time
+
+ready, done = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.write(done, str(os.getpid()).encode())
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        os.execve("/bin/sleep", ["sleep", "600"], {} if "bare" in sys.argv else dict(os.environ))
+    if "bare" in sys.argv:
+        time.sleep(600)  # the one in between stays: a chain of parents leads to the daemon
+    os._exit(0)
+stay = subprocess.Popen(["sleep", "600"]) if "stay" in sys.argv else None
+print(os.read(ready, 20).decode(), flush=True)
+if stay:
+    stay.wait()

@@ -1,0 +1,1 @@
+"""Exits at once, without reading its prompt."""

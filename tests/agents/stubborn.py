@@ -1,0 +1,11 @@
+"""Ignores interrupt and terminate, and so does its child."""
+
+import os
+import signal
+import time
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork():
+    print("ready", flush=True)
+time.sleep(600)

@@ -1,0 +1,10 @@
+"""A wrapper that swallows signals around the real program, which closes in order (as gemini does)."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+signal.signal(signal.SIGINT, lambda number, frame: None)
+signal.signal(signal.SIGTERM, lambda number, frame: None)
+sys.exit(subprocess.call([sys.executable, str(Path(__file__).with_name("polite.py"))]))

@@ -1,0 +1,274 @@
+"""A model that is scripted: the Anthropic Messages API on loopback, answering from a list of steps.
+
+Each request of an agent's main loop takes the next step, and the last step is repeated. Requests without tools (titles
+and the like) get a short answer and take none. Every request is kept, so that a test can look at what was said to the
+model. It never judges a request, and it is reachable from this machine only.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from msgspec import Struct
+
+PIECE = 30  # characters of a text that one event of a stream carries; more of a long one
+
+
+class Usage(Struct, frozen=True):
+    """The four counters of one request."""
+
+    input: int = 4
+    cache_write: int = 700
+    cache_read: int = 9_000
+    output: int = 60
+
+    def start(self) -> dict[str, Any]:
+        """As it stands at the start of a stream: the output is not counted yet."""
+        return {**self.end(), "output_tokens": 1, "service_tier": "standard"}
+
+    def end(self) -> dict[str, Any]:
+        """As it stands at the end."""
+        return {
+            "input_tokens": self.input,
+            "cache_creation_input_tokens": self.cache_write,
+            "cache_read_input_tokens": self.cache_read,
+            "output_tokens": self.output,
+        }
+
+
+class Text(Struct, frozen=True):
+    """A block of text."""
+
+    text: str
+
+    def opened(self, index: str) -> dict[str, Any]:
+        """The block before its first piece."""
+        return {"type": "text", "text": ""}
+
+    def whole(self, index: str) -> dict[str, Any]:
+        """The block as one."""
+        return {"type": "text", "text": self.text}
+
+    def pieces(self) -> Iterator[dict[str, Any]]:
+        """The block bit by bit."""
+        size = max(PIECE, len(self.text) // 50)
+        for start in range(0, len(self.text), size):
+            yield {"type": "text_delta", "text": self.text[start : start + size]}
+
+
+class Call(Struct, frozen=True):
+    """A call of a tool."""
+
+    name: str
+    input: dict[str, Any]
+
+    def opened(self, index: str) -> dict[str, Any]:
+        """The block before its first piece."""
+        return {"type": "tool_use", "id": f"toolu_{index}", "name": self.name, "input": {}}
+
+    def whole(self, index: str) -> dict[str, Any]:
+        """The block as one."""
+        return {**self.opened(index), "input": self.input}
+
+    def pieces(self) -> Iterator[dict[str, Any]]:
+        """The block bit by bit."""
+        yield {"type": "input_json_delta", "partial_json": json.dumps(self.input)}
+
+
+class Answer(Struct, frozen=True):
+    """The model answers. `stall_after` and `close_after` are numbers of events: then nothing more comes, or the end."""
+
+    blocks: tuple[Text | Call, ...] = ()
+    usage: Usage = Usage()
+    stop: str | None = None
+    stall_after: int | None = None
+    close_after: int | None = None
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the model stopped: for a tool, or because it was done."""
+        called = any(isinstance(block, Call) for block in self.blocks)
+        return self.stop or ("tool_use" if called else "end_turn")
+
+
+class Fault(Struct, frozen=True):
+    """The service fails."""
+
+    status: int
+    type: str = "api_error"
+    message: str = "scripted"
+    headers: dict[str, str] = {}  # each value gets its own
+
+
+class Hang(Struct, frozen=True):
+    """The service takes the request and says nothing at all."""
+
+
+Step = Answer | Fault | Hang
+
+
+def say(text: str, **more: Any) -> Answer:
+    """The model says something."""
+    return Answer((Text(text),), **more)
+
+
+def call(name: str, **arguments: Any) -> Answer:
+    """The model calls a tool."""
+    return Answer((Call(name, arguments),))
+
+
+class Request(Struct, frozen=True):
+    """What an agent asked. `step` is None where it took none."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+    step: int | None
+
+    def texts(self) -> list[str]:
+        """Every text in its messages, oldest first."""
+        found = []
+        for message in self.body.get("messages", ()):
+            content = message.get("content")
+            found += [content] if isinstance(content, str) else [block["text"] for block in content if "text" in block]
+        return found
+
+
+class ModelServer:
+    """The server, in a thread of its own. Used with `with`; `url` is where it listens."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = steps
+        self.requests: list[Request] = []
+        self.closing = threading.Event()
+        self._lock = threading.Lock()
+        self._http = _Http(self)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def asked(self) -> list[Request]:
+        """The requests that took a step."""
+        return [request for request in self.requests if request.step is not None]
+
+    def take(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> tuple[int, Step]:
+        """Keep a request, and say what it gets: the number of the answer and the step."""
+        with self._lock:
+            number = len(self.asked)
+            main = bool(body.get("tools"))
+            self.requests.append(Request(path, headers, body, number if main else None))
+            return len(self.requests), self.steps[min(number, len(self.steps) - 1)] if main else say(
+                "ok", usage=Usage(1, 0, 0, 1)
+            )
+
+    def __enter__(self) -> "ModelServer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.closing.set()
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, model: ModelServer) -> None:
+        super().__init__(("127.0.0.1", 0), _Exchange)
+        self.model = model
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """An agent that was ended leaves a broken connection: no news."""
+
+
+class _Exchange(BaseHTTPRequestHandler):
+    """One request and its answer."""
+
+    server: _Http
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is given
+        """Nothing is printed."""
+
+    def do_HEAD(self) -> None:
+        self._json(200, {})
+
+    def do_GET(self) -> None:
+        self._json(404, {"type": "error", "error": {"type": "not_found_error", "message": self.path}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
+        if "/messages" not in self.path:
+            self._json(200, {})
+        elif "count_tokens" in self.path:
+            self._json(200, {"input_tokens": 1234})
+        else:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            self._answer(body, *self.server.model.take(self.path, headers, body))
+
+    def _answer(self, body: dict[str, Any], number: int, step: Step) -> None:
+        if isinstance(step, Fault):
+            error = {"type": "error", "error": {"type": step.type, "message": step.message}}
+            self._json(step.status, error, step.headers)
+        elif isinstance(step, Hang):
+            self._stall()
+        elif body.get("stream"):
+            self._stream(step, list(_events(step, str(body.get("model")), number)))
+        else:
+            self._json(200, _message(step, str(body.get("model")), number))
+
+    def _json(self, status: int, value: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+        data = json.dumps(value).encode()
+        self.send_response(status)
+        for name, text in {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(data if self.command != "HEAD" else b"")
+
+    def _stream(self, step: Answer, events: list[dict[str, Any]]) -> None:
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        for event in events[: min(step.close_after or len(events), step.stall_after or len(events))]:
+            self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+            self.wfile.flush()
+        if step.stall_after is not None:
+            self._stall()
+
+    def _stall(self) -> None:
+        """Say no more, and keep the connection open as long as the server lives."""
+        self.close_connection = True
+        self.server.model.closing.wait()
+
+
+def _message(step: Answer, model: str, number: int) -> dict[str, Any]:
+    return {
+        "id": f"msg_{number:04d}",
+        "type": "message",
+        "role": "assistant",
+        "model": model.partition("[")[0],
+        "content": [block.whole(f"{number}_{index}") for index, block in enumerate(step.blocks)],
+        "stop_reason": step.stop_reason,
+        "stop_sequence": None,
+        "usage": step.usage.end(),
+    }
+
+
+def _events(step: Answer, model: str, number: int) -> Iterator[dict[str, Any]]:
+    """The events of a stream, in the order of the real service."""
+    begun = {**_message(step, model, number), "content": [], "stop_reason": None, "usage": step.usage.start()}
+    yield {"type": "message_start", "message": begun}
+    for index, block in enumerate(step.blocks):
+        yield {"type": "content_block_start", "index": index, "content_block": block.opened(f"{number}_{index}")}
+        for piece in block.pieces():
+            yield {"type": "content_block_delta", "index": index, "delta": piece}
+        yield {"type": "content_block_stop", "index": index}
+    delta = {"stop_reason": step.stop_reason, "stop_sequence": None}
+    yield {"type": "message_delta", "delta": delta, "usage": step.usage.end()}
+    yield {"type": "message_stop"}
