@@ -419,7 +419,9 @@ def test_wrong_use(hello_file: Path) -> None:
     assert refused(run("show", "--prices", "--json", hello_file)) == (
         "steno: --prices belongs to the card and cannot be used with --json; see: steno show --help"
     )
-    assert refused(run("show", "--agent", "nobody", hello_file)) == "steno: no agent is called 'nobody'; known: claude"
+    assert refused(run("show", "--agent", "nobody", hello_file)) == (
+        "steno: no agent is called 'nobody'; known: claude, codex, copilot, gemini, opencode, qwen"
+    )
 
 
 def test_the_agent_can_be_named(hello_file: Path) -> None:

@@ -15,33 +15,69 @@ ALLOWED = {
     "decode": set(),
     "redact": set(),
     "split": set(),
-    "prices": set(),
+    "environment": set(),
+    "paths": set(),
+    "settings": {"report"},
+    "prices": {"report"},
     "tick": {"decode"},
-    "agents": {"event", "decode", "report"},
+    "agents": {"event", "decode", "report", "paths", "environment"},
     "meter": {"event", "report"},
+    "glance": {"event", "report", "decode", "meter"},
+    "answer": {"report", "meter"},
+    "told": {"event"},
     "blame": {"event"},
     "verdict": {"event", "blame", "report"},
-    "fold": {"event", "decode", "report", "verdict"},
-    "account": {"event", "meter", "fold", "report"},
+    "fold": {"event", "decode", "report", "paths", "told", "verdict"},
+    "account": {"event", "meter", "told", "fold", "report"},
     "closing": {"event", "decode", "meter", "account", "fold", "report", "verdict"},
     "reading": {"event", "decode", "report", "split", "tick", "agents", "account", "fold", "closing"},
-    "tape": {"tick", "redact"},
+    "tape": {"split", "tick", "redact"},
+    "process": {"tick", "report"},
+    "files": {"event", "report", "decode", "paths", "answer", "process"},
+    "sync": {"event", "report", "answer", "files", "process"},
     "source": {"event", "report", "split", "tick", "agents", "reading"},
-    "screen": {"event", "report", "decode", "meter"},
-    "api": {"event", "report", "agents", "prices", "source"},
-    "cli": {"", "event", "report", "decode", "meter", "fold", "agents", "prices", "source", "reading", "screen", "api"},
+    "play": {"report", "decode", "tick", "agents", "source"},
+    "ledger": {
+        "event", "report", "decode", "redact", "paths", "prices", "meter", "answer", "agents", "reading", "source", "tick",
+        "tape", "fold",
+    },
+    "supervise": {
+        "event", "report", "redact", "environment", "prices", "tick", "agents", "meter", "glance", "told", "fold", "reading",
+        "tape", "process", "source", "play", "ledger",
+    },
+    "spool": set(),
+    "post": {"event", "report", "spool"},
+    "watch": {
+        "event", "report", "agents", "tick", "reading", "tape", "process", "spool", "ledger", "supervise",
+    },
+    "hooks": {"event", "report", "agents", "tick", "paths", "fold", "reading", "tape", "process", "supervise"},
+    "prepare": {"report", "environment", "settings", "agents", "answer", "process", "ledger", "supervise"},
+    "health": {"report", "settings", "prices", "agents", "process", "ledger", "supervise"},
+    "embed": {"event", "report", "prepare", "supervise"},
+    "screen": {"event", "report", "decode", "meter", "glance", "answer"},
+    "api": {"event", "report", "agents", "prices", "source", "embed"},
+    "cli": {
+        "", "event", "report", "decode", "redact", "meter", "answer", "fold", "agents", "prices", "source", "reading", "ledger",
+        "screen", "api", "settings", "play", "supervise", "prepare", "health", "tape", "tick",
+        "files", "sync", "spool", "post", "watch", "hooks",
+    },
     "__init__": {"event", "report", "reading", "api"},
     "__main__": {"cli"},
-}
+}  # fmt: skip
 PURE = {
     "event",
     "report",
     "decode",
     "redact",
     "split",
+    "environment",
+    "paths",
     "tick",
     "agents",
     "meter",
+    "glance",
+    "answer",
+    "told",
     "blame",
     "verdict",
     "fold",
@@ -166,7 +202,10 @@ def test_the_public_names() -> None:
     """What the library promises, and nothing else."""
     import steno
 
-    assert steno.__all__ == ["Event", "Reading", "Report", "RunFailed", "SourceError", "StenoError", "events", "read"]
+    assert steno.__all__ == [
+        *("Event", "LedgerError", "Reading", "Report", "RunFailed", "SourceError", "StenoError", "TaskReport"),
+        *("arun", "events", "read", "run", "stream"),
+    ]
     assert all(getattr(steno, name) for name in steno.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = steno.nothing

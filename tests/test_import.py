@@ -359,7 +359,9 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
     """Exit 130, no traceback, and a ledger that opens."""
     folder, url = tree(tmp_path / "tree", sessions=60, answers=60), str(tmp_path / "l.db")
     process = _start(folder, url)
-    time.sleep(0.6)
+    while not Path(url).exists() and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     code, error = _end(process)
     assert code in (0, 130)

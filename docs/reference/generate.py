@@ -24,11 +24,13 @@ from steno import cli, event, report, verdict
 from steno import event as ev
 from steno.report import Background, Denial, Report
 from steno.screen.words import VERDICTS
+from steno.settings import SETTINGS, Setting
 from steno.verdict import CATEGORIES, RULES, Facts
 
 HERE = Path(__file__).parent
 NOTE = "<!-- Written by docs/reference/generate.py: change the source or the generator, not this page. -->"
 WIDTH = "100"  # columns of the help texts
+EXITS = sorted(set(report.EXIT_CODES.values()))
 
 # -- what the fields of a report mean ---------------------------------------------------------------------------
 
@@ -40,7 +42,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "agent_version": "The agent's version, as it says itself. The stream of Claude Code 1.0.100 does not.",
         "model": "The main thread's model, as announced at the start; else that of the first request.",
         "session_id": "The agent's conversation. Several runs can belong to one session.",
-        "run_id": "Null in this version.",
+        "run_id": "The run, by the name that steno gave it: of recordings that steno made itself.",
         "cwd": "The folder that the agent worked in.",
         "api_key_source": "The agent's label for where its key comes from. A label, not a key.",
         "verdict": "How the run ended: one word of [verdicts](verdicts.md).",
@@ -83,6 +85,20 @@ MEANINGS: dict[str, dict[str, str]] = {
         "retries": "Requests that failed and were tried again.",
         "limits": "The account's usage limit, as last told.",
         "lines": "What became of the input's lines.",
+    },
+    "TaskReport": {
+        "task_id": "The task.",
+        "attempts": "Its runs, in order; empty where nothing was started.",
+    },
+    "Attempt": {
+        "run_id": "The run: `steno show RUN_ID` shows it.",
+        "session_id": "Its session.",
+        "verdict": "How it ended.",
+        "tokens": "What it used.",
+        "cost": "What it cost.",
+        "turns": "Its turns.",
+        "duration_ms": "How long it took.",
+        "why": "What was decided after it, and why.",
     },
     "Tokens": {
         "input": "Tokens of input that were neither written to the cache nor read from it.",
@@ -256,20 +272,32 @@ def page(title: str, *parts: str | list[str]) -> str:
 
 def report_page() -> str:
     """Every field of the report and of the structs inside it."""
-    found = {name: shape for name, shape in shapes(report).items() if shape.fields}
+    found = _parts({name: shape for name, shape in shapes(report).items() if shape.fields})
     _agree(found)
     links = {name: f"#{name.lower()}" for name in found}
     parts: list[str | list[str]] = [
-        "What `steno show --json` prints, one object to a line, and what `steno.read` returns. A figure that is not known is "
+        "What `steno show --json` prints, one object to a line, and what `steno.read` returns. `steno run --json` and "
+        "`steno.run` give a [TaskReport](#taskreport): the same names, and the task's own. A figure that is not known is "
         "null (`None` in Python), never 0. Times are `datetime` values in Python and ISO 8601 text in JSON. Every name is "
         "always there.",
         f"Schema: `{report.SCHEMA}`.",
     ]
-    for name in ["Report", *(name for name in found if name != "Report")]:
+    first = ["Report", "TaskReport", "Attempt"]
+    for name in [*first, *(name for name in found if name not in first)]:
         shape = found[name]
         rows = [[f"`{one.name}`", typed(one.type, links), MEANINGS[name][one.name]] for one in shape.fields]
         parts += [f"## {name}", shape.text, table(["field", "type", "meaning"], rows)]
     return page("The report", *parts)
+
+
+def _parts(found: dict[str, Shape]) -> dict[str, Shape]:
+    """The reports, and what stands in one of their fields, however deep."""
+    wanted = more = {"Report", "TaskReport"}
+    while more:
+        types = " ".join(field.type for name in wanted for field in found[name].fields)
+        more = {name for name in found if re.search(rf"\b{name}\b", types)} - wanted
+        wanted |= more
+    return {name: shape for name, shape in found.items() if name in wanted}
 
 
 def _agree(found: dict[str, Shape]) -> None:
@@ -431,6 +459,48 @@ def _judged(word: str, facts: Facts) -> tuple[str, str, str | None]:
     return "", "", None
 
 
+# -- settings ------------------------------------------------------------------------------------------------------
+
+
+def settings_page() -> str:
+    """Every setting with its option, its variable, its default and its meaning."""
+    parts: list[str | list[str]] = [
+        "What `steno run` may be told by an option, by a variable of the environment, or in `steno.toml`: the project's (the "
+        "nearest from the folder upwards, to the root of its repository or to the home folder) and the user's (in the "
+        "configuration directory, on Linux `~/.config/steno/steno.toml`). An option beats a variable, a variable beats the "
+        "project's file, and that beats the user's. `steno config` shows each value and where it comes from.",
+        "Times are seconds, or text such as `10m` and `1h30m`; `off` is for ever. Parts are `0.8` or `80%`, amounts `5` or `$5`, "
+        "large numbers may be `200k` or `1.5M`. Of a list, a file's or a variable's words are parted by commas. `env` is "
+        "gathered from all of them; everything else is taken from the first that has it. In a file, a relative path is "
+        "relative to the file. An unknown name is an error.",
+        "A table `[agents.NAME]` sets `program` and `model` for one agent; it comes before the `model` of the same file.",
+    ]
+    for group in dict.fromkeys(setting.group for setting in SETTINGS):
+        rows = [_setting(setting) for setting in SETTINGS if setting.group == group]
+        parts += [f"## {group[:1].upper()}{group[1:]}", table(["name", "option", "variable", "default", "meaning"], rows)]
+    return page("Settings", *parts)
+
+
+def _setting(setting: Setting) -> list[str]:
+    default = setting.default
+    shown = (
+        ""
+        if default in (None, (), {})
+        else ", ".join(default)
+        if isinstance(default, tuple)
+        else f"{default}".lower().removesuffix(".0")
+    )
+    name = f"[agents.NAME] {setting.name}" if setting.own else setting.name if setting.filed else ""
+    variable = f"`{setting.variable}`" if setting.variable else ""
+    return [
+        f"`{name}`" if name else "(in no file)",
+        f"`{setting.option} {setting.metavar}`".replace(" `", "`"),
+        variable,
+        shown,
+        setting.what,
+    ]
+
+
 # -- the command line ----------------------------------------------------------------------------------------------
 
 
@@ -442,6 +512,7 @@ def cli_page() -> str:
     codes = [
         ["0", "everything was shown, however the runs ended"],
         [str(cli.WRONG_USE), "wrong use, or a source that could not be read; what could be read was shown"],
+        ["3", "`steno budget check` and `steno budget list --check`: a budget is exceeded"],
         [str(cli.INTERNAL), "a fault of steno itself: `--debug` shows where"],
         [str(cli.CANNOT_WRITE), "the output could not be written"],
         [str(cli.INTERRUPTED), "interrupted from the keyboard"],
@@ -451,9 +522,20 @@ def cli_page() -> str:
         ["`COLUMNS`", "the width of the page; without it the terminal's, or 80 where there is none"],
         ["`NO_COLOR`", "not empty: no colours"],
         ["`FORCE_COLOR`", "not empty and not 0: colours also where stdout is no terminal"],
+        ["`STENO_LEDGER`", "the ledger: a path or `postgresql://...`; `--ledger` comes before it"],
+        ["`TZ`", "the time zone of days, weeks and months, as for other programs; `--timezone` comes before it"],
         ["`STENO_DEBUG`", "not empty and not 0: the same as `--debug`"],
+        ["`STENO_...`", "every [setting](settings.md) of a run"],
     ]
-    parts += ["## Exit codes", table(["code", "meaning"], codes), "## Environment", table(["variable", "effect"], settings)]
+    codes_of = [
+        [f"{code}", ", ".join(f"`{word}`" for word in report.VERDICTS if report.EXIT_CODES[word] == code)] for code in EXITS
+    ]
+    parts += ["## Exit codes", table(["code", "meaning"], codes)]
+    parts.append(
+        "`steno run` exits with the code of the verdict, or with `--exit-from agent` with the agent's own (128 and the number "
+        "of the signal where one ended it). Whoever interrupts it gets 130, whatever the last attempt's verdict was."
+    )
+    parts += [table(["code of `steno run`", "verdict"], codes_of), "## Environment", table(["variable", "effect"], settings)]
     return page("The command line", *parts)
 
 
@@ -470,6 +552,7 @@ def _help(words: list[str]) -> str:
 
 # -- the library ---------------------------------------------------------------------------------------------------
 
+DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 ELSEWHERE = {"Report": "Its fields: [report.md](report.md).", "Event": "The kinds: [events.md](events.md)."}
 
 
@@ -479,7 +562,7 @@ def library_page() -> str:
     for name in sorted(steno.__all__, key=lambda name: (name[0].isupper(), name)):
         home = sys.modules[getattr(steno, name).__module__]
         tree = ast.parse(Path(str(home.__file__)).read_text("utf-8"))
-        node = next(part for part in tree.body if isinstance(part, ast.ClassDef | ast.FunctionDef) and part.name == name)
+        node = next(part for part in tree.body if isinstance(part, DEFINITIONS) and part.name == name)
         parts += [f"## {name}", *(_of_class(node) if isinstance(node, ast.ClassDef) else _of_function(node, f"steno.{name}"))]
     return page("The library", *parts)
 
@@ -495,14 +578,14 @@ def _of_class(node: ast.ClassDef) -> Iterator[str]:
         yield from _of_function(method, f"{node.name}.{method.name}")
 
 
-def _of_function(node: ast.FunctionDef, name: str) -> Iterator[str]:
+def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[str]:
     returns = f" -> {ast.unparse(node.returns)}".replace("ev.", "").replace("'", "") if node.returns is not None else ""
-    yield f"```text\n{name}({_arguments(node)}){returns}\n```"
+    yield f"```text\n{'async ' * isinstance(node, ast.AsyncFunctionDef)}{name}({_arguments(node)}){returns}\n```"
     yield told(ast.get_docstring(node))
 
 
-def _arguments(node: ast.FunctionDef) -> str:
-    words = re.sub(r"^self(, )?", "", ast.unparse(node.args)).replace("ev.", "")
+def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    words = re.sub(r"^self(, )?", "", ast.unparse(node.args)).replace("ev.", "").replace("'Unpack[Options]'", "Unpack[Options]")
     return re.sub(r"(: [^=,]+)=", r"\1 = ", words)
 
 
@@ -524,6 +607,7 @@ def pages() -> dict[str, str]:
         "report.md": report_page(),
         "events.md": events_page(),
         "verdicts.md": verdicts_page(),
+        "settings.md": settings_page(),
         "cli.md": cli_page(),
         "library.md": library_page(),
     }

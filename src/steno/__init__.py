@@ -7,29 +7,49 @@
     report.raise_for_verdict()
 
 `read` gives the report of a recording, `events` its events one by one; `Reading` is the same for bytes
-that come in pieces. These are all the public names; each is loaded when it is first asked for, so that
+that come in pieces. `run` runs an agent and gives its report, `arun` does so without blocking, `stream` gives its
+events while it runs. These are all the public names; each is loaded when it is first asked for, so that
 importing does nothing and costs nothing.
 """
 
 TYPE_CHECKING = False  # `typing` itself costs a start 4 ms
 if TYPE_CHECKING:
-    from .api import events, read
+    from .api import arun, events, read, run, stream
     from .event import Event
     from .reading import Reading
-    from .report import Report, RunFailed, SourceError, StenoError
+    from .report import LedgerError, Report, RunFailed, SourceError, StenoError, TaskReport
 
 __version__ = "0.1.0"
-__all__ = ["Event", "Reading", "Report", "RunFailed", "SourceError", "StenoError", "events", "read"]
+__all__ = [
+    "Event",
+    "LedgerError",
+    "Reading",
+    "Report",
+    "RunFailed",
+    "SourceError",
+    "StenoError",
+    "TaskReport",
+    "arun",
+    "events",
+    "read",
+    "run",
+    "stream",
+]
 
 _HOMES = {
     "Event": "event",
+    "LedgerError": "report",
     "Reading": "reading",
     "Report": "report",
     "RunFailed": "report",
     "SourceError": "report",
     "StenoError": "report",
+    "TaskReport": "report",
+    "arun": "api",
     "events": "api",
     "read": "api",
+    "run": "api",
+    "stream": "api",
 }
 
 

@@ -11,9 +11,10 @@ import msgspec
 
 from . import event as ev
 from . import meter
-from .fold import MILLISECOND, Fold, larger, occupancy
+from .fold import MILLISECOND, Fold
 from .meter import Booked
 from .report import Context, Cost, Model, Report, Tokens
+from .told import larger, occupancy
 
 
 class Price(Protocol):
@@ -24,7 +25,7 @@ class Price(Protocol):
 
 def count(fold: Fold, report: Report, price: Price | None) -> None:
     """Fill in every figure of the report."""
-    report.requests = len(fold.requests)
+    report.requests = len(fold.requests) or sum(result.requests or 0 for result in fold.results)
     report.turns = _turns(fold.results)
     booked = meter.own_part(fold.results, report.model) if fold.results else _of_transcript(fold)
     late = _late(fold)
@@ -79,7 +80,9 @@ def _tokens(fold: Fold, booked: Booked, late: list[ev.Usage], warnings: list[str
             return seen
     shares: list[Any] = list((booked.models or {}).values())
     told, used = meter.tokens_of(shares).total, meter.tokens_of(usages).total
-    if booked.models is None and (fold.results[-1].turns or 1) > 1:
+    if fold.results and fold.results[-1].over_session and not booked.models:
+        warnings.append("tokens are an upper bound: the agent counts over the whole session, and what it had before is unknown")
+    elif booked.models is None and (fold.results[-1].turns or 1) > 1:
         warnings.append("this version tells the usage of its last request only: tokens are a lower bound")
     if booked.usage_only or not shares:
         shares = usages
@@ -104,7 +107,7 @@ def _from_requests(fold: Fold, warnings: list[str]) -> Tokens:
     requests = [_with_last_output(fold, request) for request in fold.requests.values()]
     if not requests:
         return Tokens()
-    open_ = sum(1 for request in requests if not request.final)
+    open_ = sum(1 for request in requests if not request.final and request.output is not None)
     if open_ and not fold.results:
         warnings.append(f"output tokens are a lower bound: {open_} of {len(requests)} requests never told their final count")
     return meter.tokens_of(requests)
@@ -130,7 +133,7 @@ def _models(fold: Fold, booked: Booked, price: Price | None) -> dict[str, Model]
     for request in fold.requests.values():
         by_name.setdefault(request.model or "unknown", []).append(request)
     return {
-        name: _model(meter.tokens_of(requests), meter.dollars(priced(requests, price)) if not fold.results else None)
+        name: _model(meter.tokens_of(requests), meter.dollars(priced(requests, price)) if booked.cost_nano is None else None)
         for name, requests in by_name.items()
     }
 
@@ -149,7 +152,9 @@ def _cost(fold: Fold, booked: Booked, late: list[ev.Usage], price: Price | None,
     if not fold.results and fold.account is None:
         return _computed(rest, session)
     if booked.cost_nano is None:
-        own = _models_price(fold, booked, report.model, price)
+        after = set(map(id, late))
+        covered = [request for request in fold.requests.values() if id(request) not in after]
+        own = priced(covered, price) if booked.models is None and covered else _models_price(fold, booked, report.model, price)
         return _computed(meter.plus(own, rest) if late else own, session)
     if not late:
         return Cost(meter.dollars(booked.cost_nano), "reported", session)
@@ -190,7 +195,7 @@ def _context(fold: Fold, model: str | None) -> Context:
         used = occupancy(fold.main)
     elif fold.compacted is not None:
         used = fold.compacted.after
-    elif not fold.requests and last is not None and last.usage is not None:
+    if fold.peak < 0 and fold.compacted is None and last is not None and last.usage is not None:  # no request told its size
         used = meter.total((last.usage.input, last.usage.cache_write, last.usage.cache_read)) or None
         source = "measured" if last.turns == 1 else "upper_bound"
     return meter.context(used, limit, limit_source, source, None if fold.peak < 0 else fold.peak, fold.compactions)
@@ -203,6 +208,8 @@ def _limit(fold: Fold, models: dict[str, ev.ModelUsage], model: str | None) -> t
     share = models.get(key or "")
     if share is not None and share.context_window:
         return share.context_window, "reported"
+    if fold.started is not None and fold.started.context_window:
+        return fold.started.context_window, "reported"
     known = fold.dialect.window(model or key or "")
     return (known, "known") if known is not None else (None, "assumed")
 

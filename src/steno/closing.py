@@ -98,9 +98,15 @@ def _noted(fold: Fold, report: Report) -> None:
     if stopped:
         names = ", ".join(task.description or task.id for task in stopped)
         report.warnings.append(f"{len(stopped)} background tasks were stopped before they were done: {names}")
+    if fold.facts.stop is not None and fold.facts.stop.why == "after_result":
+        report.warnings.append("the agent lived on after its result, and was ended by us")
     urgency = meter.level(report.context.fraction)
     if urgency is not None and report.context.fraction is not None:
         report.warnings.append(f"context: {report.context.fraction:.0%} of the window is in use ({urgency})")
+    for text in fold.left:
+        pid, signal, command = (*text.split(" ", 2), "", "")[:3]
+        how = "was left running" if signal == "-" else f"was ended by signal {signal}"
+        report.warnings.append(f"orphan: process {pid} outlived the agent and {how}: {command}")
     if fold.orphans:
         report.warnings.append(f"{fold.orphans} tool results came without their call")
     if fold.unknown:
@@ -118,6 +124,10 @@ def _ending(fold: Fold, report: Report) -> Facts:
     final = report.result or (fold.text[-1] if fold.text else report.text)
     facts = msgspec.structs.replace(fold.facts, report=report, result=fold.result, final_text=final.strip())
     facts.ended = _ended(fold)
+    facts.wording = fold.dialect.wording
+    if report.exit_code:
+        facts.exit_says = fold.dialect.exits(report.exit_code, facts.stderr)
+    facts.reopened = bool(fold.results) and fold.main is not None and fold.main.line > fold.results[-1].line
     if fold.main is not None:
         facts.last_message = fold.main.message
     if isinstance(fold.latest, ev.Text | ev.ToolCall):
@@ -128,6 +138,6 @@ def _ending(fold: Fold, report: Report) -> Facts:
         facts.refused = [
             (denial, fold.denied_at[key])
             for key, denial in fold.denials.items()
-            if later.get(denial.tool or "", -1) <= order.get(key, len(order))
+            if key not in fold.settled and later.get(denial.tool or "", -1) <= order.get(key, len(order))
         ]
     return facts

@@ -26,9 +26,10 @@ class Event(Struct, frozen=True, gc=False, tag_field="event", omit_defaults=True
 
 
 class Started(Event, tag="started", frozen=True, gc=False):
-    """The agent says what it is about to work with. May repeat, and need not be first.
+    """The agent says what it is about to work with. May repeat, and need not be first; what it left out can follow.
 
-    `transcript`: it comes from the first line of a file that the agent keeps; such a file has no result.
+    `transcript`: it comes from the first line of a file that the agent keeps; such a file need not have a result.
+    `context_window` is the main model's, where the agent says it here and not in its account.
     """
 
     agent_version: str | None = None
@@ -39,6 +40,7 @@ class Started(Event, tag="started", frozen=True, gc=False):
     tools: tuple[str, ...] = ()
     mcp_servers: tuple[tuple[str, str], ...] = ()
     transcript: bool = False
+    context_window: int | None = None
 
 
 class UserMessage(Event, tag="user_message", frozen=True, gc=False):
@@ -185,12 +187,16 @@ class Compaction(Event, tag="compaction", frozen=True, gc=False):
 
 
 class PermissionDenied(Event, tag="permission_denied", frozen=True, gc=False):
-    """A call was refused. The same refusal may be told several times: by event, result and list."""
+    """A call was refused. The same refusal may be told several times: by event, result and list.
+
+    `settled`: a later call of that tool worked, as the agent's own file shows; the events need not come in that order.
+    """
 
     call: str | None = None
     tool: str | None = None
     reason: str | None = None
     input: Raw = NO_JSON
+    settled: bool = False
 
 
 class TaskStarted(Event, tag="task_started", frozen=True, gc=False):
@@ -265,6 +271,9 @@ class Result(Event, tag="result", frozen=True, gc=False):
 
     `models` is cumulative (over the process, or over the whole session in newer versions);
     `models_since` counts since the result before it and is None where the agent does not say.
+    `over_session`: `usage` counts over the whole session, what earlier runs used included.
+    `amends`: it is the last result once more, with what only the agent's own file knows.
+    `requests`: how many it stands for, where the stream shows none of them one by one.
     """
 
     subtype: str | None = None
@@ -287,6 +296,9 @@ class Result(Event, tag="result", frozen=True, gc=False):
     cost_nano: int | None = None
     index: int | None = None
     subagents: int | None = None
+    over_session: bool = False
+    amends: bool = False
+    requests: int | None = None
 
 
 class CostState(Event, tag="cost_state", frozen=True, gc=False):

@@ -4,17 +4,16 @@ What it keeps grows with the number of calls and requests and with the text of t
 the size of tool results.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
-
-import msgspec
 
 from . import event as ev
 from .decode import plain, text_of
 from .event import Text, Thinking, ToolCall, ToolResult
 from .paths import placed
-from .report import Background, Denial, File, Limits, RetryNote, Subagent, Tool
+from .report import Background, Denial, File, Limits, RetryNote, Subagent, Tool, Wording
+from .told import filled, merged
 from .verdict import Facts
 
 ERROR_KEPT = 500  # characters of a failed call's answer: enough to read why; the tape holds the whole
@@ -23,7 +22,7 @@ STDERR_KEPT = 50  # last lines of stderr that can end up in an error text
 
 
 class Dialect(Protocol):
-    """What the fold must ask the agent: a model's window, and how a rule that allows a call is written."""
+    """What the fold must ask the agent: a model's window, how a rule that allows a call is written, what its exit means."""
 
     @property
     def name(self) -> str: ...
@@ -34,33 +33,11 @@ class Dialect(Protocol):
     @property
     def allow_rule(self) -> Callable[[str, Any, str | None], str]: ...
 
+    @property
+    def wording(self) -> Wording: ...
 
-def merged(known: ev.Usage, told: ev.Usage) -> ev.Usage:
-    """One request, told by two lines (M2): a counter only ever grows, and the first line is its place."""
-    return msgspec.structs.replace(
-        known,
-        model=known.model or told.model,
-        input=larger(known.input, told.input),
-        cache_write=larger(known.cache_write, told.cache_write),
-        cache_read=larger(known.cache_read, told.cache_read),
-        output=larger(known.output, told.output),
-        reasoning=larger(known.reasoning, told.reasoning),
-        cache_write_1h=larger(known.cache_write_1h, told.cache_write_1h),
-        final=known.final or told.final,
-    )
-
-
-def larger(known: int | None, told: int | None) -> int | None:
-    if known is None or (told is not None and told > known):
-        return told
-    return known
-
-
-def occupancy(request: ev.Usage) -> int | None:
-    """What the window held when a request was sent (M3)."""
-    if request.input is None or request.cache_write is None or request.cache_read is None:
-        return None
-    return request.input + request.cache_write + request.cache_read
+    @property
+    def exits(self) -> Callable[[int, Sequence[str]], tuple[str, str] | None]: ...
 
 
 class Fold:
@@ -87,6 +64,7 @@ class Fold:
         self.spelled: dict[str, File] = {}  # the same files by the paths that calls named them with
         self.denials: dict[str, Denial] = {}
         self.denied_at: dict[str, int] = {}
+        self.settled: set[str] = set()  # refusals after which that tool worked, told out of order
         self.subagents: dict[str, Subagent] = {}
         self.background: dict[str, Background] = {}
         self.task_calls: dict[str, str] = {}  # task id -> call id
@@ -197,8 +175,10 @@ class Fold:
     # -- what the agent says about the run ------------------------------------------------------------
 
     def _on_started(self, event: ev.Started) -> None:
-        if self.started is None:
-            self.started = event
+        known = self.started
+        self.started = event if known is None else filled(known, event)
+        if known is not None and known.cwd is None and event.cwd is not None:
+            self._replace_files(event.cwd)
         self.api_key_source = self.api_key_source or event.api_key_source
         self.session = event.session or self.session
 
@@ -231,6 +211,8 @@ class Fold:
         if event.input is not ev.NO_JSON:
             known.input = plain(event.input)
         known.reason = known.reason or event.reason
+        if event.settled:
+            self.settled.add(key)
         if isinstance(call, Tool):
             call.denied = True
 
@@ -239,6 +221,8 @@ class Fold:
             self.facts.failure = self.latest = event
 
     def _on_agent_result(self, event: ev.Result) -> None:
+        if event.amends and self.results:
+            self.results.pop()
         self.results.append(event)
         self.session = event.session or self.session
 
@@ -308,7 +292,9 @@ class Fold:
             known = self.spelled[event.path] = self._file(event)
         if event.change == "deleted" or known.change == "deleted":
             known.change = event.change
-        if event.call is not None:
+        if event.call is not None and not event.line and event.call in known.tools:
+            known.change = event.change  # told once more, by what the agent keeps: that knows better
+        elif event.call is not None:
             known.tools.append(event.call)
 
     def _file(self, event: ev.FileChanged) -> File:
@@ -319,6 +305,12 @@ class Fold:
             return self.files[absolute]
         self.files[absolute] = File(path, absolute, event.change, inside, [], event.source)
         return self.files[absolute]
+
+    def _replace_files(self, cwd: str) -> None:
+        """Name the files anew, now that it is known where the agent works."""
+        for file in self.files.values():
+            file.path, file.absolute, file.inside = placed(file.absolute, cwd)
+        self.files = {file.absolute: file for file in self.files.values()}
 
     @property
     def understood(self) -> bool:

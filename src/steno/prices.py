@@ -22,7 +22,14 @@ from msgspec import Struct
 from .report import StenoError
 
 NANO = 1_000_000_000
-PROVIDER = "anthropic"
+# Whose price holds for a model, by how its name begins: the same model costs something else with each reseller.
+PROVIDERS = {
+    "claude": "anthropic",
+    "gemini": "google",
+    **dict.fromkeys(("gpt-", "o1", "o3", "o4", "codex", "chatgpt"), "openai"),
+    "grok": "x-ai",
+    "deepseek": "deepseek",
+}
 FINE = 1_000_000  # rates are kept in millionths of a nano-dollar, so that sums of whole tokens stay whole
 KINDS = ("input", "cache_write", "cache_read", "output", "cache_write_1h")
 
@@ -160,13 +167,29 @@ class _Same:
         return isinstance(other, _Same) and self.given is other.given
 
 
+def table(today: date) -> tuple[str, date | None]:
+    """The version of the table, and the latest day until today on which one of its prices changed."""
+    from importlib.metadata import version
+
+    from genai_prices.data_snapshot import get_snapshot
+
+    models = [model for provider in get_snapshot().providers for model in provider.models if isinstance(model.prices, list)]
+    found = [getattr(price.constraint, "start_date", None) for model in models for price in model.prices]
+    return version("genai-prices"), max((day for day in found if day is not None and day <= today), default=None)
+
+
+def _provider(model: str) -> str:
+    """Who sells a model; Anthropic, whose table knows no other names, where the name does not say."""
+    return next((provider for words, provider in PROVIDERS.items() if model.startswith(words)), "anthropic")
+
+
 @cache
 def _entry(model: str) -> Any:
     """The table's entry of a model, or None."""
     from genai_prices import Usage, calc_price
 
     try:
-        return calc_price(Usage(input_tokens=1), model_ref=model, provider_id=PROVIDER).model
+        return calc_price(Usage(input_tokens=1), model_ref=model, provider_id=_provider(model)).model
     except (LookupError, ValueError):
         return None
 
@@ -210,7 +233,7 @@ def _asked(model: str, parts: dict[str, int], at: datetime | None) -> int | None
     from genai_prices import Usage, calc_price
 
     try:
-        found = calc_price(Usage(**parts), model_ref=model, provider_id=PROVIDER, genai_request_timestamp=at)
+        found = calc_price(Usage(**parts), model_ref=model, provider_id=_provider(model), genai_request_timestamp=at)
     except (LookupError, ValueError):
         return None
     return round(found.total_price * NANO)

@@ -6,14 +6,15 @@ pretty-printed document, a tape. What is odd about a line costs only that line (
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
+from typing import Any, cast
 
 import msgspec
 
 from . import agents
 from . import event as ev
 from .account import Price
-from .agents import Agent
+from .agents import Agent, Keeper
 from .closing import close
 from .decode import MISFIT, decoder, values
 from .fold import Fold
@@ -23,7 +24,9 @@ from .tick import Header, Tick, read_header, read_tick
 
 ODD_KEPT = 20  # malformed lines that are told to people one by one; the rest is only counted
 HEAD_SHOWN = 200  # bytes of a malformed line that are shown (I3)
+LOOKED_AT = 100  # lines that are asked whose they are; what nobody knew until then is read by the first agent's reader
 _objects = decoder(list[msgspec.Raw]).decode
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # Terminal noise that was seen glued before a line: control sequences such as ESC[?25l.
 _NOISE = rb"^(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\s\x00])+"
 
@@ -37,6 +40,7 @@ class Reading:
 
     def __init__(self, agent: Agent | None = None, form: str | None = None) -> None:
         self.agent = agent or agents.CLAUDE
+        self._told = agent is not None  # it is known whose lines these are
         self.lines = Lines()
         self.odd: list[ev.Malformed] = []  # the first malformed lines, for whoever tells people about them
         self.tape: Header | None = None
@@ -50,6 +54,7 @@ class Reading:
         self._document: list[bytes] | None = [] if form == "json" else None  # lines of a pretty-printed document
         self._form = form
         self._given = agent is not None  # the caller said which agent it is
+        self._kept: list[bytes] = []  # what a tape holds of the agent's own files
 
     # -- bytes in ---------------------------------------------------------------------------------------
 
@@ -61,9 +66,9 @@ class Reading:
 
     def take(self, lines: Iterable[bytes]) -> None:
         """Fold a whole input, given as lines with their newlines, into the report."""
-        self.fold.add_all(self._batches(lines))
+        self.fold.add_all(self.batches(lines))
 
-    def _batches(self, lines: Iterable[bytes]) -> Iterator[list[ev.Event]]:
+    def batches(self, lines: Iterable[bytes]) -> Iterator[list[ev.Event]]:
         """The events of the lines, a few lines at a time, and of what was held back until the end."""
         rest = iter(lines)
         for data in rest:
@@ -72,6 +77,24 @@ class Reading:
                 break
         self.lines.read = yield from self._reader.read_all(rest, self.lines.read, self._misfit)
         yield self.end()
+
+    def arriving(self, groups: Iterable[Iterable[bytes]]) -> Iterator[list[ev.Event]]:
+        """The same of lines that come in groups: the events of a group are there before the next one is asked for."""
+        for group in groups:
+            rest = iter(group)
+            while not self._settled and (data := next(rest, None)) is not None:
+                yield self.line(data, data[-1:] != b"\n")
+            self.lines.read = yield from self._reader.read_all(rest, self.lines.read, self._misfit)
+        yield self.end()
+
+    def state(self) -> bytes:
+        """What must be remembered to go on with a transcript that grew since."""
+        return self._reader.state()
+
+    def go_on(self, state: bytes, lines: int) -> None:
+        """Go on after `lines` lines of a transcript, with what was remembered of them."""
+        self._reader.go_on(state)
+        self.lines.read = lines
 
     def _misfit(self, data: bytes, number: int) -> list[ev.Event]:
         self.lines.read = number
@@ -92,10 +115,12 @@ class Reading:
         if self._inner is not None:
             inner, self._inner = self._inner, None
             self.lines.torn = self.lines.torn or self._damaged or not self._whole
-            found += _stderr([self._errors.rest()], None)
+            found += self.heard(_stderr([self._errors.rest()], None))
             rest = inner.rest()
             if rest:
                 found += self._printed(rest, True, None)
+            if self._kept:
+                found += self.beside(b"".join(self._kept).splitlines(keepends=True))
         if self._document is not None:
             held, self._document = b"\n".join(self._document), None
             found += self._agent_line(held, final=True)
@@ -103,7 +128,7 @@ class Reading:
 
     def take_events(self, found: Iterable[ev.Event]) -> None:
         """Fold in events that did not come from stdout: stderr, the exit, our own stop."""
-        self.fold.add(list(found))
+        self.fold.add(self.heard(found))
 
     def report(self, source: str | None = None, price: Price | None = None) -> Report:
         """The report of all that was folded in."""
@@ -111,18 +136,75 @@ class Reading:
         report.source = source
         if not (self._given or self.fold.understood):
             report.agent = None
+        if self.tape is not None:
+            self._titled(report, self.tape)
         return report
+
+    def _titled(self, report: Report, header: Header) -> None:
+        """What a tape's header knows and the agent did not say."""
+        report.run_id, report.cwd = header.run_id, report.cwd or header.cwd
+        if header.run_id is not None:  # we started it, and know what
+            report.agent = report.agent or header.agent
+        if report.started_at is None:
+            report.started_at = self._time(Tick(0.0, "start"))
 
     def _folded(self, found: list[ev.Event]) -> list[ev.Event]:
         self.fold.add(found)
         return found
 
+    def _be(self, agent: Agent | None) -> None:
+        """Read on as what this agent printed."""
+        if agent is None:
+            return
+        self._told = True
+        if agent is not self.agent:
+            self.agent = self.fold.dialect = agent
+            self._reader = agent.reader()
+
+    def heard(self, found: Iterable[ev.Event]) -> Iterator[ev.Event]:
+        """What came beside stdout, with what the agent means by the words on its stderr."""
+        for event in found:
+            yield event
+            if type(event) is ev.Stderr:
+                self._blurted(event.text)
+                keeper = self._keeper
+                yield from self.agent.heard(event) if keeper is None else keeper.hear(event)
+
+    def _blurted(self, text: str) -> None:
+        """A line of stderr can say whose run it is, where nothing on stdout does."""
+        if self._given or (self._told and self.tape is None):
+            return
+        found = agents.blurted(text)
+        if not self._told:
+            self._be(found)
+        self._given = found is self.agent
+
+    # -- what the agent keeps ---------------------------------------------------------------------------
+
+    @property
+    def _keeper(self) -> Keeper | None:
+        return None if self.agent.beside is None else cast(Keeper, self._reader)
+
+    def pattern(self, session: str | None = None) -> str | None:
+        """Which files below the agent's folders tell more of this run; `session` is for a stream that names none."""
+        keeper, beside = self._keeper, self.agent.beside
+        if keeper is None or beside is None:
+            return None
+        session = keeper.session or session
+        return beside(session) if session is not None and (session == "*" or self.agent.is_session(session)) else None
+
+    def beside(self, lines: Iterable[bytes]) -> list[ev.Event]:
+        """What those files say that the stream did not."""
+        return [] if self._keeper is None else self._keeper.beside(lines)
+
     # -- one line ---------------------------------------------------------------------------------------
 
     @property
     def _settled(self) -> bool:
-        """Whether the rest is lines of the agent, one by one: neither a tape nor a document, and begun."""
-        return self.tape is None and self._document is None and self.lines.read > self.lines.blank
+        """Whether the rest is lines of the agent, one by one: neither a tape nor a document, begun, and known whose."""
+        if self.tape is not None or self._document is not None or self.lines.read <= self.lines.blank:
+            return False
+        return self._told or self.lines.read >= LOOKED_AT
 
     def line(self, data: bytes, final: bool = False) -> list[ev.Event]:
         """The events of one line of the input; `final`: it is the last and has no newline."""
@@ -131,7 +213,7 @@ class Reading:
         if not self.lines.read and self._document is None and data[:1] == b"{" and self._form != "stream":
             self.tape = read_header(data)
             if self.tape is not None:
-                self._inner, self._whole = Splitter(), False
+                self.begin(self.tape)
                 return []
         return self._printed(data, final, None)
 
@@ -158,6 +240,8 @@ class Reading:
     def _agent_line(self, data: bytes, final: bool = False, at: datetime | None = None) -> list[ev.Event]:
         lines = self.lines
         lines.read += 1
+        if not self._told and lines.read <= LOOKED_AT:
+            self._be(agents.sniff(re.sub(_NOISE, b"", data)))
         try:
             return self._reader.read(data, lines.read, at)
         except MISFIT:
@@ -210,30 +294,56 @@ class Reading:
 
     # -- tapes ------------------------------------------------------------------------------------------
 
+    def begin(self, header: Header) -> None:
+        """What follows are ticks, live or from a tape: see `tick`."""
+        self.tape, self._inner, self._whole = header, Splitter(), False
+        if not self._told and header.agent is not None and header.agent in agents.AGENTS:
+            self._be(agents.AGENTS[header.agent])
+
     def _tick(self, data: bytes, final: bool) -> list[ev.Event]:
-        """What one tick of a tape means. One that is cut off means nothing: the tape ends before it."""
+        """What one line of a tape means. One that is cut off means nothing: the tape ends before it."""
         tick = None if final else read_tick(data)
         if tick is None:
             self._damaged = self._damaged or bool(data.strip())
             return []
+        return self.tick(tick)
+
+    def tick(self, tick: Tick) -> list[ev.Event]:
+        """What one tick means. Live or read from a tape, it means the same."""
         if tick.code == "end":
             self._whole = True
             return []
         at = self._time(tick)
         if tick.code == "out" and self._inner is not None:
             lines = self._inner.feed(tick.data)
+            some = getattr(self._reader, "read_some", None) if self._form == "stream" else None
+            if some is not None:  # live, where a reader has a short way for many lines
+                return self._some(some, lines, at)
             return [event for line in lines for event in self._printed(line, False, at)]
         if tick.code == "err":
-            return _stderr(self._errors.feed(tick.data), at)
+            return list(self.heard(_stderr(self._errors.feed(tick.data), at)))
+        if tick.code == "kept":
+            self._kept.append(tick.data)
+            return []
         return tick_events(tick, at)
+
+    def _some(self, read: Any, lines: list[bytes], at: datetime | None) -> list[ev.Event]:
+        def odd(data: bytes, number: int) -> list[ev.Event]:
+            self.lines.read = number
+            return self._odd(data, False, at)
+
+        last = self.lines.read + len(lines)
+        found: list[ev.Event] = read(lines, self.lines.read, odd, at)
+        self.lines.read = last
+        return found
 
     def _time(self, tick: Tick) -> datetime | None:
         """When a tick came in, where the tape knows both its start and the tick's distance from it."""
         if self.tape is None or self.tape.started_at is None or tick.after is None:
             return None
         try:
-            return datetime.fromtimestamp(self.tape.started_at + tick.after, timezone.utc)
-        except (OverflowError, OSError, ValueError):
+            return _EPOCH + timedelta(seconds=self.tape.started_at + tick.after)  # a third of the cost of `fromtimestamp`
+        except (OverflowError, ValueError):
             return None  # a time that no calendar has
 
 
@@ -247,6 +357,10 @@ def tick_events(tick: Tick, at: datetime | None) -> list[ev.Event]:
         return [ev.Exited(0, None, None, at, tick.number)]
     if tick.code == "stop":
         return [ev.StopRequested(0, None, None, at, tick.data.decode("utf-8", "replace"), tick.number)]
+    if tick.code in ("left", "note"):
+        return [ev.Notice(0, None, None, at, tick.code, tick.data.decode("utf-8", "replace"))]
+    if tick.code == "in":
+        return []
     if tick.code == "file":
         change, _, path = tick.data.decode("utf-8", "backslashreplace").partition(" ")
         return [ev.FileChanged(0, None, None, at, path, change, None, "filesystem")]

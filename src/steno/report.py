@@ -60,6 +60,18 @@ class RunFailed(StenoError):  # noqa: N818  # it reads as what it says: except s
         self.report = report
 
 
+class Wording(Struct, frozen=True):
+    """How a person writes to one agent what a hint suggests; empty where it has no words for that.
+
+    In `go_on`, {session} and {prompt} stand for words that are quoted already; in `allow`, {rules} does.
+    """
+
+    go_on: str = ""
+    turns: str = ""
+    allow: str = ""
+    stream: str = ""
+
+
 class Tokens(Struct, frozen=True, gc=False):
     """Four counters that do not overlap, and their sum; `reasoning` is a part of `output`."""
 

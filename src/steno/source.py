@@ -221,22 +221,40 @@ def companions(path: Path) -> list[Path]:
 
 
 class Input:
-    """One recording: the lines of its stdout, and the events that are known from beside it."""
+    """One recording: the lines of its stdout, and the events that are known from beside it.
 
-    def __init__(self, name: str, data: Iterable[bytes], after: Iterable[ev.Event] = ()) -> None:
-        self.name, self.data, self.after = name, data, after
+    `folder` is the recording's own, where it has one; `machine`: what the agents of this machine keep may be asked too.
+    """
+
+    def __init__(
+        self, name: str, data: Iterable[bytes], after: Iterable[ev.Event] = (), folder: Path | None = None, machine: bool = False
+    ) -> None:
+        self.name, self.data, self.after, self.folder, self.machine = name, data, after, folder, machine
 
     def read(self, agent: Agent | None = None, form: str | None = None) -> Reading:
         """Fold the whole recording."""
         reading = Reading(agent, form)
         reading.take(self.data)
         reading.take_events(self.after)
+        reading.fold.add(reading.beside(self._kept(reading)))
         return reading
 
     def events(self, agent: Agent | None = None, form: str | None = None) -> Iterator[ev.Event]:
         """The events of the recording, one by one."""
-        yield from Reading(agent, form).events(self.data)
-        yield from self.after
+        reading = Reading(agent, form)
+        yield from reading.events(self.data)
+        yield from reading.heard(self.after)
+        yield from reading.beside(self._kept(reading))
+
+    def _kept(self, reading: Reading) -> Iterator[bytes]:
+        """The lines that the agent kept of the session: in the recording's folder, else where the agent keeps them."""
+        if reading.agent.beside is None or reading.tape is not None:  # a tape holds all that was known
+            return iter(())
+        own = self.folder / "sessions" if self.folder is not None else None
+        if own is not None and own.is_dir():
+            return kept_lines(reading.pattern("*"), [str(own)])
+        folders = reading.agent.folders(os.environ, str(Path.home())) if self.machine else []
+        return kept_lines(reading.pattern(), folders)
 
 
 def open_input(source: Source, name: str = "stream") -> Input:
@@ -248,7 +266,7 @@ def open_input(source: Source, name: str = "stream") -> Input:
     if isinstance(source, io.TextIOBase):
         raise SourceError("a text stream cannot be read: open it in binary mode")
     if hasattr(source, "read"):
-        return Input(name, _stream_lines(source, name))
+        return Input(name, _stream_lines(source, name), machine=True)
     return Input("lines", (_line(line) for line in source))
 
 
@@ -261,11 +279,11 @@ def _open_path(path: Path) -> Input:
     if is_folder(path):
         if not (path / "stdout").is_file():
             raise SourceError(f"{path}: a folder without stdout is not one recording; give a file in it")
-        return Input(_name(path), lines(path / "stdout"), _beside(path))
+        return Input(_name(path), lines(path / "stdout"), _beside(path), path, machine=True)
     _refuse_binary(path)
     if path.suffix == ".jsonl" and not path.name.startswith("agent-"):
-        return Input(_name(path), chain(lines(path), _subagents(path)))
-    return Input(_name(path), lines(path))
+        return Input(_name(path), chain(lines(path), _subagents(path)), machine=True)
+    return Input(_name(path), lines(path), machine=True)
 
 
 def _name(path: Path) -> str:
@@ -285,6 +303,32 @@ def _refuse_binary(path: Path) -> None:
     if is_binary(head):
         wanted = "expected JSON lines or a tape, plain or packed with gzip or zstd"
         raise SourceError(f"{path}: not a recording but binary data; {wanted}")
+
+
+class _Dated(msgspec.Struct):
+    """Of a line of a file that an agent keeps, only its time, as it is written."""
+
+    timestamp: str = ""
+
+
+def kept_lines(pattern: str | None, folders: Iterable[str], since: str = "") -> Iterator[bytes]:
+    """The lines of the files below the folders that a pattern names. What cannot be read tells nothing.
+
+    `since` is a time as such lines write it: of what is older only each file's first line is given, which says whose it is.
+    """
+    for folder in folders if pattern is not None else ():
+        for path in sorted(Path(folder).glob(pattern or "")):
+            try:
+                yield from (line for number, line in enumerate(lines(path)) if not number or not since or _dated(line) >= since)
+            except SourceError:
+                continue
+
+
+def _dated(line: bytes) -> str:
+    try:
+        return msgspec.json.decode(line, type=_Dated).timestamp
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 def _subagents(path: Path) -> Iterator[bytes]:

@@ -12,9 +12,12 @@ from types import TracebackType
 import msgspec
 
 from .redact import redact_argv
+from .split import Splitter
 from .tick import Header, Tick, read_header, read_tick, write_tick
 
-__all__ = ["Header", "Recorder", "Tape", "Tick"]
+__all__ = ["Growing", "Header", "Recorder", "Tape", "Tick"]
+
+CHUNK = 1 << 18  # bytes read at once of a tape that grows
 
 
 class Recorder:
@@ -72,3 +75,27 @@ class Tape:
                     return
                 yield tick
         self.cut = True
+
+
+class Growing:
+    """A tape that may still be written. What is only half there is left until it is whole."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._file = self.path.open("rb", buffering=0)
+        line = self._file.readline()
+        self.header = read_header(line) if line.endswith(b"\n") else None
+        self.ended = False  # its last tick was seen
+        self._splitter = Splitter()
+
+    def ticks(self) -> Iterator[Tick]:
+        """The whole ticks that came since the last time. One that cannot be read is passed over."""
+        while not self.ended and (data := self._file.read(CHUNK)):
+            for line in self._splitter.feed(data):
+                tick = read_tick(line)
+                if tick is not None and tick.code == "end":
+                    self.ended = True
+                    self._file.close()
+                    return
+                if tick is not None:
+                    yield tick

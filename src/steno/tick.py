@@ -5,6 +5,10 @@ A tick is `[seconds since the start or null, code, data]`, one JSON array per li
     out, err   bytes of stdout or stderr (a string; {"b64": ...} where they are no UTF-8)
     file       a change of a file that was seen: "created src/a.py"
     stop       we asked the agent to end: {"why": ..., "signal": ...}
+    in         bytes that we sent to the agent's stdin while it ran
+    left       a process that outlived the agent: "PID SIGNAL COMMAND", - for a signal where it was left running
+    note       what we decided, and why: "resume: ..."
+    kept       lines of a file that the agent keeps of its session, read after it ended
     exit       the process is gone: its exit code, negative for a signal, null if it never started
     end        the recording was closed in order; a tape without it was cut
 
@@ -19,6 +23,7 @@ from msgspec import Struct
 from .decode import MISFIT
 
 SCHEMA = "steno.tape/1"
+TEXTS = ("out", "err", "file", "in", "left", "note", "kept")  # codes whose payload is bytes
 
 
 class Header(Struct, kw_only=True):
@@ -82,7 +87,7 @@ def _payload(data: Any) -> tuple[bytes, int | None]:
 def write_tick(tick: Tick) -> bytes:
     """One tick as a line."""
     payload: Any = None
-    if tick.code in ("out", "err", "file"):
+    if tick.code in TEXTS:
         try:
             payload = tick.data.decode("utf-8")
         except UnicodeDecodeError:

@@ -11,10 +11,12 @@ from msgspec import Struct, field
 
 from . import event as ev
 from .blame import HINTS, TOO_LONG, by_fields, says, word_of
-from .report import ADVISORY, Denial, Report
+from .report import ADVISORY, Denial, Report, Wording
 
 ERROR_KEPT = 4096  # characters of an error text (V3); the whole stays on the tape
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}
+
+MEND = "the agent did not start its work: mend what the error names and run it again"
 
 CATEGORIES = {
     "rate_limit": "rate_limit",
@@ -46,6 +48,10 @@ class Facts(Struct):
     stderr: list[str] = field(default_factory=list)
     plain: list[str] = field(default_factory=list)
     advise: bool = True  # V5 and V6 can be switched off per run
+    reopened: bool = False  # the model was asked again after the last result
+    cut: list[str] = field(default_factory=list)  # work in the background that went on when we asked the run to end
+    wording: Wording = Wording()
+    exit_says: tuple[str, str] | None = None  # what the exit code means by the agent's own rules: a word, a message
 
     @property
     def error_text(self) -> str:
@@ -104,8 +110,8 @@ def _cut(text: str | None) -> str | None:
 
 
 def _resume(facts: Facts, prompt: str = "continue") -> str:
-    session = facts.report.session_id
-    return f"claude --resume {quote(session)} -p {quote(prompt)}" if session else "start it again"
+    session, go_on = facts.report.session_id, facts.wording.go_on
+    return go_on.format(session=quote(session), prompt=quote(prompt)) if session and go_on else "start it again"
 
 
 # -- how the process ended --------------------------------------------------------------------------
@@ -123,17 +129,19 @@ def not_found(facts: Facts) -> Verdict | None:
 def stopped_by_us(facts: Facts) -> Verdict | None:
     """We asked the run to end, and it had not closed with a result before."""
     stop = facts.stop
-    if stop is None or stop.why not in ("timeout", "stalled", "interrupted", "killed", "max_budget"):
+    if stop is None or stop.why not in ("timeout", "stalled", "interrupted", "killed", "max_budget", "auth"):
         return None
-    if facts.result is not None and not facts.result.is_error and stop.why != "max_budget":
+    if facts.result is not None and not facts.result.is_error and not facts.reopened:
         return None
+    if stop.why == "auth":
+        return Verdict("auth", "the key was rejected (401), and again when it was tried once more", HINTS["auth"], facts.lines)
     return Verdict(stop.why, f"ended by us: {stop.why}", f"to go on: {_resume(facts)}", facts.lines)
 
 
 def ended_by_signal(facts: Facts) -> Verdict | None:
     """A signal ended it, told by the system (negative) or by the shell's convention (128 + number)."""
     code = facts.report.exit_code
-    if code is None or (facts.result is not None and code >= 0):
+    if code is None or facts.exit_says is not None or (facts.result is not None and (code >= 0 or _lingered(facts))):
         return None
     number = -code if code < 0 else code - 128
     if number not in (1, 2, 3, 6, 9, 11, 15):
@@ -141,6 +149,11 @@ def ended_by_signal(facts: Facts) -> Verdict | None:
     word = "interrupted" if number == 2 else "killed"
     what = f"ended from outside by {SIGNALS[number]} (exit code {code}) before a result"
     return Verdict(word, what, f"what was done until then is below; to go on: {_resume(facts)}", facts.lines)
+
+
+def _lingered(facts: Facts) -> bool:
+    """The run had closed with its result, and lived on until we ended it: how it died says nothing."""
+    return facts.stop is not None and not facts.reopened
 
 
 def interrupted(facts: Facts) -> Verdict | None:
@@ -164,7 +177,11 @@ def turns_used_up(facts: Facts) -> Verdict | None:
     text = "; ".join(result.errors) or result.text or "Reached maximum number of turns"
     if word_of(text) == "rate_limit":
         return None
-    return Verdict("max_turns", text, f"not finished; go on with more turns: {_resume(facts)} --max-turns N", facts.lines)
+    return Verdict("max_turns", text, _more_turns(facts), facts.lines)
+
+
+def _more_turns(facts: Facts) -> str:
+    return f"not finished; go on with more turns: {_resume(facts)} {facts.wording.turns}".rstrip()
 
 
 def _kind(result: ev.Result) -> str:
@@ -194,7 +211,7 @@ def failed_at_start(facts: Facts) -> Verdict | None:
 def _start_hint(text: str) -> str:
     if "No conversation found" in text or "requires a valid session" in text:
         return "that session is not here: start without --resume, or in the folder where the session was made"
-    return "the agent did not start its work: mend what the error names and run it again"
+    return MEND
 
 
 def failed(facts: Facts) -> Verdict | None:
@@ -206,7 +223,9 @@ def failed(facts: Facts) -> Verdict | None:
     elif failure is None or facts.ended:
         return None
     text = facts.error_text
-    word = by_fields(result, failure, text) or word_of(text)
+    told = facts.exit_says[0] if facts.exit_says is not None else None
+    told = None if told == "interrupted" else told  # a run that tells its error was not cut off
+    word = by_fields(result, failure, text) or told or word_of(text)
     return Verdict(word, text or "API error (no detail)", HINTS.get(word), _with_limit(facts, word))
 
 
@@ -215,7 +234,25 @@ def _with_limit(facts: Facts, word: str) -> list[int]:
     return sorted({*facts.lines, *extra})
 
 
+def contradicted(facts: Facts) -> Verdict | None:
+    """The agent's account is good and its exit code is not: something failed after it. Where we ended it, the code is ours."""
+    code = facts.report.exit_code
+    if facts.result is None or code in (None, 0) or facts.stop is not None:
+        return None
+    text = "\n".join(facts.stderr).strip() or "nothing on stderr says why"
+    return Verdict("subprocess", f"the agent called it a success and exited with code {code}: {text}", MEND, facts.lines)
+
+
 # -- no account of the end ---------------------------------------------------------------------------
+
+
+def exit_told(facts: Facts) -> Verdict | None:
+    """No result, and an exit code that has a meaning of its own with this agent."""
+    if facts.result is not None or facts.exit_says is None:
+        return None
+    word, text = facts.exit_says
+    hint = _more_turns(facts) if word == "max_turns" else HINTS.get(word, MEND)
+    return Verdict(word, text, hint, facts.lines)
 
 
 def process_failed(facts: Facts) -> Verdict | None:
@@ -231,7 +268,7 @@ def process_failed(facts: Facts) -> Verdict | None:
         if word != "api":
             return Verdict(word, text, HINTS[word])
     what = text or f"the agent exited with code {code} and said nothing"
-    return Verdict("subprocess", what, "the agent did not start its work: mend what the error names and run it again")
+    return Verdict("subprocess", what, MEND)
 
 
 def no_result(facts: Facts) -> Verdict | None:
@@ -244,7 +281,7 @@ def no_result(facts: Facts) -> Verdict | None:
     torn = " (its last line is cut)" if facts.report.lines.torn else ""
     hint = f"figures are from the messages only; to go on: {_resume(facts)}" if facts.report.session_id else None
     if facts.plain and not facts.report.requests:
-        hint = "this is not a stream: run the agent with --output-format stream-json --verbose"
+        hint = f"this is not a stream: run the agent with {facts.wording.stream or 'its JSON lines'}"
     return Verdict("no_result", f"the stream ended without a result{torn}", hint, [])
 
 
@@ -279,7 +316,7 @@ _WAITING = r"\b(?:waiting on|still waiting|continuing|in progress|in the backgro
 def waiting(facts: Facts) -> Verdict | None:
     """Background work was started and not seen to end, or the answer says it still waits (V6)."""
     report = facts.report
-    open_ = [task for task in report.background if task.status == "running"]
+    open_ = [task for task in report.background if task.status == "running" or task.id in facts.cut]
     few = bool(facts.launches) and (report.turns or 0) < len(facts.launches) + 2
     if not open_ and not (few and says(_WAITING, facts.final_text)):
         return None
@@ -300,7 +337,7 @@ def refused(facts: Facts) -> Verdict | None:
     lines = sorted({line for _, line in facts.refused if line})
     count = len(facts.refused)
     warning = f"permission: {count} {'call was' if count == 1 else 'calls were'} refused ({tools})"
-    return Verdict("permission", None, f"to allow it: --allowedTools {allow}", lines, [warning])
+    return Verdict("permission", None, f"to allow it: {facts.wording.allow.format(rules=allow)}", lines, [warning])
 
 
 def empty(facts: Facts) -> Verdict | None:
@@ -322,6 +359,8 @@ RULES: tuple[Rule, ...] = (
     budget_used_up,
     failed_at_start,
     failed,
+    contradicted,
+    exit_told,
     process_failed,
     no_result,
     advice,

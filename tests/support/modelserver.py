@@ -119,6 +119,12 @@ def call(name: str, **arguments: Any) -> Answer:
     return Answer((Call(name, arguments),))
 
 
+def limited(reset: int) -> Fault:
+    """The usage limit of a subscription is reached; it is over at `reset`, in seconds since 1970."""
+    told = {"status": "rejected", "reset": str(reset), "representative-claim": "five_hour", "overage-status": "rejected"}
+    return Fault(429, "rate_limit_error", "limited", {f"anthropic-ratelimit-unified-{name}": text for name, text in told.items()})
+
+
 class Request(Struct, frozen=True):
     """What an agent asked. `step` is None where it took none."""
 

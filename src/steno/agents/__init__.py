@@ -1,49 +1,86 @@
-"""The agents this version can read, as values. One module or package per agent; it never reads a file.
+"""The agents that this version knows, as values. One module or package per agent; it never reads a file.
 
-An agent is a name and what must be asked of it: a reader for its lines, the window of a model, the
-rule that would allow a refused call, and whether a line looks like its own.
+An agent is a name and what must be asked of it: how it is started, a reader for its lines, the window of a model, the
+rule that would allow a refused call, and whether a line looks like its own. Each is loaded when it is asked for: a stream of
+one agent does not pay for the others.
 """
 
-from collections.abc import Callable, Generator, Iterable
-from datetime import datetime
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 
 import msgspec
-from msgspec import Struct
 
-from ..event import Event
-from ..report import StenoError
-from . import claude
+from .. import environment
+from ..report import StenoError, Wording
+from . import claude, tell
+from .replay import NAME as REPLAY
+from .replay import replayed
+from .values import Abilities, Agent, Ask, Keeper, LineReader, Start
+
+__all__ = [
+    "AGENTS",
+    "CLAUDE",
+    "REPLAY",
+    "Abilities",
+    "Agent",
+    "Ask",
+    "Keeper",
+    "LineReader",
+    "Start",
+    "blurted",
+    "named",
+    "replayed",
+    "sniff",
+]
+
+CLAUDE = Agent(
+    "claude",
+    claude.Reader,
+    claude.window,
+    claude.allow_rule,
+    claude.looks_like,
+    claude.keeps,
+    claude.folders,
+    claude.usages,
+    claude.start,
+    claude.message,
+    environment.CLAUDE,
+    "npm install -g @anthropic-ai/claude-code",
+    claude.is_session,
+    (),
+    Abilities(resume=True, json=True, partial=True, budget=True, schema=True, context=True, cost=True, file_events=True),
+    Wording(
+        "claude --resume {session} -p {prompt}",
+        "--max-turns N",
+        "--allowedTools {rules}",
+        "--output-format stream-json --verbose",
+    ),
+    "@anthropic-ai/claude-code",
+    ("1.0.100", "2.0.37", "2.1.50", "2.1.197", "2.1.325"),
+    credentials=(".claude/.credentials.json",),
+)
 
 
-class LineReader(Protocol):
-    """Turns lines into events.
+class Agents(Mapping[str, Agent]):
+    """Every agent by its name. The value of one is the AGENT of the module of that name, loaded when it is asked for."""
 
-    `read` raises one of `decode.MISFIT` on a line of an odd shape, `salvage` never raises, and `read_all` is `read` for
-    many lines: it asks `odd` for the events of a line that does not fit, and returns the number of the last line.
-    """
+    def __init__(self, *names: str) -> None:
+        self._loaded: dict[str, Agent | None] = {CLAUDE.name: CLAUDE, **dict.fromkeys(names)}
 
-    def read(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]: ...
+    def __getitem__(self, name: str) -> Agent:
+        agent = self._loaded[name]
+        if agent is None:
+            agent = self._loaded[name] = import_module(f".{name}", __name__).AGENT
+        return agent
 
-    def read_all(
-        self, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[Event]]
-    ) -> Generator[list[Event], None, int]: ...
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaded)
 
-    def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]: ...
-
-
-class Agent(Struct, frozen=True):
-    """A program such as claude: how to read it."""
-
-    name: str
-    reader: Callable[[], LineReader]
-    window: Callable[[str], int | None]
-    allow_rule: Callable[[str, Any, str | None], str]
-    looks_like: Callable[[dict[str, Any]], bool]
+    def __len__(self) -> int:
+        return len(self._loaded)
 
 
-CLAUDE = Agent("claude", claude.Reader, claude.window, claude.allow_rule, claude.looks_like)
-AGENTS = {CLAUDE.name: CLAUDE}
+AGENTS = Agents("codex", "copilot", "gemini", "opencode", "qwen")
 
 
 def named(name: str | None) -> Agent | None:
@@ -61,6 +98,17 @@ def sniff(line: bytes) -> Agent | None:
         value = msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    if isinstance(value, list):
+        value = next((item for item in value if isinstance(item, dict)), None)
     if not isinstance(value, dict):
         return None
-    return next((agent for agent in AGENTS.values() if agent.looks_like(value)), None)
+    name = next((name for name, mark in tell.MARKS.items() if mark(value) and name in AGENTS), None)
+    if name is not None:
+        return AGENTS[name]
+    return CLAUDE if CLAUDE.looks_like(value) else None
+
+
+def blurted(text: str) -> Agent | None:
+    """The agent that writes such a line to stderr, for a run that printed nothing to stdout."""
+    name = tell.blurted(text)
+    return AGENTS[name] if name is not None and name in AGENTS else None

@@ -9,8 +9,34 @@ import os
 import sys
 
 COMMANDS = {
-    "show": "say what really happened in a recording (file, folder or stdin)",
+    "run": "run an agent, see it to its end, and say what really happened",
+    "config": "the settings, and where each comes from",
+    "agents": "which agents are here, of which version, and what each can do",
+    "doctor": "whether this machine will do, and how to mend what will not",
+    "show": "say what really happened in a recording (file, folder or stdin), or in a run of the ledger",
+    "watch": "pass an agent's stream on untouched, and tell what happens in it",
+    "on": "run a command when something happens in a stream or in a run",
+    "ps": "the runs that go on now",
+    "tail": "follow a run that goes on, or tell one again that is over",
+    "send": "say something to an agent while it runs",
+    "stop": "ask a run to end, or kill it",
+    "replay": "play a recording as if it were the agent, to test what runs agents",
+    "changes": "the files that a run changed, with a patch that undoes it",
+    "sync": "copy a folder's files to other places, or finish what an earlier sync left",
+    "import": "take transcripts, recordings and tapes into the ledger",
+    "report": "what was spent, by day, project, model, agent, tool or session",
+    "runs": "the runs that are in the ledger",
+    "sessions": "the agents' conversations that are in the ledger",
+    "search": "find words in what people and agents said",
+    "compare": "two runs or sessions side by side",
+    "context": "how full a session's window was, request by request",
+    "budget": "limits of spending, how they stand, and an exit code for scripts",
+    "note": "write something down beside a run or a session",
+    "sql": "ask the ledger in SQL, for reading only",
+    "prune": "take old details out of the ledger",
+    "rebuild": "make the ledger anew from the files that it was made of",
 }
+MODULES = {"import": "importing"}  # where a command's name cannot be a module's
 HELP = """usage: steno COMMAND [OPTIONS]
 
 Reads what coding agents print when nobody sits at the keyboard, and says what really happened.
@@ -80,7 +106,7 @@ def _command(name: str, words: list[str]) -> int:
     _load_msgspec()
     from importlib import import_module
 
-    run = import_module(f".{name}", __name__).run
+    run = import_module(f".{MODULES.get(name, name)}", __name__).run
     gc.freeze()
     gc.enable()
     try:

@@ -78,7 +78,7 @@ def _told(options: argparse.Namespace, done: Pulled) -> int:
 
 def _lines(options: argparse.Namespace, done: Pulled) -> list[str]:
     if not done.files and not done.unchanged and not options.paths:
-        where = ", ".join(places(os.environ))
+        where = ", ".join(folder for _, folder in places(os.environ))
         return [
             f"nothing to import: no transcripts in {where}" if where else "nothing to import: no agent keeps transcripts here"
         ]

@@ -8,6 +8,7 @@ from ..report import VERDICTS
 from ..screen import listing
 from .asked import asked_filters, asked_span, empty, iso, opened, take_number, when, write
 from .options import Parser
+from .steered import recovered
 from .terminal import look
 
 EXAMPLES = """examples:
@@ -23,6 +24,8 @@ The beginning of an id is enough for `steno show`, `steno compare` and `steno no
 def run(words: list[str]) -> int:
     """Carry out `steno runs` and return its exit code."""
     options = _options(words)
+    if not options.no_import:
+        recovered(options.ledger)
     store = opened(options)
     most = take_number(options)
     zone, span = asked_span(options)

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 if TYPE_CHECKING:
     from ..screen.look import Look
@@ -25,15 +25,16 @@ def is_terminal(stream: object) -> bool:
     return bool(isatty is not None and isatty())
 
 
-def look() -> "Look":
-    """How stdout is to be written: the terminal's width and colours, and what the user asked for."""
+def look(stream: TextIO | None = None) -> "Look":
+    """How stdout (or another stream) is to be written: the terminal's width and colours, and what the user asked for."""
     from ..screen.look import NARROW, Look
 
-    seen = is_terminal(sys.stdout)
+    stream = sys.stdout if stream is None else stream
+    seen = is_terminal(stream)
     given = os.environ.get("COLUMNS", "")
     columns = int(given) if given.isdecimal() and len(given) < 6 else 0
     if not columns and seen:
-        columns = os.get_terminal_size(sys.stdout.fileno()).columns
+        columns = os.get_terminal_size(stream.fileno()).columns
     limit = max(NARROW, columns) if columns else None
     return Look(limit or COLUMNS, limit, _colour(seen))
 
@@ -59,6 +60,16 @@ def put(lines: Iterable[str]) -> None:
     put_bytes(data)
     if is_terminal(sys.stdout):
         sys.stdout.buffer.flush()
+
+
+def put_text(text: str) -> None:
+    """A text that an agent wrote: made safe for a terminal, as it is elsewhere. Of none nothing is written."""
+    if not is_terminal(sys.stdout):
+        put_bytes(text.encode("utf-8", "replace") + b"\n" * bool(text and not text.endswith("\n")))
+    elif text:
+        from ..screen.clean import TAB, clean
+
+        put(clean(line.expandtabs(TAB)) for line in text.replace("\r\n", "\n").split("\n"))
 
 
 def put_bytes(data: bytes) -> None:

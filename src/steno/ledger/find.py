@@ -39,25 +39,26 @@ class Seen(Struct, gc=False):
     mtime_ns: int
     inode: int
     kind: str | None = None
+    agent: str = agents.CLAUDE.name
 
 
-def places(environment: Mapping[str, str]) -> list[str]:
-    """The folders in which the agents of this machine keep their transcripts, as far as they exist."""
+def places(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The agents of this machine and the folders in which they keep their transcripts, as far as they exist."""
     home = environment.get("HOME") or str(Path.home())
-    found = [folder for agent in agents.AGENTS.values() for folder in agent.folders(environment, home)]
-    return [folder for folder in dict.fromkeys(found) if os.path.isdir(folder)]  # noqa: PTH112
+    found = [(agent.name, folder) for agent in agents.AGENTS.values() for folder in agent.folders(environment, home)]
+    return [place for place in dict.fromkeys(found) if os.path.isdir(place[1])]  # noqa: PTH112
 
 
-def transcripts(folder: str) -> Iterator[Seen]:
-    """Every transcript below a folder. What may not be looked at is passed over."""
+def transcripts(agent: str, folder: str) -> Iterator[Seen]:
+    """Every transcript of an agent below a folder. What may not be looked at is passed over."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    yield from transcripts(entry.path)
+                    yield from transcripts(agent, entry.path)
                 elif entry.name.endswith(".jsonl") and entry.is_file():
                     stat = entry.stat()
-                    yield Seen(entry.path, stat.st_size, stat.st_mtime_ns, stat.st_ino, "transcript")
+                    yield Seen(entry.path, stat.st_size, stat.st_mtime_ns, stat.st_ino, "transcript", agent)
     except OSError:
         return
 
@@ -132,13 +133,10 @@ def _news_of(file: Seen, known: dict[str, Known], moved: dict[int, str]) -> Part
     old = known.get(file.path)
     if old is not None and (old.size, old.mtime_ns, old.inode) == (file.size, file.mtime_ns, file.inode):
         return None
-    if old is None and file.kind != "transcript":
-        found = kind_of(file.path)
-        if found is None:
-            return None
-        kind, agent = found
-    else:
-        kind, agent = (old.kind if old is not None else "transcript"), agents.CLAUDE.name
+    found = (file.kind, file.agent) if file.kind is not None else kind_of(file.path)
+    if found is None:
+        return None
+    kind, agent = found
     fresh = Part(file.path, kind, agent, file.size, file.mtime_ns, file.inode)
     if kind != "transcript":
         return fresh

@@ -72,7 +72,7 @@ def _state(store: Store, table: str, path: str) -> bytes | None:
 
 def _seen(paths: Sequence[str] | None) -> list[find.Seen]:
     if paths is None:
-        found = [file for folder in find.places(os.environ) for file in find.transcripts(folder)]
+        found = [file for agent, folder in find.places(os.environ) for file in find.transcripts(agent, folder)]
     else:
         found = [file for path in paths for file in find.named(path)]
     return list({file.path: file for file in found}.values())

@@ -14,6 +14,7 @@ from typing import IO
 from .wheel import Timer, Wheel
 
 CHUNK = 65536  # what a pipe holds; one read for each turn, so that no stream waits for a louder one
+LOUD = 16384  # bytes in one read: a pipe that is filled faster than that would make its writer wait
 POLL_FIRST, POLL_LAST = 0.02, 0.08  # seconds between looks at a growing file: each quiet look doubles the wait
 
 
@@ -41,6 +42,8 @@ class Pipe:
         except BlockingIOError:
             return
         if data:
+            if len(data) >= LOUD:
+                self._wheel.rush()
             self._take(data)
         else:
             self.close()
@@ -136,6 +139,7 @@ class Feed:
     def _ready(self) -> None:
         if self._file.closed:
             return
+        self._wheel.rush()
         try:
             self._left = self._left[os.write(self._fileno, self._left[:CHUNK]) :]
         except BlockingIOError:

@@ -5,6 +5,7 @@ from msgspec import Struct
 CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 # Letters that an ASCII terminal gets in place of ours, each as wide as the one it stands for.
 ASCII = str.maketrans({"█": "#", "░": ".", "·": "-", "…": "~", "—": "-", "─": "-", "×": "x", "≥": ">"})
+ASCII |= dict(zip(map(ord, "▏▎▍▌▋▊▉▁▂▃▄▅▆▇┄│┤└▼"), "-----==__.-=+*-|+ v", strict=True))
 NARROW = 40  # columns: below this nothing is laid out differently any more
 
 

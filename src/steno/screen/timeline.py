@@ -54,8 +54,7 @@ class Timeline:
         """The line of one event; None if it does not matter to people."""
         if self.start is None:
             self.start = event.at
-        tell = self._tell.get(event.__class__)
-        told = tell(event) if tell is not None else None
+        told = self.told(event)
         if told is None:
             return None
         kind, text, style = told
@@ -64,6 +63,11 @@ class Timeline:
         body = flat(text)
         room = (self.look.limit or RUN_ON) - width(head) - 10 - len(indent)
         return (self.look.paint(head, "dim") + indent + self.look.paint(pad(kind, 9), style) + " " + cut(body, room)).rstrip(" ")
+
+    def told(self, event: ev.Event) -> Told | None:
+        """What there is to say of one event, not yet cleaned; None if it does not matter to people."""
+        tell = self._tell.get(event.__class__)
+        return tell(event) if tell is not None else None
 
     def _after(self, at: datetime | None) -> str:
         if at is None or self.start is None:

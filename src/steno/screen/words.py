@@ -2,9 +2,8 @@
 
 import re
 from datetime import datetime
-from typing import Any
 
-import msgspec
+from ..glance import target as target
 
 UNKNOWN = "unknown"
 
@@ -33,9 +32,6 @@ VERDICTS = {
     "not_found": ("red", "the agent's program was not found"),
 }
 
-# What a call is about, by the first of these that its input has.
-_TARGETS = ("command", "file_path", "notebook_path", "pattern", "url", "query", "description", "skill", "path", "prompt")
-
 
 def colour_of(verdict: str) -> str:
     """The colour of a verdict's severity."""
@@ -45,6 +41,20 @@ def colour_of(verdict: str) -> str:
 def number(figure: int | None) -> str:
     """A whole number with its thousands apart."""
     return UNKNOWN if figure is None else f"{figure:,}"
+
+
+def compact(figure: int | None) -> str:
+    """A whole number in few letters: 950, 12.3k, 4.56M, 1.2G."""
+    if figure is None:
+        return UNKNOWN
+    if abs(figure) < 1000:
+        return str(figure)
+    for unit, letter in ((1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")):
+        scaled = figure / unit
+        places = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
+        if abs(scaled) < 999.5 or letter == "T":
+            return f"{scaled:,.{places}f}{letter}"
+    raise AssertionError
 
 
 def several(figure: int, noun: str, many: str | None = None) -> str:
@@ -94,21 +104,6 @@ def epoch(seconds: int) -> str:
         return f"{seconds} s after 1970"
 
 
-def target(given: Any) -> str:
-    """What a call is about, from its input: the command, the file, the pattern, the address."""
-    if not isinstance(given, dict):
-        return "" if given is None else _json(given)
-    for name in _TARGETS:
-        value = given.get(name)
-        if isinstance(value, str) and value:
-            return value
-    return _json(given) if given else ""
-
-
 def untagged(text: str) -> str:
     """An error text without the tag that some agents put around it."""
     return re.sub(r"^\s*<\w+>|</\w+>\s*$", "", text) if "<" in text else text
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode("utf-8")

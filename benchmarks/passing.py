@@ -1,0 +1,243 @@
+"""Measures passing a stream on: `steno watch` between two pipes, beside `cat`, `tee` and a plain loop; never tunes anything.
+
+Run as `python -m benchmarks.passing`. Each figure is of a fresh process between a process that sends and one that takes and
+compares every byte; the competitors take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.measure import ENVIRONMENT, HOME, Run, megabytes, middle, ratio
+from benchmarks.read import Goal, Stream, generated, tell
+from benchmarks.table import number, save, table
+
+NAIVE = "import sys, json\nfor line in sys.stdin:\n    json.loads(line)\n    print(line, end='', flush=True)\n"
+STENO = str(Path(sys.executable).parent / "steno")
+CAT, TEE, LOOP = "cat", "tee FILE", "json.loads, print, flush"
+QUIET, EVENTS, WATCH = "steno watch --quiet", "steno watch --quiet --json-events", "steno watch"
+RECORD, DEAD, SLOW = "steno watch --record", "steno watch --post-events (dead)", "steno watch --sync (slow)"
+BULK, LINES = "all at once", "line by line"
+RATE = 1000
+
+
+@dataclass
+class Passing:
+    """The runs of one command between two pipes; `waits` are what the taker says of its lines."""
+
+    name: str
+    command: Sequence[str]
+    runs: list[Run] = field(default_factory=list)
+
+    def cpu(self) -> list[float]:
+        return [run.cpu for run in self.runs]
+
+    def waits(self, name: str) -> list[float]:
+        return [float(run.figures()[name]) for run in self.runs]
+
+
+def passed(command: Sequence[str], sender: Sequence[str], taker: Sequence[str], folder: str) -> Run:
+    """One stream through one process. What it says goes to a file; what the taker says is kept."""
+    environment = {**ENVIRONMENT, "XDG_DATA_HOME": folder}
+    start = time.perf_counter()
+    with open(f"{folder}/stderr", "wb") as errors:
+        first = subprocess.Popen(sender, stdout=subprocess.PIPE, cwd=HOME, env=environment)
+        middle_ = subprocess.Popen(command, stdin=first.stdout, stdout=subprocess.PIPE, stderr=errors, cwd=HOME, env=environment)
+        last = subprocess.Popen(taker, stdin=middle_.stdout, stdout=subprocess.PIPE, cwd=HOME, env=environment)
+    for pipe in (first.stdout, middle_.stdout):
+        assert pipe is not None
+        pipe.close()
+    told = last.communicate()[0].decode()
+    wall = time.perf_counter() - start  # until the taker has it all
+    _, status, used = os.wait4(middle_.pid, 0)
+    middle_.returncode = os.waitstatus_to_exitcode(status)
+    if first.wait() or last.returncode or middle_.returncode:
+        raise SystemExit(f"WRONG: {' '.join(command)} did not pass on every byte ({told or middle_.returncode})")
+    return Run(0, used.ru_utime + used.ru_stime, wall, megabytes(used.ru_maxrss), told)
+
+
+def turns(series: Sequence[Passing], sender: Sequence[str], taker: Sequence[str], count: int, folder: str) -> dict[str, Passing]:
+    for _ in range(count):
+        for one in series:
+            one.runs.append(passed(one.command, sender, taker, folder))
+            for tape in Path(folder).rglob("*.steno"):
+                tape.unlink()
+    return {one.name: one for one in series}
+
+
+# --- what is measured
+
+
+def bulk(stream: Stream, feed: str, count: int, folder: str) -> dict[str, Passing]:
+    tell(f"passing on {stream.said()}, {feed}, {count} rounds")
+    sender = ["cat", stream.path] if feed == BULK else [sys.executable, "-m", "benchmarks.ends", "send", stream.path]
+    series = [
+        Passing(CAT, ["cat"]),
+        Passing(TEE, ["tee", f"{folder}/copy"]),
+        Passing(LOOP, [sys.executable, "-c", NAIVE]),
+        Passing(QUIET, [STENO, "watch", "--quiet"]),
+        Passing(EVENTS, [STENO, "watch", "--quiet", "--json-events", os.devnull]),
+        Passing(WATCH, [STENO, "watch"]),
+    ]
+    return turns(series, sender, ["cmp", "-", stream.path], count, folder)
+
+
+def delays(stream: Stream, lines: int, count: int, folder: str) -> dict[str, Passing]:
+    tell(f"{RATE} lines a second, {lines} lines, {count} rounds")
+    sender = [sys.executable, "-m", "benchmarks.ends", "send", stream.path, "--rate", str(RATE), "--count", str(lines)]
+    with silent() as port:
+        series = [
+            Passing(CAT, ["cat"]),
+            Passing(TEE, ["tee", f"{folder}/copy"]),
+            Passing(LOOP, [sys.executable, "-c", NAIVE]),
+            Passing(QUIET, [STENO, "watch", "--quiet"]),
+            Passing(WATCH, [STENO, "watch"]),
+            Passing(RECORD, [STENO, "watch", "--record"]),
+            Passing(DEAD, [STENO, "watch", "--post-events", f"http://127.0.0.1:{port}/"]),
+            Passing(SLOW, [STENO, "watch", "--sync", "cmd:sleep 60"]),
+        ]
+        return turns(series, sender, [sys.executable, "-m", "benchmarks.ends", "take"], count, folder)
+
+
+@contextmanager
+def silent() -> Iterator[int]:
+    """An address that takes every connection, and never answers."""
+    kept: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0), backlog=1000) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    kept.append(server.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield server.getsockname()[1]
+
+
+# --- goals
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Everything one run of the benchmark found."""
+
+    stream: Stream
+    feeds: dict[str, dict[str, Passing]]
+    delays: dict[str, Passing]
+
+
+def cost_goals(found: Measured) -> list[Goal]:
+    goals = []
+    for feed, series in found.feeds.items():
+        for name in (QUIET, WATCH):
+            own = series[name].cpu()
+            goals.append(Goal(f"{name}, {feed}: CPU against cat", ratio(own, series[CAT].cpu()), 6, "x"))
+            goals.append(Goal(f"{name}, {feed}: CPU against the loop", ratio(own, series[LOOP].cpu()), 0.33, "x"))
+    return goals
+
+
+def memory_goals(found: Measured) -> list[Goal]:
+    series = found.feeds[BULK]
+    limits = {QUIET: 40, EVENTS: 40, WATCH: 150}
+    return [Goal(f"{name}: peak memory", peak(series[name]), limit, " MB") for name, limit in limits.items()]
+
+
+def delay_goals(found: Measured) -> list[Goal]:
+    goals = []
+    for name in (QUIET, WATCH, RECORD, DEAD, SLOW):
+        for part, limit in (("p50", 15), ("p99", 150)):
+            goals.append(Goal(f"{name}: {part} above cat", above(found.delays, name, part), limit, " µs"))
+    return goals
+
+
+def above(series: dict[str, Passing], name: str, part: str) -> float | None:
+    """The median of the differences to `cat`, round by round."""
+    pairs = zip(series[name].waits(part), series[CAT].waits(part), strict=True)
+    return middle(own - cat for own, cat in pairs)
+
+
+def peak(one: Passing) -> float | None:
+    return middle(run.rss for run in one.runs)
+
+
+def goals(found: Measured) -> list[Goal]:
+    return [*cost_goals(found), *memory_goals(found), *delay_goals(found)]
+
+
+# --- showing
+
+
+def cost_row(one: Passing, series: dict[str, Passing]) -> list[str]:
+    wall = middle(run.wall for run in one.runs)
+    ratios = [ratio(one.cpu(), series[peer].cpu()) for peer in (CAT, LOOP)]
+    figures = [number(middle(one.cpu()), 2), number(wall, 2), number(peak(one), 1)]
+    return [one.name, *figures, *(number(value, 2, "x") for value in ratios)]
+
+
+def cost_table(series: dict[str, Passing]) -> str:
+    head = ["command", "CPU s", "wall s", "peak MB", "CPU to cat", "to the loop"]
+    return table(head, [cost_row(one, series) for one in series.values()])
+
+
+def delay_row(one: Passing, series: dict[str, Passing]) -> list[str]:
+    own = [number(middle(one.waits(part)), 0) for part in ("p50", "p99", "worst")]
+    return [one.name, *own, *(number(above(series, one.name, part), 0) for part in ("p50", "p99"))]
+
+
+def delay_table(series: dict[str, Passing]) -> str:
+    head = ["command", "p50 µs", "p99 µs", "worst µs", "p50 above cat", "p99 above cat"]
+    return table(head, [delay_row(one, series) for one in series.values()])
+
+
+def section(found: Measured, count: int, lines: int) -> str:
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    how = (
+        f"{today}, {os.cpu_count()} CPUs; medians of {count} rounds, competitors in turns, real pipes on both sides, every byte"
+        " compared. CPU and peak memory are the whole process's, its start included."
+    )
+    parts = [how, table(["goal", "asked", "found", ""], [goal.cells() for goal in goals(found)])]
+    for feed, series in found.feeds.items():
+        parts += [f"{found.stream.said()}, {feed}:", cost_table(series)]
+    parts += [f"{RATE:,} lines a second, {lines:,} lines, from sending to taking:", delay_table(found.delays)]
+    return "\n\n".join(parts)
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure passing a stream on, steno watch beside cat, tee and a plain loop.")
+    parser.add_argument("--megabytes", type=float, default=1000)
+    parser.add_argument("--lines", type=int, default=3000, help="lines of the measurement of delays")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="Markdown page to put the tables into")
+    parser.add_argument("--strict", action="store_true", help="exit 1 when a goal is missed")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = options()
+    with tempfile.TemporaryDirectory() as folder:
+        stream = generated(folder, "stream", given.megabytes)
+        waits = delays(stream, given.lines, given.rounds, folder)
+        feeds = {feed: bulk(stream, feed, given.rounds, folder) for feed in (BULK, LINES)}
+    found = Measured(stream, feeds, waits)
+    text = section(found, given.rounds, given.lines)
+    print(text)
+    if given.out:
+        save(given.out, text, "passing")
+    return 1 if given.strict and not all(goal.met() for goal in goals(found)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

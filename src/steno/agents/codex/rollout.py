@@ -1,0 +1,313 @@
+"""The rollout files that Codex keeps: one line to events. It holds what joins lines, and never opens a file.
+
+Every line is {timestamp, type, payload}. What the model said and did stands there twice, as what was sent
+(`response_item`) and as what happened (`event_msg`). Text is taken from what happened: the other also holds summaries
+and instructions. Calls are taken from what was sent: calls that were never carried out have no event.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from msgspec import Raw, Struct, field
+from msgspec.json import encode
+
+from ... import event as ev
+from ...decode import MISFIT, decoder, lenient, plain, text_of, values
+from . import lines as ln
+from . import words
+
+_line = decoder(ln.Line).decode
+Head = tuple[int, str | None, str | None, datetime | None]
+
+
+class State(Struct):
+    """What joins the lines of a rollout."""
+
+    session: str | None = None
+    version: str | None = None
+    cwd: str | None = None
+    model: str | None = None
+    sandbox: str | None = None
+    window: int | None = None
+    turn: str | None = None
+    told: tuple[str | None, str | None, int | None] = (None, None, None)  # model, sandbox and window as last announced
+    recorded: bool = False  # the request that the next token_count tells of was told already
+    total: int | None = None  # of the thread, as the last token_count had it
+    calls: dict[str, tuple[str, Raw]] = field(default_factory=dict)  # without their output yet
+    codes: dict[str, int] = field(default_factory=dict)  # exit codes of commands whose output is still to come
+    items: bool = False  # this version tells what happened by items
+    error: tuple[str | None, int | None, str] | None = None  # the error that a turn is about to end with
+
+
+def shares(usage: ln.Usage | None) -> tuple[int | None, int | None, int | None, int | None, int | None]:
+    """Input, cache write, cache read, output, reasoning; the first four do not overlap (M1)."""
+    if usage is None:
+        return None, None, None, None, None
+    cached, written, all_ = usage.cached_input_tokens, usage.cache_write_input_tokens, usage.input_tokens
+    if all_ is None or cached is None or written is None:
+        return None, written, cached, usage.output_tokens, usage.reasoning_output_tokens
+    return max(0, all_ - cached - written), written, cached, usage.output_tokens, usage.reasoning_output_tokens
+
+
+class Rollout:
+    """The lines of one rollout, turned into events."""
+
+    def __init__(self, state: State | None = None) -> None:
+        self.state = state or State()
+
+    def events(self, line: ln.Line, data: bytes, number: int) -> list[ev.Event]:
+        """What a line says. One without a payload says nothing that can be read."""
+        payload, state = line.payload, self.state
+        if payload is None:
+            return [ev.Unknown(number, state.session, None, line.timestamp, f"{line.type} without payload", data)]
+        if line.type == "session_meta" and state.session is None:
+            state.session = payload.id
+        head: Head = (number, state.session, None, line.timestamp)
+        make = _MAKERS.get((line.type, payload.type)) or _MAKERS.get((line.type, None))
+        found = make(self, head, payload) if make is not None else None
+        if found is not None:
+            return found
+        if line.type in words.SILENT or (line.type == "event_msg" and payload.type in words.SILENT_EVENTS):
+            return []
+        if line.type == "response_item" and payload.type in words.SILENT_ITEMS:
+            return []
+        if payload.item is not None and line.type == "event_msg":
+            return [ev.Unknown(*head, f"item {payload.item.type}", data)]
+        return [ev.Unknown(*head, "/".join(filter(None, (line.type, payload.type))) or "no type", data)]
+
+    def started(self, at: datetime | None) -> ev.Started:
+        """All that is known so far of what the turn works with."""
+        state = self.state
+        about = (state.version, state.model, state.cwd, None, state.sandbox)
+        return ev.Started(0, state.session, None, at, *about, context_window=state.window)
+
+    # -- who and where -------------------------------------------------------------------------------------
+
+    def _meta(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        state = self.state
+        if state.version is not None or payload.id != state.session:
+            return []  # of the thread that this one was forked from
+        state.version, state.cwd = payload.cli_version, payload.cwd
+        return [ev.Started(*head, payload.cli_version, None, payload.cwd, transcript=True)]
+
+    def _begun(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        state = self.state
+        state.turn, state.error = payload.turn_id, None
+        state.window = payload.model_context_window or state.window
+        return []
+
+    def _context(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        state, policy = self.state, payload.sandbox_policy
+        state.turn, state.model = payload.turn_id or state.turn, payload.model or state.model
+        state.cwd = payload.cwd or state.cwd
+        state.sandbox = (policy.type or policy.mode) if policy is not None else state.sandbox
+        now = (state.model, state.sandbox, state.window)
+        if now == state.told:
+            return []
+        state.told = now
+        cwd, version = state.cwd, state.version
+        return [ev.Started(*head, version, state.model, cwd, None, state.sandbox, context_window=state.window)]
+
+    # -- what it used ----------------------------------------------------------------------------------------
+
+    def _record(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        self.state.recorded = True
+        name = f"{payload.turn_id}/{payload.response_id}"  # small servers give the same names to the answers of every run
+        return [self._usage(head, name, payload.usage)]
+
+    def _usage(self, head: Head, name: str, usage: ln.Usage | None) -> ev.Usage:
+        new, written, cached, output, reasoning = shares(usage)
+        return ev.Usage(*head, name, self.state.model, new, written, cached, output, reasoning, 0, True, None, name)
+
+    def _count(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        """Older versions tell each request by this line alone, and it may be repeated."""
+        state, info = self.state, payload.info or ln.Info()
+        total = info.total_token_usage.total_tokens if info.total_token_usage is not None else None
+        events = self._limits(head, payload.rate_limits)
+        fresh = not state.recorded and total is not None and total != state.total and info.last_token_usage is not None
+        if fresh and (info.last_token_usage is not None and info.last_token_usage.input_tokens):
+            events.append(self._usage(head, f"{state.turn}/{total}", info.last_token_usage))
+        state.recorded, state.total = False, total if total is not None else state.total
+        if info.model_context_window is not None and info.model_context_window != state.window:
+            state.window = info.model_context_window
+            events.append(ev.Started(*head, state.version, state.model, state.cwd, context_window=state.window))
+        return events
+
+    def _limits(self, head: Head, limits: ln.Limits | None) -> list[ev.Event]:
+        if limits is None or (limits.primary is None and limits.rate_limit_reached_type is None):
+            return []
+        full = limits.primary or ln.Window()
+        status = "allowed" if limits.rate_limit_reached_type is None else "rejected"
+        share = None if full.used_percent is None else full.used_percent / 100
+        kind = None if full.window_minutes is None else f"{full.window_minutes} minutes"
+        return [ev.RateLimit(*head, status, full.resets_at, limits.rate_limit_reached_type or kind, share)]
+
+    def _compacted(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        return [ev.Compaction(*head, "auto")]
+
+    # -- what was said -----------------------------------------------------------------------------------------
+
+    def _item(self, head: Head, payload: ln.Payload) -> list[ev.Event] | None:
+        item = payload.item or ln.Item()
+        self.state.items = True
+        text = text_of(item.content) if item.content is not ev.NO_JSON else ""
+        if item.type == "AgentMessage":
+            return [ev.Text(*head, item.id, text)]
+        if item.type == "UserMessage":
+            return [ev.UserMessage(*head, "prompt", text)]
+        if item.type == "Reasoning":
+            return [ev.Thinking(*head, item.id, "\n".join(item.summary_text or ()))]
+        if item.type == "CommandExecution":
+            return self._command(head, item)
+        if item.type == "FileChange":
+            return patched(head, item.id, item.changes) if item.status == "completed" else []
+        if item.type in (
+            "McpToolCall",
+            "WebSearch",
+            "ContextCompaction",
+            "Plan",
+            "HookPrompt",
+            "ImageView",
+            "CollabAgentToolCall",
+        ):
+            return []  # the line of the call tells it
+        return None
+
+    def _command(self, head: Head, item: ln.Item) -> list[ev.Event]:
+        """How a command ended. Its output comes after this, or came before it when it was cut off."""
+        if item.id in self.state.calls and item.exit_code is not None:
+            self.state.codes[item.id] = item.exit_code
+        return []
+
+    def _said(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        """What versions without items tell: a prompt, an answer, a thought."""
+        text = payload.message or payload.text or ""
+        if payload.type == "user_message":
+            return [ev.UserMessage(*head, "prompt", text)]
+        if payload.type == "agent_reasoning":
+            return [ev.Thinking(*head, None, text)]
+        return [] if self.state.items else [ev.Text(*head, None, text)]
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def _call(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        name = payload.name or {"local_shell_call": "local_shell"}.get(payload.type, payload.type)
+        given = next((part for part in (payload.arguments, payload.input, payload.action) if part is not ev.NO_JSON), ev.NO_JSON)
+        if payload.arguments is not ev.NO_JSON:
+            given = words.as_json(given)
+        id_ = payload.call_id or payload.id or ""
+        self.state.calls[id_] = (name, given)
+        return [ev.ToolCall(*head, id_, name, words.kind_of(name), None, given, False, name in words.ASKS)]
+
+    def _search(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        """A search is carried out by the service: it has no output."""
+        id_ = payload.id or payload.call_id or f"search {head[0]}"
+        return [
+            ev.ToolCall(*head, id_, "web_search", "web", None, payload.action),
+            ev.ToolResult(*head, id_, payload.status == "failed"),
+        ]
+
+    def _output(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        id_ = payload.call_id or ""
+        name, given = self.state.calls.pop(id_, ("", ev.NO_JSON))
+        text = text_of(payload.output)
+        code = self.state.codes.pop(id_, None)
+        code = words.exit_code(text) if code is None else code
+        failed = words.is_failed(name, text, code)
+        events: list[ev.Event] = []
+        if failed and words.refused(text, code, self.state.sandbox):
+            events.append(ev.PermissionDenied(*head, id_, name, text, _with_sandbox(given, self.state.sandbox)))
+        return [*events, ev.ToolResult(*head, id_, failed, payload.output)]
+
+    # -- ends ----------------------------------------------------------------------------------------------------
+
+    def _error(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        text = payload.message or ""
+        kind, status = words.blamed(text, payload.codex_error_info)
+        self.state.error = (kind, status, text)
+        return []
+
+    def _retry(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        return retries(head, payload.message or "")
+
+    def _done(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        error = self.state.error
+        if payload.error is not None:
+            text = payload.error.message or ""
+            error = (*words.blamed(text, payload.error.codex_error_info), text)
+        self.state.error = None
+        if error is None:
+            return [ev.Result(*head, "success", text=payload.last_agent_message, duration_ms=payload.duration_ms)]
+        return [failed(head, error, payload.duration_ms)]
+
+    def _aborted(self, head: Head, payload: ln.Payload) -> list[ev.Event]:
+        reason = payload.reason or "interrupted"
+        end = ev.Result(*head, "error", True, terminal_reason=f"aborted_{reason}", duration_ms=payload.duration_ms)
+        return [ev.UserMessage(*head, "interrupted", reason), end]
+
+
+def tolerant(data: bytes) -> ln.Line | None:
+    """A line as far as it can be read; None where it is torn or no JSON."""
+    try:
+        return _line(data)  # type: ignore[no-any-return]  # a decoder of Line
+    except MISFIT:
+        pass
+    try:
+        return next((lenient(value, ln.Line) for value in values(data) if value[:1] == b"{"), None)
+    except (ValueError, *MISFIT):
+        return None
+
+
+def failed(head: Head, error: tuple[str | None, int | None, str], duration: int | None = None) -> ev.Result:
+    """The end of a turn that failed."""
+    kind, status, text = error
+    return ev.Result(*head, "error", True, None, (text,), api_error=kind, api_status=status, duration_ms=duration)
+
+
+def retries(head: Head, text: str) -> list[ev.Event]:
+    """An error that is none: the agent tries again."""
+    attempt, limit, why = words.reconnecting(text) or (None, None, text)
+    return [ev.Retry(*head, attempt, limit, words.blamed(why)[1], why)]
+
+
+def patched(head: Head, call: str, changes: Raw) -> list[ev.Event]:
+    """The files of a patch that was applied, in either way of telling them."""
+    if bytes(changes)[:1] == b"[":
+        told: list[tuple[str, str, str | None]] = [
+            (change.path, change.kind, None) for change in lenient(changes, list[ln.FileChange])
+        ]
+    else:
+        told = [(path, diff.type, diff.move_path) for path, diff in lenient(changes, dict[str, ln.FileDiff]).items()]
+    events: list[ev.Event] = []
+    for path, kind, moved in told:
+        events.append(ev.FileChanged(*head, path, "deleted" if moved else words.CHANGES.get(kind, "modified"), call))
+        if moved:
+            events.append(ev.FileChanged(*head, moved, "created", call))
+    return events
+
+
+def _with_sandbox(given: Raw, sandbox: str | None) -> Raw:
+    """What was asked, and the sandbox that it was refused in: only both say which setting would allow it."""
+    asked = plain(given)
+    return Raw(encode({**(asked if isinstance(asked, dict) else {"input": asked}), "sandbox_policy": sandbox}))
+
+
+_MAKERS: dict[tuple[str, str | None], Callable[[Rollout, Head, ln.Payload], list[ev.Event] | None]] = {
+    ("session_meta", None): Rollout._meta,
+    ("turn_context", None): Rollout._context,
+    ("token_usage_record", None): Rollout._record,
+    ("compacted", None): Rollout._compacted,
+    ("event_msg", "task_started"): Rollout._begun,
+    ("event_msg", "turn_started"): Rollout._begun,
+    ("event_msg", "token_count"): Rollout._count,
+    ("event_msg", "item_completed"): Rollout._item,
+    **{("event_msg", kind): Rollout._said for kind in ("user_message", "agent_message", "agent_reasoning")},
+    ("event_msg", "error"): Rollout._error,
+    ("event_msg", "stream_error"): Rollout._retry,
+    ("event_msg", "task_complete"): Rollout._done,
+    ("event_msg", "turn_complete"): Rollout._done,
+    ("event_msg", "turn_aborted"): Rollout._aborted,
+    **{("response_item", kind): Rollout._call for kind in ("function_call", "custom_tool_call", "local_shell_call")},
+    **{("response_item", kind): Rollout._output for kind in ("function_call_output", "custom_tool_call_output")},
+    ("response_item", "web_search_call"): Rollout._search,
+}

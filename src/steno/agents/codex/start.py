@@ -1,0 +1,66 @@
+"""How Codex is started without a person: its command line for what is asked. Pure.
+
+The prompt always goes by stdin ("-"): it may be of any length and begin with anything. `codex exec` asks nobody: what the
+sandbox forbids is refused. Codex has no rules for single tools, no limit of turns or dollars, and takes no message while
+it runs.
+"""
+
+import re
+
+from msgspec.json import encode
+
+from ..values import Ask, Start
+
+# The permission modes of every agent, as sandboxes; its own words pass as they are.
+SANDBOXES = {"plan": "read-only", "acceptEdits": "workspace-write", "dontAsk": "workspace-write"}
+OWN = ("read-only", "workspace-write", "danger-full-access")
+BYPASS = "--dangerously-bypass-approvals-and-sandbox"
+CANNOT = (
+    "session_id",
+    "max_turns",
+    "max_cost",
+    "allow",
+    "deny",
+    "mcp_config",
+    "fallback_model",
+    "json_schema",
+    "partial",
+    "steer",
+)
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def is_session(text: str) -> bool:
+    """Threads are called by UUIDs."""
+    return _UUID.fullmatch(text) is not None
+
+
+def start(ask: Ask, program: str, version: str | None = None) -> Start:
+    """The command line for what is asked. The check for a git repository is left out: it was said where to work."""
+    words = [program, "exec", "--json", "--skip-git-repo-check", *_sandbox(ask.permission_mode)]
+    if ask.model is not None:
+        words += ["--model", ask.model]
+    for folder in ask.add_dirs:
+        words += ["--add-dir", folder]
+    if ask.system_prompt is not None:
+        words += ["--config", f"developer_instructions={encode(ask.system_prompt).decode()}"]  # a JSON string is a TOML one
+    words += ask.extra
+    return Start((*words, *_session(ask), "-"), ask.prompt.encode("utf-8", "surrogateescape"))
+
+
+def _sandbox(mode: str | None) -> list[str]:
+    if mode == "bypassPermissions":
+        return [BYPASS]
+    mode = SANDBOXES.get(mode or "", mode)
+    return ["--sandbox", mode] if mode is not None and mode != "default" else []
+
+
+def _session(ask: Ask) -> list[str]:
+    if ask.resume is not None:
+        return ["fork" if ask.fork else "resume", ask.resume]
+    return ["resume", "--last"] if ask.continue_ else []
+
+
+def message(text: str) -> bytes:
+    """Codex takes no message while it runs: nothing is sent."""
+    return b""

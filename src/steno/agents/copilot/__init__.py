@@ -1,0 +1,66 @@
+"""Copilot: how it is started, and how to read what it prints and keeps. It never starts a process, opens a file or asks the time.
+
+Token algebra. The stream tells no tokens at all. The file that it keeps of a session tells each request by a
+`session.usage_record`: `inputTokens` includes `cacheReadTokens` and `cacheWriteTokens`, `outputTokens` includes
+`reasoningTokens`; the disjoint counters are input - read - written, written, read, output. A resumed session goes on in the
+same file: the run is told by the id of its prompt, which stands in both. `maxPromptTokens` is the window. `cost` counts
+premium requests, not dollars, and is not read. The times of the result count over the whole session: a run's own are taken
+from the times of its lines.
+
+Ends. `result.exitCode` is the exit code; without a result it was killed, or did not start. Refused calls do not change it.
+A command that ends with a code other than 0 is a success to Copilot, and a failed call here.
+
+`lines` is the schema, `words` the tables and the permission rules, `reader` both kinds of lines, `kept` the files, `start`
+how it is started.
+"""
+
+from ...environment import Surroundings
+from ...report import Wording
+from ..tell import copilot as looks_like
+from ..values import Abilities, Agent
+from .kept import beside, folders, keeps, usages
+from .reader import Reader
+from .start import CANNOT, is_session, message, start
+from .words import allow_rule, exits, window
+
+# Seen in the environment of a command that Copilot 1.0.102 ran, and set by no person.
+SURROUNDINGS = Surroundings(
+    drop=(
+        "COPILOT_AGENT_SESSION_ID",
+        "COPILOT_CLI",
+        "COPILOT_CLI_BINARY_VERSION",
+        "COPILOT_CLI_RESOLVED_DIST_DIR",
+        "COPILOT_LOADER_PID",
+    ),
+    put=(("COPILOT_AUTO_UPDATE", "false"),),
+    keys=(
+        "COPILOT_GITHUB_TOKEN",
+        "GH_TOKEN",
+        "GITHUB_TOKEN",
+        "COPILOT_PROVIDER_API_KEY",
+        "COPILOT_PROVIDER_BEARER_TOKEN",
+    ),
+)
+
+AGENT = Agent(
+    "copilot",
+    Reader,
+    window,
+    allow_rule,
+    looks_like,
+    keeps,
+    folders,
+    usages,
+    start,
+    message,
+    SURROUNDINGS,
+    "npm install -g @github/copilot",
+    is_session,
+    cannot=CANNOT,
+    abilities=Abilities(resume=True, json=True, partial=True, file_events=True),
+    wording=Wording("copilot --resume={session} -p {prompt}", "", "--allow-tool {rules}", "--output-format json"),
+    package="@github/copilot",
+    tested=("1.0.102",),
+    exits=exits,
+    beside=beside,
+)

@@ -1,0 +1,60 @@
+"""Gemini CLI: how to start it, and how to read what it prints and keeps. It never opens a file or asks the time.
+
+Token algebra. The stream tells no request: only the result has figures, summed over the process, for all models and for
+each. `input_tokens` includes `cached`, and `input` is what is left without it; nothing is said of cache writes, so they
+are 0. `output_tokens` leaves out the model's thoughts; where `total_tokens` is more than input and output, the rest is
+thoughts, and output here. The json format names them: prompt = input + cached, candidates + thoughts = output. Figures
+begin afresh with every process, also after --resume. The chats that it keeps tell each request: `input` with `cached`,
+`output` without `thoughts`.
+
+An answer comes in pieces (`delta`), which are one text until something else comes. A new turn of the model begins after
+the answers of its tools. The exit code of a failed request is its HTTP status modulo 256.
+
+`reader` are the lines of the stream, `document` is the json format, `chats` what it keeps, `alongside` a chat beside a stream,
+`ends` what exit codes and errors mean, `names` the tables, `start` how it is started.
+"""
+
+from ...environment import Surroundings
+from ...report import Wording
+from .. import tell
+from ..values import Abilities, Agent
+from .chats import beside, folders, keeps, usages
+from .ends import exits, heard
+from .names import allow_rule, window
+from .reader import Reader
+from .start import CANNOT, is_session, message, start
+
+AGENT = Agent(
+    "gemini",
+    Reader,
+    window,
+    allow_rule,
+    tell.gemini,
+    keeps,
+    folders,
+    usages,
+    start,
+    message,
+    Surroundings(
+        drop=("GEMINI_CLI", "GEMINI_CLI_IDE_SERVER_PORT", "GEMINI_CLI_IDE_AUTH_TOKEN", "GEMINI_CLI_IDE_WORKSPACE_PATH"),
+        # It starts itself a second time and its first process swallows signals; with this it is one process.
+        put=(("GEMINI_CLI_NO_RELAUNCH", "true"), ("GEMINI_TELEMETRY_ENABLED", "false")),
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    ),
+    "npm install -g @google/gemini-cli",
+    is_session,
+    CANNOT,
+    Abilities(resume=True, json=True, partial=True),
+    Wording(
+        "gemini --resume {session} -p {prompt}",
+        "",
+        "--allowed-tools {rules}",
+        "-o stream-json",
+    ),
+    "@google/gemini-cli",
+    ("0.61.0",),
+    exits,
+    heard,
+    beside,
+    (".gemini/oauth_creds.json",),
+)

@@ -1,0 +1,226 @@
+"""The chats that Gemini CLI keeps below ~/.gemini/tmp: where they lie, and what their lines mean. It never opens a file.
+
+A chat is a first line that names the session, then messages. A message is written again, under the same id, when more is
+known of it: first what the model said and used, then its calls with their results. Lines with $set change nothing here.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct, field
+from msgspec.json import encode
+
+from ... import event as ev
+from ...decode import MISFIT, decoder, lenient, text_of, values
+from ..calls import Open
+from .names import ASKS, WRITES, kind_of
+
+Instant = Annotated[datetime, Meta(tz=True)]
+Head = tuple[int, str | None, str | None, datetime | None]
+CREATED = b"Successfully created and wrote to new file"  # what the model is told of a file that was not there before
+_FOLDER = re.compile(r"\*\*Workspace Directories:\*\*\n\s*- (.+)")
+
+
+class Tokens(Struct, gc=False):
+    input: int | None = None
+    output: int | None = None
+    cached: int | None = None
+    thoughts: int | None = 0
+    tool: int | None = 0
+
+
+class Thought(Struct, gc=False):
+    subject: str | None = None
+    description: str | None = None
+
+
+class Call(Struct, gc=False):
+    id: str = ""
+    name: str = ""
+    args: Raw = ev.NO_JSON
+    result: Raw = ev.NO_JSON
+    status: str | None = None
+    timestamp: Instant | None = None
+    resultDisplay: Raw = ev.NO_JSON
+
+
+class Message(Struct, gc=False):
+    id: str | None = None
+    timestamp: Instant | None = None
+    type: str = ""
+    content: Raw = ev.NO_JSON
+    thoughts: list[Thought] | None = None
+    tokens: Tokens | None = None
+    model: str | None = None
+    toolCalls: list[Call] | None = None
+
+
+class Line(Message, gc=False):
+    sessionId: str | None = None
+    projectHash: str | None = None
+    startTime: Instant | None = None
+    messages: list[Message] | None = None
+    set: Raw = field(name="$set", default=ev.NO_JSON)
+    rewind: Raw = field(name="$rewindTo", default=ev.NO_JSON)
+
+
+class Kept(Struct):
+    """What joins lines: the session, the message that was told last, and which of its calls were."""
+
+    session: str | None = None
+    message: str | None = None
+    calls: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    placed: bool = False
+
+
+_line = decoder(Line).decode
+
+
+def keeps(line: bytes) -> bool:
+    """Whether a line is one of a chat, not of a stream."""
+    try:
+        known = lenient(line, Line)
+    except MISFIT:
+        return False
+    return known.projectHash is not None or known.type == "gemini" or known.set is not ev.NO_JSON
+
+
+def folders(environment: Mapping[str, str], home: str) -> list[str]:
+    """The folder below which chats lie, one for each project."""
+    return [f"{environment.get('GEMINI_CLI_HOME') or home}/.gemini/tmp"]
+
+
+def beside(session: str) -> str:
+    """The chats of a session, below one of the folders: their names end with the beginning of its id."""
+    return f"**/session-*-{session[:8]}.jsonl"
+
+
+def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
+    """The requests that a chat tells of, and where it began."""
+    chat = Chat()
+    for number, data in enumerate(lines, 1):
+        try:
+            found = [event for value in values(data) if value[:1] == b"{" for event in chat.salvage(value, number)]
+        except (ValueError, *MISFIT):
+            continue
+        yield from (event for event in found if isinstance(event, ev.Started | ev.Usage | ev.UserMessage))
+
+
+def changed(head: Head, call: Open, created: bool | None = None) -> list[ev.Event]:
+    """The file that a call did change. The stream does not say whether it is new."""
+    if call.tool not in WRITES:
+        return []
+    path = lenient(call.input, _Target).file_path
+    return [] if path is None else [ev.FileChanged(*head, path, "created" if created else "modified", call.id)]
+
+
+class _Target(Struct, gc=False):
+    file_path: str | None = None
+
+
+class Chat:
+    """Turns the lines of one chat into events."""
+
+    def __init__(self) -> None:
+        self._kept = Kept()
+
+    def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
+        """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
+        return self._events(_line(data), data, number, at)
+
+    def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
+        """The same without what is of a wrong type; never raises."""
+        return self._events(lenient(data, Line), data, number, at)
+
+    def state(self) -> bytes:
+        """What must be remembered to go on with the next lines another time."""
+        return encode(self._kept)
+
+    def go_on(self, state: bytes) -> None:
+        """Remember what `state` said."""
+        self._kept = decoder(Kept).decode(state)
+
+    def _events(self, line: Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+        if line.sessionId is not None and line.projectHash is not None:
+            self._kept.session = line.sessionId
+            begun = (number, line.sessionId, None, line.startTime or at)
+            found: list[ev.Event] = [ev.Started(*begun, transcript=True)]
+            return found + [event for message in line.messages or () for event in self._message(message, data, number, at)]
+        if line.set is not ev.NO_JSON or line.rewind is not ev.NO_JSON:
+            return self._set(line.set, (number, self._kept.session, None, at))
+        return self._message(line, data, number, at)
+
+    def _set(self, given: Raw, head: Head) -> list[ev.Event]:
+        """The first such line holds what the model is told of its surroundings: the folder, too."""
+        if self._kept.placed or b"Workspace Directories" not in bytes(given):
+            return []
+        self._kept.placed = True
+        first = next((text_of(message.content) for message in lenient(given, Line).messages or ()), "")
+        found = _FOLDER.search(first)
+        return [] if found is None else [ev.Started(*head, cwd=found[1].strip(), transcript=True)]
+
+    def _message(self, message: Message, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+        head = (number, self._kept.session, None, message.timestamp or at)
+        if message.type == "user":
+            return _asked(head, message)
+        if message.type in ("info", "warning", "error"):
+            return [ev.Notice(*head, message.type, text_of(message.content))]
+        if message.type != "gemini":
+            return [ev.Unknown(*head, message.type or "no type", data)]
+        found: list[ev.Event] = []
+        if message.id is None or message.id != self._kept.message:
+            self._kept.message, self._kept.calls, self._kept.done = message.id, [], []
+            found += _spoke(head, message)
+        for call in message.toolCalls or ():
+            found += self._call(head, message, call)
+        return found
+
+    def _call(self, head: Head, message: Message, call: Call) -> list[ev.Event]:
+        found: list[ev.Event] = []
+        if call.id not in self._kept.calls:
+            self._kept.calls.append(call.id)
+            asks = call.name in ASKS
+            found.append(ev.ToolCall(*head, call.id, call.name, kind_of(call.name), message.id, call.args, asks=asks))
+        if call.status not in ("success", "error", "cancelled") or call.id in self._kept.done:
+            return found
+        self._kept.done.append(call.id)
+        over = (*head[:3], call.timestamp or head[3])
+        failed = call.status != "success" or text_of(call.resultDisplay).startswith("Command exited with code: ")
+        found.append(ev.ToolResult(*over, call.id, failed, call.resultDisplay))
+        if not failed:
+            found += changed(over, Open(call.id, call.name, call.args), CREATED in bytes(call.result))
+        return found
+
+
+def _asked(head: Head, message: Message) -> list[ev.Event]:
+    """A prompt; results of tools stand with their calls, and are not told twice."""
+    text = text_of(message.content)
+    if text.startswith("<session_context>"):
+        return []
+    return [] if text.strip("\n").startswith("[part]") else [ev.UserMessage(*head, "prompt", text)]
+
+
+def _spoke(head: Head, message: Message) -> list[ev.Event]:
+    found: list[ev.Event] = []
+    tokens = message.tokens
+    if tokens is not None:
+        figures = _figures(tokens)
+        found.append(ev.Usage(*head, message.id, message.model, *figures, final=True, uuid=message.id))
+    for thought in message.thoughts or ():
+        found.append(ev.Thinking(*head, message.id, "\n".join(filter(None, (thought.subject, thought.description)))))
+    text = text_of(message.content)
+    if text:
+        found.append(ev.Text(*head, message.id, text))
+    return found
+
+
+def _figures(tokens: Tokens) -> tuple[int | None, int, int | None, int | None, int | None]:
+    """input, cache write, cache read, output, reasoning: see the package's docstring."""
+    fresh = None
+    if tokens.input is not None and tokens.cached is not None:
+        fresh = tokens.input - tokens.cached + (tokens.tool or 0)
+    output = None if tokens.output is None or tokens.thoughts is None else tokens.output + tokens.thoughts
+    return fresh, 0, tokens.cached, output, tokens.thoughts

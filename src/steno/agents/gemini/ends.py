@@ -1,0 +1,56 @@
+"""What Gemini CLI's exit codes, errors and lines of stderr mean. Pure functions; the words of a verdict are ours."""
+
+import re
+from collections.abc import Sequence
+
+from ... import event as ev
+
+FATAL = {41: "auth", 42: "subprocess", 44: "subprocess", 52: "subprocess", 53: "max_turns", 54: "subprocess", 55: "subprocess"}
+# HTTP statuses that were seen or can be expected; an exit code is one of them modulo 256.
+STATUSES = (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 502, 503, 504)
+WORDS = {
+    401: "auth", 403: "auth", 429: "rate_limit", 408: "api",
+    **dict.fromkeys((400, 404, 409, 413, 422), "invalid_request"),
+    **dict.fromkeys((500, 502, 503, 504), "api"),
+}  # fmt: skip
+_BY_CODE = {status % 256: status for status in STATUSES}
+# The service says these in place of, or beside, a status: a wrong key comes as a 400.
+_NAMED = (
+    (r"API key not valid|API_KEY_INVALID|UNAUTHENTICATED|PERMISSION_DENIED", "authentication_failed"),
+    (r"RESOURCE_EXHAUSTED|Resource has been exhausted|exceeded your current quota", "rate_limit"),
+)
+_NOISE = re.compile(
+    r"^(?:Warning: |Ripgrep is not|\[STARTUP\]|YOLO mode|    at |Attempt \d+ failed|Error executing tool|\s*[{}]?$|  status: )"
+)
+_ATTEMPT = re.compile(r"Attempt (\d+) failed with status (\d+)\. Retrying")
+
+
+def heard(line: ev.Stderr) -> list[ev.Event]:
+    """A failed request that will be tried again is told on stderr alone."""
+    found = _ATTEMPT.match(line.text)
+    if found is None:
+        return []
+    return [ev.Retry(0, None, None, line.at, int(found[1]), 10, int(found[2]), error_of(line.text))]
+
+
+def error_of(text: str) -> str | None:
+    """The name that the agents' vocabulary has for what the service said; None where it has none."""
+    return next((name for words, name in _NAMED if re.search(words, text)), None)
+
+
+def status_of(text: str) -> int | None:
+    """The HTTP status in an error text of the service, which is JSON: {"error":{"code":400,...}}."""
+    found = re.search(r'"code":\s*(\d{3})\b', text)
+    return int(found[1]) if found is not None else None
+
+
+def exits(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
+    """The verdict's word and the message for an exit code."""
+    status = _BY_CODE.get(code)
+    if code not in FATAL and status is None:
+        return None
+    text = "\n".join(line for line in errors if not _NOISE.match(line)).strip()
+    named = error_of("\n".join(errors)) if status is not None else None
+    word = FATAL.get(code) or {"authentication_failed": "auth"}.get(named or "", named) or WORDS[status or 500]
+    what = f"HTTP status {status}" if status is not None else "a fatal error"
+    return word, text or f"exit code {code}: {what}"

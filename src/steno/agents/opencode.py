@@ -1,0 +1,394 @@
+"""OpenCode: how to start it, and how to read what `opencode run --format json` prints. It never opens a file.
+
+Token algebra. Each step is one request to the model, and its `step_finish` tells all of it at the end: `input` without the
+cache, `cache.write`, `cache.read`, `output` without `reasoning`; their sum is `total`. So output here is output + reasoning.
+`cost` is the step's own, in dollars, from OpenCode's table of models: 0 where that has no price, which is not known here.
+The request that makes a title for the session, and those of subagents, are not in the stream.
+
+There is no result, no version, no model, no working directory. A step that finishes with the reason `stop` closes the turn,
+and an `error` closes it as failed; the exit code says the same again. A refused permission ends the run after that step,
+with exit code 0. A call is told when it is over, with its answer.
+"""
+
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from msgspec import Raw, Struct
+from msgspec.json import encode
+
+from .. import event as ev
+from ..decode import decoder, lenient
+from ..environment import Surroundings
+from ..report import Wording
+from . import tell
+from .calls import Calls
+from .values import Abilities, Agent, Ask, Start, one_by_one
+
+Head = tuple[int, str | None, str | None, datetime | None]
+NANO, BEYOND = 1_000_000_000, 1e15  # milliseconds since 1970: beyond the year 33658, which no calendar here has
+MILLISECOND = timedelta(milliseconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+TOOLS = {
+    **dict.fromkeys(("bash",), "shell"),
+    **dict.fromkeys(("read", "list"), "file_read"),
+    "write": "file_write",
+    **dict.fromkeys(("edit", "multiedit", "patch", "apply_patch"), "file_edit"),
+    **dict.fromkeys(("glob", "grep", "codesearch", "lsp"), "search"),
+    **dict.fromkeys(("webfetch", "websearch"), "web"),
+    **dict.fromkeys(("todowrite", "todoread"), "todo"),
+    "task": "subagent",
+}
+ASKS = frozenset({"question", "plan_exit"})
+REJECTED = ("The user rejected permission", "The user has specified a rule which prevents you", "Permission denied")
+# A rule that denies a whole tool takes it away: a call of it then fails as if it did not exist.
+GUARDED = frozenset({"bash", "write", "edit", "webfetch", "patch", "apply_patch"})
+NAMED = {"ProviderAuthError": "authentication_failed", "ContextOverflowError": "prompt_too_long"}
+
+
+# -- the lines -----------------------------------------------------------------------------------------------------
+
+
+class Span(Struct, gc=False):
+    start: int | None = None
+    end: int | None = None
+
+
+class Cache(Struct, gc=False):
+    write: int | None = None
+    read: int | None = None
+
+
+class Tokens(Struct, gc=False):
+    input: int | None = None
+    output: int | None = None
+    reasoning: int | None = None
+    cache: Cache | None = None
+
+
+class FileDiff(Struct, gc=False):
+    file: str | None = None
+
+
+class Moved(Struct, gc=False):
+    filePath: str | None = None
+    type: str | None = None
+
+
+class Metadata(Struct, gc=False):
+    exit: int | None = None
+    filepath: str | None = None
+    exists: bool | None = None
+    filediff: FileDiff | None = None
+    files: list[Moved] | None = None
+    sessionId: str | None = None
+
+
+class Asked(Struct, gc=False):
+    """What is read of a call's input."""
+
+    filePath: str | None = None
+    tool: str | None = None
+    error: str | None = None
+    description: str | None = None
+    subagent_type: str | None = None
+
+
+class State(Struct, gc=False):
+    status: str | None = None
+    input: Raw = ev.NO_JSON
+    output: Raw = ev.NO_JSON
+    error: str | None = None
+    metadata: Metadata | None = None
+    time: Span | None = None
+
+
+class Part(Struct, gc=False):
+    id: str | None = None
+    messageID: str | None = None
+    text: str | None = None
+    tool: str | None = None
+    callID: str | None = None
+    state: State | None = None
+    reason: str | None = None
+    tokens: Tokens | None = None
+    cost: float | None = None
+
+
+class Fault(Struct, gc=False):
+    message: str | None = None
+    statusCode: int | None = None
+
+
+class Problem(Struct, gc=False):
+    name: str | None = None
+    data: Fault | None = None
+
+
+class Line(Struct, gc=False):
+    type: str = ""
+    timestamp: int | None = None
+    sessionID: str | None = None
+    part: Part | None = None
+    error: Problem | None = None
+
+
+_line = decoder(Line).decode
+
+
+class Reader:
+    """Turns the lines of one run into events. It holds the last answer, what was spent, and whether a call was refused."""
+
+    def __init__(self) -> None:
+        self._calls = Calls()
+        self._session: str | None = None
+        self._text: str | None = None
+        self._steps = 0
+        self._nano: int | None = 0
+        self._refused = False
+        self._since: datetime | None = None  # when the turn began
+
+    def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
+        """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
+        return self._events(_line(data), data, number, at)
+
+    def read_all(
+        self, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[ev.Event]]
+    ) -> Generator[list[ev.Event], None, int]:
+        """The events of many lines; returns the number of the last one."""
+        return one_by_one(self.read, lines, number, odd)
+
+    def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
+        """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
+        return self._events(lenient(data, Line), data, number, at)
+
+    def state(self) -> bytes:
+        """It keeps its sessions in a database: nothing is read in parts."""
+        return b""
+
+    def go_on(self, state: bytes) -> None:
+        """Nothing was remembered."""
+
+    def _events(self, line: Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+        head = (number, line.sessionID or self._session, None, _time(line.timestamp) or at)
+        self._since = self._since or head[3]
+        found: list[ev.Event] = []
+        if line.sessionID is not None and line.sessionID != self._session:
+            self._session = line.sessionID
+            found.append(ev.Started(*head))
+        make = _MAKERS.get(line.type)
+        if make is None or (line.part is None and line.type != "error"):
+            return [*found, ev.Unknown(*head, line.type or "no type", data)]
+        return found + make(self, head, line.part or Part(), line)
+
+    def _began(self, head: Head, part: Part, line: Line) -> list[ev.Event]:
+        """A request that may never tell what it used."""
+        self._steps += 1
+        return [ev.Usage(*head, part.messageID)]
+
+    def _said(self, head: Head, part: Part, line: Line) -> list[ev.Event]:
+        self._text = part.text or ""
+        return [ev.Text(*head, part.messageID, self._text)]
+
+    def _thought(self, head: Head, part: Part, line: Line) -> list[ev.Event]:
+        return [ev.Thinking(*head, part.messageID, part.text or "")]
+
+    def _used(self, head: Head, part: Part, line: Line) -> list[ev.Event]:
+        """A call and its answer, in one line: each at its own time."""
+        state = part.state or State()
+        span, asked, told = state.time or Span(), lenient(state.input, Asked), state.metadata or Metadata()
+        unfit = part.tool == "invalid"
+        name = (asked.tool if unfit else part.tool) or ""
+        call = self._calls.made(part.callID or part.id or "", name, ev.NO_JSON)
+        self._calls.answered(part.callID or part.id or "")
+        begun, over = (*head[:3], _time(span.start) or head[3]), (*head[:3], _time(span.end) or head[3])
+        kind = TOOLS.get(name, "other")
+        found: list[ev.Event] = [ev.ToolCall(*begun, call, name, kind, part.messageID, state.input, asks=name in ASKS)]
+        failed = unfit or state.status == "error" or told.exit not in (None, 0)
+        text = asked.error if unfit else state.error
+        if kind == "subagent":
+            task = (told.sessionId or call, call)
+            found.append(ev.TaskStarted(*begun, *task, "subagent", asked.subagent_type, asked.description))
+            found.append(ev.TaskEnded(*over, *task, "failed" if failed else "completed"))
+        if (unfit and name in GUARDED) or (text or "").startswith(REJECTED):
+            self._refused = self._refused or not unfit  # the run goes on without a tool, but not after a refusal
+            found.append(ev.PermissionDenied(*over, call, name, text))
+        content = Raw(encode(text)) if text is not None else state.output
+        found.append(ev.ToolResult(*over, call, failed, content))
+        return found if failed else found + _changed(over, name, call, asked, told)
+
+    def _finished(self, head: Head, part: Part, line: Line) -> list[ev.Event]:
+        tokens = part.tokens or Tokens()
+        cache = tokens.cache or Cache()
+        output = None if tokens.output is None or tokens.reasoning is None else tokens.output + tokens.reasoning
+        figures = (tokens.input, cache.write, cache.read, output, tokens.reasoning)
+        found: list[ev.Event] = [
+            ev.Usage(*head, part.messageID, None, *figures, final=True, stop_reason=part.reason, uuid=part.id)
+        ]
+        self._spent(part.cost)
+        refused, self._refused = self._refused, False
+        if part.reason == "stop" or (refused and part.reason == "tool-calls"):
+            found.append(self._result(head, "success", False, self._text, part.reason))
+        elif part.reason == "content-filter":
+            found.append(self._result(head, "error", True, "the answer was held back by a content filter", "refusal"))
+        return found
+
+    def _spent(self, cost: float | None) -> None:
+        """A step without a price makes the sum unknown: 0 is what a model without a price costs."""
+        if cost is None or not 0 < cost < 1e9 or self._nano is None:
+            self._nano = None
+        else:
+            self._nano += round(cost * NANO)
+
+    def _failed(self, head: Head, part: Part, line: Line) -> list[ev.Event]:
+        problem = line.error or Problem()
+        fault = problem.data or Fault()
+        text = fault.message or problem.name or "error"
+        if problem.name == "MessageAbortedError":
+            return [ev.UserMessage(*head, "interrupted", text)]
+        kind = NAMED.get(problem.name or "")
+        end = self._result(head, "error", True, text, None)
+        return [ev.Failure(*head, kind, fault.statusCode, text), end]
+
+    def _result(self, head: Head, subtype: str, failed: bool, text: str | None, reason: str | None) -> ev.Result:
+        spent = None if head[3] is None or self._since is None else max(0, (head[3] - self._since) // MILLISECOND)
+        self._since = head[3]
+        return ev.Result(
+            *head,
+            subtype=subtype,
+            is_error=failed,
+            text=text,
+            errors=(text,) if failed and text else (),
+            stop_reason=reason,
+            turns=self._steps or None,
+            duration_ms=spent or None,
+            cost_nano=self._nano if self._steps else None,
+        )
+
+
+def _time(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None or not 0 <= milliseconds < BEYOND else EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def _changed(head: Head, tool: str, call: str, asked: Asked, told: Metadata) -> list[ev.Event]:
+    """The files that a call did change, as its answer tells them."""
+    if TOOLS.get(tool) not in ("file_write", "file_edit"):
+        return []
+    if told.files:
+        words = {"add": "created", "delete": "deleted"}
+        moved = [(file.filePath, words.get(file.type or "", "modified")) for file in told.files]
+        return [ev.FileChanged(*head, path, change, call) for path, change in moved if path is not None]
+    path = told.filepath or (told.filediff.file if told.filediff is not None else None) or asked.filePath
+    change = "created" if told.exists is False else "modified"
+    return [] if path is None else [ev.FileChanged(*head, path, change, call)]
+
+
+_MAKERS: dict[str, Callable[[Reader, Head, Part, Line], list[Any]]] = {
+    "step_start": Reader._began,
+    "text": Reader._said,
+    "reasoning": Reader._thought,
+    "tool_use": Reader._used,
+    "step_finish": Reader._finished,
+    "error": Reader._failed,
+}
+
+
+# -- the program ---------------------------------------------------------------------------------------------------
+
+CANNOT = (
+    "session_id", "max_turns", "max_cost", "allow", "deny", "system_prompt", "add_dirs", "mcp_config", "fallback_model",
+    "json_schema", "partial", "steer",
+)  # fmt: skip
+_SESSION = re.compile(r"ses_[0-9A-Za-z]{10,}")
+YOLO = ("yolo", "auto", "bypassPermissions")
+
+
+def is_session(text: str) -> bool:
+    """Sessions are called ses_ and a word."""
+    return _SESSION.fullmatch(text) is not None
+
+
+def start(ask: Ask, program: str, version: str | None = None) -> Start:
+    """The command line for what is asked; the prompt goes by stdin. A permission mode that it has no word for is an agent's."""
+    words = [program, "run", "--format", "json"]
+    mode = ask.permission_mode
+    agent = None if mode in (*YOLO, "default", None) else mode
+    for option, value in (("--model", ask.model), ("--session", ask.resume), ("--agent", agent)):
+        words += [] if value is None else [option, value]
+    words += ["--continue"] if ask.continue_ else []
+    words += ["--fork"] if ask.fork else []
+    words += ["--auto"] if mode in YOLO else []
+    return Start((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"))
+
+
+def message(text: str) -> bytes:
+    """It takes no messages while it runs."""
+    return b""
+
+
+def exits(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
+    """Only 0 and 1 are its own; what it says on stderr is coloured."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(errors)).strip()
+    return ("subprocess", text) if code == 1 and text else None
+
+
+def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
+    """What would allow a call is an entry of `permission` in its configuration: the tool, and for a command its words."""
+    command = given.get("command") if isinstance(given, dict) else None
+    if tool == "bash" and isinstance(command, str):
+        return encode({"bash": {command: "allow"}}).decode()
+    return encode({"edit" if TOOLS.get(tool) in ("file_write", "file_edit") else tool: "allow"}).decode()
+
+
+def window(model: str) -> int | None:
+    """Its models are those of any provider; none is known here."""
+    return None
+
+
+def keeps(line: bytes) -> bool:
+    """It keeps no transcripts in files."""
+    return False
+
+
+def folders(environment: Mapping[str, str], home: str) -> list[str]:
+    """It keeps its sessions in a database."""
+    return []
+
+
+def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
+    """There are no transcripts."""
+    return iter(())
+
+
+AGENT = Agent(
+    "opencode",
+    Reader,
+    window,
+    allow_rule,
+    tell.opencode,
+    keeps,
+    folders,
+    usages,
+    start,
+    message,
+    Surroundings(
+        drop=("OPENCODE", "OPENCODE_PID", "OPENCODE_RUN_ID", "AGENT"),
+        put=(("OPENCODE_DISABLE_AUTOUPDATE", "1"),),
+        keys=("OPENCODE_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
+    ),
+    "npm install -g opencode-ai",
+    is_session,
+    CANNOT,
+    Abilities(resume=True, json=True, context=True, cost=True, file_events=True),
+    Wording(
+        "opencode run --session {session} {prompt}",
+        "",
+        "--auto, or in opencode.json below permission: {rules}",
+        "--format json",
+    ),
+    "opencode-ai",
+    ("1.18.33",),
+    exits,
+    credentials=(".local/share/opencode/auth.json",),
+)

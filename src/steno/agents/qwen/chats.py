@@ -1,0 +1,194 @@
+"""The chats that Qwen Code keeps below ~/.qwen/projects: where they lie, and what their lines mean. It never opens a file.
+
+A line is a message in the shape of Google's API, with `parts` where Claude Code has `content`; calls and their results are
+parts too. Lines of the kind `system` are telemetry, and repeat what the messages say.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct
+from msgspec.json import encode
+
+from ... import event as ev
+from ...decode import MISFIT, decoder, lenient, values
+from ..calls import Open
+from .names import ASKS, DECLINED, WRITES, kind_of
+
+Instant = Annotated[datetime, Meta(tz=True)]
+Head = tuple[int, str | None, str | None, datetime | None]
+
+
+class Function(Struct, gc=False):
+    id: str = ""
+    name: str = ""
+    args: Raw = ev.NO_JSON
+    response: Raw = ev.NO_JSON
+
+
+class Part(Struct, gc=False):
+    text: str | None = None
+    thought: bool | None = None
+    functionCall: Function | None = None
+    functionResponse: Function | None = None
+
+
+class Message(Struct, gc=False):
+    parts: list[Part] | None = None
+
+
+class Metadata(Struct, gc=False):
+    promptTokenCount: int | None = None
+    candidatesTokenCount: int | None = None
+    cachedContentTokenCount: int | None = 0
+    thoughtsTokenCount: int | None = 0
+
+
+class Outcome(Struct, gc=False):
+    status: str | None = None
+
+
+class Line(Struct, gc=False):
+    uuid: str | None = None
+    sessionId: str | None = None
+    timestamp: Instant | None = None
+    type: str = ""
+    cwd: str | None = None
+    version: str | None = None
+    model: str | None = None
+    message: Message | None = None
+    usageMetadata: Metadata | None = None
+    toolCallResult: Outcome | None = None
+
+
+class Response(Struct, gc=False):
+    output: str | None = None
+    error: str | None = None
+
+
+class Target(Struct, gc=False):
+    file_path: str | None = None
+    notebook_path: str | None = None
+
+
+class Kept(Struct):
+    """What joins lines: whether the session was told, and the calls that write a file and have no answer yet."""
+
+    begun: bool = False
+    writes: dict[str, tuple[str, Raw]] = {}
+
+
+_line = decoder(Line).decode
+
+
+def folders(environment: Mapping[str, str], home: str) -> list[str]:
+    """None that is looked through unasked: nothing in a chat says which requests of a stream it repeats.
+
+    They lie below ~/.qwen/projects, and are read when they are named.
+    """
+    return []
+
+
+def keeps(line: bytes) -> bool:
+    """Whether a line is one of a chat, not of a stream: it says sessionId, and parts or nothing."""
+    try:
+        known = lenient(line, Line)
+    except MISFIT:
+        return False
+    return known.sessionId is not None and known.uuid is not None and (known.message is None or known.message.parts is not None)
+
+
+def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
+    """The requests that a chat tells of, and where it began."""
+    chat = Chat()
+    for number, data in enumerate(lines, 1):
+        try:
+            found = [event for value in values(data) if value[:1] == b"{" for event in chat.salvage(value, number)]
+        except (ValueError, *MISFIT):
+            continue
+        yield from (event for event in found if isinstance(event, ev.Started | ev.Usage | ev.UserMessage))
+
+
+def changed(head: Head, call: Open, answer: str) -> list[ev.Event]:
+    """The file that a call did change, in the words of its answer."""
+    if call.tool not in WRITES:
+        return []
+    asked = lenient(call.input, Target)
+    path = asked.file_path or asked.notebook_path
+    change = "created" if answer.startswith(("Successfully created", "Created new file")) else "modified"
+    return [] if path is None else [ev.FileChanged(*head, path, change, call.id)]
+
+
+class Chat:
+    """Turns the lines of one chat into events."""
+
+    def __init__(self) -> None:
+        self._kept = Kept()
+
+    def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
+        """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
+        return self._events(_line(data), data, number, at)
+
+    def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
+        """The same without what is of a wrong type; never raises."""
+        return self._events(lenient(data, Line), data, number, at)
+
+    def state(self) -> bytes:
+        """What must be remembered to go on with the next lines another time."""
+        return encode(self._kept)
+
+    def go_on(self, state: bytes) -> None:
+        """Remember what `state` said."""
+        self._kept = decoder(Kept).decode(state)
+
+    def _events(self, line: Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+        head = (number, line.sessionId, None, line.timestamp or at)
+        found: list[ev.Event] = []
+        if not self._kept.begun and line.version is not None:
+            self._kept.begun = True
+            found.append(ev.Started(*head, line.version, None, line.cwd, transcript=True))
+        if line.type == "system":
+            return found
+        if line.type not in ("user", "assistant", "tool_result") or line.message is None:
+            return [*found, ev.Unknown(*head, line.type or "no type", data)]
+        if line.usageMetadata is not None and line.type == "assistant":
+            found.append(_usage(head, line, line.usageMetadata))
+        for part in line.message.parts or ():
+            found += self._part(head, line, part)
+        return found
+
+    def _part(self, head: Head, line: Line, part: Part) -> list[ev.Event]:
+        if part.functionCall is not None:
+            return self._called(head, line, part.functionCall)
+        if part.functionResponse is not None:
+            return self._answered(head, line, part.functionResponse)
+        if part.text is None:
+            return []
+        if line.type == "user":
+            return [ev.UserMessage(*head, "prompt", part.text)]
+        return [ev.Thinking(*head, line.uuid, part.text) if part.thought is True else ev.Text(*head, line.uuid, part.text)]
+
+    def _called(self, head: Head, line: Line, call: Function) -> list[ev.Event]:
+        if call.name in WRITES:
+            self._kept.writes[call.id] = (call.name, call.args)
+        return [ev.ToolCall(*head, call.id, call.name, kind_of(call.name), line.uuid, call.args, asks=call.name in ASKS)]
+
+    def _answered(self, head: Head, line: Line, call: Function) -> list[ev.Event]:
+        response = lenient(call.response, Response)
+        failed = response.error is not None or (line.toolCallResult is not None and line.toolCallResult.status == "error")
+        text = response.error if response.error is not None else response.output or ""
+        found: list[ev.Event] = []
+        if failed and text.startswith(DECLINED):
+            found.append(ev.PermissionDenied(*head, call.id, call.name, text))
+        found.append(ev.ToolResult(*head, call.id, failed, Raw(encode(text))))
+        name, given = self._kept.writes.pop(call.id, (call.name, ev.NO_JSON))
+        return found if failed else found + changed(head, Open(call.id, name, given), text)
+
+
+def _usage(head: Head, line: Line, told: Metadata) -> ev.Usage:
+    """Four counters that do not overlap; see the package's docstring."""
+    prompt, cached = told.promptTokenCount, told.cachedContentTokenCount
+    fresh = None if prompt is None or cached is None else max(0, prompt - cached)
+    figures = (fresh, 0, cached, told.candidatesTokenCount, told.thoughtsTokenCount)
+    return ev.Usage(*head, line.uuid, line.model, *figures, final=True, uuid=line.uuid)

@@ -1,0 +1,156 @@
+"""What an agent is, as values: how it is asked, how it is started, how its lines are read. It knows no agent in particular."""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from ..decode import MISFIT
+from ..environment import Surroundings
+from ..event import Event, Stderr
+from ..report import Wording
+
+
+class LineReader(Protocol):
+    """Turns lines into events.
+
+    `read` raises one of `decode.MISFIT` on a line of an odd shape, `salvage` never raises, and `read_all` is `read` for
+    many lines: it asks `odd` for the events of a line that does not fit, and returns the number of the last line.
+    `state` and `go_on` carry what joins lines over to another time: a file that grew is read on from where it ended.
+    """
+
+    def read(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]: ...
+
+    def read_all(
+        self, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[Event]]
+    ) -> Generator[list[Event], None, int]: ...
+
+    def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]: ...
+
+    def state(self) -> bytes: ...
+
+    def go_on(self, state: bytes) -> None: ...
+
+
+class Keeper(LineReader, Protocol):
+    """A reader that also understands, after the stream, the file that the agent kept of the same session.
+
+    `session` is the stream's, None where it has none or these are the lines of such a file; `hear` tells what a line of
+    stderr means: what the file says once more is told once.
+    """
+
+    session: str | None
+
+    def hear(self, line: Stderr) -> list[Event]: ...
+
+    def beside(self, lines: Iterable[bytes]) -> list[Event]: ...
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """What is asked of an agent, in words that hold for all of them. None or empty: the agent's own default."""
+
+    prompt: str = ""
+    model: str | None = None
+    session_id: str | None = None  # of a new session
+    resume: str | None = None  # an earlier session to go on with
+    fork: bool = False  # go on in a copy of it
+    continue_: bool = False  # go on with the last session of the folder
+    max_turns: int | None = None
+    max_cost: float | None = None  # dollars
+    permission_mode: str | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    system_prompt: str | None = None
+    add_dirs: tuple[str, ...] = ()
+    mcp_config: tuple[str, ...] = ()
+    fallback_model: str | None = None
+    json_schema: str | None = None
+    partial: bool = False  # pieces of an answer as they come
+    steer: bool = False  # messages can be sent while it runs
+    extra: tuple[str, ...] = ()  # the agent's own arguments, as given
+
+
+class Start(Struct, frozen=True):
+    """How an agent is started for an Ask: its command line, what it reads from stdin, and where its stdout goes."""
+
+    argv: tuple[str, ...]
+    stdin: bytes | None = None
+    stdout: str = "pipe"
+
+
+class Abilities(Struct, frozen=True, kw_only=True):
+    """What an agent can do without a person, for those who choose one. True only where it was seen."""
+
+    resume: bool = False  # goes on with an earlier session
+    json: bool = False  # tells what it does as JSON while it runs
+    partial: bool = False  # pieces of an answer as they come
+    budget: bool = False  # an option of its own for the most it may cost
+    schema: bool = False  # answers in the shape of a JSON schema
+    context: bool = False  # its stream tells how full its window is
+    cost: bool = False  # tells what it cost
+    file_events: bool = False  # tells which files it changed
+
+
+def unsaid(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
+    """An exit code that says nothing but its sign: the rules for every agent hold."""
+    return None
+
+
+def unheard(line: Stderr) -> list[Event]:
+    """A line of stderr that means nothing but its words."""
+    return []
+
+
+def one_by_one(
+    read: Callable[[bytes, int], list[Event]], lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[Event]]
+) -> Generator[list[Event], None, int]:
+    """`read_all` for a reader whose lines need no short way."""
+    for data in lines:
+        number += 1
+        try:
+            yield read(data, number)
+        except MISFIT:
+            yield odd(data, number)
+    return number
+
+
+class Agent(Struct, frozen=True):
+    """A program such as claude: how to read it.
+
+    `keeps` tells a line of a transcript from one of its stream; `folders` says below which folders it keeps its transcripts,
+    given the environment and the home folder; `usages` reads of a transcript only what was asked of the model, for those who
+    want nothing but the sums. `start` says how it is started with a program of that name or path, of that version where it is
+    known; `message` writes what it takes while it runs;
+    `install` says how to get it; `is_session` tells whether a word can be the id of one of its sessions.
+
+    `cannot` names the fields of an Ask that it has no words for; `abilities` says what it can do; `wording` how a person
+    writes what a hint suggests; `package` and `tested` are its npm package and the versions that recordings were made of.
+    `exits` is the verdict's word and the message for an exit code without a result, given what stands on stderr; `heard`
+    are the events that a line of stderr means besides its words. `beside` is the pattern of the files that it keeps of a
+    session, below one of its folders, where they tell what its stream does not: its reader is a `Keeper` then. `credentials`
+    are files below the home folder that are there when it is signed in; nobody here opens them.
+    """
+
+    name: str
+    reader: Callable[[], LineReader]
+    window: Callable[[str], int | None]
+    allow_rule: Callable[[str, Any, str | None], str]
+    looks_like: Callable[[dict[str, Any]], bool]
+    keeps: Callable[[bytes], bool]
+    folders: Callable[[Mapping[str, str], str], list[str]]
+    usages: Callable[[Iterable[bytes]], Iterator[Event]]
+    start: Callable[[Ask, str, str | None], Start]
+    message: Callable[[str], bytes]
+    surroundings: Surroundings
+    install: str
+    is_session: Callable[[str], bool]
+    cannot: tuple[str, ...] = ()
+    abilities: Abilities = Abilities()
+    wording: Wording = Wording()
+    package: str = ""
+    tested: tuple[str, ...] = ()
+    exits: Callable[[int, Sequence[str]], tuple[str, str] | None] = unsaid
+    heard: Callable[[Stderr], list[Event]] = unheard
+    beside: Callable[[str], str] | None = None
+    credentials: tuple[str, ...] = ()

@@ -1,0 +1,58 @@
+"""`steno agents`: which agents are here, of which version, and what each can do. It looks and prints; it starts no run."""
+
+import argparse
+import os
+
+import msgspec
+
+from ..health.installed import Installed, everyone
+from ..screen.grid import Cell, Column, grid
+from .options import Parser
+from .terminal import look, put, put_bytes
+
+EXAMPLES = """examples:
+  steno agents                      which agents are here, and what each can do
+  steno agents --json | jq -r '.agents[] | select(.path) | .agent'
+
+`tested` says whether recordings of that version are among the tests: yes, between (two that are), newer, older.
+What an agent can do without a person: resume a session; tell what it does as JSON; tell pieces of an answer as they come
+(partial); be given a budget in dollars; answer in the shape of a JSON schema; tell how full its context is; tell its cost;
+tell which files it changed (files).
+"""
+SHOWN = {
+    "resume": "resume", "json": "json", "partial": "partial", "budget": "budget", "schema": "schema", "context": "context",
+    "cost": "cost", "file_events": "files",
+}  # fmt: skip
+
+
+def run(words: list[str]) -> int:
+    """Carry out `steno agents` and return its exit code."""
+    options = _options(words)
+    found = everyone(os.environ)
+    if options.form == "json":
+        put_bytes(msgspec.json.encode({"schema": "steno.agents/1", "agents": found}) + b"\n")
+    else:
+        put(_page(found))
+    return 0
+
+
+def _options(words: list[str]) -> argparse.Namespace:
+    parser = Parser("agents", "Tell which agents are here, of which version, and what each can do.", EXAMPLES)
+    parser.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object")
+    parser.add_debug()
+    return parser.parse_args(words)
+
+
+def _page(found: list[Installed]) -> list[str]:
+    columns = [Column("agent"), Column("version"), Column("tested"), *(Column(name) for name in SHOWN.values())]
+    rows = [_row(one) for one in found]
+    missing = [f"to install {one.agent}: {one.install}" for one in found if one.path is None]
+    return [*grid(look(), columns, rows), *(["", *missing] if missing else [])]
+
+
+def _row(one: Installed) -> list[Cell | str]:
+    style = "" if one.path is not None else "dim"
+    version = "not installed" if one.path is None else one.version or "unknown"
+    tested = {"tested": "yes", "absent": "-"}.get(one.known, one.known)
+    able = ["yes" if getattr(one.abilities, name) else "-" for name in SHOWN]
+    return [Cell(text, style) for text in (one.agent, version, tested, *able)]

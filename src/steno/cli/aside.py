@@ -1,0 +1,60 @@
+"""stderr that nobody waits for: what is written there is written by a thread, in order. A stuck terminal delays nothing.
+
+It is written beside a stream that must not be held up. Where nobody takes what is written, it is lost without a word.
+"""
+
+import os
+from collections.abc import Callable
+from typing import TextIO
+
+from ..spool import Spool
+
+WAITING = 1 << 20  # letters that may wait for a terminal that stands still
+PATIENCE = 30.0  # seconds at the end: somebody may have stopped the terminal to read
+EVERY = 0.2  # seconds between two looks at what there is to say
+
+
+class Aside:
+    """As much of a text stream as a screen needs. `live`: it may be a terminal on which a line can be taken back."""
+
+    def __init__(self, stream: TextIO | None, live: bool, idle: Callable[[], None]) -> None:
+        self.encoding = stream.encoding if stream is not None else "ascii"
+        self._stream, self._live = stream, live
+        self._fd = stream.fileno() if stream is not None else -1
+        self._spool: Spool[bytes] = Spool(self._put, WAITING, "steno stderr", idle, EVERY)
+
+    def isatty(self) -> bool:
+        """Whether a line can be taken back there."""
+        return self._live and self._stream is not None and self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        return self._fd
+
+    def write(self, text: str) -> int:
+        """Have it written, soon."""
+        if self._stream is not None and text:
+            self._spool.put(text.encode(self.encoding, "backslashreplace"), len(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """It is on its way already."""
+
+    def finish(self) -> None:
+        """Wait until all is written, but not for ever."""
+        self._spool.finish(PATIENCE)
+
+    def _put(self, data: bytes) -> None:
+        write_all(self._fd, data)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """All of it, also to a descriptor that somebody set to not wait."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:
+            import select
+
+            select.select([], [descriptor], [])

@@ -1,0 +1,73 @@
+"""`--json-events`: events for programs, to a file or a descriptor, by a thread of its own. A slow reader delays nothing."""
+
+import os
+import stat
+from contextlib import suppress
+
+import msgspec
+
+from ..event import Event
+from ..report import StenoError
+from ..spool import Spool
+from .aside import write_all
+
+WAITING = 64 << 20  # bytes that may wait for whoever reads them
+PATIENCE = 30.0  # seconds at the end
+
+encode = msgspec.json.Encoder().encode
+
+
+class EventFile:
+    """Where the events go. StenoError: they cannot."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._file = _opened(where)  # -1: a named pipe that nobody may read yet; it is opened by the thread
+        self._lines = self._lost = 0
+        self._spool: Spool[bytes] = Spool(self._write, WAITING, "steno events")
+
+    def put(self, events: list[Event]) -> None:
+        """Have them written, a line each."""
+        if events:
+            data = b"\n".join(map(encode, events)) + b"\n"
+            if not self._spool.put(data, len(data)):
+                self._lost += len(events)
+
+    def finish(self) -> str | None:
+        """Wait until all are written, but not for ever; what went wrong, if anything did."""
+        done = self._spool.finish(PATIENCE)
+        problem = self._spool.problem
+        if problem is not None:
+            return f"--json-events {self._where}: {getattr(problem, 'strerror', None) or problem}"
+        if self._lost:
+            return f"--json-events {self._where}: {self._lost} events were lost: whoever reads them is too slow"
+        return None if done else f"--json-events {self._where}: nobody reads what is left"
+
+    def _write(self, data: bytes) -> None:
+        if self._file < 0:
+            self._file = os.open(self._where, os.O_WRONLY)
+        write_all(self._file, data)
+
+
+def _opened(where: str) -> int:
+    if where.isdecimal():
+        return _descriptor(int(where))
+    with suppress(OSError):
+        if stat.S_ISFIFO(os.stat(where).st_mode):  # noqa: PTH116
+            return -1
+    try:
+        return os.open(where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    except OSError as problem:
+        raise StenoError(f"--json-events {where}: cannot be written: {problem.strerror}") from None
+
+
+def _descriptor(number: int) -> int:
+    """A descriptor that was handed to us. stdin and stdout are the stream's."""
+    if number < 2:
+        raise StenoError(f"--json-events {number}: stdin and stdout belong to the stream; for a file of that name: ./{number}")
+    try:
+        os.write(number, b"")
+    except OSError as problem:
+        hint = f"for a file of that name: ./{number}"
+        raise StenoError(f"--json-events {number}: no descriptor that can be written ({problem.strerror}); {hint}") from None
+    return number

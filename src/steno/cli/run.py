@@ -1,0 +1,276 @@
+"""`steno run`: starts an agent, sees it to its end, and says what happened. It parses and prints; `supervise` does the work.
+
+stdout carries the answer, the report as JSON, or the agent's own bytes, and nothing else.
+"""
+
+import argparse
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..prepare import Prepared, prepared
+from ..report import EXIT_CODES, StenoError, TaskReport
+from ..screen.live import Screen
+from ..settings import BY_NAME, SETTINGS
+from ..supervise.errand import Errand
+from . import INTERRUPTED, PIPE_CLOSED
+from .again import continue_command
+from .options import Parser
+from .steered import recovered
+from .terminal import complain, is_terminal, look, put_bytes, put_text, stdin_bytes
+
+EVERY = 0.2  # seconds between two pictures of the live line
+SHIELD = "\0"  # before words that only look like an option
+EXAMPLES = """examples:
+  steno run "fix the failing test"
+  steno run --max-turns 20 --max-cost 5 --allow Edit --allow 'Bash(make test)' "fix the failing test"
+  git diff | steno run --json | jq .verdict                 the prompt from stdin
+  steno run --resume 3f9a21c0 "and now the documents"       a run of the ledger, or a session's id
+  steno run --worktree=parser "rewrite the parser"          in a git worktree of its own
+  steno run "what is new?" -- --settings ci.json            what follows -- are the agent's own arguments
+
+Without PROMPT, --prompt and --file the prompt is read from stdin. A prompt that is one word and begins with a dash is
+given as --prompt=-x. Options also come from STENO_* variables, the project's steno.toml and the user's own: `steno config`
+shows them. The exit code is the verdict's: 0 success, 1 failed, 3 not finished, 75 rate limit, 77 sign-in, 124 timeout or
+stalled, 127 not installed, 130 interrupted, 137 killed; 2 is wrong use.
+"""
+FAILED = (1, 75, 77)  # exit codes of runs whose last words are an error's
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CALL = ("cwd", "session_id", "resume", "fork", "continue_", "worktree", "tape", "speed", "args")
+
+
+def run(words: list[str]) -> int:
+    """Carry out `steno run` and return its exit code."""
+    options = _options(words)
+    given = {name: getattr(options, name) for name in (*BY_NAME, *CALL)}
+    asked = prepared(_prompt(options), {name: value for name, value in given.items() if value is not None}, _spelled)
+    if asked.refusal is not None:
+        return _refused(asked.refusal, options)
+    recovered(asked.settings["ledger"])
+    return Watched(asked, options, given).carry_out()
+
+
+def _refused(report: TaskReport, options: argparse.Namespace) -> int:
+    complain(f"{report.error}; {report.hint}")
+    if options.form == "json":
+        put_bytes(report.to_json() + b"\n")
+    return EXIT_CODES[report.verdict]
+
+
+class Watched:
+    """A task with a screen, and an end for those who send signals."""
+
+    def __init__(self, asked: Prepared, options: argparse.Namespace, given: dict[str, Any]) -> None:
+        self._asked, self._form, self._given = asked, options.form, given
+        self._screen = Screen(look(sys.stderr), sys.stderr, asked.settings["feed"], asked.settings["quiet"])
+        followed = is_terminal(sys.stderr) and not asked.settings["quiet"]
+        self._errand = Errand(replace(asked.setup, priced=followed), self._screen.say)
+        self._gone = False  # whoever read stdout
+
+    def carry_out(self) -> int:
+        """Until it is over, and everything is said."""
+        errand, task = self._errand, self._errand.task
+        task.sinks.append(self._screen.sink)
+        task.raw = self._raw if self._form == "raw" else None
+        for note in self._asked.notes:
+            self._screen.say(note)
+        if not self._asked.settings["quiet"]:
+            self._draw()
+        with self._signals():
+            report = errand.carry_out()
+            self._told(report)
+        return self._code(report)
+
+    def _draw(self) -> None:
+        errand = self._errand
+        until = errand.task.waits_until
+        self._screen.tick(errand.loop.clock(), None if until is None else until - errand.task.now())
+        errand.loop.after(EVERY, self._draw)
+
+    def _raw(self, data: bytes) -> None:
+        """The agent's own bytes. Nobody there to read them: the run ends, as it would have by itself."""
+        if self._gone:
+            return
+        self._screen.clear()
+        try:
+            put_bytes(data)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            self._gone = True
+            self._errand.interrupt()
+
+    # -- signals ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """The first ends the run in order, the second kills it. What was ignored before stays ignored."""
+        kept = {number: signal.getsignal(number) for number in SIGNALS}
+        for number, before in kept.items():
+            if before != signal.SIG_IGN:
+                signal.signal(number, self._signalled)
+        try:
+            yield
+        finally:
+            for number, before in kept.items():
+                signal.signal(number, before)
+
+    def _signalled(self, number: int, frame: object) -> None:
+        self._errand.interrupt()
+        if self._errand.asked == 1:
+            self._errand.loop.soon(lambda: self._screen.say("ending the run; once more kills it"))
+
+    # -- what is said at the end -----------------------------------------------------------------------------------
+
+    def _told(self, report: TaskReport) -> None:
+        self._screen.clear()
+        try:
+            self._put(report)
+        finally:  # what stdout did not take is not lost for people
+            if self._asked.settings["quiet"] and not report.ok:
+                complain(f"{report.verdict}: {report.error or report.hint or 'not done'}")
+            self._screen.end(report, continue_command(report, self._options()))
+
+    def _put(self, report: TaskReport) -> None:
+        if self._form == "json":
+            put_bytes(report.to_json() + b"\n")
+        elif self._form is None:
+            put_text(_answer(report))
+        if not self._gone:
+            sys.stdout.flush()
+
+    def _options(self) -> dict[str, Any]:
+        """What was given, for the command that goes on: in the same folder, as the agent finds its session only there."""
+        cwd, turns = self._asked.setup.cwd, self._asked.settings["max_turns"]
+        return {**self._given, "cwd": None if cwd == str(Path.cwd()) else cwd, "max_turns": turns}
+
+    def _code(self, report: TaskReport) -> int:
+        if self._gone:
+            return PIPE_CLOSED
+        own = report.exit_code
+        if self._asked.settings["exit_from"] == "agent" and own is not None:
+            return own if own >= 0 else 128 - own  # as a shell tells a signal
+        return INTERRUPTED if self._errand.asked and not report.ok else EXIT_CODES[report.verdict]
+
+
+def _answer(report: TaskReport) -> str:
+    """What the agent answered. The words of an error are none; they are in the report."""
+    return report.text if EXIT_CODES[report.verdict] in FAILED else report.result or report.text
+
+
+# -- what was asked for ------------------------------------------------------------------------------------------
+
+
+def _options(words: list[str]) -> argparse.Namespace:
+    """The options; what follows `--` are the agent's own arguments. Bytes that are no letters are written `?`."""
+    words = [word.encode("utf-8", "replace").decode("utf-8") for word in words]
+    end = words.index("--") if "--" in words else len(words)
+    parser = _parser()
+    options = parser.parse_intermixed_args([_shielded(word) for word in words[:end]])
+    for name, value in vars(options).items():
+        setattr(options, name, _unshielded(value))
+    options.args = words[end + 1 :]
+    if len(options.words) > 1:
+        parser.error(f"PROMPT is one argument, found {len(options.words)}: put it in quotes")
+    options.prompt = options.words[0] if options.words and options.prompt is None else options.prompt
+    if options.words and options.prompt != options.words[0]:
+        parser.error("PROMPT and --prompt both give a prompt")
+    return options
+
+
+def _shielded(word: str) -> str:
+    """A word that argparse must not take for an option: it begins with a dash and holds blanks. A bare --worktree has no name."""
+    if word == "--worktree":
+        return "--worktree="
+    return SHIELD + word if re.match(r"-.*\s", word, re.S) and not re.match(r"--[a-z-]+=", word) else word
+
+
+def _unshielded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unshielded(one) for one in value]
+    return value.removeprefix(SHIELD) if isinstance(value, str) else value
+
+
+def _parser() -> Parser:
+    parser = Parser("run", "Run an agent, see it to its end, and say what really happened.", EXAMPLES)
+    parser.usage = "steno run [OPTIONS] [PROMPT] [-- the agent's own arguments]"
+    parser.add_argument("words", nargs="*", metavar="PROMPT", help="what it is asked (default: stdin)")
+    parser.add_argument("--prompt", metavar="TEXT", help="the same, for a prompt that looks like an option: --prompt=-x")
+    parser.add_argument("--file", metavar="PATH", help="a file that holds the prompt; - is stdin")
+    parser.add_argument("--cwd", metavar="DIR", help="the folder to work in (default: this one)")
+    parser.add_argument("--worktree", metavar="[=NAME]", help="work in a git worktree of its own, beside the repository")
+    _add_session(parser)
+    _add_forms(parser)
+    _add_settings(parser)
+    _add_replay(parser)
+    parser.add_debug()
+    return parser
+
+
+def _add_replay(parser: Parser) -> None:
+    group = parser.add_argument_group("the agent `replay`, which plays a recording as if it were the agent")
+    group.add_argument("--tape", metavar="FILE", help="what it plays: a tape, or the folder of a recording")
+    group.add_argument("--speed", metavar="N", type=float, help="so many times as fast (default: 1); 0: without waiting")
+
+
+def _add_session(parser: Parser) -> None:
+    group = parser.add_argument_group("the session (default: a new one)")
+    group.add_argument("--session-id", metavar="UUID", help="the id of the new session")
+    group.add_argument("--resume", metavar="ID", help="go on with a session: its id, or the beginning of a run's")
+    group.add_argument("--fork", action="store_true", default=None, help="with --resume: in a copy of it")
+    what = "go on with the last session of the folder"
+    group.add_argument("--continue", dest="continue_", action="store_true", default=None, help=what)
+
+
+def _add_forms(parser: Parser) -> None:
+    forms = parser.add_argument_group("stdout (default: the answer)").add_mutually_exclusive_group()
+    forms.add_argument("--json", dest="form", action="store_const", const="json", help="the report, as one line of JSON")
+    forms.add_argument("--raw", dest="form", action="store_const", const="raw", help="the agent's own bytes, as they come")
+
+
+def _add_settings(parser: Parser) -> None:
+    groups: dict[str, Any] = {}
+    for setting in SETTINGS:
+        if setting.group not in groups:
+            groups[setting.group] = parser.add_argument_group(setting.group)
+        action: dict[str, Any] = {"action": "append"} if setting.many else {}
+        shown = {"metavar": setting.metavar} if setting.metavar else {"action": "store_true", "default": None}
+        groups[setting.group].add_argument(setting.option, dest=setting.name, help=_help(setting), **{**action, **shown})
+
+
+def _help(setting: Any) -> str:
+    default = setting.default
+    if default is None or default is False or default in ((), {}):
+        return str(setting.what)
+    told = ", ".join(default) if isinstance(default, tuple) else f"{default:g}" if isinstance(default, float) else default
+    return f"{setting.what} (default: {told})".replace("%", "%%")
+
+
+def _spelled(name: str) -> str:
+    return "--" if name == "args" else "--" + name.rstrip("_").replace("_", "-")
+
+
+def _prompt(options: argparse.Namespace) -> str:
+    """The prompt: from the command line, a file or stdin."""
+    if options.prompt is not None and options.file is not None:
+        raise StenoError("PROMPT and --file both give a prompt: give one of them")
+    if options.prompt is not None:
+        return str(options.prompt)
+    if options.file is not None and options.file != "-":
+        return _read(Path(options.file))
+    if options.file is None and is_terminal(sys.stdin):
+        own = "; what follows -- are the agent's own arguments" if options.args else ""
+        raise StenoError(f"no prompt: give PROMPT, --file PATH, or send it to stdin{own}")
+    return stdin_bytes().read().decode("utf-8", "replace")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except OSError as problem:
+        raise StenoError(f"--file {path}: cannot be read: {problem.strerror or problem}") from None

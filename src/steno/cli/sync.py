@@ -1,0 +1,169 @@
+"""`steno sync`: copies a folder's files to other places, or finishes what an earlier sync left. It parses and prints."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..report import StenoError
+from ..supervise import place
+from ..sync import Syncing, SyncOptions, SyncSummary
+from ..sync.journal import Left, pending
+from .options import Parser
+from .terminal import complain, put_bytes
+
+EXAMPLES = """examples:
+  steno sync . dir:/backup/project                  copy what is new or different
+  steno sync . dir:/mnt/a https://host/files --delete
+  steno sync . dir:/srv/site --prefix public --exclude '*.map'
+  steno sync . 'cmd:rsync -a {path} host:inbox/'    a command for each file, without a shell
+  steno sync . sftp://host/folder --dry-run         any URL that fsspec knows: pip install 'steno[sync]'
+  steno sync --pending                              finish what failed, or was cut off
+
+Files are compared by their content. What .gitignore files name and what tools make for themselves (.git, node_modules,
+__pycache__, .venv ...) is left alone on both sides. The exit code is 0 when everything is where it should be, and 1 when
+something is missing: it is kept, and `steno sync --pending` finishes it.
+"""
+TRIES = 8  # of one file, over half a minute: then it is left for `--pending`
+
+
+def run(words: list[str]) -> int:
+    """Carry out `steno sync` and return its exit code."""
+    options = _options(words)
+    if options.pending:
+        return _pending(options)
+    if not Path(options.places[0]).is_dir():
+        raise StenoError(f"{options.places[0]}: there is no such folder")
+    syncing = Syncing(options.places[0], asked(options, tuple(options.places[1:])))
+    return _finish(syncing, options.json)
+
+
+def _options(words: list[str]) -> argparse.Namespace:
+    parser = Parser("sync", "Copy the files of a folder to other places, or finish what an earlier sync left.", EXAMPLES)
+    parser.add_argument("places", nargs="*", metavar="SRC DEST", help="the folder, then one destination or more")
+    parser.add_argument("--pending", action="store_true", help="finish what earlier syncs left")
+    add_sync(parser)
+    parser.add_argument("--final-pass", action="store_true", help="compare every file by its hash (here it is always done)")
+    parser.add_argument("--tries", type=_count, default=TRIES, metavar="N", help=f"of one file (default: {TRIES})")
+    parser.add_argument("--json", action="store_true", help="the summary as JSON")
+    parser.add_debug()
+    options = parser.parse_intermixed_args(words)
+    if options.pending and options.places:
+        parser.error("--pending takes no folder: it knows what was left, and where")
+    if not options.pending and len(options.places) < 2:
+        parser.error("expected a folder and a destination, such as: steno sync . dir:/backup/project")
+    return options
+
+
+def add_sync(parser: Parser) -> None:
+    """The options that say how files are copied."""
+    group = parser.add_argument_group("how files are copied")
+    group.add_argument("--prefix", default="", metavar="FOLDER", help="only what lies below it, and without it in the names")
+    group.add_argument("--include", action="append", default=[], metavar="PATTERN", help="only files that fit (as in .gitignore)")
+    group.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="no files that fit")
+    group.add_argument("--no-ignore", action="store_true", help="do not heed .gitignore files")
+    group.add_argument("--delete", action="store_true", help="delete there what is gone here")
+    group.add_argument("--concurrency", type=_count, default=4, metavar="N", help="files at the same time (default: 4)")
+    group.add_argument("--limit", type=_seconds, metavar="SECONDS", help="the longest that it may take")
+    group.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+
+
+def asked(options: argparse.Namespace, destinations: tuple[str, ...]) -> SyncOptions:
+    """What the options ask for: every file, compared by content."""
+    return SyncOptions(
+        destinations=destinations,
+        prefix=options.prefix,
+        include=tuple(options.include),
+        exclude=tuple(options.exclude),
+        ignore=not options.no_ignore,
+        delete=options.delete,
+        concurrency=options.concurrency,
+        dry_run=options.dry_run,
+        limit=options.limit,
+        tries=options.tries,
+        debounce=0.0,
+        final_pass=True,
+        watch_files=False,
+        journal=str(journal_path()),
+    )
+
+
+def journal_path() -> Path:
+    """A new place for a journal."""
+    return folder() / f"{place.run_id()}.journal"
+
+
+def folder() -> Path:
+    """Where journals lie."""
+    return place.home() / "sync"
+
+
+# -- doing it --------------------------------------------------------------------------------------------------------
+
+
+def _pending(options: argparse.Namespace) -> int:
+    """Finish each sync that left something; what is still left has a journal of its own then."""
+    left = pending(folder()) if folder().is_dir() else []
+    if not left:
+        sys.stderr.write("nothing is left to be copied\n")
+    return max((_finish(_resumed(one, options), options.json, one.path) for one in left), default=0)
+
+
+def _resumed(left: Left, options: argparse.Namespace) -> Syncing:
+    from msgspec.structs import replace
+
+    again = replace(
+        left.options,
+        journal=str(journal_path()),
+        watch_files=False,
+        final_pass=False,
+        debounce=0.0,
+        dry_run=options.dry_run,
+        limit=options.limit,
+        tries=options.tries,
+    )
+    syncing = Syncing(left.root, again)
+    for lane, names in left.names.items():
+        for name in names:
+            syncing.want(name, lane)
+    return syncing
+
+
+def _finish(syncing: Syncing, as_json: bool, old: Path | None = None) -> int:
+    def tell() -> None:
+        for line in syncing.lines():
+            sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+    summary = syncing.finish(tell)
+    tell()
+    if old is not None and not syncing.options.dry_run:
+        old.unlink(missing_ok=True)
+    _say(summary, as_json)
+    return summary.exit_code(strict=True)
+
+
+def _say(summary: SyncSummary, as_json: bool) -> None:
+    import msgspec
+
+    if as_json:
+        put_bytes(msgspec.json.encode({"schema": "steno.sync/1", "ok": summary.ok, **msgspec.to_builtins(summary)}) + b"\n")
+    else:
+        sys.stderr.write(summary.line() + "\n")
+    if summary.journal is not None:
+        complain("what is missing is kept; to finish it: steno sync --pending")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 1e9:
+        raise argparse.ArgumentTypeError(f"expected seconds, found {text!r}")
+    return found

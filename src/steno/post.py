@@ -1,0 +1,165 @@
+"""Events to a web address, one POST each, in order, by a thread of its own (W7). Whoever hands over an event never waits.
+
+    poster = Poster("http://127.0.0.1:8080/hook")
+    poster.put(event)
+    posted = poster.finish()
+
+An event gets ten seconds, all its tries together. One that fails for longer is given up and counted, and so is one that
+finds no room: what waits is bounded. It never follows a redirect, and never prints.
+"""
+
+import time
+from collections.abc import Iterable
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from . import event as ev
+from .report import StenoError
+from .spool import Spool
+
+SECONDS = 10.0  # for one event
+WAITING = 16 << 20  # bytes of events that may wait: a long outage costs events, not memory
+ENDING = 30.0  # seconds for all that still waits at the end; there, the first event that is given up ends it
+FIRST, LONGEST = 0.1, 2.0  # seconds before the second try, and the longest between two
+AGAIN = (408, 425, 429)  # answers that another try can change, besides those from 500 on
+ANSWER = 1 << 16  # bytes of an answer that are read, so that the connection can be used again
+
+encode = msgspec.json.Encoder().encode
+
+
+class Parcel(Struct, frozen=True, gc=False):
+    """An event on its way: its place among all of them, what it is, and its JSON."""
+
+    number: int
+    kind: str
+    body: bytes
+
+
+class Posted(Struct, frozen=True):
+    """What came of it: how many were taken, how many were not, and why the last of those was not."""
+
+    sent: int
+    lost: int
+    reason: str | None = None
+
+    def line(self) -> str:
+        """All of it in one line."""
+        lost = f", {self.lost} lost ({self.reason})" if self.lost else ""
+        return f"post: {self.sent} sent{lost}"
+
+
+class _Refused(Exception):  # noqa: N818  # an answer, not an error of ours
+    """An answer that another try does not change."""
+
+
+class Poster:
+    """Posts to one address. StenoError: it is none."""
+
+    def __init__(self, url: str, seconds: float = SECONDS, waiting: int = WAITING) -> None:
+        parts = _parts(url)
+        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname or "", parts.port
+        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._seconds, self._count = seconds, 0
+        self._sent = self._failed = 0
+        self._reason: str | None = None
+        self._closing = self._dead = False  # the stream is over; and nobody takes what is left
+        self._connection: HTTPConnection | None = None
+        self._spool: Spool[Parcel] = Spool(self._deliver, waiting, "steno post")
+
+    def put(self, events: Iterable[ev.Event]) -> None:
+        """Post these after all that came before."""
+        for event in events:
+            self._count += 1
+            parcel = Parcel(self._count, str(type(event).__struct_config__.tag), encode(event))
+            self._spool.put(parcel, len(parcel.body))
+
+    def finish(self, patience: float = ENDING) -> Posted:
+        """Wait until all are posted, but not for long, and say what came of it."""
+        self._closing = True
+        done = self._spool.finish(patience)
+        if done:
+            self._hang_up()
+        lost = self._count - self._sent
+        reason = self._reason or ("too many were waiting" if self._spool.lost else None)
+        return Posted(self._sent, lost, reason or ("there was no more time" if not done else None))
+
+    # -- in the thread ---------------------------------------------------------------------------------------------
+
+    def _deliver(self, parcel: Parcel) -> None:
+        if self._dead:
+            return
+        deadline, pause = time.monotonic() + self._seconds, FIRST
+        while (problem := self._try(parcel, deadline)) is not None:
+            if isinstance(problem, _Refused) or time.monotonic() + pause >= deadline:
+                self._reason = _said(problem)
+                self._dead = self._closing
+                return
+            time.sleep(pause)
+            pause = min(pause * 2, LONGEST)
+        self._sent += 1
+
+    def _try(self, parcel: Parcel, deadline: float) -> Exception | None:
+        """None if it was taken. A connection that was used before may have been closed meanwhile: that is no try."""
+        used = self._connection is not None
+        try:
+            self._post(parcel, deadline)
+        except _Refused as problem:
+            return problem
+        except (OSError, HTTPException, ValueError) as problem:
+            self._hang_up()
+            if used and isinstance(problem, ConnectionError | HTTPException) and time.monotonic() < deadline:
+                return self._try(parcel, deadline)
+            return problem
+        return None
+
+    def _post(self, parcel: Parcel, deadline: float) -> None:
+        left = max(0.001, deadline - time.monotonic())
+        connection = self._connection = self._connection or self._connect()
+        connection.timeout = left
+        if connection.sock is not None:
+            connection.sock.settimeout(left)
+        headers = {"Content-Type": "application/json", "Steno-Event": parcel.kind, "Steno-Sequence": str(parcel.number)}
+        connection.request("POST", self._target, parcel.body, headers)
+        answer = connection.getresponse()
+        answer.read(ANSWER)
+        if not answer.isclosed():  # a long one: the rest of it would stand before the next answer
+            self._hang_up()
+        _judge(answer.status)
+
+    def _connect(self) -> HTTPConnection:
+        return (HTTPSConnection if self._secure else HTTPConnection)(self._host, self._port)
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _judge(status: int) -> None:
+    if 200 <= status < 300:
+        return
+    if status >= 500 or status in AGAIN:
+        raise HTTPException(f"answered {status}")
+    raise _Refused(f"answered {status}")
+
+
+def _said(problem: Exception) -> str:
+    if isinstance(problem, TimeoutError):
+        return "no answer in time"
+    return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as problem:
+        raise StenoError(f"--post-events {url}: {problem}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise StenoError(f"--post-events {url}: expected http://... or https://...")
+    if not (url.isascii() and url.isprintable()) or " " in url:
+        raise StenoError(f"--post-events {url}: blanks and letters beyond ASCII must be written as %XX")
+    return parts

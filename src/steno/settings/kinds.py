@@ -1,0 +1,161 @@
+"""Kinds of values that people give, as text or as TOML has them. Each is checked here, or refused with what was expected. Pure.
+
+A kind is a function from what was given to the value; it raises ValueError with the words that follow "expected".
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Kind = Callable[[Any], Any]
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_LETTERS = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OFF = ("off", "never", "none")
+_SWITCHES = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
+
+
+def text(given: Any) -> str:
+    """Any words at all."""
+    if not isinstance(given, str) or not given.strip():
+        raise ValueError("a text that is not empty")
+    return given
+
+
+def count(given: Any) -> int:
+    """A whole number above 0; large ones may be written 200k or 1.5M."""
+    expected = ValueError("a whole number above 0, such as 20 or 200k")
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        raise expected
+    words = str(given).strip().lower().replace("_", "")
+    unit = _LETTERS.get(words[-1:], 1)
+    value = _number(words[:-1] if unit > 1 else words, expected) * unit
+    if value < 1 or value != int(value):
+        raise expected
+    return int(value)
+
+
+def dollars(given: Any) -> float:
+    """An amount above 0."""
+    expected = ValueError("an amount of dollars above 0, such as 5 or 0.50")
+    value = _number(given.strip().removeprefix("$") if isinstance(given, str) else given, expected)
+    if value <= 0:
+        raise expected
+    return value
+
+
+def seconds(given: Any) -> float | None:
+    """A time above 0, in seconds or as 90s, 10m, 1h30m; None for `off`."""
+    expected = ValueError("a time above 0, such as 90 (seconds), 10m or 1h30m, or off")
+    if given is False or (isinstance(given, str) and given.strip().lower() in _OFF):
+        return None
+    words = given.strip().lower() if isinstance(given, str) else given
+    if isinstance(words, str) and _SPAN.sub("", words) == "" and words:
+        value = sum(float(number) * _UNITS[unit] for number, unit in _SPAN.findall(words))
+    else:
+        value = _number(words, expected)
+    if value <= 0:
+        raise expected
+    return value
+
+
+def fraction(given: Any) -> float:
+    """A part of a whole: 0.8 or 80%."""
+    expected = ValueError("a part between 0 and 1, such as 0.8 or 80%")
+    percent = isinstance(given, str) and given.strip().endswith("%")
+    value = _number(given.strip()[:-1], expected) / 100 if percent else _number(given, expected)
+    if not 0 < value <= 1:
+        raise expected
+    return value
+
+
+def _number(given: Any, expected: ValueError) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        raise expected
+    try:
+        value = float(given)
+    except (ValueError, OverflowError):
+        raise expected from None
+    if not math.isfinite(value):
+        raise expected
+    return value
+
+
+def switch(given: Any) -> bool:
+    """Yes or no."""
+    if isinstance(given, bool):
+        return given
+    found = _SWITCHES.get(given.strip().lower()) if isinstance(given, str) else None
+    if found is None:
+        raise ValueError("true or false")
+    return found
+
+
+def words(given: Any) -> tuple[str, ...]:
+    """Words, as a list or with commas between them. A comma within brackets parts nothing: `Bash(a, b), Read` is two."""
+    parts = [given] if isinstance(given, str) else given
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("a list of words")
+    found = [word.strip() for part in parts for word in _parted(part)]
+    return tuple(word for word in found if word)
+
+
+def _parted(given: str) -> list[str]:
+    found, depth = [""], 0
+    for letter in given:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth <= 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return found
+
+
+def paths(given: Any) -> tuple[str, ...]:
+    """Paths, each as it is: one, or a list of them."""
+    parts = [given] if isinstance(given, str) else given
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part for part in parts):
+        raise ValueError("a path, or a list of paths")
+    return tuple(parts)
+
+
+def pairs(given: Any) -> dict[str, str]:
+    """Names with their values: a table, or a list of NAME=VALUE."""
+    expected = ValueError("NAME=VALUE with a name of letters, digits and underscores")
+    if isinstance(given, Mapping):
+        found = dict(given)
+    else:
+        parts = [given] if isinstance(given, str) else given
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and "=" in part for part in parts):
+            raise expected
+        found = dict(part.split("=", 1) for part in parts)
+    if not all(isinstance(name, str) and _NAME.fullmatch(name) and isinstance(value, str) for name, value in found.items()):
+        raise expected
+    return found
+
+
+def one_of(*choices: str) -> Kind:
+    """One of these words."""
+
+    def choice(given: Any) -> str:
+        if given not in choices:
+            raise ValueError(", ".join(choices[:-1]) + f" or {choices[-1]}")
+        return str(given)
+
+    return choice
+
+
+def some_of(*choices: str) -> Kind:
+    """Some of these words, or `none`."""
+
+    def choice(given: Any) -> tuple[str, ...]:
+        found = words(given)
+        wrong = [word for word in found if word not in choices and word != "none"]
+        if wrong or not found:
+            raise ValueError(f"words among {', '.join(choices)}; or none")
+        return tuple(word for word in found if word != "none")
+
+    return choice

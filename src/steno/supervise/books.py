@@ -1,0 +1,86 @@
+"""A task's rows in the ledger: made when it begins, filled when it ends. A ledger that fails is told of once, and left out."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ledger.book import Pricer
+from ..ledger.record import record
+from ..ledger.rows import Rows
+from ..ledger.store import Store, open_ledger
+from ..redact import redact
+from ..report import LedgerError, Report, TaskReport
+from .run import Run
+from .values import Setup
+
+PROMPT = 2000  # characters of a prompt that the ledger keeps
+
+
+class Books:
+    """The ledger, as one task writes it."""
+
+    def __init__(self, setup: Setup, task: str, say: Callable[[str], None]) -> None:
+        self._setup, self._task, self._say = setup, task, say
+        self._store: Store | None = None
+        self._rows: dict[str, Rows] = {}
+        self._attempt = 0
+
+    def _do(self, work: Callable[[Store], Any]) -> None:
+        """Write, all or nothing. The run is worth more than its row: what fails is said once."""
+        if self._store is None:
+            return
+        try:
+            with self._store.writing():
+                work(self._store)
+        except LedgerError as problem:
+            self._say(f"the ledger is left out: {problem}")
+            self._store = None
+
+    def open(self, now: float) -> None:
+        """A task begins."""
+        if not self._setup.record:
+            return
+        try:
+            self._store = open_ledger(self._setup.ledger)
+        except LedgerError as problem:
+            self._say(f"the ledger is left out: {problem}")
+            return
+        prompt, at = redact(self._setup.ask.prompt[:PROMPT]), int(now * 1000)
+        row = (self._task, self._setup.agent, self._setup.cwd, prompt, at, 0)
+        names = "id, agent, project, prompt, started_at, attempts"
+        self._do(lambda store: store.change(f"INSERT INTO tasks ({names}) VALUES (?, ?, ?, ?, ?, ?)", row))  # noqa: S608
+
+    def begin(self, run: Run, attempt: int) -> None:
+        """An attempt begins: its row says that it runs."""
+        if self._store is None:
+            return
+        self._attempt, at = attempt, int(run.began * 1000)
+        rows = self._rows[run.id] = Rows(run.agent, run.ask.session_id or run.ask.resume or run.id, at, run.id)
+        run.sinks.append(lambda _, events: rows.add(events))
+        session = run.ask.session_id or run.ask.resume
+        whose = (run.id, session, self._task, attempt, run.agent.name, self._setup.cwd, str(run.tape), at)
+        prompt = redact(run.ask.prompt[:PROMPT])
+        names = "id, session, task, attempt, agent, project, source, started_at, prompt"
+        zeros = "ok, succeeded, complete, cost_source, tools, tool_errors, files, denials, unknown"
+        marks = ", ".join("?" * 9)
+        sql = f"INSERT INTO runs ({names}, {zeros}) VALUES ({marks}, 0, 0, 0, 'unknown', 0, 0, 0, 0, 0)"  # noqa: S608
+        self._do(lambda store: store.change(sql, (*whose, prompt)))
+
+    def end(self, run: Run, report: Report, why: str) -> None:
+        """An attempt is over: its report, its requests, its calls."""
+        rows = self._rows.pop(run.id, None)
+        if rows is None:
+            return
+        batch, at = rows.batch(), int(run.began * 1000)
+        self._do(lambda store: record(store, report, batch, at, Pricer(), task=self._task, attempt=self._attempt, why=why))
+
+    def refreshed(self, session: str | None) -> None:
+        """A session was handed over to a new one."""
+        self._do(lambda store: store.change("UPDATE sessions SET stop = 'refreshed' WHERE id = ?", (session,)))
+
+    def close(self, report: TaskReport, now: float) -> None:
+        """The task is over."""
+        values = (report.verdict, len(report.attempts), int(now * 1000), self._task)
+        self._do(lambda store: store.change("UPDATE tasks SET verdict = ?, attempts = ?, ended_at = ? WHERE id = ?", values))
+        if self._store is not None:
+            self._store.close()
+            self._store = None

@@ -1,0 +1,253 @@
+"""One run, live: its process, its tape, its running report, its clocks and its budget (R1 to R4, R9).
+
+Each tick goes to the tape first, then to the reader, the fold and the sinks. Live is replay: what the report says is what
+the tape says. It never decides what comes after the run; its task does.
+"""
+
+import os
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+from .. import event as ev
+from ..agents import Agent, Ask
+from ..environment import surround
+from ..fold import Fold
+from ..prices import price, ready
+from ..process import Child, Command, Loop, Timer
+from ..reading import Reading
+from ..report import Report, StenoError
+from ..source import kept_lines
+from ..tape import Recorder
+from ..tick import Header, Tick
+from .spend import Spend
+from .values import Budget, Clocks, Setup
+from .version import version_of
+
+KEY_TRIES = 2  # a key may be renewed after it was rejected once; an agent that goes on trying it (Claude: for 3 minutes) is ended
+Sink = Callable[["Run", list[ev.Event]], None]
+Ended = Callable[["Run"], str]  # told of the end; says what was decided, for the tape
+
+
+class Run:
+    """A run that goes on. `report` is None until it is over."""
+
+    def __init__(
+        self, loop: Loop, agent: Agent, ask: Ask, setup: Setup, run_id: str, tape: Path | None, now: float, ended: Ended
+    ) -> None:
+        self.id, self.agent, self.ask, self.setup = run_id, agent, ask, setup
+        self.tape, self.began = tape, now
+        self.report: Report | None = None
+        self.sinks: list[Sink] = []
+        self.raw: Callable[[bytes], None] | None = None  # gets the agent's own bytes, as they come
+        self.warnings: list[str] = []  # troubles of our own
+        self.spend = Spend(price if setup.priced or setup.budget.cost is not None else None)
+        self.child: Child | None = None
+        self._loop, self._ended = loop, ended
+        self._budget = setup.budget
+        self._warned = False
+        self._stopping = False  # we asked it to end
+        self._closed = False  # it has closed its turn with a result, and begun no other since
+        self._timers: list[Timer] = [Timer(0.0, None), Timer(0.0, None)]  # the next look at the clocks, and the end of all time
+        self._recorder: Recorder | None = None
+        self._folders: list[str] = []  # where the agent keeps files of its sessions
+        self.reading = Reading(agent, "stream")
+        self.reading.fold.facts.advise = setup.advise
+
+    @property
+    def fold(self) -> Fold:
+        """What the run has shown so far."""
+        return self.reading.fold
+
+    def start(self, budget: Budget) -> None:
+        """Start it. `budget` is what is left for this run. StenoError: it cannot be recorded, and was not started."""
+        self._budget = budget
+        inherited = os.environ if self.setup.environ is None else self.setup.environ
+        program = self.setup.program or self.agent.name
+        begun = self.agent.start(self.ask, program, self.setup.version or version_of(program, inherited.get("PATH")))
+        cwd = self.setup.cwd or os.getcwd()  # noqa: PTH109
+        header = Header(agent=self.agent.name, run_id=self.id, argv=list(begun.argv), cwd=cwd, started_at=self.began)
+        self._record(header)
+        self.reading.begin(header)
+        env = surround(inherited, self.agent.surroundings, keys=self.setup.keys, more=self.setup.env)
+        self._folders = self.agent.folders(env, env.get("HOME") or str(Path.home()))
+        command = Command(begun.argv, cwd, env, begun.stdin, begun.stdout, self.ask.steer)
+        self.child = self._loop.start(command, self._on_tick, run_id=self.id, grace=self.setup.grace, leave=self.setup.leave)
+        if self.setup.clocks.timeout is not None:
+            self._timers[1] = self._loop.after(self.setup.clocks.timeout, lambda: self.stop("timeout"))
+        if self.spend.price is not None:
+            self._loop.soon(ready)  # the table is loaded while the agent starts
+        self._look()
+
+    def _record(self, header: Header) -> None:
+        if self.tape is not None:
+            try:
+                self._recorder = Recorder(self.tape, header)
+            except OSError as problem:
+                raise StenoError(f"{self.tape}: the tape cannot be made: {problem.strerror or problem}") from None
+
+    # -- ticks -------------------------------------------------------------------------------------------------------
+
+    def _on_tick(self, tick: Tick) -> None:
+        if tick.code == "exit" and self.child is not None:
+            for orphan in self.child.orphans:
+                signal = "-" if orphan.signal is None else str(orphan.signal)
+                self._take(Tick(tick.after, "left", f"{orphan.pid} {signal} {orphan.command}".encode("utf-8", "replace")))
+            asked = self.ask.resume or (None if "session_id" in self.agent.cannot else self.ask.session_id)
+            for line in kept_lines(self.reading.pattern(asked), self._folders, _written(self.began)):
+                self._take(Tick(tick.after, "kept", line))
+        self._take(tick)
+        if tick.code == "exit":
+            self._finish(tick.after)
+
+    def _take(self, tick: Tick) -> None:
+        if self._recorder is not None:
+            try:
+                self._recorder.write(tick)
+            except OSError as problem:
+                self._unrecorded(problem)
+        if tick.code == "out" and self.raw is not None:
+            self.raw(tick.data)
+        self._hand_on(self.reading.tick(tick))
+
+    def _unrecorded(self, problem: OSError) -> None:
+        """The tape ends here; the run goes on: what it costs is being spent."""
+        self._recorder = None
+        self.warnings.append(f"the tape could not be written any further: {problem.strerror or problem}")
+
+    def _hand_on(self, events: list[ev.Event]) -> None:
+        self.fold.add(events)
+        for event in events:
+            kind = type(event)
+            if kind is ev.Usage:
+                self._closed = False
+                self.spend.add(event)  # type: ignore[arg-type]  # told by the line above
+            elif kind is ev.Result:
+                self._rest()
+            elif kind is ev.Started:
+                self._closed = False  # the end of work in the background wakes the model once more
+            elif kind is ev.Retry:
+                self._check_key(event)  # type: ignore[arg-type]
+        for sink in list(self.sinks):
+            try:
+                sink(self, events)
+            except Exception as problem:  # a sink that fails is dropped; the run goes on
+                self.sinks.remove(sink)
+                self.warnings.append(f"something that was listening failed and is left out: {type(problem).__name__}: {problem}")
+        if events and (self._budget.cost is not None or self._budget.tokens is not None):
+            self._check_budget()
+
+    def _rest(self) -> None:
+        """A turn is closed: whoever keeps its stdin open for messages would wait for the next one for ever."""
+        self._closed = True
+        if self.child is not None:
+            self.child.hang_up()
+        self._look()
+
+    def _check_key(self, told: ev.Retry) -> None:
+        """R7: a key that was rejected is not tried again and again."""
+        if told.status == 401 and (told.attempt or 0) >= KEY_TRIES:
+            self.stop("auth")
+
+    def note(self, text: str) -> None:
+        """Write a decision of ours on the tape, and tell the sinks."""
+        after = self._loop.clock() - self.child.started if self.child is not None else None
+        self._take(Tick(after, "note", text.encode("utf-8", "replace")))
+
+    def _finish(self, after: float | None) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self.reading.tick(Tick(None, "end"))  # the tape is closed below, whatever is decided
+        self._hand_on(self.reading.end())
+        self.report = self.reading.report(str(self.tape) if self.tape is not None else None, price)
+        decided = self._ended(self)
+        if decided:
+            self._take(Tick(after, "note", decided.encode("utf-8", "replace")))
+        if self._recorder is not None:
+            try:
+                self._recorder.close()
+            except OSError as problem:
+                self._unrecorded(problem)
+
+    # -- ends --------------------------------------------------------------------------------------------------------
+
+    def stop(self, why: str) -> None:
+        """Ask it to end: interrupt, terminate, kill."""
+        if self.child is not None and self.report is None:
+            self._stopping = True
+            self.child.stop(why)
+
+    def kill(self, why: str = "killed") -> None:
+        """End it at once."""
+        if self.child is not None and self.report is None:
+            self._stopping = True
+            self.child.kill(why)
+
+    def send(self, text: str) -> bool:
+        """Say something to an agent that takes messages while it runs; False: it does not, or is over."""
+        if self.child is None or self.report is not None or not self.ask.steer:
+            return False
+        data = self.agent.message(text)
+        if not self.child.send(data):
+            return False
+        self._take(Tick(self._loop.clock() - self.child.started, "in", data))
+        return True
+
+    # -- clocks ------------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """See whether a clock has run out; if not, look again when one could have.
+
+        What the run does changes only when it is heard of, and no clock is shorter than the shortest.
+        """
+        child, clocks = self.child, self.setup.clocks
+        self._timers[0].cancel()
+        if child is None or child.exit_code is not None or self._stopping:
+            return
+        now = self._loop.clock()
+        limit, why = self._patience(clocks)
+        if limit is not None and child.heard + limit <= now:
+            self.note(f"{why}: no output for {now - child.heard:.0f} s")
+            self.stop(why)
+            return
+        all_ = (clocks.first_output, clocks.silence, clocks.tool, clocks.after_result, clocks.background)
+        times = [now + clock for clock in all_ if clock is not None] + ([] if limit is None else [child.heard + limit])
+        if times:
+            self._timers[0] = self._loop.at(min(times), self._look)
+
+    def _patience(self, clocks: Clocks) -> tuple[float | None, str]:
+        """How long it may be silent now, and what it is called when it was for longer."""
+        fold = self.fold
+        if self.child is not None and not self.child.spoke:
+            return clocks.first_output, "stalled"
+        if self._closed:
+            return (clocks.background if self._busy() else clocks.after_result), "after_result"
+        if any(type(call) is ev.ToolCall for call in fold.calls.values()) or self._busy():
+            return clocks.tool, "stalled"
+        return clocks.silence, "stalled"
+
+    def _busy(self) -> bool:
+        return any(task.status == "running" for task in self.fold.background.values())
+
+    # -- budget ------------------------------------------------------------------------------------------------------
+
+    def _check_budget(self) -> None:
+        budget = self._budget
+        if self._stopping or self._closed:
+            return
+        parts = [
+            None if budget.tokens is None else self.spend.tokens / max(budget.tokens, 1),
+            None if budget.cost is None or self.spend.nano is None else self.spend.nano / max(budget.cost * 1e9, 1),
+        ]
+        used = max((part for part in parts if part is not None), default=0.0)
+        if used >= 1:
+            self.stop("max_budget")
+            self.note("max_budget: what may be spent is spent")
+        elif used >= budget.warn_at and not self._warned:
+            self._warned = True
+            self.note(f"budget: {used:.0%} of what may be spent is spent")
+
+
+def _written(time: float) -> str:
+    """A time as the agents write it in their files."""
+    return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,0 +1,31 @@
+"""What a run has spent so far, request by request: for the live line and for budgets. It only adds up."""
+
+from collections.abc import Callable
+
+from .. import event as ev
+from ..told import larger
+
+Price = Callable[..., int | None]
+
+
+class Spend:
+    """Tokens and cost of a run that goes on. Cost is None as soon as a request has no known price."""
+
+    def __init__(self, price: Price | None) -> None:
+        self.price = price
+        self.tokens = 0
+        self.nano: int | None = 0
+        self._requests: dict[str, tuple[int, int | None, ev.Usage]] = {}
+
+    def add(self, told: ev.Usage) -> None:
+        """One request, or more about one that was told before."""
+        key = told.message or f"line {told.line}"
+        tokens, nano, before = self._requests.get(key, (0, 0, told))
+        output = larger(before.output, told.output) or 0
+        now = (told.input or 0) + (told.cache_write or 0) + (told.cache_read or 0) + output
+        if now <= tokens:
+            return
+        cost = self.price(told.model or "", told, told.at) if self.price is not None else None
+        self._requests[key] = (now, cost, told)
+        self.tokens += now - tokens
+        self.nano = None if self.nano is None or cost is None else self.nano + cost - (nano or 0)

@@ -1,0 +1,197 @@
+"""A folder as a destination. A file appears there whole or not at all, and nothing is written outside of it.
+
+Every folder on the way is opened by its own name from the one above, following no link. What is written goes to a file
+with a name of ours, to the disk, and then in one step to its own name.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from ..files.inside import FILE, FOLDER, descend, is_name
+from ..files.rules import TEMPORARY
+from .content import CHUNK, Content, hashed
+from .values import Trouble
+
+NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+TOP = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+SHUT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)  # waiting mends none of these
+ABSENT = (FileNotFoundError, NotADirectoryError)
+
+
+class Folder:
+    """A destination. `replace`: what stands in the way (a folder for a file, a file for a folder) may be removed."""
+
+    looks_first = True  # asking what is there costs nothing
+
+    def __init__(self, path: str, replace: bool) -> None:
+        self.name = f"dir:{path}"
+        self.path, self._replace = os.path.abspath(path), replace  # noqa: PTH100
+        self._tidied: set[str] = set()  # folders in which we looked for what others left half written
+
+    def begin(self) -> None:
+        """Make the folder. If it goes away later, it is not made again: it may be on a disk that was taken out."""
+        with _told():
+            os.makedirs(self.path, exist_ok=True)  # noqa: PTH103
+
+    def same(self, name: str, content: Content) -> bool:
+        """Whether these bytes are there already, with this mode."""
+        with _told():
+            try:
+                with self._at(name) as (folder, last):
+                    return _is(folder, last, content)
+            except ABSENT:
+                return False
+
+    def put(self, name: str, content: Content) -> None:
+        """Put a file there."""
+        with _told(), self._at(name, make=True) as (folder, last):
+            if (where := name.rpartition("/")[0]) not in self._tidied:
+                self._tidied.add(where)
+                _remove_left(folder)
+            self._write(folder, last, content)
+
+    def delete(self, name: str) -> None:
+        """Take a file away, and the folders that are empty then."""
+        with _told(), suppress(*ABSENT, IsADirectoryError):
+            with self._at(name) as (folder, last):
+                os.unlink(last, dir_fd=folder)
+            parts = name.split("/")[:-1]
+            with suppress(OSError):  # one that is not empty stays
+                while parts:
+                    with self._at("/".join(parts)) as (folder, last):
+                        os.rmdir(last, dir_fd=folder)
+                    parts.pop()
+
+    def names(self) -> list[str]:
+        """Every file that is there."""
+        with _told():
+            try:
+                return [name for name in self._all() if not name.rpartition("/")[2].startswith(TEMPORARY)]
+            except FileNotFoundError:
+                return []
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    # -- on the way ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _at(self, name: str, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The open folder that a name lies in, and its last part."""
+        if not is_name(name):
+            raise Trouble("this can be no name in a folder", lasting=True)
+        *parts, last = name.split("/")
+        top = os.open(self.path, TOP)
+        try:
+            folder = self._made(top, parts) if make else descend(top, parts)
+        finally:
+            os.close(top)
+        try:
+            yield folder, last
+        finally:
+            os.close(folder)
+
+    def _made(self, top: int, parts: list[str]) -> int:
+        """The folder this deep below another, made where it is not there."""
+        at = os.dup(top)
+        for part in parts:
+            try:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=at)
+                deeper = self._opened(at, part)
+            finally:
+                os.close(at)
+            at = deeper
+        return at
+
+    def _opened(self, folder: int, part: str) -> int:
+        try:
+            return os.open(part, FOLDER, dir_fd=folder)
+        except OSError as problem:
+            if problem.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+        if stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise Trouble(f"{part} is a link in the destination, and links are not followed there", lasting=True)
+        if not self._replace:
+            raise Trouble(f"{part} is a file in the destination, and only --delete removes it", lasting=True)
+        os.unlink(part, dir_fd=folder)
+        os.mkdir(part, dir_fd=folder)
+        return os.open(part, FOLDER, dir_fd=folder)
+
+    def _write(self, folder: int, last: str, content: Content) -> None:
+        temporary = TEMPORARY + secrets.token_hex(8)
+        file = os.open(temporary, NEW, 0o600, dir_fd=folder)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as long as it is held, nobody takes the file for a leftover
+            _fill(file, content)
+            self._rename(folder, temporary, last)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+        finally:
+            os.close(file)
+        os.fsync(folder)
+
+    def _rename(self, folder: int, temporary: str, last: str) -> None:
+        try:
+            os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
+        except IsADirectoryError:
+            if not self._replace:
+                raise Trouble("a folder stands there in the destination, and only --delete removes it", lasting=True) from None
+            shutil.rmtree(last, dir_fd=folder)
+            os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def _all(self) -> Iterator[str]:
+        for folder, _, files, _ in os.fwalk(self.path, follow_symlinks=False):
+            inner = os.path.relpath(folder, self.path)
+            yield from (file if inner == "." else f"{inner}/{file}" for file in files)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the system says, as trouble."""
+    try:
+        yield
+    except OSError as problem:
+        raise Trouble(problem.strerror or str(problem), lasting=problem.errno in SHUT) from None
+
+
+def _is(folder: int, last: str, content: Content) -> bool:
+    try:
+        file = os.open(last, FILE, dir_fd=folder)
+    except OSError as problem:
+        if problem.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+            return False
+        raise
+    about = os.fstat(file)
+    if not stat.S_ISREG(about.st_mode) or about.st_size != content.size or about.st_mode & 0o777 != content.mode:
+        os.close(file)
+        return False
+    with os.fdopen(file, "rb") as found:
+        return hashed(found) == content.digest
+
+
+def _fill(file: int, content: Content) -> None:
+    """All the bytes into a file, and onto the disk."""
+    source = content.rewound()
+    while data := source.read(CHUNK):
+        while data:
+            data = data[os.write(file, data) :]
+    os.fchmod(file, content.mode)
+    os.fsync(file)
+
+
+def _remove_left(folder: int) -> None:
+    """Remove what a steno that was killed left half written: whoever still writes holds a lock."""
+    for name in os.listdir(folder):
+        if name.startswith(TEMPORARY):
+            with suppress(OSError), os.fdopen(os.open(name, FILE, dir_fd=folder), "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(name, dir_fd=folder)

@@ -1,0 +1,165 @@
+"""Anything that fsspec reaches as a destination: memory, sftp, s3, gs, zip and so on. Loaded only when such a URL is given.
+
+Where a store can rename, a file is written under a name of ours first; the others (object stores) show a file only when
+it is whole. What may be written where is the other side's affair.
+"""
+
+import secrets
+import threading
+import warnings
+from contextlib import suppress
+from typing import Any
+
+from ..files.inside import is_name
+from ..files.rules import TEMPORARY
+from ..report import StenoError
+from .content import CHUNK, Content, hashed
+from .values import Trouble
+
+AT_ONCE = 1 << 26  # bytes that are handed over in one piece
+RENAMES = {"file", "local", "sftp", "ssh", "ftp", "smb", "dbfs", "hdfs", "webhdfs", "arrow_hdfs"}  # kinds that do
+
+
+class Remote:
+    """A destination."""
+
+    looks_first = False
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        kind = known(url)
+        protocols = {kind.protocol} if isinstance(kind.protocol, str) else set(kind.protocol)
+        self._renames = bool(protocols & RENAMES) or url.startswith(("sftp:", "ssh:"))
+        self._zip = "zip" in protocols
+        self._opening = threading.Lock()
+        self._one = threading.Lock() if not getattr(kind, "async_impl", False) else None
+        self._fs: Any = None
+        self._start = ""
+
+    def begin(self) -> None:
+        """Open it, which may mean to connect."""
+        with self._opening:
+            if self._fs is None:
+                self._fs, self._start = opened(self.name)
+
+    def same(self, name: str, content: Content) -> bool:
+        """Whether these bytes are there already."""
+        self.begin()
+        with self._alone(), suppress(FileNotFoundError, IsADirectoryError, KeyError):
+            if self._fs.size(self._path(name)) != content.size:
+                return False
+            path = self._path(name)
+            with self._fs.zip.open(path) if self._zip else self._fs.open(path, "rb") as file:  # fsspec reads no open archive
+                return hashed(file) == content.digest
+        return False
+
+    def put(self, name: str, content: Content) -> None:
+        """Put a file there."""
+        path = self._path(name)
+        with self._alone():
+            folder = path.rpartition("/")[0]
+            if not self._zip and folder:
+                self._fs.makedirs(folder, exist_ok=True)
+            if not self._renames:
+                self._write(path, content)
+                return
+            temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}"
+            try:
+                self._write(temporary, content)
+                self._rename(temporary, path)
+            except BaseException:
+                with suppress(Exception):
+                    self._fs.rm_file(temporary)
+                raise
+
+    def delete(self, name: str) -> None:
+        """Take a file away."""
+        with self._alone(), suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(name))
+
+    def names(self) -> list[str]:
+        """Every file that is there."""
+        self.begin()
+        with self._alone():
+            skip = len(self._start.rstrip("/")) + 1 if self._start else 0
+            found = self._fs.find(self._start)
+            return [path[skip:] for path in found if not path.rpartition("/")[2].startswith(TEMPORARY)]
+
+    def close(self) -> None:
+        """An archive is whole only when it is closed."""
+        if self._zip and self._fs is not None:
+            with suppress(Exception):
+                self._fs.close()
+
+    # -- one file ------------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        if not is_name(name):
+            raise Trouble("this can be no name in a folder", lasting=True)
+        return f"{self._start.rstrip('/')}/{name}" if self._start else name
+
+    def _write(self, path: str, content: Content) -> None:
+        if content.size <= AT_ONCE and not self._zip:
+            self._fs.pipe_file(path, content.all())
+            return
+        source = content.rewound()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an archive keeps what was there before; its last word counts
+            with self._fs.open(path, "wb") as file:
+                while data := source.read(CHUNK):
+                    file.write(data)
+
+    def _rename(self, old: str, new: str) -> None:
+        """In one step where the other side can; some rename only to names that are free."""
+        try:
+            self._fs.mv(old, new)
+        except Exception:
+            if not self._fs.exists(new):
+                raise
+            self._fs.rm_file(new)
+            self._fs.mv(old, new)
+
+    def _alone(self) -> "_Alone":
+        return _Alone(self._one)
+
+
+class _Alone:
+    """One at a time where a store wants that; whatever it raises is told as trouble."""
+
+    def __init__(self, lock: "threading.Lock | None") -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        if self._lock is not None:
+            self._lock.acquire()
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        if self._lock is not None:
+            self._lock.release()
+        if isinstance(problem, Exception) and not isinstance(problem, Trouble):
+            lasting = isinstance(problem, PermissionError | NotImplementedError)
+            raise Trouble(str(problem) or type(problem).__name__, lasting) from problem
+
+
+def known(url: str) -> Any:
+    """The kind of store that a URL names. StenoError says what is missing. Nothing is opened."""
+    try:
+        from fsspec import get_filesystem_class  # type: ignore[import-untyped]  # it has no types
+    except ImportError:
+        raise StenoError(f"{url}: this needs one more package: pip install 'steno[sync]'") from None
+    try:
+        return get_filesystem_class(url.partition(":")[0])
+    except (ImportError, ValueError) as problem:
+        raise StenoError(f"{url}: {problem}") from None
+
+
+def opened(url: str) -> tuple[Any, str]:
+    """The store behind a URL, and where in it we begin."""
+    from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # it has no types
+
+    more = {"zip": {"mode": "a"}} if url.startswith("zip:") else {}
+    try:
+        store, start = url_to_fs(url, **more)
+    except Exception as problem:  # each kind of store has errors of its own
+        raise Trouble(f"it cannot be opened: {problem}") from problem
+    return store, str(start)

@@ -1,0 +1,193 @@
+"""An HTTP server as a destination: PUT and DELETE for each file, below one address. It speaks HTTP/1.1 and nothing else.
+
+Each PUT carries the hash of its content (`Content-Digest`, `X-Content-SHA256`). Where the server gave a version (`ETag` or
+`X-Version`), the next PUT names it (`If-Match` or `X-Version`). 409 and 412 say that somebody else was there: the version
+is asked for, and the PUT goes again, since the agent's folder is the truth. Redirects are not followed.
+"""
+
+import base64
+import http.client
+import netrc
+import os
+import queue
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from urllib.parse import quote, urlsplit
+
+from ..report import StenoError
+from .content import CHUNK, Content
+from .values import Trouble
+
+SILENCE = 10.0  # seconds without a byte after which a server counts as gone
+PATIENCE, SLOWEST = 60.0, 50_000  # seconds for one exchange, and one more for each so many bytes of it
+CONFLICTS = 5  # in a row, of one file
+AGAIN = (408, 423, 425, 429)  # of the answers that blame us, those that time mends
+LONGEST_WAIT = 60.0  # seconds of a Retry-After that are believed
+
+
+class Web:
+    """A destination."""
+
+    looks_first = False  # asking costs as much as sending
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if not parts.hostname or parts.query or parts.fragment:
+            raise StenoError(f"{url}: expected an address such as https://host/folder, without ? and #")
+        self.name = url
+        self._host, self._port, self._safe = parts.hostname, parts.port, parts.scheme == "https"
+        self._start = parts.path.rstrip("/") + "/"
+        self._headers = _credentials(parts.hostname)
+        self._versions: dict[str, tuple[str, str]] = {}  # the header that names a file's version, and its value
+        self._free: queue.LifoQueue[http.client.HTTPConnection] = queue.LifoQueue()
+        self._used: set[http.client.HTTPConnection] = set()
+        self._over = False
+
+    def begin(self) -> None:
+        """The first file finds out whether it is there."""
+
+    def same(self, name: str, content: Content) -> bool:
+        """Whether the server says that it has these bytes."""
+        status, headers = self._exchange("HEAD", name, {})
+        return status == 200 and self._learned(name, headers) == content.sha256
+
+    def put(self, name: str, content: Content) -> None:
+        """Send a file."""
+        for _ in range(CONFLICTS):
+            status, headers = self._exchange("PUT", name, self._about(name, content), content)
+            if status not in (409, 412):
+                break
+            if self.same(name, content):
+                return
+        if not 200 <= status < 300:
+            raise _refused(status, headers)
+        self._learned(name, headers)
+
+    def delete(self, name: str) -> None:
+        """Take a file away."""
+        for _ in range(CONFLICTS):
+            status, headers = self._exchange("DELETE", name, dict([self._versions[name]] if name in self._versions else []))
+            if status not in (409, 412):
+                break
+            self._learned(name, self._exchange("HEAD", name, {})[1])
+        if not (200 <= status < 300 or status in (404, 410)):
+            raise _refused(status, headers)
+        self._versions.pop(name, None)
+
+    def names(self) -> None:
+        """A plain server cannot be asked for a list."""
+
+    def close(self) -> None:
+        """Cut off what still goes on, and let go of the rest."""
+        self._over = True
+        with suppress(queue.Empty):
+            while True:
+                self._free.get_nowait().close()
+        for connection in list(self._used):
+            _cut(connection)
+
+    # -- one exchange --------------------------------------------------------------------------------------------
+
+    def _about(self, name: str, content: Content) -> dict[str, str]:
+        digest = base64.b64encode(content.digest).decode("ascii")
+        about = {"Content-Digest": f"sha-256=:{digest}:", "X-Content-SHA256": content.sha256}
+        about |= {"Content-Length": str(content.size), "Content-Type": "application/octet-stream"}
+        return about | dict([self._versions[name]] if name in self._versions else [])
+
+    def _learned(self, name: str, headers: Mapping[str, str]) -> str | None:
+        """Remember a file's version, and say which hash the server gives it."""
+        if headers.get("etag"):
+            self._versions[name] = ("If-Match", headers["etag"])
+        elif headers.get("x-version"):
+            self._versions[name] = ("X-Version", headers["x-version"])
+        else:
+            self._versions.pop(name, None)
+        return headers.get("x-content-sha256", "").lower() or None
+
+    def _exchange(self, verb: str, name: str, headers: Mapping[str, str], content: Content | None = None) -> "Answer":
+        """A request and its answer. A connection that was kept may have been closed meanwhile: then a new one is tried."""
+        while True:
+            try:
+                connection, kept = self._free.get_nowait(), True
+            except queue.Empty:
+                connection, kept = self._connection(), False
+            try:
+                return self._once(connection, verb, name, headers, content)
+            except (http.client.HTTPException, OSError) as problem:
+                connection.close()
+                if not kept:
+                    raise Trouble(_told(problem)) from None
+            finally:
+                self._used.discard(connection)
+
+    def _once(
+        self, connection: http.client.HTTPConnection, verb: str, name: str, headers: Mapping[str, str], content: Content | None
+    ) -> "Answer":
+        self._used.add(connection)
+        size = content.size if content is not None else 0
+        clock = threading.Timer(PATIENCE + size / SLOWEST, _cut, (connection,))
+        clock.daemon = True
+        clock.start()
+        try:
+            body = iter(lambda: file.read(CHUNK), b"") if content is not None and (file := content.rewound()) else None
+            connection.request(verb, self._start + quote(os.fsencode(name)), body, {**self._headers, **headers})
+            answer = connection.getresponse()
+            answer.read(CHUNK)
+            found = {key.lower(): value for key, value in answer.getheaders()}
+            if answer.isclosed() and not answer.will_close and not self._over:
+                self._free.put(connection)
+            else:
+                connection.close()
+            return answer.status, found
+        finally:
+            clock.cancel()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._safe:
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(self._host, self._port, timeout=SILENCE, context=context)
+        return http.client.HTTPConnection(self._host, self._port, timeout=SILENCE)
+
+
+Answer = tuple[int, dict[str, str]]
+
+
+def _credentials(host: str) -> dict[str, str]:
+    """How we make ourselves known: a token of the environment, else what ~/.netrc has for this host."""
+    token = os.environ.get("STENO_SYNC_TOKEN")
+    if token:
+        return {"Authorization": f"Bearer {token}"}
+    try:
+        found = netrc.netrc().authenticators(host)
+    except (OSError, netrc.NetrcParseError):
+        return {}
+    if found is None:
+        return {}
+    pair = base64.b64encode(f"{found[0]}:{found[2]}".encode()).decode("ascii")
+    return {"Authorization": f"Basic {pair}"}
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    """End an exchange from another thread."""
+    if connection.sock is not None:
+        with suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _told(problem: Exception) -> str:
+    if isinstance(problem, TimeoutError):
+        return f"the server said nothing for {SILENCE:.0f} s"
+    return str(getattr(problem, "strerror", None) or problem or type(problem).__name__)
+
+
+def _refused(status: int, headers: Mapping[str, str]) -> Trouble:
+    after = headers.get("retry-after", "")
+    wait = min(float(after), LONGEST_WAIT) if after.isdecimal() else None
+    where = f", to {headers['location']}" if 300 <= status < 400 and headers.get("location") else ""
+    word = http.client.responses.get(status, "")
+    return Trouble(
+        f"the server answered {status} {word}{where}".rstrip(), status < 500 and status not in (*AGAIN, 409, 412), wait
+    )

@@ -1,0 +1,157 @@
+"""From one descriptor to another, byte for byte, at once: what was read is written before anybody else sees it.
+
+It waits for whoever reads, as `cat` does, and for nobody else. It never looks at the bytes, and never keeps them.
+"""
+
+import io
+import os
+from collections.abc import Iterator
+
+from ..report import SourceError
+
+SIZE = 1 << 17  # bytes a read, as `cat` has it: a pipe holds 64 KB, a file gives all that is asked for
+LONGEST = 32 << 20  # bytes of a line that is still read as one: an agent's largest, with pictures in it, have a few megabytes
+
+
+class Stopped(Exception):  # noqa: N818  # a signal, while we waited for a descriptor; it never leaves this module
+    """A signal asks for the end."""
+
+
+class Tap(io.RawIOBase):
+    """What comes in goes out, and is seen on its way. It is read once: by `chunks`, by `lines` or by `drain`.
+
+    When `over`, both descriptors have been let go of: whoever is at the other ends knows before we go on with anything.
+    `gone`: nobody reads any more; `signal`: we were asked to end; `problem`: the system does not let us read or write.
+    """
+
+    def __init__(self, source: int = 0, target: int = 1) -> None:
+        super().__init__()
+        self.over = self.gone = False
+        self.signal: int | None = None
+        self.problem: SourceError | OSError | None = None
+        self._source, self._target = source, target
+        self._free = True  # the next read may be made
+        self._waits = False  # for a descriptor: a signal must wake us
+
+    # -- whoever looks on ------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Until it is over, without looking."""
+        buffer = memoryview(bytearray(SIZE))
+        while not self.over:
+            self._free = True
+            self.readinto(buffer)
+
+    def chunks(self) -> Iterator[bytes]:
+        """What has passed, as it came."""
+        buffer = memoryview(bytearray(SIZE))
+        while not self.over:
+            self._free = True
+            count = self.readinto(buffer)
+            if count:
+                yield bytes(buffer[:count])
+
+    def lines(self) -> Iterator[list[bytes]]:
+        """The lines that have passed, with their newlines: after each read all that are whole.
+
+        A line that is longer than anybody reads comes in pieces.
+        """
+        buffered = io.BufferedReader(self, SIZE)  # cuts lines from its own buffer: a quarter cheaper than from bytes objects
+        held: list[bytes] = []
+        while not self.over:
+            self._free = True
+            lines = list(buffered)
+            if lines and (whole := _whole(held, lines)):
+                yield whole
+        if held:
+            yield [b"".join(held)]
+
+    # -- bytes -----------------------------------------------------------------------------------------------------
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]  # a BufferedReader gives one
+        """One read, and all of it written. None: not now, so that a buffer gives out what it has before it waits for more."""
+        if not self._free or self.over:
+            return 0 if self._free else None
+        self._free = False
+        count = self._pass(buffer)
+        if not count or self.gone or self.problem is not None or self.signal is not None:
+            self._let_go()
+        return count
+
+    def _pass(self, buffer: memoryview) -> int:
+        """What was read counts, also where it could not be written any more."""
+        count = 0
+        try:
+            self._waits = True
+            count = self._read(buffer)
+            self._write(buffer[:count])
+            self._waits = False
+        except Stopped:
+            pass
+        except BrokenPipeError:
+            self.gone = True
+        except (SourceError, OSError) as problem:
+            self.problem = problem
+        return count
+
+    def _read(self, buffer: memoryview) -> int:
+        while True:
+            try:
+                return os.readv(self._source, [buffer])
+            except BlockingIOError:  # somebody made it so, and that is ours as well
+                _wait(self._source, reading=True)
+            except OSError as problem:
+                raise SourceError(f"stdin cannot be read: {problem.strerror or problem}") from None
+
+    def _write(self, rest: memoryview) -> None:
+        while rest:
+            try:
+                rest = rest[os.write(self._target, rest) :]
+            except BlockingIOError:
+                _wait(self._target, reading=False)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def stop(self, number: int) -> None:
+        """A signal says that it is to end: called from its handler. What was read before is still handed on."""
+        self.signal = number
+        if self._waits:
+            self._waits = False
+            raise Stopped
+
+    def _let_go(self) -> None:
+        """Let both ends know. The numbers stay taken: nothing that is opened later may get them."""
+        self.over, self._waits = True, False
+        try:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+        except OSError:  # too many are open: then the numbers are not kept
+            os.close(self._source)
+            os.close(self._target)
+            return
+        os.dup2(nowhere, self._source)
+        os.dup2(nowhere, self._target)
+        os.close(nowhere)
+
+
+def _whole(held: list[bytes], lines: list[bytes]) -> list[bytes]:
+    """The lines that are whole, with what was held of the first; what is left of the last is held."""
+    if held:
+        held.append(lines[0])
+        if lines[0][-1:] != b"\n" and sum(map(len, held)) < LONGEST:
+            return []
+        lines[0] = b"".join(held)
+        held.clear()
+    if lines[-1][-1:] != b"\n" and len(lines[-1]) < LONGEST:
+        held.append(lines.pop())
+    return lines
+
+
+def _wait(descriptor: int, reading: bool) -> None:
+    import select
+
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN if reading else select.POLLOUT)
+    poll.poll()

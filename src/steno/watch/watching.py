@@ -1,0 +1,76 @@
+"""A stream that passes, understood on its way: each line goes to the report and to the sinks once its bytes are out.
+
+Nothing here waits, and nothing here can stop the stream: a sink that fails is left out, and if we cannot understand it any
+more, the bytes go on all the same.
+"""
+
+from collections.abc import Callable, Iterator
+
+from .. import event as ev
+from ..agents import Agent
+from ..reading import Reading
+from .keep import Keep
+from .tap import Tap
+
+Sink = Callable[[list[ev.Event]], None]
+
+
+class Watching:
+    """A stream from its first byte to its last. `report`: what it adds up to is kept; `keep`: it is recorded."""
+
+    def __init__(self, tap: Tap, agent: Agent | None = None, report: bool = True, keep: Keep | None = None) -> None:
+        self.tap, self.reading = tap, Reading(agent)
+        self.sinks: list[Sink] = []
+        self.warnings: list[str] = []  # troubles of our own
+        self._report, self._keep = report, keep
+
+    def run(self) -> None:
+        """Until it is over."""
+        if not (self._report or self.sinks or self._keep):
+            self.tap.drain()  # nobody wants to know: the lines are not even cut
+            return
+        try:
+            self._understand()
+        except Exception as problem:  # the stream is worth more than what we make of it
+            self.warnings.append(f"not understood to its end: {type(problem).__name__}: {problem}")
+            self._pass_on()
+
+    def _understand(self) -> None:
+        handed = self._handed(self._recorded(self._keep) if self._keep is not None else self.reading.arriving(self.tap.lines()))
+        if self._report:
+            self.reading.fold.add_all(handed)
+        else:
+            for _ in handed:
+                pass
+
+    def _recorded(self, keep: Keep) -> Iterator[list[ev.Event]]:
+        """The events as the tape will tell them: with the times that are on it."""
+        self.reading.begin(keep.header)
+        for tick in map(keep.take, self.tap.chunks()):
+            yield self._noted(keep, self.reading.tick(tick))
+        for tick in keep.end(self.tap):
+            yield self._noted(keep, self.reading.tick(tick))
+        yield self._noted(keep, self.reading.end())
+
+    def _noted(self, keep: Keep, events: list[ev.Event]) -> list[ev.Event]:
+        keep.add(events, self.reading.agent)
+        return events
+
+    def _handed(self, batches: Iterator[list[ev.Event]]) -> Iterator[list[ev.Event]]:
+        for events in batches:
+            for sink in self.sinks:
+                try:
+                    sink(events)
+                except Exception as problem:
+                    self.sinks = [other for other in self.sinks if other is not sink]
+                    what = f"{type(problem).__name__}: {problem}"
+                    self.warnings.append(f"something that was listening failed and is left out: {what}")
+            yield events
+
+    def _pass_on(self) -> None:
+        if self._keep is None:
+            self.tap.drain()
+            return
+        for chunk in self.tap.chunks():
+            self._keep.take(chunk)
+        self._keep.end(self.tap)

@@ -1,0 +1,41 @@
+"""Plays an agent by a plan: each start takes the next step of PLAN (JSON), and is noted in `calls` beside it.
+
+A step: `out` (text for stdout), `recording` (a folder whose stdout, stderr and exit code are played), `err`, `exit`,
+`sleep` (seconds before the exit; an interrupt ends it), `deaf` (ignore signals), `write` (a file to make, by its path).
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+plan = Path(sys.argv[1])
+calls = plan.with_name("calls")
+number = len(calls.read_text("utf-8").splitlines()) if calls.exists() else 0
+steps = json.loads(plan.read_text("utf-8"))
+step = steps[min(number, len(steps) - 1)]
+prompt = "" if step.get("unread") else sys.stdin.buffer.read().decode("utf-8", "replace")
+call = {"argv": sys.argv[2:], "prompt": prompt, "cwd": str(Path.cwd()), "env": dict(os.environ)}
+with calls.open("a", encoding="utf-8") as file:
+    file.write(json.dumps(call) + "\n")
+
+out, err, code = step.get("out", "").encode(), step.get("err", "").encode(), step.get("exit", 0)
+if "recording" in step:
+    folder = Path(step["recording"])
+    out, code = (folder / "stdout").read_bytes(), int((folder / "exit_code").read_text() or 0)
+    err = (folder / "stderr").read_bytes() if (folder / "stderr").exists() else b""
+if step.get("deaf"):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+else:
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(step.get("interrupted", 0)))
+if "write" in step:
+    Path(step["write"]).write_text("made by the agent\n", "utf-8")
+os.write(2, err)
+view = memoryview(out)
+while view:
+    view = view[os.write(1, view) :]
+time.sleep(step.get("sleep", 0))
+sys.exit(code)

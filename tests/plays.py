@@ -1,0 +1,76 @@
+"""A place to run scripted agents in: a home of its own, a folder to work in, and a `claude` that follows a plan."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.script import RECORDINGS, assistant, init, result, stream, text
+
+Json = dict[str, Any]
+NEWEST = RECORDINGS / "claude" / "2.1.325"
+PLAYED = Path(__file__).parent / "agents" / "played.py"
+OURS = ("STENO_", "CLAUDE", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "XDG_")
+Done = subprocess.CompletedProcess[bytes]
+
+
+def done_well(words: str = "Done.") -> str:
+    """The lines of a run that answers and ends well."""
+    return stream(init(), assistant(text(words)), result(words)).decode()
+
+
+class Place:
+    """Where it all happens."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.home, self.work = folder, folder / "home", folder / "work"
+        self.data = self.home / "data" / "steno"
+        for path in (self.home / "config" / "steno", self.work, folder / "bin"):
+            path.mkdir(parents=True)
+        self.program = folder / "bin" / "claude"
+        self.program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{PLAYED}" "{folder / "plan"}" "$@"\n')
+        self.program.chmod(0o755)
+        self.plan({"out": done_well()})
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        search = f"{folder / 'bin'}{os.pathsep}{kept['PATH']}"
+        own = {"HOME": str(self.home), "XDG_DATA_HOME": str(self.home / "data"), "XDG_CONFIG_HOME": str(self.home / "config")}
+        self.environ: dict[str, str] = {**kept, **own, "PATH": search, "TZ": "UTC", "PYTHONIOENCODING": "utf-8"}
+
+    def plan(self, *steps: Json) -> None:
+        """What the agent does at each start; the last step serves all later ones."""
+        (self.folder / "plan").write_text(json.dumps(steps), "utf-8")
+
+    @property
+    def calls(self) -> list[Json]:
+        """Every start of the agent: argv, prompt, cwd, env."""
+        path = self.folder / "calls"
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+    @property
+    def tapes(self) -> list[Path]:
+        """The tapes that were recorded."""
+        return sorted(self.data.rglob("*.steno"))
+
+    def command(self, *words: str | Path) -> list[str]:
+        """A command line of steno."""
+        return [sys.executable, "-m", "steno", *map(str, words)]
+
+    def steno(self, *words: str | Path, stdin: bytes | None = None, cwd: Path | None = None, **environ: str) -> Done:
+        """Run steno here, to its end."""
+        given: Any = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+        return subprocess.run(
+            self.command(*words),
+            cwd=cwd or self.work,
+            env=self.environ | environ,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            **given,
+        )
+
+    def start(self, *words: str | Path, **more: Any) -> "subprocess.Popen[bytes]":
+        """Start steno here."""
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(self.command(*words), cwd=self.work, env=self.environ, **{**pipes, **more})

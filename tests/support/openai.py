@@ -1,0 +1,173 @@
+"""The OpenAI Responses API on loopback, scripted with the same steps as `modelserver`; and Codex and Copilot set up for it.
+
+Every request with tools takes the next step, and the last one is repeated. Usage is told as the real service does: what was
+read from and written to the cache is inside the input. `make cli` installs the programs.
+"""
+
+import json
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .modelserver import Answer, Fault, Hang, Step, Text
+
+VERSIONS = {"codex": "0.166.0", "copilot": "1.0.102"}
+MODELS = {"codex": "gpt-5.5", "copilot": "gpt-5"}  # of those that each knows
+ROOT = Path(__file__).parents[2]
+
+
+def installed(agent: str) -> str:
+    """The program; without it the test is skipped, or fails where STENO_REQUIRE names cli."""
+    folder = Path(os.environ.get("STENO_TEST_CLI") or ROOT / ".cli", f"{agent}-{VERSIONS[agent]}")
+    path = folder / "node_modules" / ".bin" / agent
+    if not path.exists():
+        reason = f"{agent} {VERSIONS[agent]} is not installed in {folder}: make cli"
+        if "cli" in os.environ.get("STENO_REQUIRE", "").split(","):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return str(path)
+
+
+def clean_env(agent: str, home: Path, url: str) -> dict[str, str]:
+    """An environment with a HOME of its own, the scripted model, and a key that opens nothing."""
+    own = {"HOME": str(home), "PATH": os.defpath, "LANG": "C.UTF-8"}
+    if agent == "codex":
+        return {**own, "SCRIPTED_KEY": "sk-not-a-key"}
+    return {
+        **own,
+        "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
+        "COPILOT_PROVIDER_API_KEY": "sk-not-a-key",
+        "COPILOT_PROVIDER_WIRE_API": "responses",
+        "COPILOT_MODEL": MODELS[agent],
+        "COPILOT_OFFLINE": "true",
+    }
+
+
+def settings(agent: str, url: str) -> tuple[str, ...]:
+    """The agent's own arguments that lead it to the scripted model."""
+    if agent != "codex":
+        return ()
+    fields = f'name="Scripted",base_url="{url}/v1",wire_api="responses",env_key="SCRIPTED_KEY",supports_websockets=false'
+    provider = f"model_providers.scripted={{{fields},request_max_retries=0,stream_max_retries=0}}"
+    return ("--config", 'model_provider="scripted"', "--config", provider, "--model", MODELS[agent])
+
+
+class ResponsesServer:
+    """The server, in a thread of its own. Used with `with`; `url` is where it listens."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = steps
+        self.requests: list[dict[str, Any]] = []
+        self.closing = threading.Event()
+        self._lock = threading.Lock()
+        self._http = _Http(self)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+
+    def take(self, body: dict[str, Any]) -> tuple[int, Step]:
+        """Keep a request, and say what it gets."""
+        with self._lock:
+            self.requests.append(body)
+            return len(self.requests), self.steps[min(len(self.requests), len(self.steps)) - 1]
+
+    def __enter__(self) -> "ResponsesServer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.closing.set()
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, model: ResponsesServer) -> None:
+        super().__init__(("127.0.0.1", 0), _Exchange)
+        self.model = model
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """An agent that was ended leaves a broken connection: no news."""
+
+
+class _Exchange(BaseHTTPRequestHandler):
+    """One request and its answer."""
+
+    server: _Http
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is given
+        """Nothing is printed."""
+
+    def do_GET(self) -> None:
+        self._json(404, {"error": {"message": self.path}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
+        if not self.path.endswith("/responses"):
+            self._json(404, {"error": {"message": self.path}})
+            return
+        number, step = self.server.model.take(body)
+        if isinstance(step, Fault):
+            error = {"message": step.message, "type": step.type, "param": None, "code": None}
+            self._json(step.status, {"error": error}, step.headers)
+        elif isinstance(step, Hang):
+            self.close_connection = True
+            self.server.model.closing.wait()
+        else:
+            self._stream(step, number, str(body.get("model")))
+
+    def _json(self, status: int, value: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+        data = json.dumps(value).encode()
+        self.send_response(status)
+        for name, text in {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _stream(self, step: Answer, number: int, model: str) -> None:
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        base = {"id": f"resp_{number:04d}", "object": "response", "created_at": 0, "model": model, "output": []}
+        self._event({"type": "response.created", "response": {**base, "status": "in_progress"}})
+        items = [_item(block, f"{number}_{index}") for index, block in enumerate(step.blocks)]
+        for index, item in enumerate(items):
+            self._event({"type": "response.output_item.added", "output_index": index, "item": item})
+            self._event({"type": "response.output_item.done", "output_index": index, "item": item})
+        done = {**base, "status": "completed", "output": items, "usage": _usage(step)}
+        self._event({"type": "response.completed", "response": done})
+
+    def _event(self, value: dict[str, Any]) -> None:
+        self.wfile.write(f"event: {value['type']}\ndata: {json.dumps(value)}\n\n".encode())
+        self.wfile.flush()
+
+
+def _item(block: Any, index: str) -> dict[str, Any]:
+    if isinstance(block, Text):
+        content = [{"type": "output_text", "text": block.text, "annotations": []}]
+        return {"type": "message", "id": f"msg_{index}", "role": "assistant", "status": "completed", "content": content}
+    shared = {"id": f"fc_{index}", "call_id": f"call_{index}", "name": block.name, "status": "completed"}
+    if block.name == "apply_patch":
+        return {"type": "custom_tool_call", **shared, "input": block.input["patch"]}
+    return {"type": "function_call", **shared, "arguments": json.dumps(block.input)}
+
+
+def _usage(step: Answer) -> dict[str, Any]:
+    usage = step.usage
+    all_ = usage.input + usage.cache_write + usage.cache_read
+    return {
+        "input_tokens": all_,
+        "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": all_ + usage.output,
+    }

@@ -1,0 +1,319 @@
+"""A recording played as if it were the agent: the same bytes, times, exit code and deaf ears, and the same report again."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import steno
+from steno.agents import Ask
+from steno.play import Player, Recording
+from steno.process import Grace, Loop, kin, mark
+from steno.report import Report, SourceError, StenoError
+from steno.supervise.decide import Policy
+from steno.supervise.task import Task
+from steno.supervise.values import Setup
+from steno.tape import Header, Tape, Tick
+from tests.script import RECORDINGS, ended, err, folder, hello, init, named, out, result, spread, stream, tape, worked
+
+HELLO = stream(*hello())
+FIRST, *_, LAST = HELLO.splitlines(keepends=True)
+QUICK = Grace(interrupt=0.6, terminate=0.6, quiet=0.2, drain=1.0)
+LONG = 60.0  # no test may need it; the machine may be slow
+
+
+@pytest.fixture(autouse=True)
+def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("STENO_LEDGER", raising=False)
+
+
+def replay(*words: object) -> "subprocess.Popen[bytes]":
+    """`steno replay` as a program."""
+    command = [sys.executable, "-m", "steno", "replay", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def played(*words: object) -> tuple[bytes, bytes, int]:
+    """What it printed on stdout and stderr, and how it ended."""
+    with replay(*words) as process:
+        said, told = process.communicate(timeout=LONG)
+        return said, told, process.returncode
+
+
+# -- bytes, times, exits -------------------------------------------------------------------------------------------
+
+
+def test_a_tape_is_played_byte_by_byte(tmp_path: Path) -> None:
+    odd = b"\xff\x00 no newline"
+    path = tape(tmp_path / "t", out(HELLO[:100]), err(b"careful\n"), out(HELLO[100:]), out(odd), ended(3))
+    assert played(path) == (HELLO + odd, b"careful\n", 3)
+
+
+def test_a_folder_is_played_with_what_stands_beside(tmp_path: Path) -> None:
+    assert played(folder(tmp_path / "one", HELLO, 1, b"careful\n")) == (HELLO, b"careful\n", 1)
+    assert played(folder(tmp_path / "two", HELLO)) == (HELLO, b"", 0)
+    (tmp_path / "plain.jsonl").write_bytes(HELLO)
+    assert played(tmp_path / "plain.jsonl") == (HELLO, b"", 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGSEGV])
+def test_it_dies_as_the_agent_died(number: int, tmp_path: Path) -> None:
+    assert played(tape(tmp_path / "t", out(FIRST), ended(-number))) == (FIRST, b"", -number)
+
+
+def test_one_that_never_started_and_one_that_was_cut(tmp_path: Path) -> None:
+    assert played(tape(tmp_path / "t", err(b"no such program\n"), ended(None))) == (b"", b"no such program\n", 127)
+    cut = tape(tmp_path / "c", out(FIRST), out(LAST), ended(0)).read_bytes()
+    (tmp_path / "cut").write_bytes(cut[: cut.index(b'"exit"')])
+    assert played(tmp_path / "cut") == (FIRST + LAST, b"", 0)
+
+
+def test_time_passes_as_it_did(tmp_path: Path) -> None:
+    """Divided by the speed; 0 and --no-wait do not wait."""
+    path = tape(tmp_path / "t", Tick(0.0, "out", FIRST), Tick(20.0, "out", LAST), Tick(40.0, "exit", number=0))
+    for words, least, most in (("--speed", "20"), 2.0, 15.0), (("--speed", "0"), 0.0, 15.0), (("--no-wait",), 0.0, 15.0):
+        begun = time.monotonic()
+        assert played(path, *words) == (FIRST + LAST, b"", 0)
+        assert least <= time.monotonic() - begun < most
+
+
+def test_each_line_comes_at_its_time(tmp_path: Path) -> None:
+    times: list[tuple[bytes, float]] = []
+    path = folder(tmp_path / "t", HELLO, 0)
+    rows = [[0.0, 1], [0.15, 1], [0.3, 1]]
+    head = json.dumps({"wall_s": 0.45, "signals": []})
+    (path / "timing.jsonl").write_text("\n".join([head, *map(json.dumps, rows)]) + "\n")
+    begun = time.monotonic()
+
+    def wait(seconds: float) -> None:
+        time.sleep(seconds)
+
+    player = Player(Recording(path), 1.0, lambda _, data: times.append((data, time.monotonic() - begun)), wait)
+    assert player.play() == 0
+    assert [data for data, _ in times] == HELLO.splitlines(keepends=True)
+    for (_, came), due in zip(times, (0.0, 0.15, 0.3), strict=True):
+        assert due <= came < due + 5
+    assert time.monotonic() - begun >= 0.45
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
+    path = tape(tmp_path / "t", *(Tick(number / 10, "out", FIRST) for number in range(600)))
+    with replay(path) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == FIRST
+        process.stdout.close()
+        assert process.wait(LONG) == 141
+        assert process.stderr.read() == b""
+
+
+def test_x_what_cannot_be_played_is_told(tmp_path: Path) -> None:
+    said, told, code = played(tmp_path / "nothing")
+    assert (said, code) == (b"", 2)
+    assert b"cannot be read" in told
+    (tmp_path / "empty").mkdir()
+    assert b"a folder without stdout" in played(tmp_path / "empty")[1]
+    bad = folder(tmp_path / "bad", HELLO)
+    (bad / "exit_code").write_text("soon")
+    assert b"expected a whole number, found 'soon'" in played(bad)[1]
+    (bad / "timing.jsonl").write_text("[]\n")
+    assert b"timing.jsonl: expected an object" in played(bad)[1]
+    assert b"expected a number that is not below 0, found '-1'" in played(bad, "--speed=-1")[1]
+
+
+# -- signals -------------------------------------------------------------------------------------------------------
+
+
+def stop(after: float, number: int) -> Tick:
+    return Tick(after, "stop", b"timeout", number)
+
+
+def begun(process: "subprocess.Popen[bytes]") -> None:
+    """It has printed its first line, so it listens."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == FIRST
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_the_recording_does_not_know_ends_it(number: int, tmp_path: Path) -> None:
+    path = tape(tmp_path / "t", Tick(0.0, "out", FIRST), Tick(600.0, "out", LAST), ended(0))
+    with replay(path) as process:
+        begun(process)
+        process.send_signal(number)
+        assert process.communicate(timeout=LONG) == (b"", b"")
+        assert process.returncode == -number
+
+
+def test_an_agent_that_answered_answers_again(tmp_path: Path) -> None:
+    """What it printed when it was interrupted comes as soon as it is interrupted, not what it would have printed before."""
+    torn, rest = b'{"type":"assi', b'stant"}\n'
+    ticks = [Tick(0.0, "out", FIRST), Tick(500.0, "out", b"never\n"), Tick(600.0, "out", torn), stop(600.1, signal.SIGINT)]
+    ticks += [Tick(600.1, "out", rest + b"interrupted\n"), Tick(600.2, "out", LAST), Tick(600.3, "exit", number=0)]
+    with replay(tape(tmp_path / "t", *ticks)) as process:
+        begun(process)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=LONG) == (b"interrupted\n" + LAST, b"")
+        assert process.returncode == 0
+
+
+def test_a_deaf_agent_stays_deaf(tmp_path: Path) -> None:
+    ticks = [Tick(0.0, "out", FIRST), stop(1.0, signal.SIGINT), stop(2.0, signal.SIGTERM), stop(3.0, signal.SIGKILL)]
+    path = tape(tmp_path / "t", *ticks, Tick(600.0, "exit", number=-9))
+    assert Recording(path).deaf == {signal.SIGINT, signal.SIGTERM}
+    with replay(path) as process:
+        begun(process)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.kill()
+        assert process.wait(LONG) == -signal.SIGKILL
+
+
+def test_signals_of_a_folder_are_known_by_its_times(tmp_path: Path) -> None:
+    path = folder(tmp_path / "t", FIRST + LAST, 0)
+    head = json.dumps({"wall_s": 9.0, "signals": [{"t": 5.0, "sig": "SIGINT", "alive": True}]})
+    (path / "timing.jsonl").write_text(f"{head}\n[0.0,1]\n[6.0,1]\n")
+    found = Recording(path)
+    assert (found.deaf, found.answers) == (set(), {signal.SIGINT: 1})
+    assert [tick.code for tick in found.ticks()] == ["out", "stop", "out", "exit"]
+
+
+# -- as an agent ---------------------------------------------------------------------------------------------------
+
+# What depends on when and under which name it was run, and not on what the agent printed.
+OWN = ("source", "run_id", "task_id", "attempts", "started_at", "cwd")
+
+
+def run(path: Path, speed: float = 0.0, **more: Any) -> Report:
+    """A recording, run through a task as the agent `replay`."""
+    setup = Setup(
+        ask=Ask(prompt="x"), agent="replay", tape=str(path), speed=speed, policy=Policy(attempts=1), grace=QUICK, **more
+    )
+    with Loop() as loop:
+        task = Task(loop, setup)
+        task.start()
+        assert loop.run(loop.clock() + LONG, until=lambda: task.over)
+    assert task.report is not None
+    assert [one for one in kin.everyone() if os.getpid() in [found.pid for found in mark.marks(one.marks)]] == []
+    return task.report
+
+
+def bare(report: Report) -> dict[str, Any]:
+    """A report without what is a run's own, and without times that the agent did not tell itself."""
+    found: dict[str, Any] = json.loads(report.to_json())
+    for name in OWN:
+        found.pop(name, None)
+    if found["subtype"] is None:
+        del found["duration_ms"]
+    for tool in found["tools"]:
+        del tool["started_at"], tool["duration_ms"]
+    return found
+
+
+def streams() -> list[Path]:
+    """The folders of recordings of streams: what `steno run` asks agents for."""
+    found = [path.parent for path in sorted(RECORDINGS.glob("claude/*/*/stdout"))]
+    return [path for path in found if "json" not in path.name.split("_")[1:2]]
+
+
+@pytest.mark.parametrize("path", spread(streams(), 40), ids=lambda path: named(path / "stdout"))
+def test_l1_a_recording_that_is_run_gives_its_report_again(path: Path) -> None:
+    assert bare(run(path, record=False)) == bare(steno.read(path, agent="claude"))
+
+
+def test_l1_a_tape_of_a_replay_is_a_tape_of_the_agent(tmp_path: Path) -> None:
+    """Recorded again, read again: the same report, under the name of the agent that was played."""
+    report = run(folder(tmp_path / "one", stream(*worked()), 0))
+    assert (report.verdict, report.agent, report.text.splitlines()[-1]) == ("success", "claude", "All is done — naïvely ✓")
+    assert report.source is not None
+    played_tape = Tape(report.source)
+    assert b"".join(tick.data for tick in played_tape.ticks() if tick.code == "out") == stream(*worked())
+    assert (played_tape.cut, played_tape.header and played_tape.header.agent) == (False, "claude")
+    assert bare(steno.read(report.source)) == bare(report)
+    assert bare(run(Path(report.source))) == bare(report)
+
+
+def test_r3_a_deaf_agent_is_killed_when_its_time_is_up(tmp_path: Path) -> None:
+    ticks = [Tick(0.0, "out", FIRST), stop(1.0, signal.SIGINT), stop(2.0, signal.SIGTERM), stop(3.0, signal.SIGKILL)]
+    path = tape(tmp_path / "t", *ticks, Tick(600.0, "exit", number=-9), header=Header(agent="claude"))
+    from steno.supervise.values import Clocks
+
+    report = run(path, 1.0, clocks=Clocks(silence=1.0, first_output=None))
+    assert (report.verdict, report.signal) == ("stalled", signal.SIGKILL)
+
+
+def test_x_an_agent_that_cannot_be_played_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with Loop() as loop:
+        for setup, said in (
+            (Setup(ask=Ask(prompt="x"), agent="replay"), "needs a tape"),
+            (Setup(ask=Ask(prompt="x"), tape="t"), "is played by the agent 'replay'"),
+        ):
+            with pytest.raises(StenoError, match=said):
+                Task(loop, setup)
+        with pytest.raises(SourceError, match="cannot be read"):
+            Task(loop, Setup(ask=Ask(prompt="x"), agent="replay", tape=str(tmp_path / "none")))
+
+
+def test_a_folder_with_modules_of_our_names_does_no_harm(tmp_path: Path) -> None:
+    """The agent works in a project, and a project may have a signal.py."""
+    for name in ("signal.py", "steno.py", "msgspec.py"):
+        (tmp_path / name).write_text("raise SystemExit('the wrong one')\n")
+    path = folder(tmp_path / "one", stream(init(), result()), 0)
+    assert run(path, cwd=str(tmp_path), record=False).verdict == "success"
+
+
+# -- the whole way -------------------------------------------------------------------------------------------------
+
+
+def test_r_a_live_line_on_a_terminal_and_the_answer_below_it(tmp_path: Path) -> None:
+    """Drawn while it goes on, taken away before the answer, and the card last; nothing is left of the line."""
+    ours, theirs = pty.openpty()
+    lines = HELLO.splitlines(keepends=True)
+    path = tape(
+        tmp_path / "t", *(Tick(number / 2, "out", line) for number, line in enumerate(lines)), Tick(1.5, "exit", number=0)
+    )
+    words = ["run", "--agent", "replay", "--tape", str(path), "x"]
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "steno", *words], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # the other end is closed
+            while data := os.read(ours, 1 << 16):
+                shown += data
+        assert process.wait(LONG) == 0
+    os.close(ours)
+    live, _, rest = shown.decode().replace("\r\n", "\n").rpartition("\r\x1b[J")
+    assert rest.startswith("Hello there.\nsuccess  ")
+    drawn = [line.rstrip("\r") for line in live.split("\r\x1b[J")]
+    assert any(line.startswith("thinking · ") for line in drawn)
+    assert all("\n" not in line and len(line) < 80 for line in drawn)
+
+
+def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
+    root = Path(__file__).parents[1]
+    program = tmp_path / "steno"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m steno "$@"\n')
+    program.chmod(0o700)
+    done = subprocess.run(
+        ["sh", "examples/demo.sh", str(program)], cwd=root, capture_output=True, text=True, timeout=LONG, check=True
+    )
+    commands = [line for line in done.stdout.splitlines() if line.startswith("$ steno ")]
+    assert [line.split()[2] for line in commands] == ["run", "run", "runs", "report"]
+    assert "success  the run finished" in done.stderr
+    assert "permission  2 calls were refused" in done.stderr
+    assert "2 runs: $0.1042, 190,203 tokens" in done.stdout
+    assert "wasted: $0.0221 on 1 run that did not succeed" in done.stdout
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,217 @@
+"""A steno that is killed at any moment: its tape plays, the ledger can book it, nothing of it lives on, its session goes on."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import steno
+from steno.agents import Ask
+from steno.ledger.pull import pull
+from steno.ledger.store import Store, open_ledger
+from steno.process import kin, mark
+from steno.report import Report
+from steno.supervise.values import Setup
+from steno.tape import Tape
+
+from .script import Json, assistant, init, result, share, stream, text, usage
+from .support import claude
+from .support.modelserver import Answer, Call, Hang, ModelServer, Usage, say
+from .support.tasks import carry_out
+
+AGENTS = Path(__file__).parent / "agents"
+MOMENTS = 100
+AT_ONCE = 5
+REQUESTS = 10  # of a run that takes a second
+LONG = 60.0
+
+
+class Keeper:
+    """Starts stenos, and kills them."""
+
+    def __init__(self, data: Path) -> None:
+        env = {"XDG_DATA_HOME": str(data), "PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": "/usr/bin:/bin"}
+        command = [sys.executable, str(AGENTS / "keeper.py")]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+
+    def ask(self, words: str) -> int:
+        """Give a command, and take its answer."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{words}\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def start(self, folder: Path, setup: Setup) -> int:
+        """A steno that carries out a task: its pid."""
+        (folder / "setup.json").write_bytes(msgspec.json.encode(setup))
+        return self.ask(f"start {folder / 'setup.json'}")
+
+    def kill(self, pid: int) -> int:
+        """How it ended, when nothing of it is left: the guard has seen to that."""
+        code = self.ask(f"kill {pid}")
+        end = time.monotonic() + LONG
+        while of(pid):
+            assert time.monotonic() < end, of(pid)
+            time.sleep(0.05)
+        return code
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def of(pid: int) -> list[str]:
+    """The living processes that carry the mark of this steno."""
+    return [kin.command(one.pid) for one in kin.everyone() if pid in [found.pid for found in mark.marks(one.marks)]]
+
+
+@pytest.fixture
+def keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
+    """One keeper; what its stenos keep lies in a place of its own."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("STENO_LEDGER", raising=False)
+    found = Keeper(tmp_path / "data")
+    yield found
+    found.close()
+
+
+def working(folder: Path, number: int) -> Setup:
+    """A task that takes a second and tells of a request every tenth of it. Each has a session of its own."""
+    folder.mkdir()
+    session: Json = {"session_id": f"session-{number}"}
+    lines = [
+        assistant(text(f"Step {step}."), message=f"msg_{number}_{step}", **session, uuid=f"line-{number}-{step}")
+        for step in range(REQUESTS)
+    ]
+    account = {"modelUsage": {"claude-opus-5-5": share(30, 10_010, 200_000, 1010, 0.11037)}, "total_cost_usd": 0.11037}
+    end = result("Done.", **account, **session, num_turns=REQUESTS, usage=usage(30, 10_010, 200_000, 1010))
+    steps: list[tuple[str, Any]] = [("out", stream(init(**session)).decode())]
+    for line in lines:
+        steps += [("out", stream(line).decode()), ("sleep", 0.1)]
+    steps.append(("out", stream(end).decode()))
+    (folder / "script-000").write_text(json.dumps(steps))
+    program = folder / "agent"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -SE {AGENTS / "actor.py"} {folder} "$@"\n')
+    program.chmod(0o755)
+    return Setup(ask=Ask(prompt=f"Task {number}."), program=str(program), cwd=str(folder))
+
+
+def killed_at_random(keeper: Keeper, tmp_path: Path) -> list[int]:
+    """A hundred stenos, a few at a time, each killed at some moment of its second; how each ended."""
+    chance = random.Random(20261115)  # the same moments each time
+    codes = []
+    for group in range(0, MOMENTS, AT_ONCE):
+        begun = time.monotonic()
+        pids = [keeper.start(tmp_path / str(number), working(tmp_path / str(number), number)) for number in in_group(group)]
+        moments = sorted((chance.uniform(0.0, 1.5), pid) for pid in pids)
+        for moment, pid in moments:
+            time.sleep(max(0.0, begun + moment - time.monotonic()))
+            codes.append(keeper.kill(pid))
+    return codes
+
+
+def in_group(start: int) -> range:
+    return range(start, min(start + AT_ONCE, MOMENTS))
+
+
+def booked(store: Store) -> dict[str, tuple[Any, ...]]:
+    """The runs of the ledger."""
+    names = "id, verdict, complete, requests, input, cache_write, cache_read, output, cost_nano, session, source"
+    return {row[0]: row[1:] for row in store.rows(f"SELECT {names} FROM runs", ())}
+
+
+def as_booked(report: Report) -> tuple[Any, ...]:
+    """What the ledger must say of a run."""
+    tokens, cost = report.tokens, report.cost.usd
+    counters = (tokens.input, tokens.cache_write, tokens.cache_read, tokens.output)
+    spent = (*counters, None if cost is None else round(cost * 1e9))
+    return (report.verdict, int(report.complete), report.requests, *spent, report.session_id or report.run_id, report.source)
+
+
+def test_killed_at_a_hundred_moments(keeper: Keeper, tmp_path: Path) -> None:
+    """However far it came, what it has spent is told, and it is told that it was cut."""
+    codes = killed_at_random(keeper, tmp_path)
+    assert codes.count(-signal.SIGKILL) > MOMENTS // 2
+    tapes = sorted((tmp_path / "data" / "steno" / "tapes").rglob("*.steno"))
+    assert MOMENTS // 2 < len(tapes) <= MOMENTS
+    reports = [steno.read(tape) for tape in tapes if tape.stat().st_size]
+    store = open_ledger(None)
+    try:
+        done = pull(store, [str(tapes[0].parent)])
+        found = booked(store)
+        spent = store.rows("SELECT count(*), sum(cost_nano) FROM requests WHERE kind = 'request'", ())[0]
+    finally:
+        store.close()
+    assert done.troubles == []
+    assert {report.run_id: as_booked(report) for report in reports} == found
+    assert listed() == {report.run_id: (report.verdict, report.cost.usd) for report in reports}
+    seen = sum(report.requests for report in reports)
+    assert spent[0] == seen
+    cut = [report for report, tape in zip(reports, tapes, strict=True) if is_cut(tape)]
+    assert len(cut) > MOMENTS // 2
+    assert {(report.verdict, report.complete) for report in cut if report.result is None} == {("no_result", False)}
+    assert not any(report.complete for report in cut)
+    assert {report.requests for report in cut} >= {1, 5, 9}  # they were cut in all places
+
+
+def listed() -> dict[str, tuple[str, float | None]]:
+    """What `steno runs` says of each run: how it ended, and what it cost."""
+    command = [sys.executable, "-m", "steno", "runs", "--last", "1000", "--json"]
+    told = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return {row["run_id"]: (row["verdict"], row["cost"]["usd"]) for row in told["rows"]}
+
+
+def is_cut(tape: Path) -> bool:
+    """Whether a tape was not closed in order."""
+    found = Tape(tape)
+    list(found.ticks())
+    return found.cut
+
+
+ONE, TWO = Usage(3, 1001, 20_000, 101), Usage(5, 1002, 21_000, 102)
+STEP = Answer((Call("Bash", {"command": "echo one", "description": "a command"}),), ONE)
+WHEN: dict[str, Callable[[ModelServer], bool]] = {
+    "at the first request": lambda server: len(server.asked) == 1,
+    "after a tool was used": lambda server: len(server.asked) == 2,
+}
+
+
+@pytest.mark.parametrize("moment", WHEN)
+@pytest.mark.parametrize("version", claude.VERSIONS)
+def test_a_session_goes_on_after_a_kill(keeper: Keeper, tmp_path: Path, version: str, moment: str) -> None:
+    """The real agent's session is there still, and is gone on with; where it has none yet, a new one is begun."""
+    steps = [Hang()] if moment == "at the first request" else [STEP, Hang()]
+    with ModelServer(*steps, say("All done.", usage=TWO)) as server:
+        (tmp_path / "home").mkdir()
+        (tmp_path / "work").mkdir()
+        ask = Ask(prompt="Do the work.", session_id=str(uuid.uuid4()), extra=("--dangerously-skip-permissions",))
+        environ = claude.clean_env(tmp_path / "home", server.url)
+        setup = Setup(ask=ask, program=claude.installed(version), cwd=str(tmp_path / "work"), environ=environ)
+        pid = keeper.start(tmp_path, setup)
+        end = time.monotonic() + LONG
+        while not WHEN[moment](server):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert keeper.kill(pid) == -signal.SIGKILL
+        report = steno.read(next((tmp_path / "data" / "steno" / "tapes").rglob("*.steno")))
+        assert (report.verdict, report.session_id, report.requests) == ("no_result", ask.session_id, len(steps) - 1)
+        on = Ask(prompt="Go on.", resume=report.session_id, extra=ask.extra)
+        again = carry_out(msgspec.structs.replace(setup, ask=on))
+        assert again.report.verdict == "success"
+        if moment == "after a tool was used":
+            assert again.report.session_id == report.session_id
+            assert "tool_result" in str(server.asked[2].body["messages"])
+            assert "Do the work." in "\n".join(server.asked[2].texts())

@@ -1,0 +1,695 @@
+"""A stream passed on: the bytes out are the bytes in, at once, and it ends as `cat` would (W1). Real pipes, real processes."""
+
+import json
+import os
+import pty
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import steno
+from steno.agents import CLAUDE
+from steno.event import Event
+from steno.ledger.store import open_ledger
+from steno.prices import price
+from steno.report import SourceError
+from steno.tape import Tape
+from steno.watch.tap import LONGEST, Tap
+from steno.watch.watching import Watching
+from tests.script import (
+    RECORDINGS,
+    SESSION,
+    answer,
+    assistant,
+    call,
+    hello,
+    init,
+    named,
+    plain,
+    recorded,
+    result,
+    spread,
+    stream,
+    worked,
+)
+from tests.web import serving
+
+ROOT = Path(__file__).parents[1]
+SAMPLE = spread(recorded(400_000), 60)
+HELLO = stream(*hello())
+GARBAGE = {
+    "empty": b"",
+    "one newline": b"\n",
+    "no final newline": stream(*worked())[:-1],
+    "torn": stream(*worked())[:-40],
+    "text": b"Welcome!\nnothing here is JSON",
+    "zeros": bytes(300_000),
+    "random": random.Random(7).randbytes(700_000),
+    "random lines": random.Random(8).randbytes(200_000).replace(b"\x00", b"\n"),
+    "gzip": b"\x1f\x8b\x08" + random.Random(9).randbytes(5000),
+    "a document": json.dumps(result(), indent=2).encode(),
+    "an array": json.dumps(hello()).encode(),
+    "a long line": b'{"type":"user","message":"' + b"x" * 2_000_000 + b'"}\n' + stream(*hello()),
+}
+
+
+# -- in this process: pipes, and a thread at each end --------------------------------------------------------------
+
+
+def pieces(data: bytes, seed: int) -> Iterator[bytes]:
+    """The data in odd pieces: mostly small, some large."""
+    chance, at = random.Random(seed), 0
+    while at < len(data):
+        size = chance.choice((1, 2, 3, 7, 64, 1000, 70_000))
+        yield data[at : at + size]
+        at += size
+
+
+class Pipes:
+    """A tap between two pipes; what came out is in `out`."""
+
+    def __init__(self, chunks: Iterable[bytes], pause: float = 0.0) -> None:
+        source, self._in = os.pipe()
+        self._out, target = os.pipe()
+        self.tap = Tap(source, target)
+        self.out, self.ends = b"", (source, target)
+        self._pause = pause
+        self._threads = [Thread(target=self._feed, args=(chunks,)), Thread(target=self._collect)]
+
+    def __enter__(self) -> "Pipes":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            thread.join(60)
+        for end in self.ends:
+            os.close(end)
+
+    def _feed(self, chunks: Iterable[bytes]) -> None:
+        for chunk in chunks:
+            os.write(self._in, chunk)
+        os.close(self._in)
+
+    def _collect(self) -> None:
+        while data := os.read(self._out, 1 << 16):
+            self.out += data
+            time.sleep(self._pause)
+        os.close(self._out)
+
+
+def watched(chunks: Iterable[bytes], report: bool = True) -> tuple[bytes, Watching, list[Event]]:
+    """What comes out, and what was understood."""
+    with Pipes(chunks) as pipes:
+        watching, events = Watching(pipes.tap, report=report), list[Event]()
+        watching.sinks.append(events.extend)
+        watching.run()
+    assert watching.warnings == []
+    return pipes.out, watching, events
+
+
+@pytest.mark.parametrize("path", SAMPLE, ids=named)
+def test_every_recording_passes_untouched_and_is_understood(path: Path) -> None:
+    """In odd pieces, and all at once: the same bytes, the same report and the same events as from a file."""
+    data = path.read_bytes()
+    for chunks in (pieces(data, 1), pieces(data, 2), iter([data])):
+        out, watching, events = watched(chunks)
+        assert out == data
+        assert plain(watching.reading.report(price=price)) == plain(steno.read(data))
+        assert events == list(steno.events(data))
+
+
+@pytest.mark.parametrize("data", GARBAGE.values(), ids=GARBAGE)
+def test_whatever_it_is_it_passes(data: bytes) -> None:
+    """Also where nobody understands it."""
+    out, watching, _ = watched(pieces(data, 3) if len(data) < 500_000 else [data])
+    assert out == data
+    assert plain(watching.reading.report(price=price)) == plain(steno.read(data))
+    with Pipes([data]) as pipes:
+        pipes.tap.drain()
+    assert pipes.out == data
+
+
+def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
+    """Beyond the limit it is read in pieces."""
+    data = b"x" * (LONGEST + 5_000_000)
+    out, watching, _ = watched([data, b"\n", HELLO])
+    assert out == data + b"\n" + HELLO
+    report = watching.reading.report()
+    assert (report.lines.malformed, report.session_id) == (2, SESSION)
+
+
+def test_ends_that_do_not_wait() -> None:
+    """Both descriptors were set to not block by somebody, and the reader is slow."""
+    data = stream(*worked()) * 400
+    with Pipes(pieces(data, 4), pause=0.0005) as pipes:
+        for end in pipes.ends:
+            os.set_blocking(end, False)
+        pipes.tap.drain()
+    assert pipes.out == data
+
+
+def test_a_reader_that_is_slow_is_waited_for() -> None:
+    """Nothing is kept beyond a pipe's content: whoever writes is held up, as by cat."""
+    source, feed = os.pipe()
+    take, target = os.pipe()
+    tap = Tap(source, target)
+    thread = Thread(target=tap.drain)
+    thread.start()
+    os.set_blocking(feed, False)
+    written, quiet = 0, 0
+    while quiet < 20:
+        try:
+            written += os.write(feed, bytes(4096))
+            quiet = 0
+        except BlockingIOError:
+            quiet += 1
+            time.sleep(0.01)
+    assert written < 400_000  # two pipes of 64 KB and what is in our hands
+    os.close(feed)
+    got = 0
+    while data := os.read(take, 1 << 16):
+        got += len(data)
+    thread.join()
+    assert got == written
+    for end in (source, target, take):
+        os.close(end)
+
+
+def test_when_nobody_reads_any_more_both_ends_are_let_go() -> None:
+    """What came in before counts; whoever writes is told at once."""
+    source, feed = os.pipe()
+    take, target = os.pipe()
+    os.close(take)
+    os.write(feed, HELLO)
+    watching = Watching(Tap(source, target))
+    watching.run()
+    assert (watching.tap.gone, watching.tap.over) == (True, True)
+    assert watching.reading.report().session_id == SESSION
+    with pytest.raises(BrokenPipeError):
+        os.write(feed, b"more")
+    for end in (source, target, feed):
+        os.close(end)
+
+
+def test_a_source_that_cannot_be_read() -> None:
+    """A folder."""
+    source = os.open("/", os.O_RDONLY)
+    _, target = os.pipe()
+    tap = Tap(source, target)
+    tap.drain()
+    assert isinstance(tap.problem, SourceError)
+    for end in (source, target, _):
+        os.close(end)
+
+
+def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
+    """A sink that raises, and a reader that does."""
+    data = stream(*worked()) * 20
+
+    def fail(events: list[Event]) -> None:
+        raise RuntimeError("no")
+
+    seen: list[Event] = []
+    with Pipes(pieces(data, 5)) as pipes:
+        watching = Watching(pipes.tap)
+        watching.sinks += [fail, seen.extend]
+        watching.run()
+    assert pipes.out == data
+    assert watching.warnings == ["something that was listening failed and is left out: RuntimeError: no"]
+    assert seen == list(steno.events(data))
+
+    class Broken(CLAUDE.reader):  # type: ignore[name-defined, misc]
+        def read_all(self, *_: Any) -> Any:
+            raise RuntimeError("a bug of ours")
+
+    import msgspec
+
+    with Pipes(pieces(data, 6)) as pipes:
+        watching = Watching(pipes.tap, msgspec.structs.replace(CLAUDE, reader=Broken))
+        watching.run()
+    assert pipes.out == data
+    assert watching.warnings == ["not understood to its end: RuntimeError: a bug of ours"]
+
+
+# -- the program ---------------------------------------------------------------------------------------------------
+
+
+class Place:
+    """A user's own place."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.data = folder, folder / "data" / "steno"
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("STENO_", "COLUMNS"))}
+        self.environment |= {"XDG_DATA_HOME": str(folder / "data"), "XDG_CONFIG_HOME": str(folder / "config"), "TZ": "UTC"}
+        self.environment |= {"NO_COLOR": "1", "HOME": str(folder), "PYTHONIOENCODING": "utf-8"}
+
+    def start(self, *words: str, **more: Any) -> "subprocess.Popen[bytes]":
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+        return subprocess.Popen([sys.executable, "-m", "steno", *words], env=self.environment, cwd=self.folder, **pipes)
+
+    def run(self, data: bytes, *words: str) -> "subprocess.CompletedProcess[bytes]":
+        command = [sys.executable, "-m", "steno", *words]
+        return subprocess.run(command, input=data, capture_output=True, env=self.environment, cwd=self.folder, timeout=60)
+
+    def shell(self, line: str, data: bytes) -> "subprocess.CompletedProcess[bytes]":
+        """A shell's line in which `steno` is ours."""
+        line = line.replace("steno", f"{sys.executable} -m steno")
+        return subprocess.run(
+            ["bash", "-c", line], input=data, capture_output=True, env=self.environment, cwd=self.folder, timeout=60
+        )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_plain_lines_and_a_card_on_stderr(place: Place) -> None:
+    """stdout is the stream, stderr is ours."""
+    done = place.run(stream(*worked()), "watch")
+    assert (done.returncode, done.stdout) == (0, stream(*worked()))
+    lines = done.stderr.decode().splitlines()
+    assert lines[0] == f"steno: started: claude-opus-5-5, session {SESSION}"
+    assert lines[1:] == place.run(stream(*worked()), "show").stdout.decode().splitlines()
+
+
+def test_quiet_says_nothing(place: Place) -> None:
+    done = place.run(HELLO, "watch", "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, HELLO, b"")
+
+
+def test_a_refusal_is_told_once(place: Place) -> None:
+    data = (RECORDINGS / "claude/2.1.325/permission_denied/stdout").read_bytes()
+    told = place.run(data, "watch").stderr.decode().splitlines()
+    assert told[1:3] == ["steno: refused: Write", "steno: refused: Bash"]
+    assert told[3].startswith("permission")
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (stream(*worked()), 0),
+        (stream(init()), 3),
+        (b"", 3),
+        (stream(init(), result(subtype="error_max_turns", is_error=True)), 3),
+    ],
+    ids=["success", "no result", "nothing", "max turns"],
+)
+def test_the_exit_code_of_the_verdict(place: Place, data: bytes, code: int) -> None:
+    """Only where it is asked for (V11)."""
+    assert place.run(data, "watch", "-q", "--exit-from", "verdict").returncode == code
+    assert place.run(data, "watch", "-q").returncode == 0
+
+
+def test_events_for_programs(place: Place) -> None:
+    """To a file, or to a descriptor: what `show --events` prints."""
+    data = stream(*worked())
+    wanted = place.run(data, "show", "--events").stdout
+    done = place.run(data, "watch", "-q", "--json-events", "events.jsonl")
+    assert (done.stdout, done.stderr) == (data, b"")
+    assert (place.folder / "events.jsonl").read_bytes() == wanted
+    done = place.shell("steno watch -q --json-events 3 3>three.jsonl", data)
+    assert (done.stdout, (place.folder / "three.jsonl").read_bytes()) == (data, wanted)
+    done = place.run(data, "watch", "-q", "--json-events", "2")
+    assert (done.stdout, done.stderr) == (data, wanted)
+
+
+@pytest.mark.parametrize("where", ["0", "1", "77", "nowhere/events.jsonl"])
+def test_events_that_cannot_be_written(place: Place, where: str) -> None:
+    """Told before the first byte."""
+    done = place.run(HELLO, "watch", "--json-events", where)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(f"steno: --json-events {where}: ".encode())
+
+
+def test_events_that_nobody_reads(place: Place) -> None:
+    """A named pipe without a reader, and one whose reader is gone, delay nothing."""
+    os.mkfifo(place.folder / "pipe")
+    process = place.start("watch", "-q", "--json-events", "pipe")
+    begun(process, HELLO)
+    assert left(process, kill=True) == (b"", b"")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--exit-from", "agent"),
+        ("--delete",),
+        ("--post-events", "nowhere"),
+        ("--sync", "dir:x", "--debounce", "soon"),
+        ("--agent", "nobody"),
+        ("extra",),
+    ],
+)
+def test_wrong_use(place: Place, words: tuple[str, ...]) -> None:
+    """One line, exit code 2, no byte passed."""
+    done = place.run(HELLO, "watch", *words)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+
+
+# -- ends, as cat would ---------------------------------------------------------------------------------------------
+
+
+def begun(process: "subprocess.Popen[bytes]", data: bytes) -> None:
+    """The program has started, and passed this on."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(data)
+    process.stdin.flush()
+    got = b""
+    while len(got) < len(data):
+        got += os.read(process.stdout.fileno(), 1 << 16)
+    assert got == data
+
+
+def left(process: "subprocess.Popen[bytes]", kill: bool = False) -> tuple[bytes, bytes]:
+    """What comes after the end of the stream."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    process.stdin = None
+    if kill:
+        out = process.stdout.read()  # to its end: it does not wait for ours
+        process.kill()
+        return out, process.communicate()[1]
+    return process.communicate(timeout=90)
+
+
+def test_a_reader_that_leaves_ends_it(place: Place) -> None:
+    """By SIGPIPE, and whoever writes is told at once."""
+    process = place.start("watch", "-q")
+    begun(process, HELLO)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.close()
+    with pytest.raises(BrokenPipeError):
+        _write_on(process.stdin.fileno())
+    assert process.wait(30) == -signal.SIGPIPE
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stdin.close()
+    process.stderr.close()
+
+
+def _write_on(pipe: int) -> None:
+    for _ in range(1000):
+        os.write(pipe, HELLO)
+        time.sleep(0.01)
+
+
+def _fill(pipe: int) -> None:
+    os.set_blocking(pipe, False)
+    with suppress(BlockingIOError):
+        for _ in range(1000):
+            os.write(pipe, bytes(4096))
+    os.set_blocking(pipe, True)
+
+
+def test_head_in_a_shell(place: Place) -> None:
+    done = place.shell("steno watch -q | head -n 1; echo ${PIPESTATUS[@]}", HELLO * 20_000)
+    assert done.stdout.splitlines() == [HELLO.splitlines()[0], b"141 0"]
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it(place: Place, number: signal.Signals) -> None:
+    """By that signal, after what was asked for is brought to its end."""
+    process = place.start("watch", "--record")
+    begun(process, HELLO)
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out) == (-number, b"")
+    assert b"success" in errors or b"interactive" in errors
+    (tape,) = place.data.glob("tapes/*/*.steno")
+    played = Tape(tape)
+    assert [tick.data for tick in played.ticks()][-1] == f"watch: ended by {number.name}".encode()
+    assert not played.cut
+
+
+def test_a_signal_while_it_waits_for_its_reader(place: Place) -> None:
+    """The pipe is full, and nobody reads."""
+    process = place.start("watch", "-q")
+    begun(process, HELLO)
+    assert process.stdin is not None
+    os.set_blocking(process.stdin.fileno(), False)
+    deadline = time.monotonic() + 1
+    while time.monotonic() < deadline:
+        try:
+            os.write(process.stdin.fileno(), bytes(4096))
+        except BlockingIOError:
+            time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == -signal.SIGINT
+    left(process)
+
+
+def test_a_signal_that_was_ignored_stays_ignored(place: Place) -> None:
+    """As under nohup."""
+    process = place.start("watch", "-q", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    begun(process, HELLO)
+    process.send_signal(signal.SIGHUP)
+    begun(process, HELLO)
+    assert (process.communicate(timeout=60), process.returncode) == ((b"", b""), 0)
+
+
+def test_calls_that_are_interrupted(place: Place) -> None:
+    """A timer's signal every millisecond, in reads and in writes (EINTR)."""
+    code = (
+        "import signal, sys; signal.signal(signal.SIGALRM, lambda *_: None);"
+        "signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001);"
+        "from steno.cli import main; code = main(['watch', '-q', '--exit-from', 'verdict']);"
+        "signal.setitimer(signal.ITIMER_REAL, 0); sys.exit(code)"
+    )
+    data = stream(*worked()) * 300
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=place.environment)
+    feeder = Thread(target=_feed_slowly, args=(process, data))
+    feeder.start()
+    assert process.stdout is not None
+    out = b""
+    while chunk := os.read(process.stdout.fileno(), 5000):
+        out += chunk
+        time.sleep(0.0005)
+    feeder.join()
+    process.stdout.close()
+    assert (out == data, process.wait(60)) == (True, 0)
+
+
+def _feed_slowly(process: "subprocess.Popen[bytes]", data: bytes) -> None:
+    assert process.stdin is not None
+    for at in range(0, len(data), 9000):
+        process.stdin.write(data[at : at + 9000])
+        process.stdin.flush()
+        time.sleep(0.0003)
+    process.stdin.close()
+
+
+def test_ends_that_are_closed(place: Place) -> None:
+    """stderr closed: the stream passes. stdin or stdout closed: one line that says so."""
+    done = place.shell("steno watch 2>&-", HELLO)
+    assert (done.returncode, done.stdout) == (0, HELLO)
+    done = place.shell("steno watch <&-", b"")
+    assert (done.returncode, done.stderr) == (2, b"steno: stdin is closed: send an agent's stream to it\n")
+    done = place.shell("steno watch >&-", HELLO)
+    assert (done.returncode, done.stderr) == (74, b"steno: cannot write: stdout is closed\n")
+
+
+def test_a_stderr_that_nobody_reads(place: Place) -> None:
+    """Closed at the other end, or full: neither delays the stream."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = place.start("watch", stderr=writer)
+    os.close(writer)
+    assert (process.communicate(HELLO, timeout=60)[0], process.returncode) == (HELLO, 0)
+
+    reader, writer = os.pipe()
+    _fill(writer)
+    process = place.start("watch", stderr=writer)
+    begun(process, HELLO)
+    begun(process, stream(*worked()))
+    assert left(process, kill=True)[0] == b""
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_disk_that_is_full(place: Place) -> None:
+    done = place.shell("steno watch -q >/dev/full", HELLO)
+    assert (done.returncode, done.stderr) == (74, b"steno: cannot write: No space left on device\n")
+
+
+# -- what stands beside the stream -------------------------------------------------------------------------------------
+
+
+def test_a_record_is_the_stream(place: Place) -> None:
+    """The tape gives the report that was shown, and the ledger has its row."""
+    data = stream(*worked())
+    done = place.run(data, "watch", "--record")
+    assert (done.returncode, done.stdout) == (0, data)
+    (tape,) = place.data.glob("tapes/*/*.steno")
+    assert b"".join(tick.data for tick in Tape(tape).ticks() if tick.code == "out") == data
+    report = steno.read(tape)
+    assert (report.verdict, report.session_id, report.run_id) == ("success", SESSION, tape.stem)
+    assert report.lines.torn is False
+    with closing(open_ledger(str(place.data / "ledger.db"))) as store:
+        rows = store.rows("SELECT id, session, verdict, source, tools FROM runs")
+        assert rows == [(tape.stem, SESSION, "success", str(tape), len(report.tools))]
+    shown = place.run(b"", "show", tape.stem[:12]).stdout
+    assert shown.splitlines()[0] == next(line for line in done.stderr.splitlines() if line.startswith(b"success"))
+    assert list((place.data / "live").iterdir()) == []
+    assert place.run(b"", "import", str(tape)).returncode == 0
+    with closing(open_ledger(str(place.data / "ledger.db"))) as store:
+        assert store.rows("SELECT count(*) FROM runs") == [(1,)]
+
+
+def test_a_record_can_be_followed(place: Place) -> None:
+    """From another terminal, while it goes on."""
+    process = place.start("watch", "-q", "--record")
+    begun(process, HELLO)
+    (mark,) = (place.data / "live").glob("*.json")
+    tail = place.start("tail", "--raw", mark.stem, stdin=subprocess.DEVNULL)
+    assert tail.stdout is not None
+    assert os.read(tail.stdout.fileno(), 1 << 16)
+    assert process.communicate(stream(*worked()), timeout=60) == (stream(*worked()), b"")
+    out, errors = tail.communicate(timeout=60)
+    assert (tail.returncode, errors, out.endswith(stream(*worked()))) == (0, b"", True)
+
+
+def test_a_record_that_cannot_be_made(place: Place) -> None:
+    """Told before the first byte."""
+    place.environment["XDG_DATA_HOME"] = "/proc/nothing"
+    done = place.run(HELLO, "watch", "--record")
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+
+
+def test_a_ledger_that_cannot_be_written(place: Place) -> None:
+    """The tape is kept, and can be imported."""
+    done = place.run(HELLO, "watch", "-q", "--record", "--ledger", str(place.folder / "data"))
+    assert (done.returncode, done.stdout) == (0, HELLO)
+    assert b"the ledger is left out" in done.stderr
+    assert len(list(place.data.glob("tapes/*/*.steno"))) == 1
+
+
+def test_posted_while_it_passes(place: Place) -> None:
+    with serving() as web:
+        done = place.run(stream(*worked()), "watch", "--post-events", web.url)
+        wanted = [json.loads(line) for line in place.run(stream(*worked()), "show", "--events").stdout.splitlines()]
+        assert [{"kind": one["event"], **one} for one in wanted] == web.taken
+    assert f"steno: post: {len(wanted)} sent".encode() in done.stderr
+
+
+def test_a_dead_address_delays_nothing(place: Place) -> None:
+    """Not while it passes, and not its end: only then do we wait for our own."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = place.start("watch", "-q", "--post-events", f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        for _ in range(50):
+            began = time.monotonic()
+            begun(process, HELLO)
+        assert time.monotonic() - began < 1
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        began = time.monotonic()
+        assert process.stdout.read() == b""
+        assert time.monotonic() - began < 5
+        process.stdin = None
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert errors.startswith(b"steno: post: 0 sent, ")
+
+
+def test_synced_while_it_passes(place: Place) -> None:
+    """A file that a tool says it wrote."""
+    project = place.folder / "project"
+    project.mkdir()
+    (project / "a.py").write_text("print()\n")
+    path = str(project / "a.py")
+    lines = [
+        init(cwd=str(project)),
+        assistant(call("t1", "Write", file_path=path, content="print()\n")),
+        answer("t1", tool_use_result={"type": "create", "filePath": path, "content": "print()\n", "structuredPatch": []}),
+        result(),
+    ]
+    done = place.run(stream(*lines), "watch", "--sync", f"dir:{place.folder}/copy", "--include", "*.py")
+    assert (done.returncode, done.stdout) == (0, stream(*lines))
+    assert (place.folder / "copy" / "a.py").read_text() == "print()\n"
+    assert b"sync: 1 copied" in done.stderr
+
+
+def test_a_sync_that_fails_is_told_and_counts_if_strict(place: Place) -> None:
+    """Also where it is to be quiet."""
+    project = place.folder / "project"
+    project.mkdir()
+    path = str(project / "a.py")
+    (project / "a.py").write_text("print()\n")
+    lines = [
+        init(cwd=str(project)),
+        assistant(call("t1", "Write", file_path=path, content="print()\n")),
+        answer("t1", tool_use_result={"type": "create", "filePath": path, "content": "print()\n", "structuredPatch": []}),
+        result(),
+    ]
+    process = place.start("watch", "-q", "--strict", "--sync", "cmd:sh -c 'exit 127'")
+    begun(process, stream(*lines))
+    _, errors = left(process)
+    assert (process.returncode, b"a.py" in errors) == (1, True)
+
+
+def test_a_live_line_on_a_terminal(place: Place) -> None:
+    """Drawn and taken back while the stream is silent too; a card at the end. stdout is untouched."""
+    master, slave = pty.openpty()
+    place.environment |= {"TERM": "xterm", "COLUMNS": "80"}
+    process = place.start("watch", stderr=slave)
+    os.close(slave)
+    begun(process, stream(*worked()[:-1]))
+    seen = b""
+    while b"turn " not in seen:
+        seen += os.read(master, 1 << 16)
+    assert b"\r\x1b[J" in seen
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(stream(*worked()[-1:]))
+    process.stdin.close()
+    assert process.stdout.read() == stream(*worked()[-1:])
+    while b"success" not in seen:
+        seen += os.read(master, 1 << 16)
+    assert process.wait(60) == 0
+    process.stdout.close()
+    os.close(master)
+
+
+def test_nothing_to_watch(place: Place) -> None:
+    """A person at a terminal is told what to do."""
+    master, slave = pty.openpty()
+    process = place.start("watch", stdin=slave)
+    os.close(slave)
+    assert process.communicate(timeout=60)[1].startswith(b"steno: nothing to watch")
+    assert process.returncode == 2
+    os.close(master)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells it while the process lives")
+def test_memory_does_not_grow_without_a_report(place: Place) -> None:
+    """40 MB is the limit; forty times the stream must not make a difference."""
+    data = stream(*worked())
+
+    def peak(times: int) -> int:
+        process = place.start("watch", "-q", "--json-events", os.devnull)
+        for _ in range(times):
+            begun(process, data * 4)
+        told = Path(f"/proc/{process.pid}/status").read_text()
+        process.communicate()
+        return int(told.split("VmHWM:")[1].split()[0]) // 1024
+
+    small, large = peak(20), peak(800)
+    assert large < 40
+    assert large - small < 4
