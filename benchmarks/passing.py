@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -95,7 +96,9 @@ def bulk(stream: Stream, feed: str, count: int, folder: str) -> dict[str, Passin
 
 def delays(stream: Stream, lines: int, count: int, folder: str) -> dict[str, Passing]:
     tell(f"{RATE} lines a second, {lines} lines, {count} rounds")
-    sender = [sys.executable, "-m", "benchmarks.ends", "send", stream.path, "--rate", str(RATE), "--count", str(lines)]
+    path = f"{folder}/housed.jsonl"
+    sender = [sys.executable, "-m", "benchmarks.ends", "send", path, "--rate", str(RATE), "--count", str(lines)]
+    housed(stream, folder, lines)
     with silent() as port:
         series = [
             Passing(CAT, ["cat"]),
@@ -108,6 +111,19 @@ def delays(stream: Stream, lines: int, count: int, folder: str) -> dict[str, Pas
             Passing(SLOW, [STENO, "watch", "--sync", "cmd:sleep 60"]),
         ]
         return turns(series, sender, [sys.executable, "-m", "benchmarks.ends", "take"], count, folder)
+
+
+def housed(stream: Stream, folder: str, lines: int) -> None:
+    """The beginning of the stream in a folder that is there, with the files that it tells of: so there is something to copy."""
+    home = os.path.realpath(folder) + "/project"
+    with open(stream.path, "rb") as file, open(f"{folder}/housed.jsonl", "wb") as out:
+        for line, _ in zip(file, range(lines), strict=False):
+            own = line.replace(b'"/project', b'"' + home.encode())
+            out.write(own)
+            for name in re.findall(rb'"filePath":"([^"]+)"', own):
+                path = Path(os.fsdecode(name))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("text\n")
 
 
 @contextmanager

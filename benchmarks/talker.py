@@ -1,7 +1,7 @@
 """An agent that only talks: lines of Claude Code's stream at a steady rate, each with the time it was written; costs little.
 
-Run with TALK_START (nanoseconds of the steady clock), TALK_LINES and TALK_RATE (lines a second) in its environment. It
-imports nothing that takes time, as there are hundreds of it.
+Run with TALK_GO (a file that will say when to begin, in nanoseconds of the steady clock), TALK_LINES and TALK_RATE (lines a
+second) in its environment. It imports nothing that takes time, as there are hundreds of it.
 """
 
 import os
@@ -40,7 +40,7 @@ ANSWER = (
     + TAIL
 )
 RESULT = (
-    b'{"type":"result","subtype":"success","is_error":false,"result":"Done.","num_turns":1,"duration_ms":1,"session_id":"'
+    b'{"type":"result","subtype":"success","is_error":false,"result":"Done.","num_turns":1,"duration_ms":1,"duration_api_ms":1,"session_id":"'
     + SESSION
     + b'","total_cost_usd":0.01}\n'
 )
@@ -55,10 +55,12 @@ def line(number: int) -> bytes:
 
 
 def main() -> None:
-    start, lines, rate = (int(os.environ[name]) for name in ("TALK_START", "TALK_LINES", "TALK_RATE"))
-    pause = 1_000_000_000 // rate
-    start += os.getpid() * 7_919_333 % pause  # they do not all speak at once
+    lines, pause = int(os.environ["TALK_LINES"]), 1_000_000_000 // int(os.environ["TALK_RATE"])
     os.write(1, INIT)
+    while not os.path.exists(os.environ["TALK_GO"]):
+        time.sleep(0.1)
+    with open(os.environ["TALK_GO"]) as go:
+        start = int(go.read()) + os.getpid() * 7_919_333 % pause  # they do not all speak at once
     for number in range(lines):
         left = start + number * pause - time.monotonic_ns()
         if left > 0:

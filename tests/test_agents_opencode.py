@@ -46,7 +46,8 @@ def test_a_price_of_nothing_is_not_known() -> None:
 def test_costs_of_all_steps_add_up() -> None:
     steps = [line("step_start", 1), finish(3, "tool-calls", 0.1), line("step_start", 101), finish(103, "stop", 0.2)]
     told = read(steps, code=0)
-    assert (told.cost.usd, told.turns, told.requests) == (pytest.approx(0.3), 2, 2)
+    assert told.cost.usd == pytest.approx(0.3)
+    assert (told.turns, told.requests) == (2, 2)
 
 
 @pytest.mark.parametrize("reason", ["tool-calls", "length", "error", "other"])

@@ -355,6 +355,19 @@ def test_a_folder_below_the_top(repository: Path) -> None:
     assert [(change.path, change.inside) for change in found] == [("../a.txt", False), ("x.txt", True)]
 
 
+def test_a_git_that_has_called_us_is_not_asked(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a hook of another repository, its own variables are set: they mean nothing here."""
+    made = tmp_path / "other"
+    made.mkdir()
+    run_git(made, "init", "-q")
+    monkeypatch.setenv("GIT_DIR", str(made / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(made / ".git" / "index"))
+    tree = git.snapshot(str(repository))
+    monkeypatch.undo()
+    assert tree is not None
+    assert b"old name.txt" in run_git(repository, "ls-tree", tree)
+
+
 def test_without_a_repository(tmp_path: Path) -> None:
     """There is no state, and that is no error; a repository without a commit has one."""
     assert git.snapshot(str(tmp_path)) is None

@@ -782,3 +782,31 @@ def test_a_conflict_by_hand(project: Path) -> None:
         store.files["a"] = File(b"theirs", 7)
         assert synced(project, store.url).put == 1
         assert store.files["a"] == File(b"mine", 8)
+
+
+def test_without_the_extras(project: Path, there: Path, tmp_path: Path) -> None:
+    """What tools do not tell is then found at the end; patterns and other stores say what they need."""
+    code = f"""
+import sys
+sys.modules.update(watchfiles=None, pathspec=None, fsspec=None)
+from steno.sync import Syncing, SyncOptions
+syncing = Syncing({str(project)!r}, SyncOptions(destinations=("dir:{there}",)))
+open({str(project / "late.txt")!r}, "w").close()
+print(syncing.finish().put, *syncing.lines(), sep="\\n")
+for more in ({{"destinations": ("s3://b",)}}, {{"destinations": (), "include": ("*",)}}):
+    try:
+        Syncing({str(project)!r}, SyncOptions(**more))
+    except Exception as problem:
+        print(problem)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(tmp_path), check=False)
+    assert (done.stdout.splitlines(), done.stderr) == (
+        [
+            "1",
+            "[steno] · what tools do not tell is looked for at the end only: pip install 'steno[watch]' watches all the time",
+            "[steno] ✓ late.txt",
+            "s3://b: this needs one more package: pip install 'steno[sync]'",
+            "patterns and .gitignore need one more package: pip install 'steno[watch]'",
+        ],
+        "",
+    )

@@ -25,7 +25,7 @@ class Price(Protocol):
 
 def count(fold: Fold, report: Report, price: Price | None) -> None:
     """Fill in every figure of the report."""
-    report.requests = len(fold.requests) or sum(result.requests or 0 for result in fold.results)
+    report.requests = len(fold.requests) or sum(result.requests or 0 for result in fold.results) or fold.asked
     report.turns = _turns(fold.results)
     booked = meter.own_part(fold.results, report.model) if fold.results else _of_transcript(fold)
     late = _late(fold)

@@ -238,7 +238,10 @@ class Hook(Event, tag="hook", frozen=True, gc=False):
 
 
 class Notice(Event, tag="notice", frozen=True, gc=False):
-    """Something known that changes no figure: a status, a title, a fallback to another model."""
+    """Something known that changes no figure: a status, a title, a fallback to another model.
+
+    `request` is the exception: the model was asked, and the agent does not tell what that used.
+    """
 
     kind: str = ""
     text: str | None = None

@@ -64,6 +64,7 @@ class Fold:
         self.spelled: dict[str, File] = {}  # the same files by the paths that calls named them with
         self.denials: dict[str, Denial] = {}
         self.denied_at: dict[str, int] = {}
+        self.asked = 0  # requests that an agent shows without what they used
         self.settled: set[str] = set()  # refusals after which that tool worked, told out of order
         self.subagents: dict[str, Subagent] = {}
         self.background: dict[str, Background] = {}
@@ -249,6 +250,7 @@ class Fold:
     def _on_notice(self, event: ev.Notice) -> None:
         if event.kind == "left" and event.text is not None:
             self.left.append(event.text)
+        self.asked += event.kind == "request"
 
     def _on_unknown(self, event: ev.Unknown) -> None:
         self.unknown += 1

@@ -173,8 +173,8 @@ def table(today: date) -> tuple[str, date | None]:
 
     from genai_prices.data_snapshot import get_snapshot
 
-    models = [model for provider in get_snapshot().providers for model in provider.models if isinstance(model.prices, list)]
-    found = [getattr(price.constraint, "start_date", None) for model in models for price in model.prices]
+    dated = [model.prices for provider in get_snapshot().providers for model in provider.models]
+    found = [getattr(price.constraint, "start_date", None) for prices in dated if isinstance(prices, list) for price in prices]
     return version("genai-prices"), max((day for day in found if day is not None and day <= today), default=None)
 
 

@@ -6,8 +6,8 @@ pretty-printed document, a tape. What is odd about a line costs only that line (
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta, timezone
-from typing import Any, cast
+from datetime import datetime, timezone
+from typing import cast
 
 import msgspec
 
@@ -26,7 +26,6 @@ ODD_KEPT = 20  # malformed lines that are told to people one by one; the rest is
 HEAD_SHOWN = 200  # bytes of a malformed line that are shown (I3)
 LOOKED_AT = 100  # lines that are asked whose they are; what nobody knew until then is read by the first agent's reader
 _objects = decoder(list[msgspec.Raw]).decode
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # Terminal noise that was seen glued before a line: control sequences such as ESC[?25l.
 _NOISE = rb"^(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\s\x00])+"
 
@@ -316,9 +315,6 @@ class Reading:
         at = self._time(tick)
         if tick.code == "out" and self._inner is not None:
             lines = self._inner.feed(tick.data)
-            some = getattr(self._reader, "read_some", None) if self._form == "stream" else None
-            if some is not None:  # live, where a reader has a short way for many lines
-                return self._some(some, lines, at)
             return [event for line in lines for event in self._printed(line, False, at)]
         if tick.code == "err":
             return list(self.heard(_stderr(self._errors.feed(tick.data), at)))
@@ -327,23 +323,13 @@ class Reading:
             return []
         return tick_events(tick, at)
 
-    def _some(self, read: Any, lines: list[bytes], at: datetime | None) -> list[ev.Event]:
-        def odd(data: bytes, number: int) -> list[ev.Event]:
-            self.lines.read = number
-            return self._odd(data, False, at)
-
-        last = self.lines.read + len(lines)
-        found: list[ev.Event] = read(lines, self.lines.read, odd, at)
-        self.lines.read = last
-        return found
-
     def _time(self, tick: Tick) -> datetime | None:
         """When a tick came in, where the tape knows both its start and the tick's distance from it."""
         if self.tape is None or self.tape.started_at is None or tick.after is None:
             return None
         try:
-            return _EPOCH + timedelta(seconds=self.tape.started_at + tick.after)  # a third of the cost of `fromtimestamp`
-        except (OverflowError, ValueError):
+            return datetime.fromtimestamp(self.tape.started_at + tick.after, timezone.utc)
+        except (OverflowError, OSError, ValueError):
             return None  # a time that no calendar has
 
 

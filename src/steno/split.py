@@ -12,16 +12,19 @@ class Splitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that are whole now."""
-        lines, start, find = [], 0, chunk.find
-        while (end := find(b"\n", start)) >= 0:  # lines are long: a search for each is faster than `split`, byte by byte
-            lines.append(chunk[start:end])
-            start = end + 1
-        if lines and self._rest:
-            lines[0] = b"".join((*self._rest, lines[0]))
+        end = chunk.rfind(b"\n")
+        if end < 0:
+            if chunk:
+                self._rest.append(chunk)
+            return []
+        whole = chunk[:end]
+        if self._rest:
+            self._rest.append(whole)
+            whole = b"".join(self._rest)
             self._rest.clear()
-        if start < len(chunk):
-            self._rest.append(chunk[start:])
-        return lines
+        if end + 1 < len(chunk):
+            self._rest.append(chunk[end + 1 :])
+        return whole.split(b"\n")
 
     def rest(self) -> bytes:
         """What is left when the input is over: the last line, if it has no newline."""

@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 def out(text: str) -> None:
@@ -64,7 +66,7 @@ def main() -> None:
         STEPS[what](how)
 
 
-STEPS = {
+STEPS: dict[str, Callable[[Any], object]] = {
     "out": out,
     "err": lambda text: os.write(2, text.encode()),
     "sleep": time.sleep,

@@ -26,7 +26,7 @@ def carry_out(setup: Setup) -> None:
 prices.ready()
 _ = record, store
 for line in sys.stdin:
-    what, _, how = line.strip().partition(" ")
+    what, how = (*line.strip().split(" ", 1), "")[:2]
     if what == "start":
         setup = msgspec.json.decode(Path(how).read_bytes(), type=Setup)
         pid = os.fork()

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -24,6 +24,10 @@ from .again import continue_command
 from .options import Parser
 from .steered import recovered
 from .terminal import complain, is_terminal, look, put_bytes, put_text, stdin_bytes
+
+if TYPE_CHECKING:
+    from ..event import Event
+    from ..sync import Syncing
 
 EVERY = 0.2  # seconds between two pictures of the live line
 SHIELD = "\0"  # before words that only look like an option
@@ -72,11 +76,14 @@ class Watched:
         followed = is_terminal(sys.stderr) and not asked.settings["quiet"]
         self._errand = Errand(replace(asked.setup, priced=followed), self._screen.say)
         self._gone = False  # whoever read stdout
+        self._syncing = _syncing(options.sync, asked.setup.cwd)
 
     def carry_out(self) -> int:
         """Until it is over, and everything is said."""
         errand, task = self._errand, self._errand.task
         task.sinks.append(self._screen.sink)
+        if self._syncing is not None:
+            task.sinks.append(self._synced)
         task.raw = self._raw if self._form == "raw" else None
         for note in self._asked.notes:
             self._screen.say(note)
@@ -85,7 +92,21 @@ class Watched:
         with self._signals():
             report = errand.carry_out()
             self._told(report)
-        return self._code(report)
+            behind = self._finish_sync()
+        return self._code(report) or behind
+
+    def _synced(self, run: object, events: "list[Event]") -> None:
+        for event in events:
+            self._syncing.event(event)  # type: ignore[union-attr]  # it is a sink only where there is one
+
+    def _finish_sync(self) -> int:
+        """What is still on its way arrives, or is said; 1 if something did not."""
+        if self._syncing is None:
+            return 0
+        summary = self._syncing.finish()
+        for line in (*self._syncing.lines(), summary.line()):
+            self._screen.say(line)
+        return summary.exit_code(True)
 
     def _draw(self) -> None:
         errand = self._errand
@@ -158,6 +179,15 @@ class Watched:
         return INTERRUPTED if self._errand.asked and not report.ok else EXIT_CODES[report.verdict]
 
 
+def _syncing(destinations: list[str] | None, cwd: str | None) -> "Syncing | None":
+    if not destinations:
+        return None
+    from ..sync import Syncing, SyncOptions
+    from .sync import journal_path
+
+    return Syncing(cwd, SyncOptions(destinations=tuple(destinations), journal=str(journal_path())))
+
+
 def _answer(report: TaskReport) -> str:
     """What the agent answered. The words of an error are none; they are in the report."""
     return report.text if EXIT_CODES[report.verdict] in FAILED else report.result or report.text
@@ -204,6 +234,8 @@ def _parser() -> Parser:
     parser.add_argument("--file", metavar="PATH", help="a file that holds the prompt; - is stdin")
     parser.add_argument("--cwd", metavar="DIR", help="the folder to work in (default: this one)")
     parser.add_argument("--worktree", metavar="[=NAME]", help="work in a git worktree of its own, beside the repository")
+    what = "bring the files that it changes there while it runs: dir:PATH, https://..., cmd:PROGRAM {path}; may be repeated"
+    parser.add_argument("--sync", action="append", metavar="DEST", help=what)
     _add_session(parser)
     _add_forms(parser)
     _add_settings(parser)

@@ -242,10 +242,12 @@ def _syncing(options: argparse.Namespace) -> "Syncing | None":
     if not options.sync:
         return None
     from ..sync import Syncing, SyncOptions
+    from .sync import journal_path
 
     given: dict[str, Any] = {name: getattr(options, name) for name in SYNC if getattr(options, name) is not None}
     lists = {name: tuple(given[name]) for name in ("include", "exclude")}
-    return Syncing(None, SyncOptions(destinations=tuple(options.sync), **{**given, **lists}))
+    kept = str(journal_path())  # what failed, for `steno sync --pending`
+    return Syncing(None, SyncOptions(destinations=tuple(options.sync), journal=kept, **{**given, **lists}))
 
 
 def _each(take: Callable[[Event], None]) -> Sink:

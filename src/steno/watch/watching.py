@@ -5,12 +5,15 @@ more, the bytes go on all the same.
 """
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from .. import event as ev
 from ..agents import Agent
 from ..reading import Reading
-from .keep import Keep
 from .tap import Tap
+
+if TYPE_CHECKING:
+    from .keep import Keep  # loaded by whoever records
 
 Sink = Callable[[list[ev.Event]], None]
 
@@ -18,7 +21,7 @@ Sink = Callable[[list[ev.Event]], None]
 class Watching:
     """A stream from its first byte to its last. `report`: what it adds up to is kept; `keep`: it is recorded."""
 
-    def __init__(self, tap: Tap, agent: Agent | None = None, report: bool = True, keep: Keep | None = None) -> None:
+    def __init__(self, tap: Tap, agent: Agent | None = None, report: bool = True, keep: "Keep | None" = None) -> None:
         self.tap, self.reading = tap, Reading(agent)
         self.sinks: list[Sink] = []
         self.warnings: list[str] = []  # troubles of our own
@@ -43,7 +46,7 @@ class Watching:
             for _ in handed:
                 pass
 
-    def _recorded(self, keep: Keep) -> Iterator[list[ev.Event]]:
+    def _recorded(self, keep: "Keep") -> Iterator[list[ev.Event]]:
         """The events as the tape will tell them: with the times that are on it."""
         self.reading.begin(keep.header)
         for tick in map(keep.take, self.tap.chunks()):
@@ -52,7 +55,7 @@ class Watching:
             yield self._noted(keep, self.reading.tick(tick))
         yield self._noted(keep, self.reading.end())
 
-    def _noted(self, keep: Keep, events: list[ev.Event]) -> list[ev.Event]:
+    def _noted(self, keep: "Keep", events: list[ev.Event]) -> list[ev.Event]:
         keep.add(events, self.reading.agent)
         return events
 

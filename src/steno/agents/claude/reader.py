@@ -82,10 +82,6 @@ class Reader:
             number += len(batch)
         return number
 
-    def read_some(self, lines: list[bytes], number: int, odd: Odd, at: datetime | None) -> list[ev.Event]:
-        """The events of a few lines that came in together, at a time that lines without one of their own take."""
-        return self._batch(lines, number, odd, at)
-
     def state(self) -> bytes:
         """What must be remembered to go on with the next lines of the same file another time."""
         return encode(State(self._writes, self._agents, self._message, self._stop, self._output, self._announced))
@@ -97,7 +93,7 @@ class Reader:
         self._message, self._stop, self._output, self._announced = kept.message, kept.stop, kept.output, kept.announced
         self._decode = _kept
 
-    def _batch(self, lines: list[bytes], number: int, odd: Odd, came: datetime | None = None) -> list[ev.Event]:
+    def _batch(self, lines: list[bytes], number: int, odd: Odd) -> list[ev.Event]:
         """The loop that everything waits for: nothing stands in it that a line can do without.
 
         The lines that make up nearly all of a stream go a short way here: one block of the model's, or the plain
@@ -109,7 +105,7 @@ class Reader:
             number += 1
             try:
                 line: Any = decode(data)
-                session, message, at = line.session_id, line.message, line.timestamp or came
+                session, message, at = line.session_id, line.message, line.timestamp
                 (block,) = message.content
                 shape = "" if kept and line.isSidechain else block.type
             except MISFIT:
@@ -144,15 +140,13 @@ class Reader:
                     else:
                         events.append(Thinking(number, session, parent, at, said, block.thinking or ""))
                     continue
-            events += self._general(line, data, number, odd, came)
+            events += self._general(line, data, number, odd)
             decode, kept = self._decode, self._decode is _kept  # a transcript's first line changes it
         return events
 
-    def _general(
-        self, line: ln.StreamLine | ln.KeptLine, data: bytes, number: int, odd: Odd, came: datetime | None
-    ) -> list[ev.Event]:
+    def _general(self, line: ln.StreamLine | ln.KeptLine, data: bytes, number: int, odd: Odd) -> list[ev.Event]:
         try:
-            return self._events(line, data, number, came)
+            return self._events(line, data, number, None)
         except MISFIT:
             return odd(data, number)
 

@@ -141,18 +141,20 @@ class Reader:
 
         return document.read(data, (number, self.session, None, at))
 
-    def _begun(self, head: Head) -> None:
-        """A turn of the model: a request that the stream does not tell. Named by its time: lines have no ids."""
-        if self._turn is None:
-            self._turn = f"line {head[0]}" if head[3] is None else head[3].isoformat()
-            self._told.turns += 1
+    def _begun(self, head: Head) -> list[ev.Event]:
+        """A turn of the model: a request whose figures the stream does not tell. Named by its time: lines have no ids."""
+        if self._turn is not None:
+            return []
+        self._turn = f"line {head[0]}" if head[3] is None else head[3].isoformat()
+        self._told.turns += 1
+        return [ev.Notice(*head, "request")]
 
     def _spoke(self, head: Head, line: Line) -> list[ev.Event]:
         self._trouble = None
-        self._begun(head)
+        found = self._begun(head)
         self._pieces.append(line.content or "")
         self._piece = head
-        return [ev.Partial(*head, line.content or "")] if line.delta is True else self._whole()
+        return found + ([ev.Partial(*head, line.content or "")] if line.delta is True else self._whole())
 
     def _whole(self) -> list[ev.Event]:
         """The answer that is over, now that something else comes."""
@@ -174,9 +176,9 @@ class Reader:
     def _used(self, head: Head, line: Line) -> list[ev.Event]:
         self._trouble = None
         name = line.tool_name or ""
-        self._begun(head)
+        found = self._begun(head)
         call = self._calls.made(line.tool_id or "", name, line.parameters if name in WRITES else ev.NO_JSON)
-        return [ev.ToolCall(*head, call, name, kind_of(name), self._turn, line.parameters, asks=name in ASKS)]
+        return [*found, ev.ToolCall(*head, call, name, kind_of(name), self._turn, line.parameters, asks=name in ASKS)]
 
     def _answered(self, head: Head, line: Line) -> list[ev.Event]:
         self._turn = None
@@ -220,7 +222,6 @@ class Reader:
             duration_ms=stats.duration_ms or None,  # a failure says 0
             usage=(models or {}).get(self._model or "", None if line.stats is None else _share(stats)),
             models=models,
-            requests=self._told.turns,
         )
 
 

@@ -1,0 +1,117 @@
+"""Measures following many runs at once in one process, steno beside claude-agent-sdk, against goals; never tunes anything.
+
+Run as `python -m benchmarks.concurrent`. Every run is a process of its own that talks at a steady rate, and writes the
+time into what it says. Every measurement is a fresh process, and the competitors take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.measure import Series, middle, ratio, rounds
+from benchmarks.read import Goal, tell
+from benchmarks.table import number, save, table
+
+LABELS = {
+    "steno": "steno: process, tape, events, running report",
+    "booked": "steno run: the same, and rows for the ledger",
+    "sdk": "claude-agent-sdk, transport",
+    "parsed": "claude-agent-sdk, transport + parse_message",
+}
+
+
+def measured(given: argparse.Namespace) -> dict[str, Series]:
+    tell(f"following {given.runs} runs, {given.rounds} rounds")
+    words = ["--runs", str(given.runs), "--seconds", str(given.seconds), "--rate", str(given.rate)]
+    command = [sys.executable, "-m", "benchmarks.crowd"]
+    return rounds((Series(name, [*command, name, *words]) for name in LABELS), given.rounds)
+
+
+def checked(found: dict[str, Series], given: argparse.Namespace) -> None:
+    """Stops the benchmark when a follower did not hear what was said."""
+    said = given.runs * given.seconds * given.rate
+    for one in found.values():
+        for heard in one.inside("events"):
+            if abs(heard - said) > said * 0.2:  # on a busy machine the talkers themselves fall behind
+                raise SystemExit(f"WRONG: {one.name} heard {heard:,.0f} lines of {said:,.0f}")
+
+
+def each(one: Series) -> list[float]:
+    """Microseconds of CPU for a line."""
+    return [cpu / events * 1e6 for cpu, events in zip(one.inside("cpu"), one.inside("events"), strict=True)]
+
+
+def figure(one: Series, name: str) -> float | None:
+    return middle(one.inside(name))
+
+
+def goals(found: dict[str, Series]) -> list[Goal]:
+    return [
+        Goal("CPU against the SDK's transport", ratio(each(found["steno"]), each(found["sdk"])), 0.33, "x"),
+        Goal("memory of a run", figure(found["steno"], "kilobytes"), 300, " KB"),
+        Goal("delay from the agent's write to our event, p99", figure(found["steno"], "late"), 100, " ms"),
+    ]
+
+
+def row(one: Series, found: dict[str, Series], given: argparse.Namespace) -> list[str]:
+    if one.note:
+        return [LABELS[one.name], one.note, *["–"] * 5]
+    cpu = middle(each(one))
+    share = None if cpu is None else cpu * given.runs * given.rate / 1e4
+    figures = [number(cpu, 1), number(share, 0, " %"), number(figure(one, "kilobytes"), 0)]
+    late = [number(figure(one, name), 1) for name in ("middle", "late")]
+    return [LABELS[one.name], *figures, *late, number(ratio(each(one), each(found["sdk"])), 2, "x")]
+
+
+def section(found: dict[str, Series], given: argparse.Namespace) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        peer = f"claude-agent-sdk {version('claude-agent-sdk')}"
+    except PackageNotFoundError:
+        peer = "claude-agent-sdk not installed"
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    how = (
+        f"{today}, Python {platform.python_version()}, {peer}, {os.cpu_count()} CPUs, which the talkers share; medians of"
+        f" {given.rounds} rounds of {given.seconds:g} s, competitors in turns, a fresh process for each. {given.runs} runs at"
+        f" {given.rate} lines a second each, of 800 bytes. CPU and delay are those of the time in which all of them talk."
+    )
+    head = ["follower", "µs of CPU a line", "of a core", "KB a run", "delay p50 ms", "p99 ms", "CPU to SDK"]
+    rows = [row(one, found, given) for one in found.values()]
+    verdicts = table(["goal", "asked", "found", ""], [goal.cells() for goal in goals(found)])
+    return "\n\n".join(["## Many runs in one process", how, verdicts, table(head, rows)])
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure following many runs at once, steno beside claude-agent-sdk.")
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--rate", type=int, default=50, help="lines a second, of each run")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="Markdown page to put the tables into")
+    parser.add_argument("--strict", action="store_true", help="exit 1 when a goal is missed or not measured")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = options()
+    found = measured(given)
+    checked(found, given)
+    text = section(found, given)
+    print(text)
+    if given.out:
+        save(given.out, text, "concurrent")
+    failures = [f"{one.name}: {one.note}" for one in found.values() if one.note.startswith("failed")]
+    for failure in failures:
+        tell(f"FAILED {failure}")
+    missed = given.strict and not all(goal.met() for goal in goals(found))
+    return 1 if failures or missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
