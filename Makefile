@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 CLIS   := $(foreach version,2.1.197 2.1.325,.cli/claude-$(version)/node_modules/.bin/claude)
 CLIS   += .cli/codex-0.166.0/node_modules/.bin/codex .cli/copilot-1.0.102/node_modules/.bin/copilot
+CLIS   += .cli/gemini-0.61.0/node_modules/.bin/gemini .cli/qwen-0.15.10/node_modules/.bin/qwen
+CLIS   += .cli/opencode-1.18.33/node_modules/.bin/opencode
 
 .PHONY: help demo test cli lint types check bench accuracy fuzz reference clean
 .DEFAULT_GOAL := help
@@ -29,6 +31,15 @@ cli: $(CLIS) ## install the real agents that some tests run; needs npm
 .cli/copilot-%/node_modules/.bin/copilot:
 	npm install --no-audit --no-fund --prefix .cli/copilot-$* @github/copilot@$*
 
+.cli/gemini-%/node_modules/.bin/gemini:
+	npm install --no-audit --no-fund --prefix .cli/gemini-$* @google/gemini-cli@$*
+
+.cli/qwen-%/node_modules/.bin/qwen:
+	npm install --no-audit --no-fund --prefix .cli/qwen-$* @qwen-code/qwen-code@$*
+
+.cli/opencode-%/node_modules/.bin/opencode:
+	npm install --no-audit --no-fund --prefix .cli/opencode-$* opencode-ai@$*
+
 lint: $(VENV)/.test ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -46,6 +57,7 @@ bench: $(VENV)/.bench .bench/.peers ## measure beside the competitors, in one ru
 	$(BIN)/python -m benchmarks.read --out docs/benchmarks.md
 	$(BIN)/python -m benchmarks.ledger --out docs/benchmarks.md
 	$(BIN)/python -m benchmarks.passing --out docs/benchmarks.md
+	$(BIN)/python -m benchmarks.concurrent --out docs/benchmarks.md
 
 accuracy: $(VENV)/.test .bench/.peers ## one known session in many shapes: our totals and the competitors' against the agent's own
 	$(BIN)/python -m benchmarks.accuracy --out docs/benchmarks.md

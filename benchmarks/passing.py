@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,7 +99,7 @@ def delays(stream: Stream, lines: int, count: int, folder: str) -> dict[str, Pas
     path = f"{folder}/housed.jsonl"
     sender = [sys.executable, "-m", "benchmarks.ends", "send", path, "--rate", str(RATE), "--count", str(lines)]
     housed(stream, folder, lines)
-    with silent() as port:
+    with undisturbed(), silent() as port:
         series = [
             Passing(CAT, ["cat"]),
             Passing(TEE, ["tee", f"{folder}/copy"]),
@@ -124,6 +124,16 @@ def housed(stream: Stream, folder: str, lines: int) -> None:
                 path = Path(os.fsdecode(name))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text("text\n")
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Before all others, where the system allows it: a delay that another program makes is not what is asked for."""
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    yield
+    os.sched_setscheduler(0, *before)
 
 
 @contextmanager
@@ -227,7 +237,8 @@ def section(found: Measured, count: int, lines: int) -> str:
     parts = [how, table(["goal", "asked", "found", ""], [goal.cells() for goal in goals(found)])]
     for feed, series in found.feeds.items():
         parts += [f"{found.stream.said()}, {feed}:", cost_table(series)]
-    parts += [f"{RATE:,} lines a second, {lines:,} lines, from sending to taking:", delay_table(found.delays)]
+    told = "from sending to taking, all three processes with real-time priority where that is allowed:"
+    parts += [f"{RATE:,} lines a second, {lines:,} lines, {told}", delay_table(found.delays)]
     return "\n\n".join(parts)
 
 

@@ -1,5 +1,7 @@
 """Gemini CLI: what its stream, its exit codes and its chats mislead about, and how it is started."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 import steno
 from steno.agents import AGENTS, Ask
 from tests.others import Json, case, dump, lines, read
+from tests.support.program import steno as steno_
 
 AT = "2026-11-15T06:42:36.{:03d}Z"
 SESSION = "b1e7d9dc-f51e-41c4-b9a8-291d8cedaa32"
@@ -120,6 +123,24 @@ def test_a_chat_of_another_run_says_nothing() -> None:
     reading.take_events(reading.beside(chat.splitlines(keepends=True)))
     report = reading.report()
     assert (report.tokens.output, report.context.source) == (170, "upper_bound")
+
+
+def test_m2_a_run_and_its_chat_are_counted_once(tmp_path: Path) -> None:
+    """The same requests, told by the run and by the transcript that is imported after it."""
+    folder = case("gemini", "tools_chat")
+    (chat,) = (folder / "sessions").glob("*33-*")
+    base = tmp_path / "ledger.db"
+    assert steno_(tmp_path, "import", "--ledger", base, folder).code == 0
+    once = _spent(tmp_path, base)
+    assert steno_(tmp_path, "import", "--ledger", base, chat).code == 0
+    twice = _spent(tmp_path, base)
+    # The chat holds a second run of the session, with one request more.
+    assert (once, twice) == ((4, 28_208), (5, 28_208 + 7_049))
+
+
+def _spent(data: Path, base: Path) -> tuple[int, int]:
+    told = json.loads(steno_(data, "report", "agent", "--json", "--no-import", "--ledger", base).out)["total"]
+    return told["requests"], told["tokens"]["total"]
 
 
 def test_the_json_format_counts_calls_and_requests() -> None:

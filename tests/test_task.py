@@ -156,6 +156,13 @@ def test_it_closes_stdout_and_lives_on(play: Play) -> None:
     assert (after.verdicts, before.verdicts) == (["success"], ["stalled"])
 
 
+def test_it_drops_what_the_pipe_does_not_take(play: Play) -> None:
+    """As Claude Code did up to 2.1.197, with exit code 0: seen, and told."""
+    done = carry_out(play([out(init(), assistant(text("Done."))), ("drop", result("word " * 1_000_000))], policy=ONCE))
+    assert (done.verdicts, done.report.complete, done.report.lines.torn, done.report.exit_code) == (["no_result"], False, True, 0)
+    assert done.report.error == "the stream ended without a result (its last line is cut)"
+
+
 def test_it_never_reads_its_prompt(play: Play) -> None:
     """An agent that is gone before it was asked."""
     done = carry_out(play([("deaf", None)], asked={"prompt": "x" * 1_000_000}, policy=ONCE))

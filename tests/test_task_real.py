@@ -145,14 +145,12 @@ def test_no_output_is_lost(make: Make, serve: Serve, version: str) -> None:
 
 def test_lost_output_is_told(make: Make, serve: Serve, version: str) -> None:
     """Where a version is taken for a newer one, it gets a pipe: what it drops there is seen, and said."""
-    setup = make(serve(say("A long story. " * 200_000)), more={"version": "9.9.9", "policy": Policy(attempts=1)})
-    done = carry_out(setup)
-    if version == "2.1.197":
-        assert (done.verdicts, done.report.complete, done.report.lines.torn) == (["no_result"], False, True)
-        assert done.report.error == "the stream ended without a result (its last line is cut)"
-        assert done.report.exit_code == 0
-    else:
-        assert (done.verdicts, done.report.complete) == (["success"], True)
+    answer = "A long story. " * 200_000
+    done = carry_out(make(serve(say(answer)), more={"version": "9.9.9", "policy": Policy(attempts=1)}))
+    report, whole = done.report, (done.report.result or "").strip() == answer.strip()
+    found = (report.verdict, report.complete, report.lines.torn, report.exit_code)
+    assert found == (("success", True, False, 0) if whole else ("no_result", False, True, 0))
+    assert whole or version == "2.1.197"  # which loses it mostly, but not when it is slower than we are
 
 
 # -- the service ----------------------------------------------------------------------------------------

@@ -203,6 +203,18 @@ def test_when_nobody_reads_any_more_both_ends_are_let_go() -> None:
         os.close(end)
 
 
+def test_a_signal_that_comes_while_it_does_not_wait() -> None:
+    """It ends before the next read, which could wait for ever."""
+    source, feed = os.pipe()
+    take, target = os.pipe()
+    tap = Tap(source, target)
+    tap.stop(signal.SIGTERM)
+    assert list(tap.lines()) == []
+    assert (tap.over, tap.signal, os.read(take, 10)) == (True, signal.SIGTERM, b"")
+    for end in (source, target, take, feed):
+        os.close(end)
+
+
 def test_a_source_that_cannot_be_read() -> None:
     """A folder."""
     source = os.open("/", os.O_RDONLY)

@@ -236,7 +236,7 @@ class Input:
         reading = Reading(agent, form)
         reading.take(self.data)
         reading.take_events(self.after)
-        reading.fold.add(reading.beside(self._kept(reading)))
+        reading.fold.add(reading.beside(self.kept(reading)))
         return reading
 
     def events(self, agent: Agent | None = None, form: str | None = None) -> Iterator[ev.Event]:
@@ -244,9 +244,9 @@ class Input:
         reading = Reading(agent, form)
         yield from reading.events(self.data)
         yield from reading.heard(self.after)
-        yield from reading.beside(self._kept(reading))
+        yield from reading.beside(self.kept(reading))
 
-    def _kept(self, reading: Reading) -> Iterator[bytes]:
+    def kept(self, reading: Reading) -> Iterator[bytes]:
         """The lines that the agent kept of the session: in the recording's folder, else where the agent keeps them."""
         if reading.agent.beside is None or reading.tape is not None:  # a tape holds all that was known
             return iter(())

@@ -27,6 +27,13 @@ def long(words: list[int]) -> None:
         out('{"type":"padding","text":"' + "x" * size + '"}\n')
 
 
+def drop(line: object) -> None:
+    """A line, as far as the pipe takes it at once; then the end."""
+    os.set_blocking(1, False)
+    os.write(1, json.dumps(line).encode())
+    os._exit(0)
+
+
 def loud(megabytes: int) -> None:
     """So much on stderr, in lines of a thousand bytes."""
     block = memoryview((b"e" * 999 + b"\n") * 1000)
@@ -71,6 +78,7 @@ STEPS: dict[str, Callable[[Any], object]] = {
     "err": lambda text: os.write(2, text.encode()),
     "sleep": time.sleep,
     "long": long,
+    "drop": drop,
     "loud": loud,
     "hold": hold,
     "ignore": ignore,

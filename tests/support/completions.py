@@ -1,4 +1,4 @@
-"""Chat Completions and Google's generateContent on loopback, with the steps of `modelserver`; and Gemini, OpenCode and Qwen for it.
+"""Chat Completions and Google's generateContent on loopback, with the steps of `modelserver`, for Gemini, OpenCode and Qwen.
 
 A request without tools (a title, a helper) gets a short answer and takes no step. What was read from the cache is told inside
 the input, as the real services do; neither knows cache writes. `make cli` installs the programs.
@@ -63,7 +63,7 @@ class CompletionsServer(ResponsesServer):
 
 
 class _Other(_Exchange):
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802  # the name is given
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
         google = "generatecontent" in self.path.lower()
         if not google and not self.path.endswith("/chat/completions"):
@@ -83,7 +83,9 @@ class _Other(_Exchange):
 
     def _google(self, step: Answer, streamed: bool) -> None:
         parts = [_part(block) for block in step.blocks]
-        told: dict[str, Any] = {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}]}
+        told: dict[str, Any] = {
+            "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}]
+        }
         usage = step.usage
         sent = usage.input + usage.cache_read
         counts = {"promptTokenCount": sent, "candidatesTokenCount": usage.output, "cachedContentTokenCount": usage.cache_read}

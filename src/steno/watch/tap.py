@@ -6,10 +6,13 @@ It waits for whoever reads, as `cat` does, and for nobody else. It never looks a
 import io
 import os
 from collections.abc import Iterator
+from select import POLLIN, POLLOUT, poll, select
 
 from ..report import SourceError
 
 SIZE = 1 << 17  # bytes a read, as `cat` has it: a pipe holds 64 KB, a file gives all that is asked for
+BEHIND = 1 << 18  # bytes that may have passed without having been looked at: then they are, whatever else comes
+MOMENT = 0.0001  # seconds of silence after which we look: until then the processor belongs to whoever reads
 LONGEST = 32 << 20  # bytes of a line that is still read as one: an agent's largest, with pictures in it, have a few megabytes
 
 
@@ -31,6 +34,7 @@ class Tap(io.RawIOBase):
         self.problem: SourceError | OSError | None = None
         self._source, self._target = source, target
         self._free = True  # the next read may be made
+        self._passed = 0  # bytes since somebody looked
         self._waits = False  # for a descriptor: a signal must wake us
 
     # -- whoever looks on ------------------------------------------------------------------------------------------
@@ -45,26 +49,40 @@ class Tap(io.RawIOBase):
     def chunks(self) -> Iterator[bytes]:
         """What has passed, as it came."""
         buffer = memoryview(bytearray(SIZE))
+        passed: list[bytes] = []
+        behind = 0
         while not self.over:
             self._free = True
-            count = self.readinto(buffer)
-            if count:
-                yield bytes(buffer[:count])
+            count = self.readinto(buffer) or 0
+            passed.append(bytes(buffer[:count]))
+            behind += count
+            if behind >= BEHIND or self._is_calm():
+                yield from filter(None, passed)
+                passed, behind = [], 0
 
     def lines(self) -> Iterator[list[bytes]]:
-        """The lines that have passed, with their newlines: after each read all that are whole.
+        """The lines that have passed, with their newlines, as soon as they are whole and there is time to look at them.
 
         A line that is longer than anybody reads comes in pieces.
         """
         buffered = io.BufferedReader(self, SIZE)  # cuts lines from its own buffer: a quarter cheaper than from bytes objects
         held: list[bytes] = []
+        whole: list[bytes] = []
+        self._passed = 0
         while not self.over:
             self._free = True
             lines = list(buffered)
-            if lines and (whole := _whole(held, lines)):
-                yield whole
+            whole += _whole(held, lines) if lines else ()
+            if self._passed >= BEHIND or self._is_calm():
+                if whole:
+                    yield whole
+                whole, self._passed = [], 0
         if held:
             yield [b"".join(held)]
+
+    def _is_calm(self) -> bool:
+        """Whether nothing more comes for a moment. Bytes go first, and so does whoever was woken by them."""
+        return self.over or not select([self._source], [], [], MOMENT)[0]
 
     # -- bytes -----------------------------------------------------------------------------------------------------
 
@@ -77,6 +95,7 @@ class Tap(io.RawIOBase):
             return 0 if self._free else None
         self._free = False
         count = self._pass(buffer)
+        self._passed += count
         if not count or self.gone or self.problem is not None or self.signal is not None:
             self._let_go()
         return count
@@ -86,6 +105,8 @@ class Tap(io.RawIOBase):
         count = 0
         try:
             self._waits = True
+            if self.signal is not None:  # it came while we did not wait
+                raise Stopped
             count = self._read(buffer)
             self._write(buffer[:count])
             self._waits = False
@@ -150,8 +171,6 @@ def _whole(held: list[bytes], lines: list[bytes]) -> list[bytes]:
 
 
 def _wait(descriptor: int, reading: bool) -> None:
-    import select
-
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN if reading else select.POLLOUT)
-    poll.poll()
+    ready = poll()
+    ready.register(descriptor, POLLIN if reading else POLLOUT)
+    ready.poll()

@@ -128,7 +128,9 @@ class Reader:
     def _usage(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
         usage, state = data.usage or ln.Usage(), self._state
         place = usage.accounting or ln.Accounting()
-        name = f"{usage.api_call_id}#{place.sequence}"  # small servers give the same names to the answers of every run
+        name = f"{place.source_session_id}/{place.sequence}"  # small servers give the same names to the answers of every run
+        if place.sequence is None:
+            name = usage.api_call_id or f"line {head[0]}"
         cached, written, all_ = usage.cache_read_tokens, usage.cache_write_tokens, usage.input_tokens
         new = None if all_ is None or cached is None or written is None else max(0, all_ - cached - written)
         counts = (new, written, cached, usage.output_tokens, usage.reasoning_tokens, 0)
