@@ -58,6 +58,8 @@ def main() -> None:
     lines, pause = int(os.environ["TALK_LINES"]), 1_000_000_000 // int(os.environ["TALK_RATE"])
     os.write(1, INIT)
     while not os.path.exists(os.environ["TALK_GO"]):
+        if os.getppid() == 1:
+            return  # nobody is left to talk to
         time.sleep(0.1)
     with open(os.environ["TALK_GO"]) as go:
         start = int(go.read()) + os.getpid() * 7_919_333 % pause  # they do not all speak at once

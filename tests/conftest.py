@@ -1,6 +1,7 @@
 """Fixtures that several tests share: a ledger's URL on each database."""
 
 import os
+import signal
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -12,6 +13,11 @@ from tests import postgres
 from tests.book import Book
 
 _numbers = count()
+
+# Whoever starts the tests in the background may have signals ignored, and every program that is started inherits that.
+for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    if signal.getsignal(_signal) == signal.SIG_IGN:
+        signal.signal(_signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
