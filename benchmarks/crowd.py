@@ -136,9 +136,9 @@ def followed(watch: Watch, folder: str, begin: Callable[[Any, Any], Any]) -> Non
         loop.after(watch.ahead(), watch.begin)
         loop.after(watch.ahead(watch.seconds * 1e9), watch.end)
         loop.run()
-    words = {run.report.verdict for run in runs}
-    if words != {"success"}:
-        raise SystemExit(f"WRONG: the runs ended as {sorted(words)}")
+    ends = {(run.report.verdict, run.report.exit_code) for run in runs}
+    if ends != {("success", 0)}:
+        raise SystemExit(f"WRONG: the runs ended as {sorted(ends)}")
 
 
 def sdk(watch: Watch, folder: str) -> None:

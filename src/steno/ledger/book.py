@@ -255,8 +255,7 @@ def _book_calls(store: Store, batches: Sequence[Batch], projects: dict[str, str]
     told: dict[int, Row] = {}
     for batch in batches:
         for row in batch.calls:
-            if row[0] not in told or told[row[0]][12] is None:
-                told[row[0]] = row
+            told[row[0]] = _answered(told[row[0]], row) if row[0] in told else row
     told = _unpruned(store, told)
     added = store.add("calls", CALL, list(told.values()))
     before = {} if added else store.known("calls", CALL, told)
@@ -294,6 +293,10 @@ def _use_key(row: Row, projects: dict[str, str]) -> Row:
 
 
 def _answered(old: Row, new: Row) -> Row:
-    """A call that is there already, with what the new row knows more: its run, its answer, its refusal."""
-    answer = new[11:13] if old[12] is None else old[11:13]
+    """A call that is there already, with what the new row knows more: its run, its answer, its refusal.
+
+    A copy may have lost the times between a call and its answer, never won some: of two durations the longer one is true.
+    """
+    took = max((row[11] for row in (old, new) if row[11] is not None), default=None)
+    answer = (took, new[12] if old[12] is None else old[12])
     return (*old[:4], old[4] or new[4], *old[5:11], *answer, int(old[13] or new[13]), old[14] or new[14])
