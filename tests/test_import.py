@@ -356,7 +356,7 @@ def test_an_import_that_is_killed_at_any_moment_loses_nothing_and_counts_nothing
 
 
 def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
-    """Exit 130, no traceback, and a ledger that opens."""
+    """Exit 130, no traceback, and a ledger that opens. It may have been done already, or just about to leave."""
     folder, url = tree(tmp_path / "tree", sessions=60, answers=60), str(tmp_path / "l.db")
     process = _start(folder, url)
     while not Path(url).exists() and process.poll() is None:
@@ -364,7 +364,7 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
     time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     code, error = _end(process)
-    assert code in (0, 130)
+    assert code in (0, 130, -signal.SIGINT)
     assert b"Traceback" not in error
     store = open_ledger(url)
     sums_hold(store)

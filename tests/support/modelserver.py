@@ -7,12 +7,15 @@ model. It never judges a request, and it is reachable from this machine only.
 
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+HELD = 20.0  # seconds that an answer waits for what it waits for
 PIECE = 30  # characters of a text that one event of a stream carries; more of a long one
 
 
@@ -78,13 +81,17 @@ class Call(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """The model answers. `stall_after` and `close_after` are numbers of events: then nothing more comes, or the end."""
+    """The model answers. `stall_after` and `close_after` are numbers of events: then nothing more comes, or the end.
+
+    `once`: it answers when this is so, at the latest after HELD seconds.
+    """
 
     blocks: tuple[Text | Call, ...] = ()
     usage: Usage = Usage()
     stop: str | None = None
     stall_after: int | None = None
     close_after: int | None = None
+    once: Callable[[], bool] | None = None
 
     @property
     def stop_reason(self) -> str:
@@ -117,6 +124,11 @@ def say(text: str, **more: Any) -> Answer:
 def call(name: str, **arguments: Any) -> Answer:
     """The model calls a tool."""
     return Answer((Call(name, arguments),))
+
+
+def once(so: Callable[[], bool], answer: Answer) -> Answer:
+    """The same answer, held back until something is so."""
+    return replace(answer, once=so)
 
 
 def limited(reset: int) -> Fault:
@@ -220,9 +232,13 @@ class _Exchange(BaseHTTPRequestHandler):
         if isinstance(step, Fault):
             error = {"type": "error", "error": {"type": step.type, "message": step.message}}
             self._json(step.status, error, step.headers)
-        elif isinstance(step, Hang):
+            return
+        if isinstance(step, Hang):
             self._stall()
-        elif body.get("stream"):
+            return
+        if step.once is not None:
+            self._hold(step.once)
+        if body.get("stream"):
             self._stream(step, list(_events(step, str(body.get("model")), number)))
         else:
             self._json(200, _message(step, str(body.get("model")), number))
@@ -246,6 +262,12 @@ class _Exchange(BaseHTTPRequestHandler):
             self.wfile.flush()
         if step.stall_after is not None:
             self._stall()
+
+    def _hold(self, so: Callable[[], bool]) -> None:
+        """Wait until something is so, or too long."""
+        end = time.monotonic() + HELD
+        while not so() and time.monotonic() < end:
+            time.sleep(0.005)
 
     def _stall(self) -> None:
         """Say no more, and keep the connection open as long as the server lives."""
