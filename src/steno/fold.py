@@ -112,14 +112,11 @@ class Fold:
                     if type(call) is not ToolCall or denials or background:
                         self._on_result(event)
                         continue
-                    begun, spent = call.at, None
-                    if begun is not None and event.at is not None:
-                        spent = (event.at - begun) // MILLISECOND
-                    if spent is None or spent >= 0:
-                        name, sort, parent = call.name, call.kind, call.parent
-                        calls[event.id] = Tool(event.id, name, sort, True, None, False, begun, spent, parent, False)
-                    else:
-                        self._on_result(event)
+                    begun, ended, spent = call.at, event.at, None
+                    if begun is not None and ended is not None:
+                        took = ended - begun
+                        spent = took.seconds * 1000 + took.microseconds // 1000 if not took.days else _spent(begun, ended)
+                    calls[call.id] = Tool(call.id, call.name, call.kind, True, None, False, begun, spent, call.parent, False)
                 elif kind is Text and not partial:
                     if event.parent is None:
                         self.text.append(event.text)

@@ -1,7 +1,8 @@
 """The words that Claude Code uses, as tables: tools, windows, line kinds. Data without logic."""
 
-# What a call can do besides answering: go to the background or start a subagent; change a file; need a person.
-LAUNCHES, WRITES, ASKS = 1, 2, 3
+# What a call can do besides answering: go to the background; change a file; need a person; start a subagent.
+LAUNCHES, WRITES, ASKS, DELEGATES = 1, 2, 3, 4
+AWAY = b'"run_in_background"'  # without it, a call that could go to the background does not
 
 
 def _tools(kind: str, role: int, *names: str) -> dict[str | None, tuple[str, str, int]]:
@@ -18,7 +19,7 @@ TOOLS: dict[str | None, tuple[str, str, int]] = {
     **_tools("file_edit", WRITES, "Edit", "MultiEdit"),
     **_tools("notebook", WRITES, "NotebookEdit"),
     **_tools("search", 0, "Grep", "Glob", "ToolSearch"),
-    **_tools("subagent", LAUNCHES, "Task", "Agent"),
+    **_tools("subagent", DELEGATES, "Task", "Agent"),
     **_tools("web", 0, "WebFetch", "WebSearch"),
     **_tools("other", ASKS, "AskUserQuestion", "ExitPlanMode"),
     **_tools("todo", 0, "TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"),

@@ -18,7 +18,7 @@ from ...decode import MISFIT, decoder, lenient
 from ...event import FileChanged, Outcome, Text, Thinking, ToolCall, ToolResult
 from . import blocks, rare
 from . import lines as ln
-from .names import ASKS, ENDED, QUIET_BLOCKS, SILENT, TOOLS, WRITES, kind_of
+from .names import ASKS, AWAY, ENDED, LAUNCHES, QUIET_BLOCKS, SILENT, TOOLS, WRITES, kind_of
 from .rare import Head
 
 _stream = decoder(ln.StreamLine).decode
@@ -134,7 +134,11 @@ class Reader:
                     if shape == "tool_use":
                         name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
                         made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
-                        events.append(self._special(events, made, role) if role else made)
+                        if role == WRITES:
+                            self._writes[made.id] = (name, block.input)
+                        elif role and (role != LAUNCHES or AWAY in data):
+                            made = self._special(events, made, role)
+                        events.append(made)
                     elif shape == "text":
                         events.append(Text(number, session, parent, at, said, block.text or ""))
                     else:
@@ -158,9 +162,12 @@ class Reader:
         self._output = None if message.usage is None else message.usage.output_tokens
         if message.model == self._model:
             message.model = self._model  # one object per name: a report holds thousands of each
+        else:
+            self._model = message.model
         if session == self._session:
             session = self._session
-        self._model, self._session = message.model, session
+        else:
+            self._session = session
         return blocks.usage_of(number, session, parent, at, message, message.stop_reason, uuid)
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
@@ -229,7 +236,11 @@ class Reader:
             if kind == "tool_use":
                 name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
                 made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
-                events.append(self._special(events, made, role) if role else made)
+                if role == WRITES:
+                    self._writes[made.id] = (name, block.input)
+                elif role and (role != LAUNCHES or AWAY in data):
+                    made = self._special(events, made, role)
+                events.append(made)
             elif kind == "text":
                 events.append(ev.Text(number, session, parent, at, said, block.text or "", synthetic))
             elif kind == "thinking":
@@ -238,11 +249,9 @@ class Reader:
                 events.append(blocks.other_block(block, (number, session, parent, at), said, data))
         return events
 
-    def _special(self, events: list[ev.Event], call: ev.ToolCall, role: int) -> ev.ToolCall:
-        """A call that does more than answer: it changes a file, asks a person, or can go on beside the main thread."""
-        if role == WRITES:
-            self._writes[call.id] = (call.name, call.input)
-            return call
+    @staticmethod
+    def _special(events: list[ev.Event], call: ev.ToolCall, role: int) -> ev.ToolCall:
+        """A call that asks a person, or goes on beside the main thread."""
         if role == ASKS:
             return replace(call, asks=True)
         try:
