@@ -13,7 +13,7 @@ from contextlib import suppress
 
 # Seconds from one turn that had something to read to the next, for each descriptor that is watched (a run has three), and
 # at most: one run is followed within a millisecond, two hundred of them within a tenth of a second. See `Wheel.turn`.
-BREATH, LONGEST_BREATH = 0.0001, 0.05
+BREATH, LONGEST_BREATH = 0.00015, 0.09
 
 Call = Callable[[], None]
 Clock = Callable[[], float]
