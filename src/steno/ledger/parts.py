@@ -157,11 +157,9 @@ def _is_object(line: bytes) -> bool:
 
 def marks(file: "io.BufferedReader[io.FileIO]", done: int) -> tuple[str, str]:
     """What tells these first `done` bytes of a file from those of another: hashes of their beginning and their end."""
-    file.seek(0)
-    size = min(HEAD, done)
-    head = f"{size}:{_hash(file.read(size))}"
-    file.seek(max(0, done - TAIL))
-    return head, _hash(file.read(min(TAIL, done)))
+    size, number = min(HEAD, done), file.fileno()
+    head = f"{size}:{_hash(os.pread(number, size, 0))}"
+    return head, _hash(os.pread(number, min(TAIL, done), max(0, done - TAIL)))
 
 
 def same(path: str, done: int, head: str, tail: str) -> bool:

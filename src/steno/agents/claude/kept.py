@@ -62,6 +62,10 @@ def keeps(line: bytes) -> bool:
     return signed.sessionId is not None or signed.leafUuid is not None or signed.type in SILENT
 
 
+USER = b'"type":"user",'
+AHEAD = 400  # bytes of a line in which its message begins, where it is one of the usual shape
+
+
 def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     """The requests that a transcript tells of, and where it began.
 
@@ -71,7 +75,7 @@ def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     begun, whole = False, True  # who spoke before is not known
     last: dict[str | None, tuple[object, ...]] = {}
     for number, data in enumerate(lines, 1):
-        if begun and not whole and b'"usage"' not in data:
+        if begun and not whole and (_is_answer(data) or b'"usage"' not in data):
             continue
         try:
             line = _spent(data)
@@ -94,6 +98,12 @@ def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
             whole = message.stop_reason not in (None, "tool_use")
             share = ln.Message(message.model, message.id, None, message.stop_reason, message.usage)
             yield blocks.usage_of(number, line.sessionId, parent, line.timestamp, share, message.stop_reason, line.uuid)
+
+
+def _is_answer(data: bytes) -> bool:
+    """Whether a line is the user's, by the words before its message: only plain values stand before it."""
+    at = data.find(b'"message":', 0, AHEAD)
+    return at >= len(USER) and data.startswith(USER, at - len(USER))
 
 
 def _tolerant(data: bytes) -> Spent:
