@@ -134,11 +134,7 @@ class Reader:
                     if shape == "tool_use":
                         name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
                         made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
-                        if role == WRITES:
-                            self._writes[made.id] = (name, block.input)
-                        elif role and (role != LAUNCHES or AWAY in data):
-                            made = self._special(events, made, role)
-                        events.append(made)
+                        events.append(self._special(events, made, role, data) if role else made)
                     elif shape == "text":
                         events.append(Text(number, session, parent, at, said, block.text or ""))
                     else:
@@ -236,11 +232,7 @@ class Reader:
             if kind == "tool_use":
                 name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
                 made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
-                if role == WRITES:
-                    self._writes[made.id] = (name, block.input)
-                elif role and (role != LAUNCHES or AWAY in data):
-                    made = self._special(events, made, role)
-                events.append(made)
+                events.append(self._special(events, made, role, data) if role else made)
             elif kind == "text":
                 events.append(ev.Text(number, session, parent, at, said, block.text or "", synthetic))
             elif kind == "thinking":
@@ -249,9 +241,13 @@ class Reader:
                 events.append(blocks.other_block(block, (number, session, parent, at), said, data))
         return events
 
-    @staticmethod
-    def _special(events: list[ev.Event], call: ev.ToolCall, role: int) -> ev.ToolCall:
-        """A call that asks a person, or goes on beside the main thread."""
+    def _special(self, events: list[ev.Event], call: ev.ToolCall, role: int, data: bytes) -> ev.ToolCall:
+        """A call that does more than answer: it changes a file, asks a person, or goes on beside the main thread."""
+        if role == WRITES:
+            self._writes[call.id] = (call.name, call.input)
+            return call
+        if role == LAUNCHES and AWAY not in data:
+            return call
         if role == ASKS:
             return replace(call, asks=True)
         try:
