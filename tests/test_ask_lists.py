@@ -1,5 +1,7 @@
 """Lists of runs and sessions, ids by their beginning, notes, comparisons, the course of a context; on both databases."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -8,7 +10,7 @@ from steno.answer.lists import Note
 from steno.answer.sums import Sums
 from steno.ledger.ask import runs, sessions
 from steno.ledger.ask.compare import compared
-from steno.ledger.ask.context import course
+from steno.ledger.ask.context import before_any_work, course
 from steno.ledger.ask.spans import Span
 from steno.ledger.ask.where import Filters, Where
 from steno.ledger.settle import stored
@@ -40,6 +42,24 @@ def test_runs_are_listed_newest_first_and_filtered(book: Book) -> None:
     assert listed(book, filters=Filters(projects=("/p/x",))) == ["bbbb2"]
     assert listed(book, filters=Filters(agents=("codex",), models=("gpt",))) == ["dddd4"]
     assert [run.id for run in runs.runs(book.store, Where(), 2)] == ["aaaa1", "bbbb2"]
+
+
+def test_those_with_the_most_come_first_and_the_unknown_last(book: Book) -> None:
+    """L4, top: on both databases."""
+    zero: dict[str, Any] = {"cache_write": 0, "cache_read": 0, "output": 0}
+    book.run("a", started_at=NOW, cost_nano=5, duration_ms=1, input=9, context_peak=None, turns=2, **zero)
+    book.run("b", started_at=NOW - HOUR, cost_nano=None, duration_ms=3, input=None, context_peak=7, turns=None)
+    book.run("c", started_at=NOW - 2 * HOUR, cost_nano=8, duration_ms=2, input=1, context_peak=9, turns=1, **zero)
+    orders = {"cost": "cab", "tokens": "acb", "time": "bca", "context": "cba", "turns": "acb"}
+    assert orders.keys() == runs.TOP.keys()
+    for top, order in orders.items():
+        assert "".join(run.id for run in runs.runs(book.store, Where(), top=top)) == order
+    for name, many, span in (("s1", 1, 5), ("s2", 3, 1), ("s3", 0, 9)):
+        book.session(name, first_at=NOW - span * HOUR, last_at=NOW, context_peak=span or None)
+        for _ in range(many):
+            book.request(name, NOW)
+    for top, names in {"cost": [2, 1, 3], "tokens": [2, 1, 3], "time": [3, 1, 2], "context": [3, 1, 2]}.items():
+        assert [one.id for one in sessions.sessions(book.store, Where(), top=top)] == [f"s{number}" for number in names]
 
 
 def test_what_runs_come_to(book: Book) -> None:
@@ -160,6 +180,21 @@ def test_the_course_of_a_context(book: Book) -> None:
     row = points[1].as_json(lambda at: str(at))
     assert (row["fraction"], row["hp"], row["status"], row["level"]) == (0.75, 25.0, "CRITICAL", "warn")
     assert course(book.store, "s", None)[0].limit == 200_000
+
+
+def test_m8_the_overhead_is_the_first_request_less_the_prompt(book: Book) -> None:
+    """What was said later does not count; a prompt that nobody knows leaves it unknown; a run's prompt will do."""
+    book.session("s")
+    book.request("s", NOW, input=10, cache_write=1_000, cache_read=20_000)
+    points = course(book.store, "s", None)
+    assert before_any_work(book.store, "s", points) is None
+    assert before_any_work(book.store, "s", []) is None
+    book.run("r", session="s", prompt="12345")
+    assert before_any_work(book.store, "s", points) == 21_010 - 2
+    book.text("s", NOW - 5, "x" * 400, role="prompt")
+    book.text("s", NOW + 5, "y" * 4_000, role="prompt")
+    book.text("s", NOW - 5, "z" * 4_000)
+    assert before_any_work(book.store, "s", points) == 21_010 - 100
 
 
 def test_two_side_by_side(book: Book) -> None:

@@ -291,7 +291,8 @@ def test_context(ledger: Path) -> None:
     assert answer(ledger, "context", "3f9a")["session_id"] == "81d4e0b7-1"
     lines = shown(ask(ledger, "context", "81d4", COLUMNS="80"))
     assert any(line.endswith("warn 70 %") for line in lines)
-    assert lines[-1] == "25% HP [150k/200k] — CRITICAL · peak 150,090 · 30 requests"
+    assert " ".join(lines[-2:]).endswith("25% HP [150k/200k] — CRITICAL · peak 150,090 · 30 requests · overhead unknown")
+    assert found["overhead"] is None
 
 
 def test_compare(ledger: Path) -> None:

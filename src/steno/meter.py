@@ -15,6 +15,7 @@ from .report import Context, Tokens
 
 NANO = 1_000_000_000
 ASSUMED_WINDOW = 200_000  # what most models of the recorded versions have (M4)
+CHARACTERS = 4  # of a text that make a token, roughly (M8)
 LEVELS = (("critical", 0.95), ("refresh", 0.80), ("warn", 0.70))  # parts of the window in use (M5)
 COUNTERS = ("input", "cache_write", "cache_read", "output", "reasoning", "cache_write_1h")
 _counters = attrgetter(*COUNTERS)
@@ -154,6 +155,11 @@ def context(used: int | None, limit: int | None, limit_source: str, source: str,
     status = hp_status(hp)
     text = f"{hp:.0f}% HP [{used / 1000:.0f}k/{limit / 1000:.0f}k] — {status}"
     return Context(used, limit, fraction, hp, status, text, peak, source, limit_source, compactions)
+
+
+def overhead(used: int, prompt: str) -> int:
+    """What a session's first request holds besides the prompt: system prompt, tools, project notes (M8)."""
+    return max(0, used - -(-len(prompt) // CHARACTERS))
 
 
 def level(fraction: float | None) -> str | None:

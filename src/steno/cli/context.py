@@ -3,7 +3,7 @@
 from functools import partial
 
 from ..ledger.ask import runs, sessions
-from ..ledger.ask.context import course
+from ..ledger.ask.context import before_any_work, course
 from ..ledger.ask.zones import Zone
 from ..ledger.store import Store
 from ..meter import LEVELS
@@ -19,7 +19,8 @@ EXAMPLES = """examples:
   steno context --json | jq '[.rows[].fraction] | max'
 
 Each column is a request of the main thread: input, cache writes and cache reads against the model's window. The dotted
-lines are the thresholds: warn at 70 %, refresh at 80 %, critical at 95 %.
+lines are the thresholds: warn at 70 %, refresh at 80 %, critical at 95 %. The overhead is what the first request held
+besides the prompt (at about 4 characters a token): the system prompt, the tools, the project's notes.
 """
 
 
@@ -31,7 +32,7 @@ def run(words: list[str]) -> int:
     parser.add_forms()
     parser.add_ledger()
     options = parser.given(words)
-    store, zone = opened(options, sums=True), Zone(options.timezone)
+    store, zone = opened(options), Zone(options.timezone)
     id_ = _session(store, options.session)
     if id_ is None:
         return _nothing(store, options.form)
@@ -39,10 +40,17 @@ def run(words: list[str]) -> int:
     points = course(store, id_, session.context_limit)
     if not points and options.form is None:
         raise StenoError(f"{session.short}: no requests of this session are in the ledger")
-    more = {"session_id": id_, "context": session.context, "thresholds": dict(LEVELS), "timezone": zone.name}
+    overhead = before_any_work(store, id_, points)
+    more = {
+        "session_id": id_,
+        "context": session.context,
+        "overhead": overhead,
+        "thresholds": dict(LEVELS),
+        "timezone": zone.name,
+    }
     write(
         options.form,
-        lambda: context(session, points, look(), when(zone)),
+        lambda: context(session, points, overhead, look(), when(zone)),
         lambda: [point.as_json(partial(iso, zone=zone)) for point in points],
         more=more,
         names=("at",),

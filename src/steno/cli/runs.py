@@ -15,6 +15,7 @@ EXAMPLES = """examples:
   steno runs                          the newest runs
   steno runs --last 100 --failed      those of the last hundred that did not succeed
   steno runs --last 7d --verdict max_turns --verdict rate_limit
+  steno runs --top cost --last 10     the ten that cost most (with --since: of that time)
   steno runs --project . --json | jq -r '.rows[] | select(.cost.usd > 1) | .run_id'
 
 The beginning of an id is enough for `steno show`, `steno compare` and `steno note`.
@@ -32,7 +33,7 @@ def run(words: list[str]) -> int:
     filters = asked_filters(store, options, span)
     session = asks.session_named(store, options.session) if options.session else None
     where = asks.conditions(filters, options.verdict or [], options.failed, session)
-    found = asks.runs(store, where, most)
+    found = asks.runs(store, where, most, options.top)
     total = asks.total(store, where)
     write(
         options.form,
@@ -51,6 +52,7 @@ def _options(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--verdict", action="append", choices=kinds, metavar="WORD", help="only these verdicts (may be repeated)")
     parser.add_argument("--failed", action="store_true", help="only runs that ended and did not succeed")
     parser.add_argument("--session", metavar="ID", help="only runs of this session")
+    parser.add_argument("--top", choices=asks.TOP, metavar="WHAT", help=f"the most first, by: {', '.join(asks.TOP)}")
     parser.add_span("only the last N runs (50), or those of the last hours, days, weeks or months (24h, 7d, 2w, 3m)")
     parser.add_filters("project", "model", "agent")
     parser.add_forms()

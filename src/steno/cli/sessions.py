@@ -12,6 +12,7 @@ from .terminal import look
 EXAMPLES = """examples:
   steno sessions                        the sessions that were at work last
   steno sessions --project . --last 7d  of this folder, in the last seven days
+  steno sessions --top cost --last 10   the ten that cost most
   steno sessions --json | jq '.rows[] | select(.context.fraction > 0.7) | .session_id'
 
 With a span of time, the sessions that were at work in it are listed; their figures are of the whole session.
@@ -26,7 +27,7 @@ def run(words: list[str]) -> int:
     most = take_number(options)
     zone, span = asked_span(options)
     where = asks.conditions(asked_filters(store, options, span))
-    found = asks.sessions(store, where, most)
+    found = asks.sessions(store, where, most, options.top)
     many, sums = asks.total(store, where)
     write(
         options.form,
@@ -41,6 +42,7 @@ def run(words: list[str]) -> int:
 
 def _options(words: list[str]) -> argparse.Namespace:
     parser = Parser("sessions", "List the agents' conversations that are in the ledger, the newest first.", EXAMPLES)
+    parser.add_argument("--top", choices=asks.TOP, metavar="WHAT", help=f"the most first, by: {', '.join(asks.TOP)}")
     parser.add_span("only the last N sessions (50), or those of the last hours, days, weeks or months (24h, 7d, 2w, 3m)")
     parser.add_filters("project", "model", "agent")
     parser.add_forms()

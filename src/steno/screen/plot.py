@@ -19,13 +19,16 @@ MOST = 100  # columns of the picture: more only draws each request wider
 STYLES = {"critical": "red", "refresh": "yellow", "warn": "yellow"}
 
 
-def context(session: Session, points: Sequence[Point], look: Look, when: Callable[[int | None], str]) -> list[str]:
+def context(
+    session: Session, points: Sequence[Point], overhead: int | None, look: Look, when: Callable[[int | None], str]
+) -> list[str]:
     """The whole page: whose context it is, the picture, and what it comes to."""
     title = " · ".join(filter(None, (f"session {session.short}", session.project, session.title)))
     facts = [session.context.text, f"peak {number(max(point.used for point in points))}", several(len(points), "request")]
     drops = sum(point.compacted for point in points)
     if drops or session.compactions:
         facts.append(several(max(drops, session.compactions), "compaction") + (" (▼)" if drops else ""))
+    facts.append("overhead unknown" if overhead is None else f"overhead about {number(overhead)} before any work")
     times = f"{when(points[0].at)} to {when(points[-1].at)}"
     style = COLOURS.get(session.context.status or "", "")
     head = [line for text in (title, times) for line in wrap(flat(text), look.columns)]

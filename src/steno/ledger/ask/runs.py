@@ -8,6 +8,14 @@ from ..store import Store
 from .where import Filters, Where
 
 COLUMNS = ", ".join(Run.__struct_fields__[:-1])
+# What runs can be ranked by.
+TOP = {
+    "cost": "cost_nano",
+    "tokens": "input + cache_write + cache_read + output",
+    "time": "duration_ms",
+    "turns": "turns",
+    "context": "context_peak",
+}
 SHORT = 8  # letters of an id that are shown, unless more are needed to name it
 LEAST = 4  # letters that a prefix must have
 MATCHES = 5  # of an ambiguous prefix that are told
@@ -29,10 +37,11 @@ def conditions(filters: Filters, verdicts: list[str], failed: bool, session: str
     return where
 
 
-def runs(store: Store, where: Where, most: int | None = None) -> list[Run]:
-    """The runs, the newest first."""
+def runs(store: Store, where: Where, most: int | None = None, top: str | None = None) -> list[Run]:
+    """The runs, the newest first, or those with the most of something first; what is not known comes last."""
     limit = f" LIMIT {most}" if most is not None else ""
-    sql = f"SELECT {COLUMNS} FROM runs{where.sql} ORDER BY coalesce(started_at, 0) DESC, id{limit}"  # noqa: S608
+    first = f"coalesce({TOP[top]}, -1) DESC, " if top is not None else ""
+    sql = f"SELECT {COLUMNS} FROM runs{where.sql} ORDER BY {first}coalesce(started_at, 0) DESC, id{limit}"  # noqa: S608
     found = [Run(*row) for row in store.rows(sql, where.values)]
     shorts = shortened(store, "runs", [run.id for run in found])
     for run in found:

@@ -8,6 +8,14 @@ from .sums import WHOLE
 from .where import Filters, Where
 
 COLUMNS = ", ".join(Session.__struct_fields__[:-2])
+# What sessions can be ranked by.
+_SUM = "(SELECT sum({}) FROM spend WHERE spend.session = sessions.id)"
+TOP = {
+    "cost": _SUM.format("reported_nano + computed_nano"),
+    "tokens": _SUM.format("input + cache_write + cache_read + output"),
+    "time": "last_at - first_at",
+    "context": "context_peak",
+}
 TOGETHER = 400  # ids in one question: below every limit
 
 
@@ -21,10 +29,11 @@ def conditions(filters: Filters) -> Where:
     return where
 
 
-def sessions(store: Store, where: Where, most: int | None = None) -> list[Session]:
-    """The sessions, the newest first, each with its sums."""
+def sessions(store: Store, where: Where, most: int | None = None, top: str | None = None) -> list[Session]:
+    """The sessions, each with its sums: the newest first, or those with the most of something; the unknown comes last."""
     limit = f" LIMIT {most}" if most is not None else ""
-    sql = f"SELECT {COLUMNS} FROM sessions{where.sql} ORDER BY coalesce(last_at, 0) DESC, id{limit}"  # noqa: S608
+    first = f"coalesce({TOP[top]}, -1) DESC, " if top is not None else ""
+    sql = f"SELECT {COLUMNS} FROM sessions{where.sql} ORDER BY {first}coalesce(last_at, 0) DESC, id{limit}"  # noqa: S608
     found = [Session(*row) for row in store.rows(sql, where.values)]
     shorts = shortened(store, "sessions", [one.id for one in found])
     sums = spent(store, [one.id for one in found])
