@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from .. import event as ev
-from ..decode import decoder, lenient
+from ..decode import Count, decoder, lenient
 from ..environment import Surroundings
 from ..report import Wording
 from . import tell
@@ -56,14 +56,14 @@ class Span(Struct, gc=False):
 
 
 class Cache(Struct, gc=False):
-    write: int | None = None
-    read: int | None = None
+    write: Count | None = None
+    read: Count | None = None
 
 
 class Tokens(Struct, gc=False):
-    input: int | None = None
-    output: int | None = None
-    reasoning: int | None = None
+    input: Count | None = None
+    output: Count | None = None
+    reasoning: Count | None = None
     cache: Cache | None = None
 
 
