@@ -46,7 +46,7 @@ def _options(words: list[str]) -> argparse.Namespace:
 def _page(found: list[Installed]) -> list[str]:
     columns = [Column("agent"), Column("version"), Column("tested"), *(Column(name) for name in SHOWN.values())]
     rows = [_row(one) for one in found]
-    missing = [f"to install {one.agent}: {one.install}" for one in found if one.path is None]
+    missing = [f"to install {one.agent}: {one.install}" for one in found if one.path is None and one.install]
     return [*grid(look(), columns, rows), *(["", *missing] if missing else [])]
 
 

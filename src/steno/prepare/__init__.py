@@ -169,7 +169,8 @@ class Wanted:
         if self._program is not None:
             return None
         where = "" if os.sep in name else " in PATH"
-        return self._refused("not_found", f"{name} is not there{where}", f"to install {self.agent.name}: {self.agent.install}")
+        how = self.agent.install or "see where it comes from"
+        return self._refused("not_found", f"{name} is not there{where}", f"to install {self.agent.name}: {how}")
 
     def spent(self) -> TaskReport | None:
         """R9: what the ledger's budgets leave is the most that the task may cost."""

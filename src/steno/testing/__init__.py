@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from ..agents.values import Agent
 from ..report import Report, SourceError
-from .readings import CHECKS, read
+from .readings import CHECKS, Check, read
 from .starts import starts
 
 __all__ = ["Case", "breaches", "cases", "check", "check_case", "check_start", "report"]
@@ -51,7 +51,15 @@ def cases(folder: str | os.PathLike[str]) -> list[Case]:
 
 def breaches(agent: Agent, case: Case) -> list[str]:
     """What one recording shows that the contract does not allow, a sentence each; none: all of it holds."""
-    return [f"{case.name}: {what}" for check in CHECKS for what in check(agent, case.folder)]
+    return [f"{case.name}: {what}" for check in CHECKS for what in _kept(check, agent, case.folder)]
+
+
+def _kept(check: Check, agent: Agent, folder: Path) -> list[str]:
+    """What one check finds; that it cannot even be made is a finding too."""
+    try:
+        return list(check(agent, folder))
+    except Exception as problem:  # whatever the agent's code does
+        return [f"reading it ({check.__name__}) raised {type(problem).__name__}: {problem}"]
 
 
 def check_case(agent: Agent, case: Case) -> None:
