@@ -9,7 +9,7 @@ import msgspec
 
 from . import event as ev
 from . import meter
-from .account import Price, count, priced
+from .account import Price, count, free, priced
 from .decode import plain
 from .fold import Fold
 from .report import Lines, Report, Subagent, Tool, ToolCount
@@ -19,6 +19,7 @@ from .verdict import Facts, judge
 def close(fold: Fold, lines: Lines, price: Price | None = None) -> Report:
     """The report of everything that the fold took in."""
     lines.unknown = fold.unknown
+    price = free if fold.free else price
     report = Report(agent=fold.dialect.name, lines=lines)
     _about(fold, report)
     _said(fold, report)

@@ -15,6 +15,7 @@ import msgspec
 from .. import environment
 from ..report import StenoError, Wording
 from . import claude, tell
+from .backend import Backend
 from .outside import Outside
 from .replay import NAME as REPLAY
 from .replay import replayed
@@ -27,6 +28,7 @@ __all__ = [
     "Abilities",
     "Agent",
     "Ask",
+    "Backend",
     "Keeper",
     "LineReader",
     "Start",
@@ -62,6 +64,7 @@ CLAUDE = Agent(
     "@anthropic-ai/claude-code",
     ("1.0.100", "2.0.37", "2.1.50", "2.1.197", "2.1.325"),
     credentials=(".claude/.credentials.json",),
+    backends=("ollama", "anthropic"),
 )
 
 

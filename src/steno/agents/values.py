@@ -10,6 +10,7 @@ from ..decode import MISFIT
 from ..environment import Surroundings
 from ..event import Event, Stderr
 from ..report import StenoError, Wording
+from .backend import Backend
 
 
 class LineReader(Protocol):
@@ -68,6 +69,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     json_schema: str | None = None
     partial: bool = False  # pieces of an answer as they come
     steer: bool = False  # messages can be sent while it runs
+    backend: Backend | None = None  # a model server in place of its maker's; `model` is always given with it
     extra: tuple[str, ...] = ()  # the agent's own arguments, as given
 
 
@@ -182,7 +184,8 @@ class Agent(Struct, frozen=True):
     `exits` is the verdict's word and the message for an exit code without a result, given what stands on stderr; `heard`
     are the events that a line of stderr means besides its words. `beside` is the pattern of the files that it keeps of a
     session, below one of its folders, where they tell what its stream does not: its reader is a `Keeper` then. `credentials`
-    are files below the home folder that are there when it is signed in; nobody here opens them.
+    are files below the home folder that are there when it is signed in; nobody here opens them. `backends` are the kinds of
+    model servers that `start` can lead it to: ollama, openai, anthropic.
 
     Only a name and a reader are needed; what is left out, the agent does not have.
     """
@@ -209,3 +212,4 @@ class Agent(Struct, frozen=True):
     heard: Callable[[Stderr], list[Event]] = unheard
     beside: Callable[[str], str] | None = None
     credentials: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()

@@ -37,6 +37,7 @@ class Installed(Struct, frozen=True):
     tested: tuple[str, ...]
     abilities: Abilities
     cannot: tuple[str, ...]
+    backends: tuple[str, ...]
     sign_in: tuple[str, ...]
     folders: tuple[Folder, ...]
     install: str
@@ -55,6 +56,7 @@ def installed(agent: Agent, environment: Mapping[str, str], program: str | None 
         tested=agent.tested,
         abilities=agent.abilities,
         cannot=agent.cannot,
+        backends=agent.backends,
         sign_in=_sign_in(agent, environment, home),
         folders=tuple(_folder(folder) for folder in agent.folders(environment, home)),
         install=agent.install,

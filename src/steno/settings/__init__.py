@@ -76,7 +76,7 @@ def _checked(setting: Setting, given: Any, where: str) -> Value:
     try:
         return Value(setting.kind(given), where)
     except ValueError as expected:
-        told = "" if setting.kind is kinds.pairs else f", found {given!r}"  # a variable may hold a secret
+        told = "" if setting.kind in (kinds.pairs, kinds.server) else f", found {given!r}"  # these may hold a secret
         raise StenoError(f"{where}: expected {expected}{told}") from None
 
 

@@ -6,15 +6,17 @@ from contextlib import contextmanager
 
 import msgspec
 
+from ..agents.backend import Backend
 from ..agents.values import Agent, Ask, Start, not_started
 
 PROGRAM = "/opt/some where/program"
 PROMPT = "-x; rm -rf \"$HOME\" `id` $(id) 'quoted'\nsecond line \u2028 \U0001f99c"
 SECRET = "sk-steno-testing-secret"  # noqa: S105  # opens nothing
 SHELLS = ("sh", "bash", "dash", "zsh", "cmd", "cmd.exe", "powershell")
+MODEL, SERVER, BACKEND = "steno-testing-model", "http://127.0.0.1:9/steno-testing", "the backend"
 # What a word of the asking must be found in, for an agent that does not list it in `cannot`.
 SAID = {
-    "model": "steno-testing-model",
+    "model": MODEL,
     "system_prompt": "steno testing: the system prompt",
     "add_dirs": ("/steno testing/folder",),
     "extra": ("--steno-testing", "an argument; of its own"),
@@ -36,6 +38,8 @@ def _starts(agent: Agent, sessions: tuple[str, ...]) -> Iterator[str]:
     if sessions and agent.abilities.resume:
         asks["resume"] = Ask(prompt=PROMPT, resume=sessions[0])
         yield from (f"is_session does not know {session!r}, which it returned itself" for session in _strange(agent, sessions))
+    for kind in agent.backends:
+        asks[f"{BACKEND} {kind}"] = Ask(prompt=PROMPT, model=MODEL, backend=Backend(kind=kind, url=SERVER, key=SECRET))
     for what, ask in asks.items():
         with _secrets(agent):
             try:
@@ -84,6 +88,10 @@ def _inside(stdin: bytes) -> bool:
 
 def _left_out(start: Start, what: str, ask: Ask) -> Iterator[str]:
     wanted = SAID.get(what, ask.resume if what == "resume" else ())
+    if what.startswith(BACKEND):
+        wanted = (MODEL, SERVER)
+        if not any(SECRET in value for _, value in start.env):
+            yield f"{what}: its key is not in the start's `env`"
     said = "\n".join((*start.argv, (start.stdin or b"").decode("utf-8", "replace"), *(value for _, value in start.env)))
     for word in (wanted,) if isinstance(wanted, str) else wanted or ():
         if word not in said and msgspec.json.encode(word).decode()[1:-1] not in said:
