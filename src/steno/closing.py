@@ -89,7 +89,7 @@ def _roll_up(fold: Fold, report: Report, price: Price | None) -> None:
             mine.setdefault(fold.task_calls.get(request.parent, request.parent), []).append(request)
     for call, requests in mine.items():
         known = fold.subagents.get(call) or Subagent(call)
-        exact = all(request.final for request in requests)
+        exact = fold.free or all(request.final for request in requests)
         cost = meter.dollars(priced(requests, price)) if exact else None
         report.subagents.append(msgspec.structs.replace(known, tokens=meter.tokens_of(requests), cost_usd=cost))
 

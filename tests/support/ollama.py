@@ -37,6 +37,10 @@ class OllamaServer(CompletionsServer):
         self.seen: list[Seen] = []
         self._http.RequestHandlerClass = _Ollama
 
+    def __enter__(self) -> "OllamaServer":
+        super().__enter__()
+        return self
+
     def keys(self) -> set[str | None]:
         """The keys that came with requests to the model."""
         return {seen.key for seen in self.seen if not seen.path.startswith("/api/") and not seen.path.endswith("/models")}

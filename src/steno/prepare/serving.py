@@ -132,6 +132,8 @@ def _answer(server: Backend, url: str, body: dict[str, str] | None, until: float
         problem.close()
     except TimeoutError:
         problems.append("it is too slow")
+    except RecursionError:
+        problems.append("its answer is nested too deep")
     except (OSError, HTTPException, msgspec.MsgspecError, ValueError) as problem:
         reason = getattr(problem, "reason", problem)
         problems.append(str(getattr(reason, "strerror", None) or reason))

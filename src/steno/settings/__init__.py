@@ -19,7 +19,7 @@ from .table import BY_NAME, SETTINGS, Setting
 
 __all__ = ["BY_NAME", "SETTINGS", "Setting", "Settings", "Value", "load", "meant"]
 
-OWN = ("program", "model")  # what a file may set for one agent: [agents.NAME]
+OWN = ("program", "model", "backend")  # what a file may set for one agent: [agents.NAME]
 
 
 class Value(Struct, frozen=True):
