@@ -112,8 +112,8 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "Cost": {
         "usd": "This run's own part, in dollars. Null is unknown; 0 is a run that cost nothing.",
-        "source": "`reported` by the agent, `computed` from the price table, or `unknown`. "
-        "`computed` also where only a part had to be computed.",
+        "source": "`reported` by the agent, `computed` from the price table, `local` (0: a model server of one's own), or "
+        "`unknown`. `computed` also where only a part had to be computed.",
         "session_usd": "The session so far, where the agent counts over sessions.",
     },
     "Model": {
@@ -122,7 +122,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "cache_read": "As in Tokens.",
         "output": "As in Tokens.",
         "cost_usd": "This model's part of the cost.",
-        "context_window": "The window that the agent reports for it.",
+        "context_window": "The window that the agent reports for it; of a model server of one's own, what that tells.",
         "max_output": "The longest answer that the agent reports for it.",
     },
     "Context": {
