@@ -95,6 +95,20 @@ def test_it_is_told_by_the_bytes(place: Place, case: str) -> None:
         assert {**found, "source": None} == {**wanted, "source": None}
 
 
+def test_the_version_of_one_from_npm_is_told_by_its_files(place: Place) -> None:
+    """As of ours: it is not started only to be asked."""
+    code = "import msgspec, steno_parrot\nAGENT = msgspec.structs.replace(steno_parrot.AGENT, name='jay', package='@birds/jay')\n"
+    place.add("jay", "AGENT", code, "jay_agent")
+    package = place.site / "node_modules" / "@birds" / "jay"
+    (package / "bin").mkdir(parents=True)
+    (package / "package.json").write_text('{"name": "@birds/jay", "version": "4.5.6"}')
+    (package / "bin" / "jay").write_text("#!/bin/sh\nexit 1\n")
+    (package / "bin" / "jay").chmod(0o755)
+    (place.site / "bin" / "jay").symlink_to(package / "bin" / "jay")
+    found = {one["agent"]: one["version"] for one in place.json("agents", "--json")["agents"]}
+    assert found["jay"] == "4.5.6"
+
+
 def test_its_recordings_are_imported(place: Place) -> None:
     done = place.steno("import", RECORDINGS / "repeats", RECORDINGS / "writes")
     assert done.code == 0, done.err

@@ -134,7 +134,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "text": "The same for people, such as `97% HP [31k/1000k] — Healthy`; `HP unknown` where nothing is known.",
         "peak": "The fullest that the main thread's window was seen to be.",
         "source": "`measured`, `upper_bound` (only a sum over several requests is known) or `unknown`.",
-        "limit_source": "`reported` by the agent, `known` for this model, or `assumed` (200,000).",
+        "limit_source": "`reported` by the agent or by the model server, `known` for this model, or `assumed` (200,000).",
         "compactions": "How often the conversation was replaced by a summary.",
     },
     "Tool": {

@@ -47,7 +47,7 @@ def installed(agent: Agent, environment: Mapping[str, str], program: str | None 
     """How one agent stands. `program` is its name or path where that is not simply its name."""
     home = environment.get("HOME") or str(Path.home())
     path = shutil.which(program or agent.name, path=environment.get("PATH"))
-    version = None if path is None else version_of(path) or _asked(path)
+    version = None if path is None else version_of(path, package=agent.package) or _asked(path)
     return Installed(
         agent=agent.name,
         path=path,

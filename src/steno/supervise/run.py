@@ -65,7 +65,8 @@ class Run:
         self._budget = budget
         inherited = os.environ if self.setup.environ is None else self.setup.environ
         program = self.setup.program or self.agent.name
-        begun = self.agent.start(self.ask, program, self.setup.version or version_of(program, inherited.get("PATH")))
+        version = self.setup.version or version_of(program, inherited.get("PATH"), self.agent.package)
+        begun = self.agent.start(self.ask, program, version)
         cwd = self.setup.cwd or os.getcwd()  # noqa: PTH109
         header = Header(
             agent=self.agent.name,
