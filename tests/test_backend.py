@@ -128,6 +128,14 @@ def test_a_key_comes_along_where_there_is_one() -> None:
         assert [seen.key for seen in server.seen] == ["sk-own", "sk-own", None, None]
 
 
+def test_a_key_is_not_carried_to_where_a_server_sends_us() -> None:
+    with OllamaServer() as other:
+        told = {"/api/ps": f"{other.url}/api/ps", "/api/show": f"{other.url}/api/show"}
+        with OllamaServer(told=told) as server:
+            _, note = serving.asked(backend(f"ollama:{server.url}", MODEL, key="sk-own"), MODEL)
+        assert (other.seen, note) == ([], f"ollama at {server.url} does not tell how much {MODEL} holds: HTTP 302")
+
+
 SILENT: dict[str, tuple[dict[str, Any], str]] = {
     "never": ({"/api/ps": "silence"}, "it is too slow"),
     "garbage": ({"/api/ps": b"<html>", "/api/show": b"<html>"}, "JSON is malformed: invalid character (byte 0)"),

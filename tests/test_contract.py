@@ -156,6 +156,22 @@ def test_a_key_in_the_command_line(parrot: Agent) -> None:
     assert "PARROT_KEY" not in os.environ
 
 
+def test_a_word_that_nobody_asks(parrot: Agent) -> None:
+    with pytest.raises(AssertionError, match="`cannot` names what nobody asks: max_turn"):
+        testing.check_start(msgspec.structs.replace(parrot, cannot=(*parrot.cannot, "max_turn")))
+
+
+def test_a_backend_whose_key_is_told_to_all(parrot: Agent) -> None:
+    def leaky(ask: Ask, program: str, version: str | None) -> Start:
+        words = [program, ask.model or "", *ask.extra]
+        if ask.backend is not None:
+            words += [ask.backend.url, ask.backend.key]
+        return Start(tuple(words), ask.prompt.encode())
+
+    with pytest.raises(AssertionError, match="for the backend ollama: a key from the environment is in argv"):
+        testing.check_start(msgspec.structs.replace(parrot, start=leaky, backends=("ollama",)))
+
+
 def test_a_session_that_it_would_not_know_again(parrot: Agent) -> None:
     strict = msgspec.structs.replace(parrot, is_session=lambda text: text.isdigit())
     with pytest.raises(AssertionError, match="is_session does not know 'parrot-0a1b2c3d', which it returned itself"):

@@ -154,6 +154,7 @@ def test_looking_for_none_is_cheap(bare: Place) -> None:
 
 BROKEN = {
     "raises": ("import nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+    "exits": ("raise SystemExit(3)", "SystemExit: 3"),
     "wrong": ("AGENT = 'a word'", "expected a steno.agents.values.Agent, or a function that gives one; found str"),
     "misnamed": (
         "from steno.agents.values import Agent\nAGENT = Agent('other', None)",
@@ -187,6 +188,15 @@ def test_a_name_of_ours_is_refused(bare: Place, name: str) -> None:
     assert (done.code, done.err.strip()) == (0, line + "the package must choose another one")
     shown = bare.json("show", "--json", CLAUDE)
     assert (shown["agent"], shown["lines"]["unknown"]) == ("claude", 0)
+
+
+def test_a_name_that_another_package_has_is_refused(place: Place) -> None:
+    """The first by its name keeps it, on every machine."""
+    place.add("parrot", "AGENT", "raise SystemExit('loaded')", "zz_thief")
+    done = place.steno("agents", "--json")
+    assert "the name is taken by another package: the package must choose another one" in done.err
+    assert len(done.err.splitlines()) == 1
+    assert [one["agent"] for one in json.loads(done.out)["agents"]].count("parrot") == 1
 
 
 def test_a_function_may_give_it(place: Place) -> None:

@@ -27,14 +27,14 @@ class Plugin(Struct, frozen=True):
 
 
 def found(group: str) -> list[Plugin]:
-    """Every entry of a group, in the order of the path. Nothing of them is loaded."""
+    """Every entry of a group, by the names of the packages: the same on every machine. Nothing of them is loaded."""
     if not any(_names(place, group.encode()) for place in sys.path):
         return []
     from importlib.metadata import entry_points
 
-    return [
-        Plugin(one.name, one.value, one.dist.name if one.dist is not None else "", one.load) for one in entry_points(group=group)
-    ]
+    entries = entry_points(group=group)
+    plugins = [Plugin(one.name, one.value, one.dist.name if one.dist is not None else "", one.load) for one in entries]
+    return sorted(plugins, key=lambda plugin: (plugin.package, plugin.name))
 
 
 def _names(place: str, group: bytes) -> bool:

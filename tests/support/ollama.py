@@ -99,6 +99,11 @@ class _Ollama(completions._Other):
             self.send_header("content-length", str(len(found)))
             self.end_headers()
             self.wfile.write(found)
+        elif isinstance(found, str) and found.startswith("http"):  # it sends us elsewhere
+            self.send_response(302)
+            self.send_header("location", found)
+            self.send_header("content-length", "0")
+            self.end_headers()
         elif found == "silence":
             self.close_connection = True
             model.closing.wait()

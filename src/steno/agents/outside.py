@@ -49,7 +49,7 @@ class Outside:
                     whose = "steno itself" if plugin.name in self._taken else "another package"
                     raise StenoError(f"the name is taken by {whose}: the package must choose another one")
                 agents[plugin.name] = guarded(checked(plugin.name, plugin.load()), self._teller(plugin.name))
-            except Exception as problem:  # whatever its code does
+            except (Exception, SystemExit) as problem:  # whatever its code does
                 self.problems[plugin.name] = f"agent {plugin} is left out: {_said(problem)}"
 
     def _teller(self, name: str) -> Tell:
@@ -59,7 +59,7 @@ class Outside:
         return tell
 
 
-def _said(problem: Exception) -> str:
+def _said(problem: BaseException) -> str:
     """In one line, whatever it holds."""
     text = " ".join(str(problem).split())[:300]
     return text if isinstance(problem, StenoError) else f"{type(problem).__name__}: {text}"

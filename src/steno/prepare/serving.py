@@ -7,7 +7,7 @@ run finds out by itself. It writes nothing, and waits for PATIENCE in all.
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +15,9 @@ from msgspec.structs import replace
 from ..agents import Agent, Backend
 from ..agents.backend import KEY, KINDS, NO_KEY, backend
 from ..report import StenoError
+
+if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
 
 PATIENCE = 3.0  # seconds for all questions together: a server in one's own house answers at once
 MOST = 8 << 20  # bytes of an answer: a list of all models of a large service
@@ -112,7 +115,7 @@ def _answer(server: Backend, url: str, body: dict[str, str] | None, until: float
     """What the server answers; None, and a problem, where it does not."""
     from http.client import HTTPException
     from urllib.error import HTTPError
-    from urllib.request import ProxyHandler, Request, build_opener
+    from urllib.request import Request
 
     left = until - time.monotonic()
     if left <= 0:
@@ -122,9 +125,8 @@ def _answer(server: Backend, url: str, body: dict[str, str] | None, until: float
     if server.key != NO_KEY:
         heads |= {"authorization": f"Bearer {server.key}", "x-api-key": server.key}
     data = None if body is None else msgspec.json.encode(body)
-    own = [ProxyHandler({})] if server.local else []  # a proxy for the world does not lead to one's own house
     try:
-        with build_opener(*own).open(Request(url, data, heads), timeout=left) as response:  # noqa: S310  # http or https: checked
+        with _opener(server.local).open(Request(url, data, heads), timeout=left) as response:  # noqa: S310  # checked: http(s)
             return msgspec.json.decode(_read(response, until))
     except HTTPError as problem:
         if problem.code != 404:  # what it does not have, it does not tell
@@ -138,6 +140,20 @@ def _answer(server: Backend, url: str, body: dict[str, str] | None, until: float
         reason = getattr(problem, "reason", problem)
         problems.append(str(getattr(reason, "strerror", None) or reason))
     return None
+
+
+def _opener(local: bool) -> "OpenerDirector":
+    """How the server is reached: by nobody in between where it stands in one's own house, and never where it sends us to.
+
+    A key that is meant for one server is not handed to the next.
+    """
+    from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
+
+    class Stay(HTTPRedirectHandler):
+        def redirect_request(self, *told: Any) -> None:
+            """Nowhere."""
+
+    return build_opener(Stay, *([ProxyHandler({})] if local else []))
 
 
 def _read(response: Any, until: float) -> bytes:

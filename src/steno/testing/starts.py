@@ -31,6 +31,9 @@ def starts(agent: Agent, sessions: tuple[str, ...] = ()) -> list[str]:
 
 
 def _starts(agent: Agent, sessions: tuple[str, ...]) -> Iterator[str]:
+    strange = [name for name in agent.cannot if name not in Ask.__struct_fields__]
+    if strange:
+        yield f"`cannot` names what nobody asks: {', '.join(strange)}"
     asks = {"a prompt": Ask(prompt=PROMPT)}
     asks |= {
         name: msgspec.structs.replace(Ask(prompt=PROMPT), **{name: value}) for name, value in SAID.items() if _can(agent, name)
