@@ -64,6 +64,7 @@ def test_what_is_installed_and_what_it_can_do(place: Path) -> None:
     assert (told["gemini"]["version"], told["gemini"]["known"]) == ("0.61.0", "tested")
     assert (told["qwen"]["version"], told["qwen"]["known"]) == ("0.99.0", "newer")
     assert (told["opencode"]["path"], told["opencode"]["known"]) == (None, "absent")
+    assert (told["claude"]["backends"], told["gemini"]["backends"]) == (["ollama", "anthropic"], [])
     assert set(told["claude"]["abilities"]) == {"resume", "json", "partial", "budget", "schema", "context", "cost", "file_events"}
 
 

@@ -20,7 +20,8 @@ ALLOWED = {
     "settings": {"report"},
     "prices": {"report"},
     "tick": {"decode"},
-    "agents": {"event", "decode", "report", "paths", "environment"},
+    "plugins": set(),
+    "agents": {"event", "decode", "report", "paths", "environment", "plugins"},
     "meter": {"event", "report"},
     "glance": {"event", "report", "decode", "meter"},
     "answer": {"report", "meter"},
@@ -56,6 +57,7 @@ ALLOWED = {
     "embed": {"event", "report", "prepare", "supervise"},
     "screen": {"event", "report", "decode", "meter", "glance", "answer"},
     "api": {"event", "report", "agents", "prices", "source", "embed"},
+    "testing": {"event", "report", "decode", "agents", "prices", "tick", "reading", "source"},
     "cli": {
         "", "event", "report", "decode", "redact", "meter", "answer", "fold", "agents", "prices", "source", "reading", "ledger",
         "screen", "api", "settings", "play", "supervise", "prepare", "health", "tape", "tick",

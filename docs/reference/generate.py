@@ -15,16 +15,18 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import msgspec
 
 import steno
-from steno import cli, event, report, verdict
+from steno import cli, event, report, testing, verdict
 from steno import event as ev
 from steno.report import Background, Denial, Report
 from steno.screen.words import VERDICTS
 from steno.settings import SETTINGS, Setting
+from steno.testing import readings
 from steno.verdict import CATEGORIES, RULES, Facts
 
 HERE = Path(__file__).parent
@@ -110,8 +112,8 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "Cost": {
         "usd": "This run's own part, in dollars. Null is unknown; 0 is a run that cost nothing.",
-        "source": "`reported` by the agent, `computed` from the price table, or `unknown`. "
-        "`computed` also where only a part had to be computed.",
+        "source": "`reported` by the agent, `computed` from the price table, `local` (0: a model server of one's own), or "
+        "`unknown`. `computed` also where only a part had to be computed.",
         "session_usd": "The session so far, where the agent counts over sessions.",
     },
     "Model": {
@@ -120,7 +122,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "cache_read": "As in Tokens.",
         "output": "As in Tokens.",
         "cost_usd": "This model's part of the cost.",
-        "context_window": "The window that the agent reports for it.",
+        "context_window": "The window that the agent reports for it; of a model server of one's own, what that tells.",
         "max_output": "The longest answer that the agent reports for it.",
     },
     "Context": {
@@ -132,7 +134,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "text": "The same for people, such as `97% HP [31k/1000k] — Healthy`; `HP unknown` where nothing is known.",
         "peak": "The fullest that the main thread's window was seen to be.",
         "source": "`measured`, `upper_bound` (only a sum over several requests is known) or `unknown`.",
-        "limit_source": "`reported` by the agent, `known` for this model, or `assumed` (200,000).",
+        "limit_source": "`reported` by the agent or by the model server, `known` for this model, or `assumed` (200,000).",
         "compactions": "How often the conversation was replaced by a summary.",
     },
     "Tool": {
@@ -558,19 +560,33 @@ ELSEWHERE = {"Report": "Its fields: [report.md](report.md).", "Event": "The kind
 
 def library_page() -> str:
     """Every public name with its signature and docstring."""
-    parts: list[str | list[str]] = [_indented(steno.__doc__ or "")]
-    for name in sorted(steno.__all__, key=lambda name: (name[0].isupper(), name)):
-        home = sys.modules[getattr(steno, name).__module__]
+    return page("The library", _indented(steno.__doc__ or ""), *_names(steno))
+
+
+def testing_page() -> str:
+    """The same of the checks for agents."""
+    return page("The contract of an agent", _indented(testing.__doc__ or ""), *_names(testing), "## The checks", _checks())
+
+
+def _names(module: ModuleType) -> Iterator[str]:
+    where = module.__name__
+    for name in sorted(module.__all__, key=lambda name: (name[0].isupper(), name)):
+        home = sys.modules[getattr(module, name).__module__]
         tree = ast.parse(Path(str(home.__file__)).read_text("utf-8"))
         node = next(part for part in tree.body if isinstance(part, DEFINITIONS) and part.name == name)
-        parts += [f"## {name}", *(_of_class(node) if isinstance(node, ast.ClassDef) else _of_function(node, f"steno.{name}"))]
-    return page("The library", *parts)
+        yield f"## {name}"
+        yield from _of_class(node, where) if isinstance(node, ast.ClassDef) else _of_function(node, f"{where}.{name}")
 
 
-def _of_class(node: ast.ClassDef) -> Iterator[str]:
+def _checks() -> list[str]:
+    told_ = {check.__name__: told(check.__doc__) for check in readings.CHECKS}
+    return table(["check", "what must hold of every recording"], [[f"`{name}`", text] for name, text in told_.items()])
+
+
+def _of_class(node: ast.ClassDef, where: str) -> Iterator[str]:
     shape = _shape(node)
     made = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
-    yield f"```text\nclass steno.{node.name}({_arguments(made[0]) if made else '...'})\n```"
+    yield f"```text\nclass {where}.{node.name}({_arguments(made[0]) if made else '...'})\n```"
     yield shape.text
     yield f"A kind of `{shape.base}`." if shape.base not in ("", "Struct") else ""
     yield ELSEWHERE.get(node.name, "")
@@ -610,6 +626,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "cli.md": cli_page(),
         "library.md": library_page(),
+        "testing.md": testing_page(),
     }
 
 

@@ -23,6 +23,11 @@ class Price(Protocol):
     def __call__(self, model: str, share: Any, at: datetime | None) -> int | None: ...
 
 
+def free(model: str, share: Any, at: datetime | None) -> int:
+    """The price of what runs on a server of one's own."""
+    return 0
+
+
 def count(fold: Fold, report: Report, price: Price | None) -> None:
     """Fill in every figure of the report."""
     report.requests = len(fold.requests) or sum(result.requests or 0 for result in fold.results) or fold.asked
@@ -32,14 +37,19 @@ def count(fold: Fold, report: Report, price: Price | None) -> None:
     report.tokens = _tokens(fold, booked, late, report.warnings)
     report.cache_hit_rate = meter.cache_hit_rate(report.tokens)
     report.models = _models(fold, booked, price)
-    report.cost = _cost(fold, booked, late, price, report)
+    main = report.models.get(report.model or "")
+    if main is not None and fold.window is not None:  # as its server told
+        report.models[report.model or ""] = msgspec.structs.replace(main, context_window=fold.window)
+    report.cost = Cost(0.0, "local") if fold.free else _cost(fold, booked, late, price, report)
     report.warnings += booked.warnings
     report.context = _context(fold, report.model)
     _durations(fold, report, booked)
 
 
 def priced(requests: list[ev.Usage], price: Price | None) -> int | None:
-    """What requests cost by the price table; unknown if one of them is."""
+    """What requests cost by the price table; unknown if one of them is. What is free is so whatever the model is called."""
+    if price is free:
+        return 0
     if price is None or not requests:
         return None
     return meter.total(price(request.model, request, request.at) if request.model else None for request in requests)
@@ -128,12 +138,14 @@ def _with_last_output(fold: Fold, request: ev.Usage) -> ev.Usage:
 
 def _models(fold: Fold, booked: Booked, price: Price | None) -> dict[str, Model]:
     if booked.models or booked.usage_only:
-        return {name: _model(share, meter.dollars(share.cost_nano)) for name, share in (booked.models or {}).items()}
+        costs = {name: 0 if fold.free else share.cost_nano for name, share in (booked.models or {}).items()}
+        return {name: _model(share, meter.dollars(costs[name])) for name, share in (booked.models or {}).items()}
+    own = booked.cost_nano is None or fold.free
     by_name: dict[str, list[ev.Usage]] = {}
     for request in fold.requests.values():
         by_name.setdefault(request.model or "unknown", []).append(request)
     return {
-        name: _model(meter.tokens_of(requests), meter.dollars(priced(requests, price)) if booked.cost_nano is None else None)
+        name: _model(meter.tokens_of(requests), meter.dollars(priced(requests, price)) if own else None)
         for name, requests in by_name.items()
     }
 
@@ -202,7 +214,12 @@ def _context(fold: Fold, model: str | None) -> Context:
 
 
 def _limit(fold: Fold, models: dict[str, ev.ModelUsage], model: str | None) -> tuple[int | None, str]:
-    """The window of the model that answered last; of the one that was announced, where that one is not accounted for."""
+    """The window of the model that answered last; of the one that was announced, where that one is not accounted for.
+
+    A model server that was asked knows it best: an agent guesses the windows of models that are not its maker's.
+    """
+    if fold.window is not None:
+        return fold.window, "reported"
     answered = fold.main.model if fold.main is not None else None
     key = meter.main_model(models, answered or model) or meter.main_model(models, model)
     share = models.get(key or "")

@@ -43,6 +43,7 @@ class Options(TypedDict, total=False):
     agent: str | None
     program: str | None
     model: str | None
+    backend: str | None
     cwd: str | None
     session_id: str | None
     resume: str | None

@@ -9,7 +9,7 @@ import msgspec
 
 from . import event as ev
 from . import meter
-from .account import Price, count, priced
+from .account import Price, count, free, priced
 from .decode import plain
 from .fold import Fold
 from .report import Lines, Report, Subagent, Tool, ToolCount
@@ -19,6 +19,7 @@ from .verdict import Facts, judge
 def close(fold: Fold, lines: Lines, price: Price | None = None) -> Report:
     """The report of everything that the fold took in."""
     lines.unknown = fold.unknown
+    price = free if fold.free else price
     report = Report(agent=fold.dialect.name, lines=lines)
     _about(fold, report)
     _said(fold, report)
@@ -88,7 +89,7 @@ def _roll_up(fold: Fold, report: Report, price: Price | None) -> None:
             mine.setdefault(fold.task_calls.get(request.parent, request.parent), []).append(request)
     for call, requests in mine.items():
         known = fold.subagents.get(call) or Subagent(call)
-        exact = all(request.final for request in requests)
+        exact = fold.free or all(request.final for request in requests)
         cost = meter.dollars(priced(requests, price)) if exact else None
         report.subagents.append(msgspec.structs.replace(known, tokens=meter.tokens_of(requests), cost_usd=cost))
 

@@ -20,6 +20,9 @@ T = TypeVar("T")
 # that are no UTF-8, and brackets nested deeper than the C stack allows.
 MISFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
+# A number of tokens. One below 0, or beyond what a JSON number holds exactly, is no figure but damage: unknown (I6).
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+
 _ABSENT: Any = object()
 _string = msgspec.json.Decoder(str).decode
 

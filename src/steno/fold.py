@@ -77,6 +77,8 @@ class Fold:
         self.orphans = 0
         self.left: list[str] = []  # processes that outlived the agent
         self.unknown = 0
+        self.free = False  # the model ran on a server that costs no fee
+        self.window: int | None = None  # of the model, as its server told before the run
 
     def add(self, found: Iterable[ev.Event]) -> None:
         """Take in events. Kinds that change no figure (hooks, notices, thinking) only count for time."""

@@ -26,8 +26,20 @@ SCHEMA = "steno.tape/1"
 TEXTS = ("out", "err", "file", "in", "left", "note", "kept")  # codes whose payload is bytes
 
 
+class Served(Struct, frozen=True, kw_only=True):
+    """The model server that the agent was led to. `local`: it costs no fee; `window` is the model's, as the server tells it."""
+
+    kind: str
+    url: str
+    local: bool = False
+    window: int | None = None
+
+
 class Header(Struct, kw_only=True):
-    """What was started, without secrets. `started_at` is in seconds since 1970, None if not known."""
+    """What was started, without secrets. `started_at` is in seconds since 1970, None if not known.
+
+    `backend` is there where the agent was led to another model server than its maker's.
+    """
 
     schema: str = SCHEMA
     agent: str | None = None
@@ -36,6 +48,7 @@ class Header(Struct, kw_only=True):
     argv: list[str] | None = None
     cwd: str | None = None
     started_at: float | None = None
+    backend: Served | None = None
 
 
 class Tick(Struct, frozen=True):

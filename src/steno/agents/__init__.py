@@ -2,17 +2,21 @@
 
 An agent is a name and what must be asked of it: how it is started, a reader for its lines, the window of a model, the
 rule that would allow a refused call, and whether a line looks like its own. Each is loaded when it is asked for: a stream of
-one agent does not pay for the others.
+one agent does not pay for the others. Those of other packages (`outside`) are looked for last, and only where no agent of
+our own is meant.
 """
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from typing import Any
 
 import msgspec
 
 from .. import environment
 from ..report import StenoError, Wording
 from . import claude, tell
+from .backend import Backend
+from .outside import Outside
 from .replay import NAME as REPLAY
 from .replay import replayed
 from .values import Abilities, Agent, Ask, Keeper, LineReader, Start
@@ -24,11 +28,13 @@ __all__ = [
     "Abilities",
     "Agent",
     "Ask",
+    "Backend",
     "Keeper",
     "LineReader",
     "Start",
     "blurted",
     "named",
+    "own",
     "replayed",
     "sniff",
 ]
@@ -58,26 +64,43 @@ CLAUDE = Agent(
     "@anthropic-ai/claude-code",
     ("1.0.100", "2.0.37", "2.1.50", "2.1.197", "2.1.325"),
     credentials=(".claude/.credentials.json",),
+    backends=("ollama", "anthropic"),
 )
 
 
 class Agents(Mapping[str, Agent]):
-    """Every agent by its name. The value of one is the AGENT of the module of that name, loaded when it is asked for."""
+    """Every agent by its name. The value of one is the AGENT of the module of that name, loaded when it is asked for.
+
+    `outside` are those of other packages, `problems` what is wrong with some of these, in one line each.
+    """
 
     def __init__(self, *names: str) -> None:
         self._loaded: dict[str, Agent | None] = {CLAUDE.name: CLAUDE, **dict.fromkeys(names)}
+        self._outside = Outside({*self._loaded, REPLAY})
 
     def __getitem__(self, name: str) -> Agent:
+        if name not in self._loaded:
+            return self.outside[name]
         agent = self._loaded[name]
         if agent is None:
             agent = self._loaded[name] = import_module(f".{name}", __name__).AGENT
         return agent
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._loaded)
+        return iter((*self._loaded, *self.outside))
 
     def __len__(self) -> int:
-        return len(self._loaded)
+        return len(self._loaded) + len(self.outside)
+
+    @property
+    def outside(self) -> Mapping[str, Agent]:
+        """The agents of other packages."""
+        return self._outside.agents
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """What is wrong with agents of other packages, as far as they were asked for."""
+        return self._outside.problems
 
 
 AGENTS = Agents("codex", "copilot", "gemini", "opencode", "qwen")
@@ -88,12 +111,12 @@ def named(name: str | None) -> Agent | None:
     if name is None:
         return None
     if name not in AGENTS:
-        raise StenoError(f"no agent is called {name!r}; known: {', '.join(AGENTS)}")
+        raise StenoError(AGENTS.problems.get(name) or f"no agent is called {name!r}; known: {', '.join(AGENTS)}")
     return AGENTS[name]
 
 
 def sniff(line: bytes) -> Agent | None:
-    """The agent whose line this can be, told by its bytes and never by a file's name (I1)."""
+    """The agent whose line this can be, told by its bytes and never by a file's name (I1). Our own are asked first."""
     try:
         value = msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -102,10 +125,16 @@ def sniff(line: bytes) -> Agent | None:
         value = next((item for item in value if isinstance(item, dict)), None)
     if not isinstance(value, dict):
         return None
-    name = next((name for name, mark in tell.MARKS.items() if mark(value) and name in AGENTS), None)
+    name = own(value)
     if name is not None:
         return AGENTS[name]
-    return CLAUDE if CLAUDE.looks_like(value) else None
+    return next((agent for agent in AGENTS.outside.values() if agent.looks_like(value)), None)
+
+
+def own(line: dict[str, Any]) -> str | None:
+    """The name of the agent of ours whose decoded line this can be."""
+    name = next((name for name, mark in tell.MARKS.items() if mark(line)), None)
+    return CLAUDE.name if name is None and CLAUDE.looks_like(line) else name
 
 
 def blurted(text: str) -> Agent | None:

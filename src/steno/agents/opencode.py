@@ -19,11 +19,12 @@ from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from .. import event as ev
-from ..decode import decoder, lenient
+from ..decode import Count, decoder, lenient
 from ..environment import Surroundings
 from ..report import Wording
 from . import tell
 from .calls import Calls
+from .opencode_backend import PROVIDER, served
 from .values import Abilities, Agent, Ask, Start, one_by_one
 
 Head = tuple[int, str | None, str | None, datetime | None]
@@ -56,14 +57,14 @@ class Span(Struct, gc=False):
 
 
 class Cache(Struct, gc=False):
-    write: int | None = None
-    read: int | None = None
+    write: Count | None = None
+    read: Count | None = None
 
 
 class Tokens(Struct, gc=False):
-    input: int | None = None
-    output: int | None = None
-    reasoning: int | None = None
+    input: Count | None = None
+    output: Count | None = None
+    reasoning: Count | None = None
     cache: Cache | None = None
 
 
@@ -314,12 +315,13 @@ def start(ask: Ask, program: str, version: str | None = None) -> Start:
     words = [program, "run", "--format", "json"]
     mode = ask.permission_mode
     agent = None if mode in (*YOLO, "default", None) else mode
-    for option, value in (("--model", ask.model), ("--session", ask.resume), ("--agent", agent)):
+    model = ask.model if ask.backend is None else f"{PROVIDER}/{ask.model}"
+    for option, value in (("--model", model), ("--session", ask.resume), ("--agent", agent)):
         words += [] if value is None else [option, value]
     words += ["--continue"] if ask.continue_ else []
     words += ["--fork"] if ask.fork else []
     words += ["--auto"] if mode in YOLO else []
-    return Start((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"))
+    return Start((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"), env=served(ask))
 
 
 def message(text: str) -> bytes:
@@ -391,4 +393,5 @@ AGENT = Agent(
     ("1.18.33",),
     exits,
     credentials=(".local/share/opencode/auth.json",),
+    backends=("ollama", "openai", "anthropic"),
 )

@@ -9,7 +9,8 @@ from msgspec import Struct
 from ..decode import MISFIT
 from ..environment import Surroundings
 from ..event import Event, Stderr
-from ..report import Wording
+from ..report import StenoError, Wording
+from .backend import Backend
 
 
 class LineReader(Protocol):
@@ -68,15 +69,21 @@ class Ask(Struct, frozen=True, kw_only=True):
     json_schema: str | None = None
     partial: bool = False  # pieces of an answer as they come
     steer: bool = False  # messages can be sent while it runs
+    backend: Backend | None = None  # a model server in place of its maker's; `model` is always given with it
     extra: tuple[str, ...] = ()  # the agent's own arguments, as given
 
 
 class Start(Struct, frozen=True):
-    """How an agent is started for an Ask: its command line, what it reads from stdin, and where its stdout goes."""
+    """How an agent is started for an Ask: its command line, what it reads from stdin, where its stdout goes, and variables.
+
+    `env` is added to the environment that it inherits. What is secret belongs there, never into the command line, which
+    everybody on the machine can read and which stands in the tape.
+    """
 
     argv: tuple[str, ...]
     stdin: bytes | None = None
     stdout: str = "pipe"
+    env: tuple[tuple[str, str], ...] = ()
 
 
 class Abilities(Struct, frozen=True, kw_only=True):
@@ -90,6 +97,54 @@ class Abilities(Struct, frozen=True, kw_only=True):
     context: bool = False  # its stream tells how full its window is
     cost: bool = False  # tells what it cost
     file_events: bool = False  # tells which files it changed
+
+
+# -- what an agent that says nothing of something is taken for ---------------------------------------------------------
+
+
+def no_window(model: str) -> int | None:
+    """No model's window is known."""
+    return None
+
+
+def the_tool(tool: str, given: Any, cwd: str | None) -> str:
+    """What would allow a refused call: its tool."""
+    return tool
+
+
+def nobody(line: dict[str, Any]) -> bool:
+    """No line is told by itself: whoever reads it must say whose it is."""
+    return False
+
+
+def kept_nowhere(line: bytes) -> bool:
+    """It keeps no transcripts."""
+    return False
+
+
+def no_folders(environment: Mapping[str, str], home: str) -> list[str]:
+    """It keeps nothing in files."""
+    return []
+
+
+def no_usages(lines: Iterable[bytes]) -> Iterator[Event]:
+    """There are no transcripts."""
+    return iter(())
+
+
+def not_started(ask: Ask, program: str, version: str | None = None) -> Start:
+    """What it printed can be read; it cannot be started from here."""
+    raise StenoError("this agent can be read, and not started: it does not say how")
+
+
+def no_message(text: str) -> bytes:
+    """It takes no messages while it runs."""
+    return b""
+
+
+def any_word(text: str) -> bool:
+    """A session can be called by any word."""
+    return text.isprintable() and text != "" and " " not in text and not text.startswith("-")
 
 
 def unsaid(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
@@ -129,22 +184,25 @@ class Agent(Struct, frozen=True):
     `exits` is the verdict's word and the message for an exit code without a result, given what stands on stderr; `heard`
     are the events that a line of stderr means besides its words. `beside` is the pattern of the files that it keeps of a
     session, below one of its folders, where they tell what its stream does not: its reader is a `Keeper` then. `credentials`
-    are files below the home folder that are there when it is signed in; nobody here opens them.
+    are files below the home folder that are there when it is signed in; nobody here opens them. `backends` are the kinds of
+    model servers that `start` can lead it to: ollama, openai, anthropic.
+
+    Only a name and a reader are needed; what is left out, the agent does not have.
     """
 
     name: str
     reader: Callable[[], LineReader]
-    window: Callable[[str], int | None]
-    allow_rule: Callable[[str, Any, str | None], str]
-    looks_like: Callable[[dict[str, Any]], bool]
-    keeps: Callable[[bytes], bool]
-    folders: Callable[[Mapping[str, str], str], list[str]]
-    usages: Callable[[Iterable[bytes]], Iterator[Event]]
-    start: Callable[[Ask, str, str | None], Start]
-    message: Callable[[str], bytes]
-    surroundings: Surroundings
-    install: str
-    is_session: Callable[[str], bool]
+    window: Callable[[str], int | None] = no_window
+    allow_rule: Callable[[str, Any, str | None], str] = the_tool
+    looks_like: Callable[[dict[str, Any]], bool] = nobody
+    keeps: Callable[[bytes], bool] = kept_nowhere
+    folders: Callable[[Mapping[str, str], str], list[str]] = no_folders
+    usages: Callable[[Iterable[bytes]], Iterator[Event]] = no_usages
+    start: Callable[[Ask, str, str | None], Start] = not_started
+    message: Callable[[str], bytes] = no_message
+    surroundings: Surroundings = Surroundings((), (), ())
+    install: str = ""
+    is_session: Callable[[str], bool] = any_word
     cannot: tuple[str, ...] = ()
     abilities: Abilities = Abilities()
     wording: Wording = Wording()
@@ -154,3 +212,4 @@ class Agent(Struct, frozen=True):
     heard: Callable[[Stderr], list[Event]] = unheard
     beside: Callable[[str], str] | None = None
     credentials: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()

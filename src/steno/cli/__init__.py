@@ -71,8 +71,22 @@ def main(argv: list[str] | None = None) -> int:
         return PIPE_CLOSED
     except Exception as problem:
         code = _failed(problem, debug)
+        _tell_of_agents(str(problem))
+    else:
+        _tell_of_agents()
     gc.freeze()  # what lives now dies with the process: no last search for garbage
     return code
+
+
+def _tell_of_agents(said: str = "") -> None:
+    """What is wrong with agents of other packages, where any were asked for; `said` was said already."""
+    module = sys.modules.get("steno.agents")
+    problems = [text for text in module.AGENTS.problems.values() if text != said] if module is not None else []
+    if problems:
+        from .terminal import complain
+
+        for text in problems:
+            complain(text)
 
 
 def _take_debug(words: list[str]) -> bool:

@@ -17,7 +17,7 @@ EXAMPLES = """examples:
 `tested` says whether recordings of that version are among the tests: yes, between (two that are), newer, older.
 What an agent can do without a person: resume a session; tell what it does as JSON; tell pieces of an answer as they come
 (partial); be given a budget in dollars; answer in the shape of a JSON schema; tell how full its context is; tell its cost;
-tell which files it changed (files).
+tell which files it changed (files). --json also tells which kinds of model servers `steno run --backend` leads it to.
 """
 SHOWN = {
     "resume": "resume", "json": "json", "partial": "partial", "budget": "budget", "schema": "schema", "context": "context",
@@ -46,7 +46,7 @@ def _options(words: list[str]) -> argparse.Namespace:
 def _page(found: list[Installed]) -> list[str]:
     columns = [Column("agent"), Column("version"), Column("tested"), *(Column(name) for name in SHOWN.values())]
     rows = [_row(one) for one in found]
-    missing = [f"to install {one.agent}: {one.install}" for one in found if one.path is None]
+    missing = [f"to install {one.agent}: {one.install}" for one in found if one.path is None and one.install]
     return [*grid(look(), columns, rows), *(["", *missing] if missing else [])]
 
 

@@ -15,7 +15,7 @@ from ..settings.files import user_path
 from .options import Parser
 from .terminal import complain, put, put_bytes
 
-OTHERS = ("STENO_DEBUG", "STENO_RUN")  # ours, and no settings
+OTHERS = ("STENO_BACKEND_KEY", "STENO_DEBUG", "STENO_PRICES", "STENO_RUN", "STENO_SYNC_TOKEN")  # ours, and no settings
 EXAMPLES = """examples:
   steno config                 each setting, its value, and where it comes from
   steno config --json          the same for programs

@@ -36,6 +36,7 @@ EXAMPLES = """examples:
   steno run --max-turns 20 --max-cost 5 --allow Edit --allow 'Bash(make test)' "fix the failing test"
   git diff | steno run --json | jq .verdict                 the prompt from stdin
   steno run --resume 3f9a21c0 "and now the documents"       a run of the ledger, or a session's id
+  steno run --backend ollama --model qwen3-coder "..."      on a model server of one's own
   steno run --worktree=parser "rewrite the parser"          in a git worktree of its own
   steno run "what is new?" -- --settings ci.json            what follows -- are the agent's own arguments
 

@@ -71,6 +71,8 @@ def programs(patient: Patient) -> Iterator[Finding]:
         found = installed(agent, patient.environment, program if name == chosen else None)
         yield from _program(found, name == chosen)
         yield from _folders(found)
+    for name, what in AGENTS.problems.items():
+        yield Finding(name.partition(".")[0], "problem", what, "mend or remove the package that it comes from")
 
 
 def _program(found: Installed, chosen: bool) -> Iterator[Finding]:

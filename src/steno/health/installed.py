@@ -37,6 +37,7 @@ class Installed(Struct, frozen=True):
     tested: tuple[str, ...]
     abilities: Abilities
     cannot: tuple[str, ...]
+    backends: tuple[str, ...]
     sign_in: tuple[str, ...]
     folders: tuple[Folder, ...]
     install: str
@@ -46,7 +47,7 @@ def installed(agent: Agent, environment: Mapping[str, str], program: str | None 
     """How one agent stands. `program` is its name or path where that is not simply its name."""
     home = environment.get("HOME") or str(Path.home())
     path = shutil.which(program or agent.name, path=environment.get("PATH"))
-    version = None if path is None else version_of(path) or _asked(path)
+    version = None if path is None else version_of(path, package=agent.package) or _asked(path)
     return Installed(
         agent=agent.name,
         path=path,
@@ -55,6 +56,7 @@ def installed(agent: Agent, environment: Mapping[str, str], program: str | None 
         tested=agent.tested,
         abilities=agent.abilities,
         cannot=agent.cannot,
+        backends=agent.backends,
         sign_in=_sign_in(agent, environment, home),
         folders=tuple(_folder(folder) for folder in agent.folders(environment, home)),
         install=agent.install,

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..prices import Rates, cost_of, price, rates, saving
-from .settle import Running, enter, put_spend, request_row, settle
+from .settle import ACCOUNTS, Running, enter, put_spend, request_row, settle
 from .store import Row, Store
 from .sums import CALL, HOUR, REQUEST, USE_KEY, USED, Sums, adding, replacing, used
 from .values import UNKNOWN, Batch, Request, Session
@@ -56,13 +56,13 @@ class Booked(Struct):
     calls: int = 0
 
 
-def book(store: Store, batches: Sequence[Batch], priced: Callable[[Request], Priced], *, reported: bool = False) -> Booked:
-    """Book what some files tell. `reported`: the agent gave the whole cost of the run that these rows belong to."""
+def book(store: Store, batches: Sequence[Batch], priced: Callable[[Request], Priced], *, account: str | None = None) -> Booked:
+    """Book what some files tell. `account`: the whole cost of the run that these rows belong to is known, and from where."""
     done = Booked()
     for agent in dict.fromkeys(batch.agent for batch in batches):
         own = [batch for batch in batches if batch.agent == agent]
         projects = _book_sessions(store, agent, own)
-        done.requests += _book_requests(store, agent, own, projects, priced, reported)
+        done.requests += _book_requests(store, agent, own, projects, priced, account)
         done.calls += _book_calls(store, own, projects)
         store.put("changes", CHANGE, _once(batch.changes for batch in own), IGNORE)
         store.put("denials", DENIAL, _once(batch.denials for batch in own), IGNORE)
@@ -156,7 +156,7 @@ def _book_requests(
     batches: Sequence[Batch],
     projects: dict[str, str],
     priced: Callable[[Request], Priced],
-    reported: bool,
+    account: str | None,
 ) -> int:
     told: dict[int, Request] = {}
     for batch in batches:
@@ -166,7 +166,7 @@ def _book_requests(
                 told[request.id] = larger(first, request)
     told = _unpruned(store, told)
     runs = _placed(store, told.values())
-    fresh = [_priced_row(agent, request, priced, reported or request.run in runs) for request in told.values()]
+    fresh = [_priced_row(agent, request, priced, account or runs.get(request.run or "")) for request in told.values()]
     added = store.add("requests", REQUEST, fresh)
     before = {} if added else store.known("requests", REQUEST, told)
     sums, changed = Sums(), []
@@ -177,9 +177,10 @@ def _book_requests(
         old = before.get(row[0])
         if old is not None:
             request = told[row[0]]
-            if old[17] == "reported" or not _adds(old, request, row[17] == "reported"):
+            known = next((source for source in (old[17], row[17]) if source in ACCOUNTS), None)
+            if old[17] == "reported" or not _adds(old, request, known is not None and known != old[17]):
                 continue
-            row = _priced_row(agent, larger(_request(old), request), priced, row[17] == "reported")
+            row = _priced_row(agent, larger(_request(old), request), priced, known)
             enter(sums, old, projects, -1)
         enter(sums, row, projects)
         changed.append(row)
@@ -200,21 +201,23 @@ def _unpruned(store: Store, told: dict[int, Any]) -> dict[int, Any]:
     return {id_: row for id_, row in told.items() if id_ not in gone}
 
 
-def _placed(store: Store, requests: Iterable[Request]) -> set[str]:
-    """Give requests that no run told of to the run that they were made in; returns those runs."""
+def _placed(store: Store, requests: Iterable[Request]) -> dict[str, str]:
+    """Give requests that no run told of to the run that they were made in; returns those runs, and whose account each has."""
     free = [request for request in requests if request.run is None]
-    running, runs = Running(store, {request.session for request in free}), set()
+    running, runs = Running(store, {request.session for request in free}), dict[str, str]()
     for request in free if running else ():
         request.run = running.at(request.session, request.at)
         if request.run is not None:
-            runs.add(request.run)
+            runs[request.run] = running.accounts[request.run]
     return runs
 
 
-def _priced_row(agent: str, request: Request, priced: Callable[[Request], Priced], reported: bool) -> Row:
+def _priced_row(agent: str, request: Request, priced: Callable[[Request], Priced], account: str | None) -> Row:
+    if account == "local":
+        return request_row(agent, request, 0, 0, "local")
     cost, saved = priced(request)
-    if reported:
-        return request_row(agent, request, cost or 0, saved, "reported")
+    if account is not None:
+        return request_row(agent, request, cost or 0, saved, account)
     return request_row(agent, request, cost, saved, "unknown" if cost is None else "computed")
 
 

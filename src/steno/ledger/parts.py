@@ -18,7 +18,7 @@ from ..agents import Agent
 from ..event import Event
 from ..prices import price
 from ..reading import Reading
-from ..report import Report, SourceError
+from ..report import Report, StenoError
 from ..source import GZIP, ZSTD, lines, open_input
 from .rows import Rows
 from .values import Batch, number
@@ -78,7 +78,7 @@ def read_part(part: Part) -> Told:
         if part.kind != "transcript":
             return _run(part, agent)
         return _spend(part, agent) if part.sums else _transcript(part, agent)
-    except (OSError, SourceError) as problem:
+    except (OSError, StenoError) as problem:
         return Told(part, None, trouble=str(getattr(problem, "strerror", None) or problem))
 
 

@@ -9,7 +9,7 @@ import msgspec
 from ..redact import redact, redact_all
 from ..report import Report
 from .book import Priced, book
-from .settle import COUNTERS, adopt, nano, put_rest, request_row, settle
+from .settle import ACCOUNTS, COUNTERS, adopt, nano, put_rest, request_row, settle
 from .store import Store
 from .values import Batch, Request
 
@@ -30,11 +30,11 @@ def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable
     task, attempt, why, prompt, pid.
     """
     run, session = report.run_id or "", report.session_id or report.run_id or ""
-    reported = report.cost.source == "reported"
-    book(store, [batch], priced, reported=reported)
+    account = report.cost.source if report.cost.source in ACCOUNTS else None
+    book(store, [batch], priced, account=account)
     _book_run(store, report, run, session, at, _last(batch), more)
-    if reported:
-        adopt(store, run, session, batch.agent)
+    if account is not None:
+        adopt(store, run, session, batch.agent, account)
         settle(store, [run])
     else:  # a sum of ours, of what the run itself shows: what a transcript knows better comes on top
         put_rest(store, report, run, [request_row(batch.agent, own, *priced(own), "computed") for own in batch.requests])

@@ -95,7 +95,7 @@ CREATE TABLE runs (
     output         <int>,
     reasoning      <int>,
     cost_nano      <int>,               -- this run's own part
-    cost_source    TEXT NOT NULL,       -- reported, computed or unknown
+    cost_source    TEXT NOT NULL,       -- reported, computed, local (a model server that costs nothing) or unknown
     session_nano   <int>,
     context_used   <int>,
     context_limit  <int>,

@@ -18,6 +18,7 @@ from .sums import HOUR, REQUEST, SPEND_KEY, SPENT, Sums, adding, replacing, spen
 from .values import Request, number
 
 COUNTERS = ("input", "cache_write", "cache_read", "output")
+ACCOUNTS = ("reported", "local")  # where the whole cost of a run is known from: the agent; a server that costs nothing
 SLACK = 5_000  # milliseconds around a run in which a request of its session is still its own: a start before the first line
 _NAMES = ", ".join(REQUEST)
 
@@ -63,12 +64,15 @@ class Running:
     def __init__(self, store: Store, sessions: Iterable[str]) -> None:
         names = list(sessions)
         self._spans: dict[str, list[tuple[int, int, str]]] = {}
+        self.accounts: dict[str, str] = {}  # of each run, where its cost is known from
         for start in range(0, len(names), 500):
             part = names[start : start + 500]
             marks = ",".join("?" * len(part))
-            asked = f"SELECT session, started_at, ended_at, id FROM runs WHERE cost_source = 'reported' AND session IN ({marks})"  # noqa: S608
-            for session, begun, ended, run in store.rows(asked, part):
+            columns, known = "session, started_at, ended_at, id, cost_source", ", ".join(f"'{name}'" for name in ACCOUNTS)
+            asked = f"SELECT {columns} FROM runs WHERE cost_source IN ({known}) AND session IN ({marks})"  # noqa: S608
+            for session, begun, ended, run, source in store.rows(asked, part):
                 self._spans.setdefault(session, []).append((begun, ended, run))
+                self.accounts[run] = source
 
     def __bool__(self) -> bool:
         return bool(self._spans)
@@ -82,7 +86,7 @@ class Running:
         return run if away <= SLACK else None
 
 
-def adopt(store: Store, run: str, session: str, agent: str) -> None:
+def adopt(store: Store, run: str, session: str, agent: str, account: str) -> None:
     """Take requests that a transcript told of before as those of this run, where they were made while it went on."""
     free = f"SELECT {_NAMES} FROM requests WHERE session = ? AND run IS NULL AND kind = 'request'"  # noqa: S608
     running = Running(store, [session])
@@ -90,7 +94,8 @@ def adopt(store: Store, run: str, session: str, agent: str) -> None:
     if not own:
         return
     sums, projects = Sums(), _projects(store, session)
-    rows = [(*row[:3], run, *row[4:15], row[15] or 0, row[16], "reported") for row in own]
+    local = account == "local"
+    rows = [(*row[:3], run, *row[4:15], *((0, 0) if local else (row[15] or 0, row[16])), account) for row in own]
     for old, new in zip(own, rows, strict=True):
         enter(sums, old, projects, -1)
         enter(sums, new, projects)

@@ -13,14 +13,14 @@ from typing import Any
 from msgspec import Struct
 
 from .. import agents
-from ..agents import Agent, Ask
+from ..agents import Agent, Ask, Backend
 from ..environment import surround
 from ..report import StenoError, TaskReport
 from ..settings import BY_NAME, Settings, load, meant
 from ..supervise.decide import Policy
 from ..supervise.place import run_id
 from ..supervise.values import Budget, Clocks, Setup
-from . import known, worktree
+from . import known, serving, worktree
 
 CALL = (
     "session_id",
@@ -54,6 +54,7 @@ def prepared(prompt: str, given: Mapping[str, Any], spell: Callable[[str], str] 
     refusal = wanted.not_found() or wanted.spent()
     if refusal is None:
         wanted.branch_off()
+        wanted.ask_server()
     return Prepared(wanted.setup(), wanted.settings, refusal, wanted.notes)
 
 
@@ -71,6 +72,7 @@ class Wanted:
         found = agents.named(self.settings["agent"]) if not self._replays else None
         self.agent: Agent = found if found is not None else agents.CLAUDE
         self.task = run_id()
+        self._backend = self._server()
         self._cost: float | None = self.settings["max_cost"]
         self._program: str | None = None
         self._check()
@@ -84,6 +86,14 @@ class Wanted:
         if not _is_text(folder):
             raise StenoError(f"{folder!r}: the name of this folder is not UTF-8: it could not be written down where it ran")
         return folder
+
+    def _server(self) -> Backend | None:
+        """The model server that was chosen. A recording that is played asks none."""
+        given, where = self.settings["backend"], self.settings.source("backend")
+        if self._replays and "backend" in self._given:
+            raise StenoError(f"{where} {given}: a recording that is played asks no model")
+        own = None if self._replays else given
+        return serving.chosen(own, where, self.agent, self.settings["model"], os.environ, self._spell)
 
     # -- wrong use -------------------------------------------------------------------------------------------------
 
@@ -169,10 +179,13 @@ class Wanted:
         if self._program is not None:
             return None
         where = "" if os.sep in name else " in PATH"
-        return self._refused("not_found", f"{name} is not there{where}", f"to install {self.agent.name}: {self.agent.install}")
+        how = self.agent.install or "see where it comes from"
+        return self._refused("not_found", f"{name} is not there{where}", f"to install {self.agent.name}: {how}")
 
     def spent(self) -> TaskReport | None:
-        """R9: what the ledger's budgets leave is the most that the task may cost."""
+        """R9: what the ledger's budgets leave is the most that the task may cost. What costs nothing needs none."""
+        if self._backend is not None and self._backend.local:
+            return None
         budget = known.left(self.settings["ledger"], self.cwd, self.notes.append)
         if budget is None:
             return None
@@ -197,6 +210,12 @@ class Wanted:
         found = worktree.worktree(self.cwd, name if isinstance(name, str) and name else self.task)
         self.cwd = found.cwd
         self.notes.append(f"{'new worktree' if found.new else 'worktree'} {found.path} (branch {found.branch})")
+
+    def ask_server(self) -> None:
+        """What the model server tells of its model, where there is one."""
+        if self._backend is not None:
+            self._backend, note = serving.asked(self._backend, self.settings["model"])
+            self.notes += [] if note is None else [note]
 
     # -- the task --------------------------------------------------------------------------------------------------
 
@@ -231,6 +250,7 @@ class Wanted:
             add_dirs=self._paths("add_dir"),
             mcp_config=self._paths("mcp_config"),
             max_cost=self._cost,
+            backend=self._backend,
             extra=tuple(call["args"] or ()),
             **{name: self.settings[name] for name in names},
         )

@@ -8,7 +8,11 @@ from .page import LABEL, Row, part
 from .words import UNKNOWN, money, number, percent, several
 
 BAR = 20  # columns of the gauge on a wide page
-SOURCES = {"reported": "reported by the agent", "computed": "computed from the price table"}
+SOURCES = {
+    "reported": "reported by the agent",
+    "computed": "computed from the price table",
+    "local": "on a model server of one's own",
+}
 WINDOWS = {"reported": "as reported", "known": "known for this model", "assumed": "assumed"}
 COLOURS = {"Healthy": "green", "Wounded": "yellow", "CRITICAL": "red"}
 

@@ -19,7 +19,7 @@ from .table import BY_NAME, SETTINGS, Setting
 
 __all__ = ["BY_NAME", "SETTINGS", "Setting", "Settings", "Value", "load", "meant"]
 
-OWN = ("program", "model")  # what a file may set for one agent: [agents.NAME]
+OWN = ("program", "model", "backend")  # what a file may set for one agent: [agents.NAME]
 
 
 class Value(Struct, frozen=True):
@@ -76,7 +76,7 @@ def _checked(setting: Setting, given: Any, where: str) -> Value:
     try:
         return Value(setting.kind(given), where)
     except ValueError as expected:
-        told = "" if setting.kind is kinds.pairs else f", found {given!r}"  # a variable may hold a secret
+        told = "" if setting.kind in (kinds.pairs, kinds.server) else f", found {given!r}"  # these may hold a secret
         raise StenoError(f"{where}: expected {expected}{told}") from None
 
 

@@ -14,6 +14,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _LETTERS = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SERVER = re.compile(
+    r"ollama|(?:ollama|openai|anthropic):https?://(?:[^\s/?#@:\[\]]+|\[[0-9a-fA-F:.]+\])(?::\d{1,5})?(?:/[^\s?#@]*)?"
+)
 _OFF = ("off", "never", "none")
 _SWITCHES = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
 
@@ -120,6 +123,17 @@ def paths(given: Any) -> tuple[str, ...]:
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part for part in parts):
         raise ValueError("a path, or a list of paths")
     return tuple(parts)
+
+
+def server(given: Any) -> str:
+    """A model server: `ollama`, or one of three kinds with its address. What is secret does not belong into an address."""
+    expected = ValueError(
+        "ollama, ollama:URL, openai:URL or anthropic:URL with an address such as http://127.0.0.1:8000/v1, "
+        "without a user, a password or a query; a key goes into STENO_BACKEND_KEY"
+    )
+    if not isinstance(given, str) or not _SERVER.fullmatch(given.strip()):
+        raise expected
+    return given.strip()
 
 
 def pairs(given: Any) -> dict[str, str]:

@@ -43,11 +43,13 @@ _RETRIABLE = kinds.some_of(*(word for word in VERDICTS if word not in NEVER_AGAI
 _ON_LIMIT, _WHOM = kinds.one_of("wait", "fail", "fallback"), kinds.one_of("verdict", "agent")
 _WHERE = "the ledger: a path or postgresql://... (default: a file in the user's data directory)"
 _FALLBACK = "the model for `--on-limit fallback`, and for the agent's own use"
+_SERVED = "a model server in place of its maker's: ollama[:URL], openai:URL or anthropic:URL; with --model"
 _TIME, _SPEND, _AGAIN, _OURS = "clocks", "what it may spend", "what comes after an attempt", "steno itself"
 SETTINGS = (
     Setting("agent", kinds.text, "NAME", "the agent", "claude"),
     Setting("program", kinds.text, "PATH", "its program, where that is not simply its name in PATH", own=True),
     Setting("model", kinds.text, "NAME", "its model, by a name that it knows"),
+    Setting("backend", kinds.server, "WHERE", _SERVED),
     Setting("max_turns", kinds.count, "N", "turns at most"),
     Setting("permission_mode", kinds.text, "MODE", "what it may do unasked, in its own words"),
     Setting("allow", kinds.words, "TOOL", "a tool, or a rule, that needs no permission", (), many=True),

@@ -56,7 +56,7 @@ def _tokens(reports: Sequence[Report]) -> Tokens:
 
 
 def _cost(reports: Sequence[Report]) -> Cost:
-    """The sum of the attempts' own parts; unknown if one that asked a model is; reported only if all are."""
+    """The sum of the attempts' own parts; unknown if one that asked a model is; reported or local only if all are."""
     spent = [report.cost for report in reports if report.requests or report.cost.usd]
     session = reports[-1].cost.session_usd
     if not spent:
@@ -64,7 +64,8 @@ def _cost(reports: Sequence[Report]) -> Cost:
     if any(cost.usd is None for cost in spent):
         return Cost(None, "unknown", session)
     nano = sum(round((cost.usd or 0.0) * NANO) for cost in spent)
-    source = "reported" if all(cost.source == "reported" for cost in spent) else "computed"
+    sources = {cost.source for cost in spent} - {"local"}  # what costs nothing changes no sum
+    source = "local" if not sources else "reported" if sources == {"reported"} else "computed"
     return Cost(dollars(nano), source, session)
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import msgspec
 
 from .. import agents
-from ..agents import REPLAY, Agent
+from ..agents import REPLAY, Agent, Backend
 from ..play import Recording
 from ..report import StenoError
+from ..tick import Header
 from .values import Setup
 
 
@@ -18,12 +19,28 @@ def played(setup: Setup) -> tuple[Agent, Setup]:
     if setup.agent != REPLAY:
         if setup.tape is not None:
             raise StenoError(f"a tape is played by the agent {REPLAY!r}, not by {setup.agent!r}")
-        return agents.named(setup.agent) or agents.CLAUDE, setup
+        return _served(agents.named(setup.agent) or agents.CLAUDE, setup), setup
     if setup.tape is None:
         raise StenoError(f"the agent {REPLAY!r} needs a tape to play: --tape FILE")
     path = Path(setup.tape).absolute()
-    own = agents.named(Recording(path).agent) or agents.CLAUDE
-    return agents.replayed(own, str(path), setup.speed), _by_us(setup)
+    recording = Recording(path)
+    own, setup = agents.named(recording.agent) or agents.CLAUDE, _as_it_was(setup, recording.header)
+    return agents.replayed(_served(own, setup), str(path), setup.speed), _by_us(setup)
+
+
+def _as_it_was(setup: Setup, header: Header | None) -> Setup:
+    """The model server that the recording was made with: what it says of cost and window holds again."""
+    given = header.backend if header is not None else None
+    if given is None:
+        return setup
+    server = Backend(kind=given.kind, url=given.url, local=given.local, window=given.window)
+    return msgspec.structs.replace(setup, ask=msgspec.structs.replace(setup.ask, backend=server))
+
+
+def _served(agent: Agent, setup: Setup) -> Agent:
+    """The agent, as it is seen while it runs: what its server tells of the window is known better than by a name."""
+    window = setup.ask.backend.window if setup.ask.backend is not None else None
+    return agent if window is None else msgspec.structs.replace(agent, window=lambda model: window)
 
 
 def _by_us(setup: Setup) -> Setup:

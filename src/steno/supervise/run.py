@@ -19,8 +19,8 @@ from ..reading import Reading
 from ..report import Report, StenoError
 from ..source import kept_lines
 from ..tape import Recorder
-from ..tick import Header, Tick
-from .spend import Spend
+from ..tick import Header, Served, Tick
+from .spend import Spend, free
 from .values import Budget, Clocks, Setup
 from .version import version_of
 
@@ -41,7 +41,8 @@ class Run:
         self.sinks: list[Sink] = []
         self.raw: Callable[[bytes], None] | None = None  # gets the agent's own bytes, as they come
         self.warnings: list[str] = []  # troubles of our own
-        self.spend = Spend(price if setup.priced or setup.budget.cost is not None else None)
+        local = ask.backend is not None and ask.backend.local
+        self.spend = Spend(free if local else price if setup.priced or setup.budget.cost is not None else None)
         self.child: Child | None = None
         self._loop, self._ended = loop, ended
         self._budget = setup.budget
@@ -64,18 +65,27 @@ class Run:
         self._budget = budget
         inherited = os.environ if self.setup.environ is None else self.setup.environ
         program = self.setup.program or self.agent.name
-        begun = self.agent.start(self.ask, program, self.setup.version or version_of(program, inherited.get("PATH")))
+        version = self.setup.version or version_of(program, inherited.get("PATH"), self.agent.package)
+        begun = self.agent.start(self.ask, program, version)
         cwd = self.setup.cwd or os.getcwd()  # noqa: PTH109
-        header = Header(agent=self.agent.name, run_id=self.id, argv=list(begun.argv), cwd=cwd, started_at=self.began)
+        header = Header(
+            agent=self.agent.name,
+            run_id=self.id,
+            argv=list(begun.argv),
+            cwd=cwd,
+            started_at=self.began,
+            backend=_served(self.ask),
+        )
         self._record(header)
         self.reading.begin(header)
-        env = surround(inherited, self.agent.surroundings, keys=self.setup.keys, more=self.setup.env)
+        keys = self.setup.keys and self.ask.backend is None  # those of the agent's maker are nobody else's business
+        env = surround(inherited, self.agent.surroundings, keys=keys, more={**dict(begun.env), **self.setup.env})
         self._folders = self.agent.folders(env, env.get("HOME") or str(Path.home()))
         command = Command(begun.argv, cwd, env, begun.stdin, begun.stdout, self.ask.steer)
         self.child = self._loop.start(command, self._on_tick, run_id=self.id, grace=self.setup.grace, leave=self.setup.leave)
         if self.setup.clocks.timeout is not None:
             self._timers[1] = self._loop.after(self.setup.clocks.timeout, lambda: self.stop("timeout"))
-        if self.spend.price is not None:
+        if self.spend.price is price:
             self._loop.soon(ready)  # the table is loaded while the agent starts
         self._look()
 
@@ -251,3 +261,9 @@ class Run:
 def _written(time: float) -> str:
     """A time as the agents write it in their files."""
     return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _served(ask: Ask) -> Served | None:
+    """What a tape says of the model server: all that its report needs, and no key."""
+    given = ask.backend
+    return None if given is None else Served(kind=given.kind, url=given.url, local=given.local, window=given.window)

@@ -8,6 +8,11 @@ from ..told import larger
 Price = Callable[..., int | None]
 
 
+def free(model: str, share: object, at: object) -> int:
+    """The price of what runs on a server of one's own."""
+    return 0
+
+
 class Spend:
     """Tokens and cost of a run that goes on. Cost is None as soon as a request has no known price."""
 

@@ -98,7 +98,9 @@ class Task:
 
     def _start(self, ask: Ask, now: float, ended: Ended, record: bool) -> Run:
         left = self._left()
-        if left.cost is not None and left.cost > 0:  # its own account is the more exact one
+        if ask.backend is not None and ask.backend.local:  # the agent would count the dollars of its maker's models
+            ask = msgspec.structs.replace(ask, max_cost=None)
+        elif left.cost is not None and left.cost > 0:  # its own account is the more exact one
             ask = msgspec.structs.replace(ask, max_cost=left.cost if ask.max_cost is None else min(ask.max_cost, left.cost))
         name = run_id(now)
         tape = tape_path(name, now) if record else None

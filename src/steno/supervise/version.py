@@ -18,20 +18,24 @@ class _Package(msgspec.Struct):
     version: str = ""
 
 
-def version_of(program: str, path: str | None = None) -> str | None:
-    """By the name of the file (its own installer) or by the package that it lies in (npm); None: neither tells."""
+def version_of(program: str, path: str | None = None, package: str = "") -> str | None:
+    """By the name of the file (its own installer) or by the package that it lies in (npm); None: neither tells.
+
+    `package` is that of an agent that is none of ours.
+    """
     found = shutil.which(program, path=path)
     if found is None:
         return None
     file = Path(os.path.realpath(found))
     if _NUMBER.fullmatch(file.name):
         return file.name
-    return next(filter(None, (_packaged(folder / "package.json") for folder in file.parents[:3])), None)
+    known = (*PACKAGES, package) if package else PACKAGES
+    return next(filter(None, (_packaged(folder / "package.json", known) for folder in file.parents[:3])), None)
 
 
-def _packaged(path: Path) -> str | None:
+def _packaged(path: Path, known: tuple[str, ...]) -> str | None:
     try:
         package = msgspec.json.decode(path.read_bytes(), type=_Package)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return package.version if package.name in PACKAGES else None
+    return package.version if package.name in known else None

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct, field
 
+from ...decode import Count
 from ...event import NO_JSON, Outcome
 
 # A time without its zone is of the wrong type: it cannot be compared with the others.
@@ -20,20 +21,20 @@ Instant = Annotated[datetime, Meta(tz=True)]
 
 
 class CacheCreation(Struct, gc=False):
-    ephemeral_1h_input_tokens: int | None = None
+    ephemeral_1h_input_tokens: Count | None = None
 
 
 class OutputDetails(Struct, gc=False):
-    thinking_tokens: int | None = None
+    thinking_tokens: Count | None = None
 
 
 class RequestUsage(Struct, gc=False):
     """A cache counter that is left out is 0 (no cache was used); one of a wrong type is None, unknown."""
 
-    input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = 0
-    cache_read_input_tokens: int | None = 0
-    output_tokens: int | None = None
+    input_tokens: Count | None = None
+    cache_creation_input_tokens: Count | None = 0
+    cache_read_input_tokens: Count | None = 0
+    output_tokens: Count | None = None
     cache_creation: CacheCreation | None = None
     output_tokens_details: OutputDetails | None = None
 
@@ -147,10 +148,10 @@ class McpServer(Struct, gc=False):
 
 class CompactMetadata(Struct, gc=False):
     trigger: str | None = None
-    pre_tokens: int | None = None
-    post_tokens: int | None = None
-    preTokens: int | None = None
-    postTokens: int | None = None
+    pre_tokens: Count | None = None
+    post_tokens: Count | None = None
+    preTokens: Count | None = None
+    postTokens: Count | None = None
 
 
 class TaskPatch(Struct, gc=False):
@@ -205,12 +206,12 @@ class RareLine(Struct, gc=False):
 
 
 class ModelShare(Struct, gc=False):
-    inputTokens: int | None = None
-    outputTokens: int | None = None
-    cacheReadInputTokens: int | None = 0
-    cacheCreationInputTokens: int | None = 0
-    cacheCreationEphemeral1hInputTokens: int | None = 0
-    thinkingTokens: int | None = 0
+    inputTokens: Count | None = None
+    outputTokens: Count | None = None
+    cacheReadInputTokens: Count | None = 0
+    cacheCreationInputTokens: Count | None = 0
+    cacheCreationEphemeral1hInputTokens: Count | None = 0
+    thinkingTokens: Count | None = 0
     costUSD: float | None = None
     contextWindow: int | None = None
     maxOutputTokens: int | None = None

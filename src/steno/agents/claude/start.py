@@ -13,6 +13,14 @@ from ..values import Ask, Start
 HEADLESS = ("--output-format", "stream-json", "--verbose")
 KEEPS_ITS_END = (2, 1, 325)  # versions up to 2.1.197 drop what a pipe has not taken when they exit; those between were not seen
 BUDGETS = (2, 0, 0)  # 1.0.100 has no option for a budget, 2.0.37 has
+MODELS = (
+    "ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL",
+    "ANTHROPIC_DEFAULT_OPUS_MODEL", "CLAUDE_CODE_SUBAGENT_MODEL",
+)  # fmt: skip
+ELSEWHERE = (
+    "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_CUSTOM_HEADERS",
+)  # fmt: skip
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -51,7 +59,17 @@ def start(ask: Ask, program: str, version: str | None = None) -> Start:
     words += ["--continue"] if ask.continue_ else []
     words += ["--include-partial-messages"] if ask.partial else []
     prompt = message(ask.prompt) if ask.steer else ask.prompt.encode("utf-8", "surrogateescape")
-    return Start((*words, *ask.extra), prompt, stdout_for(version))
+    return Start((*words, *ask.extra), prompt, stdout_for(version), _served(ask))
+
+
+def _served(ask: Ask) -> tuple[tuple[str, str], ...]:
+    """The variables that lead it to another server, with that model for everything: helpers and subagents ask for others."""
+    if ask.backend is None:
+        return ()
+    models = dict.fromkeys(MODELS, ask.model or "")
+    away = dict.fromkeys(ELSEWHERE, "")  # set by a person, each would lead it elsewhere, or with another key
+    own = {"ANTHROPIC_BASE_URL": ask.backend.url, "ANTHROPIC_AUTH_TOKEN": ask.backend.key}
+    return tuple({**away, **models, **own}.items())
 
 
 def _single(ask: Ask) -> list[tuple[str, str | None]]:

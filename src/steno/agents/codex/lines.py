@@ -8,6 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct
 
+from ...decode import Count
 from ...event import NO_JSON
 
 Instant = Annotated[datetime, Meta(tz=True)]
@@ -16,12 +17,12 @@ Instant = Annotated[datetime, Meta(tz=True)]
 class Usage(Struct, gc=False):
     """Input includes what was cached and what was written to the cache; output includes reasoning."""
 
-    input_tokens: int | None = None
-    cached_input_tokens: int | None = 0
-    cache_write_input_tokens: int | None = 0
-    output_tokens: int | None = None
-    reasoning_output_tokens: int | None = 0
-    total_tokens: int | None = None
+    input_tokens: Count | None = None
+    cached_input_tokens: Count | None = 0
+    cache_write_input_tokens: Count | None = 0
+    output_tokens: Count | None = None
+    reasoning_output_tokens: Count | None = 0
+    total_tokens: Count | None = None
 
 
 class Item(Struct, gc=False):

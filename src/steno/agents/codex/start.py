@@ -9,6 +9,7 @@ import re
 
 from msgspec.json import encode
 
+from ..backend import KEY
 from ..values import Ask, Start
 
 # The permission modes of every agent, as sandboxes; its own words pass as they are.
@@ -44,8 +45,21 @@ def start(ask: Ask, program: str, version: str | None = None) -> Start:
         words += ["--add-dir", folder]
     if ask.system_prompt is not None:
         words += ["--config", f"developer_instructions={encode(ask.system_prompt).decode()}"]  # a JSON string is a TOML one
+    words += _served(ask)
     words += ask.extra
-    return Start((*words, *_session(ask), "-"), ask.prompt.encode("utf-8", "surrogateescape"))
+    env = () if ask.backend is None else ((KEY, ask.backend.key),)
+    return Start((*words, *_session(ask), "-"), ask.prompt.encode("utf-8", "surrogateescape"), env=env)
+
+
+def _served(ask: Ask) -> list[str]:
+    """What leads it to another server: a provider of its own. It is told the name of the variable with the key, not the key."""
+    if ask.backend is None:
+        return []
+    where = encode(ask.backend.openai).decode()
+    provider = f'{{name="steno",base_url={where},wire_api="responses",env_key="{KEY}",supports_websockets=false}}'
+    words = ["--config", 'model_provider="steno"', "--config", f"model_providers.steno={provider}"]
+    window = ask.backend.window
+    return words + ([] if window is None else ["--config", f"model_context_window={window}"])
 
 
 def _sandbox(mode: str | None) -> list[str]:

@@ -63,4 +63,5 @@ AGENT = Agent(
     tested=("1.0.102",),
     exits=exits,
     beside=beside,
+    backends=("ollama", "openai", "anthropic"),
 )

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct
 
+from ...decode import Count
 from ...event import NO_JSON
 
 Instant = Annotated[datetime, Meta(tz=True)]
@@ -24,12 +25,12 @@ class Usage(Struct, gc=False, rename="camel"):
     """One request. Input includes what was read from and written to the cache; output includes reasoning."""
 
     model: str | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_tokens: int | None = 0
-    cache_write_tokens: int | None = 0
-    reasoning_tokens: int | None = 0
-    max_prompt_tokens: int | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_read_tokens: Count | None = 0
+    cache_write_tokens: Count | None = 0
+    reasoning_tokens: Count | None = 0
+    max_prompt_tokens: Count | None = None
     api_call_id: str | None = None
     accounting: Accounting | None = None
     finish_reason: str | None = None
@@ -103,8 +104,8 @@ class Data(Struct, gc=False, rename="camel"):
     agent_description: str | None = None
     execution_mode: str | None = None
     cancelled: bool | None = None
-    pre_compaction_tokens: int | None = None
-    post_compaction_tokens: int | None = None
+    pre_compaction_tokens: Count | None = None
+    post_compaction_tokens: Count | None = None
     hook_type: str | None = None
 
 

@@ -37,7 +37,22 @@ def start(ask: Ask, program: str, version: str | None = None) -> Start:
     words += [f"--additional-mcp-config={_config(given)}" for given in ask.mcp_config]
     words += [f"--resume={ask.resume}"] if ask.resume is not None else []
     words += ["--continue"] if ask.continue_ else []
-    return Start((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"))
+    return Start((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"), env=_served(ask))
+
+
+def _served(ask: Ask) -> tuple[tuple[str, str], ...]:
+    """The variables that lead it to another server, and to no other."""
+    if ask.backend is None:
+        return ()
+    anthropic = ask.backend.kind == "anthropic"
+    return (
+        ("COPILOT_PROVIDER_TYPE", "anthropic" if anthropic else "openai"),
+        ("COPILOT_PROVIDER_BASE_URL", ask.backend.url if anthropic else ask.backend.openai),
+        ("COPILOT_PROVIDER_API_KEY", ask.backend.key),
+        ("COPILOT_PROVIDER_WIRE_API", "completions"),
+        ("COPILOT_MODEL", ask.model or ""),
+        ("COPILOT_OFFLINE", "true"),
+    )
 
 
 def _permissions(mode: str | None) -> tuple[str, ...]:

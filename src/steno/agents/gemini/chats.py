@@ -13,7 +13,7 @@ from msgspec import Meta, Raw, Struct, field
 from msgspec.json import encode
 
 from ... import event as ev
-from ...decode import MISFIT, decoder, lenient, text_of, values
+from ...decode import MISFIT, Count, decoder, lenient, text_of, values
 from ..calls import Open
 from .names import ASKS, WRITES, kind_of
 
@@ -24,10 +24,10 @@ _FOLDER = re.compile(r"\*\*Workspace Directories:\*\*\n\s*- (.+)")
 
 
 class Tokens(Struct, gc=False):
-    input: int | None = None
-    output: int | None = None
-    cached: int | None = None
-    thoughts: int | None = 0
+    input: Count | None = None
+    output: Count | None = None
+    cached: Count | None = None
+    thoughts: Count | None = 0
     tool: int | None = 0
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from ... import event as ev
-from ...decode import lenient
+from ...decode import Count, lenient
 from . import ends
 from .names import kind_of
 
@@ -22,10 +22,10 @@ class Api(Struct, gc=False):
 
 
 class Tokens(Struct, gc=False):
-    prompt: int | None = None
-    candidates: int | None = None
-    cached: int | None = None
-    thoughts: int | None = 0
+    prompt: Count | None = None
+    candidates: Count | None = None
+    cached: Count | None = None
+    thoughts: Count | None = 0
     tool: int | None = 0
 
 

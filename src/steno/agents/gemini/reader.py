@@ -12,7 +12,7 @@ from msgspec import Meta, Raw, Struct
 from msgspec.json import encode
 
 from ... import event as ev
-from ...decode import decoder, lenient, text_of
+from ...decode import Count, decoder, lenient, text_of
 from ..calls import Calls
 from ..values import one_by_one
 from . import chats, ends
@@ -32,11 +32,11 @@ class Problem(Struct, gc=False):
 class Share(Struct, gc=False):
     """Figures of the stream's result, of all models or of one."""
 
-    total_tokens: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cached: int | None = None
-    input: int | None = None
+    total_tokens: Count | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cached: Count | None = None
+    input: Count | None = None
 
 
 class Stats(Share, gc=False):

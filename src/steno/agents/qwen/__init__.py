@@ -54,4 +54,5 @@ AGENT = Agent(
     ("0.15.10",),
     exits,
     credentials=(".qwen/oauth_creds.json",),
+    backends=("ollama", "openai"),
 )

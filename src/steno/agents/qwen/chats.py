@@ -12,7 +12,7 @@ from msgspec import Meta, Raw, Struct
 from msgspec.json import encode
 
 from ... import event as ev
-from ...decode import MISFIT, decoder, lenient, values
+from ...decode import MISFIT, Count, decoder, lenient, values
 from ..calls import Open
 from .names import ASKS, DECLINED, WRITES, kind_of
 
@@ -39,10 +39,10 @@ class Message(Struct, gc=False):
 
 
 class Metadata(Struct, gc=False):
-    promptTokenCount: int | None = None
-    candidatesTokenCount: int | None = None
-    cachedContentTokenCount: int | None = 0
-    thoughtsTokenCount: int | None = 0
+    promptTokenCount: Count | None = None
+    candidatesTokenCount: Count | None = None
+    cachedContentTokenCount: Count | None = 0
+    thoughtsTokenCount: Count | None = 0
 
 
 class Outcome(Struct, gc=False):

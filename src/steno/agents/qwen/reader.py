@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...decode import lenient, text_of
+from ...decode import Count, lenient, text_of
 from .. import claude
 from ..calls import Calls
 from ..values import one_by_one
@@ -29,10 +29,10 @@ class Init(Struct, gc=False):
 
 
 class Tokens(Struct, gc=False):
-    prompt: int | None = None
-    candidates: int | None = None
-    cached: int | None = None
-    thoughts: int | None = 0
+    prompt: Count | None = None
+    candidates: Count | None = None
+    cached: Count | None = None
+    thoughts: Count | None = 0
 
 
 class Model(Struct, gc=False):

@@ -36,7 +36,15 @@ def start(ask: Ask, program: str, version: str | None = None) -> Start:
     several = (("--allowed-tools", ask.allow), ("--exclude-tools", ask.deny), ("--include-directories", ask.add_dirs))
     words += [f"{option}={value}" for option, values in several for value in values]
     words += [f"--mcp-config={value}" for value in ask.mcp_config]
-    return Start((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"))
+    words += [] if ask.backend is None else ["--auth-type", "openai"]
+    return Start((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"), env=_served(ask))
+
+
+def _served(ask: Ask) -> tuple[tuple[str, str], ...]:
+    """The variables that lead it to another server."""
+    if ask.backend is None:
+        return ()
+    return ("OPENAI_BASE_URL", ask.backend.openai), ("OPENAI_API_KEY", ask.backend.key), ("OPENAI_MODEL", ask.model or "")
 
 
 def _single(ask: Ask) -> list[tuple[str, str | None]]:
