@@ -664,3 +664,50 @@ def test_a_version_without_budgets_is_not_given_one() -> None:
         True,
         True,
     ]
+
+
+# -- the ledger, made anew ---------------------------------------------------------------------------------------
+
+
+def test_l2_rebuild_makes_runs_and_tasks_anew_from_tapes(place: Place) -> None:
+    """Also where the transcript of the same session was imported, and where the ledger is gone altogether."""
+    place.plan({"recording": str(NEWEST / "max_turns")}, {"recording": str(NEWEST / "max_turns_resume")})
+    assert place.steno("run", "--quiet", "Go on and on.").returncode == 0
+    kept = NEWEST.parents[1] / "transcripts" / NEWEST.name / "max_turns_resume"
+    assert kept.is_dir()
+    assert place.steno("import", kept, "--quiet").returncode == 0
+    before = told(place)
+    assert [row[:5] for row in before["runs"]] == [
+        (before["tasks"][0][0], 1, "max_turns", "Go on and on.", before["runs"][0][4]),
+        (before["tasks"][0][0], 2, "success", "continue", "done"),
+    ]
+    assert "going on" in before["runs"][0][4]
+    assert place.steno("note", rows(place, "SELECT id FROM runs ORDER BY attempt")[0][0], "mine").returncode == 0
+    done = place.steno("rebuild")
+    assert done.returncode == 0, done.stderr
+    same(told(place), before)
+    assert rows(place, "SELECT text FROM notes") == [("mine",)]
+    for file in place.data.glob("ledger.db*"):
+        file.unlink()
+    done = place.steno("rebuild")
+    assert done.returncode == 0, done.stderr
+    assert place.steno("import", kept, "--quiet").returncode == 0
+    same(told(place), before)
+
+
+def same(now: dict[str, list[Any]], before: dict[str, list[Any]]) -> None:
+    """Table by table, so that a difference can be read."""
+    for name, found in before.items():
+        assert now[name] == found, name
+
+
+def told(place: Place) -> dict[str, list[Any]]:
+    """All that the ledger says of runs, tasks and what was spent."""
+    run = "task, attempt, verdict, prompt, why, id, session, agent, project, source, turns, requests, input, output, cost_nano"
+    sums = ", ".join(f"sum({name})" for name in ("requests", "input", "cache_write", "cache_read", "output", "reported_nano"))
+    return {
+        "runs": rows(place, f"SELECT {run}, started_at, tools, files FROM runs ORDER BY attempt"),
+        "tasks": rows(place, "SELECT id, agent, prompt, verdict, attempts FROM tasks"),
+        "spend": rows(place, f"SELECT session, model, {sums} FROM spend GROUP BY 1, 2 ORDER BY 1, 2"),
+        "calls": rows(place, "SELECT name, ok, duration_ms FROM calls ORDER BY at, id"),
+    }

@@ -76,6 +76,7 @@ class Fold:
         self.facts = Facts()
         self.orphans = 0
         self.left: list[str] = []  # processes that outlived the agent
+        self.noted = ""  # the last thing that we wrote on the tape ourselves
         self.unknown = 0
         self.free = False  # the model ran on a server that costs no fee
         self.window: int | None = None  # of the model, as its server told before the run
@@ -249,6 +250,8 @@ class Fold:
     def _on_notice(self, event: ev.Notice) -> None:
         if event.kind == "left" and event.text is not None:
             self.left.append(event.text)
+        elif event.kind == "note":
+            self.noted = event.text or ""
         self.asked += event.kind == "request"
 
     def _on_unknown(self, event: ev.Unknown) -> None:

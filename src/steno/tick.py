@@ -38,7 +38,8 @@ class Served(Struct, frozen=True, kw_only=True):
 class Header(Struct, kw_only=True):
     """What was started, without secrets. `started_at` is in seconds since 1970, None if not known.
 
-    `backend` is there where the agent was led to another model server than its maker's.
+    `backend` is there where the agent was led to another model server than its maker's; `task`, `attempt` and `prompt` (its
+    beginning) where the run is part of a task.
     """
 
     schema: str = SCHEMA
@@ -48,6 +49,9 @@ class Header(Struct, kw_only=True):
     argv: list[str] | None = None
     cwd: str | None = None
     started_at: float | None = None
+    task: str | None = None
+    attempt: int | None = None
+    prompt: str | None = None
     backend: Served | None = None
 
 

@@ -4,12 +4,13 @@ import argparse
 
 from ..ledger.rebuild import rebuild
 from ..ledger.store import open_ledger
+from ..supervise.place import tapes
 from .options import Parser
 from .progress import Progress
 from .terminal import complain, put, put_bytes
 
 EXAMPLES = """examples:
-  steno rebuild                      read every tape, recording and transcript of the ledger again
+  steno rebuild                      read every tape, recording and transcript of the ledger again, and tapes it does not know
   steno rebuild --ledger other.db
 
 Sessions of which a file is gone stay as they are. The ledger as it was is kept beside it.
@@ -22,7 +23,7 @@ def run(words: list[str]) -> int:
     store = open_ledger(options.ledger)
     progress = Progress(0, not options.quiet)
     try:
-        done = rebuild(store, progress.bytes)
+        done = rebuild(store, progress.bytes, [] if options.ledger else tapes())
     finally:
         progress.clear()
         store.close()

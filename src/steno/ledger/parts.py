@@ -59,6 +59,7 @@ class Told(Struct, array_like=True):
     run: str | None = None
     report: bytes | None = None
     trouble: str | None = None
+    more: dict[str, str | int | None] = {}  # columns of the run that its report does not know
 
 
 class State(Struct, array_like=True):
@@ -198,8 +199,16 @@ def _run(part: Part, agent: Agent) -> Told:
     for request in batch.requests:
         request.run, request.session = report.run_id, request.session or report.session_id or report.run_id
     _name(batch, report)
-    session, told = report.session_id or report.run_id, msgspec.json.encode(report)
-    return Told(part, batch, part.size, reading.lines.read, session=session, run=report.run_id, report=told)
+    session, told, more = report.session_id or report.run_id, msgspec.json.encode(report), _beyond(reading)
+    return Told(part, batch, part.size, reading.lines.read, session=session, run=report.run_id, report=told, more=more)
+
+
+def _beyond(reading: Reading) -> dict[str, str | int | None]:
+    """What a tape knows of the task that its run was part of."""
+    tape, decided = reading.tape, reading.fold.noted.partition(": ")[2]
+    if tape is None or tape.task is None:
+        return {}
+    return {"task": tape.task, "attempt": tape.attempt, "prompt": tape.prompt, "why": decided or None}
 
 
 def _both(reading: Reading, rows: Rows, lines: Iterable[bytes]) -> Iterator[list[Event]]:

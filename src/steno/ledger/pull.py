@@ -18,7 +18,7 @@ from . import find
 from .book import Pricer, book
 from .fleeting import Fleeting
 from .parts import Part, Told, read_part, unpacked
-from .record import record
+from .record import record, record_task
 from .store import Store, open_ledger
 
 GROUP = 32 << 20  # bytes that are read, and booked, together: enough to be fast, little enough to hold
@@ -143,7 +143,8 @@ def _book_group(store: Store, group: list[Told], priced: Pricer, done: Pulled) -
         booked = book(store, plain, priced) if plain else None
         for told in kept:
             if told.report is not None and told.batch is not None:
-                record(store, unpacked(told.report), told.batch, told.part.mtime_ns // 1_000_000, priced)
+                record(store, unpacked(told.report), told.batch, told.part.mtime_ns // 1_000_000, priced, **told.more)
+                record_task(store, told.more.get("task"))
                 done.runs += 1
         _remember(store, kept)
     done.files += len(kept)

@@ -1,7 +1,8 @@
 """The ledger made anew from what it was made of: the tapes, recordings and transcripts that are still there.
 
 A session is forgotten and read again only if every file that told of it still exists; what nobody can tell again stays as
-it is. It never touches a file of an agent.
+it is, and so does what no file knows: the notes, and why a run of a task was followed by another. It never touches a file
+of an agent.
 """
 
 from collections.abc import Sequence
@@ -25,14 +26,16 @@ class Rebuilt(Struct):
     pulled: Pulled
 
 
-def rebuild(store: Store, watch: Watch | None = None) -> Rebuilt:
-    """Forget what can be read again, and read it again. A copy is kept first."""
+def rebuild(store: Store, watch: Watch | None = None, tapes: Sequence[str] = ()) -> Rebuilt:
+    """Forget what can be read again, and read it again, with tapes that the ledger may not know. A copy is kept first."""
     copy = store.keep_copy(0)
     files: dict[str, list[str]] = {}
-    for path, session in store.rows("SELECT path, session FROM sources"):
+    known = "SELECT path, session FROM sources UNION SELECT source, session FROM runs WHERE source IS NOT NULL"
+    for path, session in store.rows(known):
         files.setdefault(session or "", []).append(path)
     whole = [session for session, paths in files.items() if all(Path(path).exists() for path in paths)]
-    paths = [path for session in whole for path in files[session]]
+    told = {path for paths in files.values() for path in paths}
+    paths = {path for session in whole for path in files[session]} | (set(tapes) - told)
     with store.writing():
         store.change("DELETE FROM glances")
         for start in range(0, len(whole), IN_ONE_QUESTION):
@@ -46,7 +49,8 @@ def _forget(store: Store, sessions: Sequence[str]) -> None:
     projects: dict[str, str] = dict(store.rows("SELECT id, coalesce(project, '') FROM sessions"))
     _take_away(store, store.rows(f"SELECT {names} FROM calls WHERE {chosen}", sessions), projects)  # noqa: S608  # names of our own
     for table in TABLES:
-        store.change(f"DELETE FROM {table} WHERE {chosen}", sessions)  # noqa: S608
+        own = " AND task IS NULL" if table == "runs" else ""  # the row of a task's run is only filled anew
+        store.change(f"DELETE FROM {table} WHERE {chosen}{own}", sessions)  # noqa: S608
     store.change(f"DELETE FROM sessions WHERE {chosen.replace('session', 'id', 1)}", sessions)  # noqa: S608
 
 

@@ -20,6 +20,7 @@ RUN = (
     "cost_source", "session_nano", "context_used", "context_limit", "context_peak", "tools", "tool_errors", "files",
     "denials", "unknown", "prompt", "pid", "report",
 )  # fmt: skip
+TASK = ("id", "agent", "project", "prompt", "started_at", "ended_at", "verdict", "attempts")
 ERROR = 4096  # characters of an error text (V3)
 
 
@@ -87,6 +88,19 @@ def _book_run(store: Store, report: Report, run: str, session: str, at: int, las
         f"{name} = " + (f"coalesce(excluded.{name}, runs.{name})" if name in kept else f"excluded.{name}") for name in RUN[1:]
     ]
     store.put("runs", RUN, [row], f"ON CONFLICT (id) DO UPDATE SET {', '.join(parts)}")
+
+
+def record_task(store: Store, task: str | int | None) -> None:
+    """The row of a task that is known by its runs alone, or by more of them than before."""
+    runs = store.rows(
+        "SELECT agent, project, prompt, started_at, ended_at, verdict FROM runs WHERE task = ? ORDER BY attempt", (task,)
+    )
+    if runs:
+        first, last = runs[0], runs[-1]
+        row = (task, *first[:4], last[4], last[5], len(runs))
+        grown = "ended_at = excluded.ended_at, verdict = excluded.verdict, attempts = excluded.attempts"
+        clash = f"ON CONFLICT (id) DO UPDATE SET {grown} WHERE tasks.attempts < excluded.attempts"
+        store.put("tasks", TASK, [row], clash)
 
 
 def _plain(value: Any) -> Any:

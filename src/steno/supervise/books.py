@@ -9,10 +9,8 @@ from ..ledger.rows import Rows
 from ..ledger.store import Store, open_ledger
 from ..redact import redact
 from ..report import LedgerError, Report, TaskReport
-from .run import Run
+from .run import PROMPT, Run
 from .values import Setup
-
-PROMPT = 2000  # characters of a prompt that the ledger keeps
 
 
 class Books:

@@ -28,6 +28,11 @@ def tape_path(run: str, now: float) -> Path:
     return _made(home() / "tapes" / time.strftime("%Y-%m", time.localtime(now))) / f"{run}.steno"
 
 
+def tapes() -> list[str]:
+    """Every tape that lies there."""
+    return sorted(str(path) for path in (home() / "tapes").glob("*/*.steno"))
+
+
 def live_folder() -> Path:
     """Where runs that go on leave their marks; the folder is made."""
     return _made(home() / LIVE)

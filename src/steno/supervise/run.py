@@ -16,6 +16,7 @@ from ..fold import Fold
 from ..prices import price, ready
 from ..process import Child, Command, Loop, Timer
 from ..reading import Reading
+from ..redact import redact
 from ..report import Report, StenoError
 from ..source import kept_lines
 from ..tape import Recorder
@@ -24,6 +25,7 @@ from .spend import Spend, free
 from .values import Budget, Clocks, Setup
 from .version import version_of
 
+PROMPT = 2000  # characters of a prompt that are kept
 KEY_TRIES = 2  # a key may be renewed after it was rejected once; an agent that goes on trying it (Claude: for 3 minutes) is ended
 Sink = Callable[["Run", list[ev.Event]], None]
 Ended = Callable[["Run"], str]  # told of the end; says what was decided, for the tape
@@ -37,6 +39,7 @@ class Run:
     ) -> None:
         self.id, self.agent, self.ask, self.setup = run_id, agent, ask, setup
         self.tape, self.began = tape, now
+        self.task: tuple[str, int] | None = None  # of which task it is, and which attempt
         self.report: Report | None = None
         self.sinks: list[Sink] = []
         self.raw: Callable[[bytes], None] | None = None  # gets the agent's own bytes, as they come
@@ -76,6 +79,9 @@ class Run:
             started_at=self.began,
             backend=_served(self.ask),
         )
+        if self.task is not None:
+            header.task, header.attempt = self.task
+            header.prompt = redact(self.ask.prompt[:PROMPT])
         self._record(header)
         self.reading.begin(header)
         keys = self.setup.keys and self.ask.backend is None  # those of the agent's maker are nobody else's business

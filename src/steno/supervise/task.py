@@ -105,6 +105,7 @@ class Task:
         name = run_id(now)
         tape = tape_path(name, now) if record else None
         run = Run(self.loop, self.agent, ask, self.setup, name, tape, now, ended)
+        run.task = (self.id, len(self._reports) + 1)
         run.sinks, run.raw = [*self.sinks], self.raw
         run.start(left)
         return run
