@@ -80,7 +80,7 @@ def _tokens(fold: Fold, booked: Booked, late: list[ev.Usage], warnings: list[str
             return seen
     shares: list[Any] = list((booked.models or {}).values())
     told, used = meter.tokens_of(shares).total, meter.tokens_of(usages).total
-    if fold.results and fold.results[-1].over_session and not booked.models:
+    if fold.results and fold.results[-1].over_session:
         warnings.append("tokens are an upper bound: the agent counts over the whole session, and what it had before is unknown")
     elif booked.models is None and (fold.results[-1].turns or 1) > 1:
         warnings.append("this version tells the usage of its last request only: tokens are a lower bound")

@@ -43,9 +43,10 @@ class Seen(Struct, gc=False):
 
 
 def places(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The agents of this machine and the folders in which they keep their transcripts, as far as they exist."""
+    """The agents of this machine and the folders of the transcripts that are imported unasked, as far as they exist."""
     home = environment.get("HOME") or str(Path.home())
-    found = [(agent.name, folder) for agent in agents.AGENTS.values() for folder in agent.folders(environment, home)]
+    known = [agent for agent in agents.AGENTS.values() if agent.imported]
+    found = [(agent.name, folder) for agent in known for folder in agent.folders(environment, home)]
     return [place for place in dict.fromkeys(found) if os.path.isdir(place[1])]  # noqa: PTH112
 
 

@@ -206,6 +206,7 @@ def _run(part: Part, agent: Agent) -> Told:
 
 def _both(reading: Reading, rows: Rows, lines: Iterable[bytes]) -> Iterator[list[Event]]:
     for events in reading.batches(lines):
+        rows.place = reading.fold.place
         rows.add(events)
         yield events
 
