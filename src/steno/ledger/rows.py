@@ -188,6 +188,8 @@ class Rows:
         """What the window of the main thread holds now (M3)."""
         session.model = request.model if request.model != "unknown" else session.model
         session.stop = event.stop_reason or session.stop
+        if None in (event.input, event.cache_write, event.cache_read):
+            return  # it does not say, and that is not 0
         used = request.input + request.cache_write + request.cache_read
         session.context_used = used
         session.context_peak = max(used, session.context_peak or 0)
