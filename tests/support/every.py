@@ -1,6 +1,7 @@
-"""Codex, Copilot, Gemini CLI, OpenCode and Qwen Code under one hand: each in an empty place, on a scripted model.
+"""Every agent under one hand: the real programs, each in an empty place, on a scripted model.
 
-`steno run` is started as a real process, as a person would. `openai` and `completions` know what each program needs.
+`steno run` is started as a real process, as a person would. `claude`, `openai` and `completions` know what each program needs.
+A version of Claude Code is named with it: "claude 2.1.325".
 """
 
 import json
@@ -16,14 +17,14 @@ from msgspec import Struct
 
 from steno.process import kin, mark
 
-from . import completions, openai, program
-from .modelserver import Call, Step
+from . import claude, completions, openai, program
+from .modelserver import Call, ModelServer, Step
 
 AGENTS = ("codex", "copilot", "gemini", "opencode", "qwen")
 UNASKED = {"gemini": "yolo", "opencode": "yolo", "qwen": "yolo"}  # the others have the word of every agent
 LONG = 300.0  # seconds; nothing here needs a tenth of it, the machine may be slow
 
-Server = openai.ResponsesServer
+Server = openai.ResponsesServer | ModelServer
 
 
 def shell(agent: str, command: str) -> Call:
@@ -57,16 +58,19 @@ class Done(Struct, frozen=True):
 class Place:
     """A home, a folder to work in, and steno's own data, all empty at first. Several runs can follow one another in it."""
 
-    def __init__(self, agent: str, folder: Path, data: Path | None = None) -> None:
-        self.agent, self.data, self.work = agent, data or folder / "data", folder / "work"
-        self.home = folder / "home"
-        self.home.mkdir(parents=True)
-        self.work.mkdir()
-        self.path = (openai if agent in openai.VERSIONS else completions).installed(agent)
+    def __init__(self, name: str, folder: Path, shared: Path | None = None) -> None:
+        self.agent, _, self.version = name.partition(" ")
+        self.data, self.home, self.work = (shared or folder) / "data", (shared or folder) / "home", folder / "work"
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.work.mkdir(parents=True)
+        known = openai if self.agent in openai.VERSIONS else completions
+        self.path = claude.installed(self.version) if self.version else known.installed(self.agent)
 
     def serve(self, *steps: Step) -> Server:
         """The scripted model that this agent talks to."""
-        return Server(*steps) if self.agent in openai.VERSIONS else completions.CompletionsServer(*steps)
+        if self.version:
+            return ModelServer(*steps)
+        return openai.ResponsesServer(*steps) if self.agent in openai.VERSIONS else completions.CompletionsServer(*steps)
 
     def run(self, *steps: Step, words: tuple[str, ...] = ()) -> Done:
         """One task, to its end. Nothing of it may be left."""
@@ -76,10 +80,8 @@ class Place:
     @contextmanager
     def begun(self, *steps: Step, words: tuple[str, ...] = ()) -> Iterator["Begun"]:
         """One task that has begun."""
-        known = openai if self.agent in openai.VERSIONS else completions
         with self.serve(*steps) as server:
-            env = {**known.clean_env(self.agent, self.home, server.url), "HOME": str(self.home)}
-            env.pop("PATH", None)
+            env = {**self._env(server.url), "HOME": str(self.home)}
             asked = ("run", "--json", "--agent", self.agent, "--program", self.path, *self._words(words), "Do it.")
             argv = program.argv(*asked, *self._own(server.url))
             process = subprocess.Popen(
@@ -90,6 +92,17 @@ class Place:
                 yield begun
             finally:
                 begun.over()
+
+    def ask(self, *words: str) -> program.Ended:
+        """Another command of steno, in the same place."""
+        return program.steno(self.data, *words, cwd=self.work, HOME=str(self.home))
+
+    def _env(self, url: str) -> dict[str, str]:
+        if self.version:
+            env = claude.clean_env(self.home, url)
+        else:
+            env = (openai if self.agent in openai.VERSIONS else completions).clean_env(self.agent, self.home, url)
+        return {name: value for name, value in env.items() if name != "PATH"}
 
     def _words(self, words: tuple[str, ...]) -> tuple[str, ...]:
         mode = ("--permission-mode", UNASKED.get(self.agent, "bypassPermissions"))
