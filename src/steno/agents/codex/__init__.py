@@ -63,4 +63,5 @@ AGENT = Agent(
     tested=("0.166.0",),
     exits=exits,
     beside=beside,
+    credentials=(".codex/auth.json",),
 )

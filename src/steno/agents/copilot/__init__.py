@@ -63,4 +63,6 @@ AGENT = Agent(
     tested=("1.0.102",),
     exits=exits,
     beside=beside,
+    # Its own sign-in lies in the system's keyring, and its config.json is there without one; that of GitHub's CLI will do for it.
+    credentials=(".config/gh/hosts.yml",),
 )
