@@ -183,10 +183,15 @@ def test_what_is_unknown_is_nowhere_zero(tmp_path: Path) -> None:
 
 
 def test_a_recording_is_imported_as_what_it_is(tmp_path: Path) -> None:
-    """A document that opens with a brace, and a run that only spoke on stderr: neither is the first agent's."""
+    """A document that opens with a brace, and a run that only spoke on stderr: neither is the first agent's.
+
+    What is new in a recording is counted as what is new in a transcript.
+    """
     cases = ("gemini/0.61.0/tools_json", "gemini/0.61.0/no_key", "codex/0.166.0/invalid_flag")
     desk = Desk(tmp_path, *(ROOT / case for case in cases))
     runs = {run["source"].rpartition("/")[2]: (run["agent"], run["verdict"]) for run in desk.json("runs")["rows"]}
+    again = desk.ask("import", str(ROOT / "qwen" / "0.15.10" / "tools"))
+    assert "; 3 new requests, 4 tool calls, 1 runs" in again.out + again.err
     assert runs == {
         "tools_json": ("gemini", "success"),
         "no_key": ("gemini", "auth"),

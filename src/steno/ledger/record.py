@@ -8,7 +8,7 @@ import msgspec
 
 from ..redact import redact, redact_all
 from ..report import Report
-from .book import Priced, book
+from .book import Booked, Priced, book
 from .settle import COUNTERS, adopt, nano, put_rest, request_row, settle
 from .store import Store
 from .values import Batch, Request
@@ -23,15 +23,15 @@ RUN = (
 ERROR = 4096  # characters of an error text (V3)
 
 
-def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable[[Request], Priced], **more: Any) -> None:
-    """Book a run whose `report.run_id` is set, replacing what was booked of it before.
+def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable[[Request], Priced], **more: Any) -> Booked:
+    """Book a run whose `report.run_id` is set, replacing what was booked of it before; what of it is new.
 
     `at` is the time of the run where its report knows none. `more` are columns of `runs` that a report does not know:
     task, attempt, why, prompt, pid.
     """
     run, session = report.run_id or "", report.session_id or report.run_id or ""
     reported = report.cost.source == "reported"
-    book(store, [batch], priced, reported=reported)
+    booked = book(store, [batch], priced, reported=reported)
     _book_run(store, report, run, session, at, _last(batch), more)
     if reported:
         adopt(store, run, session, batch.agent)
@@ -43,6 +43,7 @@ def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable
     limit = report.context.limit if report.context.limit_source == "reported" else None
     if limit is not None:
         store.change("UPDATE sessions SET context_limit = ? WHERE id = ?", (limit, session))
+    return booked
 
 
 # -- the run -----------------------------------------------------------------------------------------------------
