@@ -107,6 +107,9 @@ def test_every_run_is_its_own_part_and_all_of_them_add_up(tmp_path: Path) -> Non
         answer = json.loads(place.ask("report", by, "--last", "1d", "--json").out)
         assert added(answer["rows"]) == added([answer["total"]]) == truth, by
         assert answer["untold_runs"] == 0
+        assert by == "session" or None not in [
+            row[by] for row in answer["rows"]
+        ]  # also of agents that do not say where they work
     agents = {row["agent"]: row for row in json.loads(place.ask("report", "agent", "--last", "1d", "--json").out)["rows"]}
     for agent in agents:
         assert added([agents[agent]]) == added(report for report in reports if report["agent"] == agent), agent

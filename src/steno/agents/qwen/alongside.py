@@ -82,7 +82,7 @@ def _own(prompts: list[list[Used]], told: Told) -> list[Used] | None:
 def _line(data: bytes) -> Line:
     try:
         return lenient(data, Line)
-    except MISFIT:
+    except (ValueError, *MISFIT):
         return Line()
 
 
