@@ -196,3 +196,69 @@ def test_an_unknown_line_keeps_its_bytes() -> None:
 def test_a_run_that_was_cut_before_its_first_word_has_no_turns() -> None:
     report = steno.read(dump(lines(case("gemini", "api_500"))))
     assert (report.verdict, report.requests, report.tokens.total) == ("no_result", 0, None)
+
+
+# -- a price that depends on a request's size (gemini-2.5-pro: from 200,000 tokens of input on) ------------------------------
+
+LOW, HIGH = (1.25, 10.0), (2.5, 15.0)  # dollars for a million tokens of input and of output, below and above
+TIERED = "gemini-2.5-pro"
+
+
+def _sized(*inputs: int) -> list[Json]:
+    """A run of requests of these sizes, each with 100 tokens of output; the stream tells their sum."""
+    asked: list[Json] = []
+    for number in range(len(inputs) - 1):
+        call = {"tool_name": "glob", "tool_id": f"c{number}", "parameters": {}}
+        asked += [{"type": "tool_use", "timestamp": AT.format(10 + number), **call}]
+        asked += [{"type": "tool_result", "timestamp": AT.format(10 + number), "tool_id": f"c{number}", "status": "success"}]
+    given, out = sum(inputs), 100 * len(inputs)
+    share = {"total_tokens": given + out, "input_tokens": given, "output_tokens": out, "cached": 0, "input": given}
+    end = {"type": "result", "timestamp": AT.format(99), "status": "success", "stats": {**share, "models": {TIERED: share}}}
+    return [{**INIT, "model": TIERED}, PROMPT, *asked, said("Done.", 90), end]
+
+
+def _chat(*inputs: int) -> bytes:
+    """What it keeps of the same run."""
+    head = {"sessionId": SESSION, "projectHash": "0", "startTime": AT.format(1), "kind": "main"}
+    tokens = [{"input": given, "output": 100, "cached": 0, "thoughts": 0, "tool": 0, "total": given + 100} for given in inputs]
+    told = [
+        {
+            "id": f"m{number}",
+            "timestamp": AT.format(20 + number),
+            "type": "gemini",
+            "content": "",
+            "tokens": used,
+            "model": TIERED,
+        }
+        for number, used in enumerate(tokens)
+    ]
+    return dump([head, *told])
+
+
+def _dollars(rate: tuple[float, float], *inputs: int) -> float:
+    return sum((given * rate[0] + 100 * rate[1]) / 1e6 for given in inputs)
+
+
+def test_a_sum_above_the_size_is_not_a_request_above_it() -> None:
+    """Three requests of 100,000 each: none is above 200,000, their sum is."""
+    told = steno.read(dump(_sized(100_000, 100_000, 100_000)))
+    assert (told.requests, told.cost.source) == (3, "computed")
+    assert told.cost.usd == pytest.approx(_dollars(LOW, 100_000, 100_000, 100_000), abs=1e-8)
+    assert told.warnings == ["the price depends on each request's size, which is not told: computed as if all were alike"]
+
+
+def test_one_request_above_the_size_has_its_price() -> None:
+    told = steno.read(dump(_sized(300_000)))
+    assert told.cost.usd == pytest.approx(_dollars(HIGH, 300_000), abs=1e-8)
+    assert told.warnings == []
+
+
+def test_the_chat_tells_which_request_was_above_it(tmp_path: Path) -> None:
+    """One above the size, two below: each has its own price."""
+    sizes = (250_000, 60_000, 70_000)
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "stdout").write_bytes(dump(_sized(*sizes)))
+    (tmp_path / "sessions" / f"session-2026-11-15T06-42-{SESSION[:8]}.jsonl").write_bytes(_chat(*sizes))
+    told = steno.read(tmp_path)
+    assert (told.requests, told.warnings) == (3, [])
+    assert told.cost.usd == pytest.approx(_dollars(HIGH, 250_000) + _dollars(LOW, 60_000, 70_000), abs=1e-8)

@@ -1,5 +1,7 @@
 """Qwen Code: Claude Code's shape, with other sums, other tools, and failures that are called a success."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,3 +171,20 @@ def test_every_line_of_a_recording_is_known() -> None:
 def test_its_own_words_for_what_is_asked(ask: Ask, words: list[str]) -> None:
     start = START(ask, "qwen", None)
     assert (list(start.argv), start.stdin) == (["qwen", "-o", "stream-json", *words], ask.prompt.encode())
+
+
+def test_a_chat_that_is_torn_or_strange_never_stops_the_reading(tmp_path: Path) -> None:
+    """What cannot be read of it is passed over; without the run in it, the sum of the session is flagged."""
+    kept = case("qwen", "resume_chat")
+    shutil.copytree(kept, tmp_path / "run")
+    (chat,) = (tmp_path / "run" / "sessions").rglob("*.jsonl")
+    whole = chat.read_bytes()
+    strange = b'[]\n{"type": 3}\n\xff\xfe\n{"systemPayload": {"uiEvent": [1]}, "sessionId": 5}\n"\\ud83d"\n{"type": "us'
+    chat.write_bytes(whole + strange)
+    assert steno.read(tmp_path / "run").tokens == steno.read(kept).tokens
+    chat.write_bytes(strange)
+    told = steno.read(tmp_path / "run")
+    assert told.tokens.total == 32_310
+    assert told.warnings == [
+        "tokens are an upper bound: the agent counts over the whole session, and what it had before is unknown"
+    ]

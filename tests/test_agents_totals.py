@@ -51,6 +51,9 @@ SCRIPTED = {
     ("qwen", "partial"): _of_openai([1, 2]),
     ("qwen", "tools"): _of_openai([1, 2, 3]),
     ("qwen", "max_turns"): _of_openai([1]),
+    # Two runs of one session, in one chat: each its own part. Of the first, the helper that keeps the memory is the second.
+    ("qwen", "resume_first_read_later"): _total(1001 + 1001, 14000, 51 + 51),
+    ("qwen", "resume_chat"): _total(1002 + 1001, 14100, 52 + 51),
     ("qwen", "sigint"): _of_openai(range(1, 295)),
 }
 
@@ -98,19 +101,23 @@ def test_the_totals_are_what_the_agent_told(path: Path) -> None:
 VERDICTS = {
     "gemini": {
         "api_400_key": "auth", "api_400_key_json": "auth", "api_401": "auth", "api_429_full": "rate_limit", "api_500": "killed",
-        "finish_max_tokens": "success", "finish_safety": "success", "invalid_flag": "subprocess", "no_key": "auth",
+        "api_500_full": "api", "finish_max_tokens": "success", "finish_safety": "success", "invalid_flag": "subprocess",
+        "no_key": "auth",
         "permission_denied": "permission", "resume_chat": "success", "resume_wrong_id": "subprocess", "sigint": "killed",
         "sigint_group": "no_result", "sigterm": "killed", "sigterm_group": "no_result", "success": "success",
         "success_json": "success", "tools": "success", "tools_chat": "success", "tools_json": "success", "unicode": "success",
     },
     "opencode": {
-        "api_400": "invalid_request", "api_401": "auth", "api_500": "killed", "permission_denied": "permission",
+        "api_400": "invalid_request", "api_401": "auth", "api_429": "rate_limit", "api_500": "killed",
+        "api_500_exhausted": "api", "permission_denied": "permission",
         "resume": "success", "resume.1": "success", "resume_wrong_id": "subprocess", "sigint": "interrupted",
         "success": "success", "tools": "success",
     },
     "qwen": {
-        "api_401": "auth", "max_turns": "max_turns", "partial": "success", "permission_denied": "permission",
-        "sigint": "interrupted", "success": "success", "success_json": "success", "tools": "success",
+        "api_401": "auth", "api_429": "rate_limit", "api_500": "api", "max_turns": "max_turns",
+        "partial": "success", "permission_denied": "permission", "resume_chat": "success", "resume_first_read_later": "success",
+        "sigint": "interrupted", "success": "success",
+        "success_json": "success", "tools": "success",
     },
 }  # fmt: skip
 

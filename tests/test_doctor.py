@@ -134,6 +134,19 @@ def test_a_sign_in_is_a_name_and_never_a_secret(place: Path) -> None:
     assert SECRET not in run(place, "agents", "--json", ANTHROPIC_API_KEY=SECRET)[1]
 
 
+@pytest.mark.parametrize(("agent", "kept"), [("codex", ".codex/auth.json"), ("copilot", ".config/gh/hosts.yml")])
+def test_a_sign_in_that_is_a_file(place: Path, agent: str, kept: str) -> None:
+    """Named by its path, and only where it is there."""
+    install(place, agent, AGENTS[agent].tested[-1])
+    told = [one["what"] for one in findings(place, STENO_AGENT=agent)[1] if one["check"] == agent]
+    assert "no key and no sign-in was found" in told
+    file = place / "home" / kept
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"token": SECRET}))
+    code, out, _ = run(place, "doctor", STENO_AGENT=agent)
+    assert (code, f"signed in by ~/{kept}" in out, SECRET in out) == (0, True, False)
+
+
 def test_transcripts_are_found(place: Path) -> None:
     folder = place / "home" / ".gemini" / "tmp"
     folder.mkdir(parents=True)

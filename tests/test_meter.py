@@ -403,3 +403,21 @@ def test_m9_two_subagents_are_told_apart() -> None:
         ("toolu_1", "One", 2),
         ("toolu_2", "Two", 4),
     ]
+
+
+def test_m7_an_empty_account_is_none_where_requests_were_seen() -> None:
+    """Cut off in its first request, a run ends with an account of 0: $0 would be wrong (V9)."""
+    cut = failed(None, subtype="error_during_execution", terminal_reason="aborted_streaming")
+    found = report(init(), assistant(text("I be"), used=usage(3, 1001, 20_000, 1)), cut)
+    tokens = found.tokens
+    assert (tokens.input, tokens.cache_write, tokens.cache_read, tokens.output) == (3, 1001, 20_000, 1)
+    assert (found.verdict, found.cost.source) == ("interrupted", "computed")
+    assert found.cost.usd is not None
+    assert found.cost.usd > 0
+    assert sum(model.cost_usd or 0 for model in found.models.values()) == found.cost.usd
+    assert [warning for warning in found.warnings if warning.startswith("the agent's account is empty")] == found.warnings
+
+
+def test_m7_an_account_of_nothing_stays_where_nothing_was_asked() -> None:
+    found = report(init(), failed(api_error_status=401))
+    assert (found.tokens.total, found.cost, found.warnings) == (0, Cost(0.0, "reported", None), [])

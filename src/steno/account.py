@@ -4,6 +4,7 @@ The agent's own account comes first; requests that it does not cover are added f
 priced by whoever is asked for a price. Every figure says where it comes from. Pure.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -15,6 +16,8 @@ from .fold import MILLISECOND, Fold
 from .meter import Booked
 from .report import Context, Cost, Model, Report, Tokens
 from .told import larger, occupancy
+
+ALIKE = 1000  # requests whose sizes are made up, to ask their price: a run has a few hundred at most
 
 
 class Price(Protocol):
@@ -32,7 +35,7 @@ def count(fold: Fold, report: Report, price: Price | None) -> None:
     """Fill in every figure of the report."""
     report.requests = len(fold.requests) or sum(result.requests or 0 for result in fold.results) or fold.asked
     report.turns = _turns(fold.results)
-    booked = meter.own_part(fold.results, report.model) if fold.results else _of_transcript(fold)
+    booked = _unless_empty(fold, meter.own_part(fold.results, report.model) if fold.results else _of_transcript(fold))
     late = _late(fold)
     report.tokens = _tokens(fold, booked, late, report.warnings)
     report.cache_hit_rate = meter.cache_hit_rate(report.tokens)
@@ -71,6 +74,15 @@ def _of_transcript(fold: Fold) -> Booked:
     return Booked(fold.account.models, fold.account.cost_nano, fold.account.cost_nano)
 
 
+def _unless_empty(fold: Fold, booked: Booked) -> Booked:
+    """An account that says 0 of everything, though requests were seen, is none: an interrupt can leave such a one."""
+    told = meter.tokens_of((booked.models or {}).values()).total
+    if booked.models is None or booked.usage_only or told or booked.cost_nano or not any(map(occupancy, fold.requests.values())):
+        return booked
+    why = "the agent's account is empty: tokens and cost are those of the requests seen, and their output is a lower bound"
+    return Booked(session_nano=booked.session_nano, earlier=booked.earlier, warnings=[*booked.warnings, why])
+
+
 def _late(fold: Fold) -> list[ev.Usage]:
     """Requests that no account covers: all of them without a result, else those after the last one."""
     if not fold.results:
@@ -90,7 +102,7 @@ def _tokens(fold: Fold, booked: Booked, late: list[ev.Usage], warnings: list[str
             return seen
     shares: list[Any] = list((booked.models or {}).values())
     told, used = meter.tokens_of(shares).total, meter.tokens_of(usages).total
-    if fold.results and fold.results[-1].over_session and not booked.models:
+    if fold.results and fold.results[-1].over_session:
         warnings.append("tokens are an upper bound: the agent counts over the whole session, and what it had before is unknown")
     elif booked.models is None and (fold.results[-1].turns or 1) > 1:
         warnings.append("this version tells the usage of its last request only: tokens are a lower bound")
@@ -166,7 +178,7 @@ def _cost(fold: Fold, booked: Booked, late: list[ev.Usage], price: Price | None,
     if booked.cost_nano is None:
         after = set(map(id, late))
         covered = [request for request in fold.requests.values() if id(request) not in after]
-        own = priced(covered, price) if booked.models is None and covered else _models_price(fold, booked, report.model, price)
+        own = priced(covered, price) if _one_by_one(booked, covered) else _models_price(fold, booked, report, price)
         return _computed(meter.plus(own, rest) if late else own, session)
     if not late:
         return Cost(meter.dollars(booked.cost_nano), "reported", session)
@@ -180,13 +192,40 @@ def _computed(nano: int | None, session: float | None) -> Cost:
     return Cost(meter.dollars(nano), "unknown" if nano is None else "computed", session)
 
 
-def _models_price(fold: Fold, booked: Booked, model: str | None, price: Price | None) -> int | None:
+def _one_by_one(booked: Booked, covered: list[ev.Usage]) -> bool:
+    """Whether the requests that were seen are all that the account is of."""
+    if booked.models is None:
+        return bool(covered)
+    told = meter.tokens_of(booked.models.values()).total
+    return told is not None and meter.tokens_of(covered).total == told and all(request.model for request in covered)
+
+
+def _models_price(fold: Fold, booked: Booked, report: Report, price: Price | None) -> int | None:
     """What the agent's account would have cost, where it names no price itself."""
     last = fold.results[-1] if fold.results else None
-    if booked.models:
-        at = last.at if last is not None else fold.first_at
-        return meter.total(price(name, share, at) if price else None for name, share in booked.models.items())
-    return _usage_price(last, model, price) if last is not None else None
+    if not booked.models or price is None:
+        return _usage_price(last, report.model, price) if last is not None and not booked.models else None
+    at = last.at if last is not None else fold.first_at
+    main = meter.main_model(booked.models, report.model)
+    whole = {name: price(name, share, at) for name, share in booked.models.items()}
+    if (
+        main is not None
+        and (alike := _alike(booked.models[main], report.requests, lambda part: price(main, part, at))) is not None
+    ):
+        known = whole[main]
+        if known is not None and abs(alike - known) > report.requests:  # more than was rounded
+            whole[main] = alike
+            report.warnings.append("the price depends on each request's size, which is not told: computed as if all were alike")
+    return meter.total(whole.values())
+
+
+def _alike(share: ev.ModelUsage, many: int, price: Callable[[ev.ModelUsage], int | None]) -> int | None:
+    """What so many requests of one size would cost that add up to this share; None where that cannot be said."""
+    counters = {name: getattr(share, name) for name in ("input", "cache_write", "cache_read", "output")}
+    if not 1 < many <= ALIKE or None in counters.values():
+        return None
+    parts = [{name: count * (n + 1) // many - count * n // many for name, count in counters.items()} for n in range(many)]
+    return meter.total(price(ev.ModelUsage(**part)) for part in parts)
 
 
 def _usage_price(last: ev.Result, model: str | None, price: Price | None) -> int | None:

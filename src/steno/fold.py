@@ -48,6 +48,7 @@ class Fold:
         self.started: ev.Started | None = None
         self.api_key_source: str | None = None
         self.session: str | None = None
+        self.place: str | None = None  # the folder it was started in, for an agent that does not say where it works
         self.first_at: datetime | None = None
         self.last: ev.Event | None = None
         self.text: list[str] = []
@@ -303,7 +304,7 @@ class Fold:
 
     def _file(self, event: ev.FileChanged) -> File:
         """A file's entry: told before under another spelling of its path, or new."""
-        cwd = (self.started.cwd if self.started is not None else None) or None
+        cwd = (self.started.cwd if self.started is not None else None) or self.place
         path, absolute, inside = placed(event.path, cwd)
         if absolute in self.files:
             return self.files[absolute]

@@ -296,6 +296,7 @@ class Reading:
     def begin(self, header: Header) -> None:
         """What follows are ticks, live or from a tape: see `tick`."""
         self.tape, self._inner, self._whole = header, Splitter(), False
+        self.fold.place = header.cwd
         if header.backend is not None:
             self.fold.free, self.fold.window = header.backend.local, header.backend.window
         if not self._told and header.agent is not None and header.agent in agents.AGENTS:

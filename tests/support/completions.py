@@ -35,12 +35,15 @@ def installed(agent: str) -> str:
 def clean_env(agent: str, home: Path, url: str) -> dict[str, str]:
     """What leads an agent to the scripted model, with a key that opens nothing; its settings are put into its HOME."""
     if agent == "gemini":
-        quiet = {"privacy": {"usageStatisticsEnabled": False}, "general": {"enableAutoUpdate": False}}
+        quiet = {"privacy": {"usageStatisticsEnabled": False}, "general": {"enableAutoUpdate": False, "maxAttempts": 1}}
         signed = {"security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}}, **quiet}
         (home / ".gemini").mkdir(parents=True, exist_ok=True)
         (home / ".gemini" / "settings.json").write_text(json.dumps(signed))
         return {"GEMINI_API_KEY": "not-a-key", "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
     if agent == "qwen":
+        alone = {"memory": {"enableManagedAutoMemory": False}}  # no helper that may still be at work when the run is over
+        (home / ".qwen").mkdir(parents=True, exist_ok=True)
+        (home / ".qwen" / "settings.json").write_text(json.dumps({**alone, "model": {"generationConfig": {"maxRetries": 0}}}))
         return {"OPENAI_API_KEY": "sk-not-a-key", "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": MODELS[agent]}
     priced = {"cost": {"input": 1, "output": 2, "cache_read": 0.1}, "limit": {"context": 128000, "output": 8192}}
     options = {"baseURL": f"{url}/v1", "apiKey": "sk-not-a-key"}

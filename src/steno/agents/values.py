@@ -184,8 +184,9 @@ class Agent(Struct, frozen=True):
     `exits` is the verdict's word and the message for an exit code without a result, given what stands on stderr; `heard`
     are the events that a line of stderr means besides its words. `beside` is the pattern of the files that it keeps of a
     session, below one of its folders, where they tell what its stream does not: its reader is a `Keeper` then. `credentials`
-    are files below the home folder that are there when it is signed in; nobody here opens them. `backends` are the kinds of
-    model servers that `start` can lead it to: ollama, openai, anthropic.
+    are files below the home folder that are there when it is signed in; nobody here opens them. `imported`: its transcripts
+    are read unasked, because what a recorded run tells again has the same names there. `backends` are the kinds of model
+    servers that `start` can lead it to: ollama, openai, anthropic.
 
     Only a name and a reader are needed; what is left out, the agent does not have.
     """
@@ -213,3 +214,4 @@ class Agent(Struct, frozen=True):
     beside: Callable[[str], str] | None = None
     credentials: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
+    imported: bool = True

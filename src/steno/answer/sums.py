@@ -34,8 +34,10 @@ class Sums(Struct):
 
     @property
     def tokens(self) -> Tokens:
-        """The four counters and their sum."""
+        """The four counters and their sum; unknown where something was asked and nothing told what that used."""
         total = self.input + self.cache_write + self.cache_read + self.output
+        if not total and self.unpriced and self.unpriced >= self.requests:
+            return Tokens()
         return Tokens(self.input, self.cache_write, self.cache_read, self.output, self.reasoning, total)
 
     @property
@@ -56,7 +58,7 @@ class Sums(Struct):
             "reported_usd": dollars(self.reported_nano),
             "computed_usd": dollars(self.computed_nano),
             "unpriced_requests": self.unpriced,
-            "unpriced_tokens": self.unpriced_tokens,
+            "unpriced_tokens": self.unpriced_tokens if self.tokens.total is not None else None,
             "saved_usd": dollars(self.saved_nano),
         }
         return {"requests": self.requests, "tokens": self.tokens, "cache_hit_rate": self.hit_rate, "cost": cost}
@@ -111,6 +113,7 @@ class Usage(Struct):
     waste: Waste = field(default_factory=Waste)
     peak: Peak | None = None
     unpriced: list[Line] = []  # by model
+    untold: int = 0  # runs that say nothing of what they used: they are in no line
 
 
 class ToolSums(Struct):

@@ -107,10 +107,10 @@ def _about(options: argparse.Namespace, zone: Zone, filters: Filters, start: flo
 
 
 def _beside(answer: Usage) -> dict[str, Any]:
-    unpriced = [
-        {"model": line.key, "requests": line.sums.unpriced, "tokens": line.sums.unpriced_tokens} for line in answer.unpriced
-    ]
-    return {"wasted": answer.waste.as_json(), "peak_context": answer.peak, "unpriced": unpriced}
+    costs = [(line.key, line.sums.as_json()["cost"]) for line in answer.unpriced]
+    unpriced = [{"model": key, "requests": cost["unpriced_requests"], "tokens": cost["unpriced_tokens"]} for key, cost in costs]
+    beside = {"wasted": answer.waste.as_json(), "peak_context": answer.peak, "unpriced": unpriced}
+    return {**beside, "untold_runs": answer.untold}
 
 
 def _tools(store: Store, options: argparse.Namespace, zone: Zone, filters: Filters, start: float) -> None:

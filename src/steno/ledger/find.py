@@ -43,9 +43,10 @@ class Seen(Struct, gc=False):
 
 
 def places(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The agents of this machine and the folders in which they keep their transcripts, as far as they exist."""
+    """The agents of this machine and the folders of the transcripts that are imported unasked, as far as they exist."""
     home = environment.get("HOME") or str(Path.home())
-    found = [(agent.name, folder) for agent in agents.AGENTS.values() for folder in agent.folders(environment, home)]
+    known = [agent for agent in agents.AGENTS.values() if agent.imported]
+    found = [(agent.name, folder) for agent in known for folder in agent.folders(environment, home)]
     return [place for place in dict.fromkeys(found) if os.path.isdir(place[1])]  # noqa: PTH112
 
 
@@ -85,20 +86,23 @@ def _seen(path: Path, kind: str | None = None) -> Seen:
 
 
 def kind_of(path: str) -> tuple[str, str] | None:
-    """What a file is, and whose: a tape, a transcript, a recording; None: nothing that we can read."""
+    """What a file is, and whose: a tape, a transcript, a recording; None: nothing that we can read.
+
+    Whose a recording is, its first line need not say ("" then): a document opens with a brace, and a run can print nothing.
+    """
     if os.path.isdir(path):  # noqa: PTH112
         line = first_line(Path(path) / "stdout")
         agent = agents.sniff(line) if line is not None else None
-        return "recording", agent.name if agent is not None else agents.CLAUDE.name
+        return "recording", agent.name if agent is not None else ""
     line = first_line(Path(path))
     if line is None:
         return None
     header = read_header(line)
     if header is not None:
-        return "tape", header.agent or agents.CLAUDE.name
+        return "tape", header.agent or ""
     agent = agents.sniff(line.removeprefix(b"\xef\xbb\xbf").strip())
     if agent is None:
-        return ("recording", agents.CLAUDE.name) if line.lstrip()[:1] == b"[" else None
+        return ("recording", "") if line.lstrip()[:1] == b"[" else None
     return ("transcript" if agent.keeps(line) else "recording"), agent.name
 
 

@@ -75,9 +75,9 @@ _state = msgspec.msgpack.Decoder(State)
 def read_part(part: Part) -> Told:
     """The rows of one part. What cannot be read is told, never raised."""
     try:
-        agent = agents.named(part.agent) or agents.CLAUDE
         if part.kind != "transcript":
-            return _run(part, agent)
+            return _run(part, agents.named(part.agent or None))
+        agent = agents.named(part.agent) or agents.CLAUDE
         return _spend(part, agent) if part.sums else _transcript(part, agent)
     except (OSError, StenoError) as problem:
         return Told(part, None, trouble=str(getattr(problem, "strerror", None) or problem))
@@ -184,10 +184,11 @@ def _hash(data: bytes) -> str:
 # -- runs --------------------------------------------------------------------------------------------------------
 
 
-def _run(part: Part, agent: Agent) -> Told:
+def _run(part: Part, agent: Agent | None) -> Told:
     """A recording or a tape: its report and its rows, from one reading."""
     given = open_input(part.path)
-    reading, rows = Reading(agent), Rows(agent, "", part.mtime_ns // 1_000_000)
+    reading = Reading(agent)
+    rows = Rows(reading.agent, "", part.mtime_ns // 1_000_000)
     reading.fold.add_all(_both(reading, rows, given.data))
     reading.take_events(given.after)
     kept = reading.beside(given.kept(reading))
@@ -213,6 +214,7 @@ def _beyond(reading: Reading) -> dict[str, str | int | None]:
 
 def _both(reading: Reading, rows: Rows, lines: Iterable[bytes]) -> Iterator[list[Event]]:
     for events in reading.batches(lines):
+        rows.agent, rows.place = reading.agent, reading.fold.place
         rows.add(events)
         yield events
 

@@ -140,19 +140,19 @@ def _book_group(store: Store, group: list[Told], priced: Pricer, done: Pulled) -
     with store.writing():
         kept = [told for told in group if told.batch is not None and _still(store, told.part)]
         plain = [told.batch for told in kept if told.report is None and told.batch is not None]
-        booked = book(store, plain, priced) if plain else None
+        booked = [book(store, plain, priced)] if plain else []
         for told in kept:
             if told.report is not None and told.batch is not None:
-                record(store, unpacked(told.report), told.batch, told.part.mtime_ns // 1_000_000, priced, **told.more)
+                at = told.part.mtime_ns // 1_000_000
+                booked.append(record(store, unpacked(told.report), told.batch, at, priced, **told.more))
                 record_task(store, told.more.get("task"))
                 done.runs += 1
         _remember(store, kept)
     done.files += len(kept)
     done.size += sum(told.part.size - told.part.done for told in group)
     done.troubles += [f"{told.part.path}: {told.trouble}" for told in group if told.trouble is not None]
-    if booked is not None:
-        done.requests += booked.requests
-        done.calls += booked.calls
+    done.requests += sum(new.requests for new in booked)
+    done.calls += sum(new.calls for new in booked)
 
 
 def _still(store: Store, part: Part) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 
 from ..redact import redact, redact_all
 from ..report import Report
-from .book import Priced, book
+from .book import Booked, Priced, book
 from .settle import ACCOUNTS, COUNTERS, adopt, nano, put_rest, request_row, settle
 from .store import Store
 from .values import Batch, Request
@@ -24,15 +24,15 @@ TASK = ("id", "agent", "project", "prompt", "started_at", "ended_at", "verdict",
 ERROR = 4096  # characters of an error text (V3)
 
 
-def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable[[Request], Priced], **more: Any) -> None:
-    """Book a run whose `report.run_id` is set, replacing what was booked of it before.
+def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable[[Request], Priced], **more: Any) -> Booked:
+    """Book a run whose `report.run_id` is set, replacing what was booked of it before; what of it is new.
 
     `at` is the time of the run where its report knows none. `more` are columns of `runs` that a report does not know:
     task, attempt, why, prompt, pid.
     """
     run, session = report.run_id or "", report.session_id or report.run_id or ""
     account = report.cost.source if report.cost.source in ACCOUNTS else None
-    book(store, [batch], priced, account=account)
+    booked = book(store, [batch], priced, account=account)
     _book_run(store, report, run, session, at, _last(batch), more)
     if account is not None:
         adopt(store, run, session, batch.agent, account)
@@ -44,6 +44,7 @@ def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable
     limit = report.context.limit if report.context.limit_source == "reported" else None
     if limit is not None:
         store.change("UPDATE sessions SET context_limit = ? WHERE id = ?", (limit, session))
+    return booked
 
 
 # -- the run -----------------------------------------------------------------------------------------------------

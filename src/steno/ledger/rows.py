@@ -73,6 +73,7 @@ class Rows:
         self.fallback = fallback  # the session of lines that name none
         self.at = at  # of events that carry no time: of the event before them, else of the file
         self.cwd: str | None = None
+        self.place: str | None = None  # the folder it was started in, for an agent that does not say where it works
         self.sessions: dict[str, Session] = {}
         self.requests: dict[int, Request] = {}
         self.calls: dict[int, Call] = {}
@@ -97,6 +98,8 @@ class Rows:
 
     def batch(self, whole: bool = True) -> Batch:
         """All that was gathered; `whole`: from the beginning of its file on."""
+        for session in self.sessions.values():
+            session.project = session.project or self.place
         return Batch(
             self.agent.name,
             self.sessions,
@@ -185,6 +188,8 @@ class Rows:
         """What the window of the main thread holds now (M3)."""
         session.model = request.model if request.model != "unknown" else session.model
         session.stop = event.stop_reason or session.stop
+        if None in (event.input, event.cache_write, event.cache_read):
+            return  # it does not say, and that is not 0
         used = request.input + request.cache_write + request.cache_read
         session.context_used = used
         session.context_peak = max(used, session.context_peak or 0)
@@ -235,7 +240,7 @@ class Rows:
     def _on_change(self, event: ev.FileChanged) -> None:
         session, at = event.session or self.fallback, self._time(event.at)
         call = self._by_call.get(event.call or "")
-        path, absolute, inside = placed(event.path, self.cwd)
+        path, absolute, inside = placed(event.path, self.cwd or self.place)
         whose = call.id if call is not None else number(self.run or session, at)
         id_ = part(whose, -1) if call is not None else number("change", whose, absolute, event.change)
         row = (id_, session, self.run, event.call, redact(path), int(inside), event.change, event.source, at)

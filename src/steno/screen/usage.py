@@ -91,8 +91,11 @@ def _notes(answer: Usage) -> Iterator[str]:
         yield f"cache: {percent(total.hit_rate)} of the input was read from it, which saved {money(total.saved_nano / NANO)}"
     for line in answer.unpriced:
         sums = line.sums
-        count = f"{several(sums.unpriced, 'request')}, {several(sums.unpriced_tokens, 'token')}"
+        known = sums.as_json()["cost"]["unpriced_tokens"]
+        count = f"{several(sums.unpriced, 'request')}, {'tokens unknown' if known is None else several(known, 'token')}"
         yield f"unpriced: {line.key or 'a model without a name'} ({count})"
+    if answer.untold:
+        yield f"unknown: what {several(answer.untold, 'run')} used, which say nothing of it"
     waste = answer.waste
     if waste.runs:
         known = waste.as_json()["usd"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ..event import Event
 from ..ledger.book import Pricer
 from ..ledger.record import record
 from ..ledger.rows import Rows
@@ -53,7 +54,7 @@ class Books:
             return
         self._attempt, at = attempt, int(run.began * 1000)
         rows = self._rows[run.id] = Rows(run.agent, run.ask.session_id or run.ask.resume or run.id, at, run.id)
-        run.sinks.append(lambda _, events: rows.add(events))
+        run.sinks.append(lambda _, events: _added(rows, run, events))
         session = run.ask.session_id or run.ask.resume
         whose = (run.id, session, self._task, attempt, run.agent.name, self._setup.cwd, str(run.tape), at)
         prompt = redact(run.ask.prompt[:PROMPT])
@@ -82,3 +83,8 @@ class Books:
         if self._store is not None:
             self._store.close()
             self._store = None
+
+
+def _added(rows: Rows, run: Run, events: list[Event]) -> None:
+    rows.place = run.fold.place
+    rows.add(events)

@@ -75,6 +75,7 @@ class Keep:
         """Events, for the ledger, and whose they are: with the first one that is known."""
         if self._rows is None and events:
             self._rows = Rows(agent, self.id, int(self._began * 1000), self.id)
+            self._rows.place = self.header.cwd
         if self._rows is not None:
             self._rows.add(events)
 

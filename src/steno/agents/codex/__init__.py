@@ -64,4 +64,5 @@ AGENT = Agent(
     exits=exits,
     beside=beside,
     backends=("ollama", "openai"),
+    credentials=(".codex/auth.json",),
 )

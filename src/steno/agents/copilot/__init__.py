@@ -64,4 +64,6 @@ AGENT = Agent(
     exits=exits,
     beside=beside,
     backends=("ollama", "openai", "anthropic"),
+    # Its own sign-in lies in the system's keyring, and its config.json is there without one; that of GitHub's CLI will do for it.
+    credentials=(".config/gh/hosts.yml",),
 )

@@ -127,10 +127,9 @@ class Reader:
         if line.type == "message" and line.role == "assistant":
             return self._spoke(head, line)
         make = _MAKERS.get(line.type)
-        found: list[ev.Event] = self._whole()
-        if make is None:
-            return [*found, ev.Unknown(*head, line.type, data)]
-        return found + make(self, head, line)
+        if make is None:  # it may stand between two pieces of one answer
+            return [ev.Unknown(*head, line.type, data)]
+        return self._whole() + make(self, head, line)
 
     def _untyped(self, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
         """No line of a stream: the first line of a chat, the document of the json format, or nothing that is known."""

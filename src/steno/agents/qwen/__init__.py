@@ -4,22 +4,25 @@ Its stream has Claude Code's shape, and is read by that reader first; what diffe
 
 Token algebra. `input_tokens` includes `cache_read_input_tokens`, nothing is said of cache writes (0), and thoughts are in
 `output_tokens`. One answer of the model can be two messages, with one id each: the first, its text, then says 0 of
-everything, and the second tells what the request used. `result.usage` sums over the process, requests of helpers included
-(the one that keeps its memory): more than the messages show. The json format names them in `stats`, model by model. There
-is no cost. Figures begin afresh with every process. What it keeps tells each request under the names of Google's API:
-`promptTokenCount` includes `cachedContentTokenCount`, `candidatesTokenCount` includes `thoughtsTokenCount`.
+everything, and the second tells what the request used. `result.usage` sums over the *session*, what earlier runs used and
+requests of helpers included (the one that keeps its memory): more than the messages show. The json format names them in
+`stats`, model by model. There is no cost. A run's own part is told by the chat that it keeps: that has a line of telemetry
+for each request, also of helpers; without the chat the sum is an upper bound, and a warning says so. The chat's messages
+tell requests under the names of Google's API: `promptTokenCount` includes `cachedContentTokenCount`,
+`candidatesTokenCount` includes `thoughtsTokenCount`. No name of a request is the same in the stream and in the chat, so chats
+are imported only when somebody names them: else what was recorded would count twice.
 
 A request that failed for good is told as if the model had said it, "[API Error: 401 ...]", in a message that used nothing,
 and the run ends with `success` and exit code 0. At the limit of turns there is no result, and the exit code is 53.
 
-`reader` is the stream, `chats` what it keeps, `names` the tables, `start` how it is started.
+`reader` is the stream, `chats` what it keeps, `alongside` a chat beside a stream, `names` the tables, `start` how it is started.
 """
 
 from ...environment import Surroundings
 from ...report import Wording
 from .. import tell
 from ..values import Abilities, Agent
-from .chats import folders, keeps, usages
+from .chats import beside, folders, keeps, usages
 from .names import allow_rule, window
 from .reader import Reader
 from .start import CANNOT, exits, is_session, message, start
@@ -37,7 +40,8 @@ AGENT = Agent(
     message,
     Surroundings(
         drop=("QWEN_CODE", "QWEN_CODE_IDE_SERVER_PORT", "QWEN_CODE_IDE_WORKSPACE_PATH"),
-        put=(("QWEN_TELEMETRY_ENABLED", "false"),),
+        # It starts itself a second time, for more memory, and the first process only waits; with this it is one process.
+        put=(("QWEN_TELEMETRY_ENABLED", "false"), ("QWEN_CODE_NO_RELAUNCH", "true")),
         keys=("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY", "OPENROUTER_API_KEY"),
     ),
     "npm install -g @qwen-code/qwen-code",
@@ -53,6 +57,8 @@ AGENT = Agent(
     "@qwen-code/qwen-code",
     ("0.15.10",),
     exits,
+    beside=beside,
     credentials=(".qwen/oauth_creds.json",),
     backends=("ollama", "openai"),
+    imported=False,
 )

@@ -83,11 +83,14 @@ _line = decoder(Line).decode
 
 
 def folders(environment: Mapping[str, str], home: str) -> list[str]:
-    """None that is looked through unasked: nothing in a chat says which requests of a stream it repeats.
+    """The folder below which chats lie, one for each project."""
+    root = environment.get("QWEN_RUNTIME_DIR") or environment.get("QWEN_HOME") or f"{home}/.qwen"
+    return [f"{root.rstrip('/')}/projects"]
 
-    They lie below ~/.qwen/projects, and are read when they are named.
-    """
-    return []
+
+def beside(session: str) -> str:
+    """The chat of a session, below the folder."""
+    return f"*/chats/{session}.jsonl"
 
 
 def keeps(line: bytes) -> bool:

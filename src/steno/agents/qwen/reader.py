@@ -17,9 +17,10 @@ from .. import claude
 from ..calls import Calls
 from ..values import one_by_one
 from . import chats
+from .alongside import Told, understand
 from .names import ASKS, DECLINED, WRITES, kind_of
 
-_FAILED = re.compile(r"(?s)\[API Error: (.*)\]\s*")
+_FAILED = re.compile(r"(?s)\[API Error: (.*)\]\s*(?:\n.*)?")  # at a limit, advice follows in the next line
 _STATUS = re.compile(r"(?:(?:status|code)\W*)?(\d{3})\b")
 
 
@@ -56,6 +57,8 @@ class Reader:
         self._calls = Calls()
         self._model: str | None = None
         self._failure: str | None = None  # what the last message said in place of an answer
+        self.session: str | None = None
+        self._told = Told()
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
@@ -84,6 +87,14 @@ class Reader:
         self._chat = chats.Chat()
         self._chat.go_on(state)
 
+    def hear(self, line: ev.Stderr) -> list[ev.Event]:
+        """What it writes to stderr means nothing but its words."""
+        return []
+
+    def beside(self, lines: Iterable[bytes]) -> list[ev.Event]:
+        """What the chat of the same session says that the stream does not."""
+        return understand(self.session, self._told, lines)
+
     def _is_chat(self, data: bytes) -> bool:
         """Whether these are lines of a file that it keeps: the first one says so, for all."""
         if self._chat is None and self._model is None and chats.keeps(data):
@@ -106,7 +117,7 @@ class Reader:
 
     def _started(self, event: ev.Started, data: bytes) -> list[ev.Event]:
         init = lenient(data, Init)
-        self._model = event.model or ""
+        self._model, self.session = event.model or "", event.session
         return [replace(event, agent_version=init.qwen_code_version, permission_mode=init.permission_mode)]
 
     def _used(self, event: ev.Usage, data: bytes) -> list[ev.Event]:
@@ -114,6 +125,8 @@ class Reader:
         if not event.input and not event.output:
             return []
         self._failure = None
+        if event.parent is None:
+            self._told.requests.append((event.input or 0, event.cache_read or 0, event.output or 0))
         return [replace(event, input=_fresh(event.input, event.cache_read), cache_write=0, final=True)]
 
     def _said(self, event: ev.Text) -> list[ev.Event]:
@@ -144,13 +157,17 @@ class Reader:
     def _ended(self, event: ev.Result, data: bytes) -> list[ev.Event]:
         """The account of the run, with every model's share; a failure that is called a success is put right."""
         usage = event.usage
+        more = False  # than the messages tell of: of helpers, or of earlier runs of the session
         if usage is not None:
+            seen = sum(given + output for given, _, output in self._told.requests)
+            more = (usage.input or 0) + (usage.output or 0) > seen
             usage = replace(usage, input=_fresh(usage.input, usage.cache_read), cache_write=0, reasoning=None)
         models = shares(lenient(data, Ending).stats) or ({self._model: usage} if self._model and usage is not None else None)
-        event = replace(event, usage=usage, models=models)
-        if self._failure is None or event.is_error or event.text != self._failure:
-            return [event]
-        return [replace(event, is_error=True, text=None, errors=(self._failure,), api_status=status_of(self._failure))]
+        event = replace(event, usage=usage, models=models, over_session=more)
+        if self._failure is not None and not event.is_error and event.text == self._failure:
+            event = replace(event, is_error=True, text=None, errors=(self._failure,), api_status=status_of(self._failure))
+        self._told.end, self._told.ends = event, self._told.ends + 1
+        return [event]
 
 
 def _is_away(event: ev.ToolCall) -> bool:

@@ -17,6 +17,7 @@ TOP = {
     "context": "context_peak",
 }
 TOGETHER = 400  # ids in one question: below every limit
+NOTHING = Sums()
 
 
 def conditions(filters: Filters) -> Where:
@@ -38,8 +39,19 @@ def sessions(store: Store, where: Where, most: int | None = None, top: str | Non
     shorts = shortened(store, "sessions", [one.id for one in found])
     sums = spent(store, [one.id for one in found])
     for session in found:
-        session.short, session.sums = shorts[session.id], sums.get(session.id, Sums())
+        session.short, session.sums = shorts[session.id], sums.get(session.id, NOTHING)
+    _untold(store, [session for session in found if session.sums == NOTHING])
     return found
+
+
+def _untold(store: Store, found: list[Session]) -> None:
+    """Of sessions without a request: what their runs used is unknown where a run says nothing of it."""
+    by_id = {session.id: session for session in found}
+    ids = list(by_id)
+    for start in range(0, len(ids), TOGETHER):
+        where = Where().among("session", ids[start : start + TOGETHER]).add("output IS NULL")
+        for id_, many in store.rows(f"SELECT session, count(*) FROM runs{where.sql} GROUP BY session", where.values):  # noqa: S608
+            by_id[id_].sums = Sums(unpriced=int(many))
 
 
 def spent(store: Store, ids: list[str]) -> dict[str, Sums]:

@@ -43,7 +43,7 @@ def usage(store: Store, by: str, zone: Zone, filters: Filters) -> Usage:
     lines = grouped(store, by, zone, filters)
     total = together([line.sums for line in lines])
     unpriced = [line for line in grouped(store, "model", zone, filters) if line.sums.unpriced] if total.unpriced else []
-    return Usage(by, lines, total, wasted(store, filters), peak(store, filters), unpriced)
+    return Usage(by, lines, total, wasted(store, filters), peak(store, filters), unpriced, untold(store, filters))
 
 
 def grouped(store: Store, by: str, zone: Zone, filters: Filters) -> list[Line]:
@@ -160,6 +160,13 @@ def wasted(store: Store, filters: Filters) -> Waste:
     where.among("project", filters.projects).among("model", filters.models).among("agent", filters.agents)
     sql = f"SELECT count(*), coalesce(sum(cost_nano), 0), count(*) - count(cost_nano) FROM runs{where.sql}"  # noqa: S608
     return Waste(*map(int, store.rows(sql, where.values)[0]))
+
+
+def untold(store: Store, filters: Filters) -> int:
+    """How many runs say nothing of what they used."""
+    where = Where().during("started_at", filters.span).add("output IS NULL AND verdict IS NOT NULL")
+    where.among("project", filters.projects).among("model", filters.models).among("agent", filters.agents)
+    return int(store.rows(f"SELECT count(*) FROM runs{where.sql}", where.values)[0][0])  # noqa: S608
 
 
 def peak(store: Store, filters: Filters) -> Peak | None:
