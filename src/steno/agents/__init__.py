@@ -58,6 +58,8 @@ CLAUDE = Agent(
     "@anthropic-ai/claude-code",
     ("1.0.100", "2.0.37", "2.1.50", "2.1.197", "2.1.325"),
     credentials=(".claude/.credentials.json",),
+    sizes=claude.SIZES,
+    shapes=claude.shapes,
 )
 
 

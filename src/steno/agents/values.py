@@ -71,12 +71,19 @@ class Ask(Struct, frozen=True, kw_only=True):
     extra: tuple[str, ...] = ()  # the agent's own arguments, as given
 
 
+IN_A_FILE = "\0schema"  # stands in a command line for the path of the file that holds the schema; no word can hold a NUL
+
+
 class Start(Struct, frozen=True):
-    """How an agent is started for an Ask: its command line, what it reads from stdin, and where its stdout goes."""
+    """How an agent is started for an Ask: its command line, what it reads from stdin, and where its stdout goes.
+
+    `schema` is what must stand in a file of its own, whose path takes the place of IN_A_FILE.
+    """
 
     argv: tuple[str, ...]
     stdin: bytes | None = None
     stdout: str = "pipe"
+    schema: bytes | None = None
 
 
 class Abilities(Struct, frozen=True, kw_only=True):
@@ -95,6 +102,16 @@ class Abilities(Struct, frozen=True, kw_only=True):
 def unsaid(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
     """An exit code that says nothing but its sign: the rules for every agent hold."""
     return None
+
+
+def unshaped(schema: Any, version: str | None) -> bool:
+    """It has no way of its own to answer in the shape of a schema."""
+    return False
+
+
+def an_object(schema: Any) -> bool:
+    """Whether a schema asks for an object: what an agent's tool takes, and no other."""
+    return isinstance(schema, dict) and schema.get("type") == "object"
 
 
 def unheard(line: Stderr) -> list[Event]:
@@ -123,6 +140,11 @@ class Agent(Struct, frozen=True):
     want nothing but the sums. `start` says how it is started with a program of that name or path, of that version where it is
     known; `message` writes what it takes while it runs;
     `install` says how to get it; `is_session` tells whether a word can be the id of one of its sessions.
+
+    `sizes` are the names of its small, medium and large model, where they are known; `modes` the permission modes that it
+    takes, its own words and those of all agents, empty for any; `single` are fields of an Ask of which it takes one value
+    only; `shapes` says whether it answers in the shape of a schema by
+    itself, in that version.
 
     `cannot` names the fields of an Ask that it has no words for; `abilities` says what it can do; `wording` how a person
     writes what a hint suggests; `package` and `tested` are its npm package and the versions that recordings were made of.
@@ -154,3 +176,7 @@ class Agent(Struct, frozen=True):
     heard: Callable[[Stderr], list[Event]] = unheard
     beside: Callable[[str], str] | None = None
     credentials: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    single: tuple[str, ...] = ()
+    shapes: Callable[[Any, str | None], bool] = unshaped

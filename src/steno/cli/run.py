@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from ..prepare import Prepared, prepared
@@ -161,7 +162,7 @@ class Watched:
         if self._form == "json":
             put_bytes(report.to_json() + b"\n")
         elif self._form is None:
-            put_text(_answer(report))
+            put_text(_answer(report, self._asked.setup.ask.json_schema is not None))
         if not self._gone:
             sys.stdout.flush()
 
@@ -188,8 +189,10 @@ def _syncing(destinations: list[str] | None, cwd: str | None) -> "Syncing | None
     return Syncing(cwd, SyncOptions(destinations=tuple(destinations), journal=str(journal_path())))
 
 
-def _answer(report: TaskReport) -> str:
-    """What the agent answered. The words of an error are none; they are in the report."""
+def _answer(report: TaskReport, shaped: bool) -> str:
+    """What the agent answered, as JSON where a schema was asked for. The words of an error are none; they are in the report."""
+    if shaped:
+        return encode(report.structured_output).decode() if report.structured_output is not None else ""
     return report.text if EXIT_CODES[report.verdict] in FAILED else report.result or report.text
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..agents import AGENTS, Abilities, Agent
+from ..agents.asking import OPTIONS, how
 from ..process.tool import ask
 from ..supervise.version import version_of
 
@@ -28,7 +29,10 @@ class Folder(Struct, frozen=True):
 
 
 class Installed(Struct, frozen=True):
-    """One agent on this machine. Without `path` it is not installed; `known` says how its version stands to those tested."""
+    """One agent on this machine. Without `path` it is not installed; `known` says how its version stands to those tested.
+
+    `options` says of each option of a run who deals with it: `agent`, `steno`, or `no`, which is refused.
+    """
 
     agent: str
     path: str | None
@@ -37,6 +41,7 @@ class Installed(Struct, frozen=True):
     tested: tuple[str, ...]
     abilities: Abilities
     cannot: tuple[str, ...]
+    options: dict[str, str]
     sign_in: tuple[str, ...]
     folders: tuple[Folder, ...]
     install: str
@@ -55,6 +60,7 @@ def installed(agent: Agent, environment: Mapping[str, str], program: str | None 
         tested=agent.tested,
         abilities=agent.abilities,
         cannot=agent.cannot,
+        options={option: how(agent, option) for option in OPTIONS},
         sign_in=_sign_in(agent, environment, home),
         folders=tuple(_folder(folder) for folder in agent.folders(environment, home)),
         install=agent.install,

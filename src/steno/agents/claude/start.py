@@ -5,14 +5,17 @@ of processes.
 """
 
 import re
+from typing import Any
 
 import msgspec
 
-from ..values import Ask, Start
+from ..values import Ask, Start, an_object
 
 HEADLESS = ("--output-format", "stream-json", "--verbose")
 KEEPS_ITS_END = (2, 1, 325)  # versions up to 2.1.197 drop what a pipe has not taken when they exit; those between were not seen
 BUDGETS = (2, 0, 0)  # 1.0.100 has no option for a budget, 2.0.37 has
+SHAPES = (2, 1, 197)  # the first version that was seen to answer in the shape of a schema; 2.1.50 was not
+SIZES = ("haiku", "sonnet", "opus")  # its own names for the newest of each
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -30,6 +33,12 @@ def stdout_for(version: str | None) -> str:
 def _version(text: str | None) -> tuple[int, ...] | None:
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", text or "")
     return None if found is None else tuple(map(int, found.groups()))
+
+
+def shapes(schema: Any, version: str | None) -> bool:
+    """The answer is a call of a tool, which takes an object."""
+    known = _version(version)
+    return an_object(schema) and (known is None or known >= SHAPES)
 
 
 def start(ask: Ask, program: str, version: str | None = None) -> Start:

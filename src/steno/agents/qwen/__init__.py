@@ -22,7 +22,7 @@ from ..values import Abilities, Agent
 from .chats import folders, keeps, usages
 from .names import allow_rule, window
 from .reader import Reader
-from .start import CANNOT, exits, is_session, message, start
+from .start import CANNOT, MODES, OWN, exits, is_session, message, start
 
 AGENT = Agent(
     "qwen",
@@ -54,4 +54,6 @@ AGENT = Agent(
     ("0.15.10",),
     exits,
     credentials=(".qwen/oauth_creds.json",),
+    modes=(*OWN, *MODES),
+    single=("mcp_config",),
 )
