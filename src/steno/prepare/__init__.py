@@ -140,7 +140,7 @@ class Wanted:
             raise StenoError(f"{' and '.join(ways)} cannot be used together: each says which session it is")
         if call["fork"] and not call["resume"]:
             raise StenoError(f"{spell('fork')} needs {spell('resume')}: it goes on in a copy of that session")
-        if call["session_id"] and not self.agent.is_session(call["session_id"]):
+        if call["session_id"] and "session_id" not in self.agent.cannot and not self.agent.is_session(call["session_id"]):
             told = f"expected an id that {self.agent.name} takes, such as {EXAMPLE}"
             raise StenoError(f"{spell('session_id')} {call['session_id']}: {told}")
         if call["resume"]:

@@ -253,17 +253,16 @@ class Run:
 
     def _check_budget(self) -> None:
         budget = self._budget
+        if budget.cost is not None and self.spend.nano is None and "max_cost" in self.agent.cannot and not self._unpriced:
+            self._unpriced = True
+            self.warnings.append("budget: a request has no known price: what it may cost was not held while it ran")
+            self.note("budget: a request has no known price: what it may cost is not held while it runs")
         if self._stopping or self._closed:
             return
         parts = [
             None if budget.tokens is None else self.spend.tokens / max(budget.tokens, 1),
             None if budget.cost is None or self.spend.nano is None else self.spend.nano / max(budget.cost * 1e9, 1),
         ]
-        if budget.cost is not None and self.spend.nano is None and self.spend.tokens and not self._unpriced:
-            self._unpriced = True
-            if "max_cost" in self.agent.cannot:
-                self.warnings.append("budget: a request has no known price: what it may cost was not held while it ran")
-                self.note("budget: a request has no known price: what it may cost is not held while it runs")
         used = max((part for part in parts if part is not None), default=0.0)
         if used >= 1:
             self.stop("max_budget")
