@@ -278,6 +278,6 @@ def test_one_that_stands_by_and_is_not_there(inside: Both) -> None:
 
 def test_a_limit_needs_someone_to_fall_back_on(inside: Both) -> None:
     with pytest.raises(
-        StenoError, match="^on_limit fallback needs a model: fallback_model NAME, or an agent: fallback_agent NAME$"
+        StenoError, match=r"^on_limit fallback needs a model: fallback_model NAME, or an agent: fallback_agent NAME$"
     ):
         steno.run("Mend it.", on_limit="fallback")

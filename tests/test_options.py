@@ -79,7 +79,7 @@ def started(place: Place, agent: str, option: str | None = None) -> Json:
 
 def heard(call: Json) -> list[str]:
     """All that the agent was given, without what differs from one start to the next."""
-    return [word for word in (*call["argv"], call["prompt"]) if not word.count("-") == 4 or word == UUID]
+    return [word for word in (*call["argv"], call["prompt"]) if word.count("-") != 4 or word == UUID]
 
 
 def test_every_option_is_in_the_table() -> None:
@@ -97,7 +97,7 @@ def test_it_arrives_is_held_or_is_refused(place: Place, agent: str, option: str)
     who = how(AGENTS[agent], option)
     mark = GIVEN[option][1] if option != "resume" else SESSIONS.get(agent, UUID)
     if who == "no":
-        with pytest.raises(StenoError, match=f"^{option}: {agent} has nothing of the kind$"):
+        with pytest.raises(StenoError, match=rf"^{option}: {agent} has nothing of the kind$"):
             steno.run("Do it.", **asked(place, agent, option))
         assert (place.calls, place.data.exists()) == ([], False)
     elif who == "agent":
@@ -119,7 +119,7 @@ def test_it_arrives_is_held_or_is_refused(place: Place, agent: str, option: str)
 @pytest.mark.parametrize("agent", [agent for agent in AGENTS if how(AGENTS[agent], "fallback_model") == "steno"])
 def test_a_fallback_model_without_its_use_is_refused(place: Place, agent: str) -> None:
     """Without `on_limit` it would be for the agent's own use, and these have none for it."""
-    with pytest.raises(StenoError, match=f"^fallback_model: {agent} has nothing of the kind$"):
+    with pytest.raises(StenoError, match=rf"^fallback_model: {agent} has nothing of the kind$"):
         steno.run("Do it.", **asked(place, agent, "fallback_model"))
     assert place.calls == []
 
@@ -127,14 +127,14 @@ def test_a_fallback_model_without_its_use_is_refused(place: Place, agent: str) -
 @pytest.mark.parametrize("agent", [agent for agent in AGENTS if agent != "claude"])
 def test_a_mode_that_the_agent_does_not_have_is_refused(place: Place, agent: str) -> None:
     """OpenCode would go on with its default agent, which may do more than was meant."""
-    with pytest.raises(StenoError, match=f"^permission_mode plna: {agent} has no such mode; known: .*plan"):
+    with pytest.raises(StenoError, match=rf"^permission_mode plna: {agent} has no such mode; known: .*plan"):
         steno.run("Do it.", **asked(place, agent, permission_mode="plna"))
     assert (place.calls, place.data.exists()) == ([], False)
 
 
 def test_one_value_where_the_agent_takes_one(place: Place) -> None:
     """Qwen Code would glue two configurations together."""
-    with pytest.raises(StenoError, match="^mcp_config: qwen takes one, found 2$"):
+    with pytest.raises(StenoError, match=r"^mcp_config: qwen takes one, found 2$"):
         steno.run("Do it.", **asked(place, "qwen", mcp_config=[SERVERS, SERVERS]))
     assert place.calls == []
 
@@ -165,7 +165,7 @@ def test_a_budget_that_cannot_be_watched_while_it_runs(place: Place) -> None:
 def test_a_budget_without_a_price(place: Place) -> None:
     """A stream that names no model: its cost is not known while it runs, and that is said."""
     tokens = {"total": 30, "input": 10, "output": 20, "reasoning": 0, "cache": {"read": 0, "write": 0}}
-    parts = [
+    parts: list[tuple[str, Json]] = [
         ("step_start", {}),
         ("text", {"text": "Done."}),
         ("step_finish", {"reason": "stop", "tokens": tokens, "cost": 0.001}),
