@@ -86,14 +86,17 @@ def _models(settings: Settings) -> list[tuple[str, list[Sized]]]:
 
 def _lines(settings: Settings) -> list[str]:
     rows = [(setting.name, clean(settings.source(setting.name)), _shown(settings[setting.name])) for setting in SETTINGS]
-    for agent, found in _models(settings):
-        rows += [(f"models.{agent}.{one.size}", clean(one.source), _shown(one.model)) for one in found]
-    widths = [max(width(row[column]) for row in rows) for column in (0, 1)]
-    return [
-        *(f"{pad(name, widths[0])}  {pad(source, widths[1])}  {value}" for name, source, value in rows),
-        "",
-        *_files(settings),
+    sized = [
+        (f"models.{agent}.{one.size}", clean(one.source), _shown(one.model))
+        for agent, found in _models(settings)
+        for one in found
     ]
+    return [*_columns(rows), "", *_columns(sized), "", *_files(settings)]
+
+
+def _columns(rows: list[tuple[str, str, str]]) -> list[str]:
+    widths = [max(width(row[column]) for row in rows) for column in (0, 1)]
+    return [f"{pad(name, widths[0])}  {pad(source, widths[1])}  {value}" for name, source, value in rows]
 
 
 def _shown(value: Any) -> str:

@@ -38,6 +38,8 @@ EXAMPLES = """examples:
   git diff | steno run --json | jq .verdict                 the prompt from stdin
   steno run --resume 3f9a21c0 "and now the documents"       a run of the ledger, or a session's id
   steno run --worktree=parser "rewrite the parser"          in a git worktree of its own
+  steno run --model small --json-schema bug.json "which test fails?" | jq .file
+  steno run --fallback-agent codex --on-limit fallback "fix the failing test"
   steno run "what is new?" -- --settings ci.json            what follows -- are the agent's own arguments
 
 Without PROMPT, --prompt and --file the prompt is read from stdin. A prompt that is one word and begins with a dash is
