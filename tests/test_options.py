@@ -187,3 +187,12 @@ def test_the_matrix_is_shown(place: Place) -> None:
     page = place.steno("agents", COLUMNS="120").stdout.decode().splitlines()
     (row,) = [line.split() for line in page if line.startswith("--max-turns")]
     assert row == ["--max-turns", *("agent" if name in ("claude", "qwen") else "-" for name in AGENTS)]
+
+
+def test_a_system_prompt_for_a_session_that_goes_on(place: Place) -> None:
+    """Codex keeps the one that its session began with."""
+    told = r"^system_prompt: codex goes on with what its session began with$"
+    for more in ({"resume": UUID}, {"continue_": True}):
+        with pytest.raises(StenoError, match=told):
+            steno.run("Do it.", **asked(place, "codex", "system_prompt", **more))
+    assert place.calls == []

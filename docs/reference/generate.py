@@ -478,7 +478,8 @@ def settings_page() -> str:
         "gathered from all of them; everything else is taken from the first that has it. In a file, a relative path is "
         "relative to the file. An unknown name is an error.",
         "A table `[agents.NAME]` sets `program` and `model` for one agent; it comes before the `model` of the same file. A "
-        "table `[models.NAME]` names the `small`, `medium` and `large` model of an agent: [agents](agents.md) has those that are known.",
+        "table `[models.NAME]` names the `small`, `medium` and `large` model of an agent: [agents](agents.md) has those that "
+        "are known.",
     ]
     for group in dict.fromkeys(setting.group for setting in SETTINGS):
         rows = [_setting(setting) for setting in SETTINGS if setting.group == group]

@@ -143,8 +143,8 @@ class Agent(Struct, frozen=True):
 
     `sizes` are the names of its small, medium and large model, where they are known; `modes` the permission modes that it
     takes, its own words and those of all agents, empty for any; `single` are fields of an Ask of which it takes one value
-    only; `shapes` says whether it answers in the shape of a schema by
-    itself, in that version.
+    only, `at_first` those that hold only from the beginning of a session; `shapes` says whether it answers in the shape of a
+    schema by itself, in that version.
 
     `cannot` names the fields of an Ask that it has no words for; `abilities` says what it can do; `wording` how a person
     writes what a hint suggests; `package` and `tested` are its npm package and the versions that recordings were made of.
@@ -179,4 +179,5 @@ class Agent(Struct, frozen=True):
     sizes: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     single: tuple[str, ...] = ()
+    at_first: tuple[str, ...] = ()
     shapes: Callable[[Any, str | None], bool] = unshaped

@@ -22,9 +22,14 @@ class Fits:
     def check(self, agent: Agent, ask: Ask) -> None:
         """StenoError for an option that this agent has no words for, and that steno does not hold itself."""
         plain = Ask()
+        goes_on = ask.resume is not None or ask.continue_
         for option, field in OPTIONS.items():
-            if getattr(ask, field) != getattr(plain, field) and self._ignored(agent, option):
-                self._tell(agent, option)
+            if getattr(ask, field) == getattr(plain, field):
+                continue
+            if self._ignored(agent, option):
+                self._tell(option, f"{agent.name} has nothing of the kind")
+            elif goes_on and field in agent.at_first:
+                self._tell(option, f"{agent.name} goes on with what its session began with")
         for field in agent.single:
             if len(getattr(ask, field)) > 1:
                 option = next(name for name, own in OPTIONS.items() if own == field)
@@ -37,10 +42,10 @@ class Fits:
             return option in agent.cannot  # it is then for the agent's own use
         return how(agent, option) == "no"
 
-    def _tell(self, agent: Agent, option: str) -> None:
+    def _tell(self, option: str, why: str) -> None:
         if option in self._given:
-            raise StenoError(f"{self._spell(option)}: {agent.name} has nothing of the kind")
-        self._say(f"{self._settings.source(option)}: {option} is left out: {agent.name} has nothing of the kind")
+            raise StenoError(f"{self._spell(option)}: {why}")
+        self._say(f"{self._settings.source(option)}: {option} is left out: {why}")
 
     def _tell_of_spending(self, agent: Agent) -> None:
         """A budget is held by what the agent tells: not every one does so while it runs."""

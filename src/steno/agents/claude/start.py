@@ -14,6 +14,7 @@ from ..values import Ask, Start, an_object
 HEADLESS = ("--output-format", "stream-json", "--verbose")
 KEEPS_ITS_END = (2, 1, 325)  # versions up to 2.1.197 drop what a pipe has not taken when they exit; those between were not seen
 BUDGETS = (2, 0, 0)  # 1.0.100 has no option for a budget, 2.0.37 has
+SNAPSHOTS = (2, 1, 325)  # from here on a session keeps the system prompt that it began with, unless it is told otherwise
 SHAPES = (2, 1, 197)  # the first version that was seen to answer in the shape of a schema; 2.1.50 was not
 SIZES = ("haiku", "sonnet", "opus")  # its own names for the newest of each
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -56,6 +57,8 @@ def start(ask: Ask, program: str, version: str | None = None) -> Start:
     for option, value in _single(ask):
         if value is not None:
             words += [option, value]
+    if ask.system_prompt is not None and (ask.resume is not None or ask.continue_) and (known is None or known >= SNAPSHOTS):
+        words += ["--system-prompt-snapshot", "off"]
     words += ["--fork-session"] if ask.fork else []
     words += ["--continue"] if ask.continue_ else []
     words += ["--include-partial-messages"] if ask.partial else []

@@ -65,5 +65,6 @@ AGENT = Agent(
     beside=beside,
     sizes=SIZES,
     modes=MODES,
+    at_first=("system_prompt",),
     shapes=shapes,
 )
