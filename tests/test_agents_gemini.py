@@ -89,6 +89,24 @@ def test_a_warning_is_no_failure() -> None:
     assert read([INIT, PROMPT, said("x"), loop, ended()], code=0).ok
 
 
+def test_a_command_that_would_have_to_be_confirmed_is_refused() -> None:
+    """An allowed shell does not allow a command that writes to a file: that is told as an exception, and is a refusal."""
+    told = 'Tool execution for "Shell" requires user confirmation, which is not supported in non-interactive mode.'
+    used = {"type": "tool_use", "timestamp": AT.format(20), "tool_name": "run_shell_command", "tool_id": "one"}
+    error = {"type": "unhandled_exception", "message": told}
+    answer = {
+        "type": "tool_result",
+        "timestamp": AT.format(21),
+        "tool_id": "one",
+        "status": "error",
+        "output": told,
+        "error": error,
+    }
+    asked = {"command": "echo hi > made.txt"}
+    report = read([INIT, PROMPT, {**used, "parameters": asked}, answer, said("ok", 30), ended()], code=0)
+    assert (report.verdict, [denial.reason for denial in report.denials]) == ("permission", [told])
+
+
 def test_a_guarded_tool_that_is_not_there_was_refused() -> None:
     """Without its approval, a tool does not exist; one that never existed is only a wrong name."""
     report = steno.read(case("gemini", "permission_denied"))

@@ -24,6 +24,7 @@ from tests.script import SESSION, assistant, init, stream, text
 
 BOTH = "cannot be used together: each says which session it is"
 NO_LEDGER = "expected the id of a session (a UUID); there is no ledger yet to look for a run in"
+NO_FALLBACK = "--on-limit fallback needs a model: --fallback-model NAME, or an agent: --fallback-agent NAME"
 UUID = "0f0f0f0f-1111-4222-8333-444444444444"
 
 
@@ -192,7 +193,7 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         (["--cwd", "nowhere", "x"], "--cwd nowhere: this is not a folder"),
         (["--env", "A", "x"], "--env: expected NAME=VALUE with a name of letters, digits and underscores"),
         (["--mcp-config", "/no/file", "x"], "--mcp-config /no/file: there is no such file"),
-        (["--on-limit", "fallback", "x"], "--on-limit fallback needs a model: --fallback-model NAME"),
+        (["--on-limit", "fallback", "x"], NO_FALLBACK),
         (["--worktree=a/b", "x"], "--worktree=a/b: expected a name of letters, digits, dots, dashes and underscores"),
         (["--json", "--raw", "x"], "argument --raw: not allowed with argument --json; see: steno run --help"),
         (["--frob", "x"], "unrecognized arguments: --frob; see: steno run --help"),

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -518,3 +519,14 @@ def test_nothing_is_kept_where_nothing_is_asked_for(play: Play, tmp_path: Path) 
     """Neither tape nor ledger."""
     assert carry_out(play([DONE], record=False)).verdicts == ["success"]
     assert not (tmp_path / "data").exists()
+
+
+def test_a_run_that_follows_within_the_same_second_reads_only_its_own_lines(tmp_path: Path) -> None:
+    """What an agent keeps of a session holds all its runs: those before this one are told apart to the millisecond."""
+    from steno.source import kept_lines
+    from steno.supervise.run import _written
+
+    lines = [b'{"timestamp":"2026-11-15T14:26:23.%03dZ","n":%d}\n' % (after, after) for after in (100, 480, 520, 900)]
+    (tmp_path / "kept.jsonl").write_bytes(b"".join(lines))
+    began = datetime(2026, 11, 15, 14, 26, 23, 500_000, timezone.utc).timestamp()
+    assert list(kept_lines("*.jsonl", [str(tmp_path)], _written(began))) == [lines[0], *lines[2:]]

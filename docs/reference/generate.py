@@ -23,9 +23,11 @@ import msgspec
 import steno
 from steno import cli, event, report, testing, verdict
 from steno import event as ev
+from steno.agents import AGENTS
+from steno.agents.asking import OPTIONS, how
 from steno.report import Background, Denial, Report
 from steno.screen.words import VERDICTS
-from steno.settings import SETTINGS, Setting
+from steno.settings import SETTINGS, SIZES, Setting
 from steno.testing import readings
 from steno.verdict import CATEGORIES, RULES, Facts
 
@@ -60,7 +62,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "Advisory ones begin with `interactive-hang:`, `background-task:` or `permission:`.",
         "text": "The main thread's text blocks, joined with newlines. Subagents' text is not in it.",
         "result": "The final text, as the agent's last result gives it; an empty echo is passed over.",
-        "structured_output": "The value that the agent gives when a JSON schema was asked for.",
+        "structured_output": "The value that was asked for by a JSON schema. In a run of `steno run --json-schema` it fits "
+        "the schema, or is null; elsewhere it is what the agent gives.",
         "subtype": "The result's own `subtype`. It says `success` for many runs that failed.",
         "terminal_reason": "The agent's own word for why it stopped, in versions that give one.",
         "stop_reason": "Why the model's last answer ended.",
@@ -101,6 +104,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "turns": "Its turns.",
         "duration_ms": "How long it took.",
         "why": "What was decided after it, and why.",
+        "agent": "The agent that made it: not the same for all where another one took over.",
     },
     "Tokens": {
         "input": "Tokens of input that were neither written to the cache nor read from it.",
@@ -400,7 +404,7 @@ def samples() -> dict[str, list[Facts]]:
         "interactive": [_facts(result=done, final_text="Which one?")],
         "background_task": [_waiting()],
         "empty": [_facts(result=_result(subtype="success"))],
-        "no_result": [_facts()],
+        "no_result": [_facts(), _facts(result=done, checked=ev.Checked(0, None, None, None, wrong=("$.age: ...",)))],
         "stalled": [_stopped("stalled")],
         "timeout": [_stopped("timeout")],
         "interrupted": [_stopped("interrupted"), _facts(-2), _facts(result=_result(terminal_reason="aborted_streaming"))],
@@ -475,7 +479,9 @@ def settings_page() -> str:
         "large numbers may be `200k` or `1.5M`. Of a list, a file's or a variable's words are parted by commas. `env` is "
         "gathered from all of them; everything else is taken from the first that has it. In a file, a relative path is "
         "relative to the file. An unknown name is an error.",
-        "A table `[agents.NAME]` sets `program` and `model` for one agent; it comes before the `model` of the same file.",
+        "A table `[agents.NAME]` sets `program` and `model` for one agent; it comes before the `model` of the same file. A "
+        "table `[models.NAME]` names the `small`, `medium` and `large` model of an agent: [agents](agents.md) has those that "
+        "are known.",
     ]
     for group in dict.fromkeys(setting.group for setting in SETTINGS):
         rows = [_setting(setting) for setting in SETTINGS if setting.group == group]
@@ -501,6 +507,44 @@ def _setting(setting: Setting) -> list[str]:
         shown,
         setting.what,
     ]
+
+
+# -- agents --------------------------------------------------------------------------------------------------------
+
+WHO = {"agent": "agent", "steno": "steno", "no": ""}
+
+
+def agents_page() -> str:
+    """Who deals with each option of a run, and each agent's models and permission modes."""
+    head = [f"`{name}`" for name in AGENTS]
+    rows = [
+        [f"`--{option.rstrip('_').replace('_', '-')}`", *(WHO[how(agent, option)] for agent in AGENTS.values())]
+        for option in OPTIONS
+    ]
+    sized = [[f"`{name}`", *([f"`{model}`" for model in agent.sizes] or [""] * 3)] for name, agent in AGENTS.items()]
+    modes = [[f"`{name}`", ", ".join(f"`{mode}`" for mode in agent.modes) or "its own"] for name, agent in AGENTS.items()]
+    return page(
+        "Agents",
+        "One set of options holds for all agents. What an agent cannot do is said before it starts: an option that nobody would "
+        "heed is refused with one line and exit code 2, and nothing is started. Where a variable or a file asks it of all "
+        "agents, the run says that it is left out. `steno agents` shows the same table for the agents of this machine.",
+        "## Options",
+        "`agent`: it takes the option itself. `steno`: steno holds it. Empty: a run with it is refused.",
+        table(["option", *head], rows),
+        "steno holds `--max-cost` by what the agent tells of its requests; of `codex`, `copilot` and `gemini` that is known when "
+        "a run ends, so a budget then stops the next attempt and not the run. It says so before the start, and while it runs "
+        "where a request has no known price. It holds `--json-schema` by putting the schema into the prompt and looking at "
+        "the answer, as it does with every agent. It holds `--fallback-model` with `--on-limit fallback`. Clocks, "
+        "`--max-tokens`, `--attempts`, `--env`, `--no-api-key` and all other options are steno's with every agent.",
+        "## Models",
+        "What `--model small`, `medium` and `large` mean. Others are named in `steno.toml`, below `[models.NAME]`; `steno "
+        "config` shows what stands, and where it comes from.",
+        table(["agent", *SIZES], sized),
+        "## Permission modes",
+        "Words for `--permission-mode`: those of all agents (`default`, `plan`, `acceptEdits`, `dontAsk`, `bypassPermissions`) "
+        "as far as it has something of the kind, and its own.",
+        table(["agent", "modes"], modes),
+    )
 
 
 # -- the command line ----------------------------------------------------------------------------------------------
@@ -624,6 +668,7 @@ def pages() -> dict[str, str]:
         "events.md": events_page(),
         "verdicts.md": verdicts_page(),
         "settings.md": settings_page(),
+        "agents.md": agents_page(),
         "cli.md": cli_page(),
         "library.md": library_page(),
         "testing.md": testing_page(),

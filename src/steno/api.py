@@ -1,7 +1,7 @@
 """The calls of the library: read a recording, or run an agent and be told. They only join the rooms."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from .agents import named
 from .event import Event
@@ -60,6 +60,7 @@ class Options(TypedDict, total=False):
     system_prompt: str | None
     add_dir: Sequence[str] | None
     mcp_config: Sequence[str] | None
+    json_schema: str | Mapping[str, Any] | None
     env: Mapping[str, str] | None
     no_api_key: bool | None
     steer: bool | None
@@ -76,6 +77,7 @@ class Options(TypedDict, total=False):
     resume_on: Sequence[str] | None
     on_limit: str | None
     fallback_model: str | None
+    fallback_agent: str | Sequence[str] | None
     refresh_at: float | None
     no_advice: bool | None
     ledger: str | None

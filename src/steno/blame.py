@@ -22,7 +22,13 @@ _STRUCTURED: dict[str, str] = {
     "refusal": "refused",
     "connection_failed": "network",
 }
-_STATUS = {401: "auth", 403: "auth", 429: "rate_limit", **dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request")}
+_STATUS = {
+    401: "auth",
+    402: "auth",
+    403: "auth",
+    429: "rate_limit",
+    **dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request"),
+}
 # Words of an error text. They stay plain text until one is needed: compiling them all costs a start 4 ms.
 TOO_LONG = r"prompt is too long|context (?:window|length) (?:is )?exceeded|input is too long"
 _NETWORK = (

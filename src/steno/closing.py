@@ -54,7 +54,8 @@ def _said(fold: Fold, report: Report) -> None:
     if result is not None:
         report.result, report.subtype = result.text, result.subtype
         report.terminal_reason, report.stop_reason = result.terminal_reason, result.stop_reason
-        report.structured_output = plain(result.structured_output)
+        checked = fold.facts.checked  # what does not fit is no structured output, whatever the agent calls it
+        report.structured_output = plain(result.structured_output if checked is None else checked.value)
     elif fold.stop_reason != "unknown":
         report.stop_reason = fold.stop_reason
     report.complete = result is not None and not report.lines.torn

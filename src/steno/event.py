@@ -333,6 +333,13 @@ class StopRequested(Event, tag="stop_requested", frozen=True, gc=False):
     signal: int | None = None
 
 
+class Checked(Event, tag="checked", frozen=True, gc=False):
+    """The answer was held against the JSON schema that was asked for: its value, or what is wrong with it."""
+
+    value: Raw = NO_JSON
+    wrong: tuple[str, ...] = ()
+
+
 class Exited(Event, tag="exited", frozen=True, gc=False):
     """The process is gone. `code` is negative when a signal ended it; None: it never started."""
 

@@ -236,6 +236,9 @@ class Fold:
         self.facts.stderr.append(event.text)
         del self.facts.stderr[:-STDERR_KEPT]
 
+    def _on_checked(self, event: ev.Checked) -> None:
+        self.facts.checked = event
+
     def _on_stop(self, event: ev.StopRequested) -> None:
         if self.facts.stop is None:
             self.facts.stop = event
@@ -367,6 +370,7 @@ TAKERS: dict[type[ev.Event], Callable[[Fold, Any], None]] = {
     ev.FileChanged: Fold._on_file,
     ev.Stderr: Fold._on_stderr,
     ev.StopRequested: Fold._on_stop,
+    ev.Checked: Fold._on_checked,
     ev.Exited: Fold._on_exit,
     ev.Malformed: Fold._on_malformed,
     ev.Unknown: Fold._on_unknown,

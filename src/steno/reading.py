@@ -10,13 +10,14 @@ from datetime import datetime, timezone
 from typing import cast
 
 import msgspec
+from msgspec import Raw, Struct
 
 from . import agents
 from . import event as ev
 from .account import Price
 from .agents import Agent, Keeper
 from .closing import close
-from .decode import MISFIT, decoder, values
+from .decode import MISFIT, decoder, lenient, values
 from .fold import Fold
 from .report import Lines, Report
 from .split import Splitter
@@ -336,6 +337,13 @@ class Reading:
             return None  # a time that no calendar has
 
 
+class Checked(Struct):
+    """What a tick says of an answer that was held against a schema."""
+
+    value: Raw = ev.NO_JSON
+    wrong: list[str] = []
+
+
 def _stderr(lines: list[bytes], at: datetime | None) -> list[ev.Event]:
     return [ev.Stderr(0, None, None, at, line.decode("utf-8", "replace").rstrip("\r")) for line in lines if line.strip()]
 
@@ -350,6 +358,12 @@ def tick_events(tick: Tick, at: datetime | None) -> list[ev.Event]:
         return [ev.Notice(0, None, None, at, tick.code, tick.data.decode("utf-8", "replace"))]
     if tick.code == "in":
         return []
+    if tick.code == "checked":
+        try:
+            told = lenient(tick.data, Checked)
+            return [ev.Checked(0, None, None, at, told.value, tuple(told.wrong))]
+        except MISFIT:  # no JSON: kept below as what nobody knows
+            pass
     if tick.code == "file":
         change, _, path = tick.data.decode("utf-8", "backslashreplace").partition(" ")
         return [ev.FileChanged(0, None, None, at, path, change, None, "filesystem")]

@@ -281,6 +281,7 @@ class Attempt(Struct):
     turns: int | None
     duration_ms: int | None
     why: str
+    agent: str | None = None
 
 
 class TaskReport(Report, kw_only=True):

@@ -8,6 +8,7 @@ A tick is `[seconds since the start or null, code, data]`, one JSON array per li
     in         bytes that we sent to the agent's stdin while it ran
     left       a process that outlived the agent: "PID SIGNAL COMMAND", - for a signal where it was left running
     note       what we decided, and why: "resume: ..."
+    checked    how the answer stands to the schema that was asked for: JSON, {"value": ...} or {"wrong": [...]}
     kept       lines of a file that the agent keeps of its session, read after it ended
     exit       the process is gone: its exit code, negative for a signal, null if it never started
     end        the recording was closed in order; a tape without it was cut
@@ -23,7 +24,7 @@ from msgspec import Struct
 from .decode import MISFIT
 
 SCHEMA = "steno.tape/1"
-TEXTS = ("out", "err", "file", "in", "left", "note", "kept")  # codes whose payload is bytes
+TEXTS = ("out", "err", "file", "in", "left", "note", "checked", "kept")  # codes whose payload is bytes
 
 
 class Served(Struct, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ class Facts(Struct):
     failure: ev.Failure | None = None
     exited: ev.Exited | None = None
     stop: ev.StopRequested | None = None
+    checked: ev.Checked | None = None
     interrupted: int | None = None
     limit_line: int | None = None
     asked: tuple[str, str | None, int] | None = None
@@ -285,6 +286,14 @@ def no_result(facts: Facts) -> Verdict | None:
     return Verdict("no_result", f"the stream ended without a result{torn}", hint, [])
 
 
+def misfit(facts: Facts) -> Verdict | None:
+    """The answer does not fit the JSON schema that was asked for: there is no result to go on with."""
+    if facts.checked is None or not facts.checked.wrong:
+        return None
+    text = f"the answer does not fit the JSON schema: {'; '.join(facts.checked.wrong)}"
+    return Verdict("no_result", text, f"make the schema or the prompt plainer; to go on: {_resume(facts)}", facts.lines)
+
+
 # -- advice: the agent calls it a success ------------------------------------------------------------
 
 
@@ -363,6 +372,7 @@ RULES: tuple[Rule, ...] = (
     exit_told,
     process_failed,
     no_result,
+    misfit,
     advice,
     refused,
     empty,

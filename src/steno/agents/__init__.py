@@ -65,6 +65,8 @@ CLAUDE = Agent(
     ("1.0.100", "2.0.37", "2.1.50", "2.1.197", "2.1.325"),
     credentials=(".claude/.credentials.json",),
     backends=("ollama", "anthropic"),
+    sizes=claude.SIZES,
+    shapes=claude.shapes,
 )
 
 

@@ -303,6 +303,8 @@ CANNOT = (
 )  # fmt: skip
 _SESSION = re.compile(r"ses_[0-9A-Za-z]{10,}")
 YOLO = ("yolo", "auto", "bypassPermissions")
+# An agent that it does not know is replaced by its default one, which may do more: only those that it always has are taken.
+MODES = ("default", *YOLO, "plan", "build")
 
 
 def is_session(text: str) -> bool:
@@ -311,7 +313,7 @@ def is_session(text: str) -> bool:
 
 
 def start(ask: Ask, program: str, version: str | None = None) -> Start:
-    """The command line for what is asked; the prompt goes by stdin. A permission mode that it has no word for is an agent's."""
+    """The command line for what is asked; the prompt goes by stdin. A permission mode is one of its agents, or --auto."""
     words = [program, "run", "--format", "json"]
     mode = ask.permission_mode
     agent = None if mode in (*YOLO, "default", None) else mode
@@ -394,4 +396,5 @@ AGENT = Agent(
     exits,
     credentials=(".local/share/opencode/auth.json",),
     backends=("ollama", "openai", "anthropic"),
+    modes=MODES,
 )

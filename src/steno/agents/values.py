@@ -73,17 +73,22 @@ class Ask(Struct, frozen=True, kw_only=True):
     extra: tuple[str, ...] = ()  # the agent's own arguments, as given
 
 
+IN_A_FILE = "\0schema"  # stands in a command line for the path of the file that holds the schema; no word can hold a NUL
+
+
 class Start(Struct, frozen=True):
     """How an agent is started for an Ask: its command line, what it reads from stdin, where its stdout goes, and variables.
 
     `env` is added to the environment that it inherits. What is secret belongs there, never into the command line, which
-    everybody on the machine can read and which stands in the tape.
+    everybody on the machine can read and which stands in the tape. `schema` is what must stand in a file of its own, whose
+    path takes the place of IN_A_FILE.
     """
 
     argv: tuple[str, ...]
     stdin: bytes | None = None
     stdout: str = "pipe"
     env: tuple[tuple[str, str], ...] = ()
+    schema: bytes | None = None
 
 
 class Abilities(Struct, frozen=True, kw_only=True):
@@ -152,6 +157,16 @@ def unsaid(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
+def unshaped(schema: Any, version: str | None) -> bool:
+    """It has no way of its own to answer in the shape of a schema."""
+    return False
+
+
+def an_object(schema: Any) -> bool:
+    """Whether a schema asks for an object: what an agent's tool takes, and no other."""
+    return isinstance(schema, dict) and schema.get("type") == "object"
+
+
 def unheard(line: Stderr) -> list[Event]:
     """A line of stderr that means nothing but its words."""
     return []
@@ -178,6 +193,11 @@ class Agent(Struct, frozen=True):
     want nothing but the sums. `start` says how it is started with a program of that name or path, of that version where it is
     known; `message` writes what it takes while it runs;
     `install` says how to get it; `is_session` tells whether a word can be the id of one of its sessions.
+
+    `sizes` are the names of its small, medium and large model, where they are known; `modes` the permission modes that it
+    takes, its own words and those of all agents, empty for any; `single` are fields of an Ask of which it takes one value
+    only, `at_first` those that hold only from the beginning of a session; `shapes` says whether it answers in the shape of a
+    schema by itself, in that version.
 
     `cannot` names the fields of an Ask that it has no words for; `abilities` says what it can do; `wording` how a person
     writes what a hint suggests; `package` and `tested` are its npm package and the versions that recordings were made of.
@@ -215,3 +235,8 @@ class Agent(Struct, frozen=True):
     credentials: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
     imported: bool = True
+    sizes: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    single: tuple[str, ...] = ()
+    at_first: tuple[str, ...] = ()
+    shapes: Callable[[Any, str | None], bool] = unshaped

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..redact import redact, redact_argv
 from ..report import TaskReport
-from ..settings import SETTINGS
+from ..settings import SETTINGS, SIZES
 
 MOST_TURNS = 30  # as far as turns are doubled, as attempts do it
 ANSWER = "<your answer>"
@@ -25,6 +25,7 @@ def continue_command(report: TaskReport, options: Mapping[str, Any]) -> str | No
     words = ["steno", "run", "--resume", report.session_id]
     for name in ("cwd", "tape"):
         words += [] if options.get(name) is None else [f"--{name}", str(options[name])]
+    options = _taken_over(report, options)
     changed = {**options, **_changed(report, options)}
     for setting in SETTINGS:
         value = changed.get(setting.name)
@@ -34,6 +35,17 @@ def continue_command(report: TaskReport, options: Mapping[str, Any]) -> str | No
     words.append(PROMPTS.get(report.verdict, "continue"))
     extra = redact_argv(list(options.get("args") or ()))
     return join([*words, *(["--", *extra] if extra else [])])
+
+
+def _taken_over(report: TaskReport, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where another agent took over, its session goes on with that one; program, model and arguments were the first one's."""
+    agents = [attempt.agent for attempt in report.attempts]
+    if len(set(agents)) < 2:
+        return options
+    model, limit = options.get("model"), options.get("on_limit")
+    first = {"program": None, "args": (), "fallback_agent": None, "fallback_model": None}
+    kept = {"model": model if model in SIZES else None, "on_limit": None if limit == "fallback" else limit}
+    return {**options, **first, **kept, "agent": report.agent}
 
 
 def _valued(option: str, value: Any) -> list[str]:

@@ -5,6 +5,7 @@ import os
 
 import msgspec
 
+from ..agents.asking import OPTIONS
 from ..health.installed import Installed, everyone
 from ..screen.grid import Cell, Column, grid
 from .options import Parser
@@ -18,6 +19,10 @@ EXAMPLES = """examples:
 What an agent can do without a person: resume a session; tell what it does as JSON; tell pieces of an answer as they come
 (partial); be given a budget in dollars; answer in the shape of a JSON schema; tell how full its context is; tell its cost;
 tell which files it changed (files). --json also tells which kinds of model servers `steno run --backend` leads it to.
+
+Below that, the options of `steno run` and who deals with each: the agent itself, steno (which watches the cost, checks the
+answer against the schema, and starts again with another model), or nobody (-): a run with that option is refused before
+anything is started. Clocks, attempts and --max-tokens are steno's with every agent.
 """
 SHOWN = {
     "resume": "resume", "json": "json", "partial": "partial", "budget": "budget", "schema": "schema", "context": "context",
@@ -47,7 +52,18 @@ def _page(found: list[Installed]) -> list[str]:
     columns = [Column("agent"), Column("version"), Column("tested"), *(Column(name) for name in SHOWN.values())]
     rows = [_row(one) for one in found]
     missing = [f"to install {one.agent}: {one.install}" for one in found if one.path is None and one.install]
-    return [*grid(look(), columns, rows), *(["", *missing] if missing else [])]
+    return [*grid(look(), columns, rows), "", *_options_of(found), *(["", *missing] if missing else [])]
+
+
+def _options_of(found: list[Installed]) -> list[str]:
+    """Who deals with each option of a run."""
+    columns = [Column("option"), *(Column(one.agent) for one in found)]
+    words = {"no": "-"}
+    rows: list[list[Cell | str]] = [
+        ["--" + name.rstrip("_").replace("_", "-"), *(words.get(one.options[name], one.options[name]) for one in found)]
+        for name in OPTIONS
+    ]
+    return grid(look(), columns, rows)
 
 
 def _row(one: Installed) -> list[Cell | str]:

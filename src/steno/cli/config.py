@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from ..agents import AGENTS
+from ..prepare.models import Sized, sizes
 from ..redact import redact, redact_all
 from ..report import StenoError
 from ..screen.clean import clean, pad, width
@@ -34,6 +36,9 @@ nearest one from the folder upwards, to the root of its repository or to the hom
 
   [agents.claude]
   model = "opus"
+
+  [models.opencode]
+  small = "anthropic/claude-haiku-4-5"
 """
 
 
@@ -67,18 +72,31 @@ def _values(settings: Settings) -> dict[str, Any]:
     }
     return {
         "settings": {setting.name: found[setting.name] for setting in SETTINGS},
+        "models": {
+            agent: {one.size: {"value": one.model, "source": one.source} for one in found} for agent, found in _models(settings)
+        },
         "files": [str(path) for path in settings.files],
     }
 
 
+def _models(settings: Settings) -> list[tuple[str, list[Sized]]]:
+    """The models of each size, agent by agent."""
+    return [(agent.name, sizes(agent, settings)) for agent in AGENTS.values()]
+
+
 def _lines(settings: Settings) -> list[str]:
     rows = [(setting.name, clean(settings.source(setting.name)), _shown(settings[setting.name])) for setting in SETTINGS]
-    widths = [max(width(row[column]) for row in rows) for column in (0, 1)]
-    return [
-        *(f"{pad(name, widths[0])}  {pad(source, widths[1])}  {value}" for name, source, value in rows),
-        "",
-        *_files(settings),
+    sized = [
+        (f"models.{agent}.{one.size}", clean(one.source), _shown(one.model))
+        for agent, found in _models(settings)
+        for one in found
     ]
+    return [*_columns(rows), "", *_columns(sized), "", *_files(settings)]
+
+
+def _columns(rows: list[tuple[str, str, str]]) -> list[str]:
+    widths = [max(width(row[column]) for row in rows) for column in (0, 1)]
+    return [f"{pad(name, widths[0])}  {pad(source, widths[1])}  {value}" for name, source, value in rows]
 
 
 def _shown(value: Any) -> str:

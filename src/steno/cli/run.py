@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from ..prepare import Prepared, prepared
@@ -38,6 +39,8 @@ EXAMPLES = """examples:
   steno run --resume 3f9a21c0 "and now the documents"       a run of the ledger, or a session's id
   steno run --backend ollama --model qwen3-coder "..."      on a model server of one's own
   steno run --worktree=parser "rewrite the parser"          in a git worktree of its own
+  steno run --model small --json-schema bug.json "which test fails?" | jq .file
+  steno run --fallback-agent codex --on-limit fallback "fix the failing test"
   steno run "what is new?" -- --settings ci.json            what follows -- are the agent's own arguments
 
 Without PROMPT, --prompt and --file the prompt is read from stdin. A prompt that is one word and begins with a dash is
@@ -162,7 +165,7 @@ class Watched:
         if self._form == "json":
             put_bytes(report.to_json() + b"\n")
         elif self._form is None:
-            put_text(_answer(report))
+            put_text(_answer(report, self._asked.setup.ask.json_schema is not None))
         if not self._gone:
             sys.stdout.flush()
 
@@ -189,8 +192,10 @@ def _syncing(destinations: list[str] | None, cwd: str | None) -> "Syncing | None
     return Syncing(cwd, SyncOptions(destinations=tuple(destinations), journal=str(journal_path())))
 
 
-def _answer(report: TaskReport) -> str:
-    """What the agent answered. The words of an error are none; they are in the report."""
+def _answer(report: TaskReport, shaped: bool) -> str:
+    """What the agent answered, as JSON where a schema was asked for. The words of an error are none; they are in the report."""
+    if shaped:
+        return encode(report.structured_output).decode() if report.structured_output is not None else ""
     return report.text if EXIT_CODES[report.verdict] in FAILED else report.result or report.text
 
 

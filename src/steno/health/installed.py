@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..agents import AGENTS, Abilities, Agent
+from ..agents.asking import OPTIONS, how
 from ..process.tool import ask
 from ..supervise.version import version_of
 
@@ -28,7 +29,10 @@ class Folder(Struct, frozen=True):
 
 
 class Installed(Struct, frozen=True):
-    """One agent on this machine. Without `path` it is not installed; `known` says how its version stands to those tested."""
+    """One agent on this machine. Without `path` it is not installed; `known` says how its version stands to those tested.
+
+    `options` says of each option of a run who deals with it: `agent`, `steno`, or `no`, which is refused.
+    """
 
     agent: str
     path: str | None
@@ -38,6 +42,7 @@ class Installed(Struct, frozen=True):
     abilities: Abilities
     cannot: tuple[str, ...]
     backends: tuple[str, ...]
+    options: dict[str, str]
     sign_in: tuple[str, ...]
     folders: tuple[Folder, ...]
     install: str
@@ -57,6 +62,7 @@ def installed(agent: Agent, environment: Mapping[str, str], program: str | None 
         abilities=agent.abilities,
         cannot=agent.cannot,
         backends=agent.backends,
+        options={option: how(agent, option) for option in OPTIONS},
         sign_in=_sign_in(agent, environment, home),
         folders=tuple(_folder(folder) for folder in agent.folders(environment, home)),
         install=agent.install,

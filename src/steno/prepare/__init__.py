@@ -19,8 +19,11 @@ from ..report import StenoError, TaskReport
 from ..settings import BY_NAME, Settings, load, meant
 from ..supervise.decide import Policy
 from ..supervise.place import run_id
-from ..supervise.values import Budget, Clocks, Setup
-from . import known, serving, worktree
+from ..supervise.values import Budget, Clocks, Setup, Stand
+from . import known, models, serving, worktree
+from .fits import Fits
+from .others import Others
+from .shape import schema
 
 CALL = (
     "session_id",
@@ -33,6 +36,7 @@ CALL = (
     "speed",
     "args",
 )  # what is asked this once, and never set
+MODELS = ("model", "fallback_model")
 NANO = 1e9
 EXAMPLE = "123e4567-e89b-42d3-a456-426614174000"
 
@@ -71,7 +75,12 @@ class Wanted:
         self._replays = self.settings["agent"] == agents.REPLAY
         found = agents.named(self.settings["agent"]) if not self._replays else None
         self.agent: Agent = found if found is not None else agents.CLAUDE
+        fits = Fits(self.settings, self._given, spell, self.notes.append)
+        self._fits, self._others = fits, Others(self.settings, fits, os.environ, _found)
+        self._stand_by: tuple[Stand, ...] = ()
+        self._absent: str | None = None
         self.task = run_id()
+        self._models = {name: models.meant(self.agent, self.settings.values[name], self.settings) for name in MODELS}
         self._backend = self._server()
         self._cost: float | None = self.settings["max_cost"]
         self._program: str | None = None
@@ -93,7 +102,7 @@ class Wanted:
         if self._replays and "backend" in self._given:
             raise StenoError(f"{where} {given}: a recording that is played asks no model")
         own = None if self._replays else given
-        return serving.chosen(own, where, self.agent, self.settings["model"], os.environ, self._spell)
+        return serving.chosen(own, where, self.agent, self._models["model"], os.environ, self._spell)
 
     # -- wrong use -------------------------------------------------------------------------------------------------
 
@@ -106,23 +115,22 @@ class Wanted:
         self._check_files()
         if self._call["worktree"]:
             worktree.check(self._call["worktree"])
-        if self.settings["on_limit"] == "fallback" and self.settings["fallback_model"] is None:
-            raise StenoError(f"{self._spell('on_limit')} fallback needs a model: {self._spell('fallback_model')} NAME")
+        if self.settings["on_limit"] == "fallback" and not (self.settings["fallback_model"] or self.settings["fallback_agent"]):
+            needed = f"{self._spell('fallback_model')} NAME, or an agent: {self._spell('fallback_agent')} NAME"
+            raise StenoError(f"{self._spell('on_limit')} fallback needs a model: {needed}")
         extra = self._call["args"] or ()
         if isinstance(extra, str) or not all(isinstance(word, str) for word in extra):
             raise StenoError(f"{self._spell('args')}: expected a list of words")
         self._check_words()
 
     def _check_words(self) -> None:
-        """What the agent has no words for cannot be asked of it; what a file says of all agents is left out for this one."""
-        ask, default = self._ask(), Ask()
-        for name in self.agent.cannot:
-            if getattr(ask, name, None) == getattr(default, name, None):
-                continue
-            setting = {"add_dirs": "add_dir", "max_cost": ""}.get(name, name)  # a cost is also watched by ourselves
-            if setting in self._given:
-                raise StenoError(f"{self._spell(setting)}: {self.agent.name} has nothing of the kind")
+        """What an agent has no words for cannot be asked of it, nor of one that may take over."""
+        self._schema = schema(self.settings["json_schema"], self.settings.source("json_schema"))
+        others = self._others.named(self.agent, self._replays)
+        ask = self._ask()
+        self._fits.check(self.agent, ask)
         self._check_tape()
+        self._stand_by = self._others.stand_by(others, ask, self.notes.append)
 
     def _check_tape(self) -> None:
         """The agent `replay` plays a tape, and no other one does."""
@@ -142,7 +150,7 @@ class Wanted:
             raise StenoError(f"{' and '.join(ways)} cannot be used together: each says which session it is")
         if call["fork"] and not call["resume"]:
             raise StenoError(f"{spell('fork')} needs {spell('resume')}: it goes on in a copy of that session")
-        if call["session_id"] and not self.agent.is_session(call["session_id"]):
+        if call["session_id"] and "session_id" not in self.agent.cannot and not self.agent.is_session(call["session_id"]):
             told = f"expected an id that {self.agent.name} takes, such as {EXAMPLE}"
             raise StenoError(f"{spell('session_id')} {call['session_id']}: {told}")
         if call["resume"]:
@@ -178,9 +186,13 @@ class Wanted:
         self._program = _found(name, own)
         if self._program is not None:
             return None
-        where = "" if os.sep in name else " in PATH"
-        how = self.agent.install or "see where it comes from"
-        return self._refused("not_found", f"{name} is not there{where}", f"to install {self.agent.name}: {how}")
+        where, how = "" if os.sep in name else " in PATH", self.agent.install or "see where it comes from"
+        install = f"to install {self.agent.name}: {how}"
+        if self._stand_by:
+            self._absent = f"{name} is not there{where}"
+            self.notes.append(f"{self._absent}; {install}")
+            return None
+        return self._refused("not_found", f"{name} is not there{where}", install)
 
     def spent(self) -> TaskReport | None:
         """R9: what the ledger's budgets leave is the most that the task may cost. What costs nothing needs none."""
@@ -213,8 +225,9 @@ class Wanted:
 
     def ask_server(self) -> None:
         """What the model server tells of its model, where there is one."""
-        if self._backend is not None:
-            self._backend, note = serving.asked(self._backend, self.settings["model"])
+        model = self._models["model"]
+        if self._backend is not None and model is not None:
+            self._backend, note = serving.asked(self._backend, model)
             self.notes += [] if note is None else [note]
 
     # -- the task --------------------------------------------------------------------------------------------------
@@ -227,6 +240,8 @@ class Wanted:
             tape=self._call["tape"],
             speed=1.0 if self._call["speed"] is None else self._call["speed"],
             program=self._program,
+            absent=self._absent,
+            stand_by=self._stand_by,
             task=self.task,
             cwd=self.cwd,
             env=self.settings["env"],
@@ -239,7 +254,7 @@ class Wanted:
         )
 
     def _ask(self) -> Ask:
-        names = ("model", "max_turns", "permission_mode", "allow", "deny", "system_prompt", "fallback_model", "steer")
+        names = ("max_turns", "permission_mode", "allow", "deny", "system_prompt", "steer")
         call = self._call
         return Ask(
             prompt=self.prompt,
@@ -252,6 +267,9 @@ class Wanted:
             max_cost=self._cost,
             backend=self._backend,
             extra=tuple(call["args"] or ()),
+            json_schema=self._schema,
+            model=self._models["model"],
+            fallback_model=self._models["fallback_model"],
             **{name: self.settings[name] for name in names},
         )
 
@@ -260,8 +278,8 @@ class Wanted:
         return Clocks(tool=self.settings["tool_silence"], **{name: self.settings[name] for name in names})
 
     def _policy(self) -> Policy:
-        names = ("attempts", "resume_on", "on_limit", "fallback_model", "refresh_at")
-        return Policy(**{name: self.settings[name] for name in names})
+        names = ("attempts", "resume_on", "on_limit", "refresh_at")
+        return Policy(fallback_model=self._models["fallback_model"], **{name: self.settings[name] for name in names})
 
 
 def _is_text(text: str) -> bool:

@@ -22,9 +22,10 @@ def ending(report: TaskReport, command: str | None, look: Look) -> list[str]:
 def _attempts(report: TaskReport) -> list[Row]:
     if len(report.attempts) < 2:
         return []
-    found = []
+    found, mixed = [], len({attempt.agent for attempt in report.attempts}) > 1
     for number, attempt in enumerate(report.attempts, 1):
         turns = [several(attempt.turns, "turn")] if attempt.turns is not None else []
-        facts = [f"{number}. {attempt.verdict}", *turns, money(attempt.cost.usd), span(attempt.duration_ms)]
+        whose = [attempt.agent or "unknown agent"] if mixed else []
+        facts = [f"{number}. {attempt.verdict}", *whose, *turns, money(attempt.cost.usd), span(attempt.duration_ms)]
         found.append(Row(f"{' · '.join(facts)}; then: {attempt.why}", colour_of(attempt.verdict), hang=3))
     return found

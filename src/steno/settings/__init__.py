@@ -15,9 +15,10 @@ from msgspec import Struct
 from ..report import StenoError
 from . import kinds
 from .files import File, project_path, read, user_path
+from .sizes import SIZES, TABLE, Named, sizes
 from .table import BY_NAME, SETTINGS, Setting
 
-__all__ = ["BY_NAME", "SETTINGS", "Setting", "Settings", "Value", "load", "meant"]
+__all__ = ["BY_NAME", "SETTINGS", "SIZES", "Setting", "Settings", "Value", "load", "meant"]
 
 OWN = ("program", "model", "backend")  # what a file may set for one agent: [agents.NAME]
 
@@ -29,11 +30,16 @@ class Value(Struct, frozen=True):
     source: str
 
 
-class Settings:
-    """All settings of one run."""
+Layer = dict[str, Value]
 
-    def __init__(self, values: dict[str, Value], files: list[Path]) -> None:
-        self.values, self.files = values, files
+
+class Settings:
+    """All settings of one run. `sizes` are the models that files name, by agent and size."""
+
+    def __init__(self, values: Layer, read: list[File], layers: list[Layer]) -> None:
+        self.values, self.files = values, [file.path for file in read]
+        self.sizes: Named = sizes(read)
+        self._read, self._layers = read, layers
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name].value
@@ -41,6 +47,19 @@ class Settings:
     def source(self, name: str) -> str:
         """Where a value comes from."""
         return self.values[name].source
+
+    def other(self, agent: str) -> Layer:
+        """Program, model and model server of an agent that takes over from the first.
+
+        A path, a model's name or a server that an option or a variable gives is the first one's; a size is everybody's.
+        """
+        layers = self._layers[:2]
+        for file, top in zip(self._read, self._layers[2:], strict=True):
+            layers += [_owned(file, agent), top]
+        ours = {id(layer) for layer in layers[2::2]}
+        sized = [layer for layer in layers if "model" in layer and (id(layer) in ours or layer["model"].value in SIZES)]
+        server = _first("backend", layers[2:])
+        return {"program": _first("program", layers[2::2]), "model": _first("model", sized), "backend": server}
 
 
 def load(given: Mapping[str, Any], environ: Mapping[str, str], cwd: Path, spell: Callable[[str], str] = str) -> Settings:
@@ -54,10 +73,7 @@ def load(given: Mapping[str, Any], environ: Mapping[str, str], cwd: Path, spell:
         own += [_owned(file, str(agent.value)), top]  # what is said of this agent comes before what is said of all
     values.update({name: _first(name, own) for name in OWN})
     values["env"] = _together(layers)
-    return Settings(values, [file.path for file in files])
-
-
-Layer = dict[str, Value]
+    return Settings(values, files, layers)
 
 
 def _first(name: str, layers: Iterable[Layer]) -> Value:
@@ -119,7 +135,7 @@ def _known(file: File) -> None:
             raise StenoError(
                 f"{file.at(name)}: {name} is not set in a file: use {BY_NAME[name].option} or {BY_NAME[name].variable}"
             )
-        meant(name, [*tops, "agents"], f"{file.at(name)}: no setting is called {name!r}")
+        meant(name, [*tops, "agents", TABLE], f"{file.at(name)}: no setting is called {name!r}")
     agents = file.table.get("agents", {})
     if not isinstance(agents, dict) or not all(isinstance(table, dict) for table in agents.values()):
         raise StenoError(f"{file.at('agents')}: expected a table for each agent, such as [agents.claude]")
@@ -132,7 +148,7 @@ def _known(file: File) -> None:
 
 def _tops(file: File) -> Layer:
     """What a file says of every agent."""
-    return {name: _read(file, value, name) for name, value in file.table.items() if name != "agents"}
+    return {name: _read(file, value, name) for name, value in file.table.items() if name not in ("agents", TABLE)}
 
 
 def _owned(file: File, agent: str) -> Layer:
@@ -147,7 +163,7 @@ def _read(file: File, given: Any, *keys: str) -> Value:
     found = _checked(BY_NAME[keys[-1]], given, place)
     if keys[-1] in ("add_dir", "mcp_config"):
         return Value(tuple(_path(file, path) for path in found.value), place)
-    if keys[-1] == "program" and "/" in found.value:
+    if keys[-1] == "json_schema" or (keys[-1] == "program" and "/" in found.value):
         return Value(_path(file, found.value), place)
     return found
 

@@ -136,6 +136,18 @@ def server(given: Any) -> str:
     return given.strip()
 
 
+def schema(given: Any) -> str:
+    """A JSON schema: the path of its file, or the schema itself as JSON or as a table."""
+    if isinstance(given, Mapping):
+        import json
+
+        try:
+            return json.dumps(given)
+        except (TypeError, ValueError):
+            raise ValueError("a JSON schema") from None
+    return text(given)
+
+
 def pairs(given: Any) -> dict[str, str]:
     """Names with their values: a table, or a list of NAME=VALUE."""
     expected = ValueError("NAME=VALUE with a name of letters, digits and underscores")

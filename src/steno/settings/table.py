@@ -44,11 +44,12 @@ _ON_LIMIT, _WHOM = kinds.one_of("wait", "fail", "fallback"), kinds.one_of("verdi
 _WHERE = "the ledger: a path or postgresql://... (default: a file in the user's data directory)"
 _FALLBACK = "the model for `--on-limit fallback`, and for the agent's own use"
 _SERVED = "a model server in place of its maker's: ollama[:URL], openai:URL or anthropic:URL; with --model"
+_OTHER = "the agent that goes on where this one is not there, not signed in, out of credit, or limited with `--on-limit fallback`"
 _TIME, _SPEND, _AGAIN, _OURS = "clocks", "what it may spend", "what comes after an attempt", "steno itself"
 SETTINGS = (
     Setting("agent", kinds.text, "NAME", "the agent", "claude"),
     Setting("program", kinds.text, "PATH", "its program, where that is not simply its name in PATH", own=True),
-    Setting("model", kinds.text, "NAME", "its model, by a name that it knows"),
+    Setting("model", kinds.text, "NAME", "its model: small, medium or large, or a name that it knows"),
     Setting("backend", kinds.server, "WHERE", _SERVED),
     Setting("max_turns", kinds.count, "N", "turns at most"),
     Setting("permission_mode", kinds.text, "MODE", "what it may do unasked, in its own words"),
@@ -57,6 +58,7 @@ SETTINGS = (
     Setting("system_prompt", kinds.text, "TEXT", "added to its own system prompt"),
     Setting("add_dir", kinds.paths, "DIR", "another folder that it may work in", (), many=True),
     Setting("mcp_config", kinds.paths, "FILE", "MCP servers: a file, or JSON", (), many=True),
+    Setting("json_schema", kinds.schema, "FILE", "the shape of its answer: a JSON schema in a file, or as it is"),
     Setting("env", kinds.pairs, "K=V", "a variable for its environment", {}, many=True),
     Setting("no_api_key", kinds.switch, "", "withhold API keys: use its own sign-in", False),
     Setting("steer", kinds.switch, "", "take messages while it runs, from `steno send`", False),
@@ -73,6 +75,7 @@ SETTINGS = (
     Setting("resume_on", _RETRIABLE, "WORD", "verdicts that are followed by another", RETRIED, _AGAIN, many=True),
     Setting("on_limit", _ON_LIMIT, "WHAT", "at a usage limit: wait, fail or fallback", "wait", _AGAIN),
     Setting("fallback_model", kinds.text, "NAME", _FALLBACK, None, _AGAIN),
+    Setting("fallback_agent", kinds.words, "NAME", _OTHER, (), _AGAIN, many=True),
     Setting("refresh_at", kinds.fraction, "PART", "a context this full goes on in a new session, with a summary", 0.8, _AGAIN),
     Setting("exit_from", _WHOM, "WHOM", "the exit code: the verdict's, or the agent's own", "verdict", _OURS),
     Setting("no_advice", kinds.switch, "", "judge without `interactive` and `background_task`", False, _OURS),

@@ -11,6 +11,7 @@ from ..report import Report
 from .reset import reset_time
 
 MOST_TURNS = 30  # R6: turns are doubled up to here
+MOST_CORRECTIONS = 3  # of an answer that does not fit the schema that was asked for
 MOST_LIMITS = 12  # R7: waits for one limit
 LIMIT_UNKNOWN = 3600.0  # seconds to wait for a limit that does not say when it is over
 LIMIT_LONGEST = 24 * 3600.0
@@ -19,11 +20,19 @@ BACKOFF = 2.0  # seconds before the second try of something that failed; doubled
 BACKOFF_LONGEST = 300.0
 REFRESH = 0.80  # of the context window: the next attempt gets a session of its own
 
+CORRECT = (
+    "Your answer does not fit the JSON schema that was asked for:\n{wrong}\n\n"
+    "Answer again, with the corrected JSON and nothing else."
+)
 RETRIED = ("max_turns", "rate_limit", "api", "network", "stalled", "no_result", "context_full")
 GONE = (
     "no conversation found", "session not found", "no session found", "could not find session", "no rollout found",
     "invalid session identifier", "no previous sessions found", "no saved session found", "no session, task, or name matched",
 )  # fmt: skip
+
+
+# A limit that no waiting ends.
+NO_CREDIT = ("insufficient_quota", "insufficient credit", "credit balance", "out of credit", "exceeded your current quota")
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -48,13 +57,17 @@ class Tried(Struct, kw_only=True):
     refused_resume: bool = False  # a session was gone once
     handovers: int = 0
     fell_back: bool = False
+    others: tuple[str, ...] = ()  # agents that could take over
+    wrong: tuple[str, ...] = ()  # what is wrong with the last answer, by the schema that was asked for
+    corrections: int = 0
 
 
 class Next(Struct, frozen=True, kw_only=True):
     """What comes next.
 
-    `do`: stop; resume, which goes on with the session; again, the same attempt once more where nothing was done yet; fresh,
-    which begins anew in a session of its own; or handover, which does so with a summary of the old one.
+    `do`: stop; resume, which goes on with the session and says `prompt`; again, the same attempt once more where nothing was
+    done yet; fresh, which begins anew in a session of its own; handover, which does so with a summary of the old one; or
+    other, which goes on with another agent.
     """
 
     do: str
@@ -63,6 +76,7 @@ class Next(Struct, frozen=True, kw_only=True):
     until: float | None = None  # the time that the wait is for, where one was told
     max_turns: int | None = None
     model: str | None = None
+    prompt: str | None = None
     counts: bool = True  # against the number of attempts
 
 
@@ -92,8 +106,34 @@ def _gone(report: Report, tried: Tried, policy: Policy, now: float, chance: floa
     return Next(do="fresh", why=f"the session {tried.resumed} is gone: starting a new one", counts=False)
 
 
+def _misfit(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:
+    """An answer that does not fit is sent back with what is wrong with it."""
+    if not tried.wrong or report.verdict != "no_result":
+        return None
+    if tried.corrections >= MOST_CORRECTIONS:
+        return Next(do="stop", why=f"schema: the answer still does not fit after {MOST_CORRECTIONS} corrections")
+    told = f"correction {tried.corrections + 1} of {MOST_CORRECTIONS} is asked for"
+    why = f"schema: the answer does not fit ({tried.wrong[0]}{' ...' if len(tried.wrong) > 1 else ''}): {told}"
+    do = "resume" if report.session_id is not None else "fresh"
+    return Next(do=do, why=why, prompt=CORRECT.format(wrong="\n".join(f"- {fault}" for fault in tried.wrong)), counts=False)
+
+
+def _barred(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:
+    """R11: an agent that is not there, not signed in or out of credit will not be later either; another one may."""
+    if not tried.others or report.verdict not in ("not_found", "auth", "rate_limit"):
+        return None
+    words = (report.error or "").lower()
+    if report.verdict == "rate_limit" and not any(word in words for word in NO_CREDIT):
+        return None
+    return _other(report, tried)
+
+
+def _other(report: Report, tried: Tried) -> Next:
+    return Next(do="other", why=f"{report.verdict}: going on with {tried.others[0]}", counts=False)
+
+
 def _limit(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:
-    """R7: wait until the limit is over, then go on. R11: or go on with another model."""
+    """R7: wait until the limit is over, then go on. R11: or go on with another model or agent."""
     if report.verdict != "rate_limit" or "rate_limit" not in policy.resume_on:
         return None
     if policy.on_limit == "fail":
@@ -101,6 +141,8 @@ def _limit(report: Report, tried: Tried, policy: Policy, now: float, chance: flo
     do = _on(report, policy)
     if policy.on_limit == "fallback" and policy.fallback_model is not None and not tried.fell_back:
         return Next(do=do, why=f"rate_limit: going on with {policy.fallback_model}", model=policy.fallback_model, counts=False)
+    if policy.on_limit == "fallback" and tried.others:
+        return _other(report, tried)
     if tried.limits >= MOST_LIMITS:
         return Next(do="stop", why=f"rate_limit: still limited after {MOST_LIMITS} waits")
     until = reset_time(report.error or "", now, _told(report))
@@ -170,4 +212,4 @@ def _why(what: str, do: str, report: Report) -> str:
     return f"{what}; handing over to a new session" + ("" if fraction is None else f", as the context is {fraction:.0%} full")
 
 
-RULES: tuple[Rule, ...] = (_done, _gone, _limit, _spent, _full, _max_turns, _failed)
+RULES: tuple[Rule, ...] = (_done, _gone, _misfit, _barred, _limit, _spent, _full, _max_turns, _failed)

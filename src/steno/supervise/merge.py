@@ -14,7 +14,7 @@ _COUNTERS = ("input", "cache_write", "cache_read", "output", "reasoning", "total
 def attempt(report: Report, why: str) -> Attempt:
     """One attempt's line in the list."""
     whose = (report.run_id, report.session_id, report.verdict)
-    return Attempt(*whose, report.tokens, report.cost, report.turns, report.duration_ms, why)
+    return Attempt(*whose, report.tokens, report.cost, report.turns, report.duration_ms, why, report.agent)
 
 
 def merged(reports: Sequence[Report], whys: Sequence[str], task: str | None, teller: int = -1) -> TaskReport:
@@ -33,7 +33,7 @@ def merged(reports: Sequence[Report], whys: Sequence[str], task: str | None, tel
     found.turns = total(report.turns for report in reports)
     found.duration_ms = total(report.duration_ms for report in reports)
     found.duration_api_ms = total(report.duration_api_ms for report in reports)
-    found.started_at = reports[0].started_at
+    found.started_at = next((report.started_at for report in reports if report.started_at is not None), None)
     found.tools = [tool for report in reports for tool in report.tools]
     found.tool_counts = _counts(reports)
     found.files = _files(reports)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .. import event as ev
 from ..agents import Agent, Ask
+from ..agents.asking import shaped
 from ..environment import surround
 from ..fold import Fold
 from ..prices import price, ready
@@ -21,6 +22,7 @@ from ..report import Report, StenoError
 from ..source import kept_lines
 from ..tape import Recorder
 from ..tick import Header, Served, Tick
+from .shaping import Shaping, told
 from .spend import Spend, free
 from .values import Budget, Clocks, Setup
 from .version import version_of
@@ -44,16 +46,19 @@ class Run:
         self.sinks: list[Sink] = []
         self.raw: Callable[[bytes], None] | None = None  # gets the agent's own bytes, as they come
         self.warnings: list[str] = []  # troubles of our own
+        self.wrong: tuple[str, ...] = ()  # what is wrong with its answer, by the schema that was asked for
         local = ask.backend is not None and ask.backend.local
         self.spend = Spend(free if local else price if setup.priced or setup.budget.cost is not None else None)
         self.child: Child | None = None
         self._loop, self._ended = loop, ended
         self._budget = setup.budget
         self._warned = False
+        self._unpriced = False  # a request had no known price
         self._stopping = False  # we asked it to end
         self._closed = False  # it has closed its turn with a result, and begun no other since
         self._timers: list[Timer] = [Timer(0.0, None), Timer(0.0, None)]  # the next look at the clocks, and the end of all time
         self._recorder: Recorder | None = None
+        self._shaping = Shaping(ask.json_schema)
         self._folders: list[str] = []  # where the agent keeps files of its sessions
         self.reading = Reading(agent, "stream")
         self.reading.fold.facts.advise = setup.advise
@@ -69,12 +74,13 @@ class Run:
         inherited = os.environ if self.setup.environ is None else self.setup.environ
         program = self.setup.program or self.agent.name
         version = self.setup.version or version_of(program, inherited.get("PATH"), self.agent.package)
-        begun = self.agent.start(self.ask, program, version)
+        begun = self.agent.start(shaped(self.agent, self.ask, version), program, version)
+        argv = self._shaping.words(begun)
         cwd = self.setup.cwd or os.getcwd()  # noqa: PTH109
         header = Header(
             agent=self.agent.name,
             run_id=self.id,
-            argv=list(begun.argv),
+            argv=list(argv),
             cwd=cwd,
             started_at=self.began,
             backend=_served(self.ask),
@@ -87,7 +93,7 @@ class Run:
         keys = self.setup.keys and self.ask.backend is None  # those of the agent's maker are nobody else's business
         env = surround(inherited, self.agent.surroundings, keys=keys, more={**dict(begun.env), **self.setup.env})
         self._folders = self.agent.folders(env, env.get("HOME") or str(Path.home()))
-        command = Command(begun.argv, cwd, env, begun.stdin, begun.stdout, self.ask.steer)
+        command = Command(argv, cwd, env, begun.stdin, begun.stdout, self.ask.steer)
         self.child = self._loop.start(command, self._on_tick, run_id=self.id, grace=self.setup.grace, leave=self.setup.leave)
         if self.setup.clocks.timeout is not None:
             self._timers[1] = self._loop.after(self.setup.clocks.timeout, lambda: self.stop("timeout"))
@@ -100,6 +106,7 @@ class Run:
             try:
                 self._recorder = Recorder(self.tape, header)
             except OSError as problem:
+                self._shaping.close()
                 raise StenoError(f"{self.tape}: the tape cannot be made: {problem.strerror or problem}") from None
 
     # -- ticks -------------------------------------------------------------------------------------------------------
@@ -175,7 +182,8 @@ class Run:
             timer.cancel()
         self.reading.tick(Tick(None, "end"))  # the tape is closed below, whatever is decided
         self._hand_on(self.reading.end())
-        self.report = self.reading.report(str(self.tape) if self.tape is not None else None, price)
+        self._shaping.close()
+        self.report = self._judged(after)
         decided = self._ended(self)
         if decided:
             self._take(Tick(after, "note", decided.encode("utf-8", "replace")))
@@ -184,6 +192,17 @@ class Run:
                 self._recorder.close()
             except OSError as problem:
                 self._unrecorded(problem)
+
+    def _judged(self, after: float | None) -> Report:
+        """The report; an answer that a schema was asked for is held against it first, and what is found is on the tape."""
+        source = str(self.tape) if self.tape is not None else None
+        report = self.reading.report(source, price)
+        checked = self._shaping.check(report)
+        if checked is None:
+            return report
+        self.wrong = checked.wrong
+        self._take(Tick(after, "checked", told(checked)))
+        return self.reading.report(source, price)
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
@@ -249,6 +268,10 @@ class Run:
 
     def _check_budget(self) -> None:
         budget = self._budget
+        if budget.cost is not None and self.spend.nano is None and "max_cost" in self.agent.cannot and not self._unpriced:
+            self._unpriced = True
+            self.warnings.append("budget: a request has no known price: what it may cost was not held while it ran")
+            self.note("budget: a request has no known price: what it may cost is not held while it runs")
         if self._stopping or self._closed:
             return
         parts = [
@@ -265,8 +288,8 @@ class Run:
 
 
 def _written(time: float) -> str:
-    """A time as the agents write it in their files."""
-    return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+    """A time as the agents write it in their files, to the millisecond: a run may follow another within the same second."""
+    return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
 
 
 def _served(ask: Ask) -> Served | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..agents import Ask
+from ..agents import CLAUDE, Ask, named
 from ..process import Loop, Timer
 from ..report import Report, StenoError, TaskReport
 from .books import Books
@@ -20,6 +20,7 @@ from .merge import merged
 from .place import run_id, tape_path
 from .played import played
 from .run import Ended, Run, Sink
+from .takeover import HANDOVER, absent, own_summary, taken_over
 from .values import Budget, Setup
 
 GO_ON = "continue"
@@ -27,7 +28,6 @@ SUMMARISE = (
     "Summarise this session for a colleague who takes over and has seen none of it. Say what was accomplished, which decisions "
     "were made and why, the state of the code, known issues, and the next steps. Answer with the summary only."
 )
-HANDOVER = "[CONTEXT FROM PREVIOUS SESSION]\n{summary}\n\n[CURRENT TASK]\n{prompt}"
 
 Say = Callable[[str], None]
 
@@ -49,17 +49,22 @@ class Task:
         self._say = say or (lambda text: None)
         self._reports: list[Report] = []
         self._whys: list[str] = []
-        self._tried = Tried(max_turns=setup.ask.max_turns)
+        self._tried = Tried(max_turns=setup.ask.max_turns, others=tuple(stand.agent for stand in setup.stand_by))
         self._next: Callable[[], None] | None = None
         self._timer: Timer | None = None
         self._stopped: str | None = None
         self._handed: Ask | None = None  # what a new session is asked that took over from another
         self._model: str | None = None  # the one that was fallen back to (R11)
+        self._asked = setup.ask.prompt  # what the task is, whoever carries it out
+        self._decisions: list[str] = []  # made before there was a tape
         self._teller = -1  # the attempt that says how the task ended
         self._books = Books(setup, self.id, self._say)
 
     def start(self) -> "Task":
-        """Begin with the first attempt."""
+        """Begin with the first attempt; an agent that is not there leaves it to the next."""
+        if self.setup.absent is not None:
+            self._pass_on(absent(self.setup))
+            return self
         ask = self.setup.ask
         if ask.session_id is None and ask.resume is None and not ask.continue_:
             ask = msgspec.structs.replace(ask, session_id=str(uuid.uuid4()))
@@ -78,19 +83,33 @@ class Task:
         if self._stopped is not None:  # asked to end between two attempts
             self._close()
             return
-        now, then = self.now(), ended or self._ended
+        now, then, first = self.now(), ended or self._ended, self.run is None
         try:
             run = self._start(ask, now, then, self.setup.record)
         except StenoError as problem:  # the first attempt is not made without its record; later ones are worth more
-            if not self._reports:
+            if first:
                 raise
             run = self._start(ask, now, then, record=False)
             run.warnings.append(f"this attempt was not recorded: {problem}")
         self.run, self._tried.resumed = run, ask.resume
-        if not self._reports:
+        if first:
             self._books.open(now)
         self._books.begin(run, len(self._reports) + 1)
+        while self._decisions:
+            run.note(self._decisions.pop(0))
         self._changed()
+
+    def _pass_on(self, report: Report) -> None:
+        """An attempt that could not be made: no process, no tape; its end is decided upon all the same."""
+        self._reports.append(report)
+        following = decide(report, self._tried, self.setup.policy, self.now(), 0.0)
+        self._whys.append(following.why)
+        if following.do != "other":
+            self._close()
+            return
+        self._say(following.why)
+        self._decisions.append(f"{following.do}: {following.why}")
+        self._take_over()
 
     def _changed(self) -> None:
         for watch in self.watchers:
@@ -128,7 +147,7 @@ class Task:
             return ""
         report.warnings += run.warnings
         self._reports.append(report)
-        following = self._decided(report)
+        following = self._decided(report, run.wrong)
         self._whys.append(following.why)
         self._count(report, following)
         self._books.end(run, report, following.why)
@@ -139,13 +158,13 @@ class Task:
             self._wait(following.wait, lambda: self._go_on(run.ask, report, following))
         return f"{following.do}: {following.why}"
 
-    def _decided(self, report: Report) -> Next:
+    def _decided(self, report: Report, wrong: tuple[str, ...]) -> Next:
         if self._stopped is not None:
             return Next(do="stop", why=self._stopped)
         spent = self._spent()
         if spent is not None and report.verdict != "success":
             return Next(do="stop", why=spent)
-        tried = msgspec.structs.replace(self._tried, runs=self._tried.runs + 1)
+        tried = msgspec.structs.replace(self._tried, runs=self._tried.runs + 1, wrong=wrong)
         return decide(report, tried, self.setup.policy, self.now(), self.chance())
 
     def _spent(self) -> str | None:
@@ -163,6 +182,7 @@ class Task:
         tried.limits = tried.limits + 1 if report.verdict == "rate_limit" else 0
         tried.failures = tried.failures + 1 if following.wait and report.verdict != "rate_limit" else 0
         tried.refused_resume = tried.refused_resume or following.do == "fresh"
+        tried.corrections += following.prompt is not None
         tried.fell_back = tried.fell_back or following.model is not None
         if report.verdict == "rate_limit":
             self._model = following.model  # None: it was waited for the first one
@@ -182,13 +202,26 @@ class Task:
     def _go_on(self, before: Ask, report: Report, following: Next) -> None:
         if following.do == "handover":
             self._summarise(report)
+        elif following.do == "other":
+            self._take_over()
         elif following.do == "resume":
-            self._begin(_resumed(self._ask(), report.session_id, GO_ON))
+            self._begin(_resumed(self._ask(), report.session_id, following.prompt or GO_ON))
         elif following.do == "again" and before.session_id is None:  # it was to go on with a session, and still is
             again = msgspec.structs.replace(self._ask(), prompt=before.prompt, session_id=None)
             self._begin(msgspec.structs.replace(again, resume=before.resume, fork=before.fork, continue_=before.continue_))
         else:
-            self._begin(_anew(self._ask()))
+            self._begin(_anew(self._ask(), following.prompt))
+
+    def _take_over(self) -> None:
+        """R11: the next agent goes on, in a session of its own."""
+        stand, *left = self.setup.stand_by
+        self.setup = msgspec.structs.replace(self.setup, ask=msgspec.structs.replace(self.setup.ask, prompt=self._asked))
+        self.setup = msgspec.structs.replace(taken_over(self.setup, stand, self._reports), stand_by=tuple(left))
+        self.agent = named(stand.agent) or CLAUDE
+        others = tuple(one.agent for one in left)
+        self._tried = Tried(runs=self._tried.runs, max_turns=self.setup.ask.max_turns, others=others)
+        self._handed = self._model = None
+        self._begin(_anew(self._ask()))
 
     def _ask(self) -> Ask:
         """What was asked first; of a task that was handed over, with what the new session must know."""
@@ -211,7 +244,7 @@ class Task:
             return ""
         report.warnings += run.warnings
         said = ((report.result if report.verdict == "success" else None) or report.text).strip()
-        summary = said or _own_summary(self._reports)
+        summary = said or own_summary(self._reports)
         handed = f"handover: {'its summary goes' if said else 'it gave no summary; ours goes'} to a new session"
         self._reports.append(report)
         over = self._stopped or self._spent()
@@ -223,7 +256,7 @@ class Task:
             self.loop.soon(self._close)
             return f"stop: {over}"
         self._books.refreshed(session)
-        prompt = HANDOVER.format(summary=summary, prompt=self.setup.ask.prompt)
+        prompt = HANDOVER.format(summary=summary, prompt=self._asked)
         self._handed = msgspec.structs.replace(self.setup.ask, prompt=prompt)
         self._tried.handovers += 1
         self._say(why)
@@ -263,14 +296,7 @@ def _resumed(ask: Ask, session: str | None, prompt: str) -> Ask:
     return msgspec.structs.replace(ask, prompt=prompt, resume=session, session_id=None, continue_=False, fork=False)
 
 
-def _anew(ask: Ask) -> Ask:
-    """Begin in a new session."""
-    return msgspec.structs.replace(ask, resume=None, session_id=str(uuid.uuid4()), continue_=False, fork=False)
-
-
-def _own_summary(reports: list[Report]) -> str:
-    """What we can say of a session that cannot speak for itself any more."""
-    said = next((report.text[-4000:] for report in reversed(reports) if report.text), "(nothing)")
-    changed = {file.path: file.change for report in reports for file in report.files}
-    files = "\n".join(f"- {change} {path}" for path, change in list(changed.items())[:50]) or "- none"
-    return f"The last that was said:\n{said}\n\nFiles changed:\n{files}"
+def _anew(ask: Ask, more: str | None = None) -> Ask:
+    """Begin in a new session, which is told more where there is more to tell."""
+    prompt = ask.prompt if more is None else f"{ask.prompt}\n\n{more}"
+    return msgspec.structs.replace(ask, prompt=prompt, resume=None, session_id=str(uuid.uuid4()), continue_=False, fork=False)

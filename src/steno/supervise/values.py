@@ -26,6 +26,14 @@ class Budget(Struct, frozen=True, kw_only=True):
     warn_at: float = 0.8  # of either: said once
 
 
+class Stand(Struct, frozen=True, kw_only=True):
+    """An agent that takes over where the one before it cannot go on (R11), and what it is asked then, but for the prompt."""
+
+    agent: str
+    program: str
+    ask: Ask
+
+
 class Setup(Struct, frozen=True, kw_only=True):
     """A task, as it is to be carried out."""
 
@@ -35,6 +43,8 @@ class Setup(Struct, frozen=True, kw_only=True):
     speed: float = 1.0  # of the agent `replay`: so many times as fast; 0: without waiting
     program: str | None = None  # its path, where it is not simply its name
     version: str | None = None  # of the program, where it is known before the start
+    absent: str | None = None  # why the agent cannot be started at all: the first of those that stand by takes over at once
+    stand_by: tuple[Stand, ...] = ()  # agents that take over, in this order
     task: str | None = None  # the id of the task, where it was given one before
     cwd: str | None = None
     environ: dict[str, str] | None = None  # what it inherits; None: our own environment

@@ -16,6 +16,19 @@ from .kept import folders, keeps, usages
 from .names import window
 from .reader import Reader, looks_like
 from .rules import allow_rule
-from .start import is_session, message, start
+from .start import SIZES, is_session, message, shapes, start
 
-__all__ = ["Reader", "allow_rule", "folders", "is_session", "keeps", "looks_like", "message", "start", "usages", "window"]
+__all__ = [
+    "SIZES",
+    "Reader",
+    "allow_rule",
+    "folders",
+    "is_session",
+    "keeps",
+    "looks_like",
+    "message",
+    "shapes",
+    "start",
+    "usages",
+    "window",
+]

@@ -5,10 +5,11 @@ of processes.
 """
 
 import re
+from typing import Any
 
 import msgspec
 
-from ..values import Ask, Start
+from ..values import Ask, Start, an_object
 
 HEADLESS = ("--output-format", "stream-json", "--verbose")
 KEEPS_ITS_END = (2, 1, 325)  # versions up to 2.1.197 drop what a pipe has not taken when they exit; those between were not seen
@@ -21,6 +22,9 @@ ELSEWHERE = (
     "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX",
     "CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_CUSTOM_HEADERS",
 )  # fmt: skip
+SNAPSHOTS = (2, 1, 325)  # from here on a session keeps the system prompt that it began with, unless it is told otherwise
+SHAPES = (2, 1, 197)  # the first version that was seen to answer in the shape of a schema; 2.1.50 was not
+SIZES = ("haiku", "sonnet", "opus")  # its own names for the newest of each
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -40,6 +44,12 @@ def _version(text: str | None) -> tuple[int, ...] | None:
     return None if found is None else tuple(map(int, found.groups()))
 
 
+def shapes(schema: Any, version: str | None) -> bool:
+    """The answer is a call of a tool, which takes an object."""
+    known = _version(version)
+    return an_object(schema) and (known is None or known >= SHAPES)
+
+
 def start(ask: Ask, program: str, version: str | None = None) -> Start:
     """The command line for what is asked. A version that is not known is taken for a new one."""
     known = _version(version)
@@ -55,6 +65,8 @@ def start(ask: Ask, program: str, version: str | None = None) -> Start:
     for option, value in _single(ask):
         if value is not None:
             words += [option, value]
+    if ask.system_prompt is not None and (ask.resume is not None or ask.continue_) and (known is None or known >= SNAPSHOTS):
+        words += ["--system-prompt-snapshot", "off"]
     words += ["--fork-session"] if ask.fork else []
     words += ["--continue"] if ask.continue_ else []
     words += ["--include-partial-messages"] if ask.partial else []

@@ -21,7 +21,7 @@ from ..tell import codex as looks_like
 from ..values import Abilities, Agent
 from .kept import beside, folders, keeps, usages
 from .reader import Reader
-from .start import CANNOT, is_session, message, start
+from .start import CANNOT, MODES, SIZES, is_session, message, shapes, start
 from .words import allow_rule, exits, window
 
 # Seen in the environment of a command that Codex 0.166.0 ran, and set by no person.
@@ -57,7 +57,7 @@ AGENT = Agent(
     "npm install -g @openai/codex",
     is_session,
     cannot=CANNOT,
-    abilities=Abilities(resume=True, json=True, file_events=True),
+    abilities=Abilities(resume=True, json=True, schema=True, file_events=True),
     wording=Wording("codex exec resume {session} {prompt}", "", "--config {rules}", "--json"),
     package="@openai/codex",
     tested=("0.166.0",),
@@ -65,4 +65,8 @@ AGENT = Agent(
     beside=beside,
     backends=("ollama", "openai"),
     credentials=(".codex/auth.json",),
+    sizes=SIZES,
+    modes=MODES,
+    at_first=("system_prompt",),
+    shapes=shapes,
 )

@@ -6,15 +6,18 @@ it runs.
 """
 
 import re
+from typing import Any
 
 from msgspec.json import encode
 
 from ..backend import KEY
-from ..values import Ask, Start
+from ..values import IN_A_FILE, Ask, Start, an_object
 
 # The permission modes of every agent, as sandboxes; its own words pass as they are.
 SANDBOXES = {"plan": "read-only", "acceptEdits": "workspace-write", "dontAsk": "workspace-write"}
 OWN = ("read-only", "workspace-write", "danger-full-access")
+MODES = ("default", "bypassPermissions", *SANDBOXES, *OWN)
+SIZES = ("gpt-6-luna", "gpt-6.1-sol", "gpt-6-astra")  # by the list of models in 0.166.0: affordable, workhorse, frontier
 BYPASS = "--dangerously-bypass-approvals-and-sandbox"
 CANNOT = (
     "session_id",
@@ -24,7 +27,6 @@ CANNOT = (
     "deny",
     "mcp_config",
     "fallback_model",
-    "json_schema",
     "partial",
     "steer",
 )
@@ -34,6 +36,25 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 def is_session(text: str) -> bool:
     """Threads are called by UUIDs."""
     return _UUID.fullmatch(text) is not None
+
+
+def shapes(schema: Any, version: str | None) -> bool:
+    """The service takes strict schemas only: each object names all of its properties as required, and allows no others."""
+    return an_object(schema) and _strict(schema)
+
+
+def _strict(schema: Any) -> bool:
+    if isinstance(schema, list):
+        return all(map(_strict, schema))
+    if not isinstance(schema, dict):
+        return True
+    names = schema.get("properties")
+    if isinstance(names, dict) or schema.get("type") == "object":
+        names = names if isinstance(names, dict) else {}
+        if schema.get("additionalProperties") is not False or sorted(schema.get("required", [])) != sorted(names):
+            return False
+        schema = {**schema, "properties": list(names.values())}  # the name of a property is no word of the schema
+    return all(_strict(value) for name, value in schema.items() if name not in ("enum", "const", "default", "examples"))
 
 
 def start(ask: Ask, program: str, version: str | None = None) -> Start:
@@ -46,9 +67,11 @@ def start(ask: Ask, program: str, version: str | None = None) -> Start:
     if ask.system_prompt is not None:
         words += ["--config", f"developer_instructions={encode(ask.system_prompt).decode()}"]  # a JSON string is a TOML one
     words += _served(ask)
+    schema = None if ask.json_schema is None else ask.json_schema.encode()
+    words += [] if schema is None else ["--output-schema", IN_A_FILE]
     words += ask.extra
     env = () if ask.backend is None else ((KEY, ask.backend.key),)
-    return Start((*words, *_session(ask), "-"), ask.prompt.encode("utf-8", "surrogateescape"), env=env)
+    return Start((*words, *_session(ask), "-"), ask.prompt.encode("utf-8", "surrogateescape"), env=env, schema=schema)
 
 
 def _served(ask: Ask) -> list[str]:

@@ -20,7 +20,7 @@ from ..tell import copilot as looks_like
 from ..values import Abilities, Agent
 from .kept import beside, folders, keeps, usages
 from .reader import Reader
-from .start import CANNOT, is_session, message, start
+from .start import CANNOT, INITIAL, MODES, OWN, is_session, message, start
 from .words import allow_rule, exits, window
 
 # Seen in the environment of a command that Copilot 1.0.102 ran, and set by no person.
@@ -66,4 +66,5 @@ AGENT = Agent(
     backends=("ollama", "openai", "anthropic"),
     # Its own sign-in lies in the system's keyring, and its config.json is there without one; that of GitHub's CLI will do for it.
     credentials=(".config/gh/hosts.yml",),
+    modes=(*MODES, *OWN, *INITIAL),
 )

@@ -16,6 +16,7 @@ MODES = {
     "default": (),
     "dontAsk": (),
 }
+INITIAL = ("interactive", "autopilot")  # words of its --mode
 OWN = ("allow-all-tools", "allow-all", "yolo")
 CANNOT = ("fork", "max_turns", "max_cost", "system_prompt", "fallback_model", "json_schema", "steer")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

@@ -22,7 +22,7 @@ from .chats import beside, folders, keeps, usages
 from .ends import exits, heard
 from .names import allow_rule, window
 from .reader import Reader
-from .start import CANNOT, is_session, message, start
+from .start import CANNOT, MODES, OWN, SIZES, is_session, message, start
 
 AGENT = Agent(
     "gemini",
@@ -56,5 +56,7 @@ AGENT = Agent(
     exits,
     heard,
     beside,
-    (".gemini/oauth_creds.json",),
+    credentials=(".gemini/oauth_creds.json",),
+    sizes=SIZES,
+    modes=(*OWN, *MODES),
 )

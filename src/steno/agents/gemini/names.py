@@ -22,6 +22,7 @@ TOOLS = {
 }
 ASKS = frozenset({"ask_user", "exit_plan_mode"})
 WRITES = frozenset({"write_file", "replace"})
+UNASKED = "requires user confirmation, which is not supported"  # a command of an allowed tool that writes to a file by itself
 # Tools that need a permission: without one they are not there at all, and a call of one fails as if it did not exist.
 GUARDED = frozenset({"run_shell_command", "write_file", "replace", "web_fetch"})
 

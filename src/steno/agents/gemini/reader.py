@@ -17,7 +17,7 @@ from ..calls import Calls
 from ..values import one_by_one
 from . import chats, ends
 from .alongside import Told, understand
-from .names import ASKS, GUARDED, WRITES, kind_of
+from .names import ASKS, GUARDED, UNASKED, WRITES, kind_of
 
 Instant = Annotated[datetime, Meta(tz=True)]
 Head = tuple[int, str | None, str | None, datetime | None]
@@ -187,7 +187,7 @@ class Reader:
         failed = line.status == "error" or text_of(content).startswith(EXITED)
         found: list[ev.Event] = []
         missing = problem.type == "tool_not_registered" and call.tool in GUARDED
-        if missing or problem.type == "policy_violation":
+        if missing or problem.type == "policy_violation" or UNASKED in (problem.message or ""):
             found.append(ev.PermissionDenied(*head, call.id, call.tool or None, problem.message))
         found.append(ev.ToolResult(*head, call.id, failed, content))
         return found if failed else found + chats.changed(head, call)

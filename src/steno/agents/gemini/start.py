@@ -11,6 +11,8 @@ CANNOT = (
     "fork", "max_turns", "max_cost", "deny", "system_prompt", "mcp_config", "fallback_model", "json_schema", "steer",
 )  # fmt: skip
 MODES = {"acceptEdits": "auto_edit", "auto-edit": "auto_edit", "bypassPermissions": "yolo", "dontAsk": "default"}
+OWN = ("default", "auto_edit", "yolo", "plan")
+SIZES = ("flash-lite", "flash", "pro")  # its own names for the newest of each
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 

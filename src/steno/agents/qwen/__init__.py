@@ -25,7 +25,7 @@ from ..values import Abilities, Agent
 from .chats import beside, folders, keeps, usages
 from .names import allow_rule, window
 from .reader import Reader
-from .start import CANNOT, exits, is_session, message, start
+from .start import CANNOT, MODES, OWN, exits, is_session, message, start
 
 AGENT = Agent(
     "qwen",
@@ -61,4 +61,6 @@ AGENT = Agent(
     credentials=(".qwen/oauth_creds.json",),
     backends=("ollama", "openai"),
     imported=False,
+    modes=(*OWN, *MODES),
+    single=("mcp_config",),
 )

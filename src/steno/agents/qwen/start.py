@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 from ..values import Ask, Start
 
-CANNOT = ("fork", "max_cost", "fallback_model", "steer")
+# It has a --json-schema, and fails at the first answer in plain words: steno asks for a correction instead.
+CANNOT = ("fork", "max_cost", "fallback_model", "json_schema", "steer")
 MODES = {"acceptEdits": "auto-edit", "auto_edit": "auto-edit", "bypassPermissions": "yolo", "dontAsk": "default"}
+OWN = ("plan", "default", "auto-edit", "yolo")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 FATAL = {41: "auth", 42: "subprocess", 44: "subprocess", 52: "subprocess", 53: "max_turns", 54: "subprocess"}
 
@@ -56,7 +58,6 @@ def _single(ask: Ask) -> list[tuple[str, str | None]]:
         ("--max-session-turns", None if ask.max_turns is None else str(ask.max_turns)),
         ("--approval-mode", mode),
         ("--append-system-prompt", ask.system_prompt),
-        ("--json-schema", ask.json_schema),
     ]
 
 

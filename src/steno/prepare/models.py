@@ -1,0 +1,35 @@
+"""Which model is meant: a name passes as it is, a size is the agent's own model of that size. It asks nobody."""
+
+from msgspec import Struct
+
+from ..agents import Agent
+from ..report import StenoError
+from ..settings import SIZES, Settings, Value
+
+
+class Sized(Struct, frozen=True):
+    """The model of one size: its name, and where that comes from. None where nobody named it."""
+
+    size: str
+    model: str | None
+    source: str
+
+
+def sizes(agent: Agent, settings: Settings) -> list[Sized]:
+    """Every size of an agent: as a file names it, else as this version knows it."""
+    own = dict(zip(SIZES, agent.sizes, strict=False))
+    named = settings.sizes.get(agent.name, {})
+    return [Sized(size, *named.get(size, (own.get(size), "default"))) for size in SIZES]
+
+
+def meant(agent: Agent, given: Value, settings: Settings) -> str | None:
+    """The model's name. StenoError for a size that is not known for this agent."""
+    if given.value not in SIZES:
+        return given.value  # type: ignore[no-any-return]  # a text or None: its kind saw to that
+    found = next(one.model for one in sizes(agent, settings) if one.size == given.value)
+    if found is None:
+        told = f"no {given.value} model of {agent.name} is known"
+        raise StenoError(
+            f'{given.source} {given.value}: {told}; name it in steno.toml: [models.{agent.name}] {given.value} = "..."'
+        )
+    return found

@@ -1,0 +1,130 @@
+"""What an answer must look like: reads a JSON schema, finds the JSON in an answer, and holds one against the other.
+
+The work of a JSON schema is done by `jsonschema` (the extra `schema`), which is loaded when a schema is given. Nothing is
+fetched: a schema that refers to another address is refused.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from .report import StenoError
+
+if TYPE_CHECKING:
+    from referencing import Resource
+    from referencing._core import Resolver
+
+MISSING = "a JSON schema needs the package jsonschema: pip install 'steno[schema]'"
+MOST_WRONG = 10  # faults of one answer that are told: an agent mends them together
+FAULT = 300  # characters of one fault: it may quote what it found
+_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.M | re.S)
+
+
+class Checked(Struct, frozen=True):
+    """An answer that was looked at: its value where it fits, else what is wrong with it."""
+
+    value: Any = None
+    wrong: tuple[str, ...] = ()
+
+
+class Shape:
+    """A JSON schema that answers are held against. StenoError: it is none, or what checks it is not installed."""
+
+    def __init__(self, text: str | bytes, where: str = "the JSON schema") -> None:
+        try:
+            import jsonschema
+            from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+        except ImportError:
+            raise StenoError(f"{where}: {MISSING}") from None
+        schema = _decoded(text, where)
+        named = schema.get("$schema") if isinstance(schema, dict) else None
+        known = jsonschema.validators.validator_for({"$schema": str(named)}, default=cast(Any, None))
+        if named is not None and known is None:
+            raise StenoError(f"{where}: this version of JSON schema is not known: {named!r}")
+        kind: Any = known or jsonschema.Draft202012Validator
+        try:
+            kind.check_schema(schema)
+            _resolved(schema, kind, REGISTRY)
+        except jsonschema.SchemaError as problem:
+            raise StenoError(f"{where}: this is no JSON schema: {_at(problem)}{problem.message[:FAULT]}") from None
+        except RecursionError:
+            raise StenoError(f"{where}: this JSON schema is nested too deeply") from None
+        except _unresolvable() as problem:
+            raise StenoError(f"{where}: it refers to what is not in it: {problem.ref!r}") from None  # type: ignore[attr-defined]
+        self._validator = kind(schema, registry=REGISTRY)
+
+    def check(self, given: Any, text: str) -> Checked:
+        """Hold an answer against it: a value that the agent gave as such, else the JSON in its text.
+
+        Of several that stand in a text the first that fits is the answer; where none fits, the first is what is complained of.
+        """
+        first: tuple[str, ...] = ()
+        for value in [given] if given is not None else found(text):
+            wrong = self._wrong(value)
+            if not wrong:
+                return Checked(value)
+            first = first or wrong
+        told = "there is no JSON in the answer" if text.strip() else "there is no answer"
+        return Checked(None, first or (told,))
+
+    def _wrong(self, value: Any) -> tuple[str, ...]:
+        try:
+            faults = sorted(self._validator.iter_errors(value), key=lambda fault: list(map(str, fault.absolute_path)))
+        except RecursionError:
+            return ("it is nested too deeply",)
+        more = len(faults) - MOST_WRONG
+        told = [f"{_at(fault)}{fault.message[:FAULT]}" for fault in faults[:MOST_WRONG]]
+        return (*told, *([f"and {more} more"] if more > 0 else []))
+
+
+def _decoded(text: str | bytes, where: str) -> Any:
+    try:
+        schema = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise StenoError(f"{where}: this is not JSON: {problem}") from None
+    if not isinstance(schema, dict | bool):
+        raise StenoError(f"{where}: expected a JSON schema, which is an object, found {type(schema).__name__}")
+    return schema
+
+
+def _unresolvable() -> type[Exception]:
+    from referencing.exceptions import Unresolvable
+
+    return Unresolvable
+
+
+def _resolved(schema: Any, kind: Any, registry: Any) -> None:
+    """Raises where a reference leads nowhere: before anything is started, not at the first answer."""
+    from referencing.jsonschema import specification_with
+
+    specification = specification_with(kind.META_SCHEMA["$schema"])
+    resource = specification.create_resource(schema)
+    _walk(resource, registry.with_resource("", resource).resolver_with_root(resource))
+
+
+def _walk(resource: "Resource[Any]", resolver: "Resolver[Any]") -> None:
+    if isinstance(resource.contents, dict) and isinstance(resource.contents.get("$ref"), str):
+        resolver.lookup(resource.contents["$ref"])
+    for inner in resource.subresources():
+        _walk(inner, resolver.in_subresource(inner))
+
+
+def _at(fault: Any) -> str:
+    """Where in a value a fault is, as `$.files[0].path: `."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault.absolute_path)
+    return f"${path}: "
+
+
+def found(text: str) -> Iterator[Any]:
+    """The JSON in an answer: all of it, else its fenced blocks, the last one first, else from the first bracket to the last."""
+    fenced = [match[2] for match in _FENCE.finditer(text)]
+    starts = [at for at in (text.find("{"), text.find("[")) if at >= 0]
+    between = text[min(starts) : max(text.rfind("}"), text.rfind("]")) + 1] if starts else ""
+    for part in (text, *reversed(fenced), between):
+        try:
+            yield msgspec.json.decode(part.strip())
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            continue
