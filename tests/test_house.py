@@ -43,7 +43,7 @@ ALLOWED = {
     },
     "supervise": {
         "event", "report", "redact", "environment", "prices", "tick", "agents", "meter", "glance", "told", "fold", "reading",
-        "tape", "process", "source", "play", "ledger",
+        "tape", "process", "files", "source", "play", "ledger",
     },
     "spool": set(),
     "post": {"event", "report", "spool"},

@@ -34,8 +34,9 @@ EXAMPLES = """examples:
   steno changes --json | jq -r '.rows[] | select(.source != "tool") | .path'
 
 RUN is the beginning of a run's or a session's id, or a recording. Each change names its source: `tool` (a tool said so),
-`filesystem` (it was seen while the call ran) or `git` (the state after the run differs from the one before). A patch
-from git is exact, with binary files, renames and modes; without git it holds what Write and Edit told.
+`filesystem` (it was seen while the call ran) or `git` (the state after the run differs from the one before). `steno run`
+keeps both states where it runs in a repository, until `steno prune` takes the run; `--changes all` has it look at the file
+system too. A patch from git is exact, with binary files, renames and modes; without git it holds what Write and Edit told.
 """
 
 
@@ -129,12 +130,21 @@ def _known(store: Store, table: str, id_: str) -> Told:
     found, root = asks.changes(store, table, id_), asks.project(store, table, id_)
     trees = git.kept(root, id_) if root is not None and table == "runs" else None
     if trees is not None and root is not None:
-        return Told(compared(found, git.differences(root, trees)), git.patch(root, trees), "git")
+        told = compared(found, git.differences(root, trees))
+        return Told(_attributed(told, asks.only_call(store, table, id_)), git.patch(root, trees), "git")
     source = runs.one(store, id_).source if table == "runs" else next(iter(sessions.transcripts(store, id_)), None)
     if source is None or not Path(source).exists():
         return Told(found)
     _, stories = _read(open_input(source).events(), root)
     return Told(found, *_of_tools(stories, root))
+
+
+def _attributed(changes: list[Change], only: tuple[str, str] | None) -> list[Change]:
+    """Where one call alone can have changed files without a word, what only git knows of is its work."""
+    for change in changes:
+        if only is not None and change.source == "git" and change.call is None:
+            change.call, change.tool = only
+    return changes
 
 
 # -- what is printed -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ It turns with the loop and never waits by itself, so that one program can carry 
 a note on the tape of the run that it follows, and is told to whoever listens.
 """
 
+import os
 import random
 import time
 import uuid
@@ -21,6 +22,7 @@ from .place import run_id, tape_path
 from .played import played
 from .run import Ended, Run, Sink
 from .values import Budget, Setup
+from .witness import Witness
 
 GO_ON = "continue"
 SUMMARISE = (
@@ -78,31 +80,41 @@ class Task:
         if self._stopped is not None:  # asked to end between two attempts
             self._close()
             return
-        now, then = self.now(), ended or self._ended
+        now = self.now()
+        name, setup = run_id(now), self.setup
+        witness = Witness(self.loop, setup.cwd or os.getcwd(), name, setup.changes, setup.record)  # noqa: PTH109
+        witness.before(lambda: self._set_off(ask, name, witness, ended or self._ended))
+
+    def _set_off(self, ask: Ask, name: str, witness: Witness, then: Ended) -> None:
+        if self._stopped is not None and self._reports:  # while the state of the files was taken
+            self._close()
+            return
+        now = self.now()
         try:
-            run = self._start(ask, now, then, self.setup.record)
+            run = self._start(ask, name, now, then, witness, self.setup.record)
         except StenoError as problem:  # the first attempt is not made without its record; later ones are worth more
             if not self._reports:
                 raise
-            run = self._start(ask, now, then, record=False)
+            run = self._start(ask, name, now, then, witness, record=False)
             run.warnings.append(f"this attempt was not recorded: {problem}")
         self.run, self._tried.resumed = run, ask.resume
         if not self._reports:
             self._books.open(now)
         self._books.begin(run, len(self._reports) + 1)
         self._changed()
+        if self._stopped is not None:
+            run.stop(self._stopped)
 
     def _changed(self) -> None:
         for watch in self.watchers:
             watch()
 
-    def _start(self, ask: Ask, now: float, ended: Ended, record: bool) -> Run:
+    def _start(self, ask: Ask, name: str, now: float, ended: Ended, witness: Witness, record: bool) -> Run:
         left = self._left()
         if left.cost is not None and left.cost > 0:  # its own account is the more exact one
             ask = msgspec.structs.replace(ask, max_cost=left.cost if ask.max_cost is None else min(ask.max_cost, left.cost))
-        name = run_id(now)
         tape = tape_path(name, now) if record else None
-        run = Run(self.loop, self.agent, ask, self.setup, name, tape, now, ended)
+        run = Run(self.loop, self.agent, ask, self.setup, name, tape, now, ended, witness)
         run.sinks, run.raw = [*self.sinks], self.raw
         run.start(left)
         return run

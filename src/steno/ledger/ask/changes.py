@@ -1,28 +1,53 @@
 """The files that a run or a session changed, each with the call that was running. It never changes a row."""
 
 from datetime import datetime, timezone
+from typing import Any
 
 from ...answer.changed import Change
+from ...paths import placed
 from ..store import Store
+from ..values import LATE, NAMED, QUIET
 
-LATE = 500  # milliseconds after a call in which what the file system showed is still taken for its work
-QUIET = ("file_read", "search", "web", "todo")  # kinds of calls that change no file
+Span = tuple[str, int, int]  # a call, its beginning and its end
 
 
 def changes(store: Store, table: str, id_: str) -> list[Change]:
     """What a run (`runs`) or a session (`sessions`) changed, in order."""
-    column = "run" if table == "runs" else "session"
-    calls = store.rows(f"SELECT call, name, kind, at, duration_ms FROM calls WHERE {column} = ? ORDER BY at, seq", (id_,))  # noqa: S608
+    calls, root = _calls(store, table, id_), project(store, table, id_)
     names = {row[0]: row[1] for row in calls}
-    able = [(row[0], row[3], row[3] + (row[4] or 0) + LATE) for row in calls if row[2] not in QUIET]
-    sql = f"SELECT path, change, source, call, at, inside FROM changes WHERE {column} = ? ORDER BY at, seq"  # noqa: S608
+    able = [(row[0], row[3], row[3] + (row[4] or 0)) for row in calls if row[2] not in QUIET]
+    sql = f"SELECT path, change, source, call, at, inside FROM changes WHERE {_column(table)} = ? ORDER BY at, seq"  # noqa: S608
     found = []
     for path, change, source, call, at, inside in store.rows(sql, (id_,)):
-        whose = call or next((one for one, begun, ended in reversed(able) if begun <= at <= ended), None)
-        when = datetime.fromtimestamp(at / 1000, timezone.utc)
-        tool = names.get(whose or "")
-        found.append(Change(path=path, change=change, source=source, call=whose, tool=tool, at=when, inside=bool(inside)))
+        whose = call or _running(able, at)
+        name, _, below = placed(path, root) if path[:1] == "/" else (path, "", bool(inside))
+        when, tool = datetime.fromtimestamp(at / 1000, timezone.utc), names.get(whose or "")
+        found.append(Change(path=name, change=change, source=source, call=whose, tool=tool, at=when, inside=below))
     return found
+
+
+def only_call(store: Store, table: str, id_: str) -> tuple[str, str] | None:
+    """The one call that can have changed files without telling which, with its tool; None where there are several, or none."""
+    loose = [(row[0], row[1]) for row in _calls(store, table, id_) if row[2] not in (*QUIET, *NAMED)]
+    return loose[0] if len(loose) == 1 else None
+
+
+def _calls(store: Store, table: str, id_: str) -> list[tuple[Any, ...]]:
+    sql = f"SELECT call, name, kind, at, duration_ms FROM calls WHERE {_column(table)} = ? ORDER BY at, seq"  # noqa: S608
+    return store.rows(sql, (id_,))
+
+
+def _column(table: str) -> str:
+    return "run" if table == "runs" else "session"
+
+
+def _running(able: list[Span], at: int) -> str | None:
+    """The one call that ran then; where none did, the one that had just ended."""
+    then = [call for call, begun, ended in able if begun <= at <= ended]
+    if then:
+        return then[0] if len(then) == 1 else None
+    just = [(ended, call) for call, _, ended in able if ended <= at <= ended + LATE]
+    return max(just)[1] if just else None
 
 
 def newest(store: Store) -> str | None:
