@@ -51,14 +51,14 @@ class Keeper:
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 
-    def start(self, folder: Path, setup: Setup) -> int:
-        """A steno that carries out a task: its pid."""
+    def start(self, folder: Path, setup: Setup, until: str = "") -> int:
+        """A steno that carries out a task: its pid. `until`: it is killed when this function of it returns."""
         (folder / "setup.json").write_bytes(msgspec.json.encode(setup))
-        return self.ask(f"start {folder / 'setup.json'}")
+        return self.ask(f"start {folder / 'setup.json'} {until}")
 
-    def kill(self, pid: int) -> int:
+    def kill(self, pid: int, how: str = "kill") -> int:
         """How it ended, when nothing of it is left: the guard has seen to that."""
-        code = self.ask(f"kill {pid}")
+        code = self.ask(f"{how} {pid}")
         end = time.monotonic() + LONG
         while of(pid):
             assert time.monotonic() < end, of(pid)
@@ -148,16 +148,18 @@ def test_killed_at_a_hundred_moments(keeper: Keeper, tmp_path: Path) -> None:
     tapes = sorted((tmp_path / "data" / "steno" / "tapes").rglob("*.steno"))
     assert MOMENTS // 2 < len(tapes) <= MOMENTS
     reports = [steno.read(tape) for tape in tapes if tape.stat().st_size]
+    assert listed() == {report.run_id: (report.verdict, report.cost.usd) for report in reports}
     store = open_ledger(None)
     try:
-        done = pull(store, [str(tapes[0].parent)])
         found = booked(store)
+        done = pull(store, [str(tapes[0].parent)])
+        assert booked(store) == found  # nothing was missing
         spent = store.rows("SELECT count(*), sum(cost_nano) FROM requests WHERE kind = 'request'", ())[0]
+        assert store.rows("SELECT count(*) FROM tasks WHERE verdict IS NULL", ()) == [(0,)]
     finally:
         store.close()
     assert done.troubles == []
     assert {report.run_id: as_booked(report) for report in reports} == found
-    assert listed() == {report.run_id: (report.verdict, report.cost.usd) for report in reports}
     seen = sum(report.requests for report in reports)
     assert spent[0] == seen
     cut = [report for report, tape in zip(reports, tapes, strict=True) if is_cut(tape)]
@@ -165,6 +167,38 @@ def test_killed_at_a_hundred_moments(keeper: Keeper, tmp_path: Path) -> None:
     assert {(report.verdict, report.complete) for report in cut if report.result is None} == {("no_result", False)}
     assert not any(report.complete for report in cut)
     assert {report.requests for report in cut} >= {1, 5, 9}  # they were cut in all places
+
+
+# The functions of a steno at whose end something is half done, in their order; and how the run is listed then.
+STEPS = {
+    "write": None,  # its mark: nothing is begun
+    "Recorder.__init__": "no_result",  # its tape: the ledger does not know it yet
+    "Books.open": "no_result",
+    "Books.begin": "no_result",  # the agent is not started
+    "Loop.start": "no_result",  # it is, and others do not know its pid
+    "Presence._sink": "no_result",
+    "Run._exit": "success",
+    "Recorder.close": "success",
+    "Books.end": "success",
+    "Books.close": "success",
+}
+
+
+@pytest.mark.parametrize("function", STEPS)
+def test_killed_in_the_middle_of_a_step(keeper: Keeper, tmp_path: Path, function: str) -> None:
+    """Between any two things that are written: the next steno lists the run, nothing lives on, and nothing is left to do."""
+    store = open_ledger(None)
+    store.close()
+    pid = keeper.start(tmp_path / "0", working(tmp_path / "0", 0), function)
+    assert keeper.kill(pid, "wait") == -signal.SIGKILL
+    verdict = STEPS[function]
+    assert [found[0] for found in listed().values()] == ([verdict] if verdict is not None else [])
+    assert list((tmp_path / "data" / "steno" / "live").iterdir()) == []
+    store = open_ledger(None)
+    try:
+        assert store.rows("SELECT count(*) FROM runs WHERE verdict IS NULL", ()) == [(0,)]
+    finally:
+        store.close()
 
 
 def listed() -> dict[str, tuple[str, float | None]]:

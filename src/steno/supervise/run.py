@@ -61,6 +61,7 @@ class Run:
         self._stopping = False  # we asked it to end
         self._closed = False  # it has closed its turn with a result, and begun no other since
         self._timers: list[Timer] = [Timer(0.0, None), Timer(0.0, None)]  # the next look at the clocks, and the end of all time
+        self._command = Command((), None)
         self._recorder: Recorder | None = None
         self._folders: list[str] = []  # where the agent keeps files of its sessions
         self.reading = Reading(agent, "stream")
@@ -71,8 +72,8 @@ class Run:
         """What the run has shown so far."""
         return self.reading.fold
 
-    def start(self, budget: Budget) -> None:
-        """Start it. `budget` is what is left for this run. StenoError: it cannot be recorded, and was not started."""
+    def prepare(self, budget: Budget) -> None:
+        """Get ready, and begin its record. `budget` is what is left for it. StenoError: it cannot be recorded."""
         self._budget = budget
         inherited = os.environ if self.setup.environ is None else self.setup.environ
         program = self.setup.program or self.agent.name
@@ -83,11 +84,15 @@ class Run:
         self.reading.begin(header)
         env = surround(inherited, self.agent.surroundings, keys=self.setup.keys, more=self.setup.env)
         self._folders = self.agent.folders(env, env.get("HOME") or str(Path.home()))
+        self._command = Command(begun.argv, cwd, env, begun.stdin, begun.stdout, self.ask.steer)
+
+    def start(self) -> None:
+        """Start it, when it is ready."""
+        setup = self.setup
         self._witness.tell(self._noticed)
-        command = Command(begun.argv, cwd, env, begun.stdin, begun.stdout, self.ask.steer)
-        self.child = self._loop.start(command, self._on_tick, run_id=self.id, grace=self.setup.grace, leave=self.setup.leave)
-        if self.setup.clocks.timeout is not None:
-            self._timers[1] = self._loop.after(self.setup.clocks.timeout, lambda: self.stop("timeout"))
+        self.child = self._loop.start(self._command, self._on_tick, run_id=self.id, grace=setup.grace, leave=setup.leave)
+        if setup.clocks.timeout is not None:
+            self._timers[1] = self._loop.after(setup.clocks.timeout, lambda: self.stop("timeout"))
         if self.spend.price is not None:
             self._loop.soon(ready)  # the table is loaded while the agent starts
         self._confess()

@@ -44,7 +44,7 @@ class Task:
         self.report: TaskReport | None = None
         self.run: Run | None = None  # the attempt that goes on, or the last one
         self.sinks: list[Sink] = []
-        self.watchers: list[Callable[[], None]] = []  # called when an attempt has begun, a wait begins, all is over
+        self.watchers: list[Callable[[], None]] = []  # called before and after an attempt begins, at a wait, when all is over
         self.raw: Callable[[bytes], None] | None = None  # gets the agent's own bytes of every attempt
         self.waits_until: float | None = None  # by `now`: the end of a wait between two attempts
         self.chance: Callable[[], float] = random.Random().random  # noqa: S311  # spreads retries; no secret hangs on it
@@ -89,34 +89,43 @@ class Task:
         if self._stopped is not None and self._reports:  # while the state of the files was taken
             self._close()
             return
-        now = self.now()
-        try:
-            run = self._start(ask, name, now, then, witness, self.setup.record)
-        except StenoError as problem:  # the first attempt is not made without its record; later ones are worth more
-            if not self._reports:
-                raise
-            run = self._start(ask, name, now, then, witness, record=False)
-            run.warnings.append(f"this attempt was not recorded: {problem}")
-        self.run, self._tried.resumed = run, ask.resume
+        run = self._recorded(ask, name, then, witness)
+        self._tried.resumed = ask.resume
         if not self._reports:
-            self._books.open(now)
+            self._books.open(run.began)
         self._books.begin(run, len(self._reports) + 1)
+        run.start()
         self._changed()
         if self._stopped is not None:
             run.stop(self._stopped)
+
+    def _recorded(self, ask: Ask, name: str, then: Ended, witness: Witness) -> Run:
+        """The next attempt, ready to start."""
+        try:
+            return self._ready(ask, name, then, witness, self.setup.record)
+        except StenoError as problem:  # the first attempt is not made without its record; later ones are worth more
+            self.run = None
+            self._changed()
+            if not self._reports:
+                raise
+            run = self._ready(ask, name, then, witness, record=False)
+            run.warnings.append(f"this attempt was not recorded: {problem}")
+            return run
 
     def _changed(self) -> None:
         for watch in self.watchers:
             watch()
 
-    def _start(self, ask: Ask, name: str, now: float, ended: Ended, witness: Witness, record: bool) -> Run:
-        left = self._left()
+    def _ready(self, ask: Ask, name: str, ended: Ended, witness: Witness, record: bool) -> Run:
+        """An attempt whose record has begun. Others can see it before that: should we be killed now, it is found again."""
+        left, now = self._left(), self.now()
         if left.cost is not None and left.cost > 0:  # its own account is the more exact one
             ask = msgspec.structs.replace(ask, max_cost=left.cost if ask.max_cost is None else min(ask.max_cost, left.cost))
         tape = tape_path(name, now) if record else None
-        run = Run(self.loop, self.agent, ask, self.setup, name, tape, now, ended, witness)
+        run = self.run = Run(self.loop, self.agent, ask, self.setup, name, tape, now, ended, witness)
         run.sinks, run.raw = [*self.sinks], self.raw
-        run.start(left)
+        self._changed()
+        run.prepare(left)
         return run
 
     def _left(self) -> Budget:
