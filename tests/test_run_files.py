@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from steno.agents import Ask
+from steno import event as ev
+from steno.agents import AGENTS, Ask
 from steno.files import git
+from steno.ledger.rows import Rows
 from steno.process import Grace, Loop
 from steno.supervise import witness
 from steno.supervise.decide import Policy
@@ -24,6 +26,7 @@ from tests.script import Json, answer, assistant, call, init, result, stream, te
 from tests.support.tasks import carried, carry_out
 from tests.test_files import everything, run_git, write
 
+CODEX = AGENTS["codex"]
 ACTOR = Path(__file__).parent / "agents" / "actor.py"
 QUICK = Grace(interrupt=0.3, terminate=0.3, kill=3.0, quiet=0.3, drain=1.0)
 PATCHED = "one\nby the agent\n"
@@ -371,6 +374,41 @@ def test_others_go_on_while_git_is_waited_for(stage: Stage, monkeypatch: pytest.
         loop.run(until=lambda: held.over)
     assert held.report is not None
     assert held.report.verdict == "success"
+
+
+def test_a_call_that_changes_several_files(stage: Stage) -> None:
+    """Each is a row of its own, and booked twice it is the same row."""
+    rows = [Rows(CODEX, "s", 0, "r") for _ in range(2)]
+    for one in rows:
+        one.add([ev.ToolCall(1, "s", None, None, "c", "file_change", "file_edit")])
+        one.add([ev.FileChanged(2, "s", None, None, f"/p/{name}", "modified", "c") for name in ("a", "b", "c")])
+    found = [(row[0], row[4], row[3]) for row in rows[0].batch().changes]
+    assert [(path, whose) for _, path, whose in found] == [("/p/a", "c"), ("/p/b", "c"), ("/p/c", "c")]
+    assert len({id_ for id_, _, _ in found}) == 3
+    assert rows[0].batch().changes == rows[1].batch().changes
+
+
+def test_the_one_call_that_runs() -> None:
+    """Where two can have done it, neither is named; one that only reads, or names its file, is not asked."""
+    rows = Rows(CODEX, "s", 0, "r")
+    rows.add(
+        [ev.ToolCall(1, "s", None, None, "edit", "Edit", "file_edit"), ev.ToolCall(1, "s", None, None, "r", "Read", "file_read")]
+    )
+    rows.add([seen("a")])
+    rows.add([ev.ToolCall(2, "s", None, None, "one", "Bash", "shell"), seen("b")])
+    rows.add([ev.ToolCall(3, "s", None, None, "two", "Bash", "shell"), seen("c")])
+    rows.add([ev.ToolResult(4, "s", None, None, "one"), seen("d")])
+    assert [(row[4], row[3]) for row in rows.batch().changes] == [
+        ("/p/a", "edit"),
+        ("/p/b", "one"),
+        ("/p/c", None),
+        ("/p/d", "two"),
+    ]
+
+
+def seen(name: str) -> ev.FileChanged:
+    """The disk shows that a file changed."""
+    return ev.FileChanged(0, None, None, None, f"/p/{name}", "modified", None, "filesystem")
 
 
 # -- a sync beside it ------------------------------------------------------------------------------------------------------
