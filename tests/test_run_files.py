@@ -187,6 +187,10 @@ def test_each_attempt_has_states_of_its_own(stage: Stage) -> None:
     one, two = (row[0] for row in stage.rows("SELECT id FROM runs ORDER BY started_at"))
     assert short(stage.changes(one)) == [("first.txt", "created", "git", None)]
     assert short(stage.changes(two)) == [("second.txt", "created", "git", None)]
+    assert short(stage.changes()) == [("first.txt", "created", "git", None), ("second.txt", "created", "git", None)]
+    patch = stage.steno("changes", "--no-import", "--patch", "-")
+    run_git(stage.work, "apply", "-R", "-", data=patch.stdout)
+    assert not {"first.txt", "second.txt"} & everything(stage.work).keys()
 
 
 def test_nothing_is_kept_where_it_is_not_wanted(stage: Stage) -> None:

@@ -144,6 +144,8 @@ def test_w3_what_it_changed_is_known_and_can_be_undone(stage: Stage, version: st
     found = [stage.rows("changes", run) for run in runs]
     assert [sorted((row["path"], row["change"], row["source"], row["tool"]) for row in rows) for rows in found] == expected
     assert {row["path"]: row["was"] for row in found[0] if row["was"]} == {"new.txt": "old name.txt"}
+    both = sorted((row["path"], row["change"], row["source"], row["tool"]) for row in stage.rows("changes"))
+    assert both == sorted(expected[0] + expected[1])  # of the task
     for run in reversed(runs):
         patch = stage.steno("changes", run, "--no-import", "--patch", "-")
         assert (patch.returncode, patch.stderr) == (0, b"")

@@ -82,11 +82,12 @@ def mark(cwd: str, run: str, moment: str, seconds: float = PATIENCE) -> str | No
     return tree if tree is not None and keep(cwd, run, moment, tree) else None
 
 
-def kept(cwd: str, run: str) -> Trees | None:
-    """The two states of a run; None where they were not kept, or not here."""
+def kept(cwd: str, run: str, last: str | None = None) -> Trees | None:
+    """The two states of a run, or of runs from a first to a `last` one; None where they were not kept, or not here."""
     if not Path(cwd).is_dir():
         return None
-    found = [_text(_git(cwd, "rev-parse", "--verify", "--quiet", f"{KEPT}{run}/{at}")) for at in ("before", "after")]
+    refs = (f"{KEPT}{run}/before", f"{KEPT}{last or run}/after")
+    found = [_text(_git(cwd, "rev-parse", "--verify", "--quiet", ref)) for ref in refs]
     return Trees(found[0], found[1]) if found[0] is not None and found[1] is not None else None
 
 

@@ -8,15 +8,16 @@ from ...paths import placed
 from ..store import Store
 from ..values import LATE, NAMED, QUIET
 
+OF = {"runs": "run = ?", "sessions": "session = ?", "tasks": "run IN (SELECT id FROM runs WHERE task = ?)"}
 Span = tuple[str, int, int]  # a call, its beginning and its end
 
 
 def changes(store: Store, table: str, id_: str) -> list[Change]:
-    """What a run (`runs`) or a session (`sessions`) changed, in order."""
+    """What a run (`runs`), a session (`sessions`) or a task (`tasks`) changed, in order."""
     calls, root = _calls(store, table, id_), project(store, table, id_)
     names = {row[0]: row[1] for row in calls}
     able = [(row[0], row[3], row[3] + (row[4] or 0)) for row in calls if row[2] not in QUIET]
-    sql = f"SELECT path, change, source, call, at, inside FROM changes WHERE {_column(table)} = ? ORDER BY at, seq"  # noqa: S608
+    sql = f"SELECT path, change, source, call, at, inside FROM changes WHERE {OF[table]} ORDER BY at, seq"  # noqa: S608
     found = []
     for path, change, source, call, at, inside in store.rows(sql, (id_,)):
         whose = call or _running(able, at)
@@ -33,12 +34,8 @@ def only_call(store: Store, table: str, id_: str) -> tuple[str, str] | None:
 
 
 def _calls(store: Store, table: str, id_: str) -> list[tuple[Any, ...]]:
-    sql = f"SELECT call, name, kind, at, duration_ms FROM calls WHERE {_column(table)} = ? ORDER BY at, seq"  # noqa: S608
+    sql = f"SELECT call, name, kind, at, duration_ms FROM calls WHERE {OF[table]} ORDER BY at, seq"  # noqa: S608
     return store.rows(sql, (id_,))
-
-
-def _column(table: str) -> str:
-    return "run" if table == "runs" else "session"
 
 
 def _running(able: list[Span], at: int) -> str | None:
@@ -50,13 +47,21 @@ def _running(able: list[Span], at: int) -> str | None:
     return max(just)[1] if just else None
 
 
-def newest(store: Store) -> str | None:
-    """The run that was begun last."""
-    rows = store.rows("SELECT id FROM runs ORDER BY coalesce(started_at, 0) DESC, id DESC LIMIT 1")
-    return str(rows[0][0]) if rows else None
+def newest(store: Store) -> tuple[str, str] | None:
+    """What was done last: a task of several runs (`tasks`), or a run (`runs`)."""
+    rows = store.rows("SELECT id, task FROM runs ORDER BY coalesce(started_at, 0) DESC, id DESC LIMIT 1")
+    if not rows:
+        return None
+    run, task = rows[0]
+    return ("tasks", str(task)) if task is not None and len(runs_of(store, task)) > 1 else ("runs", str(run))
+
+
+def runs_of(store: Store, task: str) -> list[tuple[str, str | None]]:
+    """The runs of a task, the first one first, each with its recording."""
+    return [(row[0], row[1]) for row in store.rows("SELECT id, source FROM runs WHERE task = ? ORDER BY attempt, id", (task,))]
 
 
 def project(store: Store, table: str, id_: str) -> str | None:
-    """The folder that a run or a session worked in."""
+    """The folder that a run, a session or a task worked in."""
     rows = store.rows(f"SELECT project FROM {table} WHERE id = ?", (id_,))  # noqa: S608  # a name of our own
     return rows[0][0] if rows else None
