@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from steno import event as ev
 from steno.agents import AGENTS, Ask
 from steno.files import git
+from steno.files.changes import Changes
 from steno.ledger.rows import Rows
 from steno.process import Grace, Loop
 from steno.supervise import witness
@@ -407,6 +409,25 @@ def test_the_one_call_that_runs() -> None:
         ("/p/b", "one"),
         ("/p/c", None),
         ("/p/d", "two"),
+    ]
+
+
+def test_a_line_that_is_read_after_what_it_tells() -> None:
+    """The disk is quicker than the agent's stdout: what the tool then tells is one change, and the disk's word is gone."""
+    rows, changes = Rows(CODEX, "s", 0, "r"), Changes("/p")
+    at = datetime(2026, 11, 15, tzinfo=timezone.utc)
+    for event in (
+        ev.FileChanged(0, None, None, at, "/p/a", "created", None, "filesystem"),
+        ev.ToolCall(1, "s", None, at + timedelta(milliseconds=90), "c", "Write", "file_write"),
+        ev.ToolResult(2, "s", None, at + timedelta(milliseconds=90), "c"),
+        ev.FileChanged(2, "s", None, at + timedelta(milliseconds=90), "/p/a", "created", "c"),
+        ev.FileChanged(0, None, None, at + timedelta(milliseconds=200), "/p/a", "modified", None, "filesystem"),
+    ):
+        rows.add([event])
+        changes.add(event)
+    assert [(row[4], row[6], row[7], row[3]) for row in rows.batch().changes] == [("/p/a", "created", "tool", "c")]
+    assert [(change.path, change.change, change.source, change.call) for change in changes.found()] == [
+        ("a", "created", "tool", "c")
     ]
 
 

@@ -33,10 +33,11 @@ EXAMPLES = """examples:
   steno changes run.jsonl --patch work.patch           of a recording, as far as its tools told
   steno changes --json | jq -r '.rows[] | select(.source != "tool") | .path'
 
-RUN is the beginning of a run's or a session's id, or a recording. Each change names its source: `tool` (a tool said so),
-`filesystem` (it was seen while the call ran) or `git` (the state after the run differs from the one before). `steno run`
-keeps both states where it runs in a repository, until `steno prune` takes the run; `--changes all` has it look at the file
-system too. A patch from git is exact, with binary files, renames and modes; without git it holds what Write and Edit told.
+RUN is the beginning of a run's or a session's id, or a recording. Each change names its source: `tool` (a tool said
+so), `filesystem` (it was seen while the call ran) or `git` (the state after the run differs from the one before).
+`steno run` keeps both states where it runs in a repository, until `steno prune` takes the run; `--changes all` has it
+look at the file system too. A patch from git is exact, with binary files, renames and modes; without git it holds what
+Write, Edit and NotebookEdit told.
 """
 
 

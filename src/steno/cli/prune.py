@@ -20,7 +20,8 @@ EXAMPLES = """examples:
 
 What goes is every session that was last at work before then, with its runs, requests, calls, texts and notes. The sums
 by hour stay, so that `steno report` remains right for old days too; --everything takes them as well. The files that
-were imported are not touched, and are not imported again. The states that git keeps of these runs (refs/steno) are let go.
+were imported are not touched, and are not imported again. The states that git keeps of these runs (refs/steno) are let
+go.
 """
 
 

@@ -37,8 +37,8 @@ EXAMPLES = """examples:
   steno tail --raw 3f9a21c0 | my-tool  the agent's own bytes
   steno tail --events 3f9a21c0 | jq -r 'select(.event == "tool_call") | .name'
 
-ID is the beginning of a run's, a task's or a session's id (`steno ps`, `steno runs`), or a tape; several may be given. It
-ends with the last run that it follows.
+ID is the beginning of a run's, a task's or a session's id (`steno ps`, `steno runs`), or a tape; several may be given.
+It ends with the last run that it follows.
 """
 POLL = 0.07  # seconds between two looks at the tape
 encode = msgspec.json.Encoder().encode

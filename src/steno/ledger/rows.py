@@ -243,7 +243,7 @@ class Rows:
         call = self._by_call.get(event.call or "")
         self._told[absolute] = at
         since = call.at if call is not None else at
-        for id_ in [id_ for id_, seen in self._seen.get(absolute, {}).items() if seen >= since]:
+        for id_ in [id_ for id_, seen in self._seen.get(absolute, {}).items() if self._is_of(id_, seen, since)]:
             del self._seen[absolute][id_], self.changes[id_]  # the disk showed it while the call ran: one change, told by two
         id_ = part(call.id, -1) if call is not None else self._unclaimed(event, at, absolute)
         if call is not None and id_ in self.changes and self.changes[id_][4] != redact(path):
@@ -267,6 +267,10 @@ class Rows:
         elif known[6] != "created":
             change = "modified" if (known[6], event.change) == ("deleted", "created") else event.change
             self.changes[id_] = (*known[:6], change, *known[7:])
+
+    def _is_of(self, id_: int, seen: int, since: int) -> bool:
+        """Whether what the disk showed is the work of a call; an agent's line may be read a little after what it tells of."""
+        return seen >= (since if self.changes[id_][3] is not None else since - LATE)
 
     def _unclaimed(self, event: ev.FileChanged, at: int, absolute: str) -> int:
         return number("change", number(self.run or self._whose(event), at), absolute, event.change)

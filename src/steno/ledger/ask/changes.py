@@ -39,12 +39,13 @@ def _calls(store: Store, table: str, id_: str) -> list[tuple[Any, ...]]:
 
 
 def _running(able: list[Span], at: int) -> str | None:
-    """The one call that ran then; where none did, the one that had just ended."""
+    """The one call that ran then; where none did, the one that had just ended, or was told of a moment later."""
     then = [call for call, begun, ended in able if begun <= at <= ended]
     if then:
         return then[0] if len(then) == 1 else None
     just = [(ended, call) for call, _, ended in able if ended <= at <= ended + LATE]
-    return max(just)[1] if just else None
+    soon = [(begun, call) for call, begun, _ in able if begun - LATE <= at < begun]
+    return max(just)[1] if just else min(soon)[1] if soon else None
 
 
 def newest(store: Store) -> tuple[str, str] | None:
