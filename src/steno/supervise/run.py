@@ -72,6 +72,11 @@ class Run:
         """What the run has shown so far."""
         return self.reading.fold
 
+    @property
+    def asked_session(self) -> str | None:
+        """The session that it was asked to work in, where the agent takes one from us."""
+        return self.ask.resume or (None if "session_id" in self.agent.cannot else self.ask.session_id)
+
     def prepare(self, budget: Budget) -> None:
         """Get ready, and begin its record. `budget` is what is left for it. StenoError: it cannot be recorded."""
         self._budget = budget
@@ -119,8 +124,7 @@ class Run:
         for orphan in self.child.orphans if self.child is not None else ():
             signal = "-" if orphan.signal is None else str(orphan.signal)
             self._take(Tick(tick.after, "left", f"{orphan.pid} {signal} {orphan.command}".encode("utf-8", "replace")))
-        asked = self.ask.resume or (None if "session_id" in self.agent.cannot else self.ask.session_id)
-        for line in kept_lines(self.reading.pattern(asked), self._folders, _written(self.began)):
+        for line in kept_lines(self.reading.pattern(self.asked_session), self._folders, _written(self.began)):
             self._take(Tick(tick.after, "kept", line))
         self._confess()
         self._take(tick)
