@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from steno import event as ev
+from steno import events as steno_events
 from steno.answer.changed import Change
 from steno.files import git, patch
 from steno.files.changes import Changes, compared
@@ -339,7 +340,7 @@ def test_states_are_kept_until_they_are_let_go(repository: Path) -> None:
     assert trees is not None
     assert len(git.differences(str(repository), trees)) == 6
     assert run_git(repository, "branch", "--list").split() == [b"*", b"main"]
-    git.forget(str(repository), "r2")
+    assert git.forget(str(repository), {"r2", "unknown"}) == 1
     assert git.kept(str(repository), "r2") is None
 
 
@@ -450,6 +451,30 @@ def test_a_structured_patch_where_the_strings_do_not_fit() -> None:
     assert patch.made(events, "/p").files["a"] == patch.Story('"one"\nend\n', "two\nend\n")
 
 
+RECORDED = Path(__file__).parent / "recordings"
+NOTEBOOKS = [
+    *sorted(RECORDED.glob("claude/2.1.*/multi_tool_edit/stdout")),
+    *sorted(RECORDED.glob("transcripts/2.1.*/multi_tool_edit/*.jsonl")),
+]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(RECORDED).parent))
+def test_w2_a_notebook_is_told_by_its_result(path: Path) -> None:
+    """What NotebookEdit answers is spelled in its own way, and read all the same: here the call itself names another path."""
+    said, told = b'"notebook_path":"/tmp/demo/project/nb.ipynb","cell_id"', b'"notebook_path":"elsewhere.ipynb","cell_id"'
+    data = path.read_bytes()
+    assert data.count(said) == 1
+    events = list(steno_events(data.replace(said, told)))
+    (notebook,) = [event for event in events if isinstance(event, ev.ToolCall) and event.name == "NotebookEdit"]
+    (outcome,) = [event.output for event in events if isinstance(event, ev.ToolResult) and event.id == notebook.id]
+    assert isinstance(outcome, ev.Outcome)
+    assert (outcome.notebook_path, outcome.edit_mode, outcome.error) == ("/tmp/demo/project/nb.ipynb", "replace", "")
+    (changed,) = [event for event in events if isinstance(event, ev.FileChanged) and event.call == notebook.id]
+    assert (changed.path, changed.change) == ("/tmp/demo/project/nb.ipynb", "modified")
+    story = patch.made(events, "/tmp/demo/project").files["nb.ipynb"]
+    assert ("print(1)" in (story.before or ""), "print(2)" in story.after, story.known) == (True, True, True)
+
+
 # -- the command -----------------------------------------------------------------------------------------------------------------
 
 EDITS = "tests/recordings/claude/2.1.325/multi_tool_edit"
@@ -471,7 +496,8 @@ def test_changes_of_a_recording(tmp_path: Path) -> None:
     written = steno(tmp_path, "changes", EDITS, "--patch", str(tmp_path / "p"))
     assert (written.code, written.out) == (0, "")
     assert b"+++ b/src/new.py" in (tmp_path / "p").read_bytes()
-    assert "nb.ipynb: its content was not told" in written.err
+    assert b'+   "source": "print(2)\\n"' in (tmp_path / "p").read_bytes()
+    assert written.err == ""
 
 
 def test_changes_of_nothing(tmp_path: Path) -> None:
@@ -517,10 +543,10 @@ def test_changes_of_a_run_from_the_ledger_and_git(kept_run: Path, tmp_path: Path
     assert [(row["path"], row["change"], row["source"], row["tool"], row["was"]) for row in found["rows"]] == [
         ("a.txt", "modified", "tool", "Edit", None),
         ("gone.txt", "deleted", "filesystem", "Bash", None),
-        ('made/ünï \n"x".txt', "created", "git", None, None),
-        ("new before.txt", "modified", "git", None, None),
-        ("new name.txt", "renamed", "git", None, "old name.txt"),
-        ("pic.bin", "modified", "git", None, None),
+        ('made/ünï \n"x".txt', "created", "git", "Bash", None),
+        ("new before.txt", "modified", "git", "Bash", None),
+        ("new name.txt", "renamed", "git", "Bash", "old name.txt"),
+        ("pic.bin", "modified", "git", "Bash", None),
     ]
     newest = steno(tmp_path, "changes", "--no-import")
     assert "old name.txt → new name.txt" in newest.out
@@ -538,7 +564,7 @@ def test_changes_of_a_run_from_the_ledger_and_git(kept_run: Path, tmp_path: Path
 
 def test_changes_of_a_run_whose_states_are_gone(kept_run: Path, tmp_path: Path) -> None:
     """The list is the ledger's, and the patch what tools told; what it lacks is said."""
-    git.forget(str(kept_run), "feedc0de01")
+    git.forget(str(kept_run), ["feedc0de01"])
     found = msgspec.json.decode(steno(tmp_path, "changes", "feedc0de", "--json", "--no-import").out)
     assert (found["patch"], [row["path"] for row in found["rows"]]) == ("tools", ["a.txt", "gone.txt"])
     written = steno(tmp_path, "changes", "feedc0de", "--no-import", "--patch", "-")

@@ -45,7 +45,7 @@ ALLOWED = {
     },
     "supervise": {
         "event", "report", "redact", "environment", "prices", "tick", "agents", "meter", "glance", "told", "fold", "reading",
-        "tape", "process", "source", "play", "ledger", "schema",
+        "tape", "process", "files", "source", "play", "ledger", "schema",
     },
     "spool": set(),
     "post": {"event", "report", "spool"},

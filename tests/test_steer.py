@@ -264,6 +264,63 @@ def test_tail_follows_a_run_to_its_end(place: Place) -> None:
     assert (again.stderr, again.returncode) == ("", 0)
 
 
+def test_tail_follows_the_run_that_was_begun_last(place: Place) -> None:
+    none = place.steno("tail")
+    assert (none.returncode, none.stdout) == (2, "")
+    assert none.stderr == "steno: no run goes on that could be followed; those that are over: steno runs\n"
+    _, older = place.begin("older work", steer=True)
+    host, newer = place.begin("newer work", steer=True)
+    for run in (older, newer):
+        place.doing(run, "running")
+    tail = place.tail()
+    assert tail.stdout is not None
+    assert ["I heard: newer work" in tail.stdout.readline() for _ in range(2)] == [False, True]
+    place.steno("send", newer, "and now be done")
+    assert place.end(host)["verdict"] == "success"
+    assert tail.communicate(timeout=LONG)[0].splitlines()[-1].split() == ["ended", "success"]  # while the older one goes on
+
+
+def test_tail_follows_several(place: Place) -> None:
+    """All that go on and those that begin meanwhile, or those that are named; each line says whose it is."""
+    begun = [place.begin(f"work {number}", steer=True) for number in range(2)]
+    for _, run in begun:
+        place.doing(run, "running")
+    feed, events = place.tail("--all"), place.tail("--events", *(run for _, run in begun))
+    assert feed.stdout is not None
+    for _ in range(2 * 3):  # started, text and call of each
+        feed.stdout.readline()
+    begun.append(place.begin("work 2", steer=True))
+    place.doing(begun[2][1], "running")
+    line = feed.stdout.readline()
+    for host, run in begun:
+        place.steno("send", run, "be done")
+        assert place.end(host)["verdict"] == "success"
+    lines = [line, *feed.communicate(timeout=LONG)[0].splitlines()]
+    names = [line.split()[0] for line in lines]
+    for _, run in begun:
+        (ended,) = [line for name, line in zip(names, lines, strict=True) if run.startswith(name) and " ended " in line]
+        assert ended.split()[-1] == "success"
+    assert {run for _, run in begun if names[0] and run.startswith(names[0])} == {begun[2][1]}
+    told = [json.loads(line) for line in events.communicate(timeout=LONG)[0].splitlines()]
+    kinds = {run: [event["event"] for event in told if event["run_id"] == run] for _, run in begun[:2]}
+    whole = ["started", "usage", "text", "tool_call", "usage", "text", "result", "exited", "notice"]
+    assert kinds == {run: whole for _, run in begun[:2]}
+    assert len(told) == 2 * len(whole)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--raw", "a", "b"], "--raw hands on the bytes of one run: name one"),
+        (["--raw", "--all"], "--raw hands on the bytes of one run: name one"),
+        (["--all", "a"], "--all means every run that goes on: name none"),
+    ],
+)
+def test_x_tail_of_what_does_not_go_together(place: Place, words: list[str], told: str) -> None:
+    done = place.steno("tail", *words)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"steno: {told}; see: steno tail --help\n")
+
+
 def test_l1_a_tick_that_is_half_written_waits_for_its_other_half(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Written byte by byte while it is followed: every byte of the agent comes once, in order."""
     monkeypatch.setenv("XDG_DATA_HOME", place.environment["XDG_DATA_HOME"])
@@ -315,7 +372,7 @@ def test_x_tail_is_safe(place: Place) -> None:
     for line in place.steno("tail", path).stdout.splitlines():
         assert is_safe(line)
     path.write_text("nothing\n")
-    assert place.steno("tail", path).stderr == f"steno: {path}: {path} is not a tape\n"
+    assert place.steno("tail", path).stderr == f"steno: {path} is not a tape\n"
 
 
 def test_a_run_that_is_not_recorded_cannot_be_followed(place: Place) -> None:

@@ -270,6 +270,18 @@ def test_w3_file_ticks_are_changes_seen_on_disk(tmp_path: Path) -> None:
     ]
 
 
+def test_w3_a_file_that_was_seen_before_the_agent_said_where_it_works(tmp_path: Path) -> None:
+    """Its name is one below the folder that the run was started in."""
+    header = Header(agent="claude", cwd="/proj", started_at=1.7e9)
+    lines = stream(init(cwd="/proj"), assistant(text("Done.")), result())
+    seen = [Tick(0.1, "file", b"created early.py"), out(lines), Tick(0.2, "file", b"modified late.py"), ended(0)]
+    found = steno.read(tape(tmp_path / "t", *seen, header=header))
+    assert [(file.path, file.absolute, file.inside) for file in found.files] == [
+        ("early.py", "/proj/early.py", True),
+        ("late.py", "/proj/late.py", True),
+    ]
+
+
 def test_i2_a_file_whose_name_is_no_utf8_can_be_reported(tmp_path: Path) -> None:
     seen = Tick(None, "file", b"created caf\xe9.txt")
     found = steno.read(tape(tmp_path / "t", out(stream(*hello())), seen, ended(0)))

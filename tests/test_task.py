@@ -108,6 +108,16 @@ def test_a_grandchild_that_keeps_stdout_open(play: Play) -> None:
     assert took < QUICK.quiet + QUICK.terminate + LONG / 6
 
 
+def test_a_grandchild_that_keeps_stdout_open_when_time_is_up(play: Play) -> None:
+    """R3: the task is over within its clock and the graces, whoever holds on to what."""
+    begun = time.monotonic()
+    done = carry_out(play([("ignore", None), WORK, ("hold", "stdout"), WAITS], clocks=Clocks(timeout=0.5)))
+    took, most = time.monotonic() - begun, 0.5 + QUICK.interrupt + QUICK.terminate + QUICK.kill + QUICK.drain
+    sys.stdout.write(f"over after {took:.2f} s; the clock and the graces are {most:.2f} s\n")
+    assert (done.verdicts, done.report.exit_code) == (["timeout"], -signal.SIGKILL)
+    assert took < most + LONG / 6  # to start Python twice on a machine that is busy
+
+
 def test_a_daemon_in_a_session_of_its_own(play: Play) -> None:
     """R4: found, ended and named."""
     done = carry_out(play([DONE, ("hold", "daemon")]))

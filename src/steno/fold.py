@@ -179,7 +179,7 @@ class Fold:
     def _on_started(self, event: ev.Started) -> None:
         known = self.started
         self.started = event if known is None else filled(known, event)
-        if known is not None and known.cwd is None and event.cwd is not None:
+        if self.files and event.cwd is not None and (known is None or known.cwd is None):
             self._replace_files(event.cwd)
         self.api_key_source = self.api_key_source or event.api_key_source
         self.session = event.session or self.session
@@ -298,6 +298,11 @@ class Fold:
         known = self.spelled.get(event.path)
         if known is None:
             known = self.spelled[event.path] = self._file(event)
+        if event.source == "tool":
+            known.source = "tool"  # the disk may have shown it before
+        elif (known.change, event.change, known.source) == ("created", "deleted", "filesystem"):
+            del self.files[known.absolute], self.spelled[event.path]  # it came and went: nothing is left of it
+            return
         if event.change == "deleted" or known.change == "deleted":
             known.change = event.change
         if event.call is not None and not event.line and event.call in known.tools:

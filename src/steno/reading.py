@@ -4,6 +4,7 @@ One reader for all that an agent prints (I1): a stream, a single result object, 
 pretty-printed document, a tape. What is odd about a line costs only that line (I3).
 """
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
@@ -325,6 +326,8 @@ class Reading:
         if tick.code == "kept":
             self._kept.append(tick.data)
             return []
+        if tick.code == "file":
+            return [_noticed(tick, at, self.tape.cwd if self.tape is not None else None)]
         return tick_events(tick, at)
 
     def _time(self, tick: Tick) -> datetime | None:
@@ -365,6 +368,11 @@ def tick_events(tick: Tick, at: datetime | None) -> list[ev.Event]:
         except MISFIT:  # no JSON: kept below as what nobody knows
             pass
     if tick.code == "file":
-        change, _, path = tick.data.decode("utf-8", "backslashreplace").partition(" ")
-        return [ev.FileChanged(0, None, None, at, path, change, None, "filesystem")]
+        return [_noticed(tick, at)]
     return [ev.Unknown(0, None, None, at, f"tick {tick.code}", tick.data)]
+
+
+def _noticed(tick: Tick, at: datetime | None, cwd: str | None = None) -> ev.FileChanged:
+    """A file that was seen to change; its name is one below the folder that the agent was started in."""
+    change, _, path = tick.data.decode("utf-8", "backslashreplace").partition(" ")
+    return ev.FileChanged(0, None, None, at, posixpath.join(cwd or "", path), change, None, "filesystem")

@@ -59,6 +59,20 @@ def close(how: None) -> None:
     os.close(2)
 
 
+def noticed(words: list[str]) -> None:
+    """Wait until a tape below a folder tells of a file."""
+    folder, name = words
+    end = time.monotonic() + 60
+    while not any(f" {name}".encode() in line for path in Path(folder).rglob("*.steno") for line in _files(path)):
+        if time.monotonic() > end:
+            sys.exit(f"{name} was never noticed")
+        time.sleep(0.01)
+
+
+def _files(tape: Path) -> list[bytes]:
+    return [line for line in tape.read_bytes().splitlines() if b',"file",' in line]
+
+
 def main() -> None:
     folder, *words = sys.argv[1:]
     number = len(list(Path(folder).glob("asked-*")))
@@ -83,5 +97,7 @@ STEPS: dict[str, Callable[[Any], object]] = {
     "hold": hold,
     "ignore": ignore,
     "close": close,
+    "noticed": noticed,
+    "sh": lambda command: subprocess.run(command, shell=True, check=True),
 }
 main()

@@ -1,5 +1,8 @@
 """Stenos that are going to be killed. Reads commands: `start FILE` (a set-up as JSON) prints a pid, `kill PID` how it ended.
 
+`start FILE FUNCTION` is a steno that is killed, by a real SIGKILL, the moment that this function of it returns; `wait PID`
+waits for that.
+
 Each steno is forked from this one, which has everything loaded: a hundred starts of Python would be most of the test.
 """
 
@@ -7,34 +10,39 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 
 from steno import prices
 from steno.ledger import record, store
-from steno.process import Loop
-from steno.supervise.task import Task
+from steno.supervise.errand import Errand
 from steno.supervise.values import Setup
 
 
-def carry_out(setup: Setup) -> None:
-    with Loop() as loop:
-        task = Task(loop, setup).start()
-        loop.run(until=lambda: task.over)
+def killed_after(function: str) -> None:
+    def watch(frame: FrameType, event: str, value: object) -> None:
+        if event == "return" and frame.f_code.co_qualname == function:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(watch)
 
 
 prices.ready()
 _ = record, store
 for line in sys.stdin:
-    what, how = (*line.strip().split(" ", 1), "")[:2]
+    what, how, function = (*line.strip().split(" "), "")[:3]
     if what == "start":
         setup = msgspec.json.decode(Path(how).read_bytes(), type=Setup)
         pid = os.fork()
         if not pid:
             os.setsid()
-            carry_out(setup)
+            if function:
+                killed_after(function)
+            Errand(setup).carry_out()
             os._exit(0)
         print(pid, flush=True)
     else:
-        os.kill(int(how), signal.SIGKILL)
+        if what == "kill":
+            os.kill(int(how), signal.SIGKILL)
         print(os.waitstatus_to_exitcode(os.waitpid(int(how), 0)[1]), flush=True)

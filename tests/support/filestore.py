@@ -35,7 +35,7 @@ class FileStore:
     """The server, in a thread of its own. Used with `with`; `url` is where its files are.
 
     `fail` is answered to every PUT and DELETE while it is not None; `conflicts` is how many PUTs find that somebody else
-    was there; `pause` is how long a byte of a body takes.
+    was there; `pause` is how long a byte of a body takes; while `gate` is closed, of each body one byte is taken and no more.
     """
 
     def __init__(self, port: int = 0, etags: bool = False) -> None:
@@ -43,6 +43,9 @@ class FileStore:
         self.seen: list[Seen] = []
         self.etags, self.conflicts, self.pause = etags, 0, 0.0
         self.fail: int | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.held = 0  # bodies that waited at the gate
         self.lock = threading.Lock()
         self._http = _Http(self, port)
         self.url = f"http://127.0.0.1:{self._http.server_port}/files"
@@ -134,9 +137,12 @@ class _Exchange(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         size, pause = int(self.headers.get("content-length", 0)), self.server.store.pause
+        found = self.rfile.read(min(size, 1))
+        if not self.server.store.gate.is_set():
+            self.server.store.held += 1
+            self.server.store.gate.wait()
         if not pause:
-            return self.rfile.read(size)
-        found = b""
+            return found + self.rfile.read(size - len(found))
         while len(found) < size:
             time.sleep(pause)
             found += self.rfile.read(1)

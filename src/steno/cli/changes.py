@@ -27,15 +27,17 @@ from .options import Parser
 from .terminal import complain, look, put, put_bytes
 
 EXAMPLES = """examples:
-  steno changes                        what the newest run changed, with the difference
+  steno changes                        what was changed last, with the difference: by all attempts of a `steno run`
   steno changes 3f9a21c0 --list        only the list
   steno changes 3f9a21c0 --patch - | git apply -R      undo all of it, where it was changed
   steno changes run.jsonl --patch work.patch           of a recording, as far as its tools told
   steno changes --json | jq -r '.rows[] | select(.source != "tool") | .path'
 
-RUN is the beginning of a run's or a session's id, or a recording. Each change names its source: `tool` (a tool said so),
-`filesystem` (it was seen while the call ran) or `git` (the state after the run differs from the one before). A patch
-from git is exact, with binary files, renames and modes; without git it holds what Write and Edit told.
+RUN is the beginning of a run's or a session's id, or a recording. Each change names its source: `tool` (a tool said
+so), `filesystem` (it was seen while the call ran) or `git` (the state after the run differs from the one before).
+`steno run` keeps both states where it runs in a repository, until `steno prune` takes the run; `--changes all` has it
+look at the file system too. A patch from git is exact, with binary files, renames and modes; without git it holds what
+Write, Edit and NotebookEdit told.
 """
 
 
@@ -71,7 +73,7 @@ def run(words: list[str]) -> int:
 
 def _options(words: list[str]) -> argparse.Namespace:
     parser = Parser("changes", "Show the files that a run changed, and how.", EXAMPLES)
-    what = "the beginning of a run's or a session's id, or a recording (default: the newest run)"
+    what = "the beginning of a run's or a session's id, or a recording (default: the newest run, with its task's other attempts)"
     parser.add_argument("run", nargs="?", metavar="RUN", help=what)
     parser.add_argument("--list", action="store_true", help="without the difference")
     parser.add_argument("--patch", metavar="FILE", help="write a patch that `git apply -R` undoes; - is stdout")
@@ -115,26 +117,43 @@ def _of_tools(stories: Stories, root: str | None) -> tuple[bytes | None, str | N
 def _ledger(options: argparse.Namespace) -> Told | None:
     store = opened(options)
     try:
-        newest = asks.newest(store) if options.run is None else None
-        if options.run is None and newest is None:
+        meant = asks.newest(store) if options.run is None else runs.found(store, options.run)
+        if meant is None:
             put(empty(store, "runs"))
             return None
-        return _known(store, *(runs.found(store, options.run) if newest is None else ("runs", newest)))
+        return _known(store, *meant)
     finally:
         store.close()
 
 
 def _known(store: Store, table: str, id_: str) -> Told:
-    """What the ledger has of a run or session, with what git or the recording adds."""
+    """What the ledger has of a run, a session or a task, with what git or the recordings add."""
     found, root = asks.changes(store, table, id_), asks.project(store, table, id_)
-    trees = git.kept(root, id_) if root is not None and table == "runs" else None
+    attempts = asks.runs_of(store, id_) if table == "tasks" else [(id_, None)]
+    trees = git.kept(root, attempts[0][0], attempts[-1][0]) if root is not None and table != "sessions" else None
     if trees is not None and root is not None:
-        return Told(compared(found, git.differences(root, trees)), git.patch(root, trees), "git")
-    source = runs.one(store, id_).source if table == "runs" else next(iter(sessions.transcripts(store, id_)), None)
-    if source is None or not Path(source).exists():
+        told = compared(found, git.differences(root, trees))
+        return Told(_attributed(told, asks.only_call(store, table, id_)), git.patch(root, trees), "git")
+    sources = [source for source in _sources(store, table, id_) if source is not None and Path(source).exists()]
+    if not sources:
         return Told(found)
-    _, stories = _read(open_input(source).events(), root)
+    _, stories = _read((event for source in sources for event in open_input(source).events()), root)
     return Told(found, *_of_tools(stories, root))
+
+
+def _sources(store: Store, table: str, id_: str) -> list[str | None]:
+    """The recordings that tell of it, in order."""
+    if table == "tasks":
+        return [source for _, source in asks.runs_of(store, id_)]
+    return [runs.one(store, id_).source if table == "runs" else next(iter(sessions.transcripts(store, id_)), None)]
+
+
+def _attributed(changes: list[Change], only: tuple[str, str] | None) -> list[Change]:
+    """Where one call alone can have changed files without a word, what only git knows of is its work."""
+    for change in changes:
+        if only is not None and change.source == "git" and change.call is None:
+            change.call, change.tool = only
+    return changes
 
 
 # -- what is printed -------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import argparse
 
+from ..files import git
 from ..ledger.ask import prune as asks
 from ..ledger.ask.spans import before
 from ..ledger.ask.where import projects
@@ -19,7 +20,8 @@ EXAMPLES = """examples:
 
 What goes is every session that was last at work before then, with its runs, requests, calls, texts and notes. The sums
 by hour stay, so that `steno report` remains right for old days too; --everything takes them as well. The files that
-were imported are not touched, and are not imported again.
+were imported are not touched, and are not imported again. The states that git keeps of these runs (refs/steno) are let
+go.
 """
 
 
@@ -32,7 +34,10 @@ def run(words: list[str]) -> int:
     gone = asks.would_go(store, old, options.everything)
     total = {"rows": sum(one.rows for one in gone), "bytes": sum(one.bytes for one in gone)}
     if options.yes and total["rows"]:
+        runs, folders = asks.states(store, old)
         asks.prune(store, old, options.everything)
+        for folder in folders:
+            git.forget(folder, runs)
         asks.give_back(store)
     write(
         options.form,

@@ -24,7 +24,7 @@ from . import INTERRUPTED, PIPE_CLOSED
 from .again import continue_command
 from .options import Parser
 from .steered import recovered
-from .terminal import complain, is_terminal, look, put_bytes, put_text, stdin_bytes
+from .terminal import FAILS, complain, is_terminal, look, put_bytes, put_text, stdin_bytes
 
 if TYPE_CHECKING:
     from ..event import Event
@@ -78,7 +78,8 @@ class Watched:
         self._asked, self._form, self._given = asked, options.form, given
         self._screen = Screen(look(sys.stderr), sys.stderr, asked.settings["feed"], asked.settings["quiet"])
         followed = is_terminal(sys.stderr) and not asked.settings["quiet"]
-        self._errand = Errand(replace(asked.setup, priced=followed), self._screen.say)
+        seen = "all" if options.sync else asked.setup.changes  # what is seen is told to the sync too
+        self._errand = Errand(replace(asked.setup, priced=followed, changes=seen), self._screen.say)
         self._gone = False  # whoever read stdout
         self._syncing = _syncing(options.sync, asked.setup.cwd)
 
@@ -108,8 +109,11 @@ class Watched:
         if self._syncing is None:
             return 0
         summary = self._syncing.finish()
-        for line in (*self._syncing.lines(), summary.line()):
-            self._screen.say(line)
+        quiet = self._asked.settings["quiet"]
+        screen = Screen(look(sys.stderr), sys.stderr) if quiet else self._screen
+        screen.page([line for line in self._syncing.lines() if not quiet or line.startswith(FAILS)])
+        if not (quiet and summary.ok):
+            screen.say(summary.line())
         return summary.exit_code(True)
 
     def _draw(self) -> None:
@@ -189,7 +193,7 @@ def _syncing(destinations: list[str] | None, cwd: str | None) -> "Syncing | None
     from ..sync import Syncing, SyncOptions
     from .sync import journal_path
 
-    return Syncing(cwd, SyncOptions(destinations=tuple(destinations), journal=str(journal_path())))
+    return Syncing(cwd, SyncOptions(destinations=tuple(destinations), journal=str(journal_path()), watch_files=False))
 
 
 def _answer(report: TaskReport, shaped: bool) -> str:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 COLUMNS = 80  # of a page where there is no terminal
 
 
+FAILS = "[steno] ✗"  # how a line of a sync begins that tells of a failure
+
+
 def complain(text: str) -> None:
     """One line on stderr."""
     from ..screen.clean import clean

@@ -17,7 +17,7 @@ from ..screen.live import Screen
 from ..screen.look import Look
 from ..supervise.spend import Spend
 from .aside import Aside
-from .terminal import is_terminal
+from .terminal import FAILS, is_terminal
 
 # What is told in a line of its own; all else only moves the live line.
 RARE = frozenset((ev.Started, ev.Retry, ev.RateLimit, ev.PermissionDenied, ev.Compaction, ev.Failure))
@@ -96,8 +96,8 @@ class Told:
                 self._screen.tick(time.monotonic())
 
     def news(self) -> None:
-        """Say what there is to say beside the stream."""
-        lines = self._news()
+        """Say what there is to say beside the stream; where it is to be quiet, only what failed."""
+        lines = [line for line in self._news() if not self._quiet or line.startswith(FAILS)]
         if lines:
             with self._lock:
                 self._screen.page(lines)

@@ -74,11 +74,15 @@ class Changes:
         name, _, inside = placed(event.path, self.root)
         self._told[name] = at
         since = self._began.get(event.call or "", ("", self._count))[1]
-        seen = [key for key in self._found if key[0] == name and self._order[key] >= since]
+        seen = [key for key in self._found if key[0] == name and (self._order[key] >= since or self._stray(key, at))]
         for key in seen:  # the disk showed it while the call ran: one change, told by two
             if self._found[key].source != "tool":
                 del self._found[key], self._order[key]
         self._put(Change(path=name, change=event.change, source="tool", call=event.call, at=at, inside=inside))
+
+    def _stray(self, key: tuple[str, str | None], at: datetime | None) -> bool:
+        """Whether the disk showed it a moment ago, when no call was known: an agent's line may be read after what it tells."""
+        return key[1] is None and _near(self._found[key].at, at)
 
     # -- the list ------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class Looking:
         self._index, self._take = Index(root, rules), take
         self._hints: SimpleQueue[list[str] | None] = SimpleQueue()
         self._watcher = Watcher(root.real, self._hints.put, failed)
+        self._begun = threading.Event()
         self._thread = threading.Thread(target=self._look, name="steno look", daemon=True)
 
     def start(self, since_ns: int | None = None) -> None:
@@ -37,6 +38,10 @@ class Looking:
         self._since = self._since if since_ns is None else since_ns - COARSE
         self._watcher.start()
         self._thread.start()
+
+    def ready(self, seconds: float) -> bool:
+        """Wait until everything was looked at once: from then on it is known what is new, and what is gone."""
+        return self._begun.wait(seconds)
 
     def stop(self, seconds: float | None) -> bool:
         """Look at everything once more, and then no longer; whether there was time for it."""
@@ -49,6 +54,7 @@ class Looking:
         """Once the folder is watched, look at all of it: what stirs meanwhile is looked at again afterwards."""
         self._watcher.ready(LISTENS)
         self._index.begin()
+        self._begun.set()
         self._give([Notice(name, "modified") for name, state in self._index.seen.items() if state[1] >= self._since])
         while (paths := self._hints.get()) is not None:
             self._give([notice for path in paths for notice in self._index.hint(path)])

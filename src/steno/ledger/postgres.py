@@ -1,13 +1,12 @@
 """A ledger in PostgreSQL (psycopg 3, an extra). The same face as SQLite's; never imported unless asked for by a URL."""
 
-import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ..report import LedgerError
-from .store import LOCK, Row, by_id
+from .store import LOCK, Row, address, by_id
 
 MANY = 50  # rows from which COPY into a table of its own is faster than single inserts
 _WORDS = {
@@ -28,7 +27,7 @@ class PostgreSQL:
             import psycopg
         except ModuleNotFoundError:
             raise LedgerError("a PostgreSQL ledger needs psycopg: pip install 'steno[postgres]'") from None
-        self.name = re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
+        self.name = address(url)
         self._error: type[Exception] = psycopg.Error
         try:
             self._base: Any = psycopg.connect(url, autocommit=True, connect_timeout=10)

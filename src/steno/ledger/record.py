@@ -84,11 +84,17 @@ def _book_run(store: Store, report: Report, run: str, session: str, at: int, las
         **more,
     }
     row = tuple(_plain(values.get(name)) for name in RUN)
-    kept = ("task", "attempt", "why", "prompt")  # a later reading of the same tape does not know these
-    parts = [
-        f"{name} = " + (f"coalesce(excluded.{name}, runs.{name})" if name in kept else f"excluded.{name}") for name in RUN[1:]
-    ]
+    parts = [f"{name} = {_merged(name, report)}" for name in RUN[1:]]
     store.put("runs", RUN, [row], f"ON CONFLICT (id) DO UPDATE SET {', '.join(parts)}")
+
+
+def _merged(name: str, report: Report) -> str:
+    """What becomes of a column that is there already."""
+    if name in ("task", "attempt", "why", "prompt"):  # a later reading of the same tape does not know these
+        return f"coalesce(excluded.{name}, runs.{name})"
+    if name == "session" and report.session_id is None:  # it said nothing: what it was asked for can still be gone on with
+        return "coalesce(runs.session, excluded.session)"
+    return f"excluded.{name}"
 
 
 def record_task(store: Store, task: str | int | None) -> None:

@@ -5,6 +5,7 @@ SQL is written with `?` for both. A ledger is opened by a path, `sqlite:///PATH`
 """
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,6 +86,14 @@ def default_path() -> Path:
     return Path(user_data_dir("steno", appauthor=False)) / "ledger.db"
 
 
+def address(where: str | None = None) -> str:
+    """Where the ledger lies that `where` means, whoever asks and from which folder; without a password."""
+    where = where or os.environ.get("STENO_LEDGER") or str(default_path())
+    if "://" in where and not where.startswith("sqlite:"):
+        return re.sub(r"//[^/@]*@", "//", where).partition("?")[0]
+    return os.path.abspath(_path(where))  # noqa: PTH100
+
+
 def open_ledger(where: str | None = None, *, only_read: bool = False) -> Store:
     """The ledger at `where` (else STENO_LEDGER, else the default place), migrated to this version's tables.
 
@@ -101,14 +110,20 @@ def open_ledger(where: str | None = None, *, only_read: bool = False) -> Store:
 
 
 def _connect(where: str, only_read: bool) -> Store:
-    scheme, mark, rest = where.partition("://")
+    scheme, mark, _ = where.partition("://")
     if not mark or scheme == "sqlite":
-        return SQLite(rest.removeprefix("/") if mark and rest.startswith("//") else rest or where, only_read)
+        return SQLite(_path(where), only_read)
     if scheme in ("postgresql", "postgres"):
         from .postgres import PostgreSQL
 
         return PostgreSQL(where, only_read)
     raise LedgerError(f"a ledger cannot be opened by {scheme}://; give a path or postgresql://...")
+
+
+def _path(where: str) -> str:
+    """The path of a ledger in a file: as it is, or as sqlite://PATH or sqlite:////PATH."""
+    _, mark, rest = where.partition("://")
+    return rest.removeprefix("/") if mark and rest.startswith("//") else rest or where
 
 
 def migrate(store: Store, only_read: bool = False, migrations: Sequence[tuple[str, str]] = MIGRATIONS) -> None:

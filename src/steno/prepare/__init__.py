@@ -250,6 +250,7 @@ class Wanted:
             policy=self._policy(),
             budget=Budget(cost=self._cost, tokens=self.settings["max_tokens"], warn_at=self.settings["warn_at"]),
             advise=not self.settings["no_advice"],
+            changes="none" if self._replays else self.settings["changes"],  # a recording changes no file
             ledger=self.settings["ledger"],
         )
 

@@ -41,6 +41,8 @@ class Setting(Struct, frozen=True):
 
 _RETRIABLE = kinds.some_of(*(word for word in VERDICTS if word not in NEVER_AGAIN))
 _ON_LIMIT, _WHOM = kinds.one_of("wait", "fail", "fallback"), kinds.one_of("verdict", "agent")
+_LOOKED = kinds.one_of("none", "git", "all")
+_CHANGES = "besides what tools tell, see changed files by: git (before and after), all (the file system too), none"
 _WHERE = "the ledger: a path or postgresql://... (default: a file in the user's data directory)"
 _FALLBACK = "the model for `--on-limit fallback`, and for the agent's own use"
 _SERVED = "a model server in place of its maker's: ollama[:URL], openai:URL or anthropic:URL; with --model"
@@ -79,6 +81,7 @@ SETTINGS = (
     Setting("refresh_at", kinds.fraction, "PART", "a context this full goes on in a new session, with a summary", 0.8, _AGAIN),
     Setting("exit_from", _WHOM, "WHOM", "the exit code: the verdict's, or the agent's own", "verdict", _OURS),
     Setting("no_advice", kinds.switch, "", "judge without `interactive` and `background_task`", False, _OURS),
+    Setting("changes", _LOOKED, "HOW", _CHANGES, "git", _OURS),
     Setting("feed", kinds.switch, "", "on stderr, a line for each thing that happens", False, _OURS),
     Setting("quiet", kinds.switch, "", "on stderr, only what is wrong", False, _OURS),
     Setting("ledger", kinds.text, "URL", _WHERE, None, _OURS, filed=False),  # one for all commands

@@ -53,9 +53,9 @@ class Books:
         if self._store is None:
             return
         self._attempt, at = attempt, int(run.began * 1000)
-        rows = self._rows[run.id] = Rows(run.agent, run.ask.session_id or run.ask.resume or run.id, at, run.id)
+        session = run.asked_session
+        rows = self._rows[run.id] = Rows(run.agent, session or run.id, at, run.id)
         run.sinks.append(lambda _, events: _added(rows, run, events))
-        session = run.ask.session_id or run.ask.resume
         whose = (run.id, session, self._task, attempt, run.agent.name, self._setup.cwd, str(run.tape), at)
         prompt = redact(run.ask.prompt[:PROMPT])
         names = "id, session, task, attempt, agent, project, source, started_at, prompt"

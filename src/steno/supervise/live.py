@@ -13,7 +13,7 @@ import msgspec
 
 from ..event import Event
 from ..glance import Glance
-from ..ledger.store import Store
+from ..ledger.store import Store, address
 from ..meter import dollars
 from ..process import sweep
 from ..process.kin import born
@@ -45,23 +45,26 @@ class Presence:
         self._wire: Wire | None = None
         self._glance = Glance(task.agent.window)
         self._seen: str | None = None  # the run that is being looked at
+        self._entered: str | None = None  # the run that was registered last, or could not be
         task.watchers.append(self._changed)
         task.sinks.append(self._sink)
 
     # -- the mark ------------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        """An attempt has begun, a wait begins, or all is over."""
+        """An attempt is about to begin, or has begun, a wait begins, or all is over."""
         run = self._task.run
         if self._task.over or run is None:
             self.close()
-        elif self._mark is None or self._mark.run != run.id:
+        elif self._entered != run.id:
             self.close()
             self._enter(run)
         else:
-            self._update(waits_until=self._task.waits_until)
+            pid = run.child.pid if run.child is not None else None
+            self._update(waits_until=self._task.waits_until, agent_pid=pid)
 
     def _enter(self, run: Run) -> None:
+        self._entered = run.id
         try:
             wire = self._wire = Wire(self._task.loop, live_folder() / f"{run.id}.sock", self._obey)
             self._mark = self._marked(run, str(wire.path))
@@ -69,6 +72,7 @@ class Presence:
         except (OSError, StenoError) as problem:
             run.warnings.append(f"it cannot be seen or steered from outside: {problem}")
             self.close()
+            self._entered = run.id  # once is enough
 
     def _marked(self, run: Run, socket: str) -> Live:
         pid = os.getpid()
@@ -82,6 +86,7 @@ class Presence:
             agent_pid=run.child.pid if run.child is not None else None,
             socket=socket,
             tape=str(run.tape) if run.tape is not None else None,
+            ledger=address(self._task.setup.ledger) if run.tape is not None else None,
             session=run.ask.session_id or run.ask.resume,
             cwd=self._task.setup.cwd or os.getcwd(),  # noqa: PTH109
             started=run.began,
@@ -102,7 +107,7 @@ class Presence:
         if self._mark is not None:
             with suppress(StenoError):
                 marks.remove(self._mark)
-        self._wire = self._mark = None
+        self._wire = self._mark = self._entered = None
 
     # -- what it does --------------------------------------------------------------------------------------------
 
@@ -159,7 +164,7 @@ class Presence:
 def recover(store: Store) -> list[str]:
     """See to runs whose steno was killed: end what is left of them, take their tapes in, and say what was done.
 
-    Only a ledger that knows the run takes it in; another one leaves the mark for that.
+    Only the ledger of the run takes it in; another one leaves the mark for that.
     """
     sweep()
     return [text for mark in lost() if (text := _taken_in(store, mark)) is not None]
@@ -167,9 +172,10 @@ def recover(store: Store) -> list[str]:
 
 def _taken_in(store: Store, mark: Live) -> str | None:
     rows = store.rows("SELECT verdict FROM runs WHERE id = ?", (mark.run,))
-    if not rows and mark.tape is not None and Path(mark.tape).exists():
+    taped = mark.tape is not None and Path(mark.tape).exists()
+    if taped and not rows and mark.ledger != address(store.name):
         return None
-    if rows and rows[0][0] is None and mark.tape is not None and Path(mark.tape).exists():
+    if taped and mark.tape is not None and (not rows or rows[0][0] is None):
         from ..ledger.pull import pull
 
         pull(store, [mark.tape])

@@ -33,6 +33,7 @@ class Live(Struct, kw_only=True):
     agent_pid: int | None = None
     socket: str | None = None  # where it can be spoken to
     tape: str | None = None
+    ledger: str | None = None  # where its row is, or is going to be; without a password
     session: str | None = None
     cwd: str | None = None
     started: float = 0.0  # seconds since 1970

@@ -13,6 +13,7 @@ from .. import event as ev
 from ..agents import Agent, Ask
 from ..agents.asking import shaped
 from ..environment import surround
+from ..files.index import Notice
 from ..fold import Fold
 from ..prices import price, ready
 from ..process import Child, Command, Loop, Timer
@@ -26,6 +27,7 @@ from .shaping import Shaping, told
 from .spend import Spend, free
 from .values import Budget, Clocks, Setup
 from .version import version_of
+from .witness import Witness
 
 PROMPT = 2000  # characters of a prompt that are kept
 KEY_TRIES = 2  # a key may be renewed after it was rejected once; an agent that goes on trying it (Claude: for 3 minutes) is ended
@@ -37,7 +39,16 @@ class Run:
     """A run that goes on. `report` is None until it is over."""
 
     def __init__(
-        self, loop: Loop, agent: Agent, ask: Ask, setup: Setup, run_id: str, tape: Path | None, now: float, ended: Ended
+        self,
+        loop: Loop,
+        agent: Agent,
+        ask: Ask,
+        setup: Setup,
+        run_id: str,
+        tape: Path | None,
+        now: float,
+        ended: Ended,
+        witness: Witness,
     ) -> None:
         self.id, self.agent, self.ask, self.setup = run_id, agent, ask, setup
         self.tape, self.began = tape, now
@@ -50,13 +61,15 @@ class Run:
         local = ask.backend is not None and ask.backend.local
         self.spend = Spend(free if local else price if setup.priced or setup.budget.cost is not None else None)
         self.child: Child | None = None
-        self._loop, self._ended = loop, ended
+        self._loop, self._ended, self._witness = loop, ended, witness
+        self._gone: float | None = None  # when the agent exited, once it has
         self._budget = setup.budget
         self._warned = False
         self._unpriced = False  # a request had no known price
         self._stopping = False  # we asked it to end
         self._closed = False  # it has closed its turn with a result, and begun no other since
         self._timers: list[Timer] = [Timer(0.0, None), Timer(0.0, None)]  # the next look at the clocks, and the end of all time
+        self._command = Command((), None)
         self._recorder: Recorder | None = None
         self._shaping = Shaping(ask.json_schema)
         self._folders: list[str] = []  # where the agent keeps files of its sessions
@@ -68,8 +81,13 @@ class Run:
         """What the run has shown so far."""
         return self.reading.fold
 
-    def start(self, budget: Budget) -> None:
-        """Start it. `budget` is what is left for this run. StenoError: it cannot be recorded, and was not started."""
+    @property
+    def asked_session(self) -> str | None:
+        """The session that it was asked to work in, where the agent takes one from us."""
+        return self.ask.resume or (None if "session_id" in self.agent.cannot else self.ask.session_id)
+
+    def prepare(self, budget: Budget) -> None:
+        """Get ready, and begin its record. `budget` is what is left for it. StenoError: it cannot be recorded."""
         self._budget = budget
         inherited = os.environ if self.setup.environ is None else self.setup.environ
         program = self.setup.program or self.agent.name
@@ -93,12 +111,18 @@ class Run:
         keys = self.setup.keys and self.ask.backend is None  # those of the agent's maker are nobody else's business
         env = surround(inherited, self.agent.surroundings, keys=keys, more={**dict(begun.env), **self.setup.env})
         self._folders = self.agent.folders(env, env.get("HOME") or str(Path.home()))
-        command = Command(argv, cwd, env, begun.stdin, begun.stdout, self.ask.steer)
-        self.child = self._loop.start(command, self._on_tick, run_id=self.id, grace=self.setup.grace, leave=self.setup.leave)
-        if self.setup.clocks.timeout is not None:
-            self._timers[1] = self._loop.after(self.setup.clocks.timeout, lambda: self.stop("timeout"))
+        self._command = Command(argv, cwd, env, begun.stdin, begun.stdout, self.ask.steer)
+
+    def start(self) -> None:
+        """Start it, when it is ready."""
+        setup = self.setup
+        self._witness.tell(self._noticed)
+        self.child = self._loop.start(self._command, self._on_tick, run_id=self.id, grace=setup.grace, leave=setup.leave)
+        if setup.clocks.timeout is not None:
+            self._timers[1] = self._loop.after(setup.clocks.timeout, lambda: self.stop("timeout"))
         if self.spend.price is price:
             self._loop.soon(ready)  # the table is loaded while the agent starts
+        self._confess()
         self._look()
 
     def _record(self, header: Header) -> None:
@@ -112,16 +136,38 @@ class Run:
     # -- ticks -------------------------------------------------------------------------------------------------------
 
     def _on_tick(self, tick: Tick) -> None:
-        if tick.code == "exit" and self.child is not None:
-            for orphan in self.child.orphans:
-                signal = "-" if orphan.signal is None else str(orphan.signal)
-                self._take(Tick(tick.after, "left", f"{orphan.pid} {signal} {orphan.command}".encode("utf-8", "replace")))
-            asked = self.ask.resume or (None if "session_id" in self.agent.cannot else self.ask.session_id)
-            for line in kept_lines(self.reading.pattern(asked), self._folders, _written(self.began)):
-                self._take(Tick(tick.after, "kept", line))
-        self._take(tick)
         if tick.code == "exit":
-            self._finish(tick.after)
+            self._gone = tick.after
+            self._witness.after(lambda: self._exit(tick))
+        else:
+            self._take(tick)
+
+    def _exit(self, tick: Tick) -> None:
+        """The agent is gone, and what it did to files is known: what else is to be told of it goes before its exit."""
+        for orphan in self.child.orphans if self.child is not None else ():
+            signal = "-" if orphan.signal is None else str(orphan.signal)
+            self._take(Tick(tick.after, "left", f"{orphan.pid} {signal} {orphan.command}".encode("utf-8", "replace")))
+        for line in kept_lines(self.reading.pattern(self.asked_session), self._folders, _written(self.began)):
+            self._take(Tick(tick.after, "kept", line))
+        self._confess()
+        self._take(tick)
+        self._finish(tick.after)
+
+    def _noticed(self, notices: list[Notice]) -> None:
+        """Files were seen to change."""
+        for notice in notices if self.report is None else ():
+            self._take(Tick(self._after(), "file", os.fsencode(f"{notice.change} {notice.name}")))
+
+    def _confess(self) -> None:
+        """Say what of the files could not be seen."""
+        while self._witness.troubles:
+            self.note(self._witness.troubles.pop(0))
+
+    def _after(self) -> float | None:
+        """How long it has been running; at most until the agent was gone."""
+        if self._gone is not None or self.child is None:
+            return self._gone
+        return self._loop.clock() - self.child.started
 
     def _take(self, tick: Tick) -> None:
         if self._recorder is not None:
@@ -174,8 +220,7 @@ class Run:
 
     def note(self, text: str) -> None:
         """Write a decision of ours on the tape, and tell the sinks."""
-        after = self._loop.clock() - self.child.started if self.child is not None else None
-        self._take(Tick(after, "note", text.encode("utf-8", "replace")))
+        self._take(Tick(self._after(), "note", text.encode("utf-8", "replace")))
 
     def _finish(self, after: float | None) -> None:
         for timer in self._timers:

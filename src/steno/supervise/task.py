@@ -4,6 +4,7 @@ It turns with the loop and never waits by itself, so that one program can carry 
 a note on the tape of the run that it follows, and is told to whoever listens.
 """
 
+import os
 import random
 import time
 import uuid
@@ -22,6 +23,7 @@ from .played import played
 from .run import Ended, Run, Sink
 from .takeover import HANDOVER, absent, own_summary, taken_over
 from .values import Budget, Setup
+from .witness import Witness
 
 GO_ON = "continue"
 SUMMARISE = (
@@ -42,7 +44,7 @@ class Task:
         self.report: TaskReport | None = None
         self.run: Run | None = None  # the attempt that goes on, or the last one
         self.sinks: list[Sink] = []
-        self.watchers: list[Callable[[], None]] = []  # called when an attempt has begun, a wait begins, all is over
+        self.watchers: list[Callable[[], None]] = []  # called before and after an attempt begins, at a wait, when all is over
         self.raw: Callable[[bytes], None] | None = None  # gets the agent's own bytes of every attempt
         self.waits_until: float | None = None  # by `now`: the end of a wait between two attempts
         self.chance: Callable[[], float] = random.Random().random  # noqa: S311  # spreads retries; no secret hangs on it
@@ -58,6 +60,7 @@ class Task:
         self._asked = setup.ask.prompt  # what the task is, whoever carries it out
         self._decisions: list[str] = []  # made before there was a tape
         self._teller = -1  # the attempt that says how the task ended
+        self._begun = False  # an attempt was made
         self._books = Books(setup, self.id, self._say)
 
     def start(self) -> "Task":
@@ -83,21 +86,40 @@ class Task:
         if self._stopped is not None:  # asked to end between two attempts
             self._close()
             return
-        now, then, first = self.now(), ended or self._ended, self.run is None
-        try:
-            run = self._start(ask, now, then, self.setup.record)
-        except StenoError as problem:  # the first attempt is not made without its record; later ones are worth more
-            if first:
-                raise
-            run = self._start(ask, now, then, record=False)
-            run.warnings.append(f"this attempt was not recorded: {problem}")
-        self.run, self._tried.resumed = run, ask.resume
-        if first:
-            self._books.open(now)
+        now = self.now()
+        name, setup = run_id(now), self.setup
+        witness = Witness(self.loop, setup.cwd or os.getcwd(), name, setup.changes, setup.record)  # noqa: PTH109
+        witness.before(lambda: self._set_off(ask, name, witness, ended or self._ended))
+
+    def _set_off(self, ask: Ask, name: str, witness: Witness, then: Ended) -> None:
+        if self._stopped is not None and self._reports:  # while the state of the files was taken
+            self._close()
+            return
+        run = self._recorded(ask, name, then, witness)
+        self._tried.resumed = ask.resume
+        if not self._begun:
+            self._begun = True
+            self._books.open(run.began)
         self._books.begin(run, len(self._reports) + 1)
+        run.start()
         while self._decisions:
             run.note(self._decisions.pop(0))
         self._changed()
+        if self._stopped is not None:
+            run.stop(self._stopped)
+
+    def _recorded(self, ask: Ask, name: str, then: Ended, witness: Witness) -> Run:
+        """The next attempt, ready to start."""
+        try:
+            return self._ready(ask, name, then, witness, self.setup.record)
+        except StenoError as problem:  # the first attempt is not made without its record; later ones are worth more
+            self.run = None
+            self._changed()
+            if not self._begun:
+                raise
+            run = self._ready(ask, name, then, witness, record=False)
+            run.warnings.append(f"this attempt was not recorded: {problem}")
+            return run
 
     def _pass_on(self, report: Report) -> None:
         """An attempt that could not be made: no process, no tape; its end is decided upon all the same."""
@@ -115,18 +137,19 @@ class Task:
         for watch in self.watchers:
             watch()
 
-    def _start(self, ask: Ask, now: float, ended: Ended, record: bool) -> Run:
-        left = self._left()
+    def _ready(self, ask: Ask, name: str, ended: Ended, witness: Witness, record: bool) -> Run:
+        """An attempt whose record has begun. Others can see it before that: should we be killed now, it is found again."""
+        left, now = self._left(), self.now()
         if ask.backend is not None and ask.backend.local:  # the agent would count the dollars of its maker's models
             ask = msgspec.structs.replace(ask, max_cost=None)
         elif left.cost is not None and left.cost > 0:  # its own account is the more exact one
             ask = msgspec.structs.replace(ask, max_cost=left.cost if ask.max_cost is None else min(ask.max_cost, left.cost))
-        name = run_id(now)
         tape = tape_path(name, now) if record else None
-        run = Run(self.loop, self.agent, ask, self.setup, name, tape, now, ended)
+        run = self.run = Run(self.loop, self.agent, ask, self.setup, name, tape, now, ended, witness)
         run.task = (self.id, len(self._reports) + 1)
         run.sinks, run.raw = [*self.sinks], self.raw
-        run.start(left)
+        self._changed()
+        run.prepare(left)
         return run
 
     def _left(self) -> Budget:

@@ -59,3 +59,4 @@ class Setup(Struct, frozen=True, kw_only=True):
     priced: bool = False  # what it costs is followed while it runs, also where no budget asks for that
     ledger: str | None = None
     record: bool = True  # keep a tape and a row in the ledger
+    changes: str = "none"  # what is looked at besides what tools tell: none, git (before and after), all (what stirs too)

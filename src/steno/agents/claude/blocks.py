@@ -91,6 +91,18 @@ def as_it_came(data: bytes) -> Raw:
     return whole.toolUseResult if whole.tool_use_result is ev.NO_JSON else whole.tool_use_result
 
 
+def notebook(data: bytes) -> ev.Outcome:
+    """The structured result of NotebookEdit, which spells its fields in a way of its own."""
+    told = lenient(as_it_came(data), ln.NotebookResult)
+    return ev.Outcome(
+        notebook_path=told.notebook_path,
+        edit_mode=told.edit_mode,
+        original_file=told.original_file,
+        content=told.updated_file,
+        error=told.error,
+    )
+
+
 def refusal(line: ln.Line, block: ln.Block, head: Head) -> list[ev.Event]:
     """A failed result that is a refusal: by its permission decision, else by the words of the refusal."""
     text = text_of(block.content)

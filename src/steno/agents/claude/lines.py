@@ -132,6 +132,16 @@ class WholeResult(Struct, gc=False):
     toolUseResult: Raw = NO_JSON
 
 
+class NotebookResult(Struct, gc=False):
+    """The structured result of NotebookEdit: the one tool that says notebook_path where others say filePath."""
+
+    notebook_path: str | None = None
+    edit_mode: str | None = None
+    original_file: Raw = NO_JSON
+    updated_file: Raw = NO_JSON
+    error: str | None = None
+
+
 class Decision(Struct, gc=False):
     decision: str | None = None
 

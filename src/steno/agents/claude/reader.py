@@ -25,6 +25,7 @@ _stream = decoder(ln.StreamLine).decode
 _kept = decoder(ln.KeptLine).decode
 _asked = decoder(ln.ToolInput).decode
 _EMPTY, _NONE = ev.Outcome(), ev.NO_JSON
+NO_WRITE = ("", _NONE)
 _TALK = ("assistant", "user")
 BATCH = 16  # lines whose events are handed on together: enough that the handing costs nothing, few enough to stay in the cache
 Odd = Callable[[bytes, int], list[ev.Event]]
@@ -282,6 +283,8 @@ class Reader:
                 call = block.tool_use_id or ""
                 output: Any
                 output, typed = self._output_of(line, data) if len(content) == 1 else (None, False)  # else: whose is it?
+                if typed and self._writes.get(call, NO_WRITE)[0] == "NotebookEdit":
+                    output = blocks.notebook(data)
                 if block.is_error is True:
                     events += blocks.refusal(blocks.whole(line, data), block, (number, session, parent, at))
                     self._writes.pop(call, None)

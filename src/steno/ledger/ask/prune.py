@@ -72,6 +72,13 @@ def would_go(store: Store, old: Old, everything: bool) -> list[Gone]:
     return found
 
 
+def states(store: Store, old: Old) -> tuple[set[str], list[str]]:
+    """The runs that go, and every folder of the ledger: in whose repositories their states may be kept."""
+    where = old.of("runs")
+    runs = {str(row[0]) for row in store.rows(f"SELECT id FROM runs{where.sql}", where.values)}  # noqa: S608
+    return runs, [row[0] for row in store.rows("SELECT DISTINCT project FROM runs WHERE project IS NOT NULL")]
+
+
 def prune(store: Store, old: Old, everything: bool) -> None:
     """Take it away, all or nothing. The index of texts is made anew by the next search."""
     with store.writing():
