@@ -104,11 +104,14 @@ def steno(watch: Watch, folder: str) -> None:
     """Runs, as a task makes them: process, tape, events, running report, clocks."""
     run, place = importlib.import_module("steno.supervise.run").Run, importlib.import_module("steno.supervise.place")
     values, agents = importlib.import_module("steno.supervise.values"), importlib.import_module("steno.agents")
+    witness = importlib.import_module("steno.supervise.witness").Witness
 
     def begin(loop: Any, setup: Any) -> Any:
         now, name = time.time(), place.run_id()
-        one = run(loop, agents.CLAUDE, setup.ask, setup, name, place.tape_path(name, now), now, lambda run: "")
-        one.start(values.Budget())
+        tape, watcher = place.tape_path(name, now), witness(loop, setup.cwd, name, setup.changes, True)
+        one = run(loop, agents.CLAUDE, setup.ask, setup, name, tape, now, lambda run: "", watcher)
+        one.prepare(values.Budget())
+        one.start()
         return one
 
     followed(watch, folder, begin)

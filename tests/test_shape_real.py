@@ -146,11 +146,9 @@ def test_others_have_none_of_their_own_or_a_poor_one(place: Place, agent: str) -
     """The schema is in the prompt, the JSON in a fenced block, and the session goes on with each correction."""
     good = f"Here:\n```json\n{json.dumps(BOB)}\n```"
     texts = ["Bob is four.", '{"name": "Bob", "age": "four"}', good]
-    # Qwen asks once more after each answer, for what is worth remembering; that takes a step of its own.
-    steps = answers(*texts) if agent != "qwen" else [say(text, usage=ONE) for text in texts for _ in range(2)]
     model = () if agent == "qwen" else ("--model", completions.MODELS[agent])
     extra = ("--", "--auth-type", "openai") if agent == "qwen" else ()
-    with CompletionsServer(*steps) as server:
+    with CompletionsServer(*answers(*texts)) as server:
         env = completions.clean_env(agent, place.home, server.url)
         path = completions.installed(agent)
         done, report = place.run(
@@ -160,9 +158,8 @@ def test_others_have_none_of_their_own_or_a_poor_one(place: Place, agent: str) -
     held(place, done, report)
     assert len({one["session_id"] for one in report["attempts"]}) == 1
     assert json.dumps(json.dumps(SCHEMA))[1:-1] in asked
-    if agent != "qwen":
-        aside = (ASIDE[0], 0, ASIDE[1]) if spent(report) != given(ONE, TWO, THREE) else (0, 0, 0)
-        assert tuple(a - b for a, b in zip(spent(report), aside, strict=True)) == given(ONE, TWO, THREE)
+    aside = (ASIDE[0], 0, ASIDE[1]) if spent(report) != given(ONE, TWO, THREE) else (0, 0, 0)
+    assert tuple(a - b for a, b in zip(spent(report), aside, strict=True)) == given(ONE, TWO, THREE)
 
 
 # -- another agent -------------------------------------------------------------------------------------------------
