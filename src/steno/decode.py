@@ -153,6 +153,10 @@ def text_of(data: Raw) -> str:
 def plain(data: Raw) -> Any:
     """A piece of JSON as plain Python values; None where there is none, or none that can be read."""
     try:
+        return msgspec.json.decode(data)
+    except MISFIT:
+        pass
+    try:
         return next((msgspec.json.decode(value) for value in values(bytes(data))), None)
     except (ValueError, *MISFIT):
         return None
