@@ -23,6 +23,7 @@ from .tick import read_header
 
 CHUNK = 1 << 20  # bytes a read: fewer refills of the buffer that lines are cut from, and still a small part of the memory
 HEAD = 1 << 16  # bytes looked at to tell a recording from something else
+FIRST = 1 << 13  # bytes a read where only the first line is wanted, which is short
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 Source = str | os.PathLike[str] | bytes | BinaryIO | Iterable[bytes] | Iterable[str]
@@ -180,7 +181,7 @@ def _is_recording(path: Path) -> bool:
 
 def first_line(path: Path) -> bytes | None:
     """The first line that is not blank; None if there is none or the file cannot be read."""
-    reading = lines(path, HEAD)
+    reading = lines(path, FIRST)
     try:
         return next((line for line in reading if line.strip()), None)
     except SourceError:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from .. import agents
 from ..report import SourceError
-from ..source import first_line, recordings
+from ..source import first_line, recordings, unreadable
 from ..tick import read_header
 from .parts import Part, same
 from .store import Store
@@ -69,20 +69,39 @@ def named(path: str) -> list[Seen]:
     target = Path(path)
     if not target.exists():
         raise SourceError(f"{path}: there is no such file or folder")
-    return [_seen(found) for found in (recordings(target) if target.is_dir() else [target])] + _companions(target)
-
-
-def _companions(target: Path) -> list[Seen]:
-    """The transcripts of subagents below a folder: `show` reads them with their session, the ledger one by one."""
     if not target.is_dir() or (target / "stdout").is_file():
-        return []
-    return [_seen(path, "transcript") for path in sorted(target.rglob("agent-*.jsonl")) if "stdout" not in path.parts]
+        return [_seen(target)]
+    found = list(_below(os.path.abspath(target)))  # noqa: PTH100  # resolve() would follow links to a name nobody gave
+    return found or [_seen(path) for path in recordings(target)]  # which says what is wrong
 
 
-def _seen(path: Path, kind: str | None = None) -> Seen:
+def _below(folder: str) -> Iterator[Seen]:
+    """Every recording, tape and transcript below a folder. The transcripts of subagents are told one by one."""
+    try:
+        with os.scandir(folder) as entries:
+            inside = sorted(entries, key=lambda entry: entry.name)
+    except OSError as problem:
+        raise unreadable(folder, problem) from None
+    for entry in inside:
+        if entry.is_dir():
+            if os.path.isfile(f"{entry.path}/stdout"):  # noqa: PTH113
+                yield _seen(Path(entry.path))
+            else:
+                yield from _below(entry.path)
+        elif entry.is_file() and (found := kind_of(entry.path)) and (found != ("recording", "") or _holds_events(entry.path)):
+            stat = entry.stat()
+            yield Seen(entry.path, stat.st_size, stat.st_mtime_ns, stat.st_ino, *found)
+
+
+def _holds_events(path: str) -> bool:
+    """Whether a file that nobody named, and that is an array, is one of events."""
+    line = (first_line(Path(path)) or b"").lstrip()
+    return line[:2] == b"[{" and b'"type"' in line
+
+
+def _seen(path: Path) -> Seen:
     stat = (path / "stdout").stat() if path.is_dir() else path.stat()
-    absolute = os.path.abspath(path)  # noqa: PTH100  # resolve() would follow links to a name nobody gave
-    return Seen(absolute, stat.st_size, stat.st_mtime_ns, stat.st_ino, kind)
+    return Seen(os.path.abspath(path), stat.st_size, stat.st_mtime_ns, stat.st_ino)  # noqa: PTH100  # as above
 
 
 def kind_of(path: str) -> tuple[str, str] | None:

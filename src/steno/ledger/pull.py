@@ -5,6 +5,7 @@ counted nothing twice, and the next one goes on from there. Results are booked i
 process was first, so that the ledger is the same however the work was spread.
 """
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from .parts import Part, Told, read_part, unpacked
 from .record import record, record_task
 from .store import Store, open_ledger
 
-GROUP = 32 << 20  # bytes that are read, and booked, together: enough to be fast, little enough to hold
+GROUP = 16 << 20  # bytes that are read, and booked, together: enough to be fast, little enough to hold
 ALONE = 48 << 20  # bytes below which starting more processes costs more than it saves
 WORKERS = 4  # processes at most: more only wait for the disk and for the one that writes
 SOURCE = ("path", "kind", "size", "mtime_ns", "inode", "done", "lines", "head", "tail", "state", "session", "run", "imported_at")
@@ -89,7 +90,13 @@ def read_all(parts: list[Part], total: int) -> Iterator[list[Told]]:
         for group in groups:
             yield [read_part(part) for part in group]
         return
-    yield from _shared(groups, workers)
+    collects = gc.isenabled()
+    gc.disable()  # hundreds of thousands of rows, and no circle among them
+    try:
+        yield from _shared(groups, workers)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _shared(groups: list[list[Part]], workers: int) -> Iterator[list[Told]]:
@@ -108,7 +115,6 @@ def _begin_work() -> None:
 
     Nothing that a reader makes is a circle, so that looking for some would only cost time.
     """
-    import gc
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
