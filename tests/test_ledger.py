@@ -107,6 +107,19 @@ def test_l2_eight_processes_write_ten_thousand_runs_and_all_are_there_once(ledge
     store.close()
 
 
+def test_many_that_find_an_old_ledger_at_once_all_migrate_it(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an upgrade: each keeps its copy, or finds it migrated; none fails."""
+    with monkeypatch.context() as before:
+        before.setattr("steno.ledger.store.migrate.__defaults__", (False, schema.MIGRATIONS[:1]))
+        open_ledger(ledger_url).close()
+    started = [_writer(ledger_url, place * 5, 5) for place in range(WRITERS)]
+    assert [(process.communicate()[1], process.returncode) for process in started] == [(b"", 0)] * WRITERS
+    store = open_ledger(ledger_url)
+    assert store.rows("SELECT count(*) FROM runs") == [(5 * WRITERS,)]
+    assert applied(store) == len(schema.MIGRATIONS)
+    store.close()
+
+
 def test_a_run_that_is_booked_twice_is_there_once(ledger_url: str) -> None:
     """And its report comes out as it went in."""
     store = open_ledger(ledger_url)

@@ -45,10 +45,17 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+def _now(what: Callable[[], Any]) -> bool:
+    try:
+        return bool(what())
+    except FileNotFoundError:
+        return False
+
+
 def until(what: Callable[[], Any], seconds: float = LONG) -> float:
-    """Wait until it is so; how long it took."""
+    """Wait until it is so; how long it took. A folder that goes away while it is looked at is not so yet."""
     begun = time.monotonic()
-    while not what():
+    while not _now(what):
         assert time.monotonic() - begun < seconds
         time.sleep(0.002)
     return time.monotonic() - begun

@@ -92,10 +92,10 @@ class PostgreSQL:
     def keep_copy(self, number: int) -> str:
         """The tables as they are, in a schema of their own beside."""
         schema = f"before_{number}"
-        if self.rows("SELECT 1 FROM pg_namespace WHERE nspname = ?", (schema,)):
-            schema += f"_{time.time_ns()}"
-        tables = self.rows("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
-        with self.writing():
+        with self.writing():  # so that of two that find the same old ledger each has a name of its own
+            if self.rows("SELECT 1 FROM pg_namespace WHERE nspname = ?", (schema,)):
+                schema += f"_{time.time_ns()}"
+            tables = self.rows("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
             self.change(f"CREATE SCHEMA {schema}")
             for (table,) in tables:
                 self.change(f"CREATE TABLE {schema}.{table} AS TABLE {table}")

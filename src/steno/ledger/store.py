@@ -271,12 +271,13 @@ class SQLite:
             raise
 
     def keep_copy(self, number: int) -> str:
-        copy = Path(f"{self.name}.before-{number}")
-        if copy.exists():
-            copy = Path(f"{self.name}.before-{number}.{time.time_ns()}")
-        self.change("VACUUM INTO ?", (str(copy),))
-        copy.chmod(0o600)
-        return str(copy)
+        copy = f"{self.name}.before-{number}"
+        try:
+            copy = _taken(copy) or _taken(f"{copy}.{time.time_ns()}.{os.getpid()}") or copy
+        except OSError as problem:
+            raise LedgerError(f"{copy}: a copy cannot be kept here: {problem.strerror}") from None
+        self.change("VACUUM INTO ?", (copy,))
+        return copy
 
     def close(self) -> None:
         self._base.close()
@@ -285,6 +286,15 @@ class SQLite:
     def connection(self) -> sqlite3.Connection:
         """The driver's own connection, for what only SQLite has."""
         return self._base
+
+
+def _taken(path: str) -> str | None:
+    """A name for a copy, taken by making an empty file of it; None if it is somebody else's, who may be copying now."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return None
+    return path
 
 
 def _insert(table: str, columns: Sequence[str]) -> str:

@@ -173,13 +173,17 @@ class Task:
         following = self._decided(report, run.wrong)
         self._whys.append(following.why)
         self._count(report, following)
-        self._books.end(run, report, following.why)
+        self._book(run, report, following.why)
         if following.do == "stop":
             self.loop.soon(self._close)
         else:
             self._say(following.why)
             self._wait(following.wait, lambda: self._go_on(run.ask, report, following))
         return f"{following.do}: {following.why}"
+
+    def _book(self, run: Run, report: Report, why: str) -> None:
+        """Write an attempt's row once its tape is closed: should we be killed in between, the row is made from the tape."""
+        self.loop.soon(lambda: self._books.end(run, report, why))
 
     def _decided(self, report: Report, wrong: tuple[str, ...]) -> Next:
         if self._stopped is not None:
@@ -273,12 +277,12 @@ class Task:
         over = self._stopped or self._spent()
         why = over or handed
         self._whys.append(why)
-        self._books.end(run, report, why)
+        self._book(run, report, why)
         if over is not None:
             self._teller = -2 if report.verdict == "success" else -1  # a summary is not what was asked for
             self.loop.soon(self._close)
             return f"stop: {over}"
-        self._books.refreshed(session)
+        self.loop.soon(lambda: self._books.refreshed(session))
         prompt = HANDOVER.format(summary=summary, prompt=self._asked)
         self._handed = msgspec.structs.replace(self.setup.ask, prompt=prompt)
         self._tried.handovers += 1
