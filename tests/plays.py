@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.script import RECORDINGS, assistant, init, result, stream, text
 
 Json = dict[str, Any]
@@ -37,6 +39,14 @@ class Place:
         search = f"{folder / 'bin'}{os.pathsep}{kept['PATH']}"
         own = {"HOME": str(self.home), "XDG_DATA_HOME": str(self.home / "data"), "XDG_CONFIG_HOME": str(self.home / "config")}
         self.environ: dict[str, str] = {**kept, **own, "PATH": search, "TZ": "UTC", "PYTHONIOENCODING": "utf-8"}
+
+    def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Put this very process into the place: for the library."""
+        for name in set(os.environ) - set(self.environ):
+            monkeypatch.delenv(name)
+        for name, value in self.environ.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(self.work)
 
     def plan(self, *steps: Json) -> None:
         """What the agent does at each start; the last step serves all later ones."""

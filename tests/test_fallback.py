@@ -85,11 +85,7 @@ def place(tmp_path: Path) -> Both:
 @pytest.fixture
 def inside(place: Both, monkeypatch: pytest.MonkeyPatch) -> Both:
     """This very process is in the place: for the library."""
-    for name in set(os.environ) - set(place.environ):
-        monkeypatch.delenv(name)
-    for name, value in place.environ.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(place.work)
+    place.enter(monkeypatch)
     return place
 
 

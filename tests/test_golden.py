@@ -9,6 +9,7 @@ from msgspec.json import decode, encode
 
 import steno
 from steno.agents import CLAUDE, LineReader, sniff
+from steno.agents.values import read_all
 from steno.decode import MISFIT
 from steno.tape import Header, Recorder, Tick
 from tests.golden import CASES, ROOT, expected, name, reports
@@ -73,7 +74,7 @@ def test_the_short_way_and_the_tolerant_way_say_the_same(case: Path) -> None:
         lines = [line for line in path.read_bytes().split(b"\n") if line[:1] == b"{" and _is_json(line)]
         reader = ((sniff(lines[0]) if lines else None) or CLAUDE).reader
         many, single, tolerant = reader(), reader(), reader()
-        short = [encode(event) for batch in many.read_all(lines, 0, many.salvage) for event in batch]
+        short = [encode(event) for batch in read_all(many, lines, 0, many.salvage) for event in batch]
         assert [encode(event) for n, line in enumerate(lines, 1) for event in _one(single, line, n)] == short
         assert [encode(event) for n, line in enumerate(lines, 1) for event in tolerant.salvage(line, n)] == short
 

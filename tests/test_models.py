@@ -1,7 +1,6 @@
 """Sizes of models: small, medium and large mean each agent's own, as files name them or as this version knows them."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,7 @@ NAMED = '[models.opencode]\nsmall = "scripted/mini"\n\n[models.claude]\nsmall = 
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """This very process is in the place."""
     found = Place(tmp_path)
-    for name in set(os.environ) - set(found.environ):
-        monkeypatch.delenv(name)
-    for name, value in found.environ.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(found.work)
+    found.enter(monkeypatch)
     return found
 
 

@@ -4,7 +4,6 @@ The agents are scripted programs that note how they were started; nothing here a
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +47,7 @@ PAIRS = [(agent, option) for agent in AGENTS for option in OPTIONS]
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """This very process is in the place."""
     found = Place(tmp_path)
-    for name in set(os.environ) - set(found.environ):
-        monkeypatch.delenv(name)
-    for name, value in found.environ.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(found.work)
+    found.enter(monkeypatch)
     (found.work / "marked_dir").mkdir()
     found.plan({"out": ""})
     return found

@@ -36,11 +36,7 @@ def place(tmp_path: Path) -> Place:
 @pytest.fixture
 def inside(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     """This very process is in the place: for the library."""
-    for name in set(os.environ) - set(place.environ):
-        monkeypatch.delenv(name)
-    for name, value in place.environ.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(place.work)
+    place.enter(monkeypatch)
     return place
 
 

@@ -78,6 +78,16 @@ def lenient(data: bytes | Raw, kind: type[T]) -> T:
     return kind()
 
 
+def tolerant(data: bytes, kind: type[T]) -> T | None:
+    """The first object of a line as a `kind`, as far as it can be read; None where the line is torn or no JSON."""
+    with suppress(*MISFIT):
+        return msgspec.json.decode(data, type=kind)
+    try:
+        return next((lenient(value, kind) for value in values(data) if value[:1] == b"{"), None)
+    except (ValueError, *MISFIT):
+        return None
+
+
 def _fit(data: bytes | Raw, kind: Any) -> Any:
     try:
         return decoder(kind).decode(data)

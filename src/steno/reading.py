@@ -17,6 +17,7 @@ from . import agents
 from . import event as ev
 from .account import Price
 from .agents import Agent, Keeper
+from .agents.values import read_all
 from .closing import close
 from .decode import MISFIT, decoder, lenient, values
 from .fold import Fold
@@ -76,7 +77,7 @@ class Reading:
             yield self.line(data, data[-1:] != b"\n")
             if self._settled:
                 break
-        self.lines.read = yield from self._reader.read_all(rest, self.lines.read, self._misfit)
+        self.lines.read = yield from read_all(self._reader, rest, self.lines.read, self._misfit)
         yield self.end()
 
     def arriving(self, groups: Iterable[Iterable[bytes]]) -> Iterator[list[ev.Event]]:
@@ -85,7 +86,7 @@ class Reading:
             rest = iter(group)
             while not self._settled and (data := next(rest, None)) is not None:
                 yield self.line(data, data[-1:] != b"\n")
-            self.lines.read = yield from self._reader.read_all(rest, self.lines.read, self._misfit)
+            self.lines.read = yield from read_all(self._reader, rest, self.lines.read, self._misfit)
         yield self.end()
 
     def state(self) -> bytes:

@@ -6,26 +6,14 @@ Nothing of the machine's own settings reaches it: no HOME, no key, no variable o
 import os
 from pathlib import Path
 
-import pytest
+from .installed import installed as installed_program
 
 VERSIONS = ("2.1.197", "2.1.325")
-ROOT = Path(__file__).parents[2]
-
-
-def program(version: str) -> Path:
-    """Where a version is installed, or should be."""
-    return Path(os.environ.get("STENO_TEST_CLI") or ROOT / ".cli", f"claude-{version}", "node_modules", ".bin", "claude")
 
 
 def installed(version: str) -> str:
-    """The program; without it the test is skipped, or fails where STENO_REQUIRE names cli."""
-    path = program(version)
-    if not path.exists():
-        reason = f"Claude Code {version} is not installed below {path.parents[3]}: make cli"
-        if "cli" in os.environ.get("STENO_REQUIRE", "").split(","):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return str(path)
+    """The program; see `support.installed`."""
+    return installed_program("claude", version)
 
 
 def clean_env(home: Path, url: str) -> dict[str, str]:

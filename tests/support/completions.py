@@ -5,31 +5,21 @@ the input, as the real services do; neither knows cache writes. `make cli` insta
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from .installed import installed as installed_program
 from .modelserver import Answer, Fault, Hang, Step, Text, Usage
 from .openai import ResponsesServer, _Exchange
 
 VERSIONS = {"gemini": "0.61.0", "opencode": "1.18.33", "qwen": "0.15.10"}
 MODELS = {"gemini": "gemini-2.5-flash", "opencode": "scripted/coder", "qwen": "coder"}
-ROOT = Path(__file__).parents[2]
 ASIDE = Answer((Text("ok"),), Usage(11, 0, 0, 2))
 
 
 def installed(agent: str) -> str:
-    """The program; without it the test is skipped, or fails where STENO_REQUIRE names cli."""
-    folder = Path(os.environ.get("STENO_TEST_CLI") or ROOT / ".cli", f"{agent}-{VERSIONS[agent]}")
-    path = folder / "node_modules" / ".bin" / agent
-    if not path.exists():
-        reason = f"{agent} {VERSIONS[agent]} is not installed in {folder}: make cli"
-        if "cli" in os.environ.get("STENO_REQUIRE", "").split(","):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return str(path)
+    """The program in the version that the tests run."""
+    return installed_program(agent, VERSIONS[agent])
 
 
 def clean_env(agent: str, home: Path, url: str) -> dict[str, str]:

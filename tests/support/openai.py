@@ -11,25 +11,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from .installed import installed as installed_program
 from .modelserver import Answer, Fault, Hang, Step, Text
 
 VERSIONS = {"codex": "0.166.0", "copilot": "1.0.102"}
 MODELS = {"codex": "gpt-5.5", "copilot": "gpt-5"}  # of those that each knows
-ROOT = Path(__file__).parents[2]
 
 
 def installed(agent: str) -> str:
-    """The program; without it the test is skipped, or fails where STENO_REQUIRE names cli."""
-    folder = Path(os.environ.get("STENO_TEST_CLI") or ROOT / ".cli", f"{agent}-{VERSIONS[agent]}")
-    path = folder / "node_modules" / ".bin" / agent
-    if not path.exists():
-        reason = f"{agent} {VERSIONS[agent]} is not installed in {folder}: make cli"
-        if "cli" in os.environ.get("STENO_REQUIRE", "").split(","):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return str(path)
+    """The program in the version that the tests run."""
+    return installed_program(agent, VERSIONS[agent])
 
 
 def clean_env(agent: str, home: Path, url: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ with exit code 0. A call is told when it is over, with its answer.
 """
 
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -25,7 +25,7 @@ from ..report import Wording
 from . import tell
 from .calls import Calls
 from .opencode_backend import PROVIDER, served
-from .values import Abilities, Agent, Ask, Start, one_by_one
+from .values import Abilities, Agent, Ask, Start
 
 Head = tuple[int, str | None, str | None, datetime | None]
 NANO, BEYOND = 1_000_000_000, 1e15  # milliseconds since 1970: beyond the year 33658, which no calendar here has
@@ -153,12 +153,6 @@ class Reader:
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
         return self._events(_line(data), data, number, at)
-
-    def read_all(
-        self, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[ev.Event]]
-    ) -> Generator[list[ev.Event], None, int]:
-        """The events of many lines; returns the number of the last one."""
-        return one_by_one(self.read, lines, number, odd)
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""

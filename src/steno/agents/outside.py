@@ -5,7 +5,7 @@ loaded is left out, and one that fails later loses only what it was asked: each 
 """
 
 import re
-from collections.abc import Callable, Container, Generator, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from .. import event
 from ..decode import MISFIT
 from ..event import Event, Stderr, Unknown
 from ..report import StenoError
-from .values import Agent, Ask, Start, one_by_one
+from .values import Agent, Ask, Start
 
 GROUP = "steno.agents"
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -156,12 +156,6 @@ class Careful:
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]:
         """The events of one line."""
         return self._events("read", lambda: self._inner.read(data, number, at), [_unread(data, number, at)])
-
-    def read_all(
-        self, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[Event]]
-    ) -> Generator[list[Event], None, int]:
-        """The events of many lines, one by one."""
-        return one_by_one(self.read, lines, number, odd)
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]:
         """The events of a line that did not fit."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ..decode import MISFIT
+from ..decode import MISFIT, values
 from ..environment import Surroundings
 from ..event import Event, Stderr
 from ..report import StenoError, Wording
@@ -16,16 +16,12 @@ from .backend import Backend
 class LineReader(Protocol):
     """Turns lines into events.
 
-    `read` raises one of `decode.MISFIT` on a line of an odd shape, `salvage` never raises, and `read_all` is `read` for
-    many lines: it asks `odd` for the events of a line that does not fit, and returns the number of the last line.
+    `read` raises one of `decode.MISFIT` on a line of an odd shape, and `salvage` never raises. One that can read many lines
+    at once by a shorter way has a `read_all` beside them: see the function of that name.
     `state` and `go_on` carry what joins lines over to another time: a file that grew is read on from where it ended.
     """
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]: ...
-
-    def read_all(
-        self, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[Event]]
-    ) -> Generator[list[Event], None, int]: ...
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]: ...
 
@@ -172,17 +168,35 @@ def unheard(line: Stderr) -> list[Event]:
     return []
 
 
-def one_by_one(
-    read: Callable[[bytes, int], list[Event]], lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[Event]]
+def read_all(
+    reader: LineReader, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[Event]]
 ) -> Generator[list[Event], None, int]:
-    """`read_all` for a reader whose lines need no short way."""
+    """The events of many lines: by the reader's own short way where it has one, else line by line.
+
+    `odd` is asked for the events of a line that does not fit. It returns the number of the last line.
+    """
+    short: Callable[..., Generator[list[Event], None, int]] | None = getattr(reader, "read_all", None)
+    return _one_by_one(reader, lines, number, odd) if short is None else short(lines, number, odd)
+
+
+def _one_by_one(
+    reader: LineReader, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[Event]]
+) -> Generator[list[Event], None, int]:
     for data in lines:
         number += 1
         try:
-            yield read(data, number)
+            yield reader.read(data, number)
         except MISFIT:
             yield odd(data, number)
     return number
+
+
+def salvaged(reader: LineReader, data: bytes, number: int) -> list[Event]:
+    """The events of every object on a line, as far as each can be read; none where it is torn or no JSON."""
+    try:
+        return [event for value in values(data) if value[:1] == b"{" for event in reader.salvage(value, number)]
+    except (ValueError, *MISFIT):
+        return []
 
 
 class Agent(Struct, frozen=True):

@@ -2,11 +2,27 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 from .terminal import complain, look
 
 MOST_COLUMNS = 100  # of a help text
+
+
+def seconds(below: float) -> Callable[[str], float]:
+    """The kind of an option that is a time: seconds from 0 on, below a bound."""
+
+    def read(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = -1.0
+        if not 0 <= found < below:
+            raise argparse.ArgumentTypeError(f"expected seconds, found {text!r}")
+        return found
+
+    return read
 
 
 class Parser(argparse.ArgumentParser):

@@ -8,7 +8,7 @@ from ..report import StenoError
 from ..supervise import place
 from ..sync import Syncing, SyncOptions, SyncSummary
 from ..sync.journal import Left, pending
-from .options import Parser
+from .options import Parser, seconds
 from .terminal import complain, put_bytes
 
 EXAMPLES = """examples:
@@ -63,7 +63,7 @@ def add_sync(parser: Parser) -> None:
     group.add_argument("--no-ignore", action="store_true", help="do not heed .gitignore files")
     group.add_argument("--delete", action="store_true", help="delete there what is gone here")
     group.add_argument("--concurrency", type=_count, default=4, metavar="N", help="files at the same time (default: 4)")
-    group.add_argument("--limit", type=_seconds, metavar="SECONDS", help="the longest that it may take")
+    group.add_argument("--limit", type=seconds(1e9), metavar="SECONDS", help="the longest that it may take")
     group.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
 
 
@@ -157,13 +157,3 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found < 1e9:
-        raise argparse.ArgumentTypeError(f"expected seconds, found {text!r}")
-    return found

@@ -15,7 +15,7 @@ from ..event import Event
 from ..report import EXIT_CODES, Report, StenoError
 from ..watch.tap import Tap
 from ..watch.watching import Sink, Watching
-from .options import Parser
+from .options import Parser, seconds
 from .terminal import is_terminal, look
 from .told import Told
 
@@ -196,21 +196,11 @@ def _add_sync(parser: Parser) -> None:
     group.add_argument("--include", metavar="GLOB", action="append", default=[], help="only files that fit; may repeat")
     group.add_argument("--exclude", metavar="GLOB", action="append", default=[], help="no files that fit; may repeat")
     group.add_argument("--delete", action="store_true", help="what is deleted is deleted there too")
-    group.add_argument("--debounce", metavar="SECONDS", type=_seconds, default=None, help="wait so long for further changes")
+    group.add_argument("--debounce", metavar="SECONDS", type=seconds(3600), default=None, help="wait so long for further changes")
     group.add_argument("--concurrency", metavar="N", type=_many, default=None, help="files at the same time, for each DEST")
     group.add_argument("--strict", action="store_true", help="exit with 1 if a file could not be copied")
     group.add_argument("--final-pass", action="store_true", help="at the end, compare every file by its hash")
     group.add_argument("--dry-run", action="store_true", help="only say what would be copied")
-
-
-def _seconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found < 3600:
-        raise argparse.ArgumentTypeError(f"expected seconds, found {text!r}")
-    return found
 
 
 def _many(text: str) -> int:

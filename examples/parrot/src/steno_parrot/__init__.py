@@ -7,14 +7,13 @@ Ends. `sleeps` is the result, with `ok`. Without it the run was cut.
 """
 
 import re
-from collections.abc import Callable, Generator, Iterable
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
 from steno import event as ev
-from steno.agents.values import Abilities, Agent, Ask, Start, one_by_one
+from steno.agents.values import Abilities, Agent, Ask, Start
 from steno.decode import Count, decoder, lenient
 from steno.environment import Surroundings
 from steno.report import Wording
@@ -56,12 +55,6 @@ class Reader:
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The same, without the fields that are of a wrong type."""
         return self._events(lenient(data, Line), data, number, at)
-
-    def read_all(
-        self, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[ev.Event]]
-    ) -> Generator[list[ev.Event], None, int]:
-        """Many lines."""
-        return one_by_one(self.read, lines, number, odd)
 
     def state(self) -> bytes:
         """It keeps no transcripts: nothing is read in parts."""

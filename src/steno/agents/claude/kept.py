@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from ... import event as ev
-from ...decode import MISFIT, decoder, lenient, values
+from ...decode import MISFIT, decoder, lenient, tolerant
 from . import blocks
 from . import lines as ln
 from .names import SILENT
@@ -80,7 +80,7 @@ def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
         try:
             line = _spent(data)
         except MISFIT:
-            line = _tolerant(data)
+            line = tolerant(data, Spent) or Spent()
         if not begun and line.version is not None and line.type in ("assistant", "user"):
             begun = True
             yield ev.Started(number, line.sessionId, None, line.timestamp, line.version, None, line.cwd, transcript=True)
@@ -104,11 +104,3 @@ def _is_answer(data: bytes) -> bool:
     """Whether a line is the user's, by the words before its message: only plain values stand before it."""
     at = data.find(b'"message":', 0, AHEAD)
     return at >= len(USER) and data.startswith(USER, at - len(USER))
-
-
-def _tolerant(data: bytes) -> Spent:
-    """A line of an odd shape, as far as it can be read; one that is torn or no JSON says nothing."""
-    try:
-        return next((lenient(value, Spent) for value in values(data) if value[:1] == b"{"), Spent())
-    except (ValueError, *MISFIT):
-        return Spent()

@@ -12,9 +12,9 @@ from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...decode import plain, text_of
+from ...decode import plain, text_of, tolerant
 from . import lines as ln
-from .rollout import Rollout, tolerant
+from .rollout import Rollout
 
 _COUNTERS = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens", "reasoning_output_tokens")
 _KEPT = (ev.Usage, ev.Compaction, ev.RateLimit, ev.PermissionDenied, ev.ToolCall, ev.ToolResult, ev.Result)
@@ -74,7 +74,7 @@ def _turns(session: str | None, lines: Iterable[bytes]) -> Iterator[Turn]:
     """The turns of a thread. What stands before the first belongs to it; what stands before the thread, to another."""
     rollout, turn, begun = Rollout(), Turn(), False
     for data in lines:
-        line = tolerant(data)
+        line = tolerant(data, ln.Line)
         if line is None or line.payload is None:
             continue
         if rollout.state.session is None and (line.type != "session_meta" or line.payload.id != session):

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from ... import event as ev
-from ...decode import lenient
-from .rollout import Rollout, tolerant
+from ...decode import lenient, tolerant
+from . import lines as ln
+from .rollout import Rollout
 
 _SPENT = (b'"token_', b'"session_meta"', b'"turn_context"', b'"task_started"', b'"turn_started"')  # what a sum must know
 
@@ -42,7 +43,7 @@ def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     for number, data in enumerate(lines, 1):
         if not any(mark in data for mark in _SPENT):
             continue
-        line = tolerant(data)
+        line = tolerant(data, ln.Line)
         if line is not None and line.payload is not None:
             for event in rollout.events(line, data, number):
                 if isinstance(event, ev.Usage | ev.Started):

@@ -3,7 +3,7 @@
 It never takes an `error` for the end: only turn.completed and turn.failed end a turn.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from msgspec import Raw, Struct, field
@@ -11,7 +11,6 @@ from msgspec.json import encode
 
 from ... import event as ev
 from ...decode import decoder, lenient, plain, text_of
-from ..values import one_by_one
 from . import lines as ln
 from . import words
 from .alongside import Told, understand
@@ -43,10 +42,6 @@ class Reader:
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
         return self._events(_line(data), data, number, at)
-
-    def read_all(self, lines: Iterable[bytes], number: int, odd: Odd) -> Generator[list[ev.Event], None, int]:
-        """The events of many lines; returns the number of the last line."""
-        return one_by_one(self.read, lines, number, odd)
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""

@@ -12,7 +12,7 @@ from msgspec import Raw, Struct, field
 from msgspec.json import encode
 
 from ... import event as ev
-from ...decode import MISFIT, decoder, lenient, plain, text_of, values
+from ...decode import decoder, lenient, plain, text_of
 from . import lines as ln
 from . import words
 
@@ -244,18 +244,6 @@ class Rollout:
         reason = payload.reason or "interrupted"
         end = ev.Result(*head, "error", True, terminal_reason=f"aborted_{reason}", duration_ms=payload.duration_ms)
         return [ev.UserMessage(*head, "interrupted", reason), end]
-
-
-def tolerant(data: bytes) -> ln.Line | None:
-    """A line as far as it can be read; None where it is torn or no JSON."""
-    try:
-        return _line(data)  # type: ignore[no-any-return]  # a decoder of Line
-    except MISFIT:
-        pass
-    try:
-        return next((lenient(value, ln.Line) for value in values(data) if value[:1] == b"{"), None)
-    except (ValueError, *MISFIT):
-        return None
 
 
 def failed(head: Head, error: tuple[str | None, int | None, str], duration: int | None = None) -> ev.Result:

@@ -3,7 +3,7 @@
 It holds only what joins lines. It never takes the exit code 0 for success: what was refused is told call by call.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from msgspec import Raw, Struct, field
@@ -11,8 +11,7 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...decode import MISFIT, decoder, lenient, values
-from ..values import one_by_one
+from ...decode import decoder, lenient, tolerant
 from . import lines as ln
 from . import words
 
@@ -52,10 +51,6 @@ class Reader:
         """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
         return self._events(_line(data), data, number, at)
 
-    def read_all(self, lines: Iterable[bytes], number: int, odd: Odd) -> Generator[list[ev.Event], None, int]:
-        """The events of many lines; returns the number of the last line."""
-        return one_by_one(self.read, lines, number, odd)
-
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
         return self._events(lenient(data, ln.Line), data, number, at)
@@ -76,7 +71,7 @@ class Reader:
         """What each request used, from the file of the session: of the run that was asked what this one was asked."""
         kept, mine, run = Reader(), False, list[ev.Event]()
         for data in lines:
-            line = tolerant(data)
+            line = tolerant(data, ln.Line)
             if line is None or line.data is None:
                 continue
             if line.type in ("session.start", "session.resume"):
@@ -275,18 +270,6 @@ class Reader:
 def _unkept(event: ev.Event) -> ev.Event:
     """An event of the file, as one of the stream."""
     return replace(event, transcript=False) if isinstance(event, ev.Started) else event
-
-
-def tolerant(data: bytes) -> ln.Line | None:
-    """A line as far as it can be read; None where it is torn or no JSON."""
-    try:
-        return _line(data)  # type: ignore[no-any-return]  # a decoder of Line
-    except MISFIT:
-        pass
-    try:
-        return next((lenient(value, ln.Line) for value in values(data) if value[:1] == b"{"), None)
-    except (ValueError, *MISFIT):
-        return None
 
 
 _MAKERS: dict[str, Callable[[Reader, Head, ln.Data, ln.Line], list[ev.Event]]] = {

@@ -13,8 +13,9 @@ from msgspec import Meta, Raw, Struct, field
 from msgspec.json import encode
 
 from ... import event as ev
-from ...decode import MISFIT, Count, decoder, lenient, text_of, values
+from ...decode import MISFIT, Count, decoder, lenient, text_of
 from ..calls import Open
+from ..values import salvaged
 from .names import ASKS, WRITES, kind_of
 
 Instant = Annotated[datetime, Meta(tz=True)]
@@ -102,11 +103,7 @@ def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     """The requests that a chat tells of, and where it began."""
     chat = Chat()
     for number, data in enumerate(lines, 1):
-        try:
-            found = [event for value in values(data) if value[:1] == b"{" for event in chat.salvage(value, number)]
-        except (ValueError, *MISFIT):
-            continue
-        yield from (event for event in found if isinstance(event, ev.Started | ev.Usage | ev.UserMessage))
+        yield from (event for event in salvaged(chat, data, number) if isinstance(event, ev.Started | ev.Usage | ev.UserMessage))
 
 
 def changed(head: Head, call: Open, created: bool | None = None) -> list[ev.Event]:

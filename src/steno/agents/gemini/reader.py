@@ -4,7 +4,7 @@ That is: the pieces of the answer that is being written, the last whole answer, 
 turns the model took. Chats that it keeps go to `chats`.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -14,7 +14,6 @@ from msgspec.json import encode
 from ... import event as ev
 from ...decode import Count, decoder, lenient, text_of
 from ..calls import Calls
-from ..values import one_by_one
 from . import chats, ends
 from .alongside import Told, understand
 from .names import ASKS, GUARDED, UNASKED, WRITES, kind_of
@@ -88,12 +87,6 @@ class Reader:
         if self._chat is not None:
             return self._chat.read(data, number, at)
         return self._events(_line(data), data, number, at)
-
-    def read_all(
-        self, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[ev.Event]]
-    ) -> Generator[list[ev.Event], None, int]:
-        """The events of many lines; returns the number of the last one."""
-        return one_by_one(self.read, lines, number, odd)
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""

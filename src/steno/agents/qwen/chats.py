@@ -12,8 +12,9 @@ from msgspec import Meta, Raw, Struct
 from msgspec.json import encode
 
 from ... import event as ev
-from ...decode import MISFIT, Count, decoder, lenient, values
+from ...decode import MISFIT, Count, decoder, lenient
 from ..calls import Open
+from ..values import salvaged
 from .names import ASKS, DECLINED, WRITES, kind_of
 
 Instant = Annotated[datetime, Meta(tz=True)]
@@ -106,11 +107,7 @@ def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     """The requests that a chat tells of, and where it began."""
     chat = Chat()
     for number, data in enumerate(lines, 1):
-        try:
-            found = [event for value in values(data) if value[:1] == b"{" for event in chat.salvage(value, number)]
-        except (ValueError, *MISFIT):
-            continue
-        yield from (event for event in found if isinstance(event, ev.Started | ev.Usage | ev.UserMessage))
+        yield from (event for event in salvaged(chat, data, number) if isinstance(event, ev.Started | ev.Usage | ev.UserMessage))
 
 
 def changed(head: Head, call: Open, answer: str) -> list[ev.Event]:

@@ -4,7 +4,7 @@ It holds what joins lines besides what that reader holds: ids that are used agai
 """
 
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,6 @@ from ... import event as ev
 from ...decode import Count, lenient, text_of
 from .. import claude
 from ..calls import Calls
-from ..values import one_by_one
 from . import chats
 from .alongside import Told, understand
 from .names import ASKS, DECLINED, WRITES, kind_of
@@ -65,12 +64,6 @@ class Reader:
         if self._is_chat(data) and self._chat is not None:
             return self._chat.read(data, number, at)
         return self._meant(self._shape.read(data, number, at), data)
-
-    def read_all(
-        self, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[ev.Event]]
-    ) -> Generator[list[ev.Event], None, int]:
-        """The events of many lines; returns the number of the last one."""
-        return one_by_one(self.read, lines, number, odd)
 
     def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
