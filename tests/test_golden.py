@@ -1,6 +1,7 @@
 """Every recording reads to the report that was checked for it, whichever way its bytes come (S, V, M; live is replay)."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,12 @@ from msgspec.json import decode, encode
 
 import steno
 from steno.agents import CLAUDE, LineReader, sniff
-from steno.agents.values import read_all
+from steno.agents.scribe import dictate
+from steno.closing import close
 from steno.decode import MISFIT
+from steno.fold import Fold
+from steno.ledger.rows import Rows
+from steno.report import Lines
 from steno.tape import Header, Recorder, Tick
 from tests.golden import CASES, ROOT, expected, name, reports
 from tests.oracle import facts
@@ -68,15 +73,39 @@ def test_in_chunks_it_gives_the_same_report(case: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
-def test_the_short_way_and_the_tolerant_way_say_the_same(case: Path) -> None:
-    """Three readers: many lines at once, line by line, and field by field. The same events of every line that fits."""
-    for path in [case / "stdout"] if case in STREAMS else sorted(case.rglob("*.jsonl")):
-        lines = [line for line in path.read_bytes().split(b"\n") if line[:1] == b"{" and _is_json(line)]
+def test_line_by_line_and_the_tolerant_way_say_the_same(case: Path) -> None:
+    """Two readers: line by line, and field by field. The same events of every line that fits."""
+    for lines in _files(case):
         reader = ((sniff(lines[0]) if lines else None) or CLAUDE).reader
-        many, single, tolerant = reader(), reader(), reader()
-        short = [encode(event) for batch in read_all(many, lines, 0, many.salvage) for event in batch]
-        assert [encode(event) for n, line in enumerate(lines, 1) for event in _one(single, line, n)] == short
-        assert [encode(event) for n, line in enumerate(lines, 1) for event in tolerant.salvage(line, n)] == short
+        single, tolerant = reader(), reader()
+        told = [encode(event) for n, line in enumerate(lines, 1) for event in _one(single, line, n)]
+        assert [encode(event) for n, line in enumerate(lines, 1) for event in tolerant.salvage(line, n)] == told
+
+
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_the_short_way_says_the_same_to_whoever_adds_up(case: Path) -> None:
+    """Many lines at once, and line by line as events: the same report, the same rows, the same to go on with."""
+    for lines in _files(case):
+        agent = (sniff(lines[0]) if lines else None) or CLAUDE
+        many, single = agent.reader(), agent.reader()
+        folds, rows = [Fold(agent), Fold(agent)], [Rows(agent, "", 0), Rows(agent, "", 0)]
+        assert dictate(many, lines, 0, many.salvage, folds[0]) == len(lines)
+        for n, line in enumerate(lines, 1):
+            folds[1].add(_one(single, line, n))
+        short, whole = (close(fold, Lines(len(lines))) for fold in folds)
+        assert short == whole
+        assert many.state() == single.state()
+        many, single = agent.reader(), agent.reader()
+        dictate(many, lines, 0, many.salvage, rows[0])
+        for n, line in enumerate(lines, 1):
+            rows[1].add(_one(single, line, n))
+        assert rows[0].batch() == rows[1].batch()
+        assert rows[0].state() == rows[1].state()
+
+
+def _files(case: Path) -> Iterator[list[bytes]]:
+    for path in [case / "stdout"] if case in STREAMS else sorted(case.rglob("*.jsonl")):
+        yield [line for line in path.read_bytes().split(b"\n") if line[:1] == b"{" and _is_json(line)]
 
 
 def _one(reader: LineReader, line: bytes, number: int) -> list[steno.Event]:

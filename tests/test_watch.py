@@ -243,7 +243,7 @@ def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
     assert seen == list(steno.events(data))
 
     class Broken(CLAUDE.reader):  # type: ignore[name-defined, misc]
-        def read_all(self, *_: Any) -> Any:
+        def dictate(self, *_: Any) -> Any:
             raise RuntimeError("a bug of ours")
 
     import msgspec

@@ -274,5 +274,5 @@ def _durations(fold: Fold, report: Report, booked: Booked) -> None:
     if fold.results:
         report.duration_ms = meter.total(result.duration_ms for result in fold.results)
         report.duration_api_ms = None if booked.earlier else fold.results[-1].duration_api_ms
-    elif fold.first_at is not None and fold.last is not None and fold.last.at is not None:
-        report.duration_ms = max(0, (fold.last.at - fold.first_at) // MILLISECOND)
+    elif fold.first_at is not None and fold.last_at is not None:
+        report.duration_ms = max(0, (fold.last_at - fold.first_at) // MILLISECOND)

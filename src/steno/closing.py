@@ -4,6 +4,8 @@ Closing changes nothing in the fold: it can be done again while the run goes on.
 """
 
 from collections import Counter
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 
@@ -11,9 +13,11 @@ from . import event as ev
 from . import meter
 from .account import Price, count, free, priced
 from .decode import plain
-from .fold import Fold
+from .fold import NOTHING, QUOTED, SAID, Fold
 from .report import Lines, Report, Subagent, Tool, ToolCount
 from .verdict import Facts, judge
+
+_name = attrgetter("name")
 
 
 def close(fold: Fold, lines: Lines, price: Price | None = None) -> Report:
@@ -45,8 +49,8 @@ def _about(fold: Fold, report: Report) -> None:
 
 
 def _said(fold: Fold, report: Report) -> None:
-    result, said, last = fold.result, fold.text, fold.latest
-    if isinstance(last, ev.Text) and last.synthetic and result is not None and result.is_error and result.text == last.text:
+    result, said = fold.result, fold.text
+    if fold.latest[0] == QUOTED and result is not None and result.is_error and result.text == said[-1]:
         said = said[:-1]  # older versions tell an API error as if the model had said it
     report.text = "\n".join(said)
     if fold.partial and result is None:
@@ -62,8 +66,10 @@ def _said(fold: Fold, report: Report) -> None:
 
 
 def _listed(fold: Fold, report: Report) -> None:
-    report.tools = [_unanswered(fold, call) if isinstance(call, ev.ToolCall) else call for call in fold.calls.values()]
-    for name, calls in Counter([tool.name for tool in report.tools]).items():
+    report.tools = [call if type(call) is Tool else _unanswered(id_, call) for id_, call in fold.calls.items()]
+    if fold.denials or fold.background:
+        report.tools = [_marked(fold, tool) for tool in report.tools]
+    for name, calls in Counter(map(_name, report.tools)).items():
         report.tool_counts[name] = ToolCount(calls)
     for tool in report.tools:
         if tool.ok is False:
@@ -76,10 +82,15 @@ def _listed(fold: Fold, report: Report) -> None:
     report.retries, report.limits = fold.retries, fold.limits
 
 
-def _unanswered(fold: Fold, call: ev.ToolCall) -> Tool:
-    """A call without its result."""
-    denied, away = call.id in fold.denials, call.id in fold.background
-    return Tool(call.id, call.name, call.kind, None, None, denied, call.at, None, call.parent, away)
+def _unanswered(id_: str, call: Any) -> Tool:
+    name, kind, at, parent, _ = call
+    return Tool(id_, name, kind, started_at=at, parent=parent)
+
+
+def _marked(fold: Fold, tool: Tool) -> Tool:
+    """A call with whether it was refused, and whether it went on beside the main thread."""
+    denied, background = tool.id in fold.denials, tool.id in fold.background
+    return msgspec.structs.replace(tool, denied=denied, background=background) if denied or background else tool
 
 
 def _roll_up(fold: Fold, report: Report, price: Price | None) -> None:
@@ -119,7 +130,7 @@ def _ended(fold: Fold) -> bool:
     """Whether a transcript, which has no result, ends with the model's last word."""
     if fold.started is None or not fold.started.transcript:
         return False
-    return isinstance(fold.latest, ev.Text) and fold.stop_reason in ("end_turn", None)
+    return fold.latest[0] in (SAID, QUOTED) and fold.stop_reason in ("end_turn", None)
 
 
 def _ending(fold: Fold, report: Report) -> Facts:
@@ -132,8 +143,8 @@ def _ending(fold: Fold, report: Report) -> Facts:
     facts.reopened = bool(fold.results) and fold.main is not None and fold.main.line > fold.results[-1].line
     if fold.main is not None:
         facts.last_message = fold.main.message
-    if isinstance(fold.latest, ev.Text | ev.ToolCall):
-        facts.last_message = fold.latest.message
+    if fold.latest is not NOTHING:
+        facts.last_message = fold.latest[1]
     if fold.denials:
         later = {tool.name: index for index, tool in enumerate(report.tools) if tool.ok}
         order = {tool.id: index for index, tool in enumerate(report.tools)}

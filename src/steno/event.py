@@ -9,6 +9,8 @@ from datetime import datetime
 from msgspec import Raw, Struct
 
 NO_JSON = Raw(b"null")
+Name = str | None  # None: not said
+When = datetime | None
 
 
 class Event(Struct, frozen=True, gc=False, tag_field="event", omit_defaults=True):

@@ -4,16 +4,18 @@ What it keeps grows with the number of calls and requests and with the text of t
 the size of tool results.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
+
+from msgspec import Raw
 
 from . import event as ev
 from .decode import plain, text_of
-from .event import Text, Thinking, ToolCall, ToolResult
+from .event import Name, When
 from .paths import placed
-from .report import Background, Denial, File, Limits, RetryNote, Subagent, Tool, Wording
-from .told import filled, merged
+from .report import Background, Denial, Dialect, File, Limits, RetryNote, Subagent, Tool
+from .told import filled, merged, occupancy
 from .verdict import Facts
 
 ERROR_KEPT = 500  # characters of a failed call's answer: enough to read why; the tape holds the whole
@@ -21,23 +23,10 @@ MILLISECOND = timedelta(milliseconds=1)
 STDERR_KEPT = 50  # last lines of stderr that can end up in an error text
 
 
-class Dialect(Protocol):
-    """What the fold must ask the agent: a model's window, how a rule that allows a call is written, what its exit means."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def window(self) -> Callable[[str], int | None]: ...
-
-    @property
-    def allow_rule(self) -> Callable[[str, Any, str | None], str]: ...
-
-    @property
-    def wording(self) -> Wording: ...
-
-    @property
-    def exits(self) -> Callable[[int, Sequence[str]], tuple[str, str] | None]: ...
+# What was last on the main thread: words of the model, words that the agent put there, a call, or none of these.
+SAID, QUOTED, CALL = "said", "quoted", "call"
+NOTHING: tuple[str, str | None] = ("", None)
+Pending = tuple[str, str, datetime | None, str | None, Raw]  # a call without its answer: name, kind, time, parent, input
 
 
 class Fold:
@@ -50,14 +39,14 @@ class Fold:
         self.session: str | None = None
         self.place: str | None = None  # the folder it was started in, for an agent that does not say where it works
         self.first_at: datetime | None = None
-        self.last: ev.Event | None = None
+        self.last_at: datetime | None = None  # of the last event, where it has a time
         self.text: list[str] = []
         self.partial: list[str] = []
-        self.calls: dict[str, ev.ToolCall | Tool] = {}  # in the order of the calls; a Tool once it was answered
+        self.calls: dict[str, Tool | Pending] = {}  # in the order of the calls
         self.requests: dict[str, ev.Usage] = {}
         self.main: ev.Usage | None = None
         self.stop_reason: str | None = None  # of the main thread's last message, as far as told
-        self.latest: ev.Text | ev.ToolCall | ev.UserMessage | ev.Failure | None = None  # on the main thread
+        self.latest: tuple[str, str | None] = NOTHING  # on the main thread: what it was, and of which message
         self.compacted: ev.Compaction | None = None
         self.compactions = 0
         self.peak = -1  # the fullest that the main thread's window was seen; -1: never
@@ -82,97 +71,108 @@ class Fold:
         self.free = False  # the model ran on a server that costs no fee
         self.window: int | None = None  # of the model, as its server told before the run
 
-    def add(self, found: Iterable[ev.Event]) -> None:
+    def add(self, found: Iterable[ev.Event], /) -> None:
         """Take in events. Kinds that change no figure (hooks, notices, thinking) only count for time."""
-        event = self.last
         for event in found:
             TAKERS[type(event)](self, event)
-            if self.first_at is None:
-                self.first_at = event.at
-        self.last = event
+            self._timed(event.at)
 
-    def add_all(self, batches: Iterable[list[ev.Event]]) -> None:
-        """Take in the events of a whole run, line by line; the same as `add`, and the loop that a report waits for.
+    def _timed(self, at: datetime | None) -> None:
+        self.last_at = at
+        if self.first_at is None:
+            self.first_at = at
 
-        The kinds that are most of a stream, calls and their plain answers and text, are taken in place.
-        """
-        rest = iter(batches)
-        for found in rest:
-            self.add(found)
-            if self.first_at is not None:
-                break
-        calls, denials, background, partial = self.calls, self.denials, self.background, self.partial
-        event: Any = self.last
-        call: Any
-        for found in rest:
-            for event in found:
-                kind = type(event)
-                if kind is ToolCall and not (event.asks or event.background):
-                    call = calls.setdefault(event.id, event)
-                    if call is event and event.parent is None:
-                        self.latest = event
-                elif kind is ToolResult and not event.is_error:
-                    call = calls.get(event.id)
-                    if type(call) is not ToolCall or denials or background:
-                        self._on_result(event)
-                        continue
-                    begun, ended, spent = call.at, event.at, None
-                    if begun is not None and ended is not None:
-                        took = ended - begun
-                        spent = took.seconds * 1000 + took.microseconds // 1000 if not took.days else _spent(begun, ended)
-                    calls[call.id] = Tool(call.id, call.name, call.kind, True, None, False, begun, spent, call.parent, False)
-                elif kind is Text and not partial:
-                    if event.parent is None:
-                        self.text.append(event.text)
-                        self.latest = event
-                elif kind is not Thinking:
-                    TAKERS[kind](self, event)
-        self.last = event
+    # -- what the model says and does: the kinds that are most of a stream, without an event for each (see Scribe) ------
 
-    # -- what the model says and does ---------------------------------------------------------------
+    def call(
+        self, line: int, session: Name, parent: Name, at: When, id_: str, name: str, kind: str, message: Name, given: Raw, /
+    ) -> None:
+        """A tool is asked for."""
+        self.last_at = at
+        if self.first_at is None:
+            self.first_at = at
+        made = (name, kind, at, parent, given)
+        if self.calls.setdefault(id_, made) is not made:
+            return  # the same call told twice
+        if parent is None:
+            self.latest = (CALL, message)
 
-    def _on_text(self, event: ev.Text) -> None:
-        if event.parent is None:
-            self.text.append(event.text)
-            self.latest = event
+    def answer(self, at: When, id_: str, /) -> None:
+        """A tool did what it was asked for."""
+        self.last_at = at
+        if self.first_at is None:
+            self.first_at = at
+        call = self.calls.get(id_)
+        if type(call) is not tuple:
+            self.orphans += call is None  # else it is told twice: the first one counts
+            return
+        name, kind, begun, parent, _ = call
+        spent = None
+        if begun is not None and at is not None:
+            took = at - begun
+            spent = took.seconds * 1000 + took.microseconds // 1000 if not took.days else _spent(begun, at)
+        self.calls[id_] = Tool(id_, name, kind, True, None, False, begun, spent, parent)
+
+    def fail(self, at: When, id_: str, content: Raw, /) -> None:
+        """A tool could not do what it was asked for."""
+        answered = type(self.calls.get(id_)) is not tuple
+        self.answer(at, id_)
+        tool = self.calls.get(id_)
+        if isinstance(tool, Tool) and not answered:
+            tool.ok, tool.error = False, text_of(content)[:ERROR_KEPT]
+
+    def say(self, line: int, session: Name, parent: Name, at: When, message: Name, text: str, /) -> None:
+        """The model answers."""
+        self._timed(at)
+        if parent is None:
+            self.text.append(text)
+            self.latest = (SAID, message)
             if self.partial:
                 self.partial.clear()
+
+    def think(self, at: When, /) -> None:
+        """The model thinks: that changes no figure."""
+        self._timed(at)
+
+    def _on_text(self, event: ev.Text) -> None:
+        self.say(event.line, event.session, event.parent, event.at, event.message, event.text)
+        if event.synthetic and event.parent is None:
+            self.latest = (QUOTED, event.message)
 
     def _on_partial(self, event: ev.Partial) -> None:
         if event.parent is None:
             self.partial.append(event.text)
 
     def _on_call(self, event: ev.ToolCall) -> None:
-        if self.calls.setdefault(event.id, event) is not event:
+        if event.id in self.calls:
             return  # the same call told twice
-        if event.parent is None:
-            self.latest = event
-            if event.asks:
-                self.facts.asked = (event.id, event.message, event.line)
+        head = (event.line, event.session, event.parent, event.at)
+        self.call(*head, event.id, event.name, event.kind, event.message, event.input)
+        if event.asks and event.parent is None:
+            self.facts.asked = (event.id, event.message, event.line)
         if event.background:
             self._launch(event.id, event.kind, None, event.line)
 
     def _on_result(self, event: ev.ToolResult) -> None:
-        id_ = event.id
-        call = self.calls.get(id_)
-        if type(call) is not ToolCall:
-            self.orphans += call is None  # else it is told twice: the first one counts
-            return
-        ok, spent = not event.is_error, _spent(call.at, event.at)
-        error = None if ok else text_of(event.content)[:ERROR_KEPT]
-        denied, away = id_ in self.denials, id_ in self.background
-        self.calls[id_] = Tool(id_, call.name, call.kind, ok, error, denied, call.at, spent, call.parent, away)
+        if event.is_error:
+            self.fail(event.at, event.id, event.content)
+        else:
+            self.answer(event.at, event.id)
 
-    def _on_usage(self, event: ev.Usage) -> None:
+    def use(self, event: ev.Usage, /) -> None:
+        """The model was asked."""
+        self.last_at = event.at
+        if self.first_at is None:
+            self.first_at = event.at
         key = event.message if event.message is not None else f"line {event.line}"
         request = self.requests.setdefault(key, event)
         if request is not event:
             request = self.requests[key] = merged(request, event)
         if event.parent is None:
             self.main, self.stop_reason = request, event.stop_reason
-            new, write, read = request.input, request.cache_write, request.cache_read
-            if new is not None and write is not None and read is not None and new + write + read > self.peak:
-                self.peak = new + write + read
+            used = occupancy(request)
+            if used is not None and used > self.peak:
+                self.peak = used
 
     # -- what the agent says about the run ------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class Fold:
 
     def _on_user(self, event: ev.UserMessage) -> None:
         if event.parent is None:
-            self.latest = event
+            self.latest = NOTHING
             if event.kind in ("interrupted", "prompt"):
                 self.facts.interrupted = event.line if event.kind == "interrupted" else None
 
@@ -207,20 +207,18 @@ class Fold:
         call = self.calls.get(key)
         known = self.denials.get(key)
         if known is None:
-            known = self.denials[key] = Denial(event.tool or (call.name if call else None), event.call)
+            known = self.denials[key] = Denial(event.tool or self.tool(key), event.call)
             self.denied_at[key] = event.line
-            known.input = plain(call.input) if isinstance(call, ToolCall) else None
+            known.input = plain(call[-1]) if isinstance(call, tuple) else None
         if event.input is not ev.NO_JSON:
             known.input = plain(event.input)
         known.reason = known.reason or event.reason
         if event.settled:
             self.settled.add(key)
-        if isinstance(call, Tool):
-            call.denied = True
 
     def _on_failure(self, event: ev.Failure) -> None:
         if event.parent is None:
-            self.facts.failure = self.latest = event
+            self.facts.failure, self.latest = event, NOTHING
 
     def _on_agent_result(self, event: ev.Result) -> None:
         if event.amends and self.results:
@@ -271,9 +269,6 @@ class Fold:
             known.type = known.type or event.agent_type
             known.description = known.description or event.description
         if event.background:
-            tool = self.calls.get(call)
-            if isinstance(tool, Tool):
-                tool.background = True
             self._launch(call, event.kind, event.description, event.line)
         elif call in self.background:
             known_task = self.background[call]
@@ -325,6 +320,16 @@ class Fold:
             file.path, file.absolute, file.inside = placed(file.absolute, cwd)
         self.files = {file.absolute: file for file in self.files.values()}
 
+    def tool(self, call: str) -> str | None:
+        """The name of the tool that was called."""
+        known = self.calls.get(call)
+        return known[0] if isinstance(known, tuple) else None if known is None else known.name
+
+    @property
+    def open(self) -> bool:
+        """Whether a call is without its answer."""
+        return any(type(call) is tuple for call in self.calls.values())
+
     @property
     def understood(self) -> bool:
         """Whether anything was said in a known language."""
@@ -359,7 +364,7 @@ TAKERS: dict[type[ev.Event], Callable[[Fold, Any], None]] = {
     ev.Text: Fold._on_text,
     ev.ToolCall: Fold._on_call,
     ev.ToolResult: Fold._on_result,
-    ev.Usage: Fold._on_usage,
+    ev.Usage: Fold.use,
     ev.Partial: Fold._on_partial,
     ev.Started: Fold._on_started,
     ev.UserMessage: Fold._on_user,

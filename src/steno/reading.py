@@ -17,7 +17,7 @@ from . import agents
 from . import event as ev
 from .account import Price
 from .agents import Agent, Keeper
-from .agents.values import read_all
+from .agents.scribe import Scribe, dictate
 from .closing import close
 from .decode import MISFIT, decoder, lenient, values
 from .fold import Fold
@@ -62,32 +62,27 @@ class Reading:
 
     def events(self, lines: Iterable[bytes]) -> Iterator[ev.Event]:
         """The events of a whole input, given as lines with their newlines; each as soon as its line is there."""
+        for found in self.batches(lines):
+            yield from found
+
+    def batches(self, lines: Iterable[bytes]) -> Iterator[list[ev.Event]]:
+        """The same, line by line, and at the end what was held back until then."""
         for data in lines:
-            yield from self.line(data, data[-1:] != b"\n")
-        yield from self.end()
+            yield self.line(data, data[-1:] != b"\n")
+        yield self.end()
 
     def take(self, lines: Iterable[bytes]) -> None:
         """Fold a whole input, given as lines with their newlines, into the report."""
-        self.fold.add_all(self.batches(lines))
+        self.tell((lines,), self.fold)
 
-    def batches(self, lines: Iterable[bytes]) -> Iterator[list[ev.Event]]:
-        """The events of the lines, a few lines at a time, and of what was held back until the end."""
-        rest = iter(lines)
-        for data in rest:
-            yield self.line(data, data[-1:] != b"\n")
-            if self._settled:
-                break
-        self.lines.read = yield from read_all(self._reader, rest, self.lines.read, self._misfit)
-        yield self.end()
-
-    def arriving(self, groups: Iterable[Iterable[bytes]]) -> Iterator[list[ev.Event]]:
-        """The same of lines that come in groups: the events of a group are there before the next one is asked for."""
+    def tell(self, groups: Iterable[Iterable[bytes]], scribe: Scribe) -> None:
+        """Tell a scribe a whole input, in groups of lines: one is told before the next one is asked for."""
         for group in groups:
             rest = iter(group)
             while not self._settled and (data := next(rest, None)) is not None:
-                yield self.line(data, data[-1:] != b"\n")
-            self.lines.read = yield from read_all(self._reader, rest, self.lines.read, self._misfit)
-        yield self.end()
+                scribe.add(self.line(data, data[-1:] != b"\n"))
+            self.lines.read = dictate(self._reader, rest, self.lines.read, self._misfit, scribe)
+        scribe.add(self.end())
 
     def state(self) -> bytes:
         """What must be remembered to go on with a transcript that grew since."""

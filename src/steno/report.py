@@ -8,8 +8,9 @@ Values only. A figure that is not known is None. It never reads, folds or judges
     +-- RunFailed        raised by choice, from Report.raise_for_verdict()
 """
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, field
@@ -70,6 +71,25 @@ class Wording(Struct, frozen=True):
     turns: str = ""
     allow: str = ""
     stream: str = ""
+
+
+class Dialect(Protocol):
+    """What the fold must ask the agent: a model's window, how a rule that allows a call is written, what its exit means."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def window(self) -> Callable[[str], int | None]: ...
+
+    @property
+    def allow_rule(self) -> Callable[[str, Any, str | None], str]: ...
+
+    @property
+    def wording(self) -> Wording: ...
+
+    @property
+    def exits(self) -> Callable[[int, Sequence[str]], tuple[str, str] | None]: ...
 
 
 class Tokens(Struct, frozen=True, gc=False):

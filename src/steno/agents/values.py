@@ -1,6 +1,6 @@
 """What an agent is, as values: how it is asked, how it is started, how its lines are read. It knows no agent in particular."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ class LineReader(Protocol):
     """Turns lines into events.
 
     `read` raises one of `decode.MISFIT` on a line of an odd shape, and `salvage` never raises. One that can read many lines
-    at once by a shorter way has a `read_all` beside them: see the function of that name.
+    at once by a shorter way has a `dictate` beside them: see `scribe`.
     `state` and `go_on` carry what joins lines over to another time: a file that grew is read on from where it ended.
     """
 
@@ -166,29 +166,6 @@ def an_object(schema: Any) -> bool:
 def unheard(line: Stderr) -> list[Event]:
     """A line of stderr that means nothing but its words."""
     return []
-
-
-def read_all(
-    reader: LineReader, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[Event]]
-) -> Generator[list[Event], None, int]:
-    """The events of many lines: by the reader's own short way where it has one, else line by line.
-
-    `odd` is asked for the events of a line that does not fit. It returns the number of the last line.
-    """
-    short: Callable[..., Generator[list[Event], None, int]] | None = getattr(reader, "read_all", None)
-    return _one_by_one(reader, lines, number, odd) if short is None else short(lines, number, odd)
-
-
-def _one_by_one(
-    reader: LineReader, lines: Iterable[bytes], number: int, odd: Callable[[bytes, int], list[Event]]
-) -> Generator[list[Event], None, int]:
-    for data in lines:
-        number += 1
-        try:
-            yield reader.read(data, number)
-        except MISFIT:
-            yield odd(data, number)
-    return number
 
 
 def salvaged(reader: LineReader, data: bytes, number: int) -> list[Event]:

@@ -6,7 +6,6 @@ truncated or replaced is told by them and read anew; one that only grew is read 
 
 import io
 import os
-from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from msgspec import Struct
 
 from .. import agents
 from ..agents import Agent
-from ..event import Event
 from ..prices import price
 from ..reading import Reading
 from ..report import Report, StenoError
@@ -96,8 +94,7 @@ def _transcript(part: Part, agent: Agent) -> Told:
         if file.peek(4)[:4].startswith((GZIP, ZSTD)):
             return _packed(part, reading, rows)
         file.seek(part.done)
-        for events in reading.batches(file):
-            rows.add(events)
+        reading.tell((file,), rows)
         done, torn = _whole(file)
         head, tail = marks(file, done)
     state = msgspec.msgpack.encode(State(reading.state(), rows.state()))
@@ -130,8 +127,7 @@ def _spend(part: Part, agent: Agent) -> Told:
 
 def _packed(part: Part, reading: Reading, rows: Rows) -> Told:
     """A transcript that was packed away: it grows no more, and has no place to go on from."""
-    for events in reading.batches(lines(Path(part.path))):
-        rows.add(events)
+    reading.tell((lines(Path(part.path)),), rows)
     batch = rows.batch()
     return Told(part, batch, part.size, reading.lines.read, session=_session_of(batch, part))
 
@@ -189,7 +185,10 @@ def _run(part: Part, agent: Agent | None) -> Told:
     given = open_input(part.path)
     reading = Reading(agent)
     rows = Rows(reading.agent, "", part.mtime_ns // 1_000_000)
-    reading.fold.add_all(_both(reading, rows, given.data))
+    for events in reading.batches(given.data):
+        rows.agent, rows.place = reading.agent, reading.fold.place
+        rows.add(events)
+        reading.fold.add(events)
     reading.take_events(given.after)
     kept = reading.beside(given.kept(reading))
     reading.fold.add(kept)
@@ -210,13 +209,6 @@ def _beyond(reading: Reading) -> dict[str, str | int | None]:
     if tape is None or tape.task is None:
         return {}
     return {"task": tape.task, "attempt": tape.attempt, "prompt": tape.prompt, "why": decided or None}
-
-
-def _both(reading: Reading, rows: Rows, lines: Iterable[bytes]) -> Iterator[list[Event]]:
-    for events in reading.batches(lines):
-        rows.agent, rows.place = reading.agent, reading.fold.place
-        rows.add(events)
-        yield events
 
 
 def _run_id(report: Report, batch: Batch, part: Part) -> str:

@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 from .. import event as ev
 from ..agents import Agent
 from ..decode import MISFIT, decoder, plain, text_of
+from ..event import Name, When
 from ..paths import placed
 from ..redact import redact
 from .values import LATE, NAMED, QUIET, UNKNOWN, Batch, Call, Request, Session, hashed, number, part
@@ -152,7 +153,8 @@ class Rows:
         session.project = session.project or event.cwd
         session.model = session.model or event.model
 
-    def _on_usage(self, event: ev.Usage) -> None:
+    def use(self, event: ev.Usage, /) -> None:
+        """The model was asked."""
         at = self._time(event.at)
         message, thread = event.message, self._threads.get(event.parent or "", NO_THREAD)
         id_ = thread.request
@@ -199,30 +201,62 @@ class Rows:
         if limit is not None:
             session.context_limit = limit if used <= limit else max(limit, 1_000_000)
 
-    def _on_call(self, event: ev.ToolCall) -> None:
-        if event.id in self._by_call:
+    def call(
+        self, line: int, session: Name, parent: Name, at: When, id_: str, name: str, kind: str, message: Name, given: Raw, /
+    ) -> None:
+        """A tool is asked for."""
+        if id_ in self._by_call:
             return
-        at = self._time(event.at)
-        thread = self._threads.get(event.parent or "", NO_THREAD)
-        if thread.message is None or thread.message != event.message:
-            thread = Thread(event.message, hashed(f"{self.agent.name} {event.message or event.session} {event.line}"))
+        now = self._time(at)
+        thread = self._threads.get(parent or "", NO_THREAD)
+        if thread.message is None or thread.message != message:
+            thread = Thread(message, hashed(f"{self.agent.name} {message or session} {line}"))
         thread.calls += 1
         request = thread.request
-        id_, session = part(request, 2 * thread.calls), event.session or self.fallback
-        target = _target_of(event.input)
-        call = Call(id_, event.id, session, self.run, request, event.parent, event.name, event.kind, target, at)
-        self.calls[id_] = self._open[event.id] = self._by_call[event.id] = call
+        row, target = part(request, 2 * thread.calls), _target_of(given)
+        call = Call(row, id_, session or self.fallback, self.run, request, parent, name, kind, target, now)
+        self.calls[row] = self._open[id_] = self._by_call[id_] = call
+
+    def answer(self, at: When, id_: str, /) -> None:
+        """A tool did what it was asked for."""
+        call = self._open.pop(id_, None)
+        if call is not None:
+            call.ok, self.calls[call.id] = True, call
+            if at is not None:
+                call.duration_ms = max(0, self._time(at) - call.at)
+
+    def fail(self, at: When, id_: str, content: Raw, /) -> None:
+        """A tool could not do what it was asked for."""
+        call = self._open.get(id_)
+        self.answer(at, id_)
+        if call is not None:
+            call.ok, call.error = False, redact(text_of(content)[:ERROR])
+
+    def say(self, line: int, session: Name, parent: Name, at: When, message: Name, text: str, /) -> None:
+        """The model answers."""
+        if not text:
+            return
+        now, text = self._time(at), redact(text[:TEXT])
+        thread = self._threads.get(parent or "")
+        if thread is None:
+            id_ = hashed(f"answer {session} {line} {text}")
+        else:
+            thread.texts += 1
+            id_ = part(thread.request, 2 * thread.texts + 1)
+        self.texts[id_] = (id_, session or self.fallback, self.run, parent, "answer", now, text)
+
+    def think(self, at: When, /) -> None:
+        """The model thinks: no row."""
+
+    def _on_call(self, event: ev.ToolCall) -> None:
+        head = (event.line, event.session, event.parent, event.at)
+        self.call(*head, event.id, event.name, event.kind, event.message, event.input)
 
     def _on_result(self, event: ev.ToolResult) -> None:
-        call = self._open.pop(event.id, None)
-        if call is None:
-            return
-        if event.at is not None:
-            call.duration_ms = max(0, self._time(event.at) - call.at)
-        call.ok = not event.is_error
         if event.is_error:
-            call.error = redact(text_of(event.content)[:ERROR])
-        self.calls[call.id] = call
+            self.fail(event.at, event.id, event.content)
+        else:
+            self.answer(event.at, event.id)
 
     def _on_denied(self, event: ev.PermissionDenied) -> None:
         call = self._by_call.get(event.call or "")
@@ -294,16 +328,8 @@ class Rows:
         return id_, self._whose(event), self.run, call, redact(path), int(inside), event.change, event.source, at
 
     def _on_text(self, event: ev.Text) -> None:
-        if event.synthetic or not event.text:
-            return
-        at, text = self._time(event.at), redact(event.text[:TEXT])
-        thread = self._threads.get(event.parent or "")
-        if thread is None:
-            id_ = hashed(f"answer {event.session} {event.line} {text}")
-        else:
-            thread.texts += 1
-            id_ = part(thread.request, 2 * thread.texts + 1)
-        self._say(event, at, id_, "answer", text)
+        if not event.synthetic:
+            self.say(event.line, event.session, event.parent, event.at, event.message, event.text)
 
     def _on_user(self, event: ev.UserMessage) -> None:
         if self._threads.get(event.parent or "", NO_THREAD).ended:
@@ -311,15 +337,13 @@ class Rows:
         if event.kind != "prompt" or not event.text:
             return
         at, text = self._time(event.at), redact(event.text[:TEXT])
-        self._say(event, at, hashed(f"prompt {at} {text}"), "prompt", text)
+        id_ = hashed(f"prompt {at} {text}")
+        self.texts[id_] = (id_, event.session or self.fallback, self.run, event.parent, "prompt", at, text)
         if event.parent is None:
             session = self._session(event, at)
             session.prompts += 1
             if session.title is None and text[:1] != "<":
                 session.title = text[:TITLE]
-
-    def _say(self, event: ev.Event, at: int, id_: int, role: str, text: str) -> None:
-        self.texts[id_] = (id_, event.session or self.fallback, self.run, event.parent, role, at, text)
 
     def _on_compaction(self, event: ev.Compaction) -> None:
         session = self._session(event)
@@ -362,7 +386,7 @@ def _target_of(given: Raw) -> str | None:
 
 TAKERS: dict[type[ev.Event], Callable[[Rows, Any], None]] = {
     ev.Started: Rows._on_started,
-    ev.Usage: Rows._on_usage,
+    ev.Usage: Rows.use,
     ev.ToolCall: Rows._on_call,
     ev.ToolResult: Rows._on_result,
     ev.PermissionDenied: Rows._on_denied,

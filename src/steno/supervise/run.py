@@ -302,7 +302,7 @@ class Run:
             return clocks.first_output, "stalled"
         if self._closed:
             return (clocks.background if self._busy() else clocks.after_result), "after_result"
-        if any(type(call) is ev.ToolCall for call in fold.calls.values()) or self._busy():
+        if fold.open or self._busy():
             return clocks.tool, "stalled"
         return clocks.silence, "stalled"
 

@@ -39,12 +39,19 @@ class Watching:
             self._pass_on()
 
     def _understand(self) -> None:
-        handed = self._handed(self._recorded(self._keep) if self._keep is not None else self.reading.arriving(self.tap.lines()))
-        if self._report:
-            self.reading.fold.add_all(handed)
-        else:
-            for _ in handed:
-                pass
+        if self._keep is None and not self.sinks:
+            self.reading.tell(self.tap.lines(), self.reading.fold)
+            return
+        for events in self._recorded(self._keep) if self._keep is not None else self._read():
+            self._hand(events)
+            if self._report:
+                self.reading.fold.add(events)
+
+    def _read(self) -> Iterator[list[ev.Event]]:
+        """The events of what arrived together."""
+        for group in self.tap.lines():
+            yield [event for data in group for event in self.reading.line(data, data[-1:] != b"\n")]
+        yield self.reading.end()
 
     def _recorded(self, keep: "Keep") -> Iterator[list[ev.Event]]:
         """The events as the tape will tell them: with the times that are on it."""
@@ -59,16 +66,14 @@ class Watching:
         keep.add(events, self.reading.agent)
         return events
 
-    def _handed(self, batches: Iterator[list[ev.Event]]) -> Iterator[list[ev.Event]]:
-        for events in batches:
-            for sink in self.sinks:
-                try:
-                    sink(events)
-                except Exception as problem:
-                    self.sinks = [other for other in self.sinks if other is not sink]
-                    what = f"{type(problem).__name__}: {problem}"
-                    self.warnings.append(f"something that was listening failed and is left out: {what}")
-            yield events
+    def _hand(self, events: list[ev.Event]) -> None:
+        for sink in self.sinks:
+            try:
+                sink(events)
+            except Exception as problem:
+                self.sinks = [other for other in self.sinks if other is not sink]
+                what = f"{type(problem).__name__}: {problem}"
+                self.warnings.append(f"something that was listening failed and is left out: {what}")
 
     def _pass_on(self) -> None:
         if self._keep is None:

@@ -9,21 +9,34 @@ def _tools(kind: str, role: int, *names: str) -> dict[str | None, tuple[str, str
     return {name: (name, kind, role) for name in names}
 
 
-# Every tool by name: the name itself (one string object for thousands of calls), its kind (E2), its role.
+def kind_of(name: str) -> str:
+    """The kind of a tool that is not in the table: MCP tools carry it in their name."""
+    return "mcp" if name.startswith("mcp__") else "other"
+
+
+class Tools(dict[str | None, tuple[str, str, int]]):
+    """Every tool by name: the name itself (one string object for thousands of calls), its kind (E2), its role."""
+
+    def __missing__(self, name: str | None) -> tuple[str, str, int]:
+        return name or "", kind_of(name or ""), 0
+
+
 # Old and new names stand side by side.
-TOOLS: dict[str | None, tuple[str, str, int]] = {
-    **_tools("shell", LAUNCHES, "Bash"),
-    **_tools("shell", 0, "BashOutput", "TaskOutput", "KillShell", "KillBash", "TaskStop", "Monitor"),
-    **_tools("file_read", 0, "Read", "LS", "NotebookRead"),
-    **_tools("file_write", WRITES, "Write"),
-    **_tools("file_edit", WRITES, "Edit", "MultiEdit"),
-    **_tools("notebook", WRITES, "NotebookEdit"),
-    **_tools("search", 0, "Grep", "Glob", "ToolSearch"),
-    **_tools("subagent", DELEGATES, "Task", "Agent"),
-    **_tools("web", 0, "WebFetch", "WebSearch"),
-    **_tools("other", ASKS, "AskUserQuestion", "ExitPlanMode"),
-    **_tools("todo", 0, "TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"),
-}
+TOOLS = Tools(
+    {
+        **_tools("shell", LAUNCHES, "Bash"),
+        **_tools("shell", 0, "BashOutput", "TaskOutput", "KillShell", "KillBash", "TaskStop", "Monitor"),
+        **_tools("file_read", 0, "Read", "LS", "NotebookRead"),
+        **_tools("file_write", WRITES, "Write"),
+        **_tools("file_edit", WRITES, "Edit", "MultiEdit"),
+        **_tools("notebook", WRITES, "NotebookEdit"),
+        **_tools("search", 0, "Grep", "Glob", "ToolSearch"),
+        **_tools("subagent", DELEGATES, "Task", "Agent"),
+        **_tools("web", 0, "WebFetch", "WebSearch"),
+        **_tools("other", ASKS, "AskUserQuestion", "ExitPlanMode"),
+        **_tools("todo", 0, "TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"),
+    }
+)
 ENDED = frozenset({"completed", "failed", "stopped", "killed"})
 
 # Windows that the program was seen to report, for runs that end before it does (FACTS 3).
@@ -133,8 +146,3 @@ def window(model: str) -> int | None:
     if model.endswith("[1m]"):
         return 1_000_000
     return WINDOWS.get(model)
-
-
-def kind_of(name: str) -> str:
-    """The kind of a tool that is not in the table: MCP tools carry it in their name."""
-    return "mcp" if name.startswith("mcp__") else "other"

@@ -4,9 +4,8 @@ It turns one line into events and holds only what joins lines: open writes, the 
 being streamed, which call started which subagent. It never keeps text or totals.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -15,10 +14,11 @@ from msgspec.structs import replace
 
 from ... import event as ev
 from ...decode import MISFIT, decoder, lenient
-from ...event import FileChanged, Outcome, Text, Thinking, ToolCall, ToolResult
-from . import blocks, rare
+from ...event import Outcome, ToolCall
+from ..scribe import Odd, Scribe
+from . import blocks, rare, short
 from . import lines as ln
-from .names import ASKS, AWAY, ENDED, LAUNCHES, QUIET_BLOCKS, SILENT, TOOLS, WRITES, kind_of
+from .names import ASKS, AWAY, ENDED, LAUNCHES, QUIET_BLOCKS, SILENT, TOOLS, WRITES
 from .rare import Head
 
 _stream = decoder(ln.StreamLine).decode
@@ -27,9 +27,7 @@ _asked = decoder(ln.ToolInput).decode
 _EMPTY, _NONE = ev.Outcome(), ev.NO_JSON
 NO_WRITE = ("", _NONE)
 _TALK = ("assistant", "user")
-BATCH = 16  # lines whose events are handed on together: enough that the handing costs nothing, few enough to stay in the cache
-Odd = Callable[[bytes, int], list[ev.Event]]
-_USUAL = ("tool_use", "text", "thinking")
+UNTOLD = (None, None, None)
 _STREAM = frozenset({"system", "assistant", "user", "result", "stream_event", "rate_limit_event", "tool_progress"})
 
 
@@ -58,12 +56,10 @@ class Reader:
 
     def __init__(self) -> None:
         self._decode: Callable[[bytes], ln.StreamLine | ln.KeptLine] = _stream
-        self._writes: dict[str, tuple[str, Raw]] = {}  # file calls without their result yet
+        self.writes: dict[str, tuple[str, Raw]] = {}  # file calls without their result yet
         self._streaming: dict[str | None, str | None] = {}  # thread -> message that is being streamed
         self._agents: dict[str, str] = {}  # agent id -> the call that started it (transcripts)
-        self._message: str | None = None  # the message whose usage was told last, with what was known then
-        self._stop: str | None = None
-        self._output: int | None = None
+        self.told: tuple[str | None, int | None, str | None] = UNTOLD  # whose usage was told last: message, output, stop reason
         self._session: str | None = None
         self._model: str | None = None
         self._announced = False  # a transcript has no init: its first line stands for it
@@ -72,91 +68,36 @@ class Reader:
         """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
         return self._events(self._decode(data), data, number, at)
 
-    def read_all(self, lines: Iterable[bytes], number: int, odd: Odd) -> Generator[list[ev.Event], None, int]:
-        """The events of many lines, a few dozen lines at a time; returns the number of the last line.
+    def dictate(self, lines: Iterable[bytes], number: int, odd: Odd, scribe: Scribe) -> int:
+        """Tell a scribe what many lines say: see `scribe.dictate`."""
+        return short.dictate(self, lines, number, odd, scribe)
 
-        `odd` is asked for the events of a line that does not fit.
-        """
-        rest = iter(lines)
-        while batch := list(islice(rest, BATCH)):
-            yield self._batch(batch, number, odd)
-            number += len(batch)
-        return number
+    @property
+    def short(self) -> Callable[[bytes], Any]:
+        """What decodes the lines that go the short way."""
+        return short.kept if self._decode is _kept else short.stream
+
+    def whose(self, agent: str | None) -> str:
+        """The thread of a subagent's line in a transcript: the call that started it, where that is known."""
+        return self._agents.get(agent or "", agent or "sidechain")
 
     def state(self) -> bytes:
         """What must be remembered to go on with the next lines of the same file another time."""
-        return encode(State(self._writes, self._agents, self._message, self._stop, self._output, self._announced))
+        message, output, stop = self.told
+        return encode(State(self.writes, self._agents, message, stop, output, self._announced))
 
     def go_on(self, state: bytes) -> None:
         """Remember what `state` said. It is a transcript: nothing else is read in parts."""
         kept = _state(state)
-        self._writes, self._agents = dict(kept.writes), kept.agents
-        self._message, self._stop, self._output, self._announced = kept.message, kept.stop, kept.output, kept.announced
+        self.writes, self._agents = dict(kept.writes), kept.agents
+        self.told, self._announced = (kept.message, kept.output, kept.stop), kept.announced
         self._decode = _kept
-
-    def _batch(self, lines: list[bytes], number: int, odd: Odd) -> list[ev.Event]:
-        """The loop that everything waits for: nothing stands in it that a line can do without.
-
-        The lines that make up nearly all of a stream go a short way here: one block of the model's, or the plain
-        answer of a tool. `read` says the same of every shape.
-        """
-        events: list[ev.Event] = []
-        decode, kept = self._decode, self._decode is _kept
-        for data in lines:
-            number += 1
-            try:
-                line: Any = decode(data)
-                session, message, at = line.session_id, line.message, line.timestamp
-                (block,) = message.content
-                shape = "" if kept and line.isSidechain else block.type
-            except MISFIT:
-                events += odd(data, number)
-                continue
-            except (AttributeError, TypeError, ValueError):  # no message, no list of blocks, or not one block
-                shape = ""
-            if shape == "tool_result" and session is not None:
-                output, call, parent = line.tool_use_result, block.tool_use_id, line.parent_tool_use_id
-                if block.is_error is not True and call is not None and type(output) is Outcome and line.type == "user":
-                    if output.stdout is not _NONE or output.file is not _NONE or output.filenames is not _NONE:
-                        if output.background_task_id is None:
-                            events.append(ToolResult(number, session, parent, at, call, False, block.content, output))
-                            continue
-                    elif output.file_path is not None and not output.error and call in self._writes:
-                        del self._writes[call]
-                        change = "created" if output.type == "create" else "modified"
-                        events.append(ToolResult(number, session, parent, at, call, False, block.content, output))
-                        events.append(FileChanged(number, session, parent, at, output.file_path, change, call))
-                        continue
-            elif shape in _USUAL and session is not None:
-                usage, said, parent = message.usage, message.id, line.parent_tool_use_id
-                if usage is not None and said is not None and line.type == "assistant" and message.model != "<synthetic>":
-                    if said != self._message or usage.output_tokens != self._output or message.stop_reason != self._stop:
-                        events.append(self._told(number, session, parent, at, message, line.uuid))
-                    if shape == "tool_use":
-                        name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
-                        made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
-                        events.append(self._special(events, made, role, data) if role else made)
-                    elif shape == "text":
-                        events.append(Text(number, session, parent, at, said, block.text or ""))
-                    else:
-                        events.append(Thinking(number, session, parent, at, said, block.thinking or ""))
-                    continue
-            events += self._general(line, data, number, odd)
-            decode, kept = self._decode, self._decode is _kept  # a transcript's first line changes it
-        return events
-
-    def _general(self, line: ln.StreamLine | ln.KeptLine, data: bytes, number: int, odd: Odd) -> list[ev.Event]:
-        try:
-            return self._events(line, data, number, None)
-        except MISFIT:
-            return odd(data, number)
 
     def _told(
         self, number: int, session: str | None, parent: str | None, at: datetime | None, message: ln.Message, uuid: str | None
     ) -> ev.Usage:
         """The usage of a message, remembered so that its other lines need not tell it again."""
-        self._message, self._stop = message.id, message.stop_reason
-        self._output = None if message.usage is None else message.usage.output_tokens
+        self.told = (message.id, None if message.usage is None else message.usage.output_tokens, message.stop_reason)
         if message.model == self._model:
             message.model = self._model  # one object per name: a report holds thousands of each
         else:
@@ -194,7 +135,7 @@ class Reader:
         whole.session_id = whole.sessionId
         parent = whole.parent_tool_use_id
         if parent is None and whole.isSidechain:
-            parent = self._agents.get(whole.agentId or "", whole.agentId or "sidechain")
+            parent = self.whose(whole.agentId)
         talk = self._assistant if whole.type == "assistant" else self._user
         events = talk(whole, data, number, whole.sessionId, parent, at)
         if whole.version is not None and not self._announced:
@@ -222,7 +163,7 @@ class Reader:
             failure = blocks.failure((number, session, parent, at), blocks.whole(line, data), message)
             if failure is not None:
                 return [failure]
-        elif said is None or said != self._message or message.stop_reason != self._stop or output != self._output:
+        elif said is None or self.told != (said, output, message.stop_reason):
             events.append(self._told(number, session, parent, at, message, line.uuid))
         if type(content) is not list:
             if content:
@@ -231,9 +172,9 @@ class Reader:
         for block in content:
             kind = block.type
             if kind == "tool_use":
-                name, tool, role = TOOLS.get(block.name) or _other_tool(block.name)
+                name, tool, role = TOOLS[block.name]
                 made = ToolCall(number, session, parent, at, block.id or "", name, tool, said, block.input)
-                events.append(self._special(events, made, role, data) if role else made)
+                events += self._special(made, role, data)
             elif kind == "text":
                 events.append(ev.Text(number, session, parent, at, said, block.text or "", synthetic))
             elif kind == "thinking":
@@ -242,25 +183,26 @@ class Reader:
                 events.append(blocks.other_block(block, (number, session, parent, at), said, data))
         return events
 
-    def _special(self, events: list[ev.Event], call: ev.ToolCall, role: int, data: bytes) -> ev.ToolCall:
-        """A call that does more than answer: it changes a file, asks a person, or goes on beside the main thread."""
+    def _special(self, call: ev.ToolCall, role: int, data: bytes) -> tuple[ev.Event, ...]:
+        """A call with what it does more than answer: it changes a file, asks a person, or goes on beside the main thread."""
         if role == WRITES:
-            self._writes[call.id] = (call.name, call.input)
-            return call
-        if role == LAUNCHES and AWAY not in data:
-            return call
+            self.writes[call.id] = (call.name, call.input)
+            return (call,)
+        if not role or (role == LAUNCHES and AWAY not in data):
+            return (call,)
         if role == ASKS:
-            return replace(call, asks=True)
+            return (replace(call, asks=True),)
         try:
             asked = _asked(call.input)
         except MISFIT:
             asked = lenient(call.input, ln.ToolInput)
         away = asked.run_in_background is True
-        if call.kind == "subagent":
-            head = (call.line, call.session, call.parent, call.at)
-            agent, about = asked.subagent_type, asked.description
-            events.append(ev.TaskStarted(*head, call.id, call.id, "subagent", agent, about, away or None))
-        return replace(call, background=True) if away else call
+        made = replace(call, background=True) if away else call
+        if call.kind != "subagent":
+            return (made,)
+        head = (call.line, call.session, call.parent, call.at)
+        agent, about = asked.subagent_type, asked.description
+        return ev.TaskStarted(*head, call.id, call.id, "subagent", agent, about, away or None), made
 
     def _user(
         self,
@@ -275,7 +217,7 @@ class Reader:
         if type(content) is not list:
             if content is None:
                 return [ev.Unknown(number, session, parent, at, "user without content", data)]
-            self._message = None  # what the model says now is another message, whatever its id
+            self.told = UNTOLD  # what the model says now is another message, whatever its id
             return blocks.said(blocks.whole(line, data), (number, session, parent, at), str(content))
         events: list[ev.Event] = []
         for block in content:
@@ -283,21 +225,21 @@ class Reader:
                 call = block.tool_use_id or ""
                 output: Any
                 output, typed = self._output_of(line, data) if len(content) == 1 else (None, False)  # else: whose is it?
-                if typed and self._writes.get(call, NO_WRITE)[0] == "NotebookEdit":
+                if typed and self.writes.get(call, NO_WRITE)[0] == "NotebookEdit":
                     output = blocks.notebook(data)
                 if block.is_error is True:
-                    events += blocks.refusal(blocks.whole(line, data), block, (number, session, parent, at))
-                    self._writes.pop(call, None)
+                    events += blocks.refusal(line, data, block, (number, session, parent, at))
+                    self.writes.pop(call, None)
                     events.append(ev.ToolResult(number, session, parent, at, call, True, block.content, output))
                     continue
                 events.append(ev.ToolResult(number, session, parent, at, call, False, block.content, output))
-                if call in self._writes:
-                    write, done = self._writes.pop(call), output if typed else None
+                if call in self.writes:
+                    write, done = self.writes.pop(call), output if typed else None
                     events += blocks.change_of(write, done, block.content, call, (number, session, parent, at))
                 elif typed:
                     self._beside(events, output, call, (number, session, parent, at))
             elif block.type == "text":
-                self._message = None
+                self.told = UNTOLD
                 events += blocks.said(blocks.whole(line, data), (number, session, parent, at), block.text or "")
             elif block.type not in QUIET_BLOCKS:
                 events.append(ev.Unknown(number, session, parent, at, f"block {block.type}", data))
@@ -340,7 +282,3 @@ class Reader:
             stop = part.delta.stop_reason if part.delta is not None else None
             return [blocks.usage_of(*head, ln.Message(id=message, usage=part.usage), stop or "unknown")]
         return []
-
-
-def _other_tool(name: str | None) -> tuple[str, str, int]:
-    return name or "", kind_of(name or ""), 0
