@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from steno import event as ev
 from steno.ledger import find
 from steno.ledger.pull import pull
 from steno.ledger.rebuild import rebuild
@@ -398,6 +399,32 @@ def test_the_short_way_without_a_ledger_says_what_the_ledger_says(tmp_path: Path
         "SELECT session, model, hour, requests, input, cache_write, cache_read, output, computed_nano FROM spend ORDER BY 1, 2, 3"
     )
     assert quick.rows(asked) == store.rows(asked)
+
+
+def test_m2_lines_that_only_repeat_a_message_are_passed_over_and_no_others() -> None:
+    """The short way tells of a request when, and only when, the reader does: whatever of its line is not the same again."""
+    from steno.agents import CLAUDE
+
+    def line(uuid: str, message: str = "m1", output: int = 5, stop: str | None = "tool_use", **more: object) -> bytes:
+        usage = {"input_tokens": 3, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": output}
+        said = {"model": "claude-opus-4-8", "id": message, "role": "assistant", "content": [{"type": "text", "text": uuid * 9}]}
+        whole = {"isSidechain": False, **more, "message": {**said, "stop_reason": stop, "usage": usage}, "type": "assistant"}
+        rest = {"uuid": uuid, "timestamp": "2026-11-15T00:00:00.000Z", "sessionId": "s", "version": "2.1.197"}
+        return json.dumps({"parentUuid": "p" + uuid, **whole, **rest}, separators=(",", ":")).encode() + b"\n"
+
+    lines = [
+        line("a"), line("b"), line("c", output=7), line("d", output=7), line("e", output=7, stop="end_turn"),
+        line("f", message="m2"), line("g", message="m2"), line("h", message="m2", isSidechain=True, agentId="x"),
+        line("i", message="m2", isSidechain=True, agentId="x"), line("j", message="m2", isSidechain=True, agentId="y"),
+        line("k", message="m2"), line("l", message="m3"), line("m", message="m3"), line("nn", message="m3"),
+    ]  # fmt: skip
+    short = [event for event in CLAUDE.usages(lines) if isinstance(event, ev.Usage)]
+    assert [event.uuid for event in short] == ["a", "c", "e", "f", "h", "j", "l"]
+    main = [data for data in lines if b'"isSidechain":false' in data]
+    for made in (main, [data.replace(b'"stop_reason"', b' "stop_reason"') for data in main]):
+        reader = CLAUDE.reader()
+        told = [event for n, data in enumerate(made, 1) for event in reader.read(data, n) if isinstance(event, ev.Usage)]
+        assert [event for event in CLAUDE.usages(made) if isinstance(event, ev.Usage)] == told
 
 
 def test_a_report_reads_only_what_it_needs_and_an_import_later_reads_the_rest(store: Store, tmp_path: Path) -> None:

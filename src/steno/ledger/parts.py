@@ -91,7 +91,7 @@ def _transcript(part: Part, agent: Agent) -> Told:
         reading.go_on(kept.reader, part.lines)
         rows.go_on(kept.rows)
     with io.BufferedReader(io.FileIO(part.path), min(CHUNK, part.size - part.done + LEAST)) as file:
-        if file.peek(4)[:4].startswith((GZIP, ZSTD)):
+        if os.pread(file.fileno(), 4, 0).startswith((GZIP, ZSTD)):
             return _packed(part, reading, rows)
         file.seek(part.done)
         reading.tell((file,), rows)
@@ -114,7 +114,7 @@ def _spend(part: Part, agent: Agent) -> Told:
     if part.state is not None:
         rows.go_on(_state.decode(part.state).rows)
     with io.BufferedReader(io.FileIO(part.path), min(CHUNK, part.size - part.done + LEAST)) as file:
-        if file.peek(4)[:4].startswith((GZIP, ZSTD)):
+        if os.pread(file.fileno(), 4, 0).startswith((GZIP, ZSTD)):
             rows.add(agent.usages(lines(Path(part.path))))
             return Told(part, rows.batch(), part.size)
         file.seek(part.done)

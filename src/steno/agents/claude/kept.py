@@ -62,22 +62,31 @@ def keeps(line: bytes) -> bool:
     return signed.sessionId is not None or signed.leafUuid is not None or signed.type in SILENT
 
 
-USAGE = b'"usage"'
-USER = b'"type":"user",'
+USAGE, MESSAGE, CONTENT, STOP, UUID = b'"usage"', b'"message":', b'"content":', b'"stop_reason":', b'"uuid":'
+SIDE, USER = b'"isSidechain":', b'"type":"user",'
+SPOKEN = len(USER)
+NO_MARKS = (b"", 0, b"", 0, 0)
 AHEAD = 400  # bytes of a line in which its message begins, where it is one of the usual shape
 
 
 def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     """The requests that a transcript tells of, and where it began.
 
-    Most of its bytes are results of tools, which tell of no request: a line without the word is not taken apart, unless
-    it must be known who spoke after a message that was whole.
+    Most of its bytes are results of tools, which tell of no request, and most of its requests are told by several lines in
+    the same bytes: such lines are not taken apart, unless it must be known who spoke after a message that was whole.
     """
     begun, whole = False, True  # who spoke before is not known
+    head, before, tail, start, end = NO_MARKS
     last: dict[str | None, tuple[object, ...]] = {}
     for number, data in enumerate(lines, 1):
-        if begun and not whole and (_is_answer(data) or data.find(USAGE) < 0):  # `in` costs ten times as much
-            continue
+        if begun and not whole:
+            at = data.find(MESSAGE, 0, AHEAD)  # a line is the user's by the words before it: only plain values stand there
+            if at >= SPOKEN and data[at - SPOKEN : at] == USER:
+                continue
+            if data[start:end] == tail and head and data[at - before : at - before + len(head)] == head:
+                continue
+            if data.find(USAGE) < 0:  # `in` costs ten times as much
+                continue
         try:
             line = _spent(data)
         except MISFIT:
@@ -89,6 +98,7 @@ def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
         if line.type == "user" and whole and parent in last:
             del last[parent]
             whole = False
+            head, before, tail, start, end = NO_MARKS
             yield ev.UserMessage(number, line.sessionId, parent, line.timestamp, "synthetic")
         message = line.message
         if line.type != "assistant" or message is None or message.usage is None or message.model == "<synthetic>":
@@ -99,9 +109,18 @@ def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
             whole = message.stop_reason not in (None, "tool_use")
             share = ln.Message(message.model, message.id, None, message.stop_reason, message.usage)
             yield blocks.usage_of(number, line.sessionId, parent, line.timestamp, share, message.stop_reason, line.uuid)
+            head, before, tail, start, end = _marks(data, message.id or "")
 
 
-def _is_answer(data: bytes) -> bool:
-    """Whether a line is the user's, by the words before its message: only plain values stand before it."""
-    at = data.find(b'"message":', 0, AHEAD)
-    return at >= len(USER) and data.startswith(USER, at - len(USER))
+def _marks(data: bytes, message: str) -> tuple[bytes, int, bytes, int, int]:
+    """What the lines of one message share: its beginning, with its thread and its name, and its end, with what it used.
+
+    Each with its place: the one from where the message begins, the other from the end of the line, where what follows is
+    as long in all. Empty where a line is not written in the usual order.
+    """
+    thread, start = data.find(SIDE, 0, AHEAD), data.find(MESSAGE, 0, AHEAD)
+    content, stop = data.find(CONTENT, start, start + AHEAD), data.rfind(STOP)
+    used, end = data.find(USAGE, stop), data.find(UUID, stop)
+    if not message or not 0 <= thread < start < content < stop < used < end or data.find(message.encode(), start, content) < 0:
+        return NO_MARKS
+    return data[thread:content], start - thread, data[stop:end], stop - len(data), end - len(data)
