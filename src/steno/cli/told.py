@@ -46,7 +46,7 @@ class Seen:
 
 
 class Told:
-    """The voice of `steno watch`. `news` gives further lines, whenever it is asked."""
+    """The voice of `steno watch`. `news` gives further lines, whenever it is asked; `live`: a line follows every event."""
 
     def __init__(self, look: Look, reading: Reading, quiet: bool, news: Callable[[], list[str]]) -> None:
         self._look, self._news, self._quiet = look, news, quiet
@@ -55,14 +55,14 @@ class Told:
         live = not quiet and not is_terminal(sys.stdout)  # a line among the bytes themselves would be a mess
         self._aside = Aside(sys.stderr, live, self._idle)
         self._screen = Screen(look, cast("TextIO", self._aside) if sys.stderr is not None else None)
-        self._live = self._aside.isatty()
+        self.live = self._aside.isatty()
         self._refused: set[str | None] = set()  # calls whose refusal was told: the agent tells it several times
 
     # -- while the stream passes -----------------------------------------------------------------------------------
 
     def sink(self, events: list[ev.Event]) -> None:
         """What has come. Elsewhere than on a terminal hardly anything of it is told."""
-        if self._live:
+        if self.live:
             self._follow(events)
         for event in events:
             if type(event) in RARE:
@@ -83,7 +83,7 @@ class Told:
             self._refused.add(event.call)
         text = _said(event)
         with self._lock:
-            if type(event) is ev.Started and not self._live:
+            if type(event) is ev.Started and not self.live:
                 self._screen.sink(self._run, [event])
             if text:
                 self._screen.say(text)
@@ -91,7 +91,7 @@ class Told:
     def _idle(self) -> None:
         """Nothing was said for a moment: by the thread that writes."""
         self.news()
-        if self._live:
+        if self.live:
             with self._lock:
                 self._screen.tick(time.monotonic())
 

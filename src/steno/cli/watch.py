@@ -71,7 +71,7 @@ class Watched:
         if self._file is not None:
             sinks.append(self._file.put)
         if not self._options.quiet:
-            sinks.append(self._told.sink)
+            (sinks if self._told.live else self._watching.rare).append(self._told.sink)
 
     def carry_out(self) -> int:
         """Until the stream is over, and everything is said."""

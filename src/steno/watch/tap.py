@@ -11,6 +11,7 @@ from select import POLLIN, POLLOUT, poll, select
 from ..report import SourceError
 
 SIZE = 1 << 17  # bytes a read, as `cat` has it: a pipe holds 64 KB, a file gives all that is asked for
+PIPE = 1 << 16  # bytes that a pipe holds
 BEHIND = 1 << 18  # bytes that may have passed without having been looked at: then they are, whatever else comes
 MOMENT = 0.0001  # seconds of silence after which we look: until then the processor belongs to whoever reads
 LONGEST = 32 << 20  # bytes of a line that is still read as one: an agent's largest, with pictures in it, have a few megabytes
@@ -35,6 +36,7 @@ class Tap(io.RawIOBase):
         self._source, self._target = source, target
         self._free = True  # the next read may be made
         self._passed = 0  # bytes since somebody looked
+        self._full = False  # the last read emptied a full pipe: that is as much as may wait, and more need not be asked for
         self._waits = False  # for a descriptor: a signal must wake us
 
     # -- whoever looks on ------------------------------------------------------------------------------------------
@@ -56,7 +58,7 @@ class Tap(io.RawIOBase):
             count = self.readinto(buffer) or 0
             passed.append(bytes(buffer[:count]))
             behind += count
-            if behind >= BEHIND or self._is_calm():
+            if self._full or behind >= BEHIND or self._is_calm():
                 yield from filter(None, passed)
                 passed, behind = [], 0
 
@@ -71,9 +73,10 @@ class Tap(io.RawIOBase):
         self._passed = 0
         while not self.over:
             self._free = True
+            buffered.peek(1)  # one read; its lines are then found in what is there, which is faster than while it comes
             lines = list(buffered)
             whole += _whole(held, lines) if lines else ()
-            if self._passed >= BEHIND or self._is_calm():
+            if self._full or self._passed >= BEHIND or self._is_calm():
                 if whole:
                     yield whole
                 whole, self._passed = [], 0
@@ -96,6 +99,7 @@ class Tap(io.RawIOBase):
         self._free = False
         count = self._pass(buffer)
         self._passed += count
+        self._full = count >= PIPE
         if not count or self.gone or self.problem is not None or self.signal is not None:
             self._let_go()
         return count

@@ -4,11 +4,12 @@ Nothing here waits, and nothing here can stop the stream: a sink that fails is l
 more, the bytes go on all the same.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from .. import event as ev
 from ..agents import Agent
+from ..agents.scribe import Scribe
 from ..reading import Reading
 from .tap import Tap
 
@@ -18,18 +19,37 @@ if TYPE_CHECKING:
 Sink = Callable[[list[ev.Event]], None]
 
 
+class Between:
+    """The report's scribe, with somebody between who is told of all that does not go the short way to it."""
+
+    def __init__(self, fold: Scribe, hand: Sink) -> None:
+        self.call, self.answer, self.fail, self.say, self.think = fold.call, fold.answer, fold.fail, fold.say, fold.think
+        self.use = fold.use
+        self._fold, self._hand = fold, hand
+
+    def add(self, found: Iterable[ev.Event], /) -> None:
+        """Events of any kind."""
+        events = list(found)
+        self._hand(events)
+        self._fold.add(events)
+
+
 class Watching:
-    """A stream from its first byte to its last. `report`: what it adds up to is kept; `keep`: it is recorded."""
+    """A stream from its first byte to its last. `report`: what it adds up to is kept; `keep`: it is recorded.
+
+    `sinks` are handed every event; `rare` need not be handed the plain ones: calls and their answers, words, usage.
+    """
 
     def __init__(self, tap: Tap, agent: Agent | None = None, report: bool = True, keep: "Keep | None" = None) -> None:
         self.tap, self.reading = tap, Reading(agent)
         self.sinks: list[Sink] = []
+        self.rare: list[Sink] = []
         self.warnings: list[str] = []  # troubles of our own
         self._report, self._keep = report, keep
 
     def run(self) -> None:
         """Until it is over."""
-        if not (self._report or self.sinks or self._keep):
+        if not (self._report or self.sinks or self.rare or self._keep):
             self.tap.drain()  # nobody wants to know: the lines are not even cut
             return
         try:
@@ -40,7 +60,7 @@ class Watching:
 
     def _understand(self) -> None:
         if self._keep is None and not self.sinks:
-            self.reading.tell(self.tap.lines(), self.reading.fold)
+            self.reading.tell(self.tap.lines(), Between(self.reading.fold, self._hand))
             return
         for events in self._recorded(self._keep) if self._keep is not None else self._read():
             self._hand(events)
@@ -67,11 +87,12 @@ class Watching:
         return events
 
     def _hand(self, events: list[ev.Event]) -> None:
-        for sink in self.sinks:
+        for sink in (*self.sinks, *self.rare):
             try:
                 sink(events)
             except Exception as problem:
                 self.sinks = [other for other in self.sinks if other is not sink]
+                self.rare = [other for other in self.rare if other is not sink]
                 what = f"{type(problem).__name__}: {problem}"
                 self.warnings.append(f"something that was listening failed and is left out: {what}")
 
