@@ -1,5 +1,6 @@
 """A stream passed on: the bytes out are the bytes in, at once, and it ends as `cat` would (W1). Real pipes, real processes."""
 
+import fcntl
 import json
 import os
 import pty
@@ -18,13 +19,14 @@ from typing import Any
 import pytest
 
 import steno
+from steno import event as ev
 from steno.agents import CLAUDE
 from steno.event import Event
 from steno.ledger.store import open_ledger
 from steno.prices import price
 from steno.report import SourceError
 from steno.tape import Tape
-from steno.watch.tap import LONGEST, Tap
+from steno.watch.tap import LONGEST, PIPE, SIZE, Tap
 from steno.watch.watching import Watching
 from tests.script import (
     RECORDINGS,
@@ -83,6 +85,7 @@ class Pipes:
         self._out, target = os.pipe()
         self.tap = Tap(source, target)
         self.out, self.ends = b"", (source, target)
+        self.held = 0  # what the second pipe could hold at the end
         self._pause = pause
         self._threads = [Thread(target=self._feed, args=(chunks,)), Thread(target=self._collect)]
 
@@ -106,6 +109,8 @@ class Pipes:
         while data := os.read(self._out, 1 << 16):
             self.out += data
             time.sleep(self._pause)
+        if hasattr(fcntl, "F_GETPIPE_SZ"):
+            self.held = fcntl.fcntl(self._out, fcntl.F_GETPIPE_SZ)
         os.close(self._out)
 
 
@@ -117,6 +122,58 @@ def watched(chunks: Iterable[bytes], report: bool = True) -> tuple[bytes, Watchi
         watching.run()
     assert watching.warnings == []
     return pipes.out, watching, events
+
+
+PLAIN = (ev.ToolCall, ev.ToolResult, ev.Text, ev.Thinking, ev.Usage)
+
+
+@pytest.mark.parametrize("path", SAMPLE, ids=named)
+def test_where_nobody_wants_every_event_the_report_is_the_same(path: Path) -> None:
+    """Plain lines go the short way; whoever wants only the rest is told all of it."""
+    data = path.read_bytes()
+    with Pipes(pieces(data, 4)) as pipes:
+        watching, rare = Watching(pipes.tap), list[Event]()
+        watching.rare.append(rare.extend)
+        watching.run()
+    assert pipes.out == data
+    assert watching.warnings == []
+    assert plain(watching.reading.report(price=price)) == plain(steno.read(data))
+    assert [event for event in rare if not isinstance(event, PLAIN)] == [
+        event for event in steno.events(data) if not isinstance(event, PLAIN)
+    ]
+
+
+def test_what_fills_a_pipe_exactly_is_looked_at_though_nothing_more_comes() -> None:
+    """A full pipe is no sign that more will come."""
+    lines = stream(*worked())
+    data = lines + b" " * (PIPE - len(lines) - 1) + b"\n"
+    seen: list[bool] = []
+
+    def chunks() -> Iterator[bytes]:
+        yield data
+        late = time.monotonic() + 30
+        while watching.reading.fold.result is None and time.monotonic() < late:
+            time.sleep(0.001)
+        seen.append(watching.reading.fold.result is not None)
+
+    pipes = Pipes(chunks())
+    watching = Watching(pipes.tap)
+    with pipes:
+        watching.run()
+    assert (pipes.out, seen) == (data, [True])
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="only Linux lets a pipe grow")
+def test_pipes_are_widened_in_bulk_and_only_then() -> None:
+    """Room in pipes is scarce; an agent that speaks as it works never needs it."""
+    bulk, sizes = stream(*[assistant("x" * 60_000)] * 100), list[int]()
+    for chunks in ([bulk], [stream(*hello())] * 3):
+        with Pipes(chunks, pause=0.001) as pipes:
+            Watching(pipes.tap).run()
+        sizes.append(pipes.held)
+        assert pipes.out == b"".join(chunks)
+    assert sizes[0] >= SIZE
+    assert sizes[1] == PIPE
 
 
 @pytest.mark.parametrize("path", SAMPLE, ids=named)

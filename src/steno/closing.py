@@ -5,7 +5,6 @@ Closing changes nothing in the fold: it can be done again while the run goes on.
 
 from collections import Counter
 from operator import attrgetter
-from typing import Any
 
 import msgspec
 
@@ -66,9 +65,9 @@ def _said(fold: Fold, report: Report) -> None:
 
 
 def _listed(fold: Fold, report: Report) -> None:
-    report.tools = [call if type(call) is Tool else _unanswered(id_, call) for id_, call in fold.calls.items()]
-    if fold.denials or fold.background:
-        report.tools = [_marked(fold, tool) for tool in report.tools]
+    report.tools = list(fold.calls.values())
+    if fold.open or fold.denials or fold.background:
+        report.tools = [_as_it_stands(fold, tool) for tool in report.tools]
     for name, calls in Counter(map(_name, report.tools)).items():
         report.tool_counts[name] = ToolCount(calls)
     for tool in report.tools:
@@ -82,15 +81,12 @@ def _listed(fold: Fold, report: Report) -> None:
     report.retries, report.limits = fold.retries, fold.limits
 
 
-def _unanswered(id_: str, call: Any) -> Tool:
-    name, kind, at, parent, _ = call
-    return Tool(id_, name, kind, started_at=at, parent=parent)
-
-
-def _marked(fold: Fold, tool: Tool) -> Tool:
-    """A call with whether it was refused, and whether it went on beside the main thread."""
+def _as_it_stands(fold: Fold, tool: Tool) -> Tool:
+    """A call with whether it was refused or went on beside the main thread; one that may still be answered, as it is now."""
     denied, background = tool.id in fold.denials, tool.id in fold.background
-    return msgspec.structs.replace(tool, denied=denied, background=background) if denied or background else tool
+    if tool.ok is None or denied or background:
+        return msgspec.structs.replace(tool, denied=denied, background=background)
+    return tool
 
 
 def _roll_up(fold: Fold, report: Report, price: Price | None) -> None:

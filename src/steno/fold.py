@@ -15,7 +15,7 @@ from .decode import plain, text_of
 from .event import Name, When
 from .paths import placed
 from .report import Background, Denial, Dialect, File, Limits, RetryNote, Subagent, Tool
-from .told import filled, merged, occupancy
+from .told import filled, merged
 from .verdict import Facts
 
 ERROR_KEPT = 500  # characters of a failed call's answer: enough to read why; the tape holds the whole
@@ -26,7 +26,6 @@ STDERR_KEPT = 50  # last lines of stderr that can end up in an error text
 # What was last on the main thread: words of the model, words that the agent put there, a call, or none of these.
 SAID, QUOTED, CALL = "said", "quoted", "call"
 NOTHING: tuple[str, str | None] = ("", None)
-Pending = tuple[str, str, datetime | None, str | None, Raw]  # a call without its answer: name, kind, time, parent, input
 
 
 class Fold:
@@ -42,7 +41,8 @@ class Fold:
         self.last_at: datetime | None = None  # of the last event, where it has a time
         self.text: list[str] = []
         self.partial: list[str] = []
-        self.calls: dict[str, Tool | Pending] = {}  # in the order of the calls
+        self.calls: dict[str, Tool] = {}  # in the order of the calls
+        self.open: dict[str, tuple[Tool, Raw]] = {}  # those without an answer, with what they were given
         self.requests: dict[str, ev.Usage] = {}
         self.main: ev.Usage | None = None
         self.stop_reason: str | None = None  # of the main thread's last message, as far as told
@@ -91,9 +91,10 @@ class Fold:
         self.last_at = at
         if self.first_at is None:
             self.first_at = at
-        made = (name, kind, at, parent, given)
-        if self.calls.setdefault(id_, made) is not made:
+        tool = Tool(id_, name, kind, None, None, False, at, None, parent)
+        if self.calls.setdefault(id_, tool) is not tool:
             return  # the same call told twice
+        self.open[id_] = (tool, given)
         if parent is None:
             self.latest = (CALL, message)
 
@@ -102,23 +103,23 @@ class Fold:
         self.last_at = at
         if self.first_at is None:
             self.first_at = at
-        call = self.calls.get(id_)
-        if type(call) is not tuple:
-            self.orphans += call is None  # else it is told twice: the first one counts
+        try:
+            tool, _ = self.open.pop(id_)
+        except KeyError:
+            self.orphans += id_ not in self.calls  # else it is told twice: the first one counts
             return
-        name, kind, begun, parent, _ = call
-        spent = None
+        tool.ok = True
+        begun = tool.started_at
         if begun is not None and at is not None:
             took = at - begun
-            spent = took.seconds * 1000 + took.microseconds // 1000 if not took.days else _spent(begun, at)
-        self.calls[id_] = Tool(id_, name, kind, True, None, False, begun, spent, parent)
+            tool.duration_ms = took.seconds * 1000 + took.microseconds // 1000 if not took.days else _spent(begun, at)
 
     def fail(self, at: When, id_: str, content: Raw, /) -> None:
         """A tool could not do what it was asked for."""
-        answered = type(self.calls.get(id_)) is not tuple
+        asked = id_ in self.open
         self.answer(at, id_)
-        tool = self.calls.get(id_)
-        if isinstance(tool, Tool) and not answered:
+        if asked:
+            tool = self.calls[id_]
             tool.ok, tool.error = False, text_of(content)[:ERROR_KEPT]
 
     def say(self, line: int, session: Name, parent: Name, at: When, message: Name, text: str, /) -> None:
@@ -170,9 +171,9 @@ class Fold:
             request = self.requests[key] = merged(request, event)
         if event.parent is None:
             self.main, self.stop_reason = request, event.stop_reason
-            used = occupancy(request)
-            if used is not None and used > self.peak:
-                self.peak = used
+            new, write, read = request.input, request.cache_write, request.cache_read
+            if new is not None and write is not None and read is not None and new + write + read > self.peak:
+                self.peak = new + write + read
 
     # -- what the agent says about the run ------------------------------------------------------------
 
@@ -207,9 +208,9 @@ class Fold:
         call = self.calls.get(key)
         known = self.denials.get(key)
         if known is None:
-            known = self.denials[key] = Denial(event.tool or self.tool(key), event.call)
+            known = self.denials[key] = Denial(event.tool or (call.name if call is not None else None), event.call)
             self.denied_at[key] = event.line
-            known.input = plain(call[-1]) if isinstance(call, tuple) else None
+            known.input = plain(self.open[key][1]) if key in self.open else None
         if event.input is not ev.NO_JSON:
             known.input = plain(event.input)
         known.reason = known.reason or event.reason
@@ -319,16 +320,6 @@ class Fold:
         for file in self.files.values():
             file.path, file.absolute, file.inside = placed(file.absolute, cwd)
         self.files = {file.absolute: file for file in self.files.values()}
-
-    def tool(self, call: str) -> str | None:
-        """The name of the tool that was called."""
-        known = self.calls.get(call)
-        return known[0] if isinstance(known, tuple) else None if known is None else known.name
-
-    @property
-    def open(self) -> bool:
-        """Whether a call is without its answer."""
-        return any(type(call) is tuple for call in self.calls.values())
 
     @property
     def understood(self) -> bool:

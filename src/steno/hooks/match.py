@@ -144,8 +144,8 @@ class Teller:
         if isinstance(event, ev.ToolCall):
             found["tool"] = event.name
         elif "call" in found and "tool" not in found:
-            tool = self._fold.tool(found["call"])
-            found |= {"tool": tool} if tool is not None else {}
+            call = self._fold.calls.get(found["call"])
+            found |= {"tool": call.name} if call is not None else {}
         if isinstance(event, ev.FileChanged):
             found |= self._placed(event.path)
         return found

@@ -40,14 +40,14 @@ class Answer(Struct, gc=False, tag_field="type", tag="tool_result"):
     is_error: bool = False
 
 
-class Said(Struct, gc=False, tag_field="role", tag="assistant"):
+class Said(Struct, gc=False, kw_only=True, tag_field="role", tag="assistant"):
     """One block of the model's."""
 
     model: str
     id: str
     content: tuple[Call | Words | Thought]
-    usage: RequestUsage
     stop_reason: str | None = None
+    usage: RequestUsage
 
 
 class Heard(Struct, gc=False, tag_field="role", tag="user"):
@@ -68,22 +68,21 @@ class Done(Struct, gc=False, rename="camel"):
     shell_id: None = None
 
 
-class Line(Struct, gc=False):
-    """A line of stdout."""
+class Line(Struct, gc=False, kw_only=True):
+    """A line of stdout. The fields stand in the order in which they are printed: the decoder looks there first."""
 
-    session_id: str
     type: str = ""
     message: Said | Heard | None = None
     parent_tool_use_id: str | None = None
+    session_id: str
     uuid: str | None = None
     timestamp: Instant | None = None
     tool_use_result: Done | str | list[Raw] | None = None
 
 
-class Kept(Struct, gc=False):
-    """A line of a transcript."""
+class Kept(Struct, gc=False, kw_only=True):
+    """A line of a transcript, in the order of writing."""
 
-    session_id: str = field(name="sessionId")
     isSidechain: bool = False
     agentId: str | None = None
     message: Said | Heard | None = None
@@ -91,6 +90,7 @@ class Kept(Struct, gc=False):
     uuid: str | None = None
     timestamp: Instant | None = None
     tool_use_result: Done | str | list[Raw] | None = field(name="toolUseResult", default=None)
+    session_id: str = field(name="sessionId")
     parent_tool_use_id: str | None = None
 
 
@@ -166,7 +166,7 @@ def dictate(reader: "Reader", lines: Iterable[bytes], number: int, odd: Odd, scr
                     if role:
                         if role == WRITES:
                             writes[id_] = (tool, block.input)
-                        elif role != LAUNCHES or data.find(AWAY) >= 0:  # `in` costs ten times as much
+                        elif role != LAUNCHES or bytes(block.input).find(AWAY) >= 0:  # `in` costs ten times as much
                             raise UnfitError
                     call(number, line.session_id, parent, at, id_, tool, group, said, block.input)
                 elif kind is Words:
