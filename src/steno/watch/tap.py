@@ -104,7 +104,7 @@ class Tap(io.RawIOBase):
         self._free = False
         count = self._pass(buffer)
         self._passed += count
-        self._full = count >= self._holds
+        self._full = count * 2 >= self._holds  # the pages of a pipe are seldom full
         self._row = self._row + 1 if self._full else 0
         if self._row == BULK and self._holds == PIPE:
             self._widen()
