@@ -295,7 +295,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure reading and start-up, steno beside its peers.")
     parser.add_argument("--megabytes", type=float, default=100, help="size of the medium stream")
     parser.add_argument("--big", type=float, default=1000, help="size of the big stream; 0 leaves it out")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, help="Markdown page to put the tables into")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a goal is missed or not measured")
     return parser.parse_args()
