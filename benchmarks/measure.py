@@ -103,6 +103,11 @@ def middle(values: Iterable[float]) -> float | None:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
+def least(over: list[float], under: list[float]) -> float | None:
+    """The ratio of the least of each: of work that only computes, whatever a neighbour does comes on top."""
+    return min(over) / min(under) if over and under else None
+
+
 def ratio(over: list[float], under: list[float]) -> float | None:
     """The median of the ratios round by round: a change of speed between rounds leaves it alone."""
     pairs = zip(over, under, strict=True) if over and under else ()
