@@ -5,9 +5,9 @@ as that goes the way of every line, `Reader.read`, which says the same of these.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct, defstruct, field
 
 from ...decode import MISFIT, decoder
 from ...event import NO_JSON, FileChanged, Usage
@@ -68,16 +68,26 @@ class Done(Struct, gc=False, rename="camel"):
     shell_id: None = None
 
 
-class Line(Struct, gc=False, kw_only=True):
+class SaidLine(Struct, gc=False, kw_only=True, tag_field="type", tag="assistant"):
     """A line of stdout. The fields stand in the order in which they are printed: the decoder looks there first."""
 
-    type: str = ""
-    message: Said | Heard | None = None
+    message: Said
     parent_tool_use_id: str | None = None
     session_id: str
     uuid: str | None = None
     timestamp: Instant | None = None
+
+
+class HeardLine(Struct, gc=False, kw_only=True, tag_field="type", tag="user"):
+    message: Heard
+    parent_tool_use_id: str | None = None
+    session_id: str
+    timestamp: Instant | None = None
     tool_use_result: Done | str | list[Raw] | None = None
+
+
+# Other kinds of lines, which are told from these without an error on the way.
+OTHERS = ("system", "result", "stream_event", "rate_limit_event", "tool_progress", "tool_use_summary", "auth_status")
 
 
 class Kept(Struct, gc=False, kw_only=True):
@@ -94,8 +104,10 @@ class Kept(Struct, gc=False, kw_only=True):
     parent_tool_use_id: str | None = None
 
 
-stream = decoder(Line).decode
+_others = [defstruct(name.title(), [], gc=False, tag_field="type", tag=name) for name in OTHERS]
+stream = decoder(Union[SaidLine, HeardLine, *_others]).decode  # made of a list
 kept = decoder(Kept).decode
+MEANT: dict[tuple[type, str], type] = {(Said, "assistant"): SaidLine, (Heard, "user"): HeardLine}
 
 
 class UnfitError(Exception):
@@ -116,10 +128,9 @@ def dictate(reader: "Reader", lines: Iterable[bytes], number: int, odd: Odd, scr
         number += 1
         try:
             line = decode(data)
-            message = line.message
-            kind = type(message)
-            if kind is Heard and line.type == "user":
-                (block,) = message.content
+            kind: Any = MEANT.get((type(line.message), line.type)) if transcript else type(line)
+            if kind is HeardLine:
+                (block,) = line.message.content
                 id_ = block.tool_use_id
                 if block.is_error:
                     if not may_refuse(data):
@@ -138,8 +149,9 @@ def dictate(reader: "Reader", lines: Iterable[bytes], number: int, odd: Odd, scr
                         parent = reader.whose(line.agentId)
                     scribe.add((FileChanged(number, line.session_id, parent, line.timestamp, path, change, id_),))
                     continue
-            elif kind is Said and line.type == "assistant":
-                usage, said, at, parent = message.usage, message.id, line.timestamp, line.parent_tool_use_id
+            elif kind is SaidLine:
+                message, at, parent = line.message, line.timestamp, line.parent_tool_use_id
+                usage, said = message.usage, message.id
                 if transcript and line.isSidechain and parent is None:
                     parent = reader.whose(line.agentId)
                 if said != told or usage.output_tokens != output or message.stop_reason != stop:
