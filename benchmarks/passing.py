@@ -108,7 +108,7 @@ def delays(stream: Stream, lines: int, count: int, folder: str) -> dict[str, Pas
             Passing(WATCH, [STENO, "watch"]),
             Passing(RECORD, [STENO, "watch", "--record"]),
             Passing(DEAD, [STENO, "watch", "--post-events", f"http://127.0.0.1:{port}/"]),
-            Passing(SLOW, [STENO, "watch", "--sync", "cmd:sleep 60"]),
+            Passing(SLOW, [STENO, "watch", "--sync", "cmd:env -u {name} sleep 60"]),  # which has no use for the name
         ]
         return turns(series, sender, [sys.executable, "-m", "benchmarks.ends", "take"], count, folder)
 
