@@ -57,15 +57,12 @@ class Tap(io.RawIOBase):
         """What has passed, as it came."""
         buffer = memoryview(bytearray(SIZE))
         passed: list[bytes] = []
-        behind = 0
         while not self.over:
             self._free = True
-            count = self.readinto(buffer) or 0
-            passed.append(bytes(buffer[:count]))
-            behind += count
-            if self._full or behind >= BEHIND or self._is_calm():
+            passed.append(bytes(buffer[: self.readinto(buffer) or 0]))
+            if self._is_time():
                 yield from filter(None, passed)
-                passed, behind = [], 0
+                passed, self._passed = [], 0
 
     def lines(self) -> Iterator[list[bytes]]:
         """The lines that have passed, with their newlines, as soon as they are whole and there is time to look at them.
@@ -75,22 +72,24 @@ class Tap(io.RawIOBase):
         buffered = io.BufferedReader(self, SIZE)  # cuts lines from its own buffer: a quarter cheaper than from bytes objects
         held: list[bytes] = []
         whole: list[bytes] = []
-        self._passed = 0
         while not self.over:
             self._free = True
             buffered.peek(1)  # one read; its lines are then found in what is there, which is faster than while it comes
             lines = list(buffered)
             whole += _whole(held, lines) if lines else ()
-            if self._full or self._passed >= BEHIND or self._is_calm():
+            if self._is_time():
                 if whole:
                     yield whole
                 whole, self._passed = [], 0
         if held:
             yield [b"".join(held)]
 
-    def _is_calm(self) -> bool:
-        """Whether nothing more comes for a moment. Bytes go first, and so does whoever was woken by them."""
-        return self.over or not select([self._source], [], [], MOMENT)[0]
+    def _is_time(self) -> bool:
+        """Whether to look at what has passed: it is much, or nothing more comes for a moment.
+
+        Bytes go first, and so does whoever was woken by them.
+        """
+        return self.over or self._full or self._passed >= BEHIND or not select([self._source], [], [], MOMENT)[0]
 
     # -- bytes -----------------------------------------------------------------------------------------------------
 

@@ -12,12 +12,12 @@ from .names import ENDED, SERVER_CALLS, TOOLS, kind_of
 from .rare import Head
 
 _INTERRUPTED = "[Request interrupted by user"
-REJECTED, REJECT = "reject", b'"reject"'  # a decision on a call, and how it stands on a line that holds one
+_REJECTED = "reject"  # a decision on a call
 _REFUSALS = ("Claude requested permissions to", "Permission to use ", "Tool permission request failed")
 # A deny rule takes the whole tool away: the call then fails with "No such tool available: Bash. Bash ..."
-GONE = "No such tool available: "
-_REMOVED = GONE + r"(\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
-_MARKS = (REJECT, *(words.encode() for words in (GONE, *_REFUSALS)))
+_GONE = "No such tool available: "
+_REMOVED = _GONE + r"(\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
+_MARKS = tuple(words.encode() for words in (f'"{_REJECTED}"', _GONE, *_REFUSALS))
 _NOTIFIED = r"(?s)<task-id>([^<]+)</task-id>(?:.*?<tool-use-id>([^<]+)</tool-use-id>)?.*?<status>(\w+)</status>"
 
 
@@ -111,9 +111,9 @@ def refusal(line: ln.StreamLine | ln.KeptLine, data: bytes, block: ln.Block, hea
     if not may_refuse(data):
         return []
     text = text_of(block.content)
-    if REJECT in data and _is_rejected(whole(line, data).tool_result_meta, block.tool_use_id):
+    if _is_rejected(whole(line, data).tool_result_meta, block.tool_use_id):
         return [ev.PermissionDenied(*head, block.tool_use_id, None, text)]
-    removed = re.search(_REMOVED, text) if GONE in text else None
+    removed = re.search(_REMOVED, text)
     if removed is not None:
         tool = removed[1]
         if tool not in TOOLS or TOOLS[tool][1] in ("todo", "other"):
@@ -131,7 +131,7 @@ def _is_rejected(metas: Raw, call: str | None) -> bool:
     if metas is ev.NO_JSON:
         return False
     decisions = [meta.permission_decision for meta in lenient(metas, list[ln.ResultMeta]) if meta.id == call]
-    return any(decision is not None and decision.decision == REJECTED for decision in decisions)
+    return any(decision is not None and decision.decision == _REJECTED for decision in decisions)
 
 
 def change_of(write: tuple[str, Raw], output: ev.Outcome | None, content: Raw, call: str, head: Head) -> list[ev.Event]:

@@ -37,6 +37,9 @@ TOOLS = Tools(
         **_tools("todo", 0, "TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"),
     }
 )
+# What the lines of stdout are: of the conversation, or beside it.
+TALK = ("assistant", "user")
+BESIDE = ("system", "result", "stream_event", "rate_limit_event", "tool_progress")
 ENDED = frozenset({"completed", "failed", "stopped", "killed"})
 
 # Windows that the program was seen to report, for runs that end before it does (FACTS 3).

@@ -18,7 +18,7 @@ from ...event import Outcome, ToolCall
 from ..scribe import Odd, Scribe
 from . import blocks, rare, short
 from . import lines as ln
-from .names import ASKS, AWAY, ENDED, LAUNCHES, QUIET_BLOCKS, SILENT, TOOLS, WRITES
+from .names import ASKS, AWAY, BESIDE, ENDED, LAUNCHES, QUIET_BLOCKS, SILENT, TALK, TOOLS, WRITES
 from .rare import Head
 
 _stream = decoder(ln.StreamLine).decode
@@ -26,15 +26,13 @@ _kept = decoder(ln.KeptLine).decode
 _asked = decoder(ln.ToolInput).decode
 _EMPTY, _NONE = ev.Outcome(), ev.NO_JSON
 NO_WRITE = ("", _NONE)
-_TALK = ("assistant", "user")
 UNTOLD = (None, None, None)
-_STREAM = frozenset({"system", "assistant", "user", "result", "stream_event", "rate_limit_event", "tool_progress"})
 
 
 def looks_like(line: dict[str, Any]) -> bool:
     """Whether a decoded line can be Claude Code's: its stream, its result, or its transcript."""
     kind = line.get("type")
-    return isinstance(kind, str) and (kind in _STREAM or kind in SILENT or kind == "cost-state")
+    return isinstance(kind, str) and (kind in TALK or kind in BESIDE or kind in SILENT or kind == "cost-state")
 
 
 class State(Struct):
@@ -116,7 +114,7 @@ class Reader:
         kind = line.type
         if line.timestamp is not None:
             at = line.timestamp
-        if kind in _TALK and (line.session_id is None or type(line) is ln.KeptLine):
+        if kind in TALK and (line.session_id is None or type(line) is ln.KeptLine):
             return self._unsigned(line, data, number, at)
         if kind == "user":
             return self._user(line, data, number, line.session_id, line.parent_tool_use_id, at)

@@ -14,7 +14,7 @@ from ...event import NO_JSON, FileChanged, Usage
 from ..scribe import Odd, Scribe
 from .blocks import may_refuse
 from .lines import Instant, RequestUsage
-from .names import AWAY, LAUNCHES, TOOLS, WRITES
+from .names import AWAY, BESIDE, LAUNCHES, TOOLS, WRITES
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -86,10 +86,6 @@ class HeardLine(Struct, gc=False, kw_only=True, tag_field="type", tag="user"):
     tool_use_result: Done | str | list[Raw] | None = None
 
 
-# Other kinds of lines, which are told from these without an error on the way.
-OTHERS = ("system", "result", "stream_event", "rate_limit_event", "tool_progress", "tool_use_summary", "auth_status")
-
-
 class Kept(Struct, gc=False, kw_only=True):
     """A line of a transcript, in the order of writing."""
 
@@ -104,8 +100,9 @@ class Kept(Struct, gc=False, kw_only=True):
     parent_tool_use_id: str | None = None
 
 
-_others = [defstruct(name.title(), [], gc=False, tag_field="type", tag=name) for name in OTHERS]
-stream = decoder(Union[SaidLine, HeardLine, *_others]).decode  # made of a list
+# Lines of other kinds are told from these without an error on the way.
+_others = [defstruct(name.title(), [], gc=False, tag_field="type", tag=name) for name in BESIDE]
+stream = decoder(Union[SaidLine, HeardLine, *_others]).decode
 kept = decoder(Kept).decode
 MEANT: dict[tuple[type, str], type] = {(Said, "assistant"): SaidLine, (Heard, "user"): HeardLine}
 
