@@ -37,7 +37,7 @@ address, a terminal, a disk) delays none of them. It ends as `cat` would: with t
 signal. The exit code is 0 unless --exit-from or --strict is given.
 """
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SWITCH = 0.0005  # seconds that another thread of ours may go on once bytes are there (Python's own: 0.005)
+SWITCH = 0.0001  # seconds that another thread of ours may go on once bytes are there (Python's own: 0.005)
 
 
 def run(words: list[str]) -> int:
