@@ -11,11 +11,10 @@ import os
 import platform
 import sys
 import time
-from pathlib import Path
 
+from benchmarks.command import Goal, finish, parser, tell
 from benchmarks.measure import Series, middle, ratio, rounds
-from benchmarks.read import Goal, tell
-from benchmarks.table import number, save, table
+from benchmarks.table import number, table
 
 LABELS = {
     "steno": "steno: process, tape, events, running report",
@@ -84,29 +83,19 @@ def section(found: dict[str, Series], given: argparse.Namespace) -> str:
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure following many runs at once, steno beside claude-agent-sdk.")
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--rate", type=int, default=50, help="lines a second, of each run")
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="Markdown page to put the tables into")
-    parser.add_argument("--strict", action="store_true", help="exit 1 when a goal is missed or not measured")
-    return parser.parse_args()
+    made = parser("Measure following many runs at once, steno beside claude-agent-sdk.", rounds=3)
+    made.add_argument("--runs", type=int, default=200)
+    made.add_argument("--rate", type=int, default=50, help="lines a second, of each run")
+    made.add_argument("--seconds", type=float, default=10)
+    return made.parse_args()
 
 
 def main() -> int:
     given = options()
     found = measured(given)
     checked(found, given)
-    text = section(found, given)
-    print(text)
-    if given.out:
-        save(given.out, text, "concurrent")
-    failures = [f"{one.name}: {one.note}" for one in found.values() if one.note.startswith("failed")]
-    for failure in failures:
-        tell(f"FAILED {failure}")
-    missed = given.strict and not all(goal.met() for goal in goals(found))
-    return 1 if failures or missed else 0
+    failures = [f"FAILED {one.name}: {one.note}" for one in found.values() if one.note.startswith("failed")]
+    return finish(given, section(found, given), "concurrent", goals(found), failures)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy import STENO, steno_totals
+from benchmarks.command import Goal, finish, parser, tell
 from benchmarks.measure import Run, megabytes, middle, ratio, run
 from benchmarks.peers import CCUSAGE, Command, Figures, Home, ccusage_totals, figures, native, wrapper
-from benchmarks.read import Goal, tell
-from benchmarks.table import number, save, table
+from benchmarks.table import number, table
 
 PEER, NPM = "ccusage (native)", "ccusage (by npm)"
 FIRST, SECOND, BARE = "steno report, first: import and report", "steno report, second", "steno report --no-ledger"
@@ -278,30 +278,20 @@ def section(found: Measured, count: int) -> str:
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure reports over transcripts and a ledger, steno beside ccusage.")
-    parser.add_argument("--megabytes", type=float, default=1000, help="size of the transcripts")
-    parser.add_argument("--files", type=int, default=2_000)
-    parser.add_argument(
+    made = parser("Measure reports over transcripts and a ledger, steno beside ccusage.", rounds=3)
+    made.add_argument("--megabytes", type=float, default=1000, help="size of the transcripts")
+    made.add_argument("--files", type=int, default=2_000)
+    made.add_argument(
         "--sessions", type=int, default=5_000, help="sessions of the big ledger, 200 requests each; 0 leaves it out"
     )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="Markdown page to put the tables into")
-    parser.add_argument("--strict", action="store_true", help="exit 1 when a goal is missed or not measured")
-    return parser.parse_args()
+    return made.parse_args()
 
 
 def main() -> int:
     given = options()
     found = measured(given.megabytes, given.files, given.sessions, given.rounds)
-    text = section(found, given.rounds)
-    print(text)
-    if given.out:
-        save(given.out, text, "ledger")
-    faults = wrong(found)
-    for fault in faults:
-        tell(f"WRONG {fault}")
-    missed = given.strict and not all(goal.met() for goal in goals(found))
-    return 1 if faults or missed else 0
+    faults = [f"WRONG {fault}" for fault in wrong(found)]
+    return finish(given, section(found, given.rounds), "ledger", goals(found), faults)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.command import Goal, finish, parser, tell
 from benchmarks.measure import ENVIRONMENT, HOME, Run, least, megabytes, middle
-from benchmarks.read import Goal, Stream, generated, tell
-from benchmarks.table import number, save, table
+from benchmarks.read import Stream, generated
+from benchmarks.table import number, table
 
 NAIVE = "import sys, json\nfor line in sys.stdin:\n    json.loads(line)\n    print(line, end='', flush=True)\n"
 STENO = str(Path(sys.executable).parent / "steno")
@@ -254,14 +255,11 @@ def section(found: Measured, lines: int) -> str:
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure passing a stream on, steno watch beside cat, tee and a plain loop.")
-    parser.add_argument("--megabytes", type=float, default=1000)
-    parser.add_argument("--lines", type=int, default=3000, help="lines of the measurement of delays")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--delay-rounds", type=int, default=9)
-    parser.add_argument("--out", type=Path, help="Markdown page to put the tables into")
-    parser.add_argument("--strict", action="store_true", help="exit 1 when a goal is missed")
-    return parser.parse_args()
+    made = parser("Measure passing a stream on, steno watch beside cat, tee and a plain loop.", rounds=5)
+    made.add_argument("--megabytes", type=float, default=1000)
+    made.add_argument("--lines", type=int, default=3000, help="lines of the measurement of delays")
+    made.add_argument("--delay-rounds", type=int, default=9)
+    return made.parse_args()
 
 
 def main() -> int:
@@ -271,11 +269,7 @@ def main() -> int:
         waits = delays(stream, given.lines, given.delay_rounds, folder)
         feeds = {feed: bulk(stream, feed, given.rounds, folder) for feed in (BULK, LINES)}
     found = Measured(stream, feeds, waits)
-    text = section(found, given.lines)
-    print(text)
-    if given.out:
-        save(given.out, text, "passing")
-    return 1 if given.strict and not all(goal.met() for goal in goals(found)) else 0
+    return finish(given, section(found, given.lines), "passing", goals(found))
 
 
 if __name__ == "__main__":

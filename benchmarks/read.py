@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command import Goal, finish, parser, tell
 from benchmarks.measure import Series, least, middle, ratio, rounds, run
-from benchmarks.table import number, save, table
+from benchmarks.table import number, table
 from benchmarks.work import MISSING
 
 LABELS = {
@@ -50,27 +51,6 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Goal:
-    """A figure beside what was asked of it."""
-
-    text: str
-    figure: float | None
-    limit: float
-    unit: str
-    least: bool = False
-
-    def met(self) -> bool:
-        if self.figure is None:
-            return False
-        return self.figure >= self.limit if self.least else self.figure <= self.limit
-
-    def cells(self) -> list[str]:
-        asked = f"{'≥' if self.least else '≤'} {self.limit:g}{self.unit}"
-        verdict = "not measured" if self.figure is None else "met" if self.met() else "not met"
-        return [self.text, asked, number(self.figure, 2, self.unit), verdict]
-
-
-@dataclass(frozen=True)
 class Measured:
     """Everything one run of the benchmark found; `large` is empty when no big stream was asked for."""
 
@@ -82,10 +62,6 @@ class Measured:
 
 
 # --- measuring
-
-
-def tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def generated(folder: str, name: str, megabytes: float) -> Stream:
@@ -293,27 +269,17 @@ def broken(found: Measured) -> list[str]:
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure reading and start-up, steno beside its peers.")
-    parser.add_argument("--megabytes", type=float, default=100, help="size of the medium stream")
-    parser.add_argument("--big", type=float, default=1000, help="size of the big stream; 0 leaves it out")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--out", type=Path, help="Markdown page to put the tables into")
-    parser.add_argument("--strict", action="store_true", help="exit 1 when a goal is missed or not measured")
-    return parser.parse_args()
+    made = parser("Measure reading and start-up, steno beside its peers.", rounds=9)
+    made.add_argument("--megabytes", type=float, default=100, help="size of the medium stream")
+    made.add_argument("--big", type=float, default=1000, help="size of the big stream; 0 leaves it out")
+    return made.parse_args()
 
 
 def main() -> int:
     given = options()
     found = measured(given.megabytes, given.big, given.rounds)
-    text = section(found, given.rounds)
-    print(text)
-    if given.out:
-        save(given.out, text)
-    failures = broken(found)
-    for failure in failures:
-        tell(f"FAILED {failure}")
-    missed = given.strict and not all(goal.met() for goal in goals(found))
-    return 1 if failures or missed else 0
+    failures = [f"FAILED {failure}" for failure in broken(found)]
+    return finish(given, section(found, given.rounds), "read", goals(found), failures)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,11 @@ from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta, Raw, Struct, field
-from msgspec.json import encode
 
 from ... import event as ev
-from ...decode import MISFIT, Count, decoder, lenient, text_of
+from ...decode import MISFIT, Count, lenient, text_of
+from .. import chat
 from ..calls import Open
-from ..values import salvaged
 from .names import ASKS, WRITES, kind_of
 
 Instant = Annotated[datetime, Meta(tz=True)]
@@ -77,9 +76,6 @@ class Kept(Struct):
     placed: bool = False
 
 
-_line = decoder(Line).decode
-
-
 def keeps(line: bytes) -> bool:
     """Whether a line is one of a chat, not of a stream."""
     try:
@@ -101,9 +97,7 @@ def beside(session: str) -> str:
 
 def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     """The requests that a chat tells of, and where it began."""
-    chat = Chat()
-    for number, data in enumerate(lines, 1):
-        yield from (event for event in salvaged(chat, data, number) if isinstance(event, ev.Started | ev.Usage | ev.UserMessage))
+    return chat.requests(Chat(), lines)
 
 
 def changed(head: Head, call: Open, created: bool | None = None) -> list[ev.Event]:
@@ -118,27 +112,11 @@ class _Target(Struct, gc=False):
     file_path: str | None = None
 
 
-class Chat:
+class Chat(chat.Chat[Line, Kept]):
     """Turns the lines of one chat into events."""
 
     def __init__(self) -> None:
-        self._kept = Kept()
-
-    def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
-        return self._events(_line(data), data, number, at)
-
-    def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The same without what is of a wrong type; never raises."""
-        return self._events(lenient(data, Line), data, number, at)
-
-    def state(self) -> bytes:
-        """What must be remembered to go on with the next lines another time."""
-        return encode(self._kept)
-
-    def go_on(self, state: bytes) -> None:
-        """Remember what `state` said."""
-        self._kept = decoder(Kept).decode(state)
+        super().__init__(Line, Kept())
 
     def _events(self, line: Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
         if line.sessionId is not None and line.projectHash is not None:

@@ -12,9 +12,9 @@ from msgspec import Meta, Raw, Struct
 from msgspec.json import encode
 
 from ... import event as ev
-from ...decode import MISFIT, Count, decoder, lenient
+from ...decode import MISFIT, Count, lenient
+from .. import chat
 from ..calls import Open
-from ..values import salvaged
 from .names import ASKS, DECLINED, WRITES, kind_of
 
 Instant = Annotated[datetime, Meta(tz=True)]
@@ -80,9 +80,6 @@ class Kept(Struct):
     writes: dict[str, tuple[str, Raw]] = {}
 
 
-_line = decoder(Line).decode
-
-
 def folders(environment: Mapping[str, str], home: str) -> list[str]:
     """The folder below which chats lie, one for each project."""
     root = environment.get("QWEN_RUNTIME_DIR") or environment.get("QWEN_HOME") or f"{home}/.qwen"
@@ -105,9 +102,7 @@ def keeps(line: bytes) -> bool:
 
 def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     """The requests that a chat tells of, and where it began."""
-    chat = Chat()
-    for number, data in enumerate(lines, 1):
-        yield from (event for event in salvaged(chat, data, number) if isinstance(event, ev.Started | ev.Usage | ev.UserMessage))
+    return chat.requests(Chat(), lines)
 
 
 def changed(head: Head, call: Open, answer: str) -> list[ev.Event]:
@@ -120,27 +115,11 @@ def changed(head: Head, call: Open, answer: str) -> list[ev.Event]:
     return [] if path is None else [ev.FileChanged(*head, path, change, call.id)]
 
 
-class Chat:
+class Chat(chat.Chat[Line, Kept]):
     """Turns the lines of one chat into events."""
 
     def __init__(self) -> None:
-        self._kept = Kept()
-
-    def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
-        return self._events(_line(data), data, number, at)
-
-    def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The same without what is of a wrong type; never raises."""
-        return self._events(lenient(data, Line), data, number, at)
-
-    def state(self) -> bytes:
-        """What must be remembered to go on with the next lines another time."""
-        return encode(self._kept)
-
-    def go_on(self, state: bytes) -> None:
-        """Remember what `state` said."""
-        self._kept = decoder(Kept).decode(state)
+        super().__init__(Line, Kept())
 
     def _events(self, line: Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
         head = (number, line.sessionId, None, line.timestamp or at)
