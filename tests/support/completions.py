@@ -43,32 +43,19 @@ def clean_env(agent: str, home: Path, url: str) -> dict[str, str]:
     return {"OPENCODE_CONFIG_CONTENT": json.dumps(config), **dict.fromkeys(off, "1")}
 
 
-class CompletionsServer(ResponsesServer):
-    """The server, in a thread of its own. Used with `with`; `url` is where it listens."""
-
-    def __init__(self, *steps: Step) -> None:
-        super().__init__(*steps)
-        self._http.RequestHandlerClass = _Other
-
-    def take(self, body: dict[str, Any]) -> tuple[int, Step]:
-        """Keep a request, and say what it gets."""
-        return super().take(body) if body.get("tools") else (0, ASIDE)
-
-
 class _Other(_Exchange):
     def do_POST(self) -> None:  # noqa: N802  # the name is given
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
+        body = self.body()
         google = "generatecontent" in self.path.lower()
         if not google and not self.path.endswith("/chat/completions"):
-            self._json(404, {"error": {"message": self.path}})
+            self.tell(404, {"error": {"message": self.path}})
             return
         number, step = self.server.model.take(body)
         if isinstance(step, Fault):
             inner = {"code": step.status, "message": step.message, "status": step.type, "type": step.type}
-            self._json(step.status, {"error": inner}, step.headers)
+            self.tell(step.status, {"error": inner}, step.headers)
         elif isinstance(step, Hang):
-            self.close_connection = True
-            self.server.model.closing.wait()
+            self.stall()
         elif google:
             self._google(step, "stream" in self.path)
         else:
@@ -86,7 +73,7 @@ class _Other(_Exchange):
         if streamed:
             self._lines([whole])
         else:
-            self._json(200, whole)
+            self.tell(200, whole)
 
     def _completion(self, step: Answer, number: int, streamed: bool) -> None:
         usage = step.usage
@@ -99,7 +86,7 @@ class _Other(_Exchange):
         base = {"id": f"chatcmpl-{number}", "created": 0, "model": "coder"}
         end = "tool_calls" if calls else "stop"
         if not streamed:
-            self._json(200, {**base, "choices": [{"index": 0, "message": said, "finish_reason": end}], **counted})
+            self.tell(200, {**base, "choices": [{"index": 0, "message": said, "finish_reason": end}], **counted})
             return
         chunk = {**base, "object": "chat.completion.chunk"}
         first = {**chunk, "choices": [{"index": 0, "delta": said, "finish_reason": None}]}
@@ -107,15 +94,21 @@ class _Other(_Exchange):
         self._lines([first, last, {**chunk, "choices": [], **counted}], b"data: [DONE]\n\n")
 
     def _lines(self, values: list[dict[str, Any]], end: bytes = b"") -> None:
-        self.close_connection = True
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("connection", "close")
-        self.end_headers()
+        self.stream()
         for value in values:
             self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
         self.wfile.write(end)
         self.wfile.flush()
+
+
+class CompletionsServer(ResponsesServer):
+    """The server, in a thread of its own. Used with `with`; `url` is where it listens."""
+
+    exchange = _Other
+
+    def take(self, body: dict[str, Any]) -> tuple[int, Step]:
+        """Keep a request, and say what it gets."""
+        return super().take(body) if body.get("tools") else (0, ASIDE)
 
 
 def _part(block: Any) -> dict[str, Any]:

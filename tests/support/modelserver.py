@@ -6,14 +6,14 @@ model. It never judges a request, and it is reachable from this machine only.
 """
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from .loopback import Exchange, Loopback
 
 HELD = 20.0  # seconds that an answer waits for what it waits for
 PIECE = 30  # characters of a text that one event of a stream carries; more of a long one
@@ -154,17 +154,64 @@ class Request(Struct, frozen=True):
         return found
 
 
-class ModelServer:
+class _Exchange(Exchange):
+    """One request and its answer."""
+
+    def do_HEAD(self) -> None:  # noqa: N802  # the name is given
+        self.tell(200, {})
+
+    def do_GET(self) -> None:  # noqa: N802  # the name is given
+        self.tell(404, {"type": "error", "error": {"type": "not_found_error", "message": self.path}})
+
+    def do_POST(self) -> None:  # noqa: N802  # the name is given
+        body = self.body()
+        if "/messages" not in self.path:
+            self.tell(200, {})
+        elif "count_tokens" in self.path:
+            self.tell(200, {"input_tokens": 1234})
+        else:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            self._answer(body, *self.server.model.take(self.path, headers, body))
+
+    def _answer(self, body: dict[str, Any], number: int, step: Step) -> None:
+        if isinstance(step, Fault):
+            error = {"type": "error", "error": {"type": step.type, "message": step.message}}
+            self.tell(step.status, error, step.headers)
+            return
+        if isinstance(step, Hang):
+            self.stall()
+            return
+        if step.once is not None:
+            self._hold(step.once)
+        if body.get("stream"):
+            self._stream(step, list(_events(step, str(body.get("model")), number)))
+        else:
+            self.tell(200, _message(step, str(body.get("model")), number))
+
+    def _stream(self, step: Answer, events: list[dict[str, Any]]) -> None:
+        self.stream()
+        for event in events[: min(step.close_after or len(events), step.stall_after or len(events))]:
+            self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+            self.wfile.flush()
+        if step.stall_after is not None:
+            self.stall()
+
+    def _hold(self, so: Callable[[], bool]) -> None:
+        """Wait until something is so, or too long."""
+        end = time.monotonic() + HELD
+        while not so() and time.monotonic() < end:
+            time.sleep(0.005)
+
+
+class ModelServer(Loopback):
     """The server, in a thread of its own. Used with `with`; `url` is where it listens."""
 
+    exchange = _Exchange
+
     def __init__(self, *steps: Step) -> None:
+        super().__init__()
         self.steps = steps
         self.requests: list[Request] = []
-        self.closing = threading.Event()
-        self._lock = threading.Lock()
-        self._http = _Http(self)
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def asked(self) -> list[Request]:
@@ -173,106 +220,13 @@ class ModelServer:
 
     def take(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> tuple[int, Step]:
         """Keep a request, and say what it gets: the number of the answer and the step."""
-        with self._lock:
+        with self.lock:
             number = len(self.asked)
             main = bool(body.get("tools"))
             self.requests.append(Request(path, headers, body, number if main else None))
             return len(self.requests), self.steps[min(number, len(self.steps) - 1)] if main else say(
                 "ok", usage=Usage(1, 0, 0, 1)
             )
-
-    def __enter__(self) -> "ModelServer":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.closing.set()
-        self._http.shutdown()
-        self._thread.join()
-        self._http.server_close()
-
-
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, model: ModelServer) -> None:
-        super().__init__(("127.0.0.1", 0), _Exchange)
-        self.model = model
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """An agent that was ended leaves a broken connection: no news."""
-
-
-class _Exchange(BaseHTTPRequestHandler):
-    """One request and its answer."""
-
-    server: _Http
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is given
-        """Nothing is printed."""
-
-    def do_HEAD(self) -> None:
-        self._json(200, {})
-
-    def do_GET(self) -> None:
-        self._json(404, {"type": "error", "error": {"type": "not_found_error", "message": self.path}})
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
-        if "/messages" not in self.path:
-            self._json(200, {})
-        elif "count_tokens" in self.path:
-            self._json(200, {"input_tokens": 1234})
-        else:
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            self._answer(body, *self.server.model.take(self.path, headers, body))
-
-    def _answer(self, body: dict[str, Any], number: int, step: Step) -> None:
-        if isinstance(step, Fault):
-            error = {"type": "error", "error": {"type": step.type, "message": step.message}}
-            self._json(step.status, error, step.headers)
-            return
-        if isinstance(step, Hang):
-            self._stall()
-            return
-        if step.once is not None:
-            self._hold(step.once)
-        if body.get("stream"):
-            self._stream(step, list(_events(step, str(body.get("model")), number)))
-        else:
-            self._json(200, _message(step, str(body.get("model")), number))
-
-    def _json(self, status: int, value: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        data = json.dumps(value).encode()
-        self.send_response(status)
-        for name, text in {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}.items():
-            self.send_header(name, text)
-        self.end_headers()
-        self.wfile.write(data if self.command != "HEAD" else b"")
-
-    def _stream(self, step: Answer, events: list[dict[str, Any]]) -> None:
-        self.close_connection = True
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("connection", "close")
-        self.end_headers()
-        for event in events[: min(step.close_after or len(events), step.stall_after or len(events))]:
-            self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
-            self.wfile.flush()
-        if step.stall_after is not None:
-            self._stall()
-
-    def _hold(self, so: Callable[[], bool]) -> None:
-        """Wait until something is so, or too long."""
-        end = time.monotonic() + HELD
-        while not so() and time.monotonic() < end:
-            time.sleep(0.005)
-
-    def _stall(self) -> None:
-        """Say no more, and keep the connection open as long as the server lives."""
-        self.close_connection = True
-        self.server.model.closing.wait()
 
 
 def _message(step: Answer, model: str, number: int) -> dict[str, Any]:

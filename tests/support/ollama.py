@@ -28,28 +28,6 @@ class Seen(Struct, frozen=True):
         return self.headers.get("x-api-key") or (self.headers.get("authorization") or "").removeprefix("Bearer ") or None
 
 
-class OllamaServer(CompletionsServer):
-    """The server, in a thread of its own. Used with `with`; `url` is where it listens."""
-
-    def __init__(self, *steps: Step, told: dict[str, Any] | None = None) -> None:
-        super().__init__(*(steps or (ASIDE,)))
-        self.told = shown(num_ctx=32_768) if told is None else told
-        self.seen: list[Seen] = []
-        self._http.RequestHandlerClass = _Ollama
-
-    def __enter__(self) -> "OllamaServer":
-        super().__enter__()
-        return self
-
-    def keys(self) -> set[str | None]:
-        """The keys that came with requests to the model."""
-        return {seen.key for seen in self.seen if not seen.path.startswith("/api/") and not seen.path.endswith("/models")}
-
-    def paths(self) -> list[str]:
-        """What was asked for, in order."""
-        return [seen.path for seen in self.seen]
-
-
 def shown(num_ctx: int | None = None, trained: int = 131_072, loaded: int | None = None) -> dict[str, Any]:
     """What Ollama tells of its model: how it is loaded, how it will be, and what it was made for."""
     models = [] if loaded is None else [{"name": MODEL, "model": MODEL, "context_length": loaded}]
@@ -59,7 +37,7 @@ def shown(num_ctx: int | None = None, trained: int = 131_072, loaded: int | None
 
 
 class _Ollama(completions._Other):
-    def _keep(self) -> OllamaServer:
+    def _keep(self) -> "OllamaServer":
         model = self.server.model
         assert isinstance(model, OllamaServer)
         model.seen.append(Seen(self.path, {name.lower(): value for name, value in self.headers.items()}))
@@ -82,17 +60,17 @@ class _Ollama(completions._Other):
         elif path.endswith("/messages"):
             self._messages()
         elif path.endswith("/count_tokens"):
-            self._body()
-            self._json(200, {"input_tokens": 1234})
+            self.body()
+            self.tell(200, {"input_tokens": 1234})
         else:
-            self._body()
+            self.body()
             self._tell(model)
 
     def _body(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
         return found
 
-    def _tell(self, model: OllamaServer) -> None:
+    def _tell(self, model: "OllamaServer") -> None:
         found = model.told.get(self.path.partition("?")[0])
         if isinstance(found, bytes):  # as it is, whatever it is
             self.send_response(200)
@@ -108,24 +86,38 @@ class _Ollama(completions._Other):
             self.close_connection = True
             model.closing.wait()
         else:
-            self._json(404 if found is None else 200, {"error": "not found"} if found is None else found)
+            self.tell(404 if found is None else 200, {"error": "not found"} if found is None else found)
 
     def _messages(self) -> None:
-        body = self._body()
+        body = self.body()
         number, step = self.server.model.take(body)
         if isinstance(step, Fault):
-            self._json(step.status, {"type": "error", "error": {"type": step.type, "message": step.message}}, step.headers)
+            self.tell(step.status, {"type": "error", "error": {"type": step.type, "message": step.message}}, step.headers)
         elif isinstance(step, Hang):
-            self.close_connection = True
-            self.server.model.closing.wait()
+            self.stall()
         elif body.get("stream"):
-            self.close_connection = True
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("connection", "close")
-            self.end_headers()
+            self.stream()
             for event in _events(step, str(body.get("model")), number):
                 self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
                 self.wfile.flush()
         else:
-            self._json(200, _message(step, str(body.get("model")), number))
+            self.tell(200, _message(step, str(body.get("model")), number))
+
+
+class OllamaServer(CompletionsServer):
+    """The server, in a thread of its own. Used with `with`; `url` is where it listens."""
+
+    exchange = _Ollama
+
+    def __init__(self, *steps: Step, told: dict[str, Any] | None = None) -> None:
+        super().__init__(*(steps or (ASIDE,)))
+        self.told = shown(num_ctx=32_768) if told is None else told
+        self.seen: list[Seen] = []
+
+    def keys(self) -> set[str | None]:
+        """The keys that came with requests to the model."""
+        return {seen.key for seen in self.seen if not seen.path.startswith("/api/") and not seen.path.endswith("/models")}
+
+    def paths(self) -> list[str]:
+        """What was asked for, in order."""
+        return [seen.path for seen in self.seen]

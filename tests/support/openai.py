@@ -6,12 +6,11 @@ read from and written to the cache is inside the input. `make cli` installs the 
 
 import json
 import os
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from .installed import installed as installed_program
+from .loopback import Exchange, Loopback
 from .modelserver import Answer, Fault, Hang, Step, Text
 
 VERSIONS = {"codex": "0.166.0", "copilot": "1.0.102"}
@@ -47,87 +46,28 @@ def settings(agent: str, url: str) -> tuple[str, ...]:
     return ("--config", 'model_provider="scripted"', "--config", provider, "--model", MODELS[agent])
 
 
-class ResponsesServer:
-    """The server, in a thread of its own. Used with `with`; `url` is where it listens."""
-
-    def __init__(self, *steps: Step) -> None:
-        self.steps = steps
-        self.requests: list[dict[str, Any]] = []
-        self.closing = threading.Event()
-        self._lock = threading.Lock()
-        self._http = _Http(self)
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
-
-    def take(self, body: dict[str, Any]) -> tuple[int, Step]:
-        """Keep a request, and say what it gets."""
-        with self._lock:
-            self.requests.append(body)
-            return len(self.requests), self.steps[min(len(self.requests), len(self.steps)) - 1]
-
-    def __enter__(self) -> "ResponsesServer":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.closing.set()
-        self._http.shutdown()
-        self._thread.join()
-        self._http.server_close()
-
-
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, model: ResponsesServer) -> None:
-        super().__init__(("127.0.0.1", 0), _Exchange)
-        self.model = model
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """An agent that was ended leaves a broken connection: no news."""
-
-
-class _Exchange(BaseHTTPRequestHandler):
+class _Exchange(Exchange):
     """One request and its answer."""
 
-    server: _Http
-    protocol_version = "HTTP/1.1"
+    def do_GET(self) -> None:  # noqa: N802  # the name is given
+        self.tell(404, {"error": {"message": self.path}})
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is given
-        """Nothing is printed."""
-
-    def do_GET(self) -> None:
-        self._json(404, {"error": {"message": self.path}})
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
+    def do_POST(self) -> None:  # noqa: N802  # the name is given
+        body = self.body()
         if not self.path.endswith("/responses"):
-            self._json(404, {"error": {"message": self.path}})
+            self.tell(404, {"error": {"message": self.path}})
             return
         number, step = self.server.model.take(body)
         if isinstance(step, Fault):
             error = {"message": step.message, "type": step.type, "param": None, "code": None}
-            self._json(step.status, {"error": error}, step.headers)
+            self.tell(step.status, {"error": error}, step.headers)
         elif isinstance(step, Hang):
-            self.close_connection = True
-            self.server.model.closing.wait()
+            self.stall()
         else:
             self._stream(step, number, str(body.get("model")))
 
-    def _json(self, status: int, value: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        data = json.dumps(value).encode()
-        self.send_response(status)
-        for name, text in {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}.items():
-            self.send_header(name, text)
-        self.end_headers()
-        self.wfile.write(data)
-
     def _stream(self, step: Answer, number: int, model: str) -> None:
-        self.close_connection = True
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("connection", "close")
-        self.end_headers()
+        self.stream()
         base = {"id": f"resp_{number:04d}", "object": "response", "created_at": 0, "model": model, "output": []}
         self._event({"type": "response.created", "response": {**base, "status": "in_progress"}})
         items = [_item(block, f"{number}_{index}") for index, block in enumerate(step.blocks)]
@@ -140,6 +80,23 @@ class _Exchange(BaseHTTPRequestHandler):
     def _event(self, value: dict[str, Any]) -> None:
         self.wfile.write(f"event: {value['type']}\ndata: {json.dumps(value)}\n\n".encode())
         self.wfile.flush()
+
+
+class ResponsesServer(Loopback):
+    """The server, in a thread of its own. Used with `with`; `url` is where it listens."""
+
+    exchange = _Exchange
+
+    def __init__(self, *steps: Step) -> None:
+        super().__init__()
+        self.steps = steps
+        self.requests: list[dict[str, Any]] = []
+
+    def take(self, body: dict[str, Any]) -> tuple[int, Step]:
+        """Keep a request, and say what it gets."""
+        with self.lock:
+            self.requests.append(body)
+            return len(self.requests), self.steps[min(len(self.requests), len(self.steps)) - 1]
 
 
 def _item(block: Any, index: str) -> dict[str, Any]:
