@@ -244,6 +244,33 @@ def test_l1_a_tape_of_a_replay_is_a_tape_of_the_agent(tmp_path: Path) -> None:
     assert bare(run(Path(report.source))) == bare(report)
 
 
+def test_l3_a_recording_that_is_played_is_a_run_of_now_and_each_playing_a_run_of_its_own(tmp_path: Path) -> None:
+    """Its lines carry the times and the names of another day: the ledger must not mix the two."""
+    old = (Path(steno.__file__).parent / "demo" / "finished" / "stdout").read_bytes().replace(b'"2026-11-15T', b'"2026-10-01T')
+    assert b'"timestamp":"2026-10-01T' in old
+    path = folder(tmp_path / "old", old, 0)
+    before = time.time()
+    tapes = [run(path).source for _ in range(3)]
+    report = json.loads(told("report", "day", "--no-import", "--json"))
+    alone = steno.read(path)
+    today = time.strftime("%Y-%m-%d", time.gmtime(before))
+    assert {row["day"] for row in report["rows"]} <= {today, time.strftime("%Y-%m-%d", time.gmtime())}
+    assert report["total"]["requests"] == 3 * alone.requests
+    assert report["total"]["tokens"]["total"] == 3 * alone.tokens.total
+    assert report["total"]["cost"]["usd"] == pytest.approx(3 * (alone.cost.usd or 0))
+    again = json.loads(told("import", "--json", *map(str, tapes)))  # and its tape says the same of it
+    assert json.loads(told("report", "day", "--no-import", "--json"))["total"] == report["total"], again
+    first = steno.read(str(tapes[0]))
+    assert first.started_at is not None
+    assert all(tool.started_at is None or tool.started_at >= first.started_at for tool in first.tools)
+    assert [tool.duration_ms for tool in first.tools] == [tool.duration_ms for tool in alone.tools]
+
+
+def told(*words: str) -> bytes:
+    """What a command of ours prints."""
+    return subprocess.run([sys.executable, "-m", "steno", *words], capture_output=True, check=True, timeout=LONG).stdout
+
+
 def test_r3_a_deaf_agent_is_killed_when_its_time_is_up(tmp_path: Path) -> None:
     ticks = [Tick(0.0, "out", FIRST), stop(1.0, signal.SIGINT), stop(2.0, signal.SIGTERM), stop(3.0, signal.SIGKILL)]
     path = tape(tmp_path / "t", *ticks, Tick(600.0, "exit", number=-9), header=Header(agent="claude"))

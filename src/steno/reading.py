@@ -7,11 +7,12 @@ pretty-printed document, a tape. What is odd about a line costs only that line (
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import cast
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from . import agents
 from . import event as ev
@@ -57,6 +58,7 @@ class Reading:
         self._form = form
         self._given = agent is not None  # the caller said which agent it is
         self._kept: list[bytes] = []  # what a tape holds of the agent's own files
+        self._shift: timedelta | None = None  # from the times of a recording that was played to those of its playing
 
     # -- bytes in ---------------------------------------------------------------------------------------
 
@@ -316,7 +318,8 @@ class Reading:
         at = self._time(tick)
         if tick.code == "out" and self._inner is not None:
             lines = self._inner.feed(tick.data)
-            return [event for line in lines for event in self._printed(line, False, at)]
+            found = [event for line in lines for event in self._printed(line, False, at)]
+            return self._anew(found, at) if self.tape is not None and self.tape.played else found
         if tick.code == "err":
             return list(self.heard(_stderr(self._errors.feed(tick.data), at)))
         if tick.code == "kept":
@@ -325,6 +328,16 @@ class Reading:
         if tick.code == "file":
             return [_noticed(tick, at, self.tape.cwd if self.tape is not None else None)]
         return tick_events(tick, at)
+
+    def _anew(self, found: list[ev.Event], at: datetime | None) -> list[ev.Event]:
+        """What a recording says that was played as the agent: its times, as if they were of now."""
+        told: list[ev.Event] = []
+        for event in found:
+            if at is not None and event.at is not None and event.at != at:
+                self._shift = at - event.at if self._shift is None else self._shift
+                event = replace(event, at=event.at + self._shift)
+            told.append(event)
+        return told
 
     def _time(self, tick: Tick) -> datetime | None:
         """When a tick came in, where the tape knows both its start and the tick's distance from it."""

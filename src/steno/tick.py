@@ -40,7 +40,8 @@ class Header(Struct, kw_only=True):
     """What was started, without secrets. `started_at` is in seconds since 1970, None if not known.
 
     `backend` is there where the agent was led to another model server than its maker's; `task`, `attempt` and `prompt` (its
-    beginning) where the run is part of a task.
+    beginning) where the run is part of a task. `played`: the agent was a recording, and what it says of times and names is of
+    another run.
     """
 
     schema: str = SCHEMA
@@ -54,6 +55,11 @@ class Header(Struct, kw_only=True):
     attempt: int | None = None
     prompt: str | None = None
     backend: Served | None = None
+    played: bool = False
+
+    def own(self) -> str:
+        """What makes names that a recording repeats into names of this run; nothing where the agent was one."""
+        return self.run_id or "" if self.played else ""
 
 
 class Tick(Struct, frozen=True):

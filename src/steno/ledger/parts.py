@@ -187,6 +187,7 @@ def _run(part: Part, agent: Agent | None) -> Told:
     rows = Rows(reading.agent, "", part.mtime_ns // 1_000_000)
     for events in reading.batches(given.data):
         rows.agent, rows.place = reading.agent, reading.fold.place
+        rows.own = reading.tape.own() if reading.tape is not None else ""
         rows.add(events)
         reading.fold.add(events)
     reading.take_events(given.after)

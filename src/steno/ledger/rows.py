@@ -72,6 +72,7 @@ class Rows:
     def __init__(self, agent: Agent, fallback: str, at: int, run: str | None = None) -> None:
         self.agent, self.run = agent, run
         self.fallback = fallback  # the session of lines that name none
+        self.own = ""  # of a recording that is played: it repeats the names of another run
         self.at = at  # of events that carry no time: of the event before them, else of the file
         self.cwd: str | None = None
         self.place: str | None = None  # the folder it was started in, for an agent that does not say where it works
@@ -175,7 +176,7 @@ class Rows:
         """The number of the request that a thread is at from now on."""
         message, parent = event.message, event.parent or ""
         mark = "" if parent == NAMELESS else event.uuid or ""
-        id_ = hashed(f"{self.agent.name} {message or (event.session, event.line, at)} {mark}")
+        id_ = hashed(f"{self.agent.name}{self.own} {message or (event.session, event.line, at)} {mark}")
         before = self.requests.pop(thread.request, None) if message is not None and thread.message == message else None
         if before is not None:  # the beginning of a message that was streamed: now it has its name
             before.id = id_
@@ -210,7 +211,7 @@ class Rows:
         now = self._time(at)
         thread = self._threads.get(parent or "", NO_THREAD)
         if thread.message is None or thread.message != message:
-            thread = Thread(message, hashed(f"{self.agent.name} {message or session} {line}"))
+            thread = Thread(message, hashed(f"{self.agent.name}{self.own} {message or session} {line}"))
         thread.calls += 1
         request = thread.request
         row, target = part(request, 2 * thread.calls), _target_of(given)

@@ -55,6 +55,7 @@ class Books:
         self._attempt, at = attempt, int(run.began * 1000)
         session = run.asked_session
         rows = self._rows[run.id] = Rows(run.agent, session or run.id, at, run.id)
+        rows.own = run.reading.tape.own() if run.reading.tape is not None else ""
         run.sinks.append(lambda _, events: _added(rows, run, events))
         whose = (run.id, session, self._task, attempt, run.agent.name, self._setup.cwd, str(run.tape), at)
         prompt = redact(run.ask.prompt[:PROMPT])

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from .. import event as ev
-from ..agents import Agent, Ask
+from ..agents import REPLAY, Agent, Ask
 from ..agents.asking import shaped
 from ..environment import surround
 from ..files.index import Notice
@@ -102,6 +102,7 @@ class Run:
             cwd=cwd,
             started_at=self.began,
             backend=_served(self.ask),
+            played=self.setup.agent == REPLAY,
         )
         if self.task is not None:
             header.task, header.attempt = self.task
