@@ -500,6 +500,26 @@ def test_changes_of_a_recording(tmp_path: Path) -> None:
     assert written.err == ""
 
 
+def test_x_where_a_patch_goes(tmp_path: Path) -> None:
+    """What is no file is written to, a link leads on, a mode stays, and nothing is left behind where it cannot be written."""
+    kept, link, pipe = tmp_path / "kept", tmp_path / "link", tmp_path / "pipe"
+    kept.write_text("old")
+    kept.chmod(0o600)
+    link.symlink_to(kept)
+    assert steno(tmp_path, "changes", EDITS, "--patch", str(link)).code == 0
+    assert (link.is_symlink(), kept.stat().st_mode & 0o777, b"+++ b/src/new.py" in kept.read_bytes()) == (True, 0o600, True)
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+    assert steno(tmp_path, "changes", EDITS, "--patch", str(pipe)).code == 0
+    assert (reader.communicate(timeout=30)[0], pipe.is_fifo()) == (kept.read_bytes(), True)
+    assert steno(tmp_path, "changes", EDITS, "--patch", "/dev/null").code == 0
+    assert Path("/dev/null").is_char_device()
+    for where in ("", str(tmp_path), str(tmp_path / "none" / "p")):
+        refused = steno(tmp_path, "changes", EDITS, "--patch", where)
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file() or path.is_fifo()) == ["kept", "link", "pipe"]
+
+
 def test_changes_of_nothing(tmp_path: Path) -> None:
     """A recording without changes has none, and no patch."""
     nothing = "tests/recordings/claude/2.1.325/permission_denied"

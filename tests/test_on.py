@@ -47,6 +47,10 @@ def test_patterns() -> None:
     assert Pattern("file_change", ("src/*",)).fits({"path": "/a/src/b.py", "relative": "src/b.py", "name": "b.py"})
     assert not Pattern("file_change", ("*.py",)).fits({"path": "/a/b.pyc", "relative": "b.pyc", "name": "b.pyc"})
     assert not Pattern("tool_call", ("bash",)).fits({"tool": "Bash"})
+    page = {"path": "/a/pages/[id].tsx", "relative": "pages/[id].tsx", "name": "[id].tsx"}
+    assert Pattern("file_change", ("pages/[id].tsx",)).fits(page)
+    assert Pattern("file_change", ("*/[*].tsx",)).fits(page)
+    assert not Pattern("file_change", ("pages/[id].tsx",)).fits({"relative": "pages/i.tsx"})
     assert not Pattern("rate_limit", ("*",)).fits({})
 
 
@@ -142,6 +146,13 @@ def test_a_command_that_fails(place: Place) -> None:
     assert (done.returncode, done.stderr.count(b"no\n"), done.stderr.count(b"exit code 3")) == (1, 3, 3)
     done = place.run(EDITED.read_bytes(), "on", "result", "--", "no-such-program")
     assert (done.returncode, b"no-such-program" in done.stderr) == (1, True)
+
+
+def test_a_command_that_fails_is_told_in_a_line(place: Place) -> None:
+    """What is put in can be a whole answer."""
+    data = stream(init(), assistant({"type": "text", "text": "x" * 100_000}), result())
+    done = place.run(data, "on", "text", "--", "sh", "-c", "exit 3", "{text}")
+    assert (done.returncode, b"exit code 3" in done.stderr, len(done.stderr) < 400) == (1, True, True)
 
 
 def test_a_file_as_stdin(place: Place) -> None:

@@ -4,6 +4,8 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from threading import Thread
 
 import msgspec
 import pytest
@@ -98,6 +100,29 @@ def test_nobody_waits_for_a_server_that_says_nothing() -> None:
         posted = poster.finish()
         assert posted == Posted(0, 200 * len(EVENTS), "no answer in time")
         assert time.monotonic() - began < 30
+
+
+def test_w7_an_answer_that_comes_byte_by_byte_gets_no_more_time() -> None:
+    """Each byte is in time, and the answer never ends."""
+
+    def dribble(server: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection = server.accept()[0]
+                with connection, suppress(OSError):
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+                    while True:
+                        connection.sendall(b"x")
+                        time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        Thread(target=dribble, args=(server,), daemon=True).start()
+        poster = Poster(f"http://127.0.0.1:{server.getsockname()[1]}/", seconds=0.5)
+        poster.put(EVENTS[:2])
+        began = time.monotonic()
+        posted = poster.finish()
+        assert (posted.sent, posted.lost) == (0, 2)
+        assert time.monotonic() - began < 20
 
 
 def test_a_port_that_nobody_listens_on() -> None:

@@ -395,12 +395,47 @@ def test_events_for_programs(place: Place) -> None:
     assert (done.stdout, done.stderr) == (data, wanted)
 
 
-@pytest.mark.parametrize("where", ["0", "1", "77", "nowhere/events.jsonl"])
+@pytest.mark.parametrize("where", ["0", "1", "77", "9" * 30, "nowhere/events.jsonl"])
 def test_events_that_cannot_be_written(place: Place, where: str) -> None:
     """Told before the first byte."""
     done = place.run(HELLO, "watch", "--json-events", where)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(f"steno: --json-events {where}: ".encode())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "steno watch -q --json-events /dev/stdout",
+        "steno watch -q --json-events /dev/stdin",
+        "steno watch -q --json-events 3 3>&1",
+        "steno watch -q --json-events out.jsonl >out.jsonl",
+        "steno watch -q --json-events in.jsonl <in.jsonl",
+    ],
+)
+def test_w1_events_that_would_go_into_the_stream(place: Place, line: str) -> None:
+    """By whatever name it is called: no byte is passed, and none is lost."""
+    (place.folder / "in.jsonl").write_bytes(HELLO)
+    done = place.shell(line, HELLO)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert b"belong to the stream" in done.stderr
+    assert (place.folder / "in.jsonl").read_bytes() == HELLO
+
+
+def test_events_and_a_stream_that_nobody_wants(place: Place) -> None:
+    """A device is nobody's: both may go there."""
+    done = place.shell("steno watch -q --json-events /dev/null >/dev/null", HELLO)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_i3_lines_that_are_skipped_are_told(place: Place) -> None:
+    """The first of them one by one."""
+    data = HELLO + b"not json\x1b[2J\n" * 30 + b'{"torn": '
+    done = place.run(data, "watch")
+    assert done.stdout == data
+    told = [line for line in done.stderr.decode().splitlines() if "skipping" in line]
+    first = HELLO.count(b"\n") + 1
+    assert told == [f"steno: skipping malformed line {first + n}: not json\\x1b[2J" for n in range(20)]
 
 
 def test_events_that_nobody_reads(place: Place) -> None:

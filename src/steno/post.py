@@ -10,7 +10,10 @@ finds no room: what waits is bounded. It never follows a redirect, and never pri
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from socket import SHUT_RDWR
+from threading import Event, Thread
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -24,6 +27,7 @@ SECONDS = 10.0  # for one event
 WAITING = 16 << 20  # bytes of events that may wait: a long outage costs events, not memory
 ENDING = 30.0  # seconds for all that still waits at the end; there, the first event that is given up ends it
 FIRST, LONGEST = 0.1, 2.0  # seconds before the second try, and the longest between two
+GLANCE = 0.25  # seconds between two looks at the clock
 AGAIN = (408, 425, 429)  # answers that another try can change, besides those from 500 on
 ANSWER = 1 << 16  # bytes of an answer that are read, so that the connection can be used again
 
@@ -67,6 +71,9 @@ class Poster:
         self._reason: str | None = None
         self._closing = self._dead = False  # the stream is over; and nobody takes what is left
         self._connection: HTTPConnection | None = None
+        self._deadline: float | None = None  # of the exchange that goes on
+        self._over = Event()
+        Thread(target=self._guard, name="steno post, its clock", daemon=True).start()
         self._spool: Spool[Parcel] = Spool(self._deliver, waiting, "steno post")
 
     def put(self, events: Iterable[ev.Event]) -> None:
@@ -80,6 +87,7 @@ class Poster:
         """Wait until all are posted, but not for long, and say what came of it."""
         self._closing = True
         done = self._spool.finish(patience)
+        self._over.set()
         if done:
             self._hang_up()
         lost = self._count - self._sent
@@ -122,12 +130,26 @@ class Poster:
         if connection.sock is not None:
             connection.sock.settimeout(left)
         headers = {"Content-Type": "application/json", "Steno-Event": parcel.kind, "Steno-Sequence": str(parcel.number)}
-        connection.request("POST", self._target, parcel.body, headers)
-        answer = connection.getresponse()
-        answer.read(ANSWER)
+        self._deadline = deadline
+        try:
+            connection.request("POST", self._target, parcel.body, headers)
+            answer = connection.getresponse()
+            answer.read(ANSWER)
+        finally:
+            self._deadline = None
+        if time.monotonic() > deadline:  # it was cut, and what came of it looks like an answer
+            raise TimeoutError
         if not answer.isclosed():  # a long one: the rest of it would stand before the next answer
             self._hang_up()
         _judge(answer.status)
+
+    def _guard(self) -> None:
+        """Cuts an exchange whose time is up: the timeout of a socket is that of each piece, and they may come for ever."""
+        while not self._over.wait(GLANCE):
+            connection, deadline = self._connection, self._deadline
+            if connection is not None and connection.sock is not None and deadline is not None and time.monotonic() > deadline:
+                with suppress(OSError):
+                    connection.sock.shutdown(SHUT_RDWR)
 
     def _connect(self) -> HTTPConnection:
         return (HTTPSConnection if self._secure else HTTPConnection)(self._host, self._port)

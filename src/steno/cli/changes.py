@@ -178,16 +178,40 @@ def _write_patch(told: Told, where: str) -> int:
     if where == "-":
         put_bytes(told.patch)
     else:
-        _write_file(Path(where), told.patch)
+        _write_file(where, told.patch)
     return 0
 
 
-def _write_file(path: Path, data: bytes) -> None:
-    """All of a file or nothing."""
+def _write_file(where: str, data: bytes) -> None:
+    """All of a file or nothing. What is no file (a device, a pipe) is written to, and a link leads to what it names."""
+    if not where:
+        raise StenoError("--patch: no file is named; - is stdout")
+    path = Path(os.path.realpath(where)) if not where.startswith("/dev/") else Path(where)
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(data)
-        os.chmod(file.name, 0o644)  # noqa: PTH101
-        Path(file.name).replace(path)
+        if path.exists() and not path.is_file():
+            with path.open("wb") as out:
+                out.write(data)
+            return
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
+        _replace(path, data, mode)
     except OSError as problem:
-        raise StenoError(f"{path}: cannot be written: {problem.strerror or problem}") from None
+        raise StenoError(f"{where}: cannot be written: {problem.strerror or problem}") from None
+
+
+def _replace(path: Path, data: bytes, mode: int) -> None:
+    number, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(data)
+        os.chmod(name, mode)  # noqa: PTH101
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    """What this process takes away from new files; it can only be asked by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -53,7 +53,10 @@ def _opened(where: str) -> int:
     if where.isdecimal():
         return _descriptor(int(where))
     with suppress(OSError):
-        if stat.S_ISFIFO(os.stat(where).st_mode):  # noqa: PTH116
+        found = os.stat(where)  # noqa: PTH116
+        if _is_the_streams(found):
+            raise StenoError(f"--json-events {where}: it is stdin or stdout, and they belong to the stream; name another file")
+        if stat.S_ISFIFO(found.st_mode):
             return -1
     try:
         return os.open(where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -67,7 +70,19 @@ def _descriptor(number: int) -> int:
         raise StenoError(f"--json-events {number}: stdin and stdout belong to the stream; for a file of that name: ./{number}")
     try:
         os.write(number, b"")
-    except OSError as problem:
-        hint = f"for a file of that name: ./{number}"
-        raise StenoError(f"--json-events {number}: no descriptor that can be written ({problem.strerror}); {hint}") from None
+        found = os.fstat(number)
+    except (OSError, OverflowError) as problem:
+        hint, why = f"for a file of that name: ./{number}", getattr(problem, "strerror", None) or "there is none of that number"
+        raise StenoError(f"--json-events {number}: no descriptor that can be written ({why}); {hint}") from None
+    if _is_the_streams(found):
+        raise StenoError(f"--json-events {number}: it leads to stdin or stdout, and they belong to the stream")
     return number
+
+
+def _is_the_streams(found: os.stat_result) -> bool:
+    """Whether it is the file, the pipe or the socket that the stream comes from or goes to. A device is nobody's."""
+    for own in (0, 1):
+        with suppress(OSError):
+            if os.path.samestat(found, os.fstat(own)) and (stat.S_ISREG(found.st_mode) or not stat.S_ISCHR(found.st_mode)):
+                return True
+    return False

@@ -20,7 +20,8 @@ from .aside import Aside
 from .terminal import FAILS, is_terminal
 
 # What is told in a line of its own; all else only moves the live line.
-RARE = frozenset((ev.Started, ev.Retry, ev.RateLimit, ev.PermissionDenied, ev.Compaction, ev.Failure))
+RARE = frozenset((ev.Started, ev.Retry, ev.RateLimit, ev.PermissionDenied, ev.Compaction, ev.Failure, ev.Malformed))
+ODD = 20  # malformed lines that are told one by one; the card counts all of them
 
 
 class Heard:
@@ -56,6 +57,7 @@ class Told:
         self._aside = Aside(sys.stderr, live, self._idle)
         self._screen = Screen(look, cast("TextIO", self._aside) if sys.stderr is not None else None)
         self.live = self._aside.isatty()
+        self._odd = 0  # malformed lines so far
         self._refused: set[str | None] = set()  # calls whose refusal was told: the agent tells it several times
 
     # -- while the stream passes -----------------------------------------------------------------------------------
@@ -81,6 +83,10 @@ class Told:
             if event.call in self._refused:
                 return
             self._refused.add(event.call)
+        if isinstance(event, ev.Malformed) and not event.torn:
+            self._odd += 1
+            if self._odd > ODD:
+                return
         text = _said(event)
         with self._lock:
             if type(event) is ev.Started and not self.live:
@@ -130,6 +136,8 @@ def _said(event: ev.Event) -> str:
         return f"usage limit: {event.status}" if event.status not in (None, "allowed") else ""
     if isinstance(event, ev.PermissionDenied):
         return f"refused: {event.tool or 'a call'}"
+    if isinstance(event, ev.Malformed):
+        return f"skipping malformed line {event.line}: {event.head}" if not event.torn else ""
     if isinstance(event, ev.Compaction):
         return f"the context was compacted ({event.trigger or 'unknown'})"
     return f"failed: {event.text or event.kind}" if isinstance(event, ev.Failure) else ""

@@ -16,6 +16,7 @@ from ..tick import Header, Tick
 from .match import END, KINDS, Pattern, Teller, filled, wants
 
 WAITING = 16 << 20  # bytes of events whose commands may wait for their turn: beyond that events are left out, and counted
+SHOWN = 200  # characters of a command that failed
 
 encode = msgspec.json.Encoder().encode
 Out = Callable[[bytes], None]
@@ -114,6 +115,12 @@ class Acting:
         elif tick.code == "exit":
             if tick.number:
                 self.failed += 1
-                self.wish.say(f"{' '.join(argv)}: exit code {tick.number}")
+                self.wish.say(f"{_brief(argv)}: exit code {tick.number}")
             self._busy = False
             self._next()
+
+
+def _brief(argv: tuple[str, ...]) -> str:
+    """A command, as far as it is worth showing: what was put in can be a whole answer."""
+    text = " ".join(argv)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

@@ -84,7 +84,8 @@ class Pattern(Struct, frozen=True):
         if not self.filters:
             return True
         about = [told[name] for name in ABOUT[self.kind] if name in told]
-        return any(fnmatchcase(text, filter_) for text in about for filter_ in self.filters)
+        plain = [filter_.replace("[", "[[]") for filter_ in self.filters]  # brackets are themselves, as in pages/[id].tsx
+        return any(fnmatchcase(text, filter_) for text in about for filter_ in plain)
 
 
 def pattern(text: str) -> Pattern:

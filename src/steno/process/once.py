@@ -4,7 +4,10 @@ import os
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from select import poll
 from signal import SIGKILL
+from tempfile import TemporaryFile
+from typing import IO
 
 PATIENCE = 60.0  # seconds; git in a large repository takes long, and nothing may take for ever
 NOT_THERE, TOO_LONG = 127, 124  # as a shell and `timeout` tell it
@@ -26,29 +29,57 @@ class Once:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> tuple[int, bytes, str]:
-        """Its exit code, stdout and stderr. 127: it cannot be started; 124: it did not end in time."""
+        """Its exit code, stdout and stderr. 127: it cannot be started; 124: it did not end in time.
+
+        It prints into files: a pipe would stay open as long as anything that it left running.
+        """
         try:
-            self._process = subprocess.Popen(  # noqa: S603  # no shell; the words are as they were given
-                self._argv,
-                cwd=self._cwd,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+            with TemporaryFile() as out, TemporaryFile() as err:
+                return self._run(out, err)
         except (OSError, ValueError) as problem:
             return NOT_THERE, b"", f"{self._argv[0]}: {getattr(problem, 'strerror', None) or problem}"
+
+    def _run(self, out: IO[bytes], err: IO[bytes]) -> tuple[int, bytes, str]:
+        process = self._process = subprocess.Popen(  # noqa: S603  # no shell; the words are as they were given
+            self._argv,
+            cwd=self._cwd,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
         try:
-            out, err = self._process.communicate(timeout=self._patience)
+            _ended(process, self._patience)
         except subprocess.TimeoutExpired:
             self.kill()
-            self._process.communicate()
+            process.wait()
             return TOO_LONG, b"", f"{self._argv[0]} did not end within {self._patience:.0f} s"
-        return self._process.returncode, out, err.decode("utf-8", "replace")
+        return process.returncode, _printed(out), _printed(err).decode("utf-8", "replace")
 
     def kill(self) -> None:
         """End it at once, with all that it started in its group."""
         if self._process is not None and self._process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, SIGKILL)
+
+
+def _ended(process: "subprocess.Popen[bytes]", seconds: float) -> None:
+    """Wait for its end; TimeoutExpired. Where the system tells of it, at once: Python itself looks 20 times a second."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):
+        process.wait(seconds)
+        return
+    try:
+        ready = poll()
+        ready.register(descriptor)
+        ready.poll(seconds * 1000)
+    finally:
+        os.close(descriptor)
+    process.wait(0)
+
+
+def _printed(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()
