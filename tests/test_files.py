@@ -249,11 +249,11 @@ def test_git_adds_what_nobody_told() -> None:
     ]
     merged = compared(known, found)
     assert [told(change) for change in merged] == [
-        ("a.py", "modified", "tool", "e", "Edit"),
         ("new.txt", "renamed", "filesystem", "b", "Bash"),
+        ("a.py", "modified", "tool", "e", "Edit"),
         ("x.bin", "created", "git", None, None),
     ]
-    assert (merged[0].added, merged[0].removed, merged[0].mode, merged[1].was) == (3, 1, "100644 → 100755", "old.txt")
+    assert (merged[1].added, merged[1].removed, merged[1].mode, merged[0].was) == (3, 1, "100644 → 100755", "old.txt")
 
 
 # -- git ---------------------------------------------------------------------------------------------------------------------

@@ -133,6 +133,16 @@ def test_w3_a_run_in_a_repository_can_be_seen_and_undone(stage: Stage) -> None:
     status = run_git(stage.work, "status", "--porcelain=v2", "-z")
     ended_well(stage.steno("run", "Do the work."))
     assert (stage.work / ".git" / "index").read_bytes() == index
+    report = json.loads(stage.steno("show", "--json", str(stage.tapes[0])).stdout)
+    assert [(file["path"], file["change"], file["source"], file["tools"]) for file in report["files"]] == [
+        ("a.txt", "modified", "tool", ["t1"]),
+        ("gone.txt", "deleted", "git", ["t2"]),
+        ("made/a b.txt", "created", "git", ["t2"]),
+        ("old name.txt", "deleted", "git", ["t2"]),
+        ("new name.txt", "created", "git", ["t2"]),
+        ("pic.bin", "modified", "git", ["t2"]),
+        ("tool.sh", "modified", "git", ["t2"]),
+    ]
     found = stage.changes()
     assert (found["patch"], short(found)) == (
         "git",
@@ -342,8 +352,10 @@ def test_l1_live_is_replay(stage: Stage, how: str, monkeypatch: pytest.MonkeyPat
     assert found.verdicts == ["max_turns", "success"]
     seen = {file.path: (file.change, file.source) for file in found.report.files}
     assert seen["a.txt"] == ("modified", "tool")
-    assert seen.get("gone.txt") == (("deleted", "filesystem") if how == "all" else None)
-    assert seen.get("late.txt") == (("created", "filesystem") if how == "all" else None)
+    who = "filesystem" if how == "all" else "git"
+    assert (seen["gone.txt"], seen["late.txt"]) == (("deleted", who), ("created", who))
+    calls = {file.path: file.tools for file in found.report.files}
+    assert (calls["a.txt"], calls["gone.txt"], calls["late.txt"]) == (["t1"], ["t2"], [])
 
 
 def test_a_file_that_comes_and_goes_is_no_change(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "change": "`created`, `modified` or `deleted`.",
         "inside": "Whether it lies inside `cwd`. Symbolic links are not followed.",
         "tools": "The ids of the calls that changed it.",
-        "source": "`tool`: a tool's result says so; `filesystem`: a tape says that the change was seen.",
+        "source": "`tool`: a tool's result says so; `filesystem`: it was seen on the disk while the agent ran; `git`: the state"
+        " after the run differs from the one before.",
     },
     "Denial": {
         "tool": "The tool that was refused.",

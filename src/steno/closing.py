@@ -3,7 +3,9 @@
 Closing changes nothing in the fold: it can be done again while the run goes on.
 """
 
+import math
 from collections import Counter
+from datetime import datetime
 from operator import attrgetter
 
 import msgspec
@@ -15,6 +17,7 @@ from .decode import plain
 from .fold import NOTHING, QUOTED, SAID, Fold
 from .report import Lines, Report, Subagent, Tool, ToolCount
 from .verdict import Facts, judge
+from .whose import Span, only, running
 
 _name = attrgetter("name")
 
@@ -73,12 +76,33 @@ def _listed(fold: Fold, report: Report) -> None:
     for tool in report.tools:
         if tool.ok is False:
             report.tool_counts[tool.name].errors += 1
+    _attribute(fold, report)
     report.files = list(fold.files.values())
     report.denials = list(fold.denials.values())
     for denial in report.denials:
         denial.allow_rule = fold.dialect.allow_rule(denial.tool or "", denial.input, report.cwd)
     report.background = list(fold.background.values())
     report.retries, report.limits = fold.retries, fold.limits
+
+
+def _attribute(fold: Fold, report: Report) -> None:
+    """What only the disk or git showed, to the call that was running (W3)."""
+    if not fold.seen:
+        return
+    alone = only((tool.id, tool.kind) for tool in report.tools)
+    spans = [_span(tool, tool.started_at) for tool in report.tools if tool.started_at is not None]
+    for file, event in fold.seen:
+        call = alone if event.source == "git" else running(spans, _ms(event.at)) if event.at is not None else None
+        if call is not None and call not in file.tools and (event.source != "git" or file.source == "git"):
+            file.tools.append(call)
+
+
+def _span(tool: Tool, begun: datetime) -> Span:
+    return Span(tool.id, tool.kind, _ms(begun), math.inf if tool.duration_ms is None else _ms(begun) + tool.duration_ms)
+
+
+def _ms(at: datetime) -> float:
+    return at.timestamp() * 1000
 
 
 def _as_it_stands(fold: Fold, tool: Tool) -> Tool:

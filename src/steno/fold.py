@@ -52,6 +52,7 @@ class Fold:
         self.peak = -1  # the fullest that the main thread's window was seen; -1: never
         self.files: dict[str, File] = {}
         self.spelled: dict[str, File] = {}  # the same files by the paths that calls named them with
+        self.seen: list[tuple[File, ev.FileChanged]] = []  # what the disk and git showed, and no call told
         self.denials: dict[str, Denial] = {}
         self.denied_at: dict[str, int] = {}
         self.asked = 0  # requests that an agent shows without what they used
@@ -294,6 +295,10 @@ class Fold:
         known = self.spelled.get(event.path)
         if known is None:
             known = self.spelled[event.path] = self._file(event)
+        if event.source != "tool":
+            self.seen.append((known, event))
+            if event.source == "git" and known.source != "git":
+                return  # of what is known it says nothing new
         if event.source == "tool":
             known.source = "tool"  # the disk may have shown it before
         elif (known.change, event.change, known.source) == ("created", "deleted", "filesystem"):

@@ -27,6 +27,7 @@ from .split import Splitter
 from .tick import Header, Tick, read_header, read_tick
 
 ODD_KEPT = 20  # malformed lines that are told to people one by one; the rest is only counted
+SEEN = {"file": "filesystem", "git": "git"}  # ticks that tell of a file, and who saw it
 HEAD_SHOWN = 200  # bytes of a malformed line that are shown (I3)
 LOOKED_AT = 100  # lines that are asked whose they are; what nobody knew until then is read by the first agent's reader
 _objects = decoder(list[msgspec.Raw]).decode
@@ -325,7 +326,7 @@ class Reading:
         if tick.code == "kept":
             self._kept.append(tick.data)
             return []
-        if tick.code == "file":
+        if tick.code in SEEN:
             return [_noticed(tick, at, self.tape.cwd if self.tape is not None else None)]
         return tick_events(tick, at)
 
@@ -384,4 +385,4 @@ def tick_events(tick: Tick, at: datetime | None) -> list[ev.Event]:
 def _noticed(tick: Tick, at: datetime | None, cwd: str | None = None) -> ev.FileChanged:
     """A file that was seen to change; its name is one below the folder that the agent was started in."""
     change, _, path = tick.data.decode("utf-8", "backslashreplace").partition(" ")
-    return ev.FileChanged(0, None, None, at, posixpath.join(cwd or "", path), change, None, "filesystem")
+    return ev.FileChanged(0, None, None, at, posixpath.join(cwd or "", path), change, None, SEEN[tick.code])

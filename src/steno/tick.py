@@ -24,7 +24,7 @@ from msgspec import Struct
 from .decode import MISFIT
 
 SCHEMA = "steno.tape/1"
-TEXTS = ("out", "err", "file", "in", "left", "note", "checked", "kept")  # codes whose payload is bytes
+TEXTS = ("out", "err", "file", "git", "in", "left", "note", "checked", "kept")  # codes whose payload is bytes
 
 
 class Served(Struct, frozen=True, kw_only=True):

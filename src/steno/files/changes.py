@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from .. import event as ev
 from ..answer.changed import Change
 from ..paths import placed
+from ..whose import LATE, NAMED, QUIET
 
-LATE = timedelta(milliseconds=500)  # a file system's word may come this long after the call that it belongs to
-QUIET = ("file_read", "search", "web", "todo")  # kinds of calls that change no file
-NAMED = ("file_write", "file_edit", "notebook")  # kinds that say themselves which file they change
+SOON = timedelta(milliseconds=LATE)
 
 
 class Changes:
@@ -111,9 +110,10 @@ def compared(known: list[Change], found: list[Change]) -> list[Change]:
         was = last.get(one.was) if one.was is not None else None
         change = last.get(one.path)
         if one.was is not None:
-            left = [other for other in left if other is not was and other is not change]
             teller = change or was
-            left.append(one if teller is None else replace(one, **_teller(teller)))
+            merged = one if teller is None else replace(one, **_teller(teller))
+            rest = [other for other in left if other is teller or (other is not was and other is not change)]
+            left = [merged if other is teller else other for other in rest] + ([merged] if teller is None else [])
         elif change is None:
             left.append(one)
         else:
@@ -129,7 +129,7 @@ def _teller(change: Change) -> dict[str, object]:
 def _near(before: datetime | None, after: datetime | None) -> bool:
     if before is None or after is None:
         return False
-    return abs(_aware(after) - _aware(before)) <= LATE
+    return abs(_aware(after) - _aware(before)) <= SOON
 
 
 def _aware(at: datetime) -> datetime:

@@ -16,10 +16,11 @@ State = tuple[int, int, int, int]  # size, time of change in nanoseconds, inode,
 
 
 class Notice(Struct, frozen=True):
-    """A file was seen to be created, modified or deleted. `name` is relative to the folder."""
+    """A file was seen to be created, modified or deleted, on the disk or by `git`. `name` is relative to the folder."""
 
     name: str
     change: str
+    source: str = "filesystem"
 
 
 class Index:

@@ -17,7 +17,8 @@ from ..decode import MISFIT, decoder, plain, text_of
 from ..event import Name, When
 from ..paths import placed
 from ..redact import redact
-from .values import LATE, NAMED, QUIET, UNKNOWN, Batch, Call, Request, Session, hashed, number, part
+from ..whose import LATE, NAMED, QUIET
+from .values import UNKNOWN, Batch, Call, Request, Session, hashed, number, part
 
 TITLE = 200  # characters of the first prompt that name a session
 TARGET = 300  # characters of what a call worked on
@@ -142,8 +143,7 @@ class Rows:
         if session is None:
             session = self.sessions[name] = Session(project=self.cwd)
         if at is not None:
-            if session.first_at is None:
-                session.first_at = at
+            session.first_at = at if session.first_at is None else session.first_at
             session.last_at = at
         return session
 
@@ -151,8 +151,7 @@ class Rows:
         session = self._session(event, self._time(event.at))
         self.cwd = self.cwd or event.cwd
         session.agent_version = session.agent_version or event.agent_version
-        session.project = session.project or event.cwd
-        session.model = session.model or event.model
+        session.project, session.model = session.project or event.cwd, session.model or event.model
 
     def use(self, event: ev.Usage, /) -> None:
         """The model was asked."""
@@ -292,9 +291,10 @@ class Rows:
 
     def _on_seen(self, event: ev.FileChanged, at: int, path: str, absolute: str, inside: bool) -> None:
         """The disk shows a change: it is that of the one call that runs. What a tool has just told is known already."""
-        if absolute in self._told and at - self._told[absolute] <= LATE:
+        by_git, told = event.source == "git", self._told.get(absolute)
+        if (told is not None and (by_git or at - told <= LATE)) or (by_git and self._seen.get(absolute)):
             return
-        call = self._running()
+        call = None if by_git else self._running()
         whose = call.call if call is not None else None
         id_ = number("seen", self.run or self._whose(event), whose, absolute)
         rows, known = self._seen.setdefault(absolute, {}), self.changes.get(id_)

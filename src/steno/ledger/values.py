@@ -7,9 +7,6 @@ from msgspec import Struct
 
 MOST = (1 << 63) - 1
 STEP = 0x61C8_8646_80B5_83EB  # odd and far from any pattern: parts of different things do not meet
-LATE = 500  # milliseconds: what the disk shows of a call's work may be seen this long after the call
-QUIET = ("file_read", "search", "web", "todo")  # kinds of calls that change no file
-NAMED = ("file_write", "file_edit", "notebook")  # kinds that say themselves which file they change
 UNKNOWN = -1  # what the window holds after a compaction that does not say: told as NULL, and not what it held before
 
 

@@ -157,7 +157,8 @@ class Run:
     def _noticed(self, notices: list[Notice]) -> None:
         """Files were seen to change."""
         for notice in notices if self.report is None else ():
-            self._take(Tick(self._after(), "file", os.fsencode(f"{notice.change} {notice.name}")))
+            code = "git" if notice.source == "git" else "file"
+            self._take(Tick(self._after(), code, os.fsencode(f"{notice.change} {notice.name}")))
 
     def _confess(self) -> None:
         """Say what of the files could not be seen."""

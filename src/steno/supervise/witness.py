@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from threading import Thread
 
+from ..answer.changed import Change
 from ..files import git
 from ..files.index import Notice
 from ..files.inside import Root
@@ -22,6 +23,7 @@ NONE, GIT, ALL = "none", "git", "all"  # what is looked at: nothing, git's state
 GIT_SECONDS = 3.0  # for one state: a repository of 100,000 files takes one; who has more waits no longer than this, twice
 READY_SECONDS = 3.0  # for the first look at every file: where that takes longer, what is gone meanwhile is not seen
 LOOK_SECONDS = 10.0  # for the last look at every file
+MOST = 5000  # files that git finds changed and the report names
 UNSEEN = "git gave no state of the files: it took too long, or too much is new; `steno changes` knows what tools told"
 
 Take = Callable[[list[Notice]], None]
@@ -101,6 +103,22 @@ class Witness:
     def _last(self) -> None:
         if self._looking is not None and not self._looking.stop(LOOK_SECONDS):
             self.troubles.append("there was no time left to look at every file")
-        if self._git and git.mark(self._cwd, self._run, "after", GIT_SECONDS) is None:
+        if not self._git:
+            return
+        if git.mark(self._cwd, self._run, "after", GIT_SECONDS) is None:
             git.forget(self._cwd, [self._run])  # one state alone tells nothing
             self.troubles.append(UNSEEN)
+            return
+        trees = git.kept(self._cwd, self._run)
+        found = git.differences(self._cwd, trees) if trees is not None else []
+        if len(found) > MOST:
+            self.troubles.append(f"git found {len(found):,} changed files; the report names {MOST:,}, `steno changes` all")
+        notices = [notice for change in found[:MOST] for notice in _notices(change)]
+        self._loop.soon(lambda: self._told(notices))
+
+
+def _notices(change: Change) -> list[Notice]:
+    """What git says of a file; one that was renamed is gone from one place, and new in another."""
+    if change.was is not None:
+        return [Notice(change.was, "deleted", "git"), Notice(change.path, "created", "git")]
+    return [Notice(change.path, change.change, "git")]
