@@ -17,7 +17,7 @@ show() {
     "$steno" "$@"
 }
 
-show run --agent replay --tape src/steno/demo/finished --speed 0.3 "tidy up the project"
+show run --agent replay --tape src/steno/demo/finished --speed 0.3 "make the failing test pass"
 show run --agent replay --tape src/steno/demo/refused --speed 0.3 --feed "write a file" || echo "(exit code $?: not finished)"
 show runs --no-import
 show report --no-import

@@ -102,6 +102,11 @@ STATES = [
         Figures(elapsed=3700),
         "running Read (+1) /srv/a.py · turn 1 · █░░░░░░░ 98% HP · 1:01:40",
     ),
+    (
+        seen(init(cwd="/srv/app"), assistant(call("t2", "Read", file_path="/srv/app/src/a.py"))),
+        Figures(elapsed=3),
+        "running Read src/a.py · turn 1 · █░░░░░░░ 98% HP · 0:03",
+    ),
     (seen(*RUNNING, answer("t1")), Figures(elapsed=9), "thinking · turn 1 · █░░░░░░░ 98% HP · 0:09"),
     (
         seen(system("api_retry", attempt=2, max_retries=10, retry_delay_ms=4000, error_status=529, error="overloaded")),

@@ -341,6 +341,6 @@ def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
     assert [line.split()[2] for line in commands] == ["run", "run", "runs", "report"]
     assert "success  the run finished" in done.stderr
     assert "permission  2 calls were refused" in done.stderr
-    assert "2 runs: $0.1042, 190,203 tokens" in done.stdout
+    assert "2 runs: $0.1404, 129,925 tokens" in done.stdout
     assert "wasted: $0.0221 on 1 run that did not succeed" in done.stdout
     assert not (tmp_path / "data").exists()

@@ -40,6 +40,7 @@ class Glance:
         self.turns = 0  # requests of the main thread
         self.model: str | None = None
         self.session: str | None = None
+        self._cwd: str | None = None
         self.open: dict[str, ev.ToolCall] = {}  # calls without an answer, in their order
         self.retry: ev.Retry | None = None  # the agent waits before it asks again
         self.stop: ev.StopRequested | None = None
@@ -78,12 +79,13 @@ class Glance:
 
     @property
     def tool(self) -> tuple[str, str] | None:
-        """The call that was opened last, and what it is about."""
+        """The call that was opened last, and what it is about: a file by its name below the folder of the run."""
         call = next(reversed(self.open.values()), None)
         if call is None:
             return None
         if self._shown is None or self._shown[0] is not call:
-            self._shown = call, target(plain(call.input))
+            about = target(plain(call.input))
+            self._shown = call, about.removeprefix(f"{self._cwd}/") if self._cwd else about
         return call.name, self._shown[1]
 
     @property
@@ -99,6 +101,7 @@ class Glance:
     def _on_started(self, event: ev.Started) -> None:
         self._begun = True
         self.model, self.session = event.model or self.model, event.session or self.session
+        self._cwd = self._cwd or event.cwd
 
     def _on_usage(self, event: ev.Usage) -> None:
         if event.parent is not None:
