@@ -15,7 +15,7 @@ help: ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.demo ## set up, then the whole way with recorded agents: run, verdict, ledger, report
-	@sh examples/demo.sh $(BIN)/steno
+	@$(BIN)/steno demo
 
 test: $(VENV)/.test ## set up, then run the tests
 	$(BIN)/python -m pytest -n auto

@@ -21,6 +21,7 @@ COMMANDS = {
     "send": "say something to an agent while it runs",
     "stop": "ask a run to end, or kill it",
     "replay": "play a recording as if it were the agent, to test what runs agents",
+    "demo": "the whole way with recorded agents: run, verdict, ledger, report",
     "changes": "the files that a run changed, with a patch that undoes it",
     "sync": "copy a folder's files to other places, or finish what an earlier sync left",
     "import": "take transcripts, recordings and tapes into the ledger",
