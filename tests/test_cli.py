@@ -17,6 +17,7 @@ import pytest
 import zstandard
 
 import steno
+from steno.cli.events import EventFile
 from steno.screen.clean import width
 from steno.tape import Header, Tick
 from tests.script import (
@@ -304,6 +305,31 @@ def test_hostile_text_is_harmless(tmp_path: Path, view: str) -> None:
     for line in (done.stdout + done.stderr).decode().split("\n"):
         assert is_safe(line), line
     assert done.stderr.decode().count("\n") == 2
+
+
+@pytest.mark.parametrize("view", ["--json", "--events"])
+def test_json_moves_no_cursor_and_means_the_same(tmp_path: Path, view: str) -> None:
+    path = tmp_path / "run"
+    path.write_bytes(HOSTILE_RUN)
+    lines = run("show", view, path).stdout.decode().split("\n")[:-1]
+    assert all(map(is_safe, lines))
+    values = [steno.read(str(path)).to_json()] if view == "--json" else map(msgspec.json.encode, steno.events(str(path)))
+    assert [json.loads(line) for line in lines] == [json.loads(value) for value in values]
+    assert all(map(is_safe, on_terminal("show", view, path).split("\n")))
+
+
+def test_events_are_escaped_where_their_file_is_a_terminal(tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+    events, path = list(steno.events(stream(assistant(text(PAYLOAD))))), tmp_path / "events"
+    for where in (str(slave), str(path)):
+        file = EventFile(where)
+        file.put(events)
+        assert file.finish() is None
+    seen = os.read(master, 65536).decode()
+    assert is_safe(re.sub("[\r\n]", "", seen))
+    assert [json.loads(line) for line in seen.splitlines()] == [json.loads(msgspec.json.encode(event)) for event in events]
+    assert path.read_bytes() == b"".join(msgspec.json.encode(event) + b"\n" for event in events)
+    os.close(master)
 
 
 def test_text_is_cleaned_for_a_terminal_and_raw_for_a_program(tmp_path: Path) -> None:
