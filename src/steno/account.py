@@ -257,15 +257,18 @@ def _limit(fold: Fold, models: dict[str, ev.ModelUsage], model: str | None) -> t
 
     A model server that was asked knows it best: an agent guesses the windows of models that are not its maker's.
     """
-    if fold.window is not None:
+    if fold.window is not None and fold.window > 0:
         return fold.window, "reported"
     answered = fold.main.model if fold.main is not None else None
     key = meter.main_model(models, answered or model) or meter.main_model(models, model)
     share = models.get(key or "")
-    if share is not None and share.context_window:
-        return share.context_window, "reported"
-    if fold.started is not None and fold.started.context_window:
-        return fold.started.context_window, "reported"
+    told = (
+        share.context_window if share is not None else None,
+        fold.started.context_window if fold.started is not None else None,
+    )
+    for window in told:
+        if window is not None and window > 0:
+            return window, "reported"
     known = fold.dialect.window(model or key or "")
     return (known, "known") if known is not None else (None, "assumed")
 

@@ -24,6 +24,7 @@ from .tick import read_header
 CHUNK = 1 << 20  # bytes a read: fewer refills of the buffer that lines are cut from, and still a small part of the memory
 HEAD = 1 << 16  # bytes looked at to tell a recording from something else
 FIRST = 1 << 13  # bytes a read where only the first line is wanted, which is short
+CODE_KEPT = 15  # characters of an exit code: more than any has, and a number that fits everywhere
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 Source = str | os.PathLike[str] | bytes | BinaryIO | Iterable[bytes] | Iterable[str]
@@ -349,6 +350,8 @@ def _beside(folder: Path) -> Iterator[ev.Event]:
     if code.is_file():
         text = b"".join(lines(code)).decode("utf-8", "replace").strip()
         try:
+            if len(text) > CODE_KEPT:
+                raise ValueError
             yield ev.Exited(0, None, None, None, int(text))
         except ValueError:
             raise SourceError(f"{code}: expected a whole number, found {text[:40]!r}") from None

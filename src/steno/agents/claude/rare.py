@@ -188,4 +188,4 @@ def _nano(dollars: float | None) -> int | None:
 
 def _whole(figure: float | None) -> int | None:
     """The nearest whole number; one that no clock or bill can show is not known."""
-    return None if figure is None or not abs(figure) < BEYOND else round(figure)
+    return None if figure is None or not figure < BEYOND else round(figure)
