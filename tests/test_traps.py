@@ -314,7 +314,7 @@ def test_e2_duplicates_and_orphans_change_no_figure() -> None:
     again = [lines[2], lines[3], answer("toolu_9", "whose?", True)]
     found = report(*lines[:4], *again, *lines[4:])
     assert found.tool_counts == {"Write": ToolCount(1, 0), "Bash": ToolCount(1, 0), "Task": ToolCount(1, 0)}
-    assert "1 tool results came without their call" in found.warnings
+    assert "1 tool result came without its call" in found.warnings
 
 
 def test_e2_results_out_of_order_have_their_own_durations() -> None:

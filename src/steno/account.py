@@ -183,7 +183,8 @@ def _cost(fold: Fold, booked: Booked, late: list[ev.Usage], price: Price | None,
     if not late:
         return Cost(meter.dollars(booked.cost_nano), "reported", session)
     if rest is None:
-        report.warnings.append(f"{len(late)} requests after the last result have no known price; they are not in the cost")
+        what = "1 request" if len(late) == 1 else f"{len(late)} requests"
+        report.warnings.append(f"{what} after the last result without a known price: not in the cost")
         return Cost(meter.dollars(booked.cost_nano), "reported", session)
     return _computed(meter.plus(booked.cost_nano, rest), session)
 

@@ -62,6 +62,7 @@ class Fold:
         self.retries: list[RetryNote] = []
         self.limits = Limits()
         self.results: list[ev.Result] = []
+        self.repeated = 0  # results that were told once more
         self.account: ev.CostState | None = None
         self.facts = Facts()
         self.orphans = 0
@@ -222,8 +223,12 @@ class Fold:
             self.facts.failure, self.latest = event, NOTHING
 
     def _on_agent_result(self, event: ev.Result) -> None:
+        known = len(self.results)
         if event.amends and self.results:
             self.results.pop()
+        elif event.uuid is not None:
+            self.results = [one for one in self.results if (one.uuid, one.session) != (event.uuid, event.session)]
+            self.repeated += known - len(self.results)
         self.results.append(event)
         self.session = event.session or self.session
 

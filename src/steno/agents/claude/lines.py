@@ -238,6 +238,7 @@ class SubagentStats(Struct, gc=False):
 
 
 class ResultLine(Struct, gc=False):
+    uuid: str | None = None
     is_error: bool | None = None
     result: str | None = None
     errors: list[str] | None = None

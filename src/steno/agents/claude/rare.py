@@ -141,6 +141,7 @@ def _result(subtype: str | None, given: ln.ResultLine, head: Head) -> list[ev.Ev
             cost_nano=_nano(given.total_cost_usd),
             index=given.result_index,
             subagents=None if given.subagent_stats is None else given.subagent_stats.spawned,
+            uuid=given.uuid,
         )
     )
     return events
