@@ -250,6 +250,13 @@ def resumed(own: Json, so_far: Json, **more: Any) -> Json:
     return result(**{**since, **more})
 
 
+@pytest.mark.parametrize("models", [{}, None])
+def test_m7_a_cost_without_tokens_is_warned_of(models: Json | None) -> None:
+    end = failed("Prompt is too long", total_cost_usd=0.0026178, modelUsage=models)
+    assert report(init(), end).warnings == ["the agent reports a cost of $0.002618 and no tokens: what it paid for is not told"]
+    assert report(init(), failed("Prompt is too long", modelUsage=models)).warnings == []
+
+
 def test_m7_cumulative_cost_is_booked_once() -> None:
     first = resumed({MODEL: share()}, {MODEL: share()})
     second = resumed({MODEL: share()}, {MODEL: share(6, 2002, 40000, 202, 0.022074)})

@@ -45,6 +45,9 @@ def count(fold: Fold, report: Report, price: Price | None) -> None:
         report.models[report.model or ""] = msgspec.structs.replace(main, context_window=fold.window)
     report.cost = Cost(0.0, "local") if fold.free else _cost(fold, booked, late, price, report)
     report.warnings += booked.warnings
+    if report.cost.source == "reported" and report.cost.usd and not report.tokens.total:  # of no model's tokens (M7)
+        what = "no tokens" if report.tokens.total == 0 else "tokens that cannot be read"
+        report.warnings.append(f"the agent reports a cost of ${report.cost.usd:.6f} and {what}: what it paid for is not told")
     report.context = _context(fold, report.model)
     _durations(fold, report, booked)
 
