@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import pty
+import random
 import re
 import signal
 import subprocess
@@ -537,12 +538,54 @@ def test_a_picture(tmp_path: Path) -> None:
     assert refused(run("show", path)).startswith(f"steno: {path}: not a recording")
 
 
-def test_packed_files_that_are_cut(tmp_path: Path) -> None:
-    gz, zst = tmp_path / "cut.gz", tmp_path / "cut.zst"
+CUT = "only a part could be read: the gzip file is cut short; fetch or pack it again"
+
+
+@pytest.mark.parametrize("view", ["--json", "--events", "--timeline"])
+def test_a_packed_file_that_is_cut_is_shown_as_far_as_it_goes(tmp_path: Path, view: str) -> None:
+    gz = tmp_path / "cut.gz"
     gz.write_bytes(gzip.compress(WORKED)[:-20])
+    for done in (run("show", view, gz), run("show", view, stdin=gz.read_bytes())):
+        assert done.returncode == 0
+        name = gz if f"{gz}".encode() in done.stderr else "stdin"
+        assert done.stderr.decode() == f"steno: {name}: {CUT}\n"
+        assert b"I will write it." in done.stdout
+
+
+def test_a_report_of_a_packed_file_that_is_cut_says_so(tmp_path: Path) -> None:
+    gz, zst = tmp_path / "cut.gz", tmp_path / "cut.zst"
+    noise = random.Random(5).randbytes(200_000).hex().encode()
+    whole = stream(*(line for number in range(3000) for line in hello()[:2]), noise, result("Done."))
+    gz.write_bytes(gzip.compress(whole)[:-2000])
+    zst.write_bytes(zstandard.compress(whole)[:-2000])
+    for path, kind in ((gz, "gzip"), (zst, "zstd")):
+        found = steno.read(path)
+        assert (found.verdict, found.complete, found.lines.torn) == ("no_result", False, True)
+        assert f"only a part could be read: the {kind} file is cut short; fetch or pack it again" in found.warnings
+        assert found.text.startswith("Hello there.\nHello there.\n")
+
+
+def test_what_follows_a_packed_file_does_not_hide_it(tmp_path: Path) -> None:
+    for name, packed in (("a.gz", gzip.compress(WORKED)), ("a.zst", zstandard.compress(WORKED))):
+        (tmp_path / name).write_bytes(packed + b"junk, and more junk")
+        found = steno.read(tmp_path / name)
+        assert (found.verdict, found.text, found.complete) == ("success", steno.read(WORKED).text, False)
+        assert found.warnings[0].startswith(f"only a part could be read: damaged {'gzip' if name == 'a.gz' else 'zstd'}: ")
+
+
+def test_packed_files_of_which_nothing_is_left(tmp_path: Path) -> None:
+    gz, zst = tmp_path / "cut.gz", tmp_path / "cut.zst"
+    gz.write_bytes(gzip.compress(WORKED)[:12])
     zst.write_bytes(zstandard.compress(WORKED)[:-20])
     assert refused(run("show", gz)) == f"steno: {gz}: the gzip file is cut short; fetch or pack it again"
     assert refused(run("show", zst)).startswith(f"steno: {zst}: ")
+
+
+def test_an_import_names_a_packed_file_once(tmp_path: Path) -> None:
+    gz = tmp_path / "s.jsonl.gz"
+    gz.write_bytes(gzip.compress(b'{"type":"user","sessionId":"s","uuid":"u","message":{"content":"hi"}}\n' * 999)[:-9])
+    done = run("import", gz, "--ledger", tmp_path / "ledger.db")
+    assert done.stderr.decode() == f"steno: {gz}: the gzip file is cut short; fetch or pack it again\n"
 
 
 def test_a_file_that_cannot_be_read() -> None:

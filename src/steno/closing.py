@@ -21,7 +21,7 @@ _name = attrgetter("name")
 
 def close(fold: Fold, lines: Lines, price: Price | None = None) -> Report:
     """The report of everything that the fold took in."""
-    lines.unknown = fold.unknown
+    lines.unknown, lines.torn = fold.unknown, lines.torn or bool(fold.cut)
     price = free if fold.free else price
     report = Report(agent=fold.dialect.name, lines=lines)
     _about(fold, report)
@@ -103,6 +103,7 @@ def _roll_up(fold: Fold, report: Report, price: Price | None) -> None:
 
 
 def _noted(fold: Fold, report: Report) -> None:
+    report.warnings += fold.cut
     stopped = [task for task in report.background if task.status in ("stopped", "killed")]
     if stopped:
         names = ", ".join(task.description or task.id for task in stopped)

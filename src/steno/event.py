@@ -242,7 +242,8 @@ class Hook(Event, tag="hook", frozen=True, gc=False):
 class Notice(Event, tag="notice", frozen=True, gc=False):
     """Something known that changes no figure: a status, a title, a fallback to another model.
 
-    `request` is the exception: the model was asked, and the agent does not tell what that used.
+    `request` is an exception: the model was asked, and the agent does not tell what that used. So is `cut`, which comes from
+    no line: a part of the recording could not be read.
     """
 
     kind: str = ""

@@ -67,6 +67,7 @@ class Fold:
         self.facts = Facts()
         self.orphans = 0
         self.left: list[str] = []  # processes that outlived the agent
+        self.cut: list[str] = []  # why a part of the recording could not be read
         self.noted = ""  # the last thing that we wrote on the tape ourselves
         self.unknown = 0
         self.free = False  # the model ran on a server that costs no fee
@@ -260,6 +261,8 @@ class Fold:
             self.left.append(event.text)
         elif event.kind == "note":
             self.noted = event.text or ""
+        elif event.kind == "cut" and not event.line:
+            self.cut.append(event.text or "")
         self.asked += event.kind == "request"
 
     def _on_unknown(self, event: ev.Unknown) -> None:

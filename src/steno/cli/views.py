@@ -91,8 +91,8 @@ class Views:
         more = reading.lines.malformed - len(odd)
         if more > 0:
             complain(f"... and {more} more malformed lines in {given.name}")
-        if reading.lines.torn:
-            complain(f"{given.name}: the last line is cut")
+        for what in given.cut or ["the last line is cut"] * reading.lines.torn:
+            complain(f"{given.name}: {what}")
 
     def _apart(self, given: Input, blank: bool = True) -> None:
         """Where there are several sources: a rule with this one's name."""
