@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import pty
+import random
 import re
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 import zstandard
 
 import steno
+from steno.cli.events import EventFile
 from steno.screen.clean import width
 from steno.tape import Header, Tick
 from tests.script import (
@@ -306,6 +308,31 @@ def test_hostile_text_is_harmless(tmp_path: Path, view: str) -> None:
     assert done.stderr.decode().count("\n") == 2
 
 
+@pytest.mark.parametrize("view", ["--json", "--events"])
+def test_json_moves_no_cursor_and_means_the_same(tmp_path: Path, view: str) -> None:
+    path = tmp_path / "run"
+    path.write_bytes(HOSTILE_RUN)
+    lines = run("show", view, path).stdout.decode().split("\n")[:-1]
+    assert all(map(is_safe, lines))
+    values = [steno.read(str(path)).to_json()] if view == "--json" else map(msgspec.json.encode, steno.events(str(path)))
+    assert [json.loads(line) for line in lines] == [json.loads(value) for value in values]
+    assert all(map(is_safe, on_terminal("show", view, path).split("\n")))
+
+
+def test_events_are_escaped_where_their_file_is_a_terminal(tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+    events, path = list(steno.events(stream(assistant(text(PAYLOAD))))), tmp_path / "events"
+    for where in (str(slave), str(path)):
+        file = EventFile(where)
+        file.put(events)
+        assert file.finish() is None
+    seen = os.read(master, 65536).decode()
+    assert is_safe(re.sub("[\r\n]", "", seen))
+    assert [json.loads(line) for line in seen.splitlines()] == [json.loads(msgspec.json.encode(event)) for event in events]
+    assert path.read_bytes() == b"".join(msgspec.json.encode(event) + b"\n" for event in events)
+    os.close(master)
+
+
 def test_text_is_cleaned_for_a_terminal_and_raw_for_a_program(tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.write_bytes(stream(init(), assistant(text("a\x1b[2Jb\n\tc")), result("")))
@@ -511,12 +538,54 @@ def test_a_picture(tmp_path: Path) -> None:
     assert refused(run("show", path)).startswith(f"steno: {path}: not a recording")
 
 
-def test_packed_files_that_are_cut(tmp_path: Path) -> None:
-    gz, zst = tmp_path / "cut.gz", tmp_path / "cut.zst"
+CUT = "only a part could be read: the gzip file is cut short; fetch or pack it again"
+
+
+@pytest.mark.parametrize("view", ["--json", "--events", "--timeline"])
+def test_a_packed_file_that_is_cut_is_shown_as_far_as_it_goes(tmp_path: Path, view: str) -> None:
+    gz = tmp_path / "cut.gz"
     gz.write_bytes(gzip.compress(WORKED)[:-20])
+    for done in (run("show", view, gz), run("show", view, stdin=gz.read_bytes())):
+        assert done.returncode == 0
+        name = gz if f"{gz}".encode() in done.stderr else "stdin"
+        assert done.stderr.decode() == f"steno: {name}: {CUT}\n"
+        assert b"I will write it." in done.stdout
+
+
+def test_a_report_of_a_packed_file_that_is_cut_says_so(tmp_path: Path) -> None:
+    gz, zst = tmp_path / "cut.gz", tmp_path / "cut.zst"
+    noise = random.Random(5).randbytes(200_000).hex().encode()
+    whole = stream(*(line for number in range(3000) for line in hello()[:2]), noise, result("Done."))
+    gz.write_bytes(gzip.compress(whole)[:-2000])
+    zst.write_bytes(zstandard.compress(whole)[:-2000])
+    for path, kind in ((gz, "gzip"), (zst, "zstd")):
+        found = steno.read(path)
+        assert (found.verdict, found.complete, found.lines.torn) == ("no_result", False, True)
+        assert f"only a part could be read: the {kind} file is cut short; fetch or pack it again" in found.warnings
+        assert found.text.startswith("Hello there.\nHello there.\n")
+
+
+def test_what_follows_a_packed_file_does_not_hide_it(tmp_path: Path) -> None:
+    for name, packed in (("a.gz", gzip.compress(WORKED)), ("a.zst", zstandard.compress(WORKED))):
+        (tmp_path / name).write_bytes(packed + b"junk, and more junk")
+        found = steno.read(tmp_path / name)
+        assert (found.verdict, found.text, found.complete) == ("success", steno.read(WORKED).text, False)
+        assert found.warnings[0].startswith(f"only a part could be read: damaged {'gzip' if name == 'a.gz' else 'zstd'}: ")
+
+
+def test_packed_files_of_which_nothing_is_left(tmp_path: Path) -> None:
+    gz, zst = tmp_path / "cut.gz", tmp_path / "cut.zst"
+    gz.write_bytes(gzip.compress(WORKED)[:12])
     zst.write_bytes(zstandard.compress(WORKED)[:-20])
     assert refused(run("show", gz)) == f"steno: {gz}: the gzip file is cut short; fetch or pack it again"
     assert refused(run("show", zst)).startswith(f"steno: {zst}: ")
+
+
+def test_an_import_names_a_packed_file_once(tmp_path: Path) -> None:
+    gz = tmp_path / "s.jsonl.gz"
+    gz.write_bytes(gzip.compress(b'{"type":"user","sessionId":"s","uuid":"u","message":{"content":"hi"}}\n' * 999)[:-9])
+    done = run("import", gz, "--ledger", tmp_path / "ledger.db")
+    assert done.stderr.decode() == f"steno: {gz}: the gzip file is cut short; fetch or pack it again\n"
 
 
 def test_a_file_that_cannot_be_read() -> None:

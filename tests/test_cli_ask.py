@@ -100,6 +100,12 @@ def test_csv_has_a_head_and_no_formulas(ledger: Path, words: str) -> None:
     assert rows
     for cell in (cell for row in rows for cell in row):
         assert not re.match(r"[=+@\t\r]|-[^\d]", cell), cell
+        assert is_safe(re.sub(r"[\n\t]", "", cell)), cell
+
+
+@pytest.mark.parametrize("words", LISTS)
+def test_json_moves_no_cursor(ledger: Path, words: str) -> None:
+    assert is_safe(ask(ledger, *words.split(), "--json").stdout.decode().removesuffix("\n"))
 
 
 @pytest.mark.parametrize("words", [*LISTS[:5], "search words", "report tool"])

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+import steno
 from steno import meter
 from steno.report import Context, Cost, Model, Report, Subagent, Tokens
 from tests.script import (
     MODEL,
+    RECORDINGS,
     REQUEST_COST,
     Json,
     answer,
@@ -93,6 +95,24 @@ def test_m2_the_sum_over_messages_agrees_with_the_result() -> None:
     found = run_of((3, 1001, 20000), (3, 1002, 20000), (3, 1003, 20000))
     assert (found.requests, found.tokens) == (3, Tokens(9, 3006, 60000, 101, 0, 63116))
     assert [note for note in found.warnings if "account" in note] == []
+
+
+@pytest.mark.parametrize("case", ["2.1.325/multi_tool_edit", "2.1.325/input_stream_json", "2.0.37/input_stream_json"])
+def test_m2_a_run_that_is_there_twice_counts_once(case: str) -> None:
+    data = (RECORDINGS / "claude" / case / "stdout").read_bytes()
+    once, twice = steno.read(data), steno.read(data + data)
+    for name in ("verdict", "result", "turns", "requests", "tokens", "cost", "models", "context", "duration_ms"):
+        assert getattr(twice, name) == getattr(once, name), name
+    many = data.count(b'"type":"result"')
+    what = "1 result was" if many == 1 else f"{many} results were"
+    assert twice.warnings == [*once.warnings, f"{what} told once more, as where a stream is there twice: each counts once"]
+
+
+def test_m2_results_without_a_name_are_each_their_own() -> None:
+    found = report(init(), assistant(text("Hi.")), result(), assistant(text("Hi."), message="msg_2"), result())
+    named = report(init(), *(line for n in "ab" for line in (assistant(text("Hi."), message=n), result(uuid=n))))
+    assert (found.turns, named.turns, found.warnings) == (2, 2, named.warnings)
+    assert not any("once more" in note for note in found.warnings)
 
 
 # -- M3: context ------------------------------------------------------------------------------------------------
@@ -228,6 +248,13 @@ def resumed(own: Json, so_far: Json, **more: Any) -> Json:
     total = sum(entry["costUSD"] for entry in so_far.values())
     since = {"model_usage_since_last_result": own, "modelUsage": so_far, "total_cost_usd": total, "result_index": 0}
     return result(**{**since, **more})
+
+
+@pytest.mark.parametrize("models", [{}, None])
+def test_m7_a_cost_without_tokens_is_warned_of(models: Json | None) -> None:
+    end = failed("Prompt is too long", total_cost_usd=0.0026178, modelUsage=models)
+    assert report(init(), end).warnings == ["the agent reports a cost of $0.002618 and no tokens: what it paid for is not told"]
+    assert report(init(), failed("Prompt is too long", modelUsage=models)).warnings == []
 
 
 def test_m7_cumulative_cost_is_booked_once() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import zstandard
 
@@ -17,6 +18,7 @@ from steno.report import Background, Context, Cost, Limits, Lines, Report, Token
 from tests.script import (
     CWD,
     MODEL,
+    RECORDINGS,
     SESSION,
     Json,
     answer,
@@ -34,6 +36,7 @@ from tests.script import (
     report,
     result,
     share,
+    spread,
     stream,
     system,
     text,
@@ -311,7 +314,7 @@ def test_e2_duplicates_and_orphans_change_no_figure() -> None:
     again = [lines[2], lines[3], answer("toolu_9", "whose?", True)]
     found = report(*lines[:4], *again, *lines[4:])
     assert found.tool_counts == {"Write": ToolCount(1, 0), "Bash": ToolCount(1, 0), "Task": ToolCount(1, 0)}
-    assert "1 tool results came without their call" in found.warnings
+    assert "1 tool result came without its call" in found.warnings
 
 
 def test_e2_results_out_of_order_have_their_own_durations() -> None:
@@ -531,6 +534,94 @@ def test_i6_wrong_types_cost_only_their_field() -> None:
     told = (found.verdict, found.result, found.turns, found.duration_ms, found.cost.source, found.session_id)
     assert told == ("success", "Hi.", None, None, "computed", SESSION)
     assert found.tokens.total == 21105
+
+
+# -- numbers that no run can have: unknown, as a field of a wrong type is (I6) ---------------------------------
+
+
+NUMBERED = [
+    path
+    for agent in sorted(RECORDINGS.glob("*"))
+    for path in spread(sorted([*agent.rglob("stdout"), *agent.rglob("*.jsonl")]), 20)
+    if 500 < path.stat().st_size < 60_000
+]
+SIGNED = ("exit_code", "signal")  # what may be below 0
+
+
+def _numbered(value: Any, found: set[str]) -> None:
+    """The keys that have a number."""
+    for key, item in value.items() if isinstance(value, dict) else ():
+        if isinstance(item, int | float) and not isinstance(item, bool):
+            found.add(key)
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _numbered(item, found)
+
+
+def _renumbered(value: Any, key: str, number: int) -> Any:
+    if isinstance(value, list):
+        return [_renumbered(item, key, number) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: number
+        if name == key and isinstance(item, int | float) and not isinstance(item, bool)
+        else _renumbered(item, key, number)
+        for name, item in value.items()
+    }
+
+
+def _figures(value: Any, where: str = "") -> dict[str, float]:
+    """Every number in a report, by its place."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {where: value}
+    if where in (".structured_output", ".denials"):  # what was asked for, as it was asked
+        return {}
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return {place: number for key, item in items for place, number in _figures(item, f"{where}.{key}").items()}
+
+
+@pytest.mark.parametrize("path", NUMBERED, ids=lambda path: str(path.relative_to(RECORDINGS)))
+def test_i6_numbers_that_no_run_can_have_are_unknown(path: Path) -> None:
+    try:
+        lines = [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
+    except ValueError:
+        pytest.skip("no lines of JSON")
+    keys: set[str] = set()
+    _numbered(lines, keys)
+    for key in sorted(keys):
+        for number in (-1, -(2**70), 2**70):
+            data = stream(*(json.dumps(_renumbered(line, key, number)).encode() for line in lines))
+            found = steno.read(data)
+            figures = _figures(json.loads(found.to_json()))
+            wrong = {place: one for place, one in figures.items() if not 0 <= one < 2**63 and place[1:] not in SIGNED}
+            assert wrong == {}, (key, number)
+            assert 0 <= (found.context.hp or 0) <= 100
+            json.loads(b"[" + b",".join(map(msgspec.json.encode, steno.events(data))) + b"]")
+
+
+@pytest.mark.parametrize("window", [-1, 0, 2**70])
+def test_m4_a_window_that_none_can_be_is_not_taken(window: int) -> None:
+    found = report(init(), assistant(text("Hi.")), result("Hi.", modelUsage={MODEL: share(window=window)}))
+    assert (found.context.limit, found.context.limit_source) == (1_000_000, "known")
+    assert found.context.text == "98% HP [21k/1000k] — Healthy"
+
+
+def test_m7_a_cost_below_nothing_is_unknown() -> None:
+    found = report(init(), assistant(text("Hi.")), result("Hi.", total_cost_usd=-1, modelUsage={MODEL: share(cost=-1)}))
+    assert (found.cost.source, found.models[MODEL].cost_usd) == ("computed", None)
+    assert found.cost.usd is not None
+    assert found.cost.usd > 0
+
+
+@pytest.mark.parametrize("code", ["9" * 30, "-" + "9" * 30])
+def test_i6_an_exit_code_that_none_can_be(tmp_path: Path, code: str) -> None:
+    ticks = ([None, "out", stream(*hello()).decode()], [None, "exit", int(code)], [None, "end", None])
+    found = report(b'{"schema":"steno.tape/1"}', *map(dump, ticks))
+    assert (found.exit_code, found.verdict, found.lines.torn) == (None, "success", True)
+    path = folder(tmp_path / "case", stream(*hello()))
+    (path / "exit_code").write_text(code)
+    with pytest.raises(steno.SourceError, match="expected a whole number"):
+        steno.read(path)
 
 
 # -- values that are legal JSON and still too much (I3: nothing in the data ever aborts reading) --------------

@@ -482,9 +482,13 @@ def test_v9_a_failed_exit_without_a_result_keeps_its_messages(tmp_path: Path) ->
         ([init(), result("")], 0, False, False),
         (HALF, 0, True, False),
         (HALF, None, False, False),
+        ([b"Hello there!"], 0, True, False),  # an answer in plain text
+        ([b"Hello there!"], 1, False, False),
+        ([b""], 0, False, False),
+        ([init(), b"a stray word"], 0, False, False),
     ],
 )
-def test_v10_two_predicates(lines: list[Json], code: int | None, succeeded: bool, ok: bool, tmp_path: Path) -> None:
+def test_v10_two_predicates(lines: list[Json | bytes], code: int | None, succeeded: bool, ok: bool, tmp_path: Path) -> None:
     found = recording(tmp_path, *lines, code=code)
     assert (found.succeeded, found.ok) == (succeeded, ok)
 

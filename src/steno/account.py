@@ -45,6 +45,9 @@ def count(fold: Fold, report: Report, price: Price | None) -> None:
         report.models[report.model or ""] = msgspec.structs.replace(main, context_window=fold.window)
     report.cost = Cost(0.0, "local") if fold.free else _cost(fold, booked, late, price, report)
     report.warnings += booked.warnings
+    if report.cost.source == "reported" and report.cost.usd and not report.tokens.total:  # of no model's tokens (M7)
+        what = "no tokens" if report.tokens.total == 0 else "tokens that cannot be read"
+        report.warnings.append(f"the agent reports a cost of ${report.cost.usd:.6f} and {what}: what it paid for is not told")
     report.context = _context(fold, report.model)
     _durations(fold, report, booked)
 
@@ -183,7 +186,8 @@ def _cost(fold: Fold, booked: Booked, late: list[ev.Usage], price: Price | None,
     if not late:
         return Cost(meter.dollars(booked.cost_nano), "reported", session)
     if rest is None:
-        report.warnings.append(f"{len(late)} requests after the last result have no known price; they are not in the cost")
+        what = "1 request" if len(late) == 1 else f"{len(late)} requests"
+        report.warnings.append(f"{what} after the last result without a known price: not in the cost")
         return Cost(meter.dollars(booked.cost_nano), "reported", session)
     return _computed(meter.plus(booked.cost_nano, rest), session)
 
@@ -257,15 +261,18 @@ def _limit(fold: Fold, models: dict[str, ev.ModelUsage], model: str | None) -> t
 
     A model server that was asked knows it best: an agent guesses the windows of models that are not its maker's.
     """
-    if fold.window is not None:
+    if fold.window is not None and fold.window > 0:
         return fold.window, "reported"
     answered = fold.main.model if fold.main is not None else None
     key = meter.main_model(models, answered or model) or meter.main_model(models, model)
     share = models.get(key or "")
-    if share is not None and share.context_window:
-        return share.context_window, "reported"
-    if fold.started is not None and fold.started.context_window:
-        return fold.started.context_window, "reported"
+    told = (
+        share.context_window if share is not None else None,
+        fold.started.context_window if fold.started is not None else None,
+    )
+    for window in told:
+        if window is not None and window > 0:
+            return window, "reported"
     known = fold.dialect.window(model or key or "")
     return (known, "known") if known is not None else (None, "assumed")
 

@@ -24,7 +24,7 @@ _name = attrgetter("name")
 
 def close(fold: Fold, lines: Lines, price: Price | None = None) -> Report:
     """The report of everything that the fold took in."""
-    lines.unknown = fold.unknown
+    lines.unknown, lines.torn = fold.unknown, lines.torn or bool(fold.cut)
     price = free if fold.free else price
     report = Report(agent=fold.dialect.name, lines=lines)
     _about(fold, report)
@@ -127,10 +127,12 @@ def _roll_up(fold: Fold, report: Report, price: Price | None) -> None:
 
 
 def _noted(fold: Fold, report: Report) -> None:
+    report.warnings += fold.cut
     stopped = [task for task in report.background if task.status in ("stopped", "killed")]
     if stopped:
         names = ", ".join(task.description or task.id for task in stopped)
-        report.warnings.append(f"{len(stopped)} background tasks were stopped before they were done: {names}")
+        one, more = "background task was stopped before it was", "background tasks were stopped before they were"
+        report.warnings.append(f"{_many(len(stopped), one, more)} done: {names}")
     if fold.facts.stop is not None and fold.facts.stop.why == "after_result":
         report.warnings.append("the agent lived on after its result, and was ended by us")
     urgency = meter.level(report.context.fraction)
@@ -140,10 +142,17 @@ def _noted(fold: Fold, report: Report) -> None:
         pid, signal, command = (*text.split(" ", 2), "", "")[:3]
         how = "was left running" if signal == "-" else f"was ended by signal {signal}"
         report.warnings.append(f"orphan: process {pid} outlived the agent and {how}: {command}")
+    if fold.repeated:
+        what = _many(fold.repeated, "result was", "results were")
+        report.warnings.append(f"{what} told once more, as where a stream is there twice: each counts once")
     if fold.orphans:
-        report.warnings.append(f"{fold.orphans} tool results came without their call")
+        report.warnings.append(_many(fold.orphans, "tool result came without its call", "tool results came without their call"))
     if fold.unknown:
         report.warnings.append(f"{fold.unknown} events of kinds this version does not know")
+
+
+def _many(figure: int, one: str, more: str) -> str:
+    return f"{figure} {one if figure == 1 else more}"
 
 
 def _ended(fold: Fold) -> bool:

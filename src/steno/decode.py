@@ -20,8 +20,11 @@ T = TypeVar("T")
 # that are no UTF-8, and brackets nested deeper than the C stack allows.
 MISFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
-# A number of tokens. One below 0, or beyond what a JSON number holds exactly, is no figure but damage: unknown (I6).
+# A number of tokens, turns or milliseconds, a window, an HTTP status; and an amount that may have a fraction. One below 0, or
+# beyond what a JSON number holds exactly, is no figure but damage: unknown (I6). A code of an exit can be below 0.
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1 << 53)]
+Code = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
 
 _ABSENT: Any = object()
 _string = msgspec.json.Decoder(str).decode

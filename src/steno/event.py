@@ -242,7 +242,8 @@ class Hook(Event, tag="hook", frozen=True, gc=False):
 class Notice(Event, tag="notice", frozen=True, gc=False):
     """Something known that changes no figure: a status, a title, a fallback to another model.
 
-    `request` is the exception: the model was asked, and the agent does not tell what that used.
+    `request` is an exception: the model was asked, and the agent does not tell what that used. So is `cut`, which comes from
+    no line: a part of the recording could not be read.
     """
 
     kind: str = ""
@@ -279,6 +280,7 @@ class Result(Event, tag="result", frozen=True, gc=False):
     `over_session`: `usage` counts over the whole session, what earlier runs used included.
     `amends`: it is the last result once more, with what only the agent's own file knows.
     `requests`: how many it stands for, where the stream shows none of them one by one.
+    `uuid` is the agent's own name of the line: one that comes again is the same result.
     """
 
     subtype: str | None = None
@@ -304,6 +306,7 @@ class Result(Event, tag="result", frozen=True, gc=False):
     over_session: bool = False
     amends: bool = False
     requests: int | None = None
+    uuid: str | None = None
 
 
 class CostState(Event, tag="cost_state", frozen=True, gc=False):

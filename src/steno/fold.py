@@ -63,10 +63,12 @@ class Fold:
         self.retries: list[RetryNote] = []
         self.limits = Limits()
         self.results: list[ev.Result] = []
+        self.repeated = 0  # results that were told once more
         self.account: ev.CostState | None = None
         self.facts = Facts()
         self.orphans = 0
         self.left: list[str] = []  # processes that outlived the agent
+        self.cut: list[str] = []  # why a part of the recording could not be read
         self.noted = ""  # the last thing that we wrote on the tape ourselves
         self.unknown = 0
         self.free = False  # the model ran on a server that costs no fee
@@ -223,8 +225,12 @@ class Fold:
             self.facts.failure, self.latest = event, NOTHING
 
     def _on_agent_result(self, event: ev.Result) -> None:
+        known = len(self.results)
         if event.amends and self.results:
             self.results.pop()
+        elif event.uuid is not None:
+            self.results = [one for one in self.results if (one.uuid, one.session) != (event.uuid, event.session)]
+            self.repeated += known - len(self.results)
         self.results.append(event)
         self.session = event.session or self.session
 
@@ -256,6 +262,8 @@ class Fold:
             self.left.append(event.text)
         elif event.kind == "note":
             self.noted = event.text or ""
+        elif event.kind == "cut" and not event.line:
+            self.cut.append(event.text or "")
         self.asked += event.kind == "request"
 
     def _on_unknown(self, event: ev.Unknown) -> None:

@@ -147,11 +147,12 @@ def _weight(share: ModelUsage) -> tuple[int, int]:
 
 def context(used: int | None, limit: int | None, limit_source: str, source: str, peak: int | None, compactions: int) -> Context:
     """Occupancy on every scale that people use (M5)."""
-    limit = limit or ASSUMED_WINDOW
+    if limit is None or limit <= 0:  # no window has no room at all
+        limit, limit_source = ASSUMED_WINDOW, "assumed"
     if used is None:
         return Context(limit=limit, limit_source=limit_source, peak=peak, compactions=compactions)
     fraction = used / limit
-    hp = max(0.0, 100 - fraction * 100)
+    hp = min(100.0, max(0.0, 100 - fraction * 100))
     status = hp_status(hp)
     text = f"{hp:.0f}% HP [{used / 1000:.0f}k/{limit / 1000:.0f}k] — {status}"
     return Context(used, limit, fraction, hp, status, text, peak, source, limit_source, compactions)

@@ -46,7 +46,14 @@ class StenoError(Exception):
 
 
 class SourceError(StenoError):
-    """A source cannot be read. The message names it and says what was expected."""
+    """A source cannot be read. The message names it and says what was expected.
+
+    `strerror` is the same without the name, as an OSError has it; None where the message names no source.
+    """
+
+    def __init__(self, message: str, strerror: str | None = None) -> None:
+        super().__init__(message)
+        self.strerror = strerror
 
 
 class LedgerError(StenoError):

@@ -24,6 +24,7 @@ from .tick import read_header
 CHUNK = 1 << 20  # bytes a read: fewer refills of the buffer that lines are cut from, and still a small part of the memory
 HEAD = 1 << 16  # bytes looked at to tell a recording from something else
 FIRST = 1 << 13  # bytes a read where only the first line is wanted, which is short
+CODE_KEPT = 15  # characters of an exit code: more than any has, and a number that fits everywhere
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 Source = str | os.PathLike[str] | bytes | BinaryIO | Iterable[bytes] | Iterable[str]
@@ -34,40 +35,58 @@ Source = str | os.PathLike[str] | bytes | BinaryIO | Iterable[bytes] | Iterable[
 
 def unreadable(name: object, problem: OSError) -> SourceError:
     """What to say of something that the system does not let us read."""
-    return SourceError(f"{name}: cannot be read: {problem.strerror or problem}")
+    return _wrong(name, f"cannot be read: {problem.strerror or problem}")
 
 
-def lines(path: Path, buffer: int = CHUNK) -> Generator[bytes, None, None]:
+def _wrong(name: object, what: str) -> SourceError:
+    return SourceError(f"{name}: {what}", what)
+
+
+def lines(path: Path, buffer: int = CHUNK, cut: list[str] | None = None) -> Generator[bytes, None, None]:
     """The lines of a file with their newlines, unpacked where they are gzip or zstd. SourceError says what is wrong.
 
-    Whoever needs only its first lines asks for a small buffer.
+    Whoever needs only its first lines asks for a small buffer. Whoever gives a list wants of a packed file that is cut or
+    damaged what can be read: what is wrong with it is put there, and nothing is raised.
     """
     try:
         with io.BufferedReader(io.FileIO(path), buffer) as file:
-            yield from unpacked(file, str(path))
+            yield from unpacked(file, str(path), cut)
     except OSError as problem:
         raise unreadable(path, problem) from None
 
 
-def _stream_lines(source: Any, name: str) -> Iterator[bytes]:
+def _stream_lines(source: Any, name: str, cut: list[str]) -> Iterator[bytes]:
     """The lines of a file or pipe that somebody else opened."""
     try:
         if isinstance(source, io.BufferedReader):
-            yield from unpacked(source, name)
+            yield from unpacked(source, name, cut)
         else:
             yield from joined(iter(lambda: source.read(CHUNK), b""))
     except OSError as problem:
         raise unreadable(name, problem) from None
 
 
-def unpacked(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
+def unpacked(file: "io.BufferedReader[Any]", name: str, cut: list[str] | None = None) -> Iterator[bytes]:
     """The lines of an open file or pipe, as soon as they are there."""
     head = file.peek(4)[:4]
     if head.startswith(GZIP):
-        return _gunzip(file, name)
+        return joined(_as_far(_gunzip(file, name), cut))
     if head.startswith(ZSTD):
-        return joined(_unzstd(file, name))
+        return joined(_as_far(_unzstd(file, name), cut))
     return file
+
+
+def _as_far(chunks: Iterable[bytes], cut: list[str] | None) -> Iterator[bytes]:
+    """What can be unpacked of a file, if anything can; see `lines`."""
+    some = False
+    try:
+        for chunk in chunks:
+            some = some or chunk != b""
+            yield chunk
+    except SourceError as problem:
+        if cut is None or not some:
+            raise
+        cut.append(f"only a part could be read: {problem.strerror}")
 
 
 def joined(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -87,18 +106,18 @@ def _gunzip(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
 
     try:
         with gzip.GzipFile(fileobj=file) as packed:
-            yield from joined(iter(lambda: packed.read1(CHUNK), b""))
+            yield from iter(lambda: packed.read1(CHUNK), b"")
     except EOFError:
-        raise SourceError(f"{name}: the gzip file is cut short; fetch or pack it again") from None
+        raise _wrong(name, "the gzip file is cut short; fetch or pack it again") from None
     except (gzip.BadGzipFile, zlib.error) as problem:
-        raise SourceError(f"{name}: damaged gzip: {problem}") from None
+        raise _wrong(name, f"damaged gzip: {problem}") from None
 
 
 def _unzstd(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
     try:
         import zstandard
     except ImportError:
-        raise SourceError(f"{name}: packed with zstd, which needs one more package: pip install 'steno[zstd]'") from None
+        raise _wrong(name, "packed with zstd, which needs one more package: pip install 'steno[zstd]'") from None
 
     unpack = zstandard.ZstdDecompressor().decompressobj()
     try:
@@ -109,9 +128,9 @@ def _unzstd(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
                 yield unpack.decompress(data)
                 data = unpack.unused_data
     except zstandard.ZstdError as problem:
-        raise SourceError(f"{name}: damaged zstd: {problem}") from None
+        raise _wrong(name, f"damaged zstd: {problem}") from None
     if not unpack.eof:
-        raise SourceError(f"{name}: the zstd file is cut short; fetch or pack it again")
+        raise _wrong(name, "the zstd file is cut short; fetch or pack it again")
 
 
 def is_binary(head: bytes) -> bool:
@@ -224,13 +243,22 @@ def companions(path: Path) -> list[Path]:
 class Input:
     """One recording: the lines of its stdout, and the events that are known from beside it.
 
-    `folder` is the recording's own, where it has one; `machine`: what the agents of this machine keep may be asked too.
+    `folder` is the recording's own, where it has one; `machine`: what the agents of this machine keep may be asked too;
+    `cut` says, once it was read, why a part of it could not be.
     """
 
     def __init__(
-        self, name: str, data: Iterable[bytes], after: Iterable[ev.Event] = (), folder: Path | None = None, machine: bool = False
+        self,
+        name: str,
+        data: Iterable[bytes],
+        after: Iterable[ev.Event] = (),
+        folder: Path | None = None,
+        machine: bool = False,
+        cut: list[str] | None = None,
     ) -> None:
-        self.name, self.data, self.after, self.folder, self.machine = name, data, after, folder, machine
+        self.name, self.data, self.folder, self.machine = name, data, folder, machine
+        self.cut = [] if cut is None else cut
+        self.after = after if cut is None else chain(_lacking(cut), after)
 
     def read(self, agent: Agent | None = None, form: str | None = None) -> Reading:
         """Fold the whole recording."""
@@ -267,7 +295,8 @@ def open_input(source: Source, name: str = "stream") -> Input:
     if isinstance(source, io.TextIOBase):
         raise SourceError("a text stream cannot be read: open it in binary mode")
     if hasattr(source, "read"):
-        return Input(name, _stream_lines(source, name), machine=True)
+        cut: list[str] = []
+        return Input(name, _stream_lines(source, name, cut), machine=True, cut=cut)
     return Input("lines", (_line(line) for line in source))
 
 
@@ -277,14 +306,15 @@ def _line(line: bytes | str) -> bytes:
 
 
 def _open_path(path: Path) -> Input:
+    cut: list[str] = []
     if is_folder(path):
         if not (path / "stdout").is_file():
             raise SourceError(f"{path}: a folder without stdout is not one recording; give a file in it")
-        return Input(_name(path), lines(path / "stdout"), _beside(path), path, machine=True)
+        return Input(_name(path), lines(path / "stdout", cut=cut), _beside(path), path, machine=True, cut=cut)
     _refuse_binary(path)
     if path.suffix == ".jsonl" and not path.name.startswith("agent-"):
-        return Input(_name(path), chain(lines(path), _subagents(path)), machine=True)
-    return Input(_name(path), lines(path), machine=True)
+        return Input(_name(path), chain(lines(path, cut=cut), _subagents(path)), machine=True, cut=cut)
+    return Input(_name(path), lines(path, cut=cut), machine=True, cut=cut)
 
 
 def _name(path: Path) -> str:
@@ -296,7 +326,7 @@ def _refuse_binary(path: Path) -> None:
     """Say so at once when a file can be no recording. A pipe is left alone: what is read of it is gone."""
     if is_pipe(path):
         return
-    data = lines(path, HEAD)
+    data = lines(path, HEAD, [])
     try:
         head = b"".join(islice(data, 20))[:HEAD]
     finally:
@@ -338,6 +368,11 @@ def _subagents(path: Path) -> Iterator[bytes]:
         yield from lines(other)
 
 
+def _lacking(cut: list[str]) -> Iterator[ev.Event]:
+    """What could not be read, known when the rest was."""
+    yield from (ev.Notice(0, None, None, None, "cut", text) for text in cut)
+
+
 def _beside(folder: Path) -> Iterator[ev.Event]:
     """What a recording's folder knows besides stdout: stderr, then the exit."""
     errors = folder / "stderr"
@@ -349,6 +384,8 @@ def _beside(folder: Path) -> Iterator[ev.Event]:
     if code.is_file():
         text = b"".join(lines(code)).decode("utf-8", "replace").strip()
         try:
+            if len(text) > CODE_KEPT:
+                raise ValueError
             yield ev.Exited(0, None, None, None, int(text))
         except ValueError:
             raise SourceError(f"{code}: expected a whole number, found {text[:40]!r}") from None

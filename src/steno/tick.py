@@ -97,6 +97,8 @@ def _payload(data: Any) -> tuple[bytes, int | None]:
     if isinstance(data, str):
         return data.encode("utf-8"), None
     if isinstance(data, int):
+        if abs(data) > 1 << 53:
+            raise ValueError("no exit code is so long")
         return b"", data
     if isinstance(data, dict):
         if isinstance(data.get("b64"), str):

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from . import event as ev
 from .blame import HINTS, TOO_LONG, by_fields, says, word_of
-from .report import ADVISORY, Denial, Report, Wording
+from .report import ADVISORY, Denial, Lines, Report, Wording
 
 ERROR_KEPT = 4096  # characters of an error text (V3); the whole stays on the tape
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}
@@ -86,10 +86,15 @@ class Verdict(Struct):
         report.evidence = self.evidence
         report.warnings[:0] = self.warnings
         report.error_category = CATEGORIES.get(self.word)
-        output = bool(report.result or report.text.strip() or report.structured_output is not None)
+        output = bool(report.result or report.text.strip() or report.structured_output is not None or _plain(report.lines))
         ended_well = report.exit_code == 0 or (report.exit_code is None and report.complete and report.error is None)
         report.succeeded = ended_well and output
         report.ok = self.word == "success" and not any(note.startswith(ADVISORY) for note in report.warnings)
+
+
+def _plain(lines: Lines) -> bool:
+    """Whether the agent answered in plain text: there is output, and not a line of it is JSON."""
+    return 0 < lines.malformed == lines.read - lines.blank
 
 
 Rule = Callable[[Facts], Verdict | None]

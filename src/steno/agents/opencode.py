@@ -119,7 +119,7 @@ class Part(Struct, gc=False):
 
 class Fault(Struct, gc=False):
     message: str | None = None
-    statusCode: int | None = None
+    statusCode: Count | None = None
 
 
 class Problem(Struct, gc=False):

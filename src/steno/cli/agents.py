@@ -9,7 +9,7 @@ from ..agents.asking import OPTIONS
 from ..health.installed import Installed, everyone
 from ..screen.grid import Cell, Column, grid
 from .options import Parser
-from .terminal import look, put, put_bytes
+from .terminal import look, put, put_json
 
 EXAMPLES = """examples:
   steno agents                      which agents are here, and what each can do
@@ -35,7 +35,7 @@ def run(words: list[str]) -> int:
     options = _options(words)
     found = everyone(os.environ)
     if options.form == "json":
-        put_bytes(msgspec.json.encode({"schema": "steno.agents/1", "agents": found}) + b"\n")
+        put_json(msgspec.json.encode({"schema": "steno.agents/1", "agents": found}))
     else:
         put(_page(found))
     return 0

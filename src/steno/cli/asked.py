@@ -13,7 +13,7 @@ from ..ledger.store import Store, open_ledger
 from ..report import LedgerError
 from ..screen.clean import wrap
 from ..screen.forms import as_csv, as_json
-from .terminal import complain, look, put, put_bytes
+from .terminal import complain, look, put, put_bytes, put_json
 
 
 def now() -> int:
@@ -84,7 +84,7 @@ def write(
     if form == "csv":
         put_bytes(as_csv(found, names))
     else:
-        put_bytes(as_json(found, len(found) if total is None else total, more))
+        put_json(as_json(found, len(found) if total is None else total, more))
 
 
 EMPTY = (

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 import tempfile
 from collections.abc import Iterable
 from functools import partial
@@ -24,7 +25,7 @@ from ..source import open_input
 from ..tape import Tape
 from .asked import empty, iso, opened, write
 from .options import Parser
-from .terminal import complain, look, put, put_bytes
+from .terminal import complain, is_terminal, look, put, put_bytes
 
 EXAMPLES = """examples:
   steno changes                        what was changed last, with the difference: by all attempts of a `steno run`
@@ -175,7 +176,9 @@ def _write_patch(told: Told, where: str) -> int:
     untold = {change.path for change in told.changes if told.source == "tools" and change.source != "tool"}
     for path in sorted({*told.lacks, *untold}):
         complain(f"{path}: its content was not told, so the patch leaves it out")
-    if where == "-":
+    if where == "-" and is_terminal(sys.stdout):
+        put(changed.patch(told.patch.removesuffix(b"\n"), look()))
+    elif where == "-":
         put_bytes(told.patch)
     else:
         _write_file(where, told.patch)

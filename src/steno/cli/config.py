@@ -15,7 +15,7 @@ from ..screen.clean import clean, pad, width
 from ..settings import BY_NAME, SETTINGS, Settings, load
 from ..settings.files import user_path
 from .options import Parser
-from .terminal import complain, put, put_bytes
+from .terminal import complain, put, put_json
 
 OTHERS = ("STENO_BACKEND_KEY", "STENO_DEBUG", "STENO_PRICES", "STENO_RUN", "STENO_SYNC_TOKEN")  # ours, and no settings
 EXAMPLES = """examples:
@@ -50,7 +50,7 @@ def run(words: list[str]) -> int:
         raise StenoError(f"--cwd {options.cwd}: this is not a folder")
     settings = load({}, os.environ, Path(os.path.normpath(cwd)))
     if options.form == "json":
-        put_bytes(msgspec.json.encode(_values(settings)) + b"\n")
+        put_json(msgspec.json.encode(_values(settings)))
     else:
         put(_lines(settings))
     for name in _unknown():

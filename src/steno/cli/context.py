@@ -11,7 +11,7 @@ from ..report import StenoError
 from ..screen.plot import context
 from .asked import empty, iso, opened, when, write
 from .options import Parser
-from .terminal import look, put, put_bytes
+from .terminal import look, put, put_json
 
 EXAMPLES = """examples:
   steno context               of the session that was at work last
@@ -72,7 +72,7 @@ def _session(store: Store, given: str | None) -> str | None:
 
 def _nothing(store: Store, form: str | None) -> int:
     if form == "json":
-        put_bytes(b'{"rows":[],"total":0}\n')
+        put_json(b'{"rows":[],"total":0}')
     elif form is None:
         put(empty(store, "sessions"))
     return 0

@@ -11,7 +11,7 @@ from ..health.checks import Finding, Patient, checked
 from ..screen.clean import clean, pad
 from ..screen.look import Look
 from .options import Parser
-from .terminal import look, put, put_bytes
+from .terminal import look, put, put_json
 
 WRONG = 1
 MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("WRONG", "red")}
@@ -32,7 +32,7 @@ def run(words: list[str]) -> int:
     found = checked(Patient(os.environ, Path.cwd(), today, options.ledger))
     wrong = [finding for finding in found if finding.level == "problem"]
     if options.form == "json":
-        put_bytes(msgspec.json.encode({"schema": "steno.doctor/1", "ok": not wrong, "findings": found}) + b"\n")
+        put_json(msgspec.json.encode({"schema": "steno.doctor/1", "ok": not wrong, "findings": found}))
     else:
         put([line for finding in found for line in _lines(finding, look())])
         put([f"{len(wrong)} wrong" if wrong else "nothing is wrong"])

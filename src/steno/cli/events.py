@@ -8,6 +8,7 @@ import msgspec
 
 from ..event import Event
 from ..report import StenoError
+from ..screen.clean import escaped
 from ..spool import Spool
 from .aside import write_all
 
@@ -46,7 +47,7 @@ class EventFile:
     def _write(self, data: bytes) -> None:
         if self._file < 0:
             self._file = os.open(self._where, os.O_WRONLY)
-        write_all(self._file, data)
+        write_all(self._file, escaped(data) if os.isatty(self._file) else data)
 
 
 def _opened(where: str) -> int:

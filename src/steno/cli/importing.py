@@ -9,7 +9,7 @@ from ..ledger.pull import Pulled, pull
 from ..ledger.store import Store, open_ledger
 from .options import Parser
 from .progress import Progress
-from .terminal import complain, put, put_bytes
+from .terminal import complain, put, put_json
 
 EXAMPLES = """examples:
   steno import                       what the agents on this machine have written since the last time
@@ -70,7 +70,7 @@ def _told(options: argparse.Namespace, done: Pulled) -> int:
     if options.form == "json":
         from msgspec.json import encode
 
-        put_bytes(encode(done) + b"\n")
+        put_json(encode(done))
     elif not options.quiet:
         put(_lines(options, done))
     return 2 if done.troubles else 0

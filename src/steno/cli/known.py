@@ -82,4 +82,6 @@ def _session(store: Store, id_: str, view: str | None) -> Kept:
 
 def _read(path: str) -> Kept:
     given = open_input(path)
-    return Kept(given.name, given.data, given.after)
+    kept = Kept(given.name, given.data, given.after)
+    kept.cut = given.cut
+    return kept

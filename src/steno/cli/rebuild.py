@@ -7,7 +7,7 @@ from ..ledger.store import open_ledger
 from ..supervise.place import tapes
 from .options import Parser
 from .progress import Progress
-from .terminal import complain, put, put_bytes
+from .terminal import complain, put, put_json
 
 EXAMPLES = """examples:
   steno rebuild                      read every tape, recording and transcript of the ledger again, and tapes it does not know
@@ -32,7 +32,7 @@ def run(words: list[str]) -> int:
     if options.form == "json":
         from msgspec.json import encode
 
-        put_bytes(encode(done) + b"\n")
+        put_json(encode(done))
     elif not options.quiet:
         put([f"{done.sessions:,} sessions read again, {done.kept:,} kept because a file is gone; as it was before: {done.copy}"])
     return 2 if done.pulled.troubles else 0

@@ -24,7 +24,7 @@ from . import INTERRUPTED, PIPE_CLOSED
 from .again import continue_command
 from .options import Parser
 from .steered import recovered
-from .terminal import FAILS, complain, is_terminal, look, put_bytes, put_text, stdin_bytes
+from .terminal import FAILS, complain, is_terminal, look, put_bytes, put_json, put_text, stdin_bytes
 
 if TYPE_CHECKING:
     from ..event import Event
@@ -67,7 +67,7 @@ def run(words: list[str]) -> int:
 def _refused(report: TaskReport, options: argparse.Namespace) -> int:
     complain(f"{report.error}; {report.hint}")
     if options.form == "json":
-        put_bytes(report.to_json() + b"\n")
+        put_json(report.to_json())
     return EXIT_CODES[report.verdict]
 
 
@@ -167,7 +167,7 @@ class Watched:
 
     def _put(self, report: TaskReport) -> None:
         if self._form == "json":
-            put_bytes(report.to_json() + b"\n")
+            put_json(report.to_json())
         elif self._form is None:
             put_text(_answer(report, self._asked.setup.ask.json_schema is not None))
         if not self._gone:

@@ -9,7 +9,7 @@ from ..supervise import place
 from ..sync import Syncing, SyncOptions, SyncSummary
 from ..sync.journal import Left, pending
 from .options import Parser, seconds
-from .terminal import complain, put_bytes
+from .terminal import complain, put_json
 
 EXAMPLES = """examples:
   steno sync . dir:/backup/project                  copy what is new or different
@@ -146,7 +146,7 @@ def _say(summary: SyncSummary, as_json: bool) -> None:
     import msgspec
 
     if as_json:
-        put_bytes(msgspec.json.encode({"schema": "steno.sync/1", "ok": summary.ok, **msgspec.to_builtins(summary)}) + b"\n")
+        put_json(msgspec.json.encode({"schema": "steno.sync/1", "ok": summary.ok, **msgspec.to_builtins(summary)}))
     else:
         sys.stderr.write(summary.line() + "\n")
     if summary.journal is not None:

@@ -27,7 +27,7 @@ from ..tape import Growing
 from ..tick import Tick
 from .options import Parser
 from .steered import fitting, has_ledger, shortened
-from .terminal import complain, look, put, put_bytes
+from .terminal import complain, look, put, put_bytes, put_json
 
 EXAMPLES = """examples:
   steno tail                           the run that was begun last, of those that go on
@@ -176,7 +176,7 @@ class View:
         """One line, with the run that it belongs to where there are several."""
         if isinstance(line, bytes):
             whose = b'{"run_id":' + encode(self.run) + b"," if self._called else b"{"
-            put_bytes(whose + line[1:] + b"\n")
+            put_json(whose + line[1:])
         else:
             put([f"{self._called}  {line}" if self._called else line])
 

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
+from ..screen.clean import TAB, clean, escaped
+
 if TYPE_CHECKING:
     from ..screen.look import Look
 
@@ -16,8 +18,6 @@ FAILS = "[steno] ✗"  # how a line of a sync begins that tells of a failure
 
 def complain(text: str) -> None:
     """One line on stderr."""
-    from ..screen.clean import clean
-
     if sys.stderr is not None:
         print(f"steno: {clean(text)}", file=sys.stderr, flush=True)
 
@@ -70,9 +70,12 @@ def put_text(text: str) -> None:
     if not is_terminal(sys.stdout):
         put_bytes(text.encode("utf-8", "replace") + b"\n" * bool(text and not text.endswith("\n")))
     elif text:
-        from ..screen.clean import TAB, clean
-
         put(clean(line.expandtabs(TAB)) for line in text.replace("\r\n", "\n").split("\n"))
+
+
+def put_json(data: bytes) -> None:
+    """A line of JSON to stdout, in which nothing that an agent wrote can move the cursor."""
+    put_bytes(escaped(data) + b"\n")
 
 
 def put_bytes(data: bytes) -> None:

@@ -12,7 +12,7 @@ from ..report import Report, StenoError
 from ..screen.look import Look
 from ..source import Input, open_input
 from .progress import Progress
-from .terminal import complain, is_terminal, put, put_bytes, stdin_bytes
+from .terminal import complain, is_terminal, put, put_bytes, put_json, stdin_bytes
 
 MANY = 3  # sources up to this number get a card each, more get a line each
 STDIN = "stdin"
@@ -91,8 +91,8 @@ class Views:
         more = reading.lines.malformed - len(odd)
         if more > 0:
             complain(f"... and {more} more malformed lines in {given.name}")
-        if reading.lines.torn:
-            complain(f"{given.name}: the last line is cut")
+        for what in given.cut or ["the last line is cut"] * reading.lines.torn:
+            complain(f"{given.name}: {what}")
 
     def _apart(self, given: Input, blank: bool = True) -> None:
         """Where there are several sources: a rule with this one's name."""
@@ -172,16 +172,16 @@ class Views:
 
     def _json(self, given: Input) -> None:
         if isinstance(given, Kept) and given.json:
-            return put_bytes(given.json + b"\n")
+            return put_json(given.json)
         report, _ = self._report(given)
-        return put_bytes(report.to_json() + b"\n")
+        return put_json(report.to_json())
 
     def _events(self, given: Input) -> None:
         encode, reading = msgspec.json.Encoder().encode, Reading(self.agent, self.form)
         live = given.name == STDIN or is_terminal(sys.stdout)
         for events in (reading.events(given.data), given.after):
             for event in events:
-                put_bytes(encode(event) + b"\n")
+                put_json(encode(event))
                 if live:
                     sys.stdout.buffer.flush()
         self._read(given, reading)

@@ -3,10 +3,13 @@
 Also how wide text is, and how it is cut, padded and wrapped. It never colours and never prints.
 """
 
+import re
 from collections.abc import Iterator
 
 # Joiners that letters and emoji need, and the soft hyphen: formatting that only changes their shapes.
 _SHAPES = "\u00ad\u200c\u200d"
+# Of what JSON may hold unescaped: control characters, marks that turn the direction of writing, separators of lines.
+_RAW = r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 TAB = 4
 FLAT_KEPT = 2000  # characters of a text that is shown on one line: more than any terminal is wide
 
@@ -23,6 +26,20 @@ def _written(letter: str) -> str:
     if number < 0x100:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def clean_lines(text: str) -> str:
+    """The same of text that may have several lines and tabs: these stay."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter in "\n\t" else _written(letter) for letter in text.replace("\r\n", "\n"))
+
+
+def escaped(data: bytes) -> bytes:
+    """JSON of the same value in which no letter can do a terminal any harm: those that could are written as \\u009b."""
+    if data.isascii() and b"\x7f" not in data:  # mostly so, and nearly free
+        return data
+    return re.sub(_RAW, lambda found: f"\\u{ord(found[0]):04x}", data.decode("utf-8", "replace")).encode()
 
 
 def _hostile(letter: str) -> bool:

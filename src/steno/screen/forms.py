@@ -1,4 +1,7 @@
-"""Answers for programs: one JSON object, or CSV with flat names. Cells of CSV cannot pose as formulas. It never prints."""
+"""Answers for programs: one JSON object, or CSV with flat names. It never prints.
+
+Cells of CSV cannot pose as formulas, and nothing in them moves a cursor.
+"""
 
 import csv
 import io
@@ -8,12 +11,14 @@ from typing import Any
 
 import msgspec
 
+from .clean import clean_lines
+
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would carry out
 
 
 def as_json(rows: Sequence[Any], total: Any, more: dict[str, Any] | None = None) -> bytes:
-    """One object on one line: the rows, what they come to, and whatever else there is to say."""
-    return msgspec.json.encode({"rows": rows, "total": total, **(more or {})}) + b"\n"
+    """One object: the rows, what they come to, and whatever else there is to say."""
+    return msgspec.json.encode({"rows": rows, "total": total, **(more or {})})
 
 
 def as_csv(rows: Iterable[Any], names: Sequence[str] = ()) -> bytes:
@@ -37,7 +42,7 @@ def _flat(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _cell(value: Any) -> str:
-    """A value as text. Text that begins like a formula gets an apostrophe before it; a number stays one."""
+    """A value as text, its control characters written out. What begins like a formula gets an apostrophe; a number stays one."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -47,5 +52,5 @@ def _cell(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode("utf-8", "replace")
-    text = text.replace("\x00", "")
+    text = clean_lines(text.replace("\x00", ""))
     return f"'{text}" if text.startswith(FORMULA) else text

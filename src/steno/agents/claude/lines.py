@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct, field
 
-from ...decode import Count
+from ...decode import Amount, Code, Count
 from ...event import NO_JSON, Outcome
 
 # A time without its zone is of the wrong type: it cannot be compared with the others.
@@ -99,8 +99,8 @@ class Line(StreamLine, gc=False):
     toolUseResult: Outcome | str | list[Raw] | None = None
     tool_result_meta: Raw = NO_JSON
     error: str | None = None
-    api_error_status: int | None = None
-    apiErrorStatus: int | None = None
+    api_error_status: Count | None = None
+    apiErrorStatus: Count | None = None
     is_api_error_message: bool | None = None
     isApiErrorMessage: bool | None = None
     isSynthetic: bool | None = None
@@ -170,9 +170,9 @@ class TaskPatch(Struct, gc=False):
 
 class RateLimitInfo(Struct, gc=False):
     status: str | None = None
-    resetsAt: int | None = None
+    resetsAt: Count | None = None
     rateLimitType: str | None = None
-    utilization: float | None = None
+    utilization: Amount | None = None
 
 
 class RareLine(Struct, gc=False):
@@ -185,10 +185,10 @@ class RareLine(Struct, gc=False):
     permissionMode: str | None = None
     tools: list[str] | None = None
     mcp_servers: list[McpServer] | None = None
-    attempt: int | None = None
-    max_retries: int | None = None
-    retry_delay_ms: float | None = None
-    error_status: int | None = None
+    attempt: Count | None = None
+    max_retries: Count | None = None
+    retry_delay_ms: Amount | None = None
+    error_status: Count | None = None
     error: str | None = None
     compact_metadata: CompactMetadata | None = None
     compactMetadata: CompactMetadata | None = None
@@ -204,10 +204,10 @@ class RareLine(Struct, gc=False):
     status: str | None = None
     summary: str | None = None
     last_tool_name: str | None = None
-    elapsed_time_seconds: float | None = None
+    elapsed_time_seconds: Amount | None = None
     hook_name: str | None = None
     hook_event: str | None = None
-    exit_code: int | None = None
+    exit_code: Code | None = None
     outcome: str | None = None
     content: str | None = None
     text: str | None = None
@@ -222,9 +222,9 @@ class ModelShare(Struct, gc=False):
     cacheCreationInputTokens: Count | None = 0
     cacheCreationEphemeral1hInputTokens: Count | None = 0
     thinkingTokens: Count | None = 0
-    costUSD: float | None = None
-    contextWindow: int | None = None
-    maxOutputTokens: int | None = None
+    costUSD: Amount | None = None
+    contextWindow: Count | None = None
+    maxOutputTokens: Count | None = None
 
 
 class Denial(Struct, gc=False):
@@ -234,10 +234,11 @@ class Denial(Struct, gc=False):
 
 
 class SubagentStats(Struct, gc=False):
-    spawned: int | None = None
+    spawned: Count | None = None
 
 
 class ResultLine(Struct, gc=False):
+    uuid: str | None = None
     is_error: bool | None = None
     result: str | None = None
     errors: list[str] | None = None
@@ -246,22 +247,22 @@ class ResultLine(Struct, gc=False):
     stop_reason: str | None = None
     startup_failure_reason: str | None = None
     api_error: str | None = None
-    api_error_status: int | None = None
+    api_error_status: Count | None = None
     local_command: str | None = None
-    num_turns: int | None = None
-    duration_ms: float | None = None
-    duration_api_ms: float | None = None
+    num_turns: Count | None = None
+    duration_ms: Amount | None = None
+    duration_api_ms: Amount | None = None
     usage: RequestUsage | None = None
     modelUsage: dict[str, ModelShare] | None = None
     model_usage_since_last_result: dict[str, ModelShare] | None = None
-    total_cost_usd: float | None = None
-    result_index: int | None = None
+    total_cost_usd: Amount | None = None
+    result_index: Count | None = None
     permission_denials: list[Denial] | None = None
     subagent_stats: SubagentStats | None = None
 
 
 class CostLine(Struct, gc=False):
-    totalCostUSD: float | None = None
+    totalCostUSD: Amount | None = None
     modelUsage: dict[str, ModelShare] | None = None
 
 

@@ -141,6 +141,7 @@ def _result(subtype: str | None, given: ln.ResultLine, head: Head) -> list[ev.Ev
             cost_nano=_nano(given.total_cost_usd),
             index=given.result_index,
             subagents=None if given.subagent_stats is None else given.subagent_stats.spawned,
+            uuid=given.uuid,
         )
     )
     return events
@@ -188,4 +189,4 @@ def _nano(dollars: float | None) -> int | None:
 
 def _whole(figure: float | None) -> int | None:
     """The nearest whole number; one that no clock or bill can show is not known."""
-    return None if figure is None or not abs(figure) < BEYOND else round(figure)
+    return None if figure is None or not figure < BEYOND else round(figure)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct
 
-from ...decode import Count
+from ...decode import Amount, Count
 from ...event import NO_JSON
 
 Instant = Annotated[datetime, Meta(tz=True)]
@@ -62,15 +62,15 @@ class Info(Struct, gc=False):
 
     total_token_usage: Usage | None = None
     last_token_usage: Usage | None = None
-    model_context_window: int | None = None
+    model_context_window: Count | None = None
 
 
 class Window(Struct, gc=False):
     """One limit of an account."""
 
-    used_percent: float | None = None
-    window_minutes: int | None = None
-    resets_at: int | None = None
+    used_percent: Amount | None = None
+    window_minutes: Count | None = None
+    resets_at: Count | None = None
 
 
 class Limits(Struct, gc=False):
@@ -98,7 +98,7 @@ class Payload(Struct, gc=False):
     cli_version: str | None = None
     model: str | None = None
     sandbox_policy: Policy | None = None
-    model_context_window: int | None = None
+    model_context_window: Count | None = None
     item: Item | None = None
     name: str | None = None
     call_id: str | None = None
@@ -117,7 +117,7 @@ class Payload(Struct, gc=False):
     last_agent_message: str | None = None
     error: Problem | None = None
     codex_error_info: Raw = NO_JSON
-    duration_ms: int | None = None
+    duration_ms: Count | None = None
 
 
 class Line(Struct, gc=False):

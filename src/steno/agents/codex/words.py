@@ -91,12 +91,12 @@ def _status_in(told: object) -> int | None:
     """The status in {"http_connection_failed": {"http_status_code": 401}}."""
     inner = next(iter(told.values()), None) if isinstance(told, dict) else None
     status = inner.get("http_status_code") if isinstance(inner, dict) else None
-    return status if isinstance(status, int) else None
+    return status if isinstance(status, int) and 100 <= status < 600 else None
 
 
 def reconnecting(text: str) -> tuple[int | None, int | None, str] | None:
     """Of "Reconnecting... 1/5 (why)": the attempt, the limit, why; None if it is not that."""
-    found = re.match(r"(?s)Reconnecting\.\.\.(?: (\d+)/(\d+))?\s*(.*)", text)
+    found = re.match(r"(?s)Reconnecting\.\.\.(?: (\d{1,9})/(\d{1,9}))?\s*(.*)", text)
     if found is None:
         return None
     why = found[3].removeprefix("(").removesuffix(")")

@@ -17,7 +17,7 @@ Instant = Annotated[datetime, Meta(tz=True)]
 class Accounting(Struct, gc=False, rename="camel"):
     """The number of a request in its session, which goes on over resumed runs."""
 
-    sequence: int | None = None
+    sequence: Count | None = None
     source_session_id: str | None = None
 
 
@@ -92,12 +92,12 @@ class Data(Struct, gc=False, rename="camel"):
     error_type: str | None = None
     error_message: str | None = None
     message: str | None = None
-    status_code: int | None = None
-    retry_attempt: int | None = None
+    status_code: Count | None = None
+    retry_attempt: Count | None = None
     reason: str | None = None
     info_type: str | None = None
     warning_type: str | None = None
-    dispatch_duration_ms: int | None = None
+    dispatch_duration_ms: Count | None = None
     outcome: str | None = None
     agent_name: str | None = None
     agent_type: str | None = None
@@ -112,7 +112,7 @@ class Data(Struct, gc=False, rename="camel"):
 class Totals(Struct, gc=False, rename="camel"):
     """What the result sums up, over the whole session."""
 
-    total_api_duration_ms: int | None = None
+    total_api_duration_ms: Count | None = None
 
 
 class Line(Struct, gc=False, rename="camel"):

@@ -28,7 +28,7 @@ class Tokens(Struct, gc=False):
     output: Count | None = None
     cached: Count | None = None
     thoughts: Count | None = 0
-    tool: int | None = 0
+    tool: Count | None = 0
 
 
 class Thought(Struct, gc=False):
@@ -196,6 +196,6 @@ def _figures(tokens: Tokens) -> tuple[int | None, int, int | None, int | None, i
     """input, cache write, cache read, output, reasoning: see the package's docstring."""
     fresh = None
     if tokens.input is not None and tokens.cached is not None:
-        fresh = tokens.input - tokens.cached + (tokens.tool or 0)
+        fresh = max(0, tokens.input - tokens.cached) + (tokens.tool or 0)
     output = None if tokens.output is None or tokens.thoughts is None else tokens.output + tokens.thoughts
     return fresh, 0, tokens.cached, output, tokens.thoughts

@@ -17,8 +17,8 @@ MANY = 10_000  # calls that are told one by one: no run has more, and a wrong fi
 
 
 class Api(Struct, gc=False):
-    totalRequests: int | None = None
-    totalLatencyMs: int | None = None
+    totalRequests: Count | None = None
+    totalLatencyMs: Count | None = None
 
 
 class Tokens(Struct, gc=False):
@@ -26,11 +26,11 @@ class Tokens(Struct, gc=False):
     candidates: Count | None = None
     cached: Count | None = None
     thoughts: Count | None = 0
-    tool: int | None = 0
+    tool: Count | None = 0
 
 
 class Role(Struct, gc=False):
-    totalRequests: int | None = None
+    totalRequests: Count | None = None
 
 
 class Model(Struct, gc=False):
@@ -40,12 +40,12 @@ class Model(Struct, gc=False):
 
 
 class Decisions(Struct, gc=False):
-    reject: int | None = None
+    reject: Count | None = None
 
 
 class Tool(Struct, gc=False):
-    count: int | None = None
-    fail: int | None = None
+    count: Count | None = None
+    fail: Count | None = None
 
 
 class Tools(Struct, gc=False):
@@ -60,7 +60,7 @@ class Stats(Struct, gc=False):
 class Problem(Struct, gc=False):
     type: str | None = None
     message: str | None = None
-    code: int | None = None
+    code: Count | None = None
 
 
 class Document(Struct, gc=False):
@@ -110,7 +110,7 @@ def _share(tokens: Tokens | None) -> ev.ModelUsage:
     if tokens is None or tokens.prompt is None or tokens.cached is None:
         return ev.ModelUsage(None, 0, None, None if tokens is None else tokens.candidates, None)
     output = None if tokens.candidates is None or tokens.thoughts is None else tokens.candidates + tokens.thoughts
-    return ev.ModelUsage(tokens.prompt - tokens.cached + (tokens.tool or 0), 0, tokens.cached, output, tokens.thoughts)
+    return ev.ModelUsage(max(0, tokens.prompt - tokens.cached) + (tokens.tool or 0), 0, tokens.cached, output, tokens.thoughts)
 
 
 def _result(head: Head, given: Document, models: dict[str, Model], main: str | None) -> ev.Result:

@@ -22,7 +22,7 @@ _NAMED = (
 _NOISE = re.compile(
     r"^(?:Warning: |Ripgrep is not|\[STARTUP\]|YOLO mode|    at |Attempt \d+ failed|Error executing tool|\s*[{}]?$|  status: )"
 )
-_ATTEMPT = re.compile(r"Attempt (\d+) failed with status (\d+)\. Retrying")
+_ATTEMPT = re.compile(r"Attempt (\d{1,9}) failed with status (\d{3})\. Retrying")
 
 
 def heard(line: ev.Stderr) -> list[ev.Event]:

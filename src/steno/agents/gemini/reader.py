@@ -39,7 +39,7 @@ class Share(Struct, gc=False):
 
 
 class Stats(Share, gc=False):
-    duration_ms: int | None = None
+    duration_ms: Count | None = None
     models: dict[str, Share] | None = None
 
 
@@ -229,7 +229,7 @@ def _share(share: Share) -> ev.ModelUsage:
     """Four counters that do not overlap; see the package's docstring."""
     cached, fresh, output = share.cached, share.input, share.output_tokens
     if fresh is None and share.input_tokens is not None and cached is not None:
-        fresh = share.input_tokens - cached
+        fresh = max(0, share.input_tokens - cached)
     if output is not None and None not in (share.total_tokens, share.input_tokens):
         output += max(0, (share.total_tokens or 0) - (share.input_tokens or 0) - output)
     return ev.ModelUsage(fresh, 0, cached, output, None, 0)

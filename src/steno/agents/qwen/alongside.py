@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...decode import MISFIT, lenient
+from ...decode import MISFIT, Count, lenient
 
 Figures = tuple[int, int, int]  # all input, what of it was cached, output
 
@@ -20,10 +20,10 @@ Figures = tuple[int, int, int]  # all input, what of it was cached, output
 class Used(Struct, gc=False, rename={"name": "event.name"}):
     name: str | None = None
     model: str | None = None
-    input_token_count: int | None = None
-    output_token_count: int | None = None
-    cached_content_token_count: int | None = 0
-    thoughts_token_count: int | None = 0
+    input_token_count: Count | None = None
+    output_token_count: Count | None = None
+    cached_content_token_count: Count | None = 0
+    thoughts_token_count: Count | None = 0
     subagent_name: str | None = None
 
 
