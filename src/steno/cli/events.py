@@ -84,6 +84,6 @@ def _is_the_streams(found: os.stat_result) -> bool:
     """Whether it is the file, the pipe or the socket that the stream comes from or goes to. A device is nobody's."""
     for own in (0, 1):
         with suppress(OSError):
-            if os.path.samestat(found, os.fstat(own)) and (stat.S_ISREG(found.st_mode) or not stat.S_ISCHR(found.st_mode)):
+            if os.path.samestat(found, os.fstat(own)) and not stat.S_ISCHR(found.st_mode):
                 return True
     return False
