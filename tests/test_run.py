@@ -354,6 +354,13 @@ def test_the_command_to_go_on_is_told(place: Place) -> None:
     assert expected in " ".join(done.stderr.decode().split())
 
 
+def test_the_way_to_go_on_is_told_in_one_language(place: Place) -> None:
+    """Where our command is shown, the agent's own options for the same are not."""
+    place.plan({"recording": str(NEWEST / "permission_denied")})
+    told = " ".join(place.steno("run", "--attempts", "1", "x").stderr.decode().split())
+    assert ("--allow 'Edit(x.txt)'" in told, "--allowedTools" in told) == (True, False)
+
+
 # -- budgets -----------------------------------------------------------------------------------------------------
 
 
