@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from ..files.inside import Outside, Root
+from ..files.inside import Missing, Outside, Root
 from .content import Content, content
 from .journal import Journal
 from .values import Failed, SyncOptions, Trouble
@@ -139,12 +139,12 @@ class Lane:
                     if job is not None and job.state == "later" and job.due == due:
                         job.state = "ready"
                         self._ready[name] = None
-                name = next((name for name in self._ready if not self._clashes(name)), "")
-                if name:
-                    del self._ready[name]
-                    self._jobs[name].state = "running"
-                    self._running.add(name)
-                    return name
+                free = next((name for name in self._ready if not self._clashes(name)), None)
+                if free is not None:
+                    del self._ready[free]
+                    self._jobs[free].state = "running"
+                    self._running.add(free)
+                    return free
                 self._news.wait(self._later[0][0] - now if self._later else None)
             return None
 
@@ -198,6 +198,8 @@ class Lane:
         target = name.removeprefix(self._options.prefix)
         try:
             found = content(self._root, name)
+        except Missing as problem:  # what became of its files nobody can tell: none of them is deleted for it
+            raise Trouble(str(problem.strerror), lasting=True) from None
         except Outside as problem:
             self._leads_out(name, str(problem.strerror))
             self._gone(name, target)

@@ -51,9 +51,11 @@ class Syncing:
         self._looking: Looking | None = None
         self._changes = Changes()
         self._early: list[ev.FileChanged] = []  # told before the folder was known
+        self._prefix_seen = not options.prefix  # before that, nothing is deleted because the prefix is not there
         self._outside: dict[str, None] = {}
         self._problems: list[str] = []
         self._summary: SyncSummary | None = None
+        self.forgets = False  # at the end: something is left, and could not be written down
         self._queue: SimpleQueue[object] = SimpleQueue()
         if root is not None:
             self._settle(root)
@@ -140,6 +142,7 @@ class Syncing:
                 self._outside[event.path] = None
                 self._tell("·", event.path, f"lies outside {shown(self._root.given)} and is not copied")
         elif self._wants(name):
+            self._see_prefix()
             self._spread([name])
 
     def _notices(self, notices: Iterable[Notice]) -> None:
@@ -148,6 +151,7 @@ class Syncing:
         for notice in notices:
             self._changes.notice(os.path.join(self._changes.root or self._root.given, notice.name), notice.change, now)  # noqa: PTH118
             if self._wants(notice.name):
+                self._see_prefix()
                 self._spread([notice.name])
 
     def _look_again(self) -> None:
@@ -156,14 +160,22 @@ class Syncing:
             if self.options.destinations and (self._early or self.options.final_pass):
                 self._problem("the folder of the agent is not known, so nothing was copied: the stream never said it")
             return
-        assert self._rules is not None  # noqa: S101
-        if self.options.final_pass:
-            index = Index(self._root, self._rules)
-            index.begin()
-            names = [name for name in index.names() if self._wants(name)]
-            self._spread(names, verify=True)
-            if self.options.delete:
-                self._spread_gone(set(names))
+        if self.options.final_pass and self._rules is not None:
+            self._see_prefix()
+            if not self._root.is_there():
+                self._problem(f"{self._root.given}: there is no such folder any more, so its files were not compared")
+            elif not self._prefix_seen:
+                self._problem(f"--prefix={self.options.prefix}: there is no such folder in {self._root.given}")
+            else:
+                self._compare(Index(self._root, self._rules))
+
+    def _compare(self, index: Index) -> None:
+        """Every file that is here, and with --delete also those that are only there."""
+        index.begin()
+        names = [name for name in index.names() if self._wants(name)]
+        self._spread(names, verify=True)
+        if self.options.delete:
+            self._spread_gone(set(names))
 
     def _spread_gone(self, here: set[str]) -> None:
         """What destinations have and the folder does not. What is ignored here is left alone there."""
@@ -193,11 +205,13 @@ class Syncing:
             self._problem(str(problem))
             return
         if options.journal is not None and not options.dry_run:
-            self._journal = Journal(options.journal, root.real, _lasting(options, [one.name for one in found]))
+            lasting = _lasting(options, [one.name for one in found])
+            self._journal = Journal(options.journal, root.real, lasting, self._problem)
         self._lanes = [Lane(at, one, root, options, self._journal, self._teller(at)) for at, one in enumerate(found)]
         self._changes.root = self._changes.root or root.given
         if options.watch_files:
             self._listen(root, self._rules)
+        self._see_prefix()
         for event in self._early:
             self._told(event)
 
@@ -223,10 +237,10 @@ class Syncing:
 
     def _sum_up(self) -> SyncSummary:
         failed = [one for lane in self._lanes for one in lane.left()]
-        if self._clerk.is_alive():
+        every = self._clerk.is_alive()
+        if every:
             self._problem("there was no time left to take in every change")
-        if self._journal is not None:
-            self._journal.close(bool(failed))
+        journal = self._close_journal(bool(failed), every and self.options.final_pass)
         tallies = [lane.tally for lane in self._lanes]
         return SyncSummary(
             put=sum(one.put for one in tallies),
@@ -237,13 +251,27 @@ class Syncing:
             outside=list(dict.fromkeys([*self._outside, *(name for lane in self._lanes for name in lane.outside)])),
             problems=list(self._problems),
             seconds=round(time.monotonic() - self._began, 3),
-            journal=str(self._journal.path) if self._journal is not None and failed else None,
+            journal=journal,
         )
+
+    def _close_journal(self, left: bool, every: bool) -> str | None:
+        """Where what is left is written down; None where nothing is, or where not all of it could be."""
+        if self._journal is None:
+            return None
+        if every:
+            self._journal.every()
+        self._journal.close(left or every)
+        self.forgets = (left or every) and not self._journal.sound
+        return str(self._journal.path) if (left or every) and not self.forgets else None
 
     # -- small things --------------------------------------------------------------------------------------------
 
     def _wants(self, name: str) -> bool:
         return name.startswith(self.options.prefix) and self._rules is not None and self._rules.wants(name)
+
+    def _see_prefix(self) -> None:
+        if not self._prefix_seen and self._root is not None:
+            self._prefix_seen = self._root.is_folder(self.options.prefix.rstrip("/"))
 
     def _spread(self, names: Iterable[str], verify: bool = False) -> None:
         for name in names:

@@ -66,6 +66,14 @@ def check(text: str) -> None:
         )
 
 
+def check_prefix(path: str, prefix: str) -> None:
+    """StenoError where a folder has no such folder below it: what is to be compared must be there."""
+    root, name = Root(path), prefix.strip("/")
+    if name and not (root.is_folder(name) and root.name(name) == name):
+        why = "it is a link, or lies behind one" if root.is_folder(f"{name}/.") else "there is no such folder"
+        raise StenoError(f"--prefix={prefix}: {why} in {root.given}")
+
+
 def destination(text: str, root: Root, prefix: str, replace: bool) -> Destination:
     """The destination that is meant. StenoError where there is none, or where it would sync a folder into itself."""
     check(text)
