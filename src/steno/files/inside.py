@@ -68,6 +68,10 @@ class Root:
         """The whole path of a name."""
         return self._start + name
 
+    def holds(self, path: str) -> bool:
+        """Whether a path really leads into the folder, or to itself."""
+        return (os.path.realpath(path) + "/").startswith(self._start)
+
     def is_folder(self, name: str) -> bool:
         """Whether a folder has this name, not only a link to one."""
         try:
