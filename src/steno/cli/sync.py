@@ -3,6 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from ..report import StenoError
 from ..supervise import place
@@ -14,7 +15,7 @@ from .terminal import complain, put_bytes
 
 EXAMPLES = """examples:
   steno sync . dir:/backup/project                  copy what is new or different
-  steno sync . dir:/mnt/a https://host/files --delete
+  steno sync . dir:/mnt/a sftp://host/files --delete
   steno sync . dir:/srv/site --prefix public --exclude '*.map'
   steno sync . 'cmd:rsync -a {path} host:inbox/'    a command for each file, without a shell
   steno sync . sftp://host/folder --dry-run         any URL that fsspec knows: pip install 'steno[sync]'
@@ -167,11 +168,21 @@ def _say(summary: SyncSummary, as_json: bool) -> None:
     import msgspec
 
     if as_json:
-        put_bytes(msgspec.json.encode({"schema": "steno.sync/1", "ok": summary.ok, **msgspec.to_builtins(summary)}) + b"\n")
+        told = {"schema": "steno.sync/1", "ok": summary.ok, **msgspec.to_builtins(summary)}
+        put_bytes(msgspec.json.encode(_plain(told)) + b"\n")
     else:
         sys.stderr.write(summary.line() + "\n")
     if summary.journal is not None:
         complain("what is missing is kept; to finish it: steno sync --pending")
+
+
+def _plain(value: Any) -> Any:
+    """The same value, with the bytes of names that are no UTF-8 written out: \\xe9."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _count(text: str) -> int:

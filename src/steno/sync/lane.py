@@ -8,11 +8,11 @@ import heapq
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from msgspec import Struct
 
 from ..files.inside import Missing, Outside, Root
+from ..redact import redact
 from .content import Content, content
 from .journal import Journal
 from .values import Failed, SyncOptions, Trouble
@@ -57,6 +57,8 @@ class Lane:
         self._number, self._journal, self._tell = number, journal, tell
         self.tally = Tally()
         self.outside: dict[str, None] = {}  # what leads out of the folder
+        self.stays: dict[str, None] = {}  # what is gone here, and cannot be deleted there
+        self._held: dict[str, None] = {}  # what was put, and is there only when the destination was closed well
         self._jobs: dict[str, Job] = {}
         self._later: list[tuple[float, int, str]] = []
         self._ready: dict[str, None] = {}
@@ -110,8 +112,25 @@ class Lane:
         with self._news:
             self._closed = True
             self._news.notify_all()
-        with suppress(Exception):
+        try:
             self.destination.close()
+        except Exception as problem:  # a destination that breaks its word
+            self._lost(_reason(problem))
+            return
+        for name in self._held:
+            self._tell("✓", name, "")
+            if self._journal is not None and name not in self._jobs:
+                self._journal.done(self._number, name)
+
+    def _lost(self, reason: str) -> None:
+        """Nothing of what was put is there, since the destination could not be closed."""
+        with self._news:
+            if self._held:
+                self._tell("✗", self.destination.name, f"{reason}; nothing was put there")
+                self.tally.put = self.tally.bytes = 0
+            for name in self._held:
+                job = self._jobs.setdefault(name, Job(True, 0.0))
+                job.state, job.reason = "failed", reason
 
     # -- the queue -----------------------------------------------------------------------------------------------
 
@@ -160,7 +179,7 @@ class Lane:
             except Trouble as problem:
                 trouble = problem
             except Exception as problem:  # a destination that breaks its word must not end its lane
-                trouble = Trouble(f"{type(problem).__name__}: {problem}", lasting=True)
+                trouble = Trouble(_reason(problem), lasting=True)
             with self._news:
                 self._running.discard(name)
                 self._settle(name, job, trouble)
@@ -176,7 +195,7 @@ class Lane:
             self._put_off(name, job)
         elif trouble is None:
             del self._jobs[name]
-            if self._journal is not None:
+            if self._journal is not None and name not in self._held:
                 self._journal.done(self._number, name)
         else:
             job.tries += 1
@@ -223,7 +242,8 @@ class Lane:
     def _send(self, name: str, target: str, found: Content, verify: bool) -> None:
         key = found.digest + found.mode.to_bytes(2)
         ask = verify or self.destination.looks_first or self._options.dry_run
-        if (not verify and self._known.get(name) == key) or (ask and self.destination.same(target, found)):
+        known = self._known.get(name) == key and not (verify and self.destination.answers)
+        if known or (ask and self.destination.same(target, found)):
             self._known[name] = key
             self._add(same=1)
         elif self._options.dry_run:
@@ -233,11 +253,17 @@ class Lane:
             self.destination.put(target, found)
             self._known[name] = key
             self._add(put=1, size=found.size)
-            self._tell("✓", name, "")
+            if self.destination.at_end:
+                self._held[name] = None
+            else:
+                self._tell("✓", name, "")
 
     def _gone(self, name: str, target: str) -> None:
         self._known.pop(name, None)
         if not self._options.delete:
+            return
+        if not self.destination.deletes:
+            self.stays[name] = None
             return
         if self._options.dry_run:
             self._tell("·", name, "would be deleted")
@@ -257,3 +283,8 @@ class Lane:
         if not self._begun and not self._options.dry_run:
             self.destination.begin()
             self._begun = True
+
+
+def _reason(problem: Exception) -> str:
+    """What went wrong, without any secret that stands in it."""
+    return str(problem) if isinstance(problem, Trouble) else redact(f"{type(problem).__name__}: {problem}")

@@ -21,12 +21,13 @@ from ..files.changes import Changes
 from ..files.index import Index, Notice
 from ..files.inside import Root, is_name
 from ..files.looking import Looking
-from ..files.rules import Rules
+from ..files.rules import Rules, check_patterns
+from ..redact import redact
 from ..report import StenoError
 from .journal import Journal
 from .lane import Lane
 from .values import SyncOptions, SyncSummary, Trouble, shown
-from .where import check, destination
+from .where import Destination, check, destination
 
 OF_INTEREST = (ev.Started, ev.ToolCall, ev.ToolResult, ev.FileChanged)
 LINES = 10_000  # that wait to be fetched; whoever never fetches them loses the oldest
@@ -40,6 +41,7 @@ class Syncing:
     def __init__(self, root: str | None, options: SyncOptions) -> None:
         for text in options.destinations:
             check(text)
+        check_patterns((*options.include, *options.exclude))
         options = replace(options, prefix=_prefix(options.prefix))
         self.options = options
         self._began, self._began_ns = time.monotonic(), time.time_ns()
@@ -172,6 +174,9 @@ class Syncing:
     def _compare(self, index: Index) -> None:
         """Every file that is here, and with --delete also those that are only there."""
         index.begin()
+        for folder, why in index.unread.items():
+            if f"{folder}/".startswith(self.options.prefix) or self.options.prefix.startswith(f"{folder}/" if folder else ""):
+                self._problem(f"{folder or index.root.given}: this folder cannot be read: {why}")
         names = [name for name in index.names() if self._wants(name)]
         self._spread(names, verify=True)
         if self.options.delete:
@@ -183,8 +188,10 @@ class Syncing:
             try:
                 there = lane.destination.names()
             except Trouble as problem:
-                self._problem(f"{lane.destination.name}: {problem}")
+                self._problem(redact(f"{lane.destination.name}: {problem}"))
                 continue
+            if there is None and not self.options.watch_files:
+                self._problem(f"{lane.destination.name}: it cannot be asked what it has, so --delete does nothing there")
             found = lane.known() if there is None else [self.options.prefix + name for name in there]
             for name in found:
                 if name not in here and self._wants(name):
@@ -196,24 +203,39 @@ class Syncing:
         """The folder is known: get ready."""
         options = self.options
         root = self._root = Root(path)
-        try:
-            self._rules = Rules(root.real, options.include, options.exclude, options.ignore)
-            found = [destination(text, root, options.prefix, options.delete) for text in options.destinations]
-        except StenoError as problem:
-            if not hasattr(self, "_clerk"):
-                raise
-            self._problem(str(problem))
-            return
-        if options.journal is not None and not options.dry_run:
-            lasting = _lasting(options, [one.name for one in found])
+        self._rules = Rules(root.real, options.include, options.exclude, options.ignore)
+        found = self._destinations(root)
+        if options.journal is not None and not options.dry_run and found:
+            lasting = _lasting(options, [one.name for one in found.values()])
             self._journal = Journal(options.journal, root.real, lasting, self._problem)
-        self._lanes = [Lane(at, one, root, options, self._journal, self._teller(at)) for at, one in enumerate(found)]
+        for at, (text, one) in enumerate(found.items()):
+            teller = self._teller(f" → {text}" if len(found) > 1 else "")
+            self._lanes.append(Lane(at, one, root, options, self._journal, teller))
         self._changes.root = self._changes.root or root.given
         if options.watch_files:
             self._listen(root, self._rules)
         self._see_prefix()
         for event in self._early:
             self._told(event)
+
+    def _destinations(self, root: Root) -> dict[str, Destination]:
+        """Each place that is meant, once. One that cannot be does not stop the others, once the stream has begun."""
+        found: dict[str, Destination] = {}
+        places = set()
+        for text in self.options.destinations:
+            try:
+                one = destination(text, root, self.options.prefix, self.options.delete)
+            except StenoError as problem:
+                if not hasattr(self, "_clerk"):
+                    raise
+                self._problem(str(problem))
+                continue
+            path = getattr(one, "path", None)
+            place = os.path.realpath(path) if path is not None else one.name
+            if place not in places:
+                places.add(place)
+                found[text] = one
+        return found
 
     def _listen(self, root: Root, rules: Rules) -> None:
         """Look at the file system too, from when this sync began."""
@@ -237,6 +259,9 @@ class Syncing:
 
     def _sum_up(self) -> SyncSummary:
         failed = [one for lane in self._lanes for one in lane.left()]
+        for lane in self._lanes:
+            if lane.stays:
+                self._problem(f"{lane.destination.name}: nothing can be deleted there: {_few(list(lane.stays))}")
         every = self._clerk.is_alive()
         if every:
             self._problem("there was no time left to take in every change")
@@ -282,8 +307,7 @@ class Syncing:
         self._problems.append(text)
         self._lines.append(f"[steno] ✗ {shown(text)}")
 
-    def _teller(self, at: int) -> Callable[[str, str, str], None]:
-        several = f" → {self.options.destinations[at]}" if len(self.options.destinations) > 1 else ""
+    def _teller(self, several: str) -> Callable[[str, str, str], None]:
         return lambda sign, name, text: self._tell(sign, name + several, text)
 
     def _tell(self, sign: str, name: str, text: str) -> None:
@@ -298,6 +322,10 @@ def _lasting(options: SyncOptions, names: list[str]) -> SyncOptions:
     """The options as a later steno can use them, in whatever folder it is started."""
     places = [f"dir:{os.path.abspath(name[4:])}" if name.startswith("dir:") else name for name in names]  # noqa: PTH100
     return replace(options, destinations=tuple(places), journal=None)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _prefix(given: str) -> str:
