@@ -5,6 +5,7 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -161,7 +162,7 @@ def test_a_folder_that_vanishes_while_it_is_synced(
         syncing.event(told(project / name, "deleted"))
     summary = syncing.finish()
     assert tree(there) == {"a": b"x", "b/c": b"x"}
-    assert (summary.deleted, summary.ok) == (0, False)
+    assert (summary.deleted, summary.ok, len(summary.problems) <= 2) == (0, False, True)
 
 
 def test_a_prefix_that_is_not_there(project: Path, there: Path, tmp_path: Path) -> None:
@@ -177,12 +178,34 @@ def test_a_prefix_that_is_not_there(project: Path, there: Path, tmp_path: Path) 
     assert (tree(there), journals(tmp_path)) == ({"a": b"x"}, [])
 
 
+def test_a_folder_that_vanishes_is_told_once(project: Path, there: Path, tmp_path: Path) -> None:
+    """Not once for each of its files."""
+    for number in range(50):
+        write(project / str(number))
+    assert synced(project, f"dir:{there}").ok
+    syncing = begun(project, f"dir:{there}", delete=True, watch_files=True)
+    time.sleep(0.3)
+    project.rename(tmp_path / "moved")
+    summary = syncing.finish()
+    assert (summary.failed, len(tree(there)), len(syncing.lines())) == ([], 50, 1)
+    assert summary.problems == [f"{project}: there is no such folder, so nothing is deleted for what is no longer in it"]
+
+
+def test_a_prefix_behind_a_link(project: Path, there: Path) -> None:
+    """No file has it in its name, so it is not there, and nothing is deleted for that."""
+    write(project / "real" / "sub" / "a")
+    write(there / "old")
+    (project / "link").symlink_to("real")
+    summary = synced(project, f"dir:{there}", prefix="link/sub", delete=True)
+    assert (tree(there), summary.problems) == ({"old": b"x"}, [f"--prefix=link/sub: there is no such folder in {project}"])
+
+
 def test_a_prefix_that_comes_later(project: Path, there: Path) -> None:
     """While an agent works it may be made; as long as it was never seen, nothing is deleted for its absence."""
     write(there / "old")
     syncing = begun(project, f"dir:{there}", prefix="public", delete=True, final_pass=True)
     summary = syncing.finish()
-    assert (tree(there), summary.problems) == ({"old": b"x"}, [f"--prefix=public/: there is no such folder in {project}"])
+    assert (tree(there), summary.problems) == ({"old": b"x"}, [f"--prefix=public: there is no such folder in {project}"])
     syncing = begun(project, f"dir:{there}", prefix="public", delete=True, final_pass=True)
     syncing.event(told(write(project / "public" / "new")))
     assert syncing.finish().ok
@@ -325,6 +348,20 @@ def test_an_archive_whose_sync_is_killed(project: Path, tmp_path: Path) -> None:
     assert steno(tmp_path, "sync", "--pending").code == 0
     assert zipped(archive) == {"a": b"first"} | {f"in/{name}": data for name, data in tree(project).items()}
     assert ([path.name for path in archive.parent.iterdir()], journals(tmp_path)) == (["x.zip"], [])
+
+
+def test_an_archive_that_two_syncs_write(project: Path, tmp_path: Path) -> None:
+    """The second waits for the first, and neither loses a file."""
+    archive = tmp_path / "x.zip"
+    other = write(tmp_path / "other" / "b").parent
+    first, second = begun(project, f"zip://::{archive}"), begun(other, f"zip://::{archive}")
+    first.event(told(write(project / "a")))
+    until(lambda: list(tmp_path.glob(".steno-put-*")))
+    second.event(told(other / "b"))
+    while not (said := second.lines()):
+        time.sleep(0.01)
+    assert said == ["[steno] ✗ b: another sync writes this archive; it is tried again"]
+    assert (first.finish().ok, second.finish().ok, zipped(archive)) == (True, True, {"a": b"x", "b": b"x"})
 
 
 def test_an_archive_is_asked_and_left_alone(project: Path, tmp_path: Path) -> None:
@@ -471,6 +508,14 @@ def test_a_token_is_never_shown(project: Path, tmp_path: Path, token: str, code:
         done = steno(tmp_path, "sync", project, store.url, STENO_SYNC_TOKEN=token)
         assert (done.code, any(part in done.err for part in token.split())) == (code, False)
         assert {seen.headers["authorization"] for seen in store.seen} == ({"Bearer tok123"} if code == 0 else set())
+
+
+def test_what_a_destination_says_is_told_without_secrets(project: Path, tmp_path: Path) -> None:
+    """Whatever it says."""
+    write(project / "a")
+    says = write(tmp_path / "says.py", "import sys; sys.exit('refused: Authorization: Bearer abcdefghijkl')")
+    summary = synced(project, f"cmd:{sys.executable} {says}", tries=1)
+    assert [failed.reason for failed in summary.failed] == ["refused: Authorization: Bearer [redacted]"]
 
 
 @pytest.mark.parametrize("pattern", ["!", "[z-a]"])

@@ -11,6 +11,8 @@ import stat
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe that nobody writes must not stop us
 
+GONE, REPLACED = "there is no such folder", "another folder stands there now"
+
 
 class Missing(OSError):  # noqa: N818  # it reads as what it says
     """The folder itself is gone, or another stands in its place: nobody can tell what became of the files in it."""
@@ -79,11 +81,13 @@ class Root:
         except (OSError, ValueError):
             return False
 
-    def is_there(self) -> bool:
-        """Whether the folder is there, and is the one that it was."""
+    def amiss(self) -> str | None:
+        """What is wrong with the folder itself, if it is not there, or not the one that it was."""
         found = _which(self.real)
         self._which = self._which or found
-        return found is not None and found == self._which
+        if found is None:
+            return GONE
+        return REPLACED if found != self._which else None
 
     def open(self, name: str) -> int:
         """A plain file, open for reading. `Outside` if it leads out of the folder or is something else.
@@ -98,7 +102,7 @@ class Root:
             return _file(top, real[len(self._start) :].split("/"))
         except (Outside, FileNotFoundError, NotADirectoryError):
             if _which(top) != self._which or os.path.realpath(self.real) != self.real:
-                raise Missing(0, f"{self.given}: another folder stands there now") from None
+                raise Missing(0, f"{self.given}: {REPLACED}") from None
             raise
         finally:
             os.close(top)
@@ -110,7 +114,7 @@ class Root:
         except OSError as problem:
             if problem.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise
-            raise Missing(0, f"{self.given}: there is no such folder") from None
+            raise Missing(0, f"{self.given}: {GONE}") from None
         self._which = self._which or _which(top)
         return top
 

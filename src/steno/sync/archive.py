@@ -5,9 +5,9 @@ archive holds the older bytes too, and its last word counts.
 """
 
 import fcntl
+import hashlib
 import os
 import re
-import secrets
 import shutil
 import threading
 import time
@@ -42,7 +42,8 @@ class Archive:
         self.path, self._inner = os.path.realpath(path), inner
         self.name = f"zip://{inner}::{self.path}"
         self._folder = Path(self.path).parent
-        self._copy = self._folder / f"{TEMPORARY}{secrets.token_hex(8)}"
+        name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
+        self._copy = self._folder / f"{TEMPORARY}{name}"  # the same for all who write this archive: one at a time
         self._one = threading.Lock()
         self._file: IO[bytes] | None = None
         self._zip: zipfile.ZipFile | None = None
@@ -60,12 +61,7 @@ class Archive:
             self._folder.mkdir(parents=True, exist_ok=True)
             with _opened(self._folder) as at:
                 remove_left(at)
-            try:
-                self._file = self._copied()
-                self._zip = zipfile.ZipFile(self._file, "a")
-            except BaseException:
-                self._copy.unlink(missing_ok=True)
-                raise
+            self._zip = self._copied()
 
     def same(self, name: str, content: Content) -> bool:
         """Whether these bytes are there already."""
@@ -116,15 +112,16 @@ class Archive:
             finally:
                 self._zip.fp = None  # so that it writes no more, whatever went wrong
                 self._zip, self._broken = None, self._broken or CLOSED
-                with suppress(OSError):
-                    self._file.close()  # type: ignore[union-attr]  # it is open where the archive is
-                self._copy.unlink(missing_ok=True)
+                self._drop()
 
     # -- the archive ---------------------------------------------------------------------------------------------
 
-    def _copied(self) -> IO[bytes]:
+    def _copied(self) -> zipfile.ZipFile:
         """The copy, open; as long as its lock is held, nobody takes it for a leftover."""
-        file = os.fdopen(os.open(self._copy, NEW, 0o666), "r+b")
+        try:
+            file = self._file = os.fdopen(os.open(self._copy, NEW, 0o666), "r+b")
+        except FileExistsError:
+            raise Trouble("another sync writes this archive") from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with suppress(FileNotFoundError), open(self.path, "rb") as old:  # noqa: PTH123
@@ -133,11 +130,23 @@ class Archive:
                 old.seek(0)
                 shutil.copyfileobj(old, file)
                 os.fchmod(file.fileno(), os.fstat(old.fileno()).st_mode & 0o777)
+            return zipfile.ZipFile(file, "a")
         except BaseException:
-            with suppress(OSError):
-                file.close()
+            self._drop()
             raise
-        return file
+
+    def _drop(self) -> None:
+        """Let go of the copy, which is removed if it is still one, and ours."""
+        if self._file is not None:
+            with suppress(OSError):
+                if self._is_ours(self._file):
+                    self._copy.unlink()
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+
+    def _is_ours(self, file: IO[bytes]) -> bool:
+        return os.path.samestat(os.fstat(file.fileno()), os.lstat(self._copy))
 
     def _end(self, found: zipfile.ZipFile) -> None:
         if self._broken is not None:
@@ -146,6 +155,8 @@ class Archive:
             found.close()
             self._file.flush()
             os.fsync(self._file.fileno())
+            if not self._is_ours(self._file):
+                raise Trouble("its copy was removed while it was written")
             self._copy.replace(self.path)
             with _opened(self._folder) as at:
                 os.fsync(at)

@@ -58,7 +58,7 @@ class Lane:
         self.tally = Tally()
         self.outside: dict[str, None] = {}  # what leads out of the folder
         self.stays: dict[str, None] = {}  # what is gone here, and cannot be deleted there
-        self._held: dict[str, None] = {}  # what was put, and is there only when the destination was closed well
+        self._held: dict[str, int] = {}  # what was put, with its size, and is there only when the destination was closed well
         self._jobs: dict[str, Job] = {}
         self._later: list[tuple[float, int, str]] = []
         self._ready: dict[str, None] = {}
@@ -115,22 +115,24 @@ class Lane:
         try:
             self.destination.close()
         except Exception as problem:  # a destination that breaks its word
-            self._lost(_reason(problem))
-            return
-        for name in self._held:
-            self._tell("✓", name, "")
-            if self._journal is not None and name not in self._jobs:
-                self._journal.done(self._number, name)
+            self._end_held(_reason(problem))
+        else:
+            self._end_held(None)
 
-    def _lost(self, reason: str) -> None:
-        """Nothing of what was put is there, since the destination could not be closed."""
+    def _end_held(self, reason: str | None) -> None:
+        """Where files are there only at the end: now they are, or, since it could not be closed, none of them is."""
         with self._news:
-            if self._held:
+            if self._held and reason is not None:
                 self._tell("✗", self.destination.name, f"{reason}; nothing was put there")
-                self.tally.put = self.tally.bytes = 0
-            for name in self._held:
-                job = self._jobs.setdefault(name, Job(True, 0.0))
-                job.state, job.reason = "failed", reason
+            for name, size in list(self._held.items()):
+                if reason is not None:
+                    job = self._jobs.setdefault(name, Job(True, 0.0))
+                    job.state, job.reason = "failed", reason
+                    continue
+                self._add(put=1, size=size)
+                self._tell("✓", name, "")
+                if self._journal is not None and name not in self._jobs:
+                    self._journal.done(self._number, name)
 
     # -- the queue -----------------------------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class Lane:
             try:
                 self._carry(name, job.verify)
             except Trouble as problem:
-                trouble = problem
+                trouble = Trouble(_reason(problem), problem.lasting, problem.after)
             except Exception as problem:  # a destination that breaks its word must not end its lane
                 trouble = Trouble(_reason(problem), lasting=True)
             with self._news:
@@ -188,7 +190,7 @@ class Lane:
     def _settle(self, name: str, job: Job, trouble: Trouble | None) -> None:
         """One try is over."""
         now = time.monotonic()
-        if self._closed and trouble is not None:
+        if self._closed and (trouble is not None or self.destination.at_end):
             return  # it was cut off by us: that is no fault of the destination
         if job.again:
             job.again, job.tries, job.due = False, 0, now + self._options.debounce
@@ -252,10 +254,10 @@ class Lane:
             self._known.pop(name, None)
             self.destination.put(target, found)
             self._known[name] = key
-            self._add(put=1, size=found.size)
             if self.destination.at_end:
-                self._held[name] = None
+                self._held[name] = found.size
             else:
+                self._add(put=1, size=found.size)
                 self._tell("✓", name, "")
 
     def _gone(self, name: str, target: str) -> None:
@@ -287,4 +289,4 @@ class Lane:
 
 def _reason(problem: Exception) -> str:
     """What went wrong, without any secret that stands in it."""
-    return str(problem) if isinstance(problem, Trouble) else redact(f"{type(problem).__name__}: {problem}")
+    return redact(str(problem) if isinstance(problem, Trouble) else f"{type(problem).__name__}: {problem}")

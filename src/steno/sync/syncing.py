@@ -19,7 +19,7 @@ from .. import event as ev
 from ..answer.changed import Change
 from ..files.changes import Changes
 from ..files.index import Index, Notice
-from ..files.inside import Root, is_name
+from ..files.inside import GONE, Root, is_name
 from ..files.looking import Looking
 from ..files.rules import Rules, check_patterns
 from ..redact import redact
@@ -27,7 +27,7 @@ from ..report import StenoError
 from .journal import Journal
 from .lane import Lane
 from .values import SyncOptions, SyncSummary, Trouble, shown
-from .where import Destination, check, destination
+from .where import Destination, check, destination, has_folder
 
 OF_INTEREST = (ev.Started, ev.ToolCall, ev.ToolResult, ev.FileChanged)
 LINES = 10_000  # that wait to be fetched; whoever never fetches them loses the oldest
@@ -54,6 +54,7 @@ class Syncing:
         self._changes = Changes()
         self._early: list[ev.FileChanged] = []  # told before the folder was known
         self._prefix_seen = not options.prefix  # before that, nothing is deleted because the prefix is not there
+        self._lost = False  # it was told that the folder itself is gone
         self._outside: dict[str, None] = {}
         self._problems: list[str] = []
         self._summary: SyncSummary | None = None
@@ -152,7 +153,7 @@ class Syncing:
         now = datetime.now(timezone.utc)
         for notice in notices:
             self._changes.notice(os.path.join(self._changes.root or self._root.given, notice.name), notice.change, now)  # noqa: PTH118
-            if self._wants(notice.name):
+            if self._wants(notice.name) and not (notice.change == "deleted" and self._root_lost(self._root)):
                 self._see_prefix()
                 self._spread([notice.name])
 
@@ -164,10 +165,10 @@ class Syncing:
             return
         if self.options.final_pass and self._rules is not None:
             self._see_prefix()
-            if not self._root.is_there():
-                self._problem(f"{self._root.given}: there is no such folder any more, so its files were not compared")
+            if self._root.amiss() == GONE:
+                self._problem(f"{self._root.given}: {GONE} any more, so its files were not compared")
             elif not self._prefix_seen:
-                self._problem(f"--prefix={self.options.prefix}: there is no such folder in {self._root.given}")
+                self._problem(f"--prefix={self.options.prefix.rstrip('/')}: {GONE} in {self._root.given}")
             else:
                 self._compare(Index(self._root, self._rules))
 
@@ -179,8 +180,16 @@ class Syncing:
                 self._problem(f"{folder or index.root.given}: this folder cannot be read: {why}")
         names = [name for name in index.names() if self._wants(name)]
         self._spread(names, verify=True)
-        if self.options.delete:
+        if self.options.delete and not self._root_lost(index.root):
             self._spread_gone(set(names))
+
+    def _root_lost(self, root: Root) -> bool:
+        """Whether the folder itself is gone: nobody can tell then what became of its files, so none is deleted for it."""
+        amiss = root.amiss()
+        if amiss is not None and self.options.delete and not self._lost:
+            self._lost = True
+            self._problem(f"{root.given}: {amiss}, so nothing is deleted for what is no longer in it")
+        return amiss is not None
 
     def _spread_gone(self, here: set[str]) -> None:
         """What destinations have and the folder does not. What is ignored here is left alone there."""
@@ -296,7 +305,7 @@ class Syncing:
 
     def _see_prefix(self) -> None:
         if not self._prefix_seen and self._root is not None:
-            self._prefix_seen = self._root.is_folder(self.options.prefix.rstrip("/"))
+            self._prefix_seen = has_folder(self._root, self.options.prefix.rstrip("/"))
 
     def _spread(self, names: Iterable[str], verify: bool = False) -> None:
         for name in names:

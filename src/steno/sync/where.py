@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 from urllib.parse import unquote
 
-from ..files.inside import Root
+from ..files.inside import GONE, Root
 from ..report import StenoError
 from .content import Content
 
@@ -106,9 +106,14 @@ def _check_url(text: str) -> None:
 def check_prefix(path: str, prefix: str) -> None:
     """StenoError where a folder has no such folder below it: what is to be compared must be there."""
     root, name = Root(path), prefix.strip("/")
-    if name and not (root.is_folder(name) and root.name(name) == name):
-        why = "it is a link, or lies behind one" if root.is_folder(f"{name}/.") else "there is no such folder"
+    if name and not has_folder(root, name):
+        why = "it is a link, or lies behind one," if root.is_folder(f"{name}/.") else GONE
         raise StenoError(f"--prefix={prefix}: {why} in {root.given}")
+
+
+def has_folder(root: Root, name: str) -> bool:
+    """Whether a folder has this name below another, and no link is on the way to it."""
+    return root.is_folder(name) and root.name(name) == name
 
 
 def destination(text: str, root: Root, prefix: str, replace: bool) -> Destination:
