@@ -37,7 +37,7 @@ ALLOWED = {
     "tape": {"split", "tick", "redact"},
     "process": {"tick", "report"},
     "files": {"event", "report", "decode", "paths", "answer", "process", "whose"},
-    "sync": {"event", "report", "answer", "files", "process"},
+    "sync": {"event", "report", "redact", "answer", "files", "process"},
     "source": {"event", "report", "split", "tick", "agents", "reading"},
     "play": {"report", "decode", "tick", "agents", "source"},
     "ledger": {

@@ -3,17 +3,19 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from ..report import StenoError
 from ..supervise import place
 from ..sync import Syncing, SyncOptions, SyncSummary
 from ..sync.journal import Left, pending
+from ..sync.where import check_prefix
 from .options import Parser, seconds
 from .terminal import complain, put_json
 
 EXAMPLES = """examples:
   steno sync . dir:/backup/project                  copy what is new or different
-  steno sync . dir:/mnt/a https://host/files --delete
+  steno sync . dir:/mnt/a sftp://host/files --delete
   steno sync . dir:/srv/site --prefix public --exclude '*.map'
   steno sync . 'cmd:rsync -a {path} host:inbox/'    a command for each file, without a shell
   steno sync . sftp://host/folder --dry-run         any URL that fsspec knows: pip install 'steno[sync]'
@@ -23,6 +25,8 @@ Files are compared by their content. What .gitignore files name and what tools m
 __pycache__, .venv ...) is left alone on both sides. The exit code is 0 when everything is where it should be, and 1 when
 something is missing: it is kept, and `steno sync --pending` finishes it.
 """
+WRONG = 2  # the exit code where nothing could even be begun
+HOW = ("prefix", "include", "exclude", "no_ignore", "delete", "concurrency")  # what a sync that was left knows itself
 TRIES = 8  # of one file, over half a minute: then it is left for `--pending`
 
 
@@ -33,6 +37,7 @@ def run(words: list[str]) -> int:
         return _pending(options)
     if not Path(options.places[0]).is_dir():
         raise StenoError(f"{options.places[0]}: there is no such folder")
+    check_prefix(options.places[0], options.prefix)
     syncing = Syncing(options.places[0], asked(options, tuple(options.places[1:])))
     return _finish(syncing, options.json)
 
@@ -49,6 +54,9 @@ def _options(words: list[str]) -> argparse.Namespace:
     options = parser.parse_intermixed_args(words)
     if options.pending and options.places:
         parser.error("--pending takes no folder: it knows what was left, and where")
+    given = [f"--{name.replace('_', '-')}" for name in HOW if getattr(options, name) != parser.get_default(name)]
+    if options.pending and given:
+        parser.error(f"--pending takes no {given[0]}: it does what was asked for then")
     if not options.pending and len(options.places) < 2:
         parser.error("expected a folder and a destination, such as: steno sync . dir:/backup/project")
     return options
@@ -102,20 +110,34 @@ def folder() -> Path:
 
 def _pending(options: argparse.Namespace) -> int:
     """Finish each sync that left something; what is still left has a journal of its own then."""
-    left = pending(folder()) if folder().is_dir() else []
-    if not left:
+    codes: list[int] = []
+
+    def unread(text: str) -> None:
+        complain(text)
+        codes.append(WRONG)
+
+    for one in pending(folder(), unread) if folder().is_dir() else []:
+        try:
+            codes.append(_finish(_resumed(one, options), options.json, one.path))
+        except StenoError as problem:  # each stands for itself: the others are finished all the same
+            unread(f"{problem}; it is still kept in {one.path}")
+    if not codes:
         sys.stderr.write("nothing is left to be copied\n")
-    return max((_finish(_resumed(one, options), options.json, one.path) for one in left), default=0)
+    return WRONG if codes and min(codes) == WRONG else int(any(codes))
 
 
 def _resumed(left: Left, options: argparse.Namespace) -> Syncing:
     from msgspec.structs import replace
 
+    if not Path(left.root).is_dir():
+        raise StenoError(f"{left.root}: there is no such folder")
+    if left.options.delete and not any(Path(left.root).iterdir()):
+        raise StenoError(f"{left.root}: nothing lies in this folder, which may be that of a disk that is not there")
     again = replace(
         left.options,
         journal=str(journal_path()),
         watch_files=False,
-        final_pass=False,
+        final_pass=left.every,
         debounce=0.0,
         dry_run=options.dry_run,
         limit=options.limit,
@@ -136,7 +158,7 @@ def _finish(syncing: Syncing, as_json: bool, old: Path | None = None) -> int:
 
     summary = syncing.finish(tell)
     tell()
-    if old is not None and not syncing.options.dry_run:
+    if old is not None and not syncing.options.dry_run and not syncing.forgets:
         old.unlink(missing_ok=True)
     _say(summary, as_json)
     return summary.exit_code(strict=True)
@@ -146,11 +168,21 @@ def _say(summary: SyncSummary, as_json: bool) -> None:
     import msgspec
 
     if as_json:
-        put_json(msgspec.json.encode({"schema": "steno.sync/1", "ok": summary.ok, **msgspec.to_builtins(summary)}))
+        told = {"schema": "steno.sync/1", "ok": summary.ok, **msgspec.to_builtins(summary)}
+        put_json(msgspec.json.encode(_plain(told)))
     else:
         sys.stderr.write(summary.line() + "\n")
     if summary.journal is not None:
         complain("what is missing is kept; to finish it: steno sync --pending")
+
+
+def _plain(value: Any) -> Any:
+    """The same value, with the bytes of names that are no UTF-8 written out: \\xe9."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _count(text: str) -> int:

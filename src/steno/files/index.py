@@ -29,6 +29,7 @@ class Index:
     def __init__(self, root: Root, rules: Rules) -> None:
         self.root, self.rules = root, rules
         self.seen: dict[str, State] = {}
+        self.unread: dict[str, str] = {}  # folders that could not be looked into, and why
 
     def begin(self) -> None:
         """Look at everything for the first time."""
@@ -62,11 +63,14 @@ class Index:
     # -- what is there -------------------------------------------------------------------------------------------
 
     def _below(self, name: str) -> Iterator[tuple[str, State]]:
-        """Every file that counts in a folder and the folders below it. What cannot be looked at is passed over."""
+        """Every file that counts in a folder and the folders below it. What cannot be looked at is remembered as such."""
         try:
             with os.scandir(self.root.path(name).rstrip("/") or "/") as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):  # gone meanwhile
+            return
+        except OSError as problem:
+            self.unread[name] = str(problem.strerror)
             return
         for entry in found:
             inner = f"{name}/{entry.name}" if name else entry.name
@@ -77,15 +81,20 @@ class Index:
                 yield inner, state
 
     def _state(self, name: str) -> State | None:
-        """A file, or a link to one; None for everything else. Where a link leads is asked when it is read."""
+        """A file, a link to one, or a link to a folder elsewhere; None for all else. Where it leads is asked when it is read."""
         path = self.root.path(name)
         try:
-            found = os.lstat(path)
-            if stat.S_ISLNK(found.st_mode):
+            link = found = os.lstat(path)
+            if stat.S_ISLNK(link.st_mode):
                 found = os.stat(path)  # noqa: PTH116
+        except PermissionError as problem:
+            self.unread[name.rpartition("/")[0]] = str(problem.strerror)
+            return None
         except (OSError, ValueError):
             return None
-        if not stat.S_ISREG(found.st_mode):
+        if stat.S_ISDIR(found.st_mode) and stat.S_ISLNK(link.st_mode) and not self.root.holds(path):
+            found = link  # nothing below it is looked at, but whoever reads it says where it leads
+        elif not stat.S_ISREG(found.st_mode):
             return None
         return found.st_size, found.st_mtime_ns, found.st_ino, found.st_mode
 

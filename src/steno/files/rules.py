@@ -4,6 +4,7 @@ Patterns are those of git, by pathspec, which is loaded when the first pattern i
 """
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +28,25 @@ def patterns(lines: Iterable[str]) -> "GitIgnoreSpec":
         from pathspec import GitIgnoreSpec
     except ImportError:
         raise StenoError("patterns and .gitignore need one more package: pip install 'steno[watch]'") from None
+    given = list(lines)
     try:
-        return GitIgnoreSpec.from_lines(lines)
-    except ValueError as problem:
-        raise StenoError(f"a pattern cannot be read: {problem}") from None
+        return GitIgnoreSpec.from_lines(given)
+    except (ValueError, re.error) as problem:
+        raise StenoError(f"{', '.join(given)}: this is no pattern as in .gitignore: {problem}") from None
+
+
+def check_patterns(given: Iterable[str]) -> None:
+    """StenoError where one of these is no pattern."""
+    for pattern in given:
+        patterns([pattern])
+
+
+def _is_pattern(line: str) -> bool:
+    try:
+        patterns([line])
+    except StenoError:
+        return False
+    return True
 
 
 class Rules:
@@ -96,9 +112,13 @@ def _read(path: Path) -> "GitIgnoreSpec | None":
     try:
         if path.is_symlink() or not path.is_file():  # git follows no link here either
             return None
-        return patterns(path.read_text("utf-8", "surrogateescape").split("\n"))
+        lines = path.read_text("utf-8", "surrogateescape").split("\n")
     except OSError:
         return None
+    try:
+        return patterns(lines)
+    except StenoError:
+        return patterns(filter(_is_pattern, lines))  # git passes over what is no pattern, too
 
 
 def _repository(root: str) -> tuple[str, str]:

@@ -55,7 +55,8 @@ class Watcher:
                     self._ready.set()
         except Exception as problem:  # whatever the system lacks for it (its watches may be used up): the end finds the rest
             self._failed(f"the folder cannot be watched, so the rest is found at the end: {problem}")
-            self._ready.set()
+        finally:
+            self._ready.set()  # also where it was stopped before it heard anything
 
 
 def counts(path: str, skip: int = 0) -> bool:

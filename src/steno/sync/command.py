@@ -18,12 +18,13 @@ PATIENCE = 300.0  # seconds for one file
 class Command:
     """A destination."""
 
-    looks_first = False
+    looks_first = answers = at_end = False
 
     def __init__(self, text: str, root: Root, before: str) -> None:
         self.name = f"cmd:{text}"
         self._root, self._before = root, before
         self._words = words(text)
+        self.deletes = any("{change}" in word for word in self._words)
         self._running: set[Once] = set()
 
     def begin(self) -> None:
@@ -38,9 +39,8 @@ class Command:
         self._call(name, "put")
 
     def delete(self, name: str) -> None:
-        """Call it for a file that is gone, if it asks for that."""
-        if any("{change}" in word for word in self._words):
-            self._call(name, "delete")
+        """Call it for a file that is gone."""
+        self._call(name, "delete")
 
     def names(self) -> None:
         """It cannot be asked."""

@@ -28,6 +28,8 @@ class Folder:
     """A destination. `replace`: what stands in the way (a folder for a file, a file for a folder) may be removed."""
 
     looks_first = True  # asking what is there costs nothing
+    answers = deletes = True
+    at_end = False
 
     def __init__(self, path: str, replace: bool) -> None:
         self.name = f"dir:{path}"
@@ -53,7 +55,7 @@ class Folder:
         with _told(), self._at(name, make=True) as (folder, last):
             if (where := name.rpartition("/")[0]) not in self._tidied:
                 self._tidied.add(where)
-                _remove_left(folder)
+                remove_left(folder)
             self._write(folder, last, content)
 
     def delete(self, name: str) -> None:
@@ -149,7 +151,11 @@ class Folder:
             os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
 
     def _all(self) -> Iterator[str]:
-        for folder, _, files, _ in os.fwalk(self.path, follow_symlinks=False):
+        def unread(problem: OSError) -> None:
+            if not isinstance(problem, FileNotFoundError):  # gone meanwhile
+                raise Trouble(f"{problem.filename}: {problem.strerror}, so nothing is deleted there")
+
+        for folder, _, files, _ in os.fwalk(self.path, onerror=unread, follow_symlinks=False):
             inner = os.path.relpath(folder, self.path)
             yield from (file if inner == "." else f"{inner}/{file}" for file in files)
 
@@ -188,7 +194,7 @@ def _fill(file: int, content: Content) -> None:
     os.fsync(file)
 
 
-def _remove_left(folder: int) -> None:
+def remove_left(folder: int) -> None:
     """Remove what a steno that was killed left half written: whoever still writes holds a lock."""
     for name in os.listdir(folder):
         if name.startswith(TEMPORARY):

@@ -1,12 +1,14 @@
 """What is still to be copied, written down before it is begun: a steno that is killed leaves a list for the next one.
 
 One file for each sync: a line on what is asked for, then `["+", destination, name]` when a file is wanted and `["-", ...]`
-when it is there. It is removed when nothing is left. Whoever writes it holds its lock.
+when it is there; `["*"]` stands for every file. It is removed when nothing is left. Whoever writes it holds its lock.
 """
 
 import fcntl
 import json
 import os
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,33 +16,41 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ..report import StenoError
+from ..files.inside import is_name
 from .values import SyncOptions
 
 SCHEMA = "steno.sync/1"
 
 
 class Left(Struct):
-    """What a sync did not finish: its folder, what was asked for, and the files for each destination."""
+    """What a sync did not finish: its folder, what was asked for, and the files for each destination.
+
+    `every`: there was no time to find out which, so that every file is to be looked at.
+    """
 
     path: Path
     root: str
     options: SyncOptions
     names: dict[int, list[str]]
+    every: bool = False
 
 
 class Journal:
-    """Writes one. Called from several threads: each line is one write."""
+    """Writes one. Called from several threads. Where a line cannot be written, `failed` is told once, and no more is."""
 
-    def __init__(self, path: str, root: str, options: SyncOptions) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str, root: str, options: SyncOptions, failed: Callable[[str], None]) -> None:
+        self.path, self.sound, self._failed = Path(path), True, failed
+        self._one = threading.Lock()
+        self._file = -1
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
         except OSError as problem:
-            raise StenoError(f"{path}: the journal of this sync cannot be written: {problem.strerror}") from None
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._give_up(problem)
         self._write({"schema": SCHEMA, "root": root, "options": msgspec.to_builtins(options)})
+        if not self.sound:
+            self.close(left=False)
 
     def want(self, lane: int, name: str) -> None:
         """A file is to be copied."""
@@ -50,28 +60,54 @@ class Journal:
         """It is there."""
         self._write(["-", lane, name])
 
+    def every(self) -> None:
+        """Nobody knows which files are left: all of them are to be looked at."""
+        self._write(["*"])
+
     def close(self, left: bool) -> None:
         """Close it; it stays only if something is left."""
-        if self._file >= 0:
-            if not left:
-                with suppress(FileNotFoundError):
-                    self.path.unlink()
-            os.close(self._file)
-            self._file = -1
+        with self._one:
+            if self._file >= 0:
+                if not left:
+                    with suppress(OSError):
+                        self.path.unlink()
+                os.close(self._file)
+                self._file = -1
 
     def _write(self, value: Any) -> None:
-        if self._file >= 0:
-            os.write(self._file, json.dumps(value).encode("ascii") + b"\n")  # json keeps names that are no UTF-8
+        line = json.dumps(value).encode("ascii") + b"\n"  # json keeps names that are no UTF-8
+        with self._one:
+            if self._file < 0 or not self.sound:
+                return
+            try:
+                while line:
+                    line = line[os.write(self._file, line) :]
+            except OSError as problem:
+                self._give_up(problem)
+
+    def _give_up(self, problem: OSError) -> None:
+        self.sound = False
+        self._failed(f"{self.path}: {problem.strerror}: what is left to be copied cannot all be remembered")
 
 
-def pending(folder: Path) -> list[Left]:
-    """What was left, the oldest first. Journals that are being written are passed over."""
-    found = [left for path in sorted(folder.glob("*.journal")) if (left := read(path)) is not None]
-    return [left for left in found if any(left.names.values())]
+def pending(folder: Path, failed: Callable[[str], None] = lambda text: None) -> list[Left]:
+    """What was left, the oldest first. Journals that are being written are passed over; `failed`: one cannot be read."""
+    found = []
+    for path in sorted(folder.glob("*.journal")):
+        try:
+            left = read(path)
+        except OSError as problem:
+            failed(f"{path}: {problem.strerror}")
+            continue
+        if left is not None and (left.every or any(left.names.values())):
+            found.append(left)
+    return found
 
 
 def read(path: Path) -> Left | None:
     """What one journal says is left; None where its steno still lives, or where it is none of ours."""
+    if not path.is_file():
+        return None
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -85,7 +121,7 @@ def read(path: Path) -> Left | None:
         options = msgspec.convert(head.get("options"), SyncOptions)
     except msgspec.ValidationError:
         return None
-    return Left(path, str(head.get("root")), options, _open(lines[1:], len(options.destinations)))
+    return Left(path, str(head.get("root")), options, _open(lines[1:], len(options.destinations)), ["*"] in lines)
 
 
 def _open(lines: list[Any], many: int) -> dict[int, list[str]]:
@@ -93,7 +129,7 @@ def _open(lines: list[Any], many: int) -> dict[int, list[str]]:
     names: dict[int, dict[str, None]] = {lane: {} for lane in range(many)}
     for line in lines:
         match line:
-            case ["+", int(lane), str(name)] if lane in names:
+            case ["+", int(lane), str(name)] if lane in names and is_name(name):
                 names[lane][name] = None
             case ["-", int(lane), str(name)] if lane in names:
                 names[lane].pop(name, None)

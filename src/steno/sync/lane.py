@@ -8,11 +8,11 @@ import heapq
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from msgspec import Struct
 
-from ..files.inside import Outside, Root
+from ..files.inside import Missing, Outside, Root
+from ..redact import redact
 from .content import Content, content
 from .journal import Journal
 from .values import Failed, SyncOptions, Trouble
@@ -57,6 +57,8 @@ class Lane:
         self._number, self._journal, self._tell = number, journal, tell
         self.tally = Tally()
         self.outside: dict[str, None] = {}  # what leads out of the folder
+        self.stays: dict[str, None] = {}  # what is gone here, and cannot be deleted there
+        self._held: dict[str, int] = {}  # what was put, with its size, and is there only when the destination was closed well
         self._jobs: dict[str, Job] = {}
         self._later: list[tuple[float, int, str]] = []
         self._ready: dict[str, None] = {}
@@ -110,8 +112,27 @@ class Lane:
         with self._news:
             self._closed = True
             self._news.notify_all()
-        with suppress(Exception):
+        try:
             self.destination.close()
+        except Exception as problem:  # a destination that breaks its word
+            self._end_held(_reason(problem))
+        else:
+            self._end_held(None)
+
+    def _end_held(self, reason: str | None) -> None:
+        """Where files are there only at the end: now they are, or, since it could not be closed, none of them is."""
+        with self._news:
+            if self._held and reason is not None:
+                self._tell("✗", self.destination.name, f"{reason}; nothing was put there")
+            for name, size in list(self._held.items()):
+                if reason is not None:
+                    job = self._jobs.setdefault(name, Job(True, 0.0))
+                    job.state, job.reason = "failed", reason
+                    continue
+                self._add(put=1, size=size)
+                self._tell("✓", name, "")
+                if self._journal is not None and name not in self._jobs:
+                    self._journal.done(self._number, name)
 
     # -- the queue -----------------------------------------------------------------------------------------------
 
@@ -139,12 +160,12 @@ class Lane:
                     if job is not None and job.state == "later" and job.due == due:
                         job.state = "ready"
                         self._ready[name] = None
-                name = next((name for name in self._ready if not self._clashes(name)), "")
-                if name:
-                    del self._ready[name]
-                    self._jobs[name].state = "running"
-                    self._running.add(name)
-                    return name
+                free = next((name for name in self._ready if not self._clashes(name)), None)
+                if free is not None:
+                    del self._ready[free]
+                    self._jobs[free].state = "running"
+                    self._running.add(free)
+                    return free
                 self._news.wait(self._later[0][0] - now if self._later else None)
             return None
 
@@ -158,9 +179,9 @@ class Lane:
             try:
                 self._carry(name, job.verify)
             except Trouble as problem:
-                trouble = problem
+                trouble = Trouble(_reason(problem), problem.lasting, problem.after)
             except Exception as problem:  # a destination that breaks its word must not end its lane
-                trouble = Trouble(f"{type(problem).__name__}: {problem}", lasting=True)
+                trouble = Trouble(_reason(problem), lasting=True)
             with self._news:
                 self._running.discard(name)
                 self._settle(name, job, trouble)
@@ -169,14 +190,14 @@ class Lane:
     def _settle(self, name: str, job: Job, trouble: Trouble | None) -> None:
         """One try is over."""
         now = time.monotonic()
-        if self._closed and trouble is not None:
+        if self._closed and (trouble is not None or self.destination.at_end):
             return  # it was cut off by us: that is no fault of the destination
         if job.again:
             job.again, job.tries, job.due = False, 0, now + self._options.debounce
             self._put_off(name, job)
         elif trouble is None:
             del self._jobs[name]
-            if self._journal is not None:
+            if self._journal is not None and name not in self._held:
                 self._journal.done(self._number, name)
         else:
             job.tries += 1
@@ -198,6 +219,8 @@ class Lane:
         target = name.removeprefix(self._options.prefix)
         try:
             found = content(self._root, name)
+        except Missing as problem:  # what became of its files nobody can tell: none of them is deleted for it
+            raise Trouble(str(problem.strerror), lasting=True) from None
         except Outside as problem:
             self._leads_out(name, str(problem.strerror))
             self._gone(name, target)
@@ -221,7 +244,8 @@ class Lane:
     def _send(self, name: str, target: str, found: Content, verify: bool) -> None:
         key = found.digest + found.mode.to_bytes(2)
         ask = verify or self.destination.looks_first or self._options.dry_run
-        if (not verify and self._known.get(name) == key) or (ask and self.destination.same(target, found)):
+        known = self._known.get(name) == key and not (verify and self.destination.answers)
+        if known or (ask and self.destination.same(target, found)):
             self._known[name] = key
             self._add(same=1)
         elif self._options.dry_run:
@@ -230,12 +254,18 @@ class Lane:
             self._known.pop(name, None)
             self.destination.put(target, found)
             self._known[name] = key
-            self._add(put=1, size=found.size)
-            self._tell("✓", name, "")
+            if self.destination.at_end:
+                self._held[name] = found.size
+            else:
+                self._add(put=1, size=found.size)
+                self._tell("✓", name, "")
 
     def _gone(self, name: str, target: str) -> None:
         self._known.pop(name, None)
         if not self._options.delete:
+            return
+        if not self.destination.deletes:
+            self.stays[name] = None
             return
         if self._options.dry_run:
             self._tell("·", name, "would be deleted")
@@ -255,3 +285,8 @@ class Lane:
         if not self._begun and not self._options.dry_run:
             self.destination.begin()
             self._begun = True
+
+
+def _reason(problem: Exception) -> str:
+    """What went wrong, without any secret that stands in it."""
+    return redact(str(problem) if isinstance(problem, Trouble) else f"{type(problem).__name__}: {problem}")

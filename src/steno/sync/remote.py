@@ -1,4 +1,4 @@
-"""Anything that fsspec reaches as a destination: memory, sftp, s3, gs, zip and so on. Loaded only when such a URL is given.
+"""Anything that fsspec reaches as a destination: memory, sftp, s3, gs and so on. Loaded only when such a URL is given.
 
 Where a store can rename, a file is written under a name of ours first; the others (object stores) show a file only when
 it is whole. What may be written where is the other side's affair.
@@ -6,9 +6,9 @@ it is whole. What may be written where is the other side's affair.
 
 import secrets
 import threading
-import warnings
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..files.inside import is_name
 from ..files.rules import TEMPORARY
@@ -19,18 +19,21 @@ from .values import Trouble
 AT_ONCE = 1 << 26  # bytes that are handed over in one piece
 RENAMES = {"file", "local", "sftp", "ssh", "ftp", "smb", "dbfs", "hdfs", "webhdfs", "arrow_hdfs"}  # kinds that do
 
+READ_ONLY = {"data", "reference", "tar", "libarchive", "github", "gist", "git", "generic"}  # kinds that take no files
+HOSTS = {"sftp", "ssh", "ftp", "smb", "webhdfs"}  # kinds whose addresses begin with a host
+
 
 class Remote:
     """A destination."""
 
-    looks_first = False
+    looks_first = at_end = False
+    answers = deletes = True
 
     def __init__(self, url: str) -> None:
         self.name = url
         kind = known(url)
         protocols = {kind.protocol} if isinstance(kind.protocol, str) else set(kind.protocol)
         self._renames = bool(protocols & RENAMES) or url.startswith(("sftp:", "ssh:"))
-        self._zip = "zip" in protocols
         self._opening = threading.Lock()
         self._one = threading.Lock() if not getattr(kind, "async_impl", False) else None
         self._fs: Any = None
@@ -48,8 +51,7 @@ class Remote:
         with self._alone(), suppress(FileNotFoundError, IsADirectoryError, KeyError):
             if self._fs.size(self._path(name)) != content.size:
                 return False
-            path = self._path(name)
-            with self._fs.zip.open(path) if self._zip else self._fs.open(path, "rb") as file:  # fsspec reads no open archive
+            with self._fs.open(self._path(name), "rb") as file:
                 return hashed(file) == content.digest
         return False
 
@@ -58,7 +60,7 @@ class Remote:
         path = self._path(name)
         with self._alone():
             folder = path.rpartition("/")[0]
-            if not self._zip and folder:
+            if folder:
                 self._fs.makedirs(folder, exist_ok=True)
             if not self._renames:
                 self._write(path, content)
@@ -86,10 +88,7 @@ class Remote:
             return [path[skip:] for path in found if not path.rpartition("/")[2].startswith(TEMPORARY)]
 
     def close(self) -> None:
-        """An archive is whole only when it is closed."""
-        if self._zip and self._fs is not None:
-            with suppress(Exception):
-                self._fs.close()
+        """fsspec keeps its connections for whoever comes next."""
 
     # -- one file ------------------------------------------------------------------------------------------------
 
@@ -99,15 +98,13 @@ class Remote:
         return f"{self._start.rstrip('/')}/{name}" if self._start else name
 
     def _write(self, path: str, content: Content) -> None:
-        if content.size <= AT_ONCE and not self._zip:
+        if content.size <= AT_ONCE:
             self._fs.pipe_file(path, content.all())
             return
         source = content.rewound()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an archive keeps what was there before; its last word counts
-            with self._fs.open(path, "wb") as file:
-                while data := source.read(CHUNK):
-                    file.write(data)
+        with self._fs.open(path, "wb") as file:
+            while data := source.read(CHUNK):
+                file.write(data)
 
     def _rename(self, old: str, new: str) -> None:
         """In one step where the other side can; some rename only to names that are free."""
@@ -147,8 +144,13 @@ def known(url: str) -> Any:
         from fsspec import get_filesystem_class  # type: ignore[import-untyped]  # it has no types
     except ImportError:
         raise StenoError(f"{url}: this needs one more package: pip install 'steno[sync]'") from None
+    scheme = url.partition(":")[0]
+    if scheme in READ_ONLY:
+        raise StenoError(f"{url}: nothing can be written to {scheme}://")
     try:
-        return get_filesystem_class(url.partition(":")[0])
+        if scheme in HOSTS and (not (parts := urlsplit(url)).hostname or parts.port == 0):
+            raise StenoError(f"{url}: expected a host, such as {scheme}://host/folder")
+        return get_filesystem_class(scheme)
     except (ImportError, ValueError) as problem:
         raise StenoError(f"{url}: {problem}") from None
 
@@ -157,9 +159,8 @@ def opened(url: str) -> tuple[Any, str]:
     """The store behind a URL, and where in it we begin."""
     from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # it has no types
 
-    more = {"zip": {"mode": "a"}} if url.startswith("zip:") else {}
     try:
-        store, start = url_to_fs(url, **more)
+        store, start = url_to_fs(url)
     except Exception as problem:  # each kind of store has errors of its own
         raise Trouble(f"it cannot be opened: {problem}") from problem
     return store, str(start)

@@ -19,14 +19,15 @@ from .. import event as ev
 from ..answer.changed import Change
 from ..files.changes import Changes
 from ..files.index import Index, Notice
-from ..files.inside import Root, is_name
+from ..files.inside import GONE, Root, is_name
 from ..files.looking import Looking
-from ..files.rules import Rules
+from ..files.rules import Rules, check_patterns
+from ..redact import redact
 from ..report import StenoError
 from .journal import Journal
 from .lane import Lane
 from .values import SyncOptions, SyncSummary, Trouble, shown
-from .where import check, destination
+from .where import Destination, check, destination, has_folder
 
 OF_INTEREST = (ev.Started, ev.ToolCall, ev.ToolResult, ev.FileChanged)
 LINES = 10_000  # that wait to be fetched; whoever never fetches them loses the oldest
@@ -40,6 +41,7 @@ class Syncing:
     def __init__(self, root: str | None, options: SyncOptions) -> None:
         for text in options.destinations:
             check(text)
+        check_patterns((*options.include, *options.exclude))
         options = replace(options, prefix=_prefix(options.prefix))
         self.options = options
         self._began, self._began_ns = time.monotonic(), time.time_ns()
@@ -51,9 +53,12 @@ class Syncing:
         self._looking: Looking | None = None
         self._changes = Changes()
         self._early: list[ev.FileChanged] = []  # told before the folder was known
+        self._prefix_seen = not options.prefix  # before that, nothing is deleted because the prefix is not there
+        self._lost = False  # it was told that the folder itself is gone
         self._outside: dict[str, None] = {}
         self._problems: list[str] = []
         self._summary: SyncSummary | None = None
+        self.forgets = False  # at the end: something is left, and could not be written down
         self._queue: SimpleQueue[object] = SimpleQueue()
         if root is not None:
             self._settle(root)
@@ -140,6 +145,7 @@ class Syncing:
                 self._outside[event.path] = None
                 self._tell("·", event.path, f"lies outside {shown(self._root.given)} and is not copied")
         elif self._wants(name):
+            self._see_prefix()
             self._spread([name])
 
     def _notices(self, notices: Iterable[Notice]) -> None:
@@ -147,7 +153,8 @@ class Syncing:
         now = datetime.now(timezone.utc)
         for notice in notices:
             self._changes.notice(os.path.join(self._changes.root or self._root.given, notice.name), notice.change, now)  # noqa: PTH118
-            if self._wants(notice.name):
+            if self._wants(notice.name) and not (notice.change == "deleted" and self._root_lost(self._root)):
+                self._see_prefix()
                 self._spread([notice.name])
 
     def _look_again(self) -> None:
@@ -156,14 +163,33 @@ class Syncing:
             if self.options.destinations and (self._early or self.options.final_pass):
                 self._problem("the folder of the agent is not known, so nothing was copied: the stream never said it")
             return
-        assert self._rules is not None  # noqa: S101
-        if self.options.final_pass:
-            index = Index(self._root, self._rules)
-            index.begin()
-            names = [name for name in index.names() if self._wants(name)]
-            self._spread(names, verify=True)
-            if self.options.delete:
-                self._spread_gone(set(names))
+        if self.options.final_pass and self._rules is not None:
+            self._see_prefix()
+            if self._root.amiss() == GONE:
+                self._problem(f"{self._root.given}: {GONE} any more, so its files were not compared")
+            elif not self._prefix_seen:
+                self._problem(f"--prefix={self.options.prefix.rstrip('/')}: {GONE} in {self._root.given}")
+            else:
+                self._compare(Index(self._root, self._rules))
+
+    def _compare(self, index: Index) -> None:
+        """Every file that is here, and with --delete also those that are only there."""
+        index.begin()
+        for folder, why in index.unread.items():
+            if f"{folder}/".startswith(self.options.prefix) or self.options.prefix.startswith(f"{folder}/" if folder else ""):
+                self._problem(f"{folder or index.root.given}: this folder cannot be read: {why}")
+        names = [name for name in index.names() if self._wants(name)]
+        self._spread(names, verify=True)
+        if self.options.delete and not self._root_lost(index.root):
+            self._spread_gone(set(names))
+
+    def _root_lost(self, root: Root) -> bool:
+        """Whether the folder itself is gone: nobody can tell then what became of its files, so none is deleted for it."""
+        amiss = root.amiss()
+        if amiss is not None and self.options.delete and not self._lost:
+            self._lost = True
+            self._problem(f"{root.given}: {amiss}, so nothing is deleted for what is no longer in it")
+        return amiss is not None
 
     def _spread_gone(self, here: set[str]) -> None:
         """What destinations have and the folder does not. What is ignored here is left alone there."""
@@ -171,8 +197,10 @@ class Syncing:
             try:
                 there = lane.destination.names()
             except Trouble as problem:
-                self._problem(f"{lane.destination.name}: {problem}")
+                self._problem(redact(f"{lane.destination.name}: {problem}"))
                 continue
+            if there is None and not self.options.watch_files:
+                self._problem(f"{lane.destination.name}: it cannot be asked what it has, so --delete does nothing there")
             found = lane.known() if there is None else [self.options.prefix + name for name in there]
             for name in found:
                 if name not in here and self._wants(name):
@@ -184,22 +212,39 @@ class Syncing:
         """The folder is known: get ready."""
         options = self.options
         root = self._root = Root(path)
-        try:
-            self._rules = Rules(root.real, options.include, options.exclude, options.ignore)
-            found = [destination(text, root, options.prefix, options.delete) for text in options.destinations]
-        except StenoError as problem:
-            if not hasattr(self, "_clerk"):
-                raise
-            self._problem(str(problem))
-            return
-        if options.journal is not None and not options.dry_run:
-            self._journal = Journal(options.journal, root.real, _lasting(options, [one.name for one in found]))
-        self._lanes = [Lane(at, one, root, options, self._journal, self._teller(at)) for at, one in enumerate(found)]
+        self._rules = Rules(root.real, options.include, options.exclude, options.ignore)
+        found = self._destinations(root)
+        if options.journal is not None and not options.dry_run and found:
+            lasting = _lasting(options, [one.name for one in found.values()])
+            self._journal = Journal(options.journal, root.real, lasting, self._problem)
+        for at, (text, one) in enumerate(found.items()):
+            teller = self._teller(f" → {text}" if len(found) > 1 else "")
+            self._lanes.append(Lane(at, one, root, options, self._journal, teller))
         self._changes.root = self._changes.root or root.given
         if options.watch_files:
             self._listen(root, self._rules)
+        self._see_prefix()
         for event in self._early:
             self._told(event)
+
+    def _destinations(self, root: Root) -> dict[str, Destination]:
+        """Each place that is meant, once. One that cannot be does not stop the others, once the stream has begun."""
+        found: dict[str, Destination] = {}
+        places = set()
+        for text in self.options.destinations:
+            try:
+                one = destination(text, root, self.options.prefix, self.options.delete)
+            except StenoError as problem:
+                if not hasattr(self, "_clerk"):
+                    raise
+                self._problem(str(problem))
+                continue
+            path = getattr(one, "path", None)
+            place = os.path.realpath(path) if path is not None else one.name
+            if place not in places:
+                places.add(place)
+                found[text] = one
+        return found
 
     def _listen(self, root: Root, rules: Rules) -> None:
         """Look at the file system too, from when this sync began."""
@@ -223,10 +268,13 @@ class Syncing:
 
     def _sum_up(self) -> SyncSummary:
         failed = [one for lane in self._lanes for one in lane.left()]
-        if self._clerk.is_alive():
+        for lane in self._lanes:
+            if lane.stays:
+                self._problem(f"{lane.destination.name}: nothing can be deleted there: {_few(list(lane.stays))}")
+        every = self._clerk.is_alive()
+        if every:
             self._problem("there was no time left to take in every change")
-        if self._journal is not None:
-            self._journal.close(bool(failed))
+        journal = self._close_journal(bool(failed), every and self.options.final_pass)
         tallies = [lane.tally for lane in self._lanes]
         return SyncSummary(
             put=sum(one.put for one in tallies),
@@ -237,13 +285,27 @@ class Syncing:
             outside=list(dict.fromkeys([*self._outside, *(name for lane in self._lanes for name in lane.outside)])),
             problems=list(self._problems),
             seconds=round(time.monotonic() - self._began, 3),
-            journal=str(self._journal.path) if self._journal is not None and failed else None,
+            journal=journal,
         )
+
+    def _close_journal(self, left: bool, every: bool) -> str | None:
+        """Where what is left is written down; None where nothing is, or where not all of it could be."""
+        if self._journal is None:
+            return None
+        if every:
+            self._journal.every()
+        self._journal.close(left or every)
+        self.forgets = (left or every) and not self._journal.sound
+        return str(self._journal.path) if (left or every) and not self.forgets else None
 
     # -- small things --------------------------------------------------------------------------------------------
 
     def _wants(self, name: str) -> bool:
         return name.startswith(self.options.prefix) and self._rules is not None and self._rules.wants(name)
+
+    def _see_prefix(self) -> None:
+        if not self._prefix_seen and self._root is not None:
+            self._prefix_seen = has_folder(self._root, self.options.prefix.rstrip("/"))
 
     def _spread(self, names: Iterable[str], verify: bool = False) -> None:
         for name in names:
@@ -254,8 +316,7 @@ class Syncing:
         self._problems.append(text)
         self._lines.append(f"[steno] ✗ {shown(text)}")
 
-    def _teller(self, at: int) -> Callable[[str, str, str], None]:
-        several = f" → {self.options.destinations[at]}" if len(self.options.destinations) > 1 else ""
+    def _teller(self, several: str) -> Callable[[str, str, str], None]:
         return lambda sign, name, text: self._tell(sign, name + several, text)
 
     def _tell(self, sign: str, name: str, text: str) -> None:
@@ -270,6 +331,10 @@ def _lasting(options: SyncOptions, names: list[str]) -> SyncOptions:
     """The options as a later steno can use them, in whatever folder it is started."""
     places = [f"dir:{os.path.abspath(name[4:])}" if name.startswith("dir:") else name for name in names]  # noqa: PTH100
     return replace(options, destinations=tuple(places), journal=None)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _prefix(given: str) -> str:

@@ -10,12 +10,13 @@ import http.client
 import netrc
 import os
 import queue
+import re
 import socket
 import ssl
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from ..report import StenoError
 from .content import CHUNK, Content
@@ -26,21 +27,22 @@ PATIENCE, SLOWEST = 60.0, 50_000  # seconds for one exchange, and one more for e
 CONFLICTS = 5  # in a row, of one file
 AGAIN = (408, 423, 425, 429)  # of the answers that blame us, those that time mends
 LONGEST_WAIT = 60.0  # seconds of a Retry-After that are believed
+_LONE = re.compile(r"%(?![0-9A-Fa-f]{2})")  # one that stands for itself
 
 
 class Web:
     """A destination."""
 
     looks_first = False  # asking costs as much as sending
+    answers = deletes = True
+    at_end = False
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if not parts.hostname or parts.query or parts.fragment:
-            raise StenoError(f"{url}: expected an address such as https://host/folder, without ? and #")
+        parts = address(url)
         self.name = url
-        self._host, self._port, self._safe = parts.hostname, parts.port, parts.scheme == "https"
-        self._start = parts.path.rstrip("/") + "/"
-        self._headers = _credentials(parts.hostname)
+        self._host, self._port, self._safe = parts.hostname or "", parts.port, parts.scheme == "https"
+        self._start = quote(os.fsencode(_LONE.sub("%25", parts.path.rstrip("/"))), "/%!$&'()*+,;=:@~") + "/"
+        self._headers = credentials(self._host)
         self._versions: dict[str, tuple[str, str]] = {}  # the header that names a file's version, and its value
         self._free: queue.LifoQueue[http.client.HTTPConnection] = queue.LifoQueue()
         self._used: set[http.client.HTTPConnection] = set()
@@ -155,9 +157,23 @@ class Web:
 Answer = tuple[int, dict[str, str]]
 
 
-def _credentials(host: str) -> dict[str, str]:
+def address(url: str) -> SplitResult:
+    """An address in its parts. StenoError where it cannot be one."""
+    try:
+        parts = urlsplit(url)
+        good = (parts.hostname or "").encode("idna") and parts.port != 0 and not re.search(r"[\s\x00-\x20]", parts.netloc)
+    except ValueError:  # of a port that is none, brackets that do not close, a name that no host can have
+        good = False
+    if not good or parts.query or parts.fragment:
+        raise StenoError(f"{url}: expected an address such as https://host/folder, without ? and #")
+    return parts
+
+
+def credentials(host: str) -> dict[str, str]:
     """How we make ourselves known: a token of the environment, else what ~/.netrc has for this host."""
-    token = os.environ.get("STENO_SYNC_TOKEN")
+    token = os.environ.get("STENO_SYNC_TOKEN", "").strip()
+    if token and not (token.isascii() and token.isprintable()):
+        raise StenoError("STENO_SYNC_TOKEN: this can be no token, since it has letters that cannot be sent; it is not shown here")
     if token:
         return {"Authorization": f"Bearer {token}"}
     try:
