@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -20,7 +21,7 @@ from steno.cli.again import continue_command
 from steno.prepare import EXAMPLE
 from steno.report import EXIT_CODES, VERDICTS, Attempt, Cost, Denial, TaskReport, Tokens
 from tests.plays import NEWEST, Done, Json, Place, done_well
-from tests.script import SESSION, assistant, init, stream, text
+from tests.script import SESSION, assistant, init, result, stream, text
 
 BOTH = "cannot be used together: each says which session it is"
 NO_LEDGER = "expected the id of a session (a UUID); there is no ledger yet to look for a run in"
@@ -124,6 +125,55 @@ def test_quiet_says_only_what_is_wrong(place: Place) -> None:
     place.plan({"recording": str(NEWEST / "max_turns")})
     done = place.steno("run", "--quiet", "--attempts", "1", "Go.")
     assert (done.stderr.decode(), done.returncode) == ("steno: max_turns: Reached maximum number of turns (2)\n", 3)
+
+
+def test_r5_quiet_says_that_a_session_was_replaced(place: Place) -> None:
+    """What was done is not what was asked for; the report says so too."""
+    place.plan({"recording": str(NEWEST.parent / "2.0.37" / "resume_wrong_id")}, {"out": done_well()})
+    done = place.steno("run", "--quiet", "--json", "--resume", UUID, "Go.")
+    told = f"the session {UUID} is gone: starting a new one"
+    assert (done.stderr.decode(), done.returncode) == (f"steno: {told}\n", 0)
+    assert json.loads(done.stdout)["warnings"] == [told]
+
+
+def test_l1_a_full_disk_is_told_and_what_the_tape_holds_is_taken_in_later(place: Place) -> None:
+    """Also to who wants it quiet. The run does not go on for good in the ledger."""
+    lines = (assistant(text("x" * 2000), message=f"msg_{number}") for number in range(400))
+    place.plan({"out": stream(init(), *lines, result("Done.")).decode()})
+    most = 400_000  # of each file; enough for the tables of a new ledger
+    held = place.start("run", "--quiet", "Go.", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
+    out, err = held.communicate(timeout=60)
+    tape, ledger = err.decode().splitlines()
+    assert (out, held.returncode) == (b"Done.\n", 0)
+    assert tape == "steno: the tape could not be written any further: File too large"
+    assert ledger.startswith("steno: the ledger is left out: ")
+    (run,) = rows(place, "SELECT id FROM runs WHERE verdict IS NULL")
+    told = f"steno: run {run[0]} could not be written to the ledger when it ended; what its tape holds is in the ledger\n"
+    assert place.steno("ps").stderr.decode() == told
+    assert rows(place, "SELECT id, verdict FROM runs") == [(run[0], "no_result")]
+    assert rows(place, "SELECT verdict, ended_at > 0 FROM tasks") == [("no_result", 1)]
+    assert rows(place, "SELECT count(*) > 100 FROM requests") == [(1,)]
+    assert (place.steno("ps").stderr, list((place.data / "live").iterdir())) == (b"", [])
+
+
+def test_l1_a_ledger_that_fails_in_the_middle_is_told_by_the_report_and_gets_every_run_later(inside: Place) -> None:
+    """The program that we run in goes on: its runs are over all the same."""
+    inside.plan({"recording": str(NEWEST / "max_turns")}, {"out": done_well()})
+    steno.run("First.")
+    with sqlite3.connect(inside.data / "ledger.db") as ledger:
+        ledger.execute("CREATE TRIGGER full BEFORE UPDATE ON runs BEGIN SELECT RAISE(ABORT, 'the disk is full'); END")
+    report = steno.run("Second.")
+    assert [warning.partition(":")[0] for warning in report.warnings] == ["the ledger is left out"]
+    assert rows(inside, "SELECT verdict, count(*) FROM runs GROUP BY verdict ORDER BY verdict") == [
+        (None, 1),
+        ("max_turns", 1),
+        ("success", 1),
+    ]
+    with sqlite3.connect(inside.data / "ledger.db") as ledger:
+        ledger.execute("DROP TRIGGER full")
+    assert json.loads(inside.steno("ps", "--json").stdout)["rows"] == []
+    assert rows(inside, "SELECT verdict FROM runs WHERE task = ?".replace("?", f"'{report.task_id}'")) == [("success",)]
+    assert rows(inside, "SELECT verdict, attempts FROM tasks ORDER BY started_at") == [("success", 2), ("success", 1)]
 
 
 def test_an_error_is_no_answer(place: Place) -> None:

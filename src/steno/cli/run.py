@@ -79,7 +79,8 @@ class Watched:
         self._screen = Screen(look(sys.stderr), sys.stderr, asked.settings["feed"], asked.settings["quiet"])
         followed = is_terminal(sys.stderr) and not asked.settings["quiet"]
         seen = "all" if options.sync else asked.setup.changes  # what is seen is told to the sync too
-        self._errand = Errand(replace(asked.setup, priced=followed, changes=seen), self._screen.say)
+        warn = complain if asked.settings["quiet"] else self._screen.say
+        self._errand = Errand(replace(asked.setup, priced=followed, changes=seen), self._screen.say, warn)
         self._gone = False  # whoever read stdout
         self._syncing = _syncing(options.sync, asked.setup.cwd)
 

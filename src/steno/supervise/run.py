@@ -57,6 +57,7 @@ class Run:
         self.sinks: list[Sink] = []
         self.raw: Callable[[bytes], None] | None = None  # gets the agent's own bytes, as they come
         self.warnings: list[str] = []  # troubles of our own
+        self.warn: Callable[[str], None] = lambda text: None  # told of those that cost the record of the run
         self.wrong: tuple[str, ...] = ()  # what is wrong with its answer, by the schema that was asked for
         local = ask.backend is not None and ask.backend.local
         self.spend = Spend(free if local else price if setup.priced or setup.budget.cost is not None else None)
@@ -183,7 +184,12 @@ class Run:
     def _unrecorded(self, problem: OSError) -> None:
         """The tape ends here; the run goes on: what it costs is being spent."""
         self._recorder = None
-        self.warnings.append(f"the tape could not be written any further: {problem.strerror or problem}")
+        self.trouble(f"the tape could not be written any further: {problem.strerror or problem}")
+
+    def trouble(self, text: str) -> None:
+        """Something of the record is lost: told at once, and by the report."""
+        (self.warnings if self.report is None else self.report.warnings).append(text)
+        self.warn(text)
 
     def _hand_on(self, events: list[ev.Event]) -> None:
         self.fold.add(events)
