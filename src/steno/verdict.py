@@ -129,14 +129,14 @@ def not_found(facts: Facts) -> Verdict | None:
 
 def stopped_by_us(facts: Facts) -> Verdict | None:
     """We asked the run to end, and it had not closed with a result before."""
-    stop = facts.stop
-    if stop is None or stop.why not in ("timeout", "stalled", "interrupted", "killed", "max_budget", "auth"):
+    word, _, what = (facts.stop.why if facts.stop is not None else "").partition(": ")  # a clock says which one it was
+    if word not in ("timeout", "stalled", "interrupted", "killed", "max_budget", "auth"):
         return None
     if facts.result is not None and not facts.result.is_error and not facts.reopened:
         return None
-    if stop.why == "auth":
+    if word == "auth":
         return Verdict("auth", "the key was rejected (401), and again when it was tried once more", HINTS["auth"], facts.lines)
-    return Verdict(stop.why, f"ended by us: {stop.why}", f"to go on: {_resume(facts)}", facts.lines)
+    return Verdict(word, f"ended by us: {what or word}", f"to go on: {_resume(facts)}", facts.lines)
 
 
 def ended_by_signal(facts: Facts) -> Verdict | None:

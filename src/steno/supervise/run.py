@@ -121,7 +121,7 @@ class Run:
         self._witness.tell(self._noticed)
         self.child = self._loop.start(self._command, self._on_tick, run_id=self.id, grace=setup.grace, leave=setup.leave)
         if setup.clocks.timeout is not None:
-            self._timers[1] = self._loop.after(setup.clocks.timeout, lambda: self.stop("timeout"))
+            self._timers[1] = self._loop.after(setup.clocks.timeout, self._time_out)
         if self.spend.price is price:
             self._loop.soon(ready)  # the table is loaded while the agent starts
         self._confess()
@@ -292,26 +292,28 @@ class Run:
         if child is None or child.exit_code is not None or self._stopping:
             return
         now = self._loop.clock()
-        limit, why = self._patience(clocks)
+        limit, why, told = self._patience(clocks)
         if limit is not None and child.heard + limit <= now:
             self.note(f"{why}: no output for {now - child.heard:.0f} s")
-            self.stop(why)
+            self.stop(f"{why}: {told.format(limit)}" if told else why)
             return
         all_ = (clocks.first_output, clocks.silence, clocks.tool, clocks.after_result, clocks.background)
         times = [now + clock for clock in all_ if clock is not None] + ([] if limit is None else [child.heard + limit])
         if times:
             self._timers[0] = self._loop.at(min(times), self._look)
 
-    def _patience(self, clocks: Clocks) -> tuple[float | None, str]:
-        """How long it may be silent now, and what it is called when it was for longer."""
-        fold = self.fold
+    def _time_out(self) -> None:
+        self.stop(f"timeout: not done within {self.setup.clocks.timeout:g} s (--timeout)")
+
+    def _patience(self, clocks: Clocks) -> tuple[float | None, str, str]:
+        """How long it may be silent now, what it is called when it was for longer, and what is told of it then."""
         if self.child is not None and not self.child.spoke:
-            return clocks.first_output, "stalled"
+            return clocks.first_output, "stalled", "no output within {:g} s of its start (--first-output)"
         if self._closed:
-            return (clocks.background if self._busy() else clocks.after_result), "after_result"
-        if fold.open or self._busy():
-            return clocks.tool, "stalled"
-        return clocks.silence, "stalled"
+            return (clocks.background if self._busy() else clocks.after_result), "after_result", ""
+        if self.fold.open or self._busy():
+            return clocks.tool, "stalled", "no output for {:g} s while a tool ran (--tool-silence)"
+        return clocks.silence, "stalled", "no output for {:g} s (--silence)"
 
     def _busy(self) -> bool:
         return any(task.status == "running" for task in self.fold.background.values())
