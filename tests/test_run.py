@@ -195,7 +195,7 @@ def test_an_error_is_no_answer(place: Place) -> None:
         (["--prompt=--json"], None, "--json"),
         (["--prompt", "plain"], None, "plain"),
         (["--system-prompt", "- be brief", "go"], None, "go"),
-        ([], b"from stdin \xff\n", "from stdin \ufffd\n"),
+        ([], "from stdin \u00ff\n".encode(), "from stdin \u00ff\n"),
         (["--file", "-"], b"from stdin", "from stdin"),
         (["--file", "prompt.md"], b"not read", "from a file\n"),
         ([], b"x" * 1_000_000, "x" * 1_000_000),
@@ -233,6 +233,13 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         (["fix", "it"], "PROMPT is one argument, found 2: put it in quotes; see: steno run --help"),
         ([" \n"], "the prompt is empty"),
         ([], "the prompt is empty"),
+        (["--resume", "", "x"], "--resume: expected a text that is not empty, found ''"),
+        (["--session-id", "", "x"], "--session-id: expected a text that is not empty, found ''"),
+        (["--cwd", "", "x"], "--cwd: expected a text that is not empty, found ''"),
+        (["--agent", "replay", "--tape", "", "x"], "--tape: expected a text that is not empty, found ''"),
+        (["--json-schema", "[]", "x"], "--json-schema: expected a JSON schema, which is an object, found list"),
+        (["--file", "latin.md"], "--file latin.md: this is not UTF-8, at byte 3: b'na\\xefve'"),
+        (["na\udcefve"], "an argument: this is not UTF-8, at byte 3: b'na\\xefve'"),
         (["--max-cost", "-1", "x"], "--max-cost: expected an amount of dollars above 0, such as 5 or 0.50, found '-1'"),
         (["--max-tokens", "0", "x"], "--max-tokens: expected a whole number above 0, such as 20 or 200k, found '0'"),
         (["--max-turns", "abc", "x"], "--max-turns: expected a whole number above 0, such as 20 or 200k, found 'abc'"),
@@ -247,7 +254,20 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )  # fmt: skip
 def test_wrong_use_is_one_line_and_nothing_else(place: Place, words: list[str], told: str) -> None:
+    (place.work / "latin.md").write_bytes(b"na\xefve")
     assert refused(place, place.steno("run", *words)) == f"steno: {told}"
+
+
+def test_wrong_use_is_told_also_where_the_agent_is_not_there(place: Place) -> None:
+    told = refused(place, place.steno("run", "--program", "/no/such/claude", "--sync", "foo", "x"))
+    assert told.startswith("steno: foo: ")
+
+
+def test_no_stdin_is_no_prompt(place: Place) -> None:
+    told = "no prompt: give PROMPT, --file PATH, or send it to stdin"
+    held = place.start("run", preexec_fn=lambda: os.close(0))
+    assert (held.communicate(timeout=60)[1].decode(), held.returncode) == (f"steno: {told}\n", 2)
+    assert refused(place, place.steno("run", stdin=b"na\xefve")) == "steno: stdin: this is not UTF-8, at byte 3: b'na\\xefve'"
 
 
 def test_a_broken_config_file(place: Place) -> None:
@@ -256,13 +276,11 @@ def test_a_broken_config_file(place: Place) -> None:
 
 
 def test_bytes_that_are_no_letters(place: Place) -> None:
-    """In a folder's name they cannot be written down; in a prompt they are question marks."""
+    """In a folder's name they cannot be written down."""
     folder = os.fsdecode(os.fsencode(place.folder) + b"/w\xff")
     Path(folder).mkdir()
     line = refused(place, place.steno("run", "x", cwd=Path(folder)))
     assert "the name of this folder is not UTF-8" in line
-    assert place.steno("run", "a" + "\udcff" + "b").returncode == 0
-    assert place.calls[0]["prompt"] == "a?b"
 
 
 def test_a_worktree_of_no_repository(place: Place) -> None:
@@ -586,6 +604,13 @@ def test_what_stands_against_the_start_is_a_report_too(inside: Place) -> None:
         ({"max_cost": -1}, "max_cost: expected an amount of dollars above 0, such as 5 or 0.50, found -1"),
         ({"resume": UUID, "session_id": UUID}, f"session_id and resume {BOTH}"),
         ({"args": "--x"}, "args: expected a list of words"),
+        ({"args": 5}, "args: expected a list of words"),
+        ({"resume": ""}, "resume: expected a text that is not empty, found ''"),
+        ({"session_id": " "}, "session_id: expected a text that is not empty, found ' '"),
+        ({"session_id": 5}, "session_id: expected a text that is not empty, found 5"),
+        ({"cwd": 5}, "cwd: expected a text that is not empty, found 5"),
+        ({"speed": "fast"}, "speed fast: expected a number that is not below 0"),
+        ({"worktree": 5}, "worktree: expected a name, or True, found 5"),
     ],
 )
 def test_wrong_options_raise_before_anything_is_started(inside: Place, options: Json, told: str) -> None:
@@ -593,6 +618,13 @@ def test_wrong_options_raise_before_anything_is_started(inside: Place, options: 
         steno.run("x", **options)
     assert str(problem.value) == told
     assert not inside.data.exists()
+
+
+@pytest.mark.parametrize("prompt", [None, 5, b"x"])
+def test_a_prompt_is_a_text(inside: Place, prompt: Any) -> None:
+    with pytest.raises(steno.StenoError) as problem:
+        steno.run(prompt)
+    assert str(problem.value) == f"the prompt: expected a text, found {prompt!r}"
 
 
 def test_stream_gives_events_while_it_runs(inside: Place) -> None:
