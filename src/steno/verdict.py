@@ -43,6 +43,7 @@ class Facts(Struct):
     asked: tuple[str, str | None, int] | None = None
     last_message: str | None = None
     ended: bool = False  # a transcript that ends with the model's last word
+    unended: bool = False  # a tape that was not closed: whoever wrote it was killed, or had no room left
     final_text: str = ""
     launches: dict[str, int] = field(default_factory=dict)
     refused: list[tuple[Denial, int]] = field(default_factory=list)
@@ -279,7 +280,8 @@ def no_result(facts: Facts) -> Verdict | None:
     """
     if facts.result is not None or (facts.ended and facts.report.exit_code is None):
         return None
-    torn = " (its last line is cut)" if facts.report.lines.torn else ""
+    torn = " (its last line is cut)" if facts.report.lines.torn and not facts.unended else ""
+    torn = " (the recording ends before the run did)" if facts.unended and facts.exited is None else torn
     hint = f"figures are from the messages only; to go on: {_resume(facts)}" if facts.report.session_id else None
     if facts.plain and not facts.report.requests:
         hint = f"this is not a stream: run the agent with {facts.wording.stream or 'its JSON lines'}"
