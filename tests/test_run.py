@@ -297,6 +297,18 @@ def test_an_agent_that_is_not_installed(place: Place, words: list[str]) -> None:
     assert told == f"steno: {where}; to install claude: npm install -g @anthropic-ai/claude-code"
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("work", "is a folder; give the program itself"), ("plain", "cannot be executed; to make it a program: chmod +x {}")],
+)
+def test_a_program_that_is_none(place: Place, name: str, told: str) -> None:
+    """126, as a shell has it, and what it is: it need not be installed."""
+    path = place.folder / name
+    (place.folder / "plain").write_text("#!/bin/sh\n")
+    assert refused(place, place.steno("run", "--program", path, "x"), 126) == f"steno: {path} {told.format(path)}"
+    assert json.loads(place.steno("run", "--json", "--program", path, "x").stdout)["verdict"] == "subprocess"
+
+
 def test_json_also_where_nothing_was_started(place: Place) -> None:
     done = place.steno("run", "--json", "--program", "/no/such/claude", "x")
     report = json.loads(done.stdout)

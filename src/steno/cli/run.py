@@ -47,7 +47,7 @@ EXAMPLES = """examples:
 Without PROMPT, --prompt and --file the prompt is read from stdin. A prompt that is one word and begins with a dash is
 given as --prompt=-x. Options also come from STENO_* variables, the project's steno.toml and the user's own: `steno config`
 shows them. The exit code is the verdict's: 0 success, 1 failed, 3 not finished, 75 rate limit, 77 sign-in, 124 timeout or
-stalled, 127 not installed, 130 interrupted, 137 killed; 2 is wrong use.
+stalled, 126 not executable, 127 not installed, 130 interrupted, 137 killed; 2 is wrong use.
 """
 FAILED = (1, 75, 77)  # exit codes of runs whose last words are an error's
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -70,7 +70,7 @@ def _refused(report: TaskReport, options: argparse.Namespace) -> int:
     complain(f"{report.error}; {report.hint}")
     if options.form == "json":
         put_bytes(report.to_json() + b"\n")
-    return EXIT_CODES[report.verdict]
+    return EXIT_CODES[report.verdict] if report.exit_code is None else report.exit_code
 
 
 class Watched:

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from msgspec import Struct
 from .. import agents
 from ..agents import Agent, Ask, Backend
 from ..environment import surround
+from ..process.child import NOT_FOUND, NOT_STARTED
 from ..report import StenoError, TaskReport
 from ..settings import BY_NAME, Settings, load, meant
 from ..supervise.decide import Policy
@@ -200,13 +202,14 @@ class Wanted:
         self._program = _found(name, own)
         if self._program is not None:
             return None
-        where, how = "" if os.sep in name else " in PATH", self.agent.install or "see where it comes from"
-        install = f"to install {self.agent.name}: {how}"
+        what, hint, code = _hindered(name, f"to install {self.agent.name}: {self.agent.install or 'see where it comes from'}")
         if self._stand_by:
-            self._absent = f"{name} is not there{where}"
-            self.notes.append(f"{self._absent}; {install}")
+            self._absent = f"{name} {what}"
+            self.notes.append(f"{self._absent}; {hint}")
             return None
-        return self._refused("not_found", f"{name} is not there{where}", install)
+        report = self._refused("not_found" if code == NOT_FOUND else "subprocess", f"{name} {what}", hint)
+        report.exit_code = None if code == NOT_FOUND else code
+        return report
 
     def spent(self) -> TaskReport | None:
         """R9: what the ledger's budgets leave is the most that the task may cost. What costs nothing needs none."""
@@ -304,6 +307,18 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _hindered(program: str, install: str) -> tuple[str, str, int]:
+    """Why a program cannot be started: what is wrong with it, what to do, and the code that a shell has for it."""
+    path = Path(program).expanduser()
+    if os.sep not in program:
+        return "is not there in PATH", install, NOT_FOUND
+    if path.is_dir():
+        return "is a folder", "give the program itself", NOT_STARTED
+    if path.exists():
+        return "cannot be executed", f"to make it a program: chmod +x {quote(str(path))}", NOT_STARTED
+    return "is not there", install, NOT_FOUND
 
 
 def _found(program: str, environ: Mapping[str, str]) -> str | None:
