@@ -275,6 +275,14 @@ def test_a_broken_config_file(place: Place) -> None:
     assert refused(place, place.steno("run", "x")) == f"steno: {place.work}/steno.toml:1:9: Invalid value"
 
 
+@pytest.mark.parametrize("table", ["agents", "models"])
+@pytest.mark.parametrize("command", ["run", "config"])
+def test_a_config_file_that_names_no_agent(place: Place, table: str, command: str) -> None:
+    (place.work / "steno.toml").write_text(f'model = "opus"\n[{table}.cluade]\n')
+    told = refused(place, place.steno(command, *(["x"] if command == "run" else ())))
+    assert told == f"steno: {place.work}/steno.toml:2:1: no agent is called 'cluade'; did you mean claude?"
+
+
 def test_bytes_that_are_no_letters(place: Place) -> None:
     """In a folder's name they cannot be written down."""
     folder = os.fsdecode(os.fsencode(place.folder) + b"/w\xff")

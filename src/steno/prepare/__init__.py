@@ -77,7 +77,7 @@ class Wanted:
         self._check_call()
         self.cwd = self._folder()
         own = {name: value for name, value in given.items() if name in BY_NAME}
-        self.settings = load(own, os.environ, Path(self.cwd), spell)
+        self.settings = load(own, os.environ, Path(self.cwd), spell, agents.unknown)
         self._replays = self.settings["agent"] == agents.REPLAY
         found = agents.named(self.settings["agent"]) if not self._replays else None
         self.agent: Agent = found if found is not None else agents.CLAUDE
