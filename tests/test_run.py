@@ -317,6 +317,23 @@ def test_a_program_that_is_none(place: Place, name: str, told: str) -> None:
     assert json.loads(place.steno("run", "--json", "--program", path, "x").stdout)["verdict"] == "subprocess"
 
 
+def test_x_a_disk_that_is_full_from_the_start_is_no_wrong_use(place: Place) -> None:
+    """Nothing is started without its record."""
+    for held, told in (
+        (
+            place.start("run", "Go.", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))),
+            b"the tape cannot be made",
+        ),
+        (
+            place.start("run", "Go.", env=place.environ | {"XDG_DATA_HOME": str(place.program)}),
+            b"cannot be made: Not a directory",
+        ),
+    ):
+        out, err = held.communicate(timeout=60)
+        assert (out, held.returncode, told in err, err.count(b"\n")) == (b"", 74, True, 1), err
+    assert place.calls == []
+
+
 def test_json_also_where_nothing_was_started(place: Place) -> None:
     done = place.steno("run", "--json", "--program", "/no/such/claude", "x")
     report = json.loads(done.stdout)

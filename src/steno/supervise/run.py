@@ -19,7 +19,7 @@ from ..prices import price, ready
 from ..process import Child, Command, Loop, Timer
 from ..reading import Reading
 from ..redact import redact
-from ..report import Report, StenoError
+from ..report import RecordError, Report
 from ..source import kept_lines
 from ..tape import Recorder
 from ..tick import Header, Served, Tick
@@ -88,7 +88,7 @@ class Run:
         return self.ask.resume or (None if "session_id" in self.agent.cannot else self.ask.session_id)
 
     def prepare(self, budget: Budget) -> None:
-        """Get ready, and begin its record. `budget` is what is left for it. StenoError: it cannot be recorded."""
+        """Get ready, and begin its record. `budget` is what is left for it. RecordError: it cannot be recorded."""
         self._budget = budget
         inherited = os.environ if self.setup.environ is None else self.setup.environ
         program = self.setup.program or self.agent.name
@@ -133,7 +133,7 @@ class Run:
                 self._recorder = Recorder(self.tape, header)
             except OSError as problem:
                 self._shaping.close()
-                raise StenoError(f"{self.tape}: the tape cannot be made: {problem.strerror or problem}") from None
+                raise RecordError(f"{self.tape}: the tape cannot be made: {problem.strerror or problem}") from None
 
     # -- ticks -------------------------------------------------------------------------------------------------------
 
