@@ -111,6 +111,11 @@ def _cut(text: str | None) -> str | None:
     return text[:ERROR_KEPT] + " ... (truncated)"
 
 
+def _mend(facts: Facts) -> str:
+    """What to do about a failure of the agent's own; one that came before its first request left nothing to go on with."""
+    return f"mend what the error names; to go on: {_resume(facts)}" if facts.report.requests else MEND
+
+
 def _resume(facts: Facts, prompt: str = "continue") -> str:
     session, go_on = facts.report.session_id, facts.wording.go_on
     return go_on.format(session=quote(session), prompt=quote(prompt)) if session and go_on else "start it again"
@@ -242,7 +247,7 @@ def contradicted(facts: Facts) -> Verdict | None:
     if facts.result is None or code in (None, 0) or facts.stop is not None:
         return None
     text = "\n".join(facts.stderr).strip() or "nothing on stderr says why"
-    return Verdict("subprocess", f"the agent called it a success and exited with code {code}: {text}", MEND, facts.lines)
+    return Verdict("subprocess", f"the agent called it a success and exited with code {code}: {text}", _mend(facts), facts.lines)
 
 
 # -- no account of the end ---------------------------------------------------------------------------
@@ -253,7 +258,7 @@ def exit_told(facts: Facts) -> Verdict | None:
     if facts.result is not None or facts.exit_says is None:
         return None
     word, text = facts.exit_says
-    hint = _more_turns(facts) if word == "max_turns" else HINTS.get(word, MEND)
+    hint = _more_turns(facts) if word == "max_turns" else HINTS.get(word, _mend(facts))
     return Verdict(word, text, hint, facts.lines)
 
 
@@ -270,7 +275,7 @@ def process_failed(facts: Facts) -> Verdict | None:
         if word != "api":
             return Verdict(word, text, HINTS[word])
     what = text or f"the agent exited with code {code} and said nothing"
-    return Verdict("subprocess", what, MEND)
+    return Verdict("subprocess", what, _mend(facts))
 
 
 def no_result(facts: Facts) -> Verdict | None:
@@ -285,7 +290,9 @@ def no_result(facts: Facts) -> Verdict | None:
     hint = f"figures are from the messages only; to go on: {_resume(facts)}" if facts.report.session_id else None
     if facts.plain and not facts.report.requests:
         hint = f"this is not a stream: run the agent with {facts.wording.stream or 'its JSON lines'}"
-    return Verdict("no_result", f"the stream ended without a result{torn}", hint, [])
+    silent = facts.report.lines.read == facts.report.lines.blank
+    said = f": {facts.stderr[-1]}" if silent and facts.stderr else ""  # it is all that there is
+    return Verdict("no_result", f"the stream ended without a result{torn}{said}", hint, [])
 
 
 def misfit(facts: Facts) -> Verdict | None:
