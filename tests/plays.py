@@ -83,4 +83,4 @@ class Place:
     def start(self, *words: str | Path, **more: Any) -> "subprocess.Popen[bytes]":
         """Start steno here."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(self.command(*words), cwd=self.work, env=self.environ, **{**pipes, **more})
+        return subprocess.Popen(self.command(*words), cwd=self.work, **{"env": self.environ, **pipes, **more})

@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Next, Next]] = {
     # R5
     "the session is gone": (
         after(ended("subprocess", GONE, requests=0), Tried(runs=1, resumed="s0")),
-        Next(do="fresh", why="the session s0 is gone: starting a new one", counts=False),
+        Next(do="fresh", why="the session s0 is gone: starting a new one", counts=False, unasked=True),
     ),
     "gone for the second time": (
         after(ended("subprocess", GONE, requests=0), Tried(runs=1, resumed="s0", refused_resume=True)),

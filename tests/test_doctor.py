@@ -180,6 +180,15 @@ def test_a_ledger_of_a_newer_version(place: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_a_data_folder_that_cannot_be_made(place: Path) -> None:
+    """What lies on the way to it is no folder."""
+    (place / "file").write_text("")
+    code, found = findings(place, XDG_DATA_HOME=str(place / "file" / "below"))
+    (disk,) = [one for one in found if one["check"] == "disk"]
+    what = f"{place}/file/below/steno: cannot be made, as {place}/file is not a folder"
+    assert (code, disk["level"], disk["what"]) == (1, "problem", what)
+
+
 def test_unknown_events_of_the_last_runs(place: Path) -> None:
     install(place, "claude", "2.1.325")
     run_ = place / "work" / "run.jsonl"

@@ -115,6 +115,16 @@ def test_its_recordings_are_imported(place: Place) -> None:
     assert sorted(run["agent"] for run in place.json("runs", "--json", "--no-import")["rows"]) == ["parrot", "parrot"]
 
 
+def test_its_settings_stand_in_a_file(place: Place) -> None:
+    """Also where its package is broken: another agent runs all the same."""
+    place.add("broken", "AGENT", "raise RuntimeError('no')\n", "broken_agent")
+    (place.work / "steno.toml").write_text('[agents.parrot]\nmodel = "blue"\n[models.broken]\nsmall = "x"\n')
+    assert place.json("run", "--agent", "parrot", "--json", "Polly")["verdict"] == "success"
+    (place.work / "steno.toml").write_text("[agents.parot]\n")
+    done = place.steno("run", "--agent", "parrot", "Polly")
+    assert (done.code, "no agent is called 'parot'; did you mean parrot?" in done.err) == (2, True)
+
+
 def test_what_it_has_no_words_for_is_said_before_it_starts(place: Place) -> None:
     done = place.steno("run", "--agent", "parrot", "--max-turns", "3", "Polly")
     assert (done.code, done.err.strip()) == (2, "steno: --max-turns: parrot has nothing of the kind")

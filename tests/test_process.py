@@ -365,6 +365,27 @@ def test_a_daemon_is_found_by_its_mark(loop: Loop) -> None:
     assert gone(child.orphans[0].pid)
 
 
+@pytest.mark.parametrize("stdout", ["pipe", "file"])
+@pytest.mark.parametrize("kept", [1, 2])
+def test_a_daemon_without_our_environment_is_found_by_the_stream_that_it_holds(loop: Loop, stdout: str, kept: int) -> None:
+    """Of two runs at once each ends its own; one that holds a stream for reading only is none of theirs."""
+    heard, other = Heard(), Heard()
+    child = loop.start(agent("daemon", "shed", kept, stdout=stdout), heard, grace=QUICK)
+    next_ = loop.start(agent("daemon", "shed", kept, stdout=stdout), other, grace=QUICK)
+    if reader := os.fork():
+        assert loop.run(loop.clock() + LONG)
+    else:  # a worker of the program that we run in, in a session of its own
+        os.setsid()
+        time.sleep(LONG)
+        os._exit(0)
+    for run, told in ((child, heard), (next_, other)):
+        assert run.orphans == [Orphan(int(told.on("out")), "sleep 600", signal.SIGTERM)]
+        assert gone(run.orphans[0].pid)
+    assert not gone(reader)
+    os.kill(reader, signal.SIGKILL)
+    os.waitpid(reader, 0)
+
+
 def test_what_is_meant_to_stay_stays(loop: Loop) -> None:
     """It is listed, it runs on, and no sweep takes it while or after its steno lives."""
     heard = Heard()

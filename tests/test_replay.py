@@ -59,6 +59,13 @@ def test_a_tape_is_played_byte_by_byte(tmp_path: Path) -> None:
     assert played(path) == (HELLO + odd, b"careful\n", 3)
 
 
+def test_what_is_for_the_agent_does_not_matter(tmp_path: Path) -> None:
+    """It takes the place of the agent in whatever starts one."""
+    path = tape(tmp_path / "-t", out(HELLO), ended(3))
+    assert played(path, "--no-wait", "--", "-p", "--speed", "x", "--", "the prompt") == (HELLO, b"", 3)
+    assert played("--no-wait", "--", path, "--", "-p") == (HELLO, b"", 3)
+
+
 def test_a_folder_is_played_with_what_stands_beside(tmp_path: Path) -> None:
     assert played(folder(tmp_path / "one", HELLO, 1, b"careful\n")) == (HELLO, b"careful\n", 1)
     assert played(folder(tmp_path / "two", HELLO)) == (HELLO, b"", 0)
@@ -129,6 +136,8 @@ def test_x_what_cannot_be_played_is_told(tmp_path: Path) -> None:
     (bad / "timing.jsonl").write_text("[]\n")
     assert b"timing.jsonl: expected an object" in played(bad)[1]
     assert b"expected a number that is not below 0, found '-1'" in played(bad, "--speed=-1")[1]
+    assert b"arguments are required: FILE" in played("--")[1]
+    assert b"unrecognized arguments: -p" in played("--", bad, "-p")[1]
 
 
 # -- signals -------------------------------------------------------------------------------------------------------
@@ -290,6 +299,11 @@ def test_x_an_agent_that_cannot_be_played_is_told_before_anything_starts(tmp_pat
                 Task(loop, setup)
         with pytest.raises(SourceError, match="cannot be read"):
             Task(loop, Setup(ask=Ask(prompt="x"), agent="replay", tape=str(tmp_path / "none")))
+        (tmp_path / "text").write_bytes(b"root:x:0:0\n" * 3)
+        with pytest.raises(SourceError, match="no line of it is of an agent"):
+            Task(loop, Setup(ask=Ask(prompt="x"), agent="replay", tape=str(tmp_path / "text")))
+        (tmp_path / "text").write_bytes(b"a warning\n" * 3 + HELLO)
+        assert Task(loop, Setup(ask=Ask(prompt="x"), agent="replay", tape=str(tmp_path / "text"))).agent.name == "claude"
 
 
 def test_a_folder_with_modules_of_our_names_does_no_harm(tmp_path: Path) -> None:

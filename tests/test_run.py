@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -20,7 +21,7 @@ from steno.cli.again import continue_command
 from steno.prepare import EXAMPLE
 from steno.report import EXIT_CODES, VERDICTS, Attempt, Cost, Denial, TaskReport, Tokens
 from tests.plays import NEWEST, Done, Json, Place, done_well
-from tests.script import SESSION, assistant, init, stream, text
+from tests.script import SESSION, assistant, init, result, stream, text
 
 BOTH = "cannot be used together: each says which session it is"
 NO_LEDGER = "expected the id of a session (a UUID); there is no ledger yet to look for a run in"
@@ -126,6 +127,55 @@ def test_quiet_says_only_what_is_wrong(place: Place) -> None:
     assert (done.stderr.decode(), done.returncode) == ("steno: max_turns: Reached maximum number of turns (2)\n", 3)
 
 
+def test_r5_quiet_says_that_a_session_was_replaced(place: Place) -> None:
+    """What was done is not what was asked for; the report says so too."""
+    place.plan({"recording": str(NEWEST.parent / "2.0.37" / "resume_wrong_id")}, {"out": done_well()})
+    done = place.steno("run", "--quiet", "--json", "--resume", UUID, "Go.")
+    told = f"the session {UUID} is gone: starting a new one"
+    assert (done.stderr.decode(), done.returncode) == (f"steno: {told}\n", 0)
+    assert json.loads(done.stdout)["warnings"] == [told]
+
+
+def test_l1_a_full_disk_is_told_and_what_the_tape_holds_is_taken_in_later(place: Place) -> None:
+    """Also to who wants it quiet. The run does not go on for good in the ledger."""
+    lines = (assistant(text("x" * 2000), message=f"msg_{number}") for number in range(400))
+    place.plan({"out": stream(init(), *lines, result("Done.")).decode()})
+    most = 400_000  # of each file; enough for the tables of a new ledger
+    held = place.start("run", "--quiet", "Go.", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
+    out, err = held.communicate(timeout=60)
+    tape, ledger = err.decode().splitlines()
+    assert (out, held.returncode) == (b"Done.\n", 0)
+    assert tape == "steno: the tape could not be written any further: File too large"
+    assert ledger.startswith("steno: the ledger is left out: ")
+    (run,) = rows(place, "SELECT id FROM runs WHERE verdict IS NULL")
+    told = f"steno: run {run[0]} could not be written to the ledger when it ended; what its tape holds is in the ledger\n"
+    assert place.steno("ps").stderr.decode() == told
+    assert rows(place, "SELECT id, verdict FROM runs") == [(run[0], "no_result")]
+    assert rows(place, "SELECT verdict, ended_at > 0 FROM tasks") == [("no_result", 1)]
+    assert rows(place, "SELECT count(*) > 100 FROM requests") == [(1,)]
+    assert (place.steno("ps").stderr, list((place.data / "live").iterdir())) == (b"", [])
+
+
+def test_l1_a_ledger_that_fails_in_the_middle_is_told_by_the_report_and_gets_every_run_later(inside: Place) -> None:
+    """The program that we run in goes on: its runs are over all the same."""
+    inside.plan({"recording": str(NEWEST / "max_turns")}, {"out": done_well()})
+    steno.run("First.")
+    with sqlite3.connect(inside.data / "ledger.db") as ledger:
+        ledger.execute("CREATE TRIGGER full BEFORE UPDATE ON runs BEGIN SELECT RAISE(ABORT, 'the disk is full'); END")
+    report = steno.run("Second.")
+    assert [warning.partition(":")[0] for warning in report.warnings] == ["the ledger is left out"]
+    assert rows(inside, "SELECT verdict, count(*) FROM runs GROUP BY verdict ORDER BY verdict") == [
+        (None, 1),
+        ("max_turns", 1),
+        ("success", 1),
+    ]
+    with sqlite3.connect(inside.data / "ledger.db") as ledger:
+        ledger.execute("DROP TRIGGER full")
+    assert json.loads(inside.steno("ps", "--json").stdout)["rows"] == []
+    assert rows(inside, "SELECT verdict FROM runs WHERE task = ?".replace("?", f"'{report.task_id}'")) == [("success",)]
+    assert rows(inside, "SELECT verdict, attempts FROM tasks ORDER BY started_at") == [("success", 2), ("success", 1)]
+
+
 def test_an_error_is_no_answer(place: Place) -> None:
     place.plan({"recording": str(NEWEST / "api_401")})
     done = place.steno("run", "Go.")
@@ -145,7 +195,7 @@ def test_an_error_is_no_answer(place: Place) -> None:
         (["--prompt=--json"], None, "--json"),
         (["--prompt", "plain"], None, "plain"),
         (["--system-prompt", "- be brief", "go"], None, "go"),
-        ([], b"from stdin \xff\n", "from stdin \ufffd\n"),
+        ([], "from stdin \u00ff\n".encode(), "from stdin \u00ff\n"),
         (["--file", "-"], b"from stdin", "from stdin"),
         (["--file", "prompt.md"], b"not read", "from a file\n"),
         ([], b"x" * 1_000_000, "x" * 1_000_000),
@@ -183,6 +233,13 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         (["fix", "it"], "PROMPT is one argument, found 2: put it in quotes; see: steno run --help"),
         ([" \n"], "the prompt is empty"),
         ([], "the prompt is empty"),
+        (["--resume", "", "x"], "--resume: expected a text that is not empty, found ''"),
+        (["--session-id", "", "x"], "--session-id: expected a text that is not empty, found ''"),
+        (["--cwd", "", "x"], "--cwd: expected a text that is not empty, found ''"),
+        (["--agent", "replay", "--tape", "", "x"], "--tape: expected a text that is not empty, found ''"),
+        (["--json-schema", "[]", "x"], "--json-schema: expected a JSON schema, which is an object, found list"),
+        (["--file", "latin.md"], "--file latin.md: this is not UTF-8, at byte 3: b'na\\xefve'"),
+        (["na\udcefve"], "an argument: this is not UTF-8, at byte 3: b'na\\xefve'"),
         (["--max-cost", "-1", "x"], "--max-cost: expected an amount of dollars above 0, such as 5 or 0.50, found '-1'"),
         (["--max-tokens", "0", "x"], "--max-tokens: expected a whole number above 0, such as 20 or 200k, found '0'"),
         (["--max-turns", "abc", "x"], "--max-turns: expected a whole number above 0, such as 20 or 200k, found 'abc'"),
@@ -197,7 +254,20 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )  # fmt: skip
 def test_wrong_use_is_one_line_and_nothing_else(place: Place, words: list[str], told: str) -> None:
+    (place.work / "latin.md").write_bytes(b"na\xefve")
     assert refused(place, place.steno("run", *words)) == f"steno: {told}"
+
+
+def test_wrong_use_is_told_also_where_the_agent_is_not_there(place: Place) -> None:
+    told = refused(place, place.steno("run", "--program", "/no/such/claude", "--sync", "foo", "x"))
+    assert told.startswith("steno: foo: ")
+
+
+def test_no_stdin_is_no_prompt(place: Place) -> None:
+    told = "no prompt: give PROMPT, --file PATH, or send it to stdin"
+    held = place.start("run", preexec_fn=lambda: os.close(0))
+    assert (held.communicate(timeout=60)[1].decode(), held.returncode) == (f"steno: {told}\n", 2)
+    assert refused(place, place.steno("run", stdin=b"na\xefve")) == "steno: stdin: this is not UTF-8, at byte 3: b'na\\xefve'"
 
 
 def test_a_broken_config_file(place: Place) -> None:
@@ -205,14 +275,20 @@ def test_a_broken_config_file(place: Place) -> None:
     assert refused(place, place.steno("run", "x")) == f"steno: {place.work}/steno.toml:1:9: Invalid value"
 
 
+@pytest.mark.parametrize("table", ["agents", "models"])
+@pytest.mark.parametrize("command", ["run", "config"])
+def test_a_config_file_that_names_no_agent(place: Place, table: str, command: str) -> None:
+    (place.work / "steno.toml").write_text(f'model = "opus"\n[{table}.cluade]\n')
+    told = refused(place, place.steno(command, *(["x"] if command == "run" else ())))
+    assert told == f"steno: {place.work}/steno.toml:2:1: no agent is called 'cluade'; did you mean claude?"
+
+
 def test_bytes_that_are_no_letters(place: Place) -> None:
-    """In a folder's name they cannot be written down; in a prompt they are question marks."""
+    """In a folder's name they cannot be written down."""
     folder = os.fsdecode(os.fsencode(place.folder) + b"/w\xff")
     Path(folder).mkdir()
     line = refused(place, place.steno("run", "x", cwd=Path(folder)))
     assert "the name of this folder is not UTF-8" in line
-    assert place.steno("run", "a" + "\udcff" + "b").returncode == 0
-    assert place.calls[0]["prompt"] == "a?b"
 
 
 def test_a_worktree_of_no_repository(place: Place) -> None:
@@ -227,6 +303,35 @@ def test_an_agent_that_is_not_installed(place: Place, words: list[str]) -> None:
     told = refused(place, place.steno("run", *words, "x", PATH="/usr/bin"), 127)
     where = "/no/such/claude is not there" if "--program" in words else "claude is not there in PATH"
     assert told == f"steno: {where}; to install claude: npm install -g @anthropic-ai/claude-code"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("work", "is a folder; give the program itself"), ("plain", "cannot be executed; to make it a program: chmod +x {}")],
+)
+def test_a_program_that_is_none(place: Place, name: str, told: str) -> None:
+    """126, as a shell has it, and what it is: it need not be installed."""
+    path = place.folder / name
+    (place.folder / "plain").write_text("#!/bin/sh\n")
+    assert refused(place, place.steno("run", "--program", path, "x"), 126) == f"steno: {path} {told.format(path)}"
+    assert json.loads(place.steno("run", "--json", "--program", path, "x").stdout)["verdict"] == "subprocess"
+
+
+def test_x_a_disk_that_is_full_from_the_start_is_no_wrong_use(place: Place) -> None:
+    """Nothing is started without its record."""
+    for held, told in (
+        (
+            place.start("run", "Go.", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))),
+            b"the tape cannot be made",
+        ),
+        (
+            place.start("run", "Go.", env=place.environ | {"XDG_DATA_HOME": str(place.program)}),
+            b"cannot be made: Not a directory",
+        ),
+    ):
+        out, err = held.communicate(timeout=60)
+        assert (out, held.returncode, told in err, err.count(b"\n")) == (b"", 74, True, 1), err
+    assert place.calls == []
 
 
 def test_json_also_where_nothing_was_started(place: Place) -> None:
@@ -543,6 +648,13 @@ def test_what_stands_against_the_start_is_a_report_too(inside: Place) -> None:
         ({"max_cost": -1}, "max_cost: expected an amount of dollars above 0, such as 5 or 0.50, found -1"),
         ({"resume": UUID, "session_id": UUID}, f"session_id and resume {BOTH}"),
         ({"args": "--x"}, "args: expected a list of words"),
+        ({"args": 5}, "args: expected a list of words"),
+        ({"resume": ""}, "resume: expected a text that is not empty, found ''"),
+        ({"session_id": " "}, "session_id: expected a text that is not empty, found ' '"),
+        ({"session_id": 5}, "session_id: expected a text that is not empty, found 5"),
+        ({"cwd": 5}, "cwd: expected a text that is not empty, found 5"),
+        ({"speed": "fast"}, "speed fast: expected a number that is not below 0"),
+        ({"worktree": 5}, "worktree: expected a name, or True, found 5"),
     ],
 )
 def test_wrong_options_raise_before_anything_is_started(inside: Place, options: Json, told: str) -> None:
@@ -550,6 +662,13 @@ def test_wrong_options_raise_before_anything_is_started(inside: Place, options: 
         steno.run("x", **options)
     assert str(problem.value) == told
     assert not inside.data.exists()
+
+
+@pytest.mark.parametrize("prompt", [None, 5, b"x"])
+def test_a_prompt_is_a_text(inside: Place, prompt: Any) -> None:
+    with pytest.raises(steno.StenoError) as problem:
+        steno.run(prompt)
+    assert str(problem.value) == f"the prompt: expected a text, found {prompt!r}"
 
 
 def test_stream_gives_events_while_it_runs(inside: Place) -> None:

@@ -162,6 +162,22 @@ def test_l1_a_whole_tape_is_not_called_cut(tmp_path: Path) -> None:
     assert (played.cut, found.lines.torn, found.complete, found.verdict) == (False, False, True, "success")
 
 
+@pytest.mark.parametrize(
+    ("ticks", "told"),
+    [
+        ([out(stream(*hello())[:700])], " (the recording ends before the run did)"),
+        ([out(stream(hello()[0]))], " (the recording ends before the run did)"),
+        ([out(stream(hello()[0])), ended(0)], ""),
+    ],
+)
+def test_l1_a_tape_that_was_not_closed_says_what_is_true(tmp_path: Path, ticks: list[Tick], told: str) -> None:
+    """Whoever wrote it was killed: no line of the agent need be cut."""
+    path = tmp_path / "cut"
+    path.write_bytes(b"".join(tape(tmp_path / "whole", *ticks).read_bytes().splitlines(keepends=True)[:-1]))
+    found = steno.read(path)
+    assert (found.error, found.lines.torn) == (f"the stream ended without a result{told}", True)
+
+
 def test_l1_an_empty_file_is_a_cut_tape(tmp_path: Path) -> None:
     path = tmp_path / "empty"
     path.write_bytes(b"")

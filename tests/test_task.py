@@ -193,25 +193,45 @@ CALL = out(init(), assistant(call("toolu_1", "Bash", command="make")))
 AWAY = system("task_started", task_id="t1", tool_use_id="toolu_1", task_type="local_bash", is_backgrounded=True)
 TASK = out(init(), assistant(call("toolu_1", "Bash", command="serve", run_in_background=True)), AWAY, answer("toolu_1"))
 CLOCKS = {
-    "first output": ([WAITS], Clocks(first_output=0.3, silence=LONG), "stalled", "stalled: no output for 0 s"),
-    "silence": ([WORK, WAITS], Clocks(first_output=LONG, silence=0.3), "stalled", "stalled: no output for 0 s"),
-    "a tool": ([CALL, WAITS], Clocks(silence=0.1, tool=0.6), "stalled", "stalled: no output for 1 s"),
-    "after the result": ([DONE, WAITS], Clocks(after_result=0.3), "success", "after_result: no output for 0 s"),
+    "first output": (
+        [WAITS],
+        Clocks(first_output=0.3, silence=LONG),
+        "stalled",
+        "stalled: no output for 0 s",
+        "ended by us: no output within 0.3 s of its start (--first-output)",
+    ),
+    "silence": (
+        [WORK, WAITS],
+        Clocks(first_output=LONG, silence=0.3),
+        "stalled",
+        "stalled: no output for 0 s",
+        "ended by us: no output for 0.3 s (--silence)",
+    ),
+    "a tool": (
+        [CALL, WAITS],
+        Clocks(silence=0.1, tool=0.6),
+        "stalled",
+        "stalled: no output for 1 s",
+        "ended by us: no output for 0.6 s while a tool ran (--tool-silence)",
+    ),
+    "after the result": ([DONE, WAITS], Clocks(after_result=0.3), "success", "after_result: no output for 0 s", None),
     "in the background": (
         [TASK, out(assistant(text("It runs."), message="msg_2"), result("It runs.")), WAITS],
         Clocks(after_result=0.1, background=0.6),
         "background_task",
         "after_result: no output for 1 s",
+        None,
     ),
-    "a failure that lingers": ([BROKEN, WAITS], Clocks(after_result=0.3), "api", "after_result: no output for 0 s"),
+    "a failure that lingers": ([BROKEN, WAITS], Clocks(after_result=0.3), "api", "after_result: no output for 0 s", ...),
 }
 
 
 @pytest.mark.parametrize("name", CLOCKS)
 def test_clocks(play: Play, name: str) -> None:
-    """Each has its own end; none is taken for another."""
-    script, clocks, word, note = CLOCKS[name]
+    """Each has its own end, and says which it was; none is taken for another."""
+    script, clocks, word, note, error = CLOCKS[name]
     done = carry_out(play(script, clocks=clocks, policy=ONCE))
+    assert error is ... or done.report.error == error
     assert (done.verdicts, notes(done.runs[0])[0]) == ([word], note)
     assert [number for _, number in stops(done.runs[0])] == [signal.SIGINT]
     assert ("the agent lived on after its result, and was ended by us" in done.report.warnings) == note.startswith("after")
@@ -221,7 +241,7 @@ def test_a_clock_for_all_of_it(play: Play) -> None:
     """An agent that is never silent is ended too, and not started again."""
     talk = [out(assistant(text("and"), message=f"msg_{number}")) for number in range(100)]
     done = carry_out(play([WORK, *(step for line in talk for step in (line, ("sleep", 0.05)))], clocks=Clocks(timeout=0.6)))
-    assert (done.verdicts, done.report.error) == (["timeout"], "ended by us: timeout")
+    assert (done.verdicts, done.report.error) == (["timeout"], "ended by us: not done within 0.6 s (--timeout)")
 
 
 def test_work_that_goes_on_after_a_result(play: Play) -> None:

@@ -530,3 +530,25 @@ def test_v7_advice_can_be_switched_off() -> None:
     """V5 and V6 judge unless the caller says otherwise."""
     data = stream(init(), assistant(text("Shall I?")), result("Shall I?"))
     assert (steno.read(data).verdict, steno.read(data, advice=False).verdict) == ("interactive", "success")
+
+
+# -- what is said of it ----------------------------------------------------------------------------------------------
+
+
+def test_v1_an_agent_that_had_begun_is_not_said_to_have_not_begun(tmp_path: Path) -> None:
+    begun = recording(tmp_path / "begun", *HALF, code=4, stderr=b"fatal: no token\n")
+    never = recording(tmp_path / "never", code=4, stderr=b"fatal: no token\n")
+    assert (begun.verdict, never.verdict, begun.error) == ("subprocess", "subprocess", "fatal: no token")
+    assert begun.hint == f"mend what the error names; to go on: claude --resume {SESSION} -p continue"
+    assert never.hint == "the agent did not start its work: mend what the error names and run it again"
+
+
+def test_v9_an_agent_that_printed_to_stderr_only_is_told_by_its_last_line(tmp_path: Path) -> None:
+    found = recording(tmp_path, code=0, stderr=b"a warning\nsomething broke badly\n")
+    assert (found.verdict, found.error) == ("no_result", "the stream ended without a result: something broke badly")
+
+
+def test_r3_a_clock_says_which_one_it_was(tmp_path: Path) -> None:
+    """A tape of before says the word alone."""
+    new = stopped(tmp_path, "stalled: no output for 60 s (--silence)", 2, -2)
+    assert (new.verdict, new.error) == ("stalled", "ended by us: no output for 60 s (--silence)")

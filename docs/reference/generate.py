@@ -561,7 +561,7 @@ def cli_page() -> str:
         [str(cli.WRONG_USE), "wrong use, or a source that could not be read; what could be read was shown"],
         ["3", "`steno budget check` and `steno budget list --check`: a budget is exceeded"],
         [str(cli.INTERNAL), "a fault of steno itself: `--debug` shows where"],
-        [str(cli.CANNOT_WRITE), "the output could not be written"],
+        [str(cli.CANNOT_WRITE), "the output, or the record of a run, could not be written"],
         [str(cli.INTERRUPTED), "interrupted from the keyboard"],
         [str(cli.PIPE_CLOSED), "whoever read the output went away first"],
     ]

@@ -5,10 +5,10 @@ never writes, waits or ends by itself: whoever plays gives it the means.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,8 @@ from .tick import Header, Tick, read_header, read_tick
 
 SIGNALS = {"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGKILL": 9, "SIGTERM": 15}
 
+LOOKED_AT = 1000  # lines that are looked at to tell whose they are: warnings may stand before the first of the agent
+
 Write = Callable[[str, bytes], None]  # "out" or "err", and what is written there
 Wait = Callable[[float], int | None]  # so many seconds at most; a signal that came in the meantime
 
@@ -30,6 +32,11 @@ class Timing(msgspec.Struct):
 
     wall_s: float | None = None
     signals: list[dict[str, float | str | bool]] = []
+
+
+def _whose(data: Iterable[bytes]) -> str | None:
+    """The name of the agent that one of these lines is of."""
+    return next((agent.name for line in data if (agent := agents.sniff(line)) is not None), None)
 
 
 class Recording:
@@ -42,9 +49,13 @@ class Recording:
             raise SourceError(f"{path}: a folder without stdout is no recording; give a tape, or the folder of one run")
         with closing(lines(self._stdout)) as data:
             first = next(data, b"")
-        self.header: Header | None = None if self._folder else read_header(first)
-        sniffed = agents.sniff(first) if self.header is None else None
-        self.agent = self.header.agent if self.header is not None else sniffed.name if sniffed is not None else None
+            self.header: Header | None = None if self._folder else read_header(first)
+            self.agent = self.header.agent if self.header is not None else _whose(chain((first,), islice(data, LOOKED_AT)))
+
+    @property
+    def strange(self) -> bool:
+        """Whether nothing tells that this was printed by an agent: neither its form nor a line of it."""
+        return self.header is None and not self._folder and self.agent is None
 
     @property
     def _stdout(self) -> Path:

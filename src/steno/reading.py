@@ -114,7 +114,8 @@ class Reading:
         found: list[ev.Event] = []
         if self._inner is not None:
             inner, self._inner = self._inner, None
-            self.lines.torn = self.lines.torn or self._damaged or not self._whole
+            self.fold.facts.unended = self._damaged or not self._whole
+            self.lines.torn = self.lines.torn or self.fold.facts.unended
             found += self.heard(_stderr([self._errors.rest()], None))
             rest = inner.rest()
             if rest:

@@ -60,6 +60,10 @@ class LedgerError(StenoError):
     """The ledger cannot be opened, read or written. The message names it and says what to do."""
 
 
+class RecordError(StenoError):
+    """A run cannot be recorded: no room, or no permission. The message names the place. Nothing was started."""
+
+
 class RunFailed(StenoError):  # noqa: N818  # it reads as what it says: except steno.RunFailed
     """The run did not succeed; `report` says how."""
 

@@ -43,6 +43,7 @@ class Facts(Struct):
     asked: tuple[str, str | None, int] | None = None
     last_message: str | None = None
     ended: bool = False  # a transcript that ends with the model's last word
+    unended: bool = False  # a tape that was not closed: whoever wrote it was killed, or had no room left
     final_text: str = ""
     launches: dict[str, int] = field(default_factory=dict)
     refused: list[tuple[Denial, int]] = field(default_factory=list)
@@ -115,6 +116,11 @@ def _cut(text: str | None) -> str | None:
     return text[:ERROR_KEPT] + " ... (truncated)"
 
 
+def _mend(facts: Facts) -> str:
+    """What to do about a failure of the agent's own; one that came before its first request left nothing to go on with."""
+    return f"mend what the error names; to go on: {_resume(facts)}" if facts.report.requests else MEND
+
+
 def _resume(facts: Facts, prompt: str = "continue") -> str:
     session, go_on = facts.report.session_id, facts.wording.go_on
     return go_on.format(session=quote(session), prompt=quote(prompt)) if session and go_on else "start it again"
@@ -134,14 +140,14 @@ def not_found(facts: Facts) -> Verdict | None:
 
 def stopped_by_us(facts: Facts) -> Verdict | None:
     """We asked the run to end, and it had not closed with a result before."""
-    stop = facts.stop
-    if stop is None or stop.why not in ("timeout", "stalled", "interrupted", "killed", "max_budget", "auth"):
+    word, _, what = (facts.stop.why if facts.stop is not None else "").partition(": ")  # a clock says which one it was
+    if word not in ("timeout", "stalled", "interrupted", "killed", "max_budget", "auth"):
         return None
     if facts.result is not None and not facts.result.is_error and not facts.reopened:
         return None
-    if stop.why == "auth":
+    if word == "auth":
         return Verdict("auth", "the key was rejected (401), and again when it was tried once more", HINTS["auth"], facts.lines)
-    return Verdict(stop.why, f"ended by us: {stop.why}", f"to go on: {_resume(facts)}", facts.lines)
+    return Verdict(word, f"ended by us: {what or word}", f"to go on: {_resume(facts)}", facts.lines)
 
 
 def ended_by_signal(facts: Facts) -> Verdict | None:
@@ -246,7 +252,7 @@ def contradicted(facts: Facts) -> Verdict | None:
     if facts.result is None or code in (None, 0) or facts.stop is not None:
         return None
     text = "\n".join(facts.stderr).strip() or "nothing on stderr says why"
-    return Verdict("subprocess", f"the agent called it a success and exited with code {code}: {text}", MEND, facts.lines)
+    return Verdict("subprocess", f"the agent called it a success and exited with code {code}: {text}", _mend(facts), facts.lines)
 
 
 # -- no account of the end ---------------------------------------------------------------------------
@@ -257,7 +263,7 @@ def exit_told(facts: Facts) -> Verdict | None:
     if facts.result is not None or facts.exit_says is None:
         return None
     word, text = facts.exit_says
-    hint = _more_turns(facts) if word == "max_turns" else HINTS.get(word, MEND)
+    hint = _more_turns(facts) if word == "max_turns" else HINTS.get(word, _mend(facts))
     return Verdict(word, text, hint, facts.lines)
 
 
@@ -274,7 +280,7 @@ def process_failed(facts: Facts) -> Verdict | None:
         if word != "api":
             return Verdict(word, text, HINTS[word])
     what = text or f"the agent exited with code {code} and said nothing"
-    return Verdict("subprocess", what, MEND)
+    return Verdict("subprocess", what, _mend(facts))
 
 
 def no_result(facts: Facts) -> Verdict | None:
@@ -284,11 +290,14 @@ def no_result(facts: Facts) -> Verdict | None:
     """
     if facts.result is not None or (facts.ended and facts.report.exit_code is None):
         return None
-    torn = " (its last line is cut)" if facts.report.lines.torn else ""
+    torn = " (its last line is cut)" if facts.report.lines.torn and not facts.unended else ""
+    torn = " (the recording ends before the run did)" if facts.unended and facts.exited is None else torn
     hint = f"figures are from the messages only; to go on: {_resume(facts)}" if facts.report.session_id else None
     if facts.plain and not facts.report.requests:
         hint = f"this is not a stream: run the agent with {facts.wording.stream or 'its JSON lines'}"
-    return Verdict("no_result", f"the stream ended without a result{torn}", hint, [])
+    silent = facts.report.lines.read == facts.report.lines.blank
+    said = f": {facts.stderr[-1]}" if silent and facts.stderr else ""  # it is all that there is
+    return Verdict("no_result", f"the stream ended without a result{torn}{said}", hint, [])
 
 
 def misfit(facts: Facts) -> Verdict | None:

@@ -37,6 +37,7 @@ __all__ = [
     "own",
     "replayed",
     "sniff",
+    "unknown",
 ]
 
 CLAUDE = Agent(
@@ -115,6 +116,16 @@ def named(name: str | None) -> Agent | None:
     if name not in AGENTS:
         raise StenoError(AGENTS.problems.get(name) or f"no agent is called {name!r}; known: {', '.join(AGENTS)}")
     return AGENTS[name]
+
+
+def unknown(name: str) -> str | None:
+    """What is to be said of a name that nobody has; None for an agent, also for one of another package that is left out."""
+    if name in AGENTS or name in AGENTS.problems:
+        return None
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, AGENTS, 1)
+    return f"no agent is called {name!r}; " + (f"did you mean {near[0]}?" if near else f"known: {', '.join(AGENTS)}")
 
 
 def sniff(line: bytes) -> Agent | None:

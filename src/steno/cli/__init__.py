@@ -167,7 +167,7 @@ def _unknown(word: str) -> int:
 
 def _failed(problem: Exception, debug: bool) -> int:
     """One line on what went wrong, and the exit code for it."""
-    from ..report import StenoError
+    from ..report import RecordError, StenoError
     from .terminal import complain
 
     if debug:
@@ -176,7 +176,7 @@ def _failed(problem: Exception, debug: bool) -> int:
         traceback.print_exception(problem)
     if isinstance(problem, StenoError):
         complain(str(problem))
-        return WRONG_USE
+        return CANNOT_WRITE if isinstance(problem, RecordError) else WRONG_USE
     if isinstance(problem, OSError):
         complain(f"cannot write: {problem.strerror or problem}")
         _drop_stdout()

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..agents import AGENTS
+from ..agents import AGENTS, unknown
 from ..prepare.models import Sized, sizes
 from ..redact import redact, redact_all
 from ..report import StenoError
@@ -48,7 +48,7 @@ def run(words: list[str]) -> int:
     cwd = Path(options.cwd or ".").absolute()
     if not cwd.is_dir():
         raise StenoError(f"--cwd {options.cwd}: this is not a folder")
-    settings = load({}, os.environ, Path(os.path.normpath(cwd)))
+    settings = load({}, os.environ, Path(os.path.normpath(cwd)), unknown=unknown)
     if options.form == "json":
         put_json(msgspec.json.encode(_values(settings)))
     else:

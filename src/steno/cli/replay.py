@@ -18,6 +18,7 @@ EXAMPLES = """examples:
   steno replay run.steno                   a tape, at its own pace
   steno replay run.steno --speed 20        twenty times as fast
   steno replay recordings/max_turns --no-wait | my-orchestrator
+  steno replay run.steno -- -p --model opus what follows -- is for the agent, and does not matter
   steno run --agent replay --tape run.steno "the prompt does not matter"
 
 FILE is a tape, a folder with stdout (and stderr, exit_code, timing.jsonl where they exist), or a file with
@@ -39,11 +40,20 @@ def run(words: list[str]) -> int:
 
 def _options(words: list[str]) -> argparse.Namespace:
     parser = Parser("replay", "Play a recording as if it were the agent, to test what runs agents.", EXAMPLES)
-    parser.add_argument("file", metavar="FILE", help="a tape, the folder of a recording, or what an agent printed")
+    parser.usage = "steno replay [OPTIONS] FILE [-- the arguments of an agent]"
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a tape, the folder of a recording, or what an agent printed")
     parser.add_argument("--speed", metavar="N", type=_speed, default=1.0, help="so many times as fast (1); 0: do not wait")
     parser.add_argument("--no-wait", action="store_true", help="as fast as it can be written")
     parser.add_debug()
-    return parser.parse_intermixed_args(words)
+    end = words.index("--") if "--" in words else len(words)
+    options, more = parser.parse_intermixed_args(words[:end]), words[end + 1 :]
+    if options.file is None:  # a name that begins with a dash stands behind the dashes
+        if not more:
+            parser.error("the following arguments are required: FILE")
+        if more[1:2] not in ([], ["--"]):
+            parser.error(f"unrecognized arguments: {' '.join(more[1:])}")
+        options.file = more[0]
+    return options
 
 
 def _speed(text: str) -> float:

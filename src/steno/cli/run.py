@@ -4,6 +4,7 @@ stdout carries the answer, the report as JSON, or the agent's own bytes, and not
 """
 
 import argparse
+import os
 import re
 import signal
 import sys
@@ -46,7 +47,7 @@ EXAMPLES = """examples:
 Without PROMPT, --prompt and --file the prompt is read from stdin. A prompt that is one word and begins with a dash is
 given as --prompt=-x. Options also come from STENO_* variables, the project's steno.toml and the user's own: `steno config`
 shows them. The exit code is the verdict's: 0 success, 1 failed, 3 not finished, 75 rate limit, 77 sign-in, 124 timeout or
-stalled, 127 not installed, 130 interrupted, 137 killed; 2 is wrong use.
+stalled, 126 not executable, 127 not installed, 130 interrupted, 137 killed; 2 is wrong use.
 """
 FAILED = (1, 75, 77)  # exit codes of runs whose last words are an error's
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -56,6 +57,7 @@ CALL = ("cwd", "session_id", "resume", "fork", "continue_", "worktree", "tape", 
 def run(words: list[str]) -> int:
     """Carry out `steno run` and return its exit code."""
     options = _options(words)
+    _check_sync(options.sync)
     given = {name: getattr(options, name) for name in (*BY_NAME, *CALL)}
     asked = prepared(_prompt(options), {name: value for name, value in given.items() if value is not None}, _spelled)
     if asked.refusal is not None:
@@ -68,7 +70,7 @@ def _refused(report: TaskReport, options: argparse.Namespace) -> int:
     complain(f"{report.error}; {report.hint}")
     if options.form == "json":
         put_json(report.to_json())
-    return EXIT_CODES[report.verdict]
+    return EXIT_CODES[report.verdict] if report.exit_code is None else report.exit_code
 
 
 class Watched:
@@ -79,7 +81,8 @@ class Watched:
         self._screen = Screen(look(sys.stderr), sys.stderr, asked.settings["feed"], asked.settings["quiet"])
         followed = is_terminal(sys.stderr) and not asked.settings["quiet"]
         seen = "all" if options.sync else asked.setup.changes  # what is seen is told to the sync too
-        self._errand = Errand(replace(asked.setup, priced=followed, changes=seen), self._screen.say)
+        warn = complain if asked.settings["quiet"] else self._screen.say
+        self._errand = Errand(replace(asked.setup, priced=followed, changes=seen), self._screen.say, warn)
         self._gone = False  # whoever read stdout
         self._syncing = _syncing(options.sync, asked.setup.cwd)
 
@@ -187,6 +190,15 @@ class Watched:
         return INTERRUPTED if self._errand.asked and not report.ok else EXIT_CODES[report.verdict]
 
 
+def _check_sync(destinations: list[str] | None) -> None:
+    """Wrong use is told before it is looked whether the agent is there."""
+    if destinations:
+        from ..sync.where import check
+
+        for text in destinations:
+            check(text)
+
+
 def _syncing(destinations: list[str] | None, cwd: str | None) -> "Syncing | None":
     if not destinations:
         return None
@@ -207,8 +219,9 @@ def _answer(report: TaskReport, shaped: bool) -> str:
 
 
 def _options(words: list[str]) -> argparse.Namespace:
-    """The options; what follows `--` are the agent's own arguments. Bytes that are no letters are written `?`."""
-    words = [word.encode("utf-8", "replace").decode("utf-8") for word in words]
+    """The options; what follows `--` are the agent's own arguments. What is not UTF-8 could not be passed on as it is."""
+    for word in words:
+        _decoded(os.fsencode(word), "an argument")
     end = words.index("--") if "--" in words else len(words)
     parser = _parser()
     options = parser.parse_intermixed_args([_shielded(word) for word in words[:end]])
@@ -305,14 +318,23 @@ def _prompt(options: argparse.Namespace) -> str:
         return str(options.prompt)
     if options.file is not None and options.file != "-":
         return _read(Path(options.file))
-    if options.file is None and is_terminal(sys.stdin):
+    if options.file is None and (sys.stdin is None or is_terminal(sys.stdin)):
         own = "; what follows -- are the agent's own arguments" if options.args else ""
         raise StenoError(f"no prompt: give PROMPT, --file PATH, or send it to stdin{own}")
-    return stdin_bytes().read().decode("utf-8", "replace")
+    return _decoded(stdin_bytes().read(), "stdin")
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8", "replace")
+        return _decoded(path.read_bytes(), f"--file {path}")
     except OSError as problem:
         raise StenoError(f"--file {path}: cannot be read: {problem.strerror or problem}") from None
+
+
+def _decoded(data: bytes, where: str) -> str:
+    """The letters. An agent is asked what was given, or nothing: no byte is changed on the way."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        shown = data[max(0, problem.start - 20) : problem.start + 20]
+        raise StenoError(f"{where}: this is not UTF-8, at byte {problem.start + 1}: {shown!r}") from None

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from .. import prices
-from ..agents import AGENTS
+from ..agents import AGENTS, unknown
 from ..ledger.store import Store, applied, default_path, open_ledger
 from ..report import LedgerError, StenoError
 from ..settings import Settings, load
@@ -56,7 +56,7 @@ def checked(patient: Patient) -> list[Finding]:
 def settings(patient: Patient) -> Iterator[Finding]:
     """What is set can be read; the other checks want to know it too."""
     try:
-        patient.settings = load({}, patient.environment, patient.cwd)
+        patient.settings = load({}, patient.environment, patient.cwd, unknown=unknown)
     except StenoError as problem:
         yield Finding("settings", "problem", str(problem), "mend that file, or take the setting out of it")
         return
@@ -161,12 +161,15 @@ def price_table(patient: Patient) -> Iterator[Finding]:
 
 def disk(patient: Patient) -> Iterator[Finding]:
     """Tapes and the ledger need room."""
-    folder = default_path().parent
+    folder = ours = default_path().parent
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     what = f"{free / 1e9:,.1f} GB free at {folder}"
-    if free < ROOM:
+    if not folder.is_dir():
+        what = f"{ours}: cannot be made, as {folder} is not a folder"
+        yield Finding("disk", "problem", what, "set XDG_DATA_HOME to a folder of yours")
+    elif free < ROOM:
         yield Finding("disk", "problem", what, "make room, or take old details out: steno prune")
     elif not os.access(folder, os.W_OK):
         yield Finding("disk", "problem", f"{folder}: may not be written", "set XDG_DATA_HOME to a folder of yours")

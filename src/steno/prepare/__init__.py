@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from msgspec import Struct
 from .. import agents
 from ..agents import Agent, Ask, Backend
 from ..environment import surround
+from ..process.child import NOT_FOUND, NOT_STARTED
 from ..report import StenoError, TaskReport
 from ..settings import BY_NAME, Settings, load, meant
 from ..supervise.decide import Policy
@@ -36,6 +38,7 @@ CALL = (
     "speed",
     "args",
 )  # what is asked this once, and never set
+TEXTS = {"session_id": str, "resume": str, "cwd": str | os.PathLike, "tape": str | os.PathLike}
 MODELS = ("model", "fallback_model")
 NANO = 1e9
 EXAMPLE = "123e4567-e89b-42d3-a456-426614174000"
@@ -50,8 +53,10 @@ class Prepared(Struct):
     notes: list[str] = []
 
 
-def prepared(prompt: str, given: Mapping[str, Any], spell: Callable[[str], str] = str) -> Prepared:
+def prepared(prompt: Any, given: Mapping[str, Any], spell: Callable[[str], str] = str) -> Prepared:
     """Check all that was asked for. `given` are options by name; `spell` says how the asker calls them."""
+    if not isinstance(prompt, str):
+        raise StenoError(f"the prompt: expected a text, found {prompt!r}")
     for name in given:
         meant(name, [*BY_NAME, *CALL], f"no option is called {spell(name)}", spell)
     wanted = Wanted(prompt, given, spell)
@@ -69,9 +74,10 @@ class Wanted:
         self.prompt, self.notes, self._spell = prompt, list[str](), spell
         self._given = {name for name, value in given.items() if value not in (None, False)}
         self._call = {name: given.get(name) for name in CALL}
+        self._check_call()
         self.cwd = self._folder()
         own = {name: value for name, value in given.items() if name in BY_NAME}
-        self.settings = load(own, os.environ, Path(self.cwd), spell)
+        self.settings = load(own, os.environ, Path(self.cwd), spell, agents.unknown)
         self._replays = self.settings["agent"] == agents.REPLAY
         found = agents.named(self.settings["agent"]) if not self._replays else None
         self.agent: Agent = found if found is not None else agents.CLAUDE
@@ -106,6 +112,18 @@ class Wanted:
 
     # -- wrong use -------------------------------------------------------------------------------------------------
 
+    def _check_call(self) -> None:
+        """What is asked this once: an empty text is a variable that a script forgot to set, and is not passed over."""
+        for name, kinds in TEXTS.items():
+            given = self._call[name]
+            if given is not None and (not isinstance(given, kinds) or not str(given).strip()):
+                raise StenoError(f"{self._spell(name)}: expected a text that is not empty, found {given!r}")
+        extra, speed = self._call["args"], self._call["speed"]
+        if extra is not None and (not isinstance(extra, list | tuple) or not all(isinstance(word, str) for word in extra)):
+            raise StenoError(f"{self._spell('args')}: expected a list of words")
+        if speed is not None and (isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 <= speed < float("inf")):
+            raise StenoError(f"{self._spell('speed')} {speed}: expected a number that is not below 0")
+
     def _check(self) -> None:
         if not self.prompt.strip():
             raise StenoError("the prompt is empty")
@@ -113,14 +131,14 @@ class Wanted:
             raise StenoError("the prompt holds halves of letters (lone surrogates): it cannot be written as UTF-8")
         self._check_session()
         self._check_files()
-        if self._call["worktree"]:
-            worktree.check(self._call["worktree"])
+        name = self._call["worktree"]
+        if name is not None and not isinstance(name, str | bool):
+            raise StenoError(f"{self._spell('worktree')}: expected a name, or True, found {name!r}")
+        if isinstance(name, str) and name:
+            worktree.check(name)
         if self.settings["on_limit"] == "fallback" and not (self.settings["fallback_model"] or self.settings["fallback_agent"]):
             needed = f"{self._spell('fallback_model')} NAME, or an agent: {self._spell('fallback_agent')} NAME"
             raise StenoError(f"{self._spell('on_limit')} fallback needs a model: {needed}")
-        extra = self._call["args"] or ()
-        if isinstance(extra, str) or not all(isinstance(word, str) for word in extra):
-            raise StenoError(f"{self._spell('args')}: expected a list of words")
         self._check_words()
 
     def _check_words(self) -> None:
@@ -139,8 +157,6 @@ class Wanted:
             raise StenoError(f"{agent} {agents.REPLAY} needs a tape to play: {tape} FILE")
         if not self._replays and (self._call["tape"] or speed is not None):
             raise StenoError(f"{tape if self._call['tape'] else self._spell('speed')} is for {agent} {agents.REPLAY}")
-        if speed is not None and not 0 <= speed < float("inf"):
-            raise StenoError(f"{self._spell('speed')} {speed:g}: expected a number that is not below 0")
 
     def _check_session(self) -> None:
         """R5: one way to choose a session, and never two."""
@@ -186,13 +202,14 @@ class Wanted:
         self._program = _found(name, own)
         if self._program is not None:
             return None
-        where, how = "" if os.sep in name else " in PATH", self.agent.install or "see where it comes from"
-        install = f"to install {self.agent.name}: {how}"
+        what, hint, code = _hindered(name, f"to install {self.agent.name}: {self.agent.install or 'see where it comes from'}")
         if self._stand_by:
-            self._absent = f"{name} is not there{where}"
-            self.notes.append(f"{self._absent}; {install}")
+            self._absent = f"{name} {what}"
+            self.notes.append(f"{self._absent}; {hint}")
             return None
-        return self._refused("not_found", f"{name} is not there{where}", install)
+        report = self._refused("not_found" if code == NOT_FOUND else "subprocess", f"{name} {what}", hint)
+        report.exit_code = None if code == NOT_FOUND else code
+        return report
 
     def spent(self) -> TaskReport | None:
         """R9: what the ledger's budgets leave is the most that the task may cost. What costs nothing needs none."""
@@ -237,7 +254,7 @@ class Wanted:
         return Setup(
             ask=self._ask(),
             agent=agents.REPLAY if self._replays else self.agent.name,
-            tape=self._call["tape"],
+            tape=None if self._call["tape"] is None else os.fspath(self._call["tape"]),
             speed=1.0 if self._call["speed"] is None else self._call["speed"],
             program=self._program,
             absent=self._absent,
@@ -290,6 +307,18 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _hindered(program: str, install: str) -> tuple[str, str, int]:
+    """Why a program cannot be started: what is wrong with it, what to do, and the code that a shell has for it."""
+    path = Path(program).expanduser()
+    if os.sep not in program:
+        return "is not there in PATH", install, NOT_FOUND
+    if path.is_dir():
+        return "is a folder", "give the program itself", NOT_STARTED
+    if path.exists():
+        return "cannot be executed", f"to make it a program: chmod +x {quote(str(path))}", NOT_STARTED
+    return "is not there", install, NOT_FOUND
 
 
 def _found(program: str, environ: Mapping[str, str]) -> str | None:

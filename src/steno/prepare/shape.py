@@ -11,7 +11,7 @@ def schema(given: str | None, where: str) -> str | None:
     if given is None:
         return None
     text, name = given, where
-    if not given.lstrip().startswith("{"):
+    if not given.lstrip().startswith("{") and not (given.lstrip().startswith("[") and not Path(given).exists()):
         name = f"{where} {given}"
         try:
             text = Path(given).expanduser().read_text("utf-8-sig")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from ..tick import Tick
 from .command import Command, Grace, Orphan
 from .family import LEFT_POLL, Escalation, Family
-from .kin import Census
+from .kin import Census, born
 from .mark import NAME, Mark, chained
 from .streams import Feed, Pipe, Tail
 from .wheel import Timer, Wheel
@@ -45,7 +45,8 @@ class Child:
         self._timer = Timer(0.0, None)
         self._outputs: list[Pipe | Tail] = []
         self._feed: Feed | None = None
-        self._cleared = self._hurried = False
+        self._cleared = self._searched = self._hurried = False
+        self._born = mark.born  # when the agent was, in the system's own unit; at the latest when we were
         self._pidfd = -1
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -72,6 +73,7 @@ class Child:
             if tail:
                 os.close(tail.writer)
         self.pid = self._family.root = process.pid
+        self._born = born(process.pid) or self._born
         self._outputs += [tail] if tail else []
         self._outputs += [Pipe(self._wheel, process.stdout, self._out, self._settle)] if process.stdout else []
         self._outputs += [Pipe(self._wheel, process.stderr, self._err, self._settle)] if process.stderr else []
@@ -216,10 +218,16 @@ class Child:
                 output.finish()
         if self._patient(left):
             self._timer = self._wheel.after(LEFT_POLL, self._settle)
-        elif left:
+        elif left or self._held():
             self._clear()
         else:
             self._finish()
+
+    def _held(self) -> bool:
+        """Whether somebody whom we do not know keeps a stream open: a daemon that shed its environment. Asked once."""
+        links = {output.link for output in self._outputs if output.held} - {""}
+        searched, self._searched = self._searched, True
+        return not searched and bool(links) and self._family.adopt(links, self._born)
 
     def _patient(self, left: bool) -> bool:
         """Whether output may still come, or what is left may still end by itself."""

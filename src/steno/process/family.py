@@ -1,14 +1,15 @@
-"""The processes of one run, wherever they went: found by mark, by session, by descent, and by having been seen before.
+"""The processes of one run, wherever they went: found by mark, by session, by descent, by what they hold open, and
+by having been seen before.
 
 It finds and signals. When to do so is decided elsewhere.
 """
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from .command import Orphan
-from .kin import Census, Kin, command, send
+from .kin import Census, Kin, command, send, writes
 from .wheel import Timer, Wheel
 
 LEFT_POLL = 0.1  # seconds between looks at what is left
@@ -47,6 +48,16 @@ class Family:
 
     def _belongs(self, kin: Kin) -> bool:
         return kin.session == self.root or self._known.get(kin.pid) == kin.born or self._marked(kin)
+
+    def adopt(self, links: Collection[str], since: int) -> bool:
+        """Take in who still holds what the agent was given to write to, though no mark tells; whether there is anybody.
+
+        Nobody who was there before the agent is taken, nor one of our own session: no child of the agent can get into that.
+        """
+        ours = os.getsid(0)
+        held = [kin for kin in self._census() if kin.born >= since and kin.session != ours and writes(kin.pid, links)]
+        self._known |= {kin.pid: kin.born for kin in held}
+        return bool(held)
 
     def signal(self, number: int) -> None:
         """Send it to all of them."""

@@ -8,7 +8,7 @@ Other systems go through psutil (`elsewhere`).
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -82,6 +82,30 @@ def send(kin: Kin, number: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def link(descriptor: int) -> str:
+    """What the system calls an open file of ours, the same for everybody who has it open; "" where it does not say."""
+    try:
+        return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+    except OSError:
+        return ""
+
+
+def writes(pid: int, links: Collection[str]) -> bool:
+    """Whether a process can write to one of these open files. Of a process that is not ours to look at nothing is known."""
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
+    except OSError:
+        return False
+    return any(_is_writer(f"/proc/{pid}/fd/{name}", links) for name in names)
+
+
+def _is_writer(path: str, links: Collection[str]) -> bool:
+    try:
+        return os.readlink(path) in links and bool(os.lstat(path).st_mode & 0o200)  # noqa: PTH115
+    except OSError:
+        return False  # closed in the meantime
 
 
 def _people() -> Iterator[Kin]:

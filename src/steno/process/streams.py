@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from .kin import link
 from .wheel import Timer, Wheel
 
 CHUNK = 65536  # what a pipe holds; one read for each turn, so that no stream waits for a louder one
@@ -26,6 +27,7 @@ class Pipe:
     def __init__(self, wheel: Wheel, file: IO[bytes], take: Callable[[bytes], None], ended: Callable[[], None]) -> None:
         self._wheel, self._file, self._take, self._ended = wheel, file, take, ended
         self._fileno = file.fileno()
+        self.link = link(self._fileno)  # what the system calls it
         os.set_blocking(self._fileno, False)
         wheel.watch(self._fileno, self._ready)
 
@@ -33,6 +35,11 @@ class Pipe:
     def open(self) -> bool:
         """Whether more can come."""
         return not self._file.closed
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody may still hold it: its end is the end of the last one."""
+        return self.open
 
     def _ready(self) -> None:
         if self._file.closed:
@@ -62,17 +69,18 @@ class Pipe:
 class Tail:
     """Reads a file while a child appends to it. It has no end of its own: `finish` says that no writer is left."""
 
+    held = True  # nothing tells when the last one has closed it
+
     def __init__(self, wheel: Wheel, take: Callable[[bytes], None], ended: Callable[[], None]) -> None:
         self._wheel, self._take, self._ended = wheel, take, ended
         file, path = tempfile.mkstemp(prefix="steno-")
         try:
+            self._file = Path(path).open("rb", buffering=0)  # noqa: SIM115  # for reading only: who has it from us is no writer
             self.writer = os.open(path, os.O_WRONLY | os.O_APPEND)
-        except OSError:
-            os.close(file)
-            raise
         finally:
+            os.close(file)
             Path(path).unlink()  # no name: nothing is left on the disk, however we end
-        self._file = os.fdopen(file, "rb", buffering=0)
+        self.link = link(self._file.fileno())
         self.finishing = False  # what is there is read to its end, and then it is closed
         self._wait = POLL_FIRST
         self._timer: Timer = wheel.after(self._wait, self._look)

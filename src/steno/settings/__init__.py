@@ -62,9 +62,20 @@ class Settings:
         return {"program": _first("program", layers[2::2]), "model": _first("model", sized), "backend": server}
 
 
-def load(given: Mapping[str, Any], environ: Mapping[str, str], cwd: Path, spell: Callable[[str], str] = str) -> Settings:
-    """The settings for a run in `cwd`. `given` are options, of which None is not given; `spell` says how they are called."""
+def load(
+    given: Mapping[str, Any],
+    environ: Mapping[str, str],
+    cwd: Path,
+    spell: Callable[[str], str] = str,
+    unknown: Callable[[str], str | None] = lambda agent: None,
+) -> Settings:
+    """The settings for a run in `cwd`. `given` are options, of which None is not given; `spell` says how they are called.
+
+    `unknown` says what is wrong with the name of an agent.
+    """
     files = _files(cwd, environ)
+    for file in files:
+        _known_agents(file, unknown)
     layers = [_options(given, spell), _variables(environ), *(_tops(file) for file in files)]
     agent = _first("agent", layers)
     values = {setting.name: _first(setting.name, layers) for setting in SETTINGS}
@@ -136,6 +147,8 @@ def _known(file: File) -> None:
                 f"{file.at(name)}: {name} is not set in a file: use {BY_NAME[name].option} or {BY_NAME[name].variable}"
             )
         meant(name, [*tops, "agents", TABLE], f"{file.at(name)}: no setting is called {name!r}")
+    if not isinstance(file.table.get(TABLE, {}), dict):
+        raise StenoError(f"{file.at(TABLE)}: expected a table for each agent, such as [models.codex]")
     agents = file.table.get("agents", {})
     if not isinstance(agents, dict) or not all(isinstance(table, dict) for table in agents.values()):
         raise StenoError(f"{file.at('agents')}: expected a table for each agent, such as [agents.claude]")
@@ -144,6 +157,15 @@ def _known(file: File) -> None:
             meant(name, OWN, f"{file.at('agents', agent, name)}: no setting of an agent is called {name!r}")
         _owned(file, agent)
     _tops(file)
+
+
+def _known_agents(file: File, unknown: Callable[[str], str | None]) -> None:
+    """Whose settings and models are told is an agent."""
+    for table in ("agents", TABLE):
+        for name in file.table.get(table, {}):
+            wrong = unknown(name)
+            if wrong is not None:
+                raise StenoError(f"{file.at(table, name)}: {wrong}")
 
 
 def _tops(file: File) -> Layer:
@@ -160,12 +182,21 @@ def _owned(file: File, agent: str) -> Layer:
 def _read(file: File, given: Any, *keys: str) -> Value:
     """A value in a file. A relative path is relative to the file's folder; a program without a slash is looked for in PATH."""
     place = file.at(*keys)
+    if keys[-1] == "env" and isinstance(given, dict):
+        _check_env(file, given)
     found = _checked(BY_NAME[keys[-1]], given, place)
     if keys[-1] in ("add_dir", "mcp_config"):
         return Value(tuple(_path(file, path) for path in found.value), place)
     if keys[-1] == "json_schema" or (keys[-1] == "program" and "/" in found.value):
         return Value(_path(file, found.value), place)
     return found
+
+
+def _check_env(file: File, table: dict[str, Any]) -> None:
+    """Every variable is a text; what a value is may be a secret."""
+    for name, value in table.items():
+        if not isinstance(value, str):
+            raise StenoError(f'{file.at("env", name)}: expected a text in quotes, such as {name} = "1"')
 
 
 def _path(file: File, path: str) -> str:

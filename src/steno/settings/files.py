@@ -20,7 +20,7 @@ class File:
         self.path, self.text, self.table = path, text, table
 
     def at(self, *keys: str) -> str:
-        """Where a key stands, as `path:line:column`."""
+        """Where a key stands, as `path:line:column`; of one that is written within another, where that stands."""
         head: list[str] = []
         for number, line in enumerate(self.text.splitlines(), 1):
             table, key = _HEAD.match(line), _KEY.match(line)
@@ -30,7 +30,7 @@ class File:
                 continue
             if table is None or head == list(keys):
                 return f"{self.path}:{number}:{len(line) - len(line.lstrip()) + 1}"
-        return f"{self.path}:1:1"
+        return self.at(*keys[:-1]) if len(keys) > 1 else f"{self.path}:1:1"
 
 
 def _dotted(text: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""A task's rows in the ledger: made when it begins, filled when it ends. A ledger that fails is told of once, and left out."""
+"""A task's rows in the ledger: made when it begins, filled when it ends.
+
+A ledger that fails is told of once, and left out. What it is owed then is known: the next steno takes it in from the tape.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,18 +24,25 @@ class Books:
         self._setup, self._task, self._say = setup, task, say
         self._store: Store | None = None
         self._rows: dict[str, Rows] = {}
-        self._attempt = 0
+        self._attempt, self._last = 0, ""
+        self._owed: set[str] = set()  # runs whose end is not written yet
 
-    def _do(self, work: Callable[[Store], Any]) -> None:
-        """Write, all or nothing. The run is worth more than its row: what fails is said once."""
+    def owes(self, run: str) -> bool:
+        """Whether the end of a run, or of the task that it closes, is still to be written."""
+        return run in self._owed
+
+    def _do(self, work: Callable[[Store], Any]) -> bool:
+        """Write, all or nothing; whether it is written. The run is worth more than its row: what fails is said once."""
         if self._store is None:
-            return
+            return False
         try:
             with self._store.writing():
                 work(self._store)
         except LedgerError as problem:
             self._say(f"the ledger is left out: {problem}")
             self._store = None
+            return False
+        return True
 
     def open(self, now: float) -> None:
         """A task begins."""
@@ -50,9 +60,11 @@ class Books:
 
     def begin(self, run: Run, attempt: int) -> None:
         """An attempt begins: its row says that it runs."""
+        if run.tape is not None:
+            self._owed.add(run.id)
         if self._store is None:
             return
-        self._attempt, at = attempt, int(run.began * 1000)
+        self._attempt, self._last, at = attempt, run.id, int(run.began * 1000)
         session = run.asked_session
         rows = self._rows[run.id] = Rows(run.agent, session or run.id, at, run.id)
         rows.own = run.reading.tape.own() if run.reading.tape is not None else ""
@@ -71,7 +83,9 @@ class Books:
         if rows is None:
             return
         batch, at = rows.batch(), int(run.began * 1000)
-        self._do(lambda store: record(store, report, batch, at, Pricer(), task=self._task, attempt=self._attempt, why=why))
+        told = {"task": self._task, "attempt": self._attempt, "why": why}
+        if self._do(lambda store: record(store, report, batch, at, Pricer(), **told)):
+            self._owed.discard(run.id)
 
     def refreshed(self, session: str | None) -> None:
         """A session was handed over to a new one."""
@@ -80,7 +94,9 @@ class Books:
     def close(self, report: TaskReport, now: float) -> None:
         """The task is over."""
         values = (report.verdict, len(report.attempts), int(now * 1000), self._task)
-        self._do(lambda store: store.change("UPDATE tasks SET verdict = ?, attempts = ?, ended_at = ? WHERE id = ?", values))
+        sql = "UPDATE tasks SET verdict = ?, attempts = ?, ended_at = ? WHERE id = ?"
+        if not self._do(lambda store: store.change(sql, values)) and self._last:
+            self._owed.add(self._last)
         if self._store is not None:
             self._store.close()
             self._store = None

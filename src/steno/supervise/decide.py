@@ -78,6 +78,7 @@ class Next(Struct, frozen=True, kw_only=True):
     model: str | None = None
     prompt: str | None = None
     counts: bool = True  # against the number of attempts
+    unasked: bool = False  # it is not what was asked for: told also where nothing else is to be told
 
 
 Rule = Callable[[Report, Tried, Policy, float, float], Next | None]
@@ -103,7 +104,7 @@ def _gone(report: Report, tried: Tried, policy: Policy, now: float, chance: floa
     words = (report.error or "").lower()
     if not any(word in words for word in GONE):
         return None
-    return Next(do="fresh", why=f"the session {tried.resumed} is gone: starting a new one", counts=False)
+    return Next(do="fresh", why=f"the session {tried.resumed} is gone: starting a new one", counts=False, unasked=True)
 
 
 def _misfit(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:

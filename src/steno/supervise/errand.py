@@ -10,9 +10,9 @@ from .values import Setup
 class Errand:
     """A task that is carried out. `interrupt` may be called from any thread, and from a signal handler."""
 
-    def __init__(self, setup: Setup, say: Say | None = None) -> None:
+    def __init__(self, setup: Setup, say: Say | None = None, warn: Say | None = None) -> None:
         self.loop = Loop()
-        self.task = Task(self.loop, setup, say=say)
+        self.task = Task(self.loop, setup, say=say, warn=warn)
         attend(self.task)
         self.asked = 0  # how often it was asked to end
 

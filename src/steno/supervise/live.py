@@ -1,7 +1,7 @@
 """A task seen from outside while it goes on: where it is, what it does, and what others may ask of it.
 
-`attend` registers the runs of a task; `recover` sees to those whose steno was killed. A task goes on as well where it
-cannot be registered: that is one warning, and the task is then not steered.
+`attend` registers the runs of a task; `recover` sees to those whose steno was killed, or could not book them. A task goes on
+as well where it cannot be registered: that is one warning, and the task is then not steered.
 """
 
 import os
@@ -104,7 +104,9 @@ class Presence:
         """Nothing goes on any more. A second call does nothing."""
         if self._wire is not None:
             self._wire.close()
-        if self._mark is not None:
+        if self._mark is not None and self._task.owes(self._mark.run):
+            self._update(over=True, socket=None, agent_pid=None, waits_until=None)  # for `recover`
+        elif self._mark is not None:
             with suppress(StenoError):
                 marks.remove(self._mark)
         self._wire = self._mark = self._entered = None
@@ -162,7 +164,7 @@ class Presence:
 
 
 def recover(store: Store) -> list[str]:
-    """See to runs whose steno was killed: end what is left of them, take their tapes in, and say what was done.
+    """See to runs whose steno was killed or could not book them: end what is left, take their tapes in, and say what was done.
 
     Only the ledger of the run takes it in; another one leaves the mark for that.
     """
@@ -175,15 +177,16 @@ def _taken_in(store: Store, mark: Live) -> str | None:
     taped = mark.tape is not None and Path(mark.tape).exists()
     if taped and not rows and mark.ledger != address(store.name):
         return None
-    if taped and mark.tape is not None and (not rows or rows[0][0] is None):
+    open_ = taped and (not rows or rows[0][0] is None)
+    if open_ and mark.tape is not None:
         from ..ledger.pull import pull
 
         pull(store, [mark.tape])
         rows = store.rows("SELECT verdict FROM runs WHERE id = ?", (mark.run,))
+    if rows:
         whole = "UPDATE tasks SET verdict = ?, ended_at = (SELECT max(ended_at) FROM runs WHERE task = ?) WHERE id = ?"
         with store.writing():
             store.change(f"{whole} AND verdict IS NULL", (rows[0][0], mark.task, mark.task))
-        marks.remove(mark)
-        return f"run {mark.run} was cut off when its steno was killed; what its tape holds is in the ledger"
     marks.remove(mark)
-    return None
+    why = "could not be written to the ledger when it ended" if mark.over else "was cut off when its steno was killed"
+    return f"run {mark.run} {why}; what its tape holds is in the ledger" if open_ else None

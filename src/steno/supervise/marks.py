@@ -3,6 +3,7 @@
 It writes, reads and removes marks. It never touches a process or a tape.
 """
 
+import errno
 import os
 import secrets
 import time
@@ -22,7 +23,7 @@ FORGOTTEN = 30 * 86400.0  # seconds after which the mark of a dead run is of no 
 
 
 class Live(Struct, kw_only=True):
-    """A run that goes on, or went on when its steno died."""
+    """A run that goes on, or went on when its steno died, or whose end is not in the ledger."""
 
     run: str
     task: str
@@ -40,11 +41,12 @@ class Live(Struct, kw_only=True):
     waits_until: float | None = None  # between two attempts: when the next one begins
     steer: bool = False  # it takes messages
     prompt: str = ""  # its beginning, without secrets
+    over: bool = False  # it has ended, and the ledger could not take it: its tape is to be taken in
 
     @property
     def alive(self) -> bool:
-        """Whether its steno lives."""
-        return born(self.steno_pid) == self.steno_born
+        """Whether it goes on: its steno lives and has not seen its end."""
+        return not self.over and born(self.steno_pid) == self.steno_born
 
 
 def here() -> str:
@@ -58,10 +60,15 @@ def write(mark: Live) -> None:
     draft = path.with_name(f".{mark.run}.{secrets.token_hex(4)}")
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.write(file, msgspec.json.encode(mark))
+        data = msgspec.json.encode(mark)
+        if os.write(file, data) < len(data):  # a disk that is nearly full takes a part
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
     finally:
         os.close(file)
-    draft.replace(path)
 
 
 def remove(mark: Live) -> None:
@@ -85,7 +92,7 @@ def living() -> list[Live]:
 
 
 def lost() -> list[Live]:
-    """Those whose steno is gone, the oldest first. Marks that are too old to be of use are taken away."""
+    """Those whose steno is gone, or could not book them, the oldest first. Marks too old to be of use are taken away."""
     found = [mark for mark in _all() if not mark.alive]
     for mark in found:
         if mark.started < time.time() - FORGOTTEN:

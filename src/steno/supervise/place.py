@@ -5,7 +5,7 @@ import secrets
 import time
 from pathlib import Path
 
-from ..report import StenoError
+from ..report import RecordError
 
 LIVE = "live"
 
@@ -42,9 +42,9 @@ def _made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as problem:
-        raise StenoError(
+        raise RecordError(
             f"{folder}: cannot be made: {problem.strerror}; set XDG_DATA_HOME to a folder that can be written"
         ) from None
     if not os.access(folder, os.W_OK):
-        raise StenoError(f"{folder}: cannot be written; set XDG_DATA_HOME to a folder that can be")
+        raise RecordError(f"{folder}: cannot be written; set XDG_DATA_HOME to a folder that can be")
     return folder

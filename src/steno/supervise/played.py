@@ -9,7 +9,7 @@ import msgspec
 from .. import agents
 from ..agents import REPLAY, Agent, Backend
 from ..play import Recording
-from ..report import StenoError
+from ..report import SourceError, StenoError
 from ..tick import Header
 from .values import Setup
 
@@ -24,6 +24,10 @@ def played(setup: Setup) -> tuple[Agent, Setup]:
         raise StenoError(f"the agent {REPLAY!r} needs a tape to play: --tape FILE")
     path = Path(setup.tape).absolute()
     recording = Recording(path)
+    if recording.strange:
+        raise SourceError(
+            f"{path}: no line of it is of an agent: give a tape, the folder of a recording, or what an agent printed"
+        )
     own, setup = agents.named(recording.agent) or agents.CLAUDE, _as_it_was(setup, recording.header)
     return agents.replayed(_served(own, setup), str(path), setup.speed), _by_us(setup)
 

@@ -19,7 +19,7 @@ from ..prices import price, ready
 from ..process import Child, Command, Loop, Timer
 from ..reading import Reading
 from ..redact import redact
-from ..report import Report, StenoError
+from ..report import RecordError, Report
 from ..source import kept_lines
 from ..tape import Recorder
 from ..tick import Header, Served, Tick
@@ -57,6 +57,7 @@ class Run:
         self.sinks: list[Sink] = []
         self.raw: Callable[[bytes], None] | None = None  # gets the agent's own bytes, as they come
         self.warnings: list[str] = []  # troubles of our own
+        self.warn: Callable[[str], None] = lambda text: None  # told of those that cost the record of the run
         self.wrong: tuple[str, ...] = ()  # what is wrong with its answer, by the schema that was asked for
         local = ask.backend is not None and ask.backend.local
         self.spend = Spend(free if local else price if setup.priced or setup.budget.cost is not None else None)
@@ -87,7 +88,7 @@ class Run:
         return self.ask.resume or (None if "session_id" in self.agent.cannot else self.ask.session_id)
 
     def prepare(self, budget: Budget) -> None:
-        """Get ready, and begin its record. `budget` is what is left for it. StenoError: it cannot be recorded."""
+        """Get ready, and begin its record. `budget` is what is left for it. RecordError: it cannot be recorded."""
         self._budget = budget
         inherited = os.environ if self.setup.environ is None else self.setup.environ
         program = self.setup.program or self.agent.name
@@ -120,7 +121,7 @@ class Run:
         self._witness.tell(self._noticed)
         self.child = self._loop.start(self._command, self._on_tick, run_id=self.id, grace=setup.grace, leave=setup.leave)
         if setup.clocks.timeout is not None:
-            self._timers[1] = self._loop.after(setup.clocks.timeout, lambda: self.stop("timeout"))
+            self._timers[1] = self._loop.after(setup.clocks.timeout, self._time_out)
         if self.spend.price is price:
             self._loop.soon(ready)  # the table is loaded while the agent starts
         self._confess()
@@ -132,7 +133,7 @@ class Run:
                 self._recorder = Recorder(self.tape, header)
             except OSError as problem:
                 self._shaping.close()
-                raise StenoError(f"{self.tape}: the tape cannot be made: {problem.strerror or problem}") from None
+                raise RecordError(f"{self.tape}: the tape cannot be made: {problem.strerror or problem}") from None
 
     # -- ticks -------------------------------------------------------------------------------------------------------
 
@@ -184,7 +185,12 @@ class Run:
     def _unrecorded(self, problem: OSError) -> None:
         """The tape ends here; the run goes on: what it costs is being spent."""
         self._recorder = None
-        self.warnings.append(f"the tape could not be written any further: {problem.strerror or problem}")
+        self.trouble(f"the tape could not be written any further: {problem.strerror or problem}")
+
+    def trouble(self, text: str) -> None:
+        """Something of the record is lost: told at once, and by the report."""
+        (self.warnings if self.report is None else self.report.warnings).append(text)
+        self.warn(text)
 
     def _hand_on(self, events: list[ev.Event]) -> None:
         self.fold.add(events)
@@ -287,26 +293,28 @@ class Run:
         if child is None or child.exit_code is not None or self._stopping:
             return
         now = self._loop.clock()
-        limit, why = self._patience(clocks)
+        limit, why, told = self._patience(clocks)
         if limit is not None and child.heard + limit <= now:
             self.note(f"{why}: no output for {now - child.heard:.0f} s")
-            self.stop(why)
+            self.stop(f"{why}: {told.format(limit)}" if told else why)
             return
         all_ = (clocks.first_output, clocks.silence, clocks.tool, clocks.after_result, clocks.background)
         times = [now + clock for clock in all_ if clock is not None] + ([] if limit is None else [child.heard + limit])
         if times:
             self._timers[0] = self._loop.at(min(times), self._look)
 
-    def _patience(self, clocks: Clocks) -> tuple[float | None, str]:
-        """How long it may be silent now, and what it is called when it was for longer."""
-        fold = self.fold
+    def _time_out(self) -> None:
+        self.stop(f"timeout: not done within {self.setup.clocks.timeout:g} s (--timeout)")
+
+    def _patience(self, clocks: Clocks) -> tuple[float | None, str, str]:
+        """How long it may be silent now, what it is called when it was for longer, and what is told of it then."""
         if self.child is not None and not self.child.spoke:
-            return clocks.first_output, "stalled"
+            return clocks.first_output, "stalled", "no output within {:g} s of its start (--first-output)"
         if self._closed:
-            return (clocks.background if self._busy() else clocks.after_result), "after_result"
-        if fold.open or self._busy():
-            return clocks.tool, "stalled"
-        return clocks.silence, "stalled"
+            return (clocks.background if self._busy() else clocks.after_result), "after_result", ""
+        if self.fold.open or self._busy():
+            return clocks.tool, "stalled", "no output for {:g} s while a tool ran (--tool-silence)"
+        return clocks.silence, "stalled", "no output for {:g} s (--silence)"
 
     def _busy(self) -> bool:
         return any(task.status == "running" for task in self.fold.background.values())

@@ -37,7 +37,15 @@ Say = Callable[[str], None]
 class Task:
     """A task that goes on. `report` is None until it is over."""
 
-    def __init__(self, loop: Loop, setup: Setup, *, say: Say | None = None, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        setup: Setup,
+        *,
+        say: Say | None = None,  # told what was decided
+        warn: Say | None = None,  # told what nobody expects, also where nothing else is to be told
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self.agent, setup = played(setup)
         self.loop, self.setup, self.now = loop, setup, now
         self.id = setup.task or run_id(now())
@@ -49,6 +57,8 @@ class Task:
         self.waits_until: float | None = None  # by `now`: the end of a wait between two attempts
         self.chance: Callable[[], float] = random.Random().random  # noqa: S311  # spreads retries; no secret hangs on it
         self._say = say or (lambda text: None)
+        self._warn = warn or self._say
+        self._troubles: list[str] = []  # of our own, that no attempt tells of
         self._reports: list[Report] = []
         self._whys: list[str] = []
         self._tried = Tried(max_turns=setup.ask.max_turns, others=tuple(stand.agent for stand in setup.stand_by))
@@ -61,7 +71,7 @@ class Task:
         self._decisions: list[str] = []  # made before there was a tape
         self._teller = -1  # the attempt that says how the task ended
         self._begun = False  # an attempt was made
-        self._books = Books(setup, self.id, self._say)
+        self._books = Books(setup, self.id, self._trouble)
 
     def start(self) -> "Task":
         """Begin with the first attempt; an agent that is not there leaves it to the next."""
@@ -118,7 +128,7 @@ class Task:
             if not self._begun:
                 raise
             run = self._ready(ask, name, then, witness, record=False)
-            run.warnings.append(f"this attempt was not recorded: {problem}")
+            run.trouble(f"this attempt was not recorded: {problem}")
             return run
 
     def _pass_on(self, report: Report) -> None:
@@ -132,6 +142,14 @@ class Task:
         self._say(following.why)
         self._decisions.append(f"{following.do}: {following.why}")
         self._take_over()
+
+    def _trouble(self, text: str) -> None:
+        self._troubles.append(text)
+        self._warn(text)
+
+    def owes(self, run: str) -> bool:
+        """Whether the ledger does not have the end of a run that it should have."""
+        return self._books.owes(run)
 
     def _changed(self) -> None:
         for watch in self.watchers:
@@ -147,7 +165,7 @@ class Task:
         tape = tape_path(name, now) if record else None
         run = self.run = Run(self.loop, self.agent, ask, self.setup, name, tape, now, ended, witness)
         run.task = (self.id, len(self._reports) + 1)
-        run.sinks, run.raw = [*self.sinks], self.raw
+        run.sinks, run.raw, run.warn = [*self.sinks], self.raw, self._warn
         self._changed()
         run.prepare(left)
         return run
@@ -177,7 +195,7 @@ class Task:
         if following.do == "stop":
             self.loop.soon(self._close)
         else:
-            self._say(following.why)
+            (self._trouble if following.unasked else self._say)(following.why)
             self._wait(following.wait, lambda: self._go_on(run.ask, report, following))
         return f"{following.do}: {following.why}"
 
@@ -315,6 +333,7 @@ class Task:
         if self.report is None and self._reports:
             self.report = merged(self._reports, self._whys, self.id, self._teller)
             self._books.close(self.report, self.now())
+            self.report.warnings += self._troubles
             self._changed()
 
 
