@@ -11,7 +11,7 @@ from ..report import Report
 from .book import Booked, Priced, book
 from .settle import ACCOUNTS, COUNTERS, adopt, nano, put_rest, request_row, settle
 from .store import Store
-from .values import Batch, Request
+from .values import Batch, Request, mark
 
 RUN = (
     "id", "session", "task", "attempt", "why", "agent", "agent_version", "model", "project", "source", "started_at",
@@ -28,8 +28,10 @@ def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable
     """Book a run whose `report.run_id` is set, replacing what was booked of it before; what of it is new.
 
     `at` is the time of the run where its report knows none. `more` are columns of `runs` that a report does not know:
-    task, attempt, why, prompt, pid.
+    task, attempt, why, prompt, pid. A run that was pruned stays so.
     """
+    if store.known("pruned", ("id",), [mark("runs", report.run_id or "")]):
+        return Booked()
     run, session = report.run_id or "", report.session_id or report.run_id or ""
     account = report.cost.source if report.cost.source in ACCOUNTS else None
     booked = book(store, [batch], priced, account=account)

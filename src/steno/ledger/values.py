@@ -87,6 +87,11 @@ def number(*parts: object) -> int:
     return hashed("\x00".join(map(str, parts)))
 
 
+def mark(table: str, name: str) -> int:
+    """The number under which a session or a run that was pruned is remembered."""
+    return number("pruned", table, name)
+
+
 def part(whole: int, place: int) -> int:
     """The number of the part of something that stands at a place in it."""
     return (whole + place * STEP) & MOST
