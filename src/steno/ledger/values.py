@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 MOST = (1 << 63) - 1
+END = 253_370_764_800_000  # the year 9999: a time from there on, or before 1970, is damage, and no calendar may have it
 STEP = 0x61C8_8646_80B5_83EB  # odd and far from any pattern: parts of different things do not meet
 LATE = 500  # milliseconds: what the disk shows of a call's work may be seen this long after the call
 QUIET = ("file_read", "search", "web", "todo")  # kinds of calls that change no file
@@ -80,6 +81,11 @@ class Batch(Struct):
     denials: list[tuple[Any, ...]]  # id, session, run, call, tool, reason, rule, at
     texts: list[tuple[Any, ...]]  # id, session, run, parent, role, at, text
     whole: bool = True  # read from the beginning, not from where an earlier reading ended
+
+
+def is_time(at: int) -> bool:
+    """Whether milliseconds since 1970 can be the time of something that an agent did."""
+    return 0 <= at < END
 
 
 def number(*parts: object) -> int:
