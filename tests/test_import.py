@@ -167,7 +167,9 @@ def test_every_recording_is_booked_at_what_its_report_says(store: Store) -> None
     booked: dict[str, int] = dict(store.rows("SELECT session, sum(reported_nano + computed_nano) FROM spend GROUP BY session"))
     told: dict[str, int] = dict(store.rows("SELECT session, sum(coalesce(cost_nano, 0)) FROM runs GROUP BY session"))
     assert {name: int(booked.get(name, 0)) for name in told} == {name: int(cost) for name, cost in told.items()}
-    assert store.rows("SELECT count(*) FROM runs") == [(len(find.named(str(RECORDINGS / "claude"))),)]
+    found = find.Found()
+    find.named(str(RECORDINGS / "claude"), found)
+    assert store.rows("SELECT count(*) FROM runs") == [(len(found.seen),)]
     sums_hold(store)
 
 
