@@ -38,11 +38,12 @@ ALLOWED = {
     "process": {"tick", "report"},
     "files": {"event", "report", "decode", "paths", "answer", "process", "whose"},
     "sync": {"event", "report", "redact", "answer", "files", "process"},
-    "source": {"event", "report", "split", "tick", "agents", "reading"},
+    "source": {"event", "report", "split", "agents", "reading"},
+    "seek": {"report", "tick", "agents", "reading", "source"},
     "play": {"report", "decode", "tick", "agents", "source"},
     "ledger": {
         "event", "report", "decode", "redact", "paths", "prices", "meter", "answer", "agents", "reading", "source", "tick",
-        "tape", "fold", "whose",
+        "tape", "fold", "whose", "seek", "verdict",
     },
     "supervise": {
         "event", "report", "redact", "environment", "prices", "tick", "agents", "meter", "glance", "told", "fold", "reading",
@@ -63,7 +64,7 @@ ALLOWED = {
     "cli": {
         "", "event", "report", "decode", "redact", "meter", "answer", "fold", "agents", "prices", "source", "reading", "ledger",
         "screen", "api", "settings", "play", "supervise", "prepare", "health", "tape", "tick",
-        "files", "sync", "spool", "post", "watch", "hooks",
+        "files", "sync", "spool", "post", "watch", "hooks", "seek",
     },
     "__init__": {"event", "report", "reading", "api"},
     "__main__": {"cli"},

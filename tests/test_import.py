@@ -167,7 +167,9 @@ def test_every_recording_is_booked_at_what_its_report_says(store: Store) -> None
     booked: dict[str, int] = dict(store.rows("SELECT session, sum(reported_nano + computed_nano) FROM spend GROUP BY session"))
     told: dict[str, int] = dict(store.rows("SELECT session, sum(coalesce(cost_nano, 0)) FROM runs GROUP BY session"))
     assert {name: int(booked.get(name, 0)) for name in told} == {name: int(cost) for name, cost in told.items()}
-    assert store.rows("SELECT count(*) FROM runs") == [(len(find.named(str(RECORDINGS / "claude"))),)]
+    found = find.Found()
+    find.named(str(RECORDINGS / "claude"), found)
+    assert store.rows("SELECT count(*) FROM runs") == [(len(found.seen),)]
     sums_hold(store)
 
 
@@ -474,3 +476,80 @@ def test_a_fork_of_what_was_pruned_counts_nothing_again(store: Store, tmp_path: 
     pull(store, [fork.write(tmp_path)])
     assert totals(store) == before
     assert store.rows("SELECT sum(calls) FROM tool_use")[0][0] == 1
+
+
+def _pruned(store: Store, before: int = 2_000_000_000_000, everything: bool = False) -> None:
+    from steno.ledger.ask.prune import Old, prune
+
+    prune(store, Old(before, None), everything)
+
+
+def _sums(store: Store) -> Any:
+    spent = store.rows("SELECT * FROM spend ORDER BY session, model, hour")
+    return spent, store.rows("SELECT * FROM tool_use ORDER BY 1, 2, 3, 4")
+
+
+def _details(store: Store) -> dict[str, int]:
+    tables = ("sessions", "runs", "requests", "calls", "changes", "denials", "texts")
+    return {table: store.rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables}
+
+
+@pytest.mark.parametrize("kept", ["transcripts/2.1.325", "claude/2.1.325", ""])
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_rebuild_after_pruning_keeps_the_sums_and_brings_nothing_back(store: Store, kept: str, everything: bool) -> None:
+    """Of transcripts, of recordings, of both; however often it is made anew."""
+    found = [kept] if kept else ["transcripts/2.1.325", "claude/2.1.325/compact_auto", "claude/2.1.325/multi_tool_edit"]
+    pull(store, [str(RECORDINGS / name) for name in found])
+    _pruned(store, everything=everything)
+    before, details = _sums(store), _details(store)
+    assert bool(before[0]) is not everything
+    assert details["texts"] == details["runs"] == details["sessions"] == 0
+    for _ in range(2):
+        done = rebuild(store)
+        assert (_sums(store), _details(store)) == (before, details)
+    assert (done.sessions, done.kept) == (0, 0)
+    assert done.pruned > 0
+
+
+def test_a_rebuild_after_pruning_a_part_reads_the_rest_again(store: Store, tmp_path: Path) -> None:
+    """An old session that was pruned, one that went on after it was, and a recent one."""
+    scripts = {name: Transcript(name, start=start) for name, start in (("old", 0), ("resumed", 10), ("recent", 600))}
+    for name, one in scripts.items():
+        one.call(f"m-{name}", f"c-{name}", "Bash", {"command": "ls"})
+        one.result(f"c-{name}")
+        one.write(tmp_path)
+    shutil.copytree(RECORDINGS / "claude/2.1.325/multi_tool_edit", tmp_path / "run")
+    pull(store, [str(tmp_path)])
+    _pruned(store, before=int(scripts["recent"].at.timestamp() * 1000) - 3_600_000)
+    scripts["resumed"].answer("later")
+    scripts["resumed"].write(tmp_path)
+    pull(store, [str(tmp_path)])
+    before, details = _sums(store), _details(store)
+    for _ in range(2):
+        done = rebuild(store)
+        assert (_sums(store), _details(store)) == (before, details)
+    assert (done.sessions, done.kept, done.pruned) == (2, 0, 2)
+
+
+def test_a_copy_of_a_run_that_was_pruned_adds_nothing(store: Store, tmp_path: Path) -> None:
+    """Its folder was moved, or touched."""
+    run = RECORDINGS / "claude/2.1.325/multi_tool_edit"
+    pull(store, [str(run)])
+    _pruned(store)
+    before = _sums(store)
+    shutil.copytree(run, tmp_path / "copy")
+    pull(store, [str(tmp_path / "copy")])
+    assert _sums(store) == before
+    assert store.rows("SELECT count(*) FROM runs") == [(0,)]
+
+
+def test_a_run_that_told_only_its_result_is_not_lost_by_pruning_and_rebuilding(store: Store, tmp_path: Path) -> None:
+    """It has a run and a sum, but no session of its own."""
+    lines = (RECORDINGS / "claude/2.1.325/multi_tool_edit/stdout").read_bytes().splitlines(keepends=True)
+    (tmp_path / "result.json").write_bytes(lines[-1])
+    pull(store, [str(tmp_path / "result.json")])
+    _pruned(store)
+    before = _sums(store)
+    assert before[0]
+    rebuild(store)
+    assert _sums(store) == before

@@ -1,5 +1,6 @@
 """The ledger as a database (L2): migrations, several writers, a full disk, a file that may not be written, bad input."""
 
+import json
 import os
 import resource
 import signal
@@ -14,7 +15,7 @@ import pytest
 from steno.cli import main
 from steno.ledger import schema
 from steno.ledger.pull import pull
-from steno.ledger.record import record
+from steno.ledger.record import RUN, record
 from steno.ledger.settle import stored
 from steno.ledger.store import applied, migrate, open_ledger
 from steno.report import LedgerError
@@ -249,6 +250,37 @@ def test_l5_nothing_that_is_stored_holds_a_secret(ledger_url: str, tmp_path: Pat
         held = repr(store.rows(f"SELECT * FROM {table}"))
         assert not [secret for secret in secrets if secret in held], table
     assert store.rows("SELECT count(*) FROM texts")[0][0] == 2 * len(secrets)
+    store.close()
+
+
+def test_l5_a_secret_across_the_place_where_a_text_is_cut_is_not_stored_in_part(ledger_url: str, tmp_path: Path) -> None:
+    """Targets, errors, names, and the report that is kept whole."""
+    import zlib
+
+    path, key = tmp_path / "run.jsonl", "sk-ant-api03-" + "A1b2" * 8
+    head = {"session_id": "s1", "uuid": "u"}
+    lines: list[dict[str, Any]] = [
+        {"type": "system", "subtype": "init", "cwd": "/p", "model": f"m-{key}", "claude_code_version": key, **head}
+    ]
+    for place in range(60):
+        command, error = "x" * (300 - place) + " " + key, "y" * (500 - place) + " " + key + " and more"
+        call = {"type": "tool_use", "id": f"c{place}", "name": f"mcp-{key}", "input": {"command": command}}
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        message = {"id": f"m{place}", "role": "assistant", "model": f"m-{key}", "content": [call], "usage": usage}
+        lines.append({"type": "assistant", "message": message, **head})
+        answer = {"type": "tool_result", "tool_use_id": f"c{place}", "content": error, "is_error": True}
+        lines.append({"type": "user", "message": {"role": "user", "content": [answer]}, **head})
+    failed = {"type": "result", "subtype": "error_during_execution", "is_error": True, "result": "z" * 4070 + " " + key * 2}
+    lines.append({**failed, "errors": ["z" * 4080 + " " + key * 2], "num_turns": 1, **head})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    store = open_ledger(ledger_url)
+    assert pull(store, [str(path)]).troubles == []
+    names = ", ".join(name for name in RUN if name != "report")
+    report = zlib.decompress(store.rows("SELECT report FROM runs")[0][0]).decode()
+    held = [report, repr(store.rows(f"SELECT {names} FROM runs"))]
+    held += [repr(store.rows(f"SELECT * FROM {table}")) for table in ("calls", "sessions", "requests", "spend", "tool_use")]
+    assert [text[text.index("sk-") - 40 :][:90] for text in held if "sk-" in text] == []
+    assert store.rows("SELECT count(*) FROM calls WHERE length(target) > 200 AND length(error) > 400") == [(60,)]
     store.close()
 
 

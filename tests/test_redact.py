@@ -2,7 +2,7 @@
 
 import pytest
 
-from steno.redact import MASK, redact, redact_argv
+from steno.redact import MASK, clipped, redact, redact_argv, torn
 
 SHAPES = [
     "sk-ant-api03-abcDEF123_456-xyz789",
@@ -133,3 +133,47 @@ def test_r2_a_secret_that_opens_with_a_dash_is_still_one() -> None:
 
 def test_r2_an_option_after_a_secret_option_is_kept() -> None:
     assert redact_argv(["--api-key", "--verbose"]) == ["--api-key", "--verbose"]
+
+
+@pytest.mark.parametrize(
+    "secret", [*SHAPES, "Bearer abcdef.ghijkl", 'password="two words of it"', 'api_key=\'it is "long" ' + "x" * 900 + "'"]
+)
+@pytest.mark.parametrize("most", [300, 500])
+def test_l5_a_secret_across_a_cut_leaves_nothing_behind(secret: str, most: int) -> None:
+    """Wherever it begins, and however much of it stands before the cut; what stands before it stays."""
+    value = secret.split(" ", 1)[-1].split("=", 1)[-1].strip("\"'")
+    for begin in range(most - len(secret) - 5, most + 2):
+        found = clipped("." * max(0, begin - 1) + " " + secret + " and more words" * 100, most)
+        assert len(found) <= most
+        assert found.startswith("." * min(max(0, begin - 1), most))
+        assert value[:6] not in found
+
+
+@pytest.mark.parametrize("secret", SHAPES)
+def test_l5_masks_that_shorten_a_text_bring_no_cut_secret_before_the_cut(secret: str) -> None:
+    """Long keys before it become short masks; the text that was looked at ends in the middle of the last one."""
+    long = "sk-" + "k" * 250
+    for more in range(60):
+        text = f"{long} {'.' * (240 - more)} {secret}" + " words" * 200
+        assert secret[:6] not in clipped(text, 300)
+
+
+def test_l5_a_text_that_fits_is_only_masked() -> None:
+    """Nothing is cut from it."""
+    assert clipped("use sk-abcdefgh12345678 now", 300) == f"use {MASK} now"
+    assert clipped("x" * 300, 300) == "x" * 300
+    assert clipped("x" * 301, 300) == "x" * 300
+
+
+@pytest.mark.parametrize("secret", SHAPES)
+def test_l5_a_text_that_was_cut_by_others_ends_before_what_may_be_a_secret(secret: str) -> None:
+    """All of it may have been cut off but its first letters."""
+    for kept in range(4, len(secret)):
+        assert secret[:4] not in torn("words " * 20 + secret[:kept])
+
+
+def test_l5_names_in_objects_are_masked_too() -> None:
+    """A report counts by the name of the tool."""
+    from steno.redact import redact_all
+
+    assert redact_all({"tools": {"sk-abcdefgh12345678": 1, "Bash": 2}}) == {"tools": {MASK: 1, "Bash": 2}}

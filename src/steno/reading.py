@@ -7,6 +7,7 @@ pretty-printed document, a tape. What is odd about a line costs only that line (
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import cast
 
@@ -33,6 +34,14 @@ LOOKED_AT = 100  # lines that are asked whose they are; what nobody knew until t
 _objects = decoder(list[msgspec.Raw]).decode
 # Terminal noise that was seen glued before a line: control sequences such as ESC[?25l.
 _NOISE = rb"^(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\s\x00])+"
+
+
+def objects(data: bytes) -> Iterator[bytes]:
+    """The objects that stand on one line, each as clean JSON, as far as they can be read; noise may stand before them."""
+    clean = re.sub(_NOISE, b"", data)
+    if clean[:1] == b"{":
+        with suppress(ValueError, *MISFIT):
+            yield from (value for value in values(clean) if value[:1] == b"{")
 
 
 class Reading:

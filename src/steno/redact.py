@@ -8,6 +8,8 @@ import re
 from typing import Any
 
 MASK = "[redacted]"
+AHEAD = 200  # characters looked at beyond a cut: a secret that begins before it is told by these
+STUB = 32  # characters: the beginning of a secret that is shorter than this need not be told as one
 
 # What providers' secrets look like. Each needs enough characters to not hit prose such as "sk-learn".
 _SHAPES = re.compile(
@@ -27,6 +29,8 @@ _NAMED = re.compile(
     r"(?:(?P<quote>\\?[\"'])(?P<words>.*?)(?P=quote)|(?!Bearer\b)(?!\d+\b)[^\s\"'&,;}\\]+)",
     re.I,
 )
+# The same, quoted, where the text ends before the quote does.
+_OPEN = re.compile(rf"(?P<name>{_NAMES}(?:[_-]?(?:key|id|value))?(?:\\?[\"'])?\s*[=:]\s*\\?)(?:\"[^\"\n]*|'[^'\n]*)\Z", re.I)
 _FLAG = re.compile(rf"^--?[\w-]*{_NAMES}[\w-]*$", re.I)
 
 
@@ -46,11 +50,33 @@ def redact(text: str) -> str:
     if ":" in small or "=" in small:
         if "authorization" in small:
             text = _HEADER.sub(rf"\1{MASK}", text)
-        for word, named in _NAME_SIGNS:
-            if word in small and named.search(small):
-                text = _NAMED.sub(_masked, text)
-                break
+        if _is_named(small):
+            text = _NAMED.sub(_masked, text)
     return _SHAPES.sub(MASK, text) if _has_shape(text) else text
+
+
+def clipped(text: str, most: int) -> str:
+    """The beginning of a text, of at most so many characters, without secrets and without the beginning of one."""
+    if len(text) <= most:
+        return redact(text)
+    return (redact(text) if len(text) <= most + AHEAD else torn(text[: most + AHEAD]))[:most]
+
+
+def torn(text: str) -> str:
+    """A text whose end was cut off, without secrets; what may be the beginning of one at its end goes too."""
+    text = redact(text)
+    if _is_named(text.lower()):
+        text = _OPEN.sub(rf"\g<name>{MASK}", text)
+    before, mask, after = text.rpartition(MASK)
+    return before + mask + after[:-STUB]
+
+
+def _is_named(small: str) -> bool:
+    """Whether a name of a secret stands in a text, given in small letters, with a separator after it."""
+    for word, named in _NAME_SIGNS:  # noqa: SIM110  # a generator costs as much as the rest of it
+        if word in small and named.search(small):
+            return True
+    return False
 
 
 def _has_shape(text: str) -> bool:
@@ -68,14 +94,18 @@ def _masked(found: "re.Match[str]") -> str:
 
 
 def redact_all(value: Any) -> Any:
-    """The same value with every text in it redacted; keys of objects stay."""
+    """The same value with every text in it redacted, the names in objects too."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, list):
         return [redact_all(item) for item in value]
     if isinstance(value, dict):
-        return {key: redact_all(item) if not _hides(key, item) else MASK for key, item in value.items()}
+        return {_name(key): redact_all(item) if not _hides(key, item) else MASK for key, item in value.items()}
     return value
+
+
+def _name(key: Any) -> Any:
+    return redact(key) if isinstance(key, str) else key
 
 
 def _hides(key: Any, value: Any) -> bool:

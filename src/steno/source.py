@@ -13,13 +13,11 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from . import agents
 from . import event as ev
 from .agents import Agent
 from .reading import Reading
 from .report import SourceError
 from .split import Splitter
-from .tick import read_header
 
 CHUNK = 1 << 20  # bytes a read: fewer refills of the buffer that lines are cut from, and still a small part of the memory
 HEAD = 1 << 16  # bytes looked at to tell a recording from something else
@@ -141,7 +139,7 @@ def is_binary(head: bytes) -> bool:
     return not any(line[:2] in (b'{"', b"{}", b"[{", b"[]") or line in (b"{", b"[") for line in lines)
 
 
-# -- recordings -----------------------------------------------------------------------------------------
+# -- files ----------------------------------------------------------------------------------------------
 
 
 def is_folder(path: Path) -> bool:
@@ -158,44 +156,6 @@ def is_pipe(path: Path) -> bool:
         return path.is_fifo() or path.is_char_device() or path.is_socket()
     except OSError:
         return False
-
-
-def recordings(path: Path) -> list[Path]:
-    """What `path` stands for: itself, or every recording below it in order. SourceError if there is none."""
-    if not is_folder(path) or (path / "stdout").is_file():
-        return [path]
-    found = list(_below(path))
-    if not found:
-        raise SourceError(f"{path}: no recording below this folder; expected streams, tapes, transcripts or folders with stdout")
-    return found
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError as problem:
-        raise unreadable(folder, problem) from None
-    for entry in entries:
-        if entry.is_dir():
-            if (entry / "stdout").is_file():
-                yield entry
-            elif not (entry.name == "subagents" and folder.with_suffix(".jsonl").is_file()):
-                yield from _below(entry)
-        elif entry.is_file() and _is_recording(entry) and not _is_companion(entry):
-            yield entry
-
-
-def _is_recording(path: Path) -> bool:
-    """Whether a file found in a folder is one of ours, by its first line."""
-    first = first_line(path)
-    if first is None:
-        return False
-    if read_header(first) is not None:
-        return True
-    line = first.removeprefix(b"\xef\xbb\xbf").strip()
-    if line.startswith(b"[{"):
-        return b'"type"' in line
-    return agents.sniff(line) is not None
 
 
 def first_line(path: Path) -> bytes | None:
@@ -215,26 +175,19 @@ class _Session(msgspec.Struct):
     sessionId: str | None = None
 
 
-def _session(path: Path) -> _Session:
+def session_of(path: Path) -> str | None:
+    """The session that a transcript's first line names."""
     try:
-        return msgspec.json.decode(first_line(path) or b"{}", type=_Session)
+        return msgspec.json.decode(first_line(path) or b"{}", type=_Session).sessionId
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _Session()
-
-
-def _is_companion(path: Path) -> bool:
-    """A subagent's own transcript that is read together with the session beside it."""
-    if not path.name.startswith("agent-"):
-        return False
-    session = _session(path).sessionId
-    return session is not None and path.with_name(f"{session}.jsonl").is_file()
+        return None
 
 
 def companions(path: Path) -> list[Path]:
     """The transcripts of a session's subagents: in its own folder, or (older versions) beside it."""
     inside = sorted((path.parent / path.stem / "subagents").glob("agent-*.jsonl"))
     beside = [other for other in sorted(path.parent.glob("agent-*.jsonl")) if other != path]
-    return inside + [other for other in beside if _session(other).sessionId == path.stem]
+    return inside + [other for other in beside if session_of(other) == path.stem]
 
 
 # -- reading ----------------------------------------------------------------------------------------------

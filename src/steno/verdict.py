@@ -14,6 +14,7 @@ from .blame import HINTS, TOO_LONG, by_fields, says, word_of
 from .report import ADVISORY, Denial, Lines, Report, Wording
 
 ERROR_KEPT = 4096  # characters of an error text (V3); the whole stays on the tape
+CUT = " ... (truncated)"
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}
 
 MEND = "the agent did not start its work: mend what the error names and run it again"
@@ -113,7 +114,7 @@ def judge(facts: Facts) -> Verdict:
 def _cut(text: str | None) -> str | None:
     if text is None or len(text) <= ERROR_KEPT:
         return text
-    return text[:ERROR_KEPT] + " ... (truncated)"
+    return text[:ERROR_KEPT] + CUT
 
 
 def _mend(facts: Facts) -> str:

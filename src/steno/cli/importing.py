@@ -18,7 +18,8 @@ EXAMPLES = """examples:
   steno import --ledger postgresql://db.example/steno
 
 Only what is new is read. A file that was rewritten, cut or moved is noticed; a message that stands in several files
-counts once. Ctrl-C keeps what was done; the next import goes on from there.
+counts once. A file that cannot be imported is told, and all others are; the exit code is then 2. Ctrl-C keeps what was
+done; the next import goes on from there.
 """
 EVERY = 2.0  # seconds between two looks with --watch
 
@@ -71,9 +72,14 @@ def _told(options: argparse.Namespace, done: Pulled) -> int:
         from msgspec.json import encode
 
         put_json(encode(done))
-    elif not options.quiet:
+    elif not options.quiet and not _vain(options, done):
         put(_lines(options, done))
     return 2 if done.troubles else 0
+
+
+def _vain(options: argparse.Namespace, done: Pulled) -> bool:
+    """Whether nothing that was named is a recording: what is wrong has been said."""
+    return bool(options.paths and done.troubles and not done.files and not done.unchanged)
 
 
 def _lines(options: argparse.Namespace, done: Pulled) -> list[str]:
@@ -83,14 +89,18 @@ def _lines(options: argparse.Namespace, done: Pulled) -> list[str]:
             f"nothing to import: no transcripts in {where}" if where else "nothing to import: no agent keeps transcripts here"
         ]
     found = f"{done.files} new or changed files ({done.size / 1e6:,.1f} MB), {done.unchanged} unchanged"
+    found += f", {done.unknown} not recognised" if done.unknown else ""
     return [f"{found}; {done.requests:,} new requests, {done.calls:,} tool calls, {done.runs:,} runs"]
 
 
 def _watch(store: Store, options: argparse.Namespace) -> int:
+    told: list[str] = []
     while True:
         done = pull(store, options.paths or None)
         for trouble in done.troubles:
-            complain(trouble)
+            if trouble not in told:  # once, not every two seconds
+                complain(trouble)
+        told = done.troubles
         if done.files and not options.quiet:
             put([time.strftime("%H:%M:%S ") + _lines(options, done)[0]])
         time.sleep(options.every)

@@ -13,7 +13,8 @@ EXAMPLES = """examples:
   steno rebuild                      read every tape, recording and transcript of the ledger again, and tapes it does not know
   steno rebuild --ledger other.db
 
-Sessions of which a file is gone stay as they are. The ledger as it was is kept beside it.
+Sessions of which a file is gone, or of which something was pruned, stay as they are. The ledger as it was is kept beside
+it.
 """
 
 
@@ -34,7 +35,9 @@ def run(words: list[str]) -> int:
 
         put_json(encode(done))
     elif not options.quiet:
-        put([f"{done.sessions:,} sessions read again, {done.kept:,} kept because a file is gone; as it was before: {done.copy}"])
+        pruned = f", {done.pruned:,} because they were pruned" if done.pruned else ""
+        found = f"{done.sessions:,} sessions read again, {done.kept:,} kept because a file is gone{pruned}"
+        put([f"{found}; as it was before: {done.copy}"])
     return 2 if done.pulled.troubles else 0
 
 

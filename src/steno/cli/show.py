@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import agents
 from ..report import StenoError
-from ..source import recordings
+from ..seek import recordings
 from .options import Parser
 from .terminal import complain, is_terminal, look
 from .views import MANY, Kept, Views

@@ -17,6 +17,7 @@ from .sums import CALL, HOUR, REQUEST, USE_KEY, USED, Sums, adding, replacing, u
 from .values import UNKNOWN, Batch, Request, Session
 
 DAY = 24 * HOUR
+BEYOND = 10**18  # nano-dollars: a billion dollars, and what a column holds
 IGNORE = "ON CONFLICT DO NOTHING"
 SESSION = ("id", "agent", *Session.__struct_fields__)
 CHANGE = ("id", "session", "run", "call", "path", "inside", "change", "source", "at")
@@ -42,7 +43,10 @@ class Pricer:
         cost = cost_of(known, request)
         if cost is None:  # so large that other prices hold
             cost = price(request.model, request, _time(request))
-        return cost, saving(known, request.cache_read)
+        saved = saving(known, request.cache_read)
+        if (cost is not None and cost > BEYOND) or saved > BEYOND:
+            return None, 0  # of counters that no request has
+        return cost, saved
 
 
 def _time(request: Request) -> datetime:

@@ -4,17 +4,21 @@ Transcripts are files that end in .jsonl below an agent's own folders; what a pe
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
 
 from .. import agents
 from ..report import SourceError
-from ..source import first_line, recordings, unreadable
+from ..seek import is_new, recordings, telling
+from ..source import FIRST, first_line, is_pipe, lines, unreadable
 from ..tick import read_header
 from .parts import Part, same
 from .store import Store
+
+WANTED = "expected what an agent printed or keeps (JSON lines, plain or packed with gzip or zstd), or a tape"
 
 
 class Known(Struct, gc=False):
@@ -42,6 +46,14 @@ class Seen(Struct, gc=False):
     agent: str = agents.CLAUDE.name
 
 
+class Found(Struct):
+    """What there is to import, and what was looked at in vain."""
+
+    seen: list[Seen] = []
+    unknown: int = 0  # files that are no recordings
+    troubles: list[str] = []  # what a person named and cannot be imported
+
+
 def places(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """The agents of this machine and the folders of the transcripts that are imported unasked, as far as they exist."""
     home = environment.get("HOME") or str(Path.home())
@@ -64,33 +76,55 @@ def transcripts(agent: str, folder: str) -> Iterator[Seen]:
         return
 
 
-def named(path: str) -> list[Seen]:
-    """What a person means by a path: a file, a recording's folder, or everything below a folder."""
+def named(path: str, found: Found) -> None:
+    """Find what a person means by a path: a file, a recording's folder, or everything below a folder. SourceError if nothing."""
     target = Path(path)
-    if not target.exists():
-        raise SourceError(f"{path}: there is no such file or folder")
-    if not target.is_dir() or (target / "stdout").is_file():
-        return [_seen(target)]
-    found = list(_below(os.path.abspath(target)))  # noqa: PTH100  # resolve() would follow links to a name nobody gave
-    return found or [_seen(path) for path in recordings(target)]  # which says what is wrong
+    try:
+        if is_pipe(target):
+            raise SourceError(f"{path}: what is read of a pipe is gone, so it cannot be imported; save it to a file first")
+        if not target.is_dir() or (target / "stdout").is_file():
+            found.seen.append(_seen(target))
+            return
+        count = len(found.seen)
+        _below(os.path.abspath(target), found, set())  # noqa: PTH100  # resolve() would follow links to a name nobody gave
+        if len(found.seen) == count:
+            found.seen += [_seen(path) for path in recordings(target)]  # which says what is wrong
+    except FileNotFoundError:
+        raise SourceError(f"{path}: there is no such file or folder") from None
+    except OSError as problem:
+        raise unreadable(path, problem) from None
 
 
-def _below(folder: str) -> Iterator[Seen]:
+def _below(folder: str, found: Found, been: set[tuple[int, int]]) -> None:
     """Every recording, tape and transcript below a folder. The transcripts of subagents are told one by one."""
     try:
+        if not is_new(folder, been):
+            return
         with os.scandir(folder) as entries:
             inside = sorted(entries, key=lambda entry: entry.name)
     except OSError as problem:
-        raise unreadable(folder, problem) from None
+        found.troubles.append(str(unreadable(folder, problem)))
+        return
     for entry in inside:
-        if entry.is_dir():
-            if os.path.isfile(f"{entry.path}/stdout"):  # noqa: PTH113
-                yield _seen(Path(entry.path))
-            else:
-                yield from _below(entry.path)
-        elif entry.is_file() and (found := kind_of(entry.path)) and (found != ("recording", "") or _holds_events(entry.path)):
+        try:
+            _look(entry, found, been)
+        except OSError:  # a link that leads to itself, a file that is gone by now
+            found.unknown += 1
+
+
+def _look(entry: "os.DirEntry[str]", found: Found, been: set[tuple[int, int]]) -> None:
+    if entry.is_dir():
+        if not os.path.isfile(f"{entry.path}/stdout"):  # noqa: PTH113
+            _below(entry.path, found, been)
+        elif is_new(entry.path, been):
+            found.seen.append(_seen(Path(entry.path)))
+    elif entry.is_file():
+        kind = kind_of(entry.path)
+        if kind is None or (kind == ("recording", "") and not _holds_events(entry.path)):
+            found.unknown += 1
+        else:
             stat = entry.stat()
-            yield Seen(entry.path, stat.st_size, stat.st_mtime_ns, stat.st_ino, *found)
+            found.seen.append(Seen(entry.path, stat.st_size, stat.st_mtime_ns, stat.st_ino, *kind))
 
 
 def _holds_events(path: str) -> bool:
@@ -104,10 +138,11 @@ def _seen(path: Path) -> Seen:
     return Seen(os.path.abspath(path), stat.st_size, stat.st_mtime_ns, stat.st_ino)  # noqa: PTH100  # as above
 
 
-def kind_of(path: str) -> tuple[str, str] | None:
+def kind_of(path: str, given: bool = False) -> tuple[str, str] | None:
     """What a file is, and whose: a tape, a transcript, a recording; None: nothing that we can read.
 
     Whose a recording is, its first line need not say ("" then): a document opens with a brace, and a run can print nothing.
+    `given`: a person says that this is a recording.
     """
     if os.path.isdir(path):  # noqa: PTH112
         line = first_line(Path(path) / "stdout")
@@ -119,10 +154,23 @@ def kind_of(path: str) -> tuple[str, str] | None:
     header = read_header(line)
     if header is not None:
         return "tape", header.agent or ""
-    agent = agents.sniff(line.removeprefix(b"\xef\xbb\xbf").strip())
+    line = line.removeprefix(b"\xef\xbb\xbf").strip()
+    agent = agents.sniff(line)
+    if agent is None and line[:1] == b"[":
+        return "recording", ""
     if agent is None:
-        return ("recording", "") if line.lstrip()[:1] == b"[" else None
-    return ("transcript" if agent.keeps(line) else "recording"), agent.name
+        line = telling(Path(path), given) or b""
+        agent = agents.sniff(line)
+    return None if agent is None else ("transcript" if agent.keeps(line) else "recording", agent.name)
+
+
+def _refusal(path: str) -> str:
+    """Why a file that a person named cannot be imported."""
+    try:
+        some = next(islice(lines(Path(path), FIRST), 1), b"")
+    except SourceError as problem:
+        return str(problem)
+    return f"{path}: not a recording{'' if some else ', it is empty'}; {WANTED}"
 
 
 def before(store: Store, table: str = "sources") -> dict[str, Known]:
@@ -141,10 +189,25 @@ def glanced(store: Store) -> dict[str, Known]:
     return known
 
 
-def news(seen: Iterable[Seen], known: dict[str, Known]) -> list[Part]:
-    """What must be read: new files, and what is new in the others. The oldest come first: an original before its copy."""
-    moved = _by_inode(known)
-    parts = [part for file in seen if (part := _news_of(file, known, moved)) is not None]
+def news(found: Found, known: dict[str, Known]) -> list[Part]:
+    """What must be read: new files, and what is new in the others. The oldest come first: an original before its copy.
+
+    What turns out to be no recording is taken from what was found, and told.
+    """
+    moved, parts = _by_inode(known), []
+    refused = set()
+    for file in found.seen:
+        old = known.get(file.path)
+        if old is not None and (old.size, old.mtime_ns, old.inode) == (file.size, file.mtime_ns, file.inode):
+            continue
+        kind = (file.kind, file.agent) if file.kind is not None else kind_of(file.path, given=True)
+        if kind is None:
+            refused.add(file.path)
+        else:
+            parts.append(_part(file, kind, old, known, moved))
+    found.seen = [file for file in found.seen if file.path not in refused] if refused else found.seen
+    found.unknown += len(refused)
+    found.troubles += [_refusal(path) for path in sorted(refused)]
     return sorted(parts, key=lambda part: (part.mtime_ns, part.path))
 
 
@@ -152,14 +215,8 @@ def _by_inode(known: dict[str, Known]) -> dict[int, str]:
     return {source.inode: path for path, source in known.items() if source.kind == "transcript"}
 
 
-def _news_of(file: Seen, known: dict[str, Known], moved: dict[int, str]) -> Part | None:
-    old = known.get(file.path)
-    if old is not None and (old.size, old.mtime_ns, old.inode) == (file.size, file.mtime_ns, file.inode):
-        return None
-    found = (file.kind, file.agent) if file.kind is not None else kind_of(file.path)
-    if found is None:
-        return None
-    kind, agent = found
+def _part(file: Seen, told: tuple[str, str], old: Known | None, known: dict[str, Known], moved: dict[int, str]) -> Part:
+    kind, agent = told
     fresh = Part(file.path, kind, agent, file.size, file.mtime_ns, file.inode)
     if kind != "transcript":
         return fresh

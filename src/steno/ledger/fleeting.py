@@ -1,6 +1,7 @@
 """A ledger that nobody keeps: sums and sessions in memory, and of requests only what is needed to count each once."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from .store import Row, SQLite, migrate
@@ -12,6 +13,7 @@ class Fleeting(SQLite):
     def __init__(self) -> None:
         super().__init__(":memory:")
         self._requests: dict[int, Row] = {}
+        self._was: list[dict[int, Row | None]] = []  # what the present transaction changed of them
         migrate(self)
 
     def add(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> bool:
@@ -20,14 +22,33 @@ class Fleeting(SQLite):
         held = self._requests
         if any(row[0] in held for row in rows):
             return False
-        held.update({row[0]: row for row in rows})
+        fresh = {row[0]: row for row in rows}
+        self._was.append(dict.fromkeys(fresh))
+        held.update(fresh)
         return True
 
     def put(self, table: str, columns: Sequence[str], rows: Iterable[Row], clash: str) -> None:
         if table != "requests":
             super().put(table, columns, rows, clash)
         else:
-            self._requests.update({row[0]: row for row in rows})
+            fresh = {row[0]: row for row in rows}
+            self._was.append({id_: self._requests.get(id_) for id_ in fresh})
+            self._requests.update(fresh)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        self._was = []
+        try:
+            with super().writing():
+                yield
+        except BaseException:
+            for changed in reversed(self._was):
+                for id_, row in changed.items():
+                    if row is None:
+                        self._requests.pop(id_, None)
+                    else:
+                        self._requests[id_] = row
+            raise
 
     def known(self, table: str, columns: Sequence[str], ids: Iterable[Any]) -> dict[Any, Row]:
         if table != "requests":

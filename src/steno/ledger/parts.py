@@ -71,14 +71,26 @@ _state = msgspec.msgpack.Decoder(State)
 
 
 def read_part(part: Part) -> Told:
-    """The rows of one part. What cannot be read is told, never raised."""
+    """The rows of one part. What cannot be read is told, never raised; a mistake of ours costs this part alone."""
     try:
         if part.kind != "transcript":
             return _run(part, agents.named(part.agent or None))
         agent = agents.named(part.agent) or agents.CLAUDE
         return _spend(part, agent) if part.sums else _transcript(part, agent)
     except (OSError, StenoError) as problem:
-        return Told(part, None, trouble=str(getattr(problem, "strerror", None) or problem))
+        said = str(getattr(problem, "strerror", None) or problem)
+        return Told(part, None, trouble=said.removeprefix(f"{part.path}: "))
+    except Exception as problem:
+        return Told(part, None, trouble=unforeseen(problem))
+
+
+def unforeseen(problem: Exception) -> str:
+    """What to say of a failure that nobody thought of: what it was, and where, so that it can be mended."""
+    from traceback import extract_tb
+
+    place = extract_tb(problem.__traceback__)[-1]
+    where = f"{Path(place.filename).name}, line {place.lineno}"
+    return f"not imported: internal error: {type(problem).__name__}: {problem} ({where})"
 
 
 # -- transcripts -------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ class PostgreSQL:
             raise LedgerError("a PostgreSQL ledger needs psycopg: pip install 'steno[postgres]'") from None
         self.name = address(url)
         self._error: type[Exception] = psycopg.Error
+        self._value = (psycopg.DataError, psycopg.IntegrityError)  # a value that no column takes
         try:
             self._base: Any = psycopg.connect(url, autocommit=True, connect_timeout=10)
             if only_read:
@@ -109,8 +110,10 @@ class PostgreSQL:
         """The driver's own connection, for what only PostgreSQL has."""
         return self._base
 
-    def _trouble(self, problem: Exception) -> LedgerError:
+    def _trouble(self, problem: Exception) -> Exception:
         text = " ".join(str(problem).split())
+        if isinstance(problem, self._value):
+            return ValueError(text)
         return LedgerError(f"{self.name}: {text}")
 
 

@@ -15,10 +15,11 @@ import msgspec
 from msgspec import Struct
 
 from .. import prices
+from ..report import LedgerError, SourceError
 from . import find
-from .book import Pricer, book
+from .book import Booked, Pricer, book
 from .fleeting import Fleeting
-from .parts import Part, Told, read_part, unpacked
+from .parts import Part, Told, read_part, unforeseen, unpacked
 from .record import record, record_task
 from .store import Store, open_ledger
 
@@ -33,6 +34,7 @@ class Pulled(Struct):
 
     files: int = 0  # files that had something new
     unchanged: int = 0
+    unknown: int = 0  # files that are no recordings
     size: int = 0  # bytes that were read
     runs: int = 0
     requests: int = 0  # that were not known before
@@ -44,19 +46,21 @@ Watch = Callable[[int, int], None]  # told after each group: bytes done, bytes i
 
 
 def pull(store: Store, paths: Sequence[str] | None, watch: Watch | None = None, sums: bool = False) -> Pulled:
-    """Import what is new below `paths`, or in the agents' own folders. SourceError if a path is not there.
+    """Import what is new below `paths`, or in the agents' own folders. SourceError if the only path is not there.
+
+    A file that cannot be taken in is one line of `troubles`, and all others are imported.
 
     With `sums`, of transcripts only the requests are read: all that a report of what was spent needs, in a third of the
     time. The rest is read by the next import that wants it; a request that is told twice counts once.
     """
-    seen = _seen(paths)
+    found = _found(paths)
     known = find.glanced(store) if sums else find.before(store)
-    parts = find.news(seen, known)
+    parts = find.news(found, known)
     for part in parts:
         part.sums = sums and part.kind == "transcript"
         if part.before is not None:
             part.state = _state(store, known[part.before].table, part.before)
-    done = Pulled(unchanged=len(seen) - len(parts))
+    done = Pulled(unchanged=len(found.seen) - len(parts), unknown=found.unknown, troubles=found.troubles)
     total = sum(part.size - part.done for part in parts)
     priced = Pricer()
     for told in read_all(parts, total):
@@ -71,12 +75,19 @@ def _state(store: Store, table: str, path: str) -> bytes | None:
     return found
 
 
-def _seen(paths: Sequence[str] | None) -> list[find.Seen]:
+def _found(paths: Sequence[str] | None) -> find.Found:
+    found = find.Found()
+    for path in paths or ():
+        try:
+            find.named(path, found)
+        except SourceError as problem:
+            if len(paths or ()) == 1:
+                raise
+            found.troubles.append(str(problem))
     if paths is None:
-        found = [file for agent, folder in find.places(os.environ) for file in find.transcripts(agent, folder)]
-    else:
-        found = [file for path in paths for file in find.named(path)]
-    return list({file.path: file for file in found}.values())
+        found.seen += [file for agent, folder in find.places(os.environ) for file in find.transcripts(agent, folder)]
+    found.seen = list({file.path: file for file in found.seen}.values())
+    return found
 
 
 # -- reading -----------------------------------------------------------------------------------------------------
@@ -122,7 +133,19 @@ def _begin_work() -> None:
 
 
 def _read_group(data: bytes) -> bytes:
-    return msgspec.msgpack.encode([read_part(part) for part in msgspec.msgpack.decode(data, type=list[Part])])
+    group = [read_part(part) for part in msgspec.msgpack.decode(data, type=list[Part])]
+    try:
+        return msgspec.msgpack.encode(group)
+    except Exception:  # a value that cannot be sent: its file is told, the others go
+        return msgspec.msgpack.encode([_sendable(told) for told in group])
+
+
+def _sendable(told: Told) -> Told:
+    try:
+        msgspec.msgpack.encode(told)
+    except Exception as problem:
+        return Told(told.part, None, trouble=unforeseen(problem))
+    return told
 
 
 def grouped(parts: Iterable[Part], least: int) -> Iterator[list[Part]]:
@@ -143,22 +166,39 @@ def grouped(parts: Iterable[Part], least: int) -> Iterator[list[Part]]:
 
 
 def _book_group(store: Store, group: list[Told], priced: Pricer, done: Pulled) -> None:
-    with store.writing():
-        kept = [told for told in group if told.batch is not None and _still(store, told.part)]
-        plain = [told.batch for told in kept if told.report is None and told.batch is not None]
-        booked = [book(store, plain, priced)] if plain else []
-        for told in kept:
-            if told.report is not None and told.batch is not None:
-                at = told.part.mtime_ns // 1_000_000
-                booked.append(record(store, unpacked(told.report), told.batch, at, priced, **told.more))
-                record_task(store, told.more.get("task"))
-                done.runs += 1
-        _remember(store, kept)
+    """Book what some files told, together; where that fails, each by itself, so that one costs only itself."""
+    try:
+        with store.writing():
+            kept = [told for told in group if told.batch is not None and _still(store, told.part)]
+            booked = _book(store, kept, priced)
+    except LedgerError:  # it is not the file: nothing can be written
+        raise
+    except Exception as problem:
+        if len(group) == 1:
+            kept, booked = [], []
+            group[0].trouble = unforeseen(problem)
+        else:
+            for told in group:
+                _book_group(store, [told], priced, done)
+            return
     done.files += len(kept)
+    done.runs += sum(told.report is not None for told in kept)
     done.size += sum(told.part.size - told.part.done for told in group)
     done.troubles += [f"{told.part.path}: {told.trouble}" for told in group if told.trouble is not None]
     done.requests += sum(new.requests for new in booked)
     done.calls += sum(new.calls for new in booked)
+
+
+def _book(store: Store, group: list[Told], priced: Pricer) -> list[Booked]:
+    plain = [told.batch for told in group if told.report is None and told.batch is not None]
+    booked = [book(store, plain, priced)] if plain else []
+    for told in group:
+        if told.report is not None and told.batch is not None:
+            at = told.part.mtime_ns // 1_000_000
+            booked.append(record(store, unpacked(told.report), told.batch, at, priced, **told.more))
+            record_task(store, told.more.get("task"))
+    _remember(store, group)
+    return booked
 
 
 def _still(store: Store, part: Part) -> bool:
@@ -201,10 +241,13 @@ def freshen(store: Store, say: Callable[[str], None], watch: Watch | None = None
 
 def unkept(paths: Sequence[str], say: Callable[[str], None], tools: bool = False) -> Store:
     """A ledger in memory of what lies below the paths, with the sums and, if asked for, the tools; nothing is kept."""
-    parts = find.news(_seen(paths), {})
+    found = _found(paths)
+    parts = find.news(found, {})
+    if found.troubles and not parts:
+        raise SourceError(found.troubles[0])
     plain = all(part.kind == "transcript" for part in parts)
     store: Store = Fleeting() if plain else open_ledger(":memory:")
-    done, priced = Pulled(), Pricer()
+    done, priced = Pulled(troubles=found.troubles), Pricer()
     for part in parts:
         part.sums = not tools
     for told in read_all(parts, sum(part.size for part in parts)):

@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 
-from ..redact import redact, redact_all
+from ..fold import ERROR_KEPT
+from ..redact import redact, redact_all, torn
 from ..report import Report
+from ..verdict import CUT
 from .book import Booked, Priced, book
 from .settle import ACCOUNTS, COUNTERS, adopt, nano, put_rest, request_row, settle
 from .store import Store
-from .values import Batch, Request
+from .values import MOST, Batch, Request, is_time, mark
 
 RUN = (
     "id", "session", "task", "attempt", "why", "agent", "agent_version", "model", "project", "source", "started_at",
@@ -21,15 +23,16 @@ RUN = (
     "denials", "unknown", "prompt", "pid", "report",
 )  # fmt: skip
 TASK = ("id", "agent", "project", "prompt", "started_at", "ended_at", "verdict", "attempts")
-ERROR = 4096  # characters of an error text (V3)
 
 
 def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable[[Request], Priced], **more: Any) -> Booked:
     """Book a run whose `report.run_id` is set, replacing what was booked of it before; what of it is new.
 
     `at` is the time of the run where its report knows none. `more` are columns of `runs` that a report does not know:
-    task, attempt, why, prompt, pid.
+    task, attempt, why, prompt, pid. A run that was pruned stays so.
     """
+    if store.known("pruned", ("id",), [mark("runs", report.run_id or "")]):
+        return Booked()
     run, session = report.run_id or "", report.session_id or report.run_id or ""
     account = report.cost.source if report.cost.source in ACCOUNTS else None
     booked = book(store, [batch], priced, account=account)
@@ -41,7 +44,7 @@ def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable
         put_rest(store, report, run, [request_row(batch.agent, own, *priced(own), "computed") for own in batch.requests])
     turns = "SELECT sum(turns) FROM runs WHERE session = ?"
     store.change(f"UPDATE sessions SET turns = ({turns}) WHERE id = ?", (session, session))  # noqa: S608
-    limit = report.context.limit if report.context.limit_source == "reported" else None
+    limit = _plain(report.context.limit) if report.context.limit_source == "reported" else None
     if limit is not None:
         store.change("UPDATE sessions SET context_limit = ? WHERE id = ?", (limit, session))
     return booked
@@ -58,7 +61,10 @@ def _last(batch: Batch) -> int:
 
 def _book_run(store: Store, report: Report, run: str, session: str, at: int, last: int, more: dict[str, Any]) -> None:
     began = at if report.started_at is None else int(report.started_at.timestamp() * 1000)
-    ended = began if report.started_at is None else max(began + (report.duration_ms or 0), last)
+    known = report.started_at is not None and is_time(began)
+    began = began if known else at
+    ended = max(began + (report.duration_ms or 0), last) if known else began
+    ended = ended if is_time(ended) else max(began, last)
     context, tokens = report.context, report.tokens
     values: dict[str, Any] = {
         **{name: getattr(report, name) for name in RUN if hasattr(report, name) and name not in ("tools", "files", "denials")},
@@ -68,7 +74,7 @@ def _book_run(store: Store, report: Report, run: str, session: str, at: int, las
         "project": report.cwd,
         "started_at": began,
         "ended_at": ended,
-        "error": redact(report.error[:ERROR]) if report.error else None,
+        "error": _whole(report.error),
         "cost_nano": nano(report.cost.usd),
         "cost_source": report.cost.source,
         "session_nano": nano(report.cost.session_usd),
@@ -80,12 +86,30 @@ def _book_run(store: Store, report: Report, run: str, session: str, at: int, las
         "files": len(report.files),
         "denials": len(report.denials),
         "unknown": report.lines.unknown,
-        "report": zlib.compress(msgspec.json.encode(redact_all(msgspec.to_builtins(report))), 1),
+        "report": zlib.compress(msgspec.json.encode(_clean(report)), 1),
         **more,
     }
+    values |= {name: redact(values[name]) for name in ("model", "agent_version") if values[name] is not None}
     row = tuple(_plain(values.get(name)) for name in RUN)
     parts = [f"{name} = {_merged(name, report)}" for name in RUN[1:]]
     store.put("runs", RUN, [row], f"ON CONFLICT (id) DO UPDATE SET {', '.join(parts)}")
+
+
+def _clean(report: Report) -> dict[str, Any]:
+    """A report without secrets, nor the beginnings of some where a text was cut."""
+    told: dict[str, Any] = redact_all(msgspec.to_builtins(report))
+    told["error"] = _whole(report.error)
+    for tool, row in zip(report.tools, told["tools"], strict=True):
+        if tool.error is not None and len(tool.error) >= ERROR_KEPT:
+            row["error"] = torn(tool.error)
+    return told
+
+
+def _whole(error: str | None) -> str | None:
+    """An error text without secrets; of one that was cut, what may be the beginning of a secret goes too."""
+    if error is None or not error.endswith(CUT):
+        return error and redact(error)
+    return torn(error.removesuffix(CUT)) + CUT
 
 
 def _merged(name: str, report: Report) -> str:
@@ -111,4 +135,7 @@ def record_task(store: Store, task: str | int | None) -> None:
 
 
 def _plain(value: Any) -> Any:
-    return int(value) if isinstance(value, bool) else value
+    """A value as a column takes it. A number that none holds is damage: unknown (I6)."""
+    if isinstance(value, int):
+        return int(value) if -MOST <= value <= MOST else None
+    return value

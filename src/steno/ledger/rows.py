@@ -6,6 +6,7 @@ that pair is the same in the agent's stream, in its transcript, and in the copy 
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,15 +14,16 @@ from msgspec import Raw, Struct
 
 from .. import event as ev
 from ..agents import Agent
-from ..decode import MISFIT, decoder, plain, text_of
+from ..decode import decoder, plain, text_of
 from ..event import Name, When
 from ..paths import placed
-from ..redact import redact
+from ..redact import clipped, redact
 from ..whose import LATE, NAMED, QUIET
-from .values import UNKNOWN, Batch, Call, Request, Session, hashed, number, part
+from .target import target_of
+from .values import END, UNKNOWN, Batch, Call, Request, Session, hashed, number, part
 
+_named = lru_cache(1024)(redact)  # the names of models and tools: few, told again and again
 TITLE = 200  # characters of the first prompt that name a session
-TARGET = 300  # characters of what a call worked on
 ERROR = 500  # characters of why a call failed; the tape or transcript holds the whole
 TEXT = 200_000  # characters of one message that can be searched: longer ones are pasted files
 NAMELESS = "sidechain"  # the thread of subagents whose lines do not say which one they are
@@ -52,18 +54,6 @@ class Open(Struct):
     at: int
 
 
-class _Target(Struct, gc=False):
-    command: str | None = None
-    file_path: str | None = None
-    notebook_path: str | None = None
-    pattern: str | None = None
-    url: str | None = None
-    query: str | None = None
-    description: str | None = None
-    path: str | None = None
-
-
-_target = decoder(_Target).decode
 _open = decoder(Open).decode
 
 
@@ -134,7 +124,9 @@ class Rows:
 
     def _time(self, at: datetime | None) -> int:
         if at is not None:
-            self.at = int(at.timestamp() * 1000)
+            now = int(at.timestamp() * 1000)
+            if 0 <= now < END:  # else it is not known
+                self.at = now
         return self.at
 
     def _session(self, event: ev.Event, at: int | None = None) -> Session:
@@ -150,8 +142,9 @@ class Rows:
     def _on_started(self, event: ev.Started) -> None:
         session = self._session(event, self._time(event.at))
         self.cwd = self.cwd or event.cwd
-        session.agent_version = session.agent_version or event.agent_version
-        session.project, session.model = session.project or event.cwd, session.model or event.model
+        session.agent_version = session.agent_version or _named(event.agent_version or "") or None
+        session.project = session.project or event.cwd
+        session.model = session.model or _named(event.model or "") or None
 
     def use(self, event: ev.Usage, /) -> None:
         """The model was asked."""
@@ -184,7 +177,7 @@ class Rows:
         return id_
 
     def _request(self, told: ev.Usage, id_: int, at: int) -> Request:
-        whose = (id_, told.session or self.fallback, self.run, told.message, told.parent, told.model or "unknown", at)
+        whose = (id_, told.session or self.fallback, self.run, told.message, told.parent, _named(told.model or "unknown"), at)
         writes, reads, hour = told.cache_write or 0, told.cache_read or 0, told.cache_write_1h or 0
         return Request(*whose, told.input or 0, writes, reads, told.output or 0, told.reasoning or 0, hour)
 
@@ -213,8 +206,8 @@ class Rows:
             thread = Thread(message, hashed(f"{self.agent.name}{self.own} {message or session} {line}"))
         thread.calls += 1
         request = thread.request
-        row, target = part(request, 2 * thread.calls), _target_of(given)
-        call = Call(row, id_, session or self.fallback, self.run, request, parent, name, kind, target, now)
+        row, target = part(request, 2 * thread.calls), target_of(given)
+        call = Call(row, id_, session or self.fallback, self.run, request, parent, _named(name), kind, target, now)
         self.calls[row] = self._open[id_] = self._by_call[id_] = call
 
     def answer(self, at: When, id_: str, /) -> None:
@@ -230,13 +223,13 @@ class Rows:
         call = self._open.get(id_)
         self.answer(at, id_)
         if call is not None:
-            call.ok, call.error = False, redact(text_of(content)[:ERROR])
+            call.ok, call.error = False, clipped(text_of(content), ERROR)
 
     def say(self, line: int, session: Name, parent: Name, at: When, message: Name, text: str, /) -> None:
         """The model answers."""
         if not text:
             return
-        now, text = self._time(at), redact(text[:TEXT])
+        now, text = self._time(at), clipped(text, TEXT)
         thread = self._threads.get(parent or "")
         if thread is None:
             id_ = hashed(f"answer {session} {line} {text}")
@@ -261,7 +254,7 @@ class Rows:
     def _on_denied(self, event: ev.PermissionDenied) -> None:
         call = self._by_call.get(event.call or "")
         session = event.session or self.fallback
-        tool = event.tool or (call.name if call is not None else None)
+        tool = _named(event.tool or (call.name if call is not None else "")) or None
         if call is not None:
             call.denied = True
             self.calls[call.id] = call
@@ -269,7 +262,7 @@ class Rows:
         rule = self.agent.allow_rule(tool, plain(event.input), self.cwd) if tool is not None else None
         if event.input is ev.NO_JSON and call is not None and call.target:
             rule = self.agent.allow_rule(call.name, {"command": call.target, "file_path": call.target}, self.cwd)
-        reason = redact(event.reason[:ERROR]) if event.reason else None
+        reason = clipped(event.reason, ERROR) if event.reason else None
         rule = redact(rule) if rule else None
         self.denials.setdefault(id_, (id_, session, self.run, event.call, tool, reason, rule, self._time(event.at)))
 
@@ -337,7 +330,7 @@ class Rows:
             del self._threads[event.parent or ""]  # what comes now is another request, whatever its name
         if event.kind != "prompt" or not event.text:
             return
-        at, text = self._time(event.at), redact(event.text[:TEXT])
+        at, text = self._time(event.at), clipped(event.text, TEXT)
         id_ = hashed(f"prompt {at} {text}")
         self.texts[id_] = (id_, event.session or self.fallback, self.run, event.parent, "prompt", at, text)
         if event.parent is None:
@@ -369,20 +362,7 @@ def _grow(request: Request, told: ev.Usage) -> None:
     request.reasoning = max(request.reasoning, told.reasoning or 0)
     request.cache_write_1h = max(request.cache_write_1h, told.cache_write_1h or 0)
     if request.model == "unknown":
-        request.model = told.model or "unknown"
-
-
-def _target_of(given: Raw) -> str | None:
-    """What a call works on, as one line that can be stored."""
-    if given is ev.NO_JSON:
-        return None
-    try:
-        asked = _target(given)
-    except MISFIT:
-        return None
-    found = asked.file_path or asked.command or asked.notebook_path or asked.pattern or asked.url or asked.query
-    found = found or asked.description or asked.path
-    return redact(found[:TARGET]) if found else None
+        request.model = _named(told.model or "unknown")
 
 
 TAKERS: dict[type[ev.Event], Callable[[Rows, Any], None]] = {

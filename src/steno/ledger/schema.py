@@ -192,7 +192,7 @@ CREATE TABLE texts (
     text     TEXT NOT NULL
 );
 CREATE TABLE pruned (                   -- requests and calls whose rows are gone while their sums stay: a copy adds nothing
-    id <int> PRIMARY KEY
+    id <int> PRIMARY KEY                -- and sessions and runs that are gone: a rebuild does not bring them back
 );
 CREATE TABLE spend (
     session         TEXT NOT NULL,

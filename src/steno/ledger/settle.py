@@ -12,10 +12,11 @@ import msgspec
 
 from ..meter import plain as plain_name
 from ..prices import NANO
+from ..redact import redact
 from ..report import Model, Report
 from .store import Row, Store
 from .sums import HOUR, REQUEST, SPEND_KEY, SPENT, Sums, adding, replacing, spent
-from .values import Request, number
+from .values import MOST, Request, number
 
 COUNTERS = ("input", "cache_write", "cache_read", "output")
 ACCOUNTS = ("reported", "local")  # where the whole cost of a run is known from: the agent; a server that costs nothing
@@ -24,8 +25,8 @@ _NAMES = ", ".join(REQUEST)
 
 
 def nano(usd: float | None) -> int | None:
-    """Dollars as nano-dollars."""
-    return None if usd is None else round(usd * NANO)
+    """Dollars as nano-dollars; what no column holds is not known."""
+    return round(usd * NANO) if usd is not None and abs(usd) * NANO < MOST else None
 
 
 def stored(store: Store, run: str) -> Report | None:
@@ -148,9 +149,9 @@ def _account(report: Report, shown: dict[str, list[Row]]) -> dict[str, tuple[Mod
     total = nano(report.cost.usd)
     costs = {name: nano(model.cost_usd) for name, model in report.models.items()}
     if costs and None not in costs.values() and sum(cost or 0 for cost in costs.values()) == total:
-        return {plain_name(name): (model, costs[name]) for name, model in report.models.items()}
-    found: dict[str, tuple[Model, int | None]] = {plain_name(name): (model, None) for name, model in report.models.items()}
-    main = plain_name(report.model or next(iter(report.models), None) or next(iter(shown), "unknown"))
+        return {_name(name): (model, costs[name]) for name, model in report.models.items()}
+    found: dict[str, tuple[Model, int | None]] = {_name(name): (model, None) for name, model in report.models.items()}
+    main = _name(report.model or next(iter(report.models), None) or next(iter(shown), "unknown"))
     tokens = report.tokens
     model = found[main][0] if main in found else Model(tokens.input, tokens.cache_write, tokens.cache_read, tokens.output)
     if total is not None:  # only the whole is known: the main model carries what the others' prices do not explain
@@ -159,6 +160,11 @@ def _account(report: Report, shown: dict[str, list[Row]]) -> dict[str, tuple[Mod
     elif not found:
         found[main] = (model, None)
     return found
+
+
+def _name(model: str) -> str:
+    """A model as the ledger calls it."""
+    return plain_name(redact(model))
 
 
 def _rest_row(report: Report, run: str, name: str, account: tuple[Model, int | None], shown: list[Row], at: int) -> Row:

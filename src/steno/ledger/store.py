@@ -320,7 +320,10 @@ _REMEDIES = {
 }
 
 
-def _trouble(name: str, problem: Exception) -> LedgerError:
+def _trouble(name: str, problem: Exception) -> Exception:
+    """What to raise: a value that no column takes is the fault of whoever gave it, all else is the ledger's."""
+    if isinstance(problem, sqlite3.DataError | sqlite3.IntegrityError):
+        return ValueError(str(problem))
     if isinstance(problem, LedgerError):
         return problem
     text = str(getattr(problem, "strerror", None) or problem)

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 MOST = (1 << 63) - 1
+END = 253_370_764_800_000  # the year 9999: a time from there on, or before 1970, is damage, and no calendar may have it
 STEP = 0x61C8_8646_80B5_83EB  # odd and far from any pattern: parts of different things do not meet
 UNKNOWN = -1  # what the window holds after a compaction that does not say: told as NULL, and not what it held before
 
@@ -79,9 +80,19 @@ class Batch(Struct):
     whole: bool = True  # read from the beginning, not from where an earlier reading ended
 
 
+def is_time(at: int) -> bool:
+    """Whether milliseconds since 1970 can be the time of something that an agent did."""
+    return 0 <= at < END
+
+
 def number(*parts: object) -> int:
     """A number that stands for what it is made of: the same wherever and whenever it is made. Below 2**63."""
     return hashed("\x00".join(map(str, parts)))
+
+
+def mark(table: str, name: str) -> int:
+    """The number under which a session or a run that was pruned is remembered."""
+    return number("pruned", table, name)
 
 
 def part(whole: int, place: int) -> int:

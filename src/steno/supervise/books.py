@@ -11,7 +11,7 @@ from ..ledger.book import Pricer
 from ..ledger.record import record
 from ..ledger.rows import Rows
 from ..ledger.store import Store, open_ledger
-from ..redact import redact
+from ..redact import clipped
 from ..report import LedgerError, Report, TaskReport
 from .run import PROMPT, Run
 from .values import Setup
@@ -53,7 +53,7 @@ class Books:
         except LedgerError as problem:
             self._say(f"the ledger is left out: {problem}")
             return
-        prompt, at = redact(self._setup.ask.prompt[:PROMPT]), int(now * 1000)
+        prompt, at = clipped(self._setup.ask.prompt, PROMPT), int(now * 1000)
         row = (self._task, self._setup.agent, self._setup.cwd, prompt, at, 0)
         names = "id, agent, project, prompt, started_at, attempts"
         self._do(lambda store: store.change(f"INSERT INTO tasks ({names}) VALUES (?, ?, ?, ?, ?, ?)", row))  # noqa: S608
@@ -70,7 +70,7 @@ class Books:
         rows.own = run.reading.tape.own() if run.reading.tape is not None else ""
         run.sinks.append(lambda _, events: _added(rows, run, events))
         whose = (run.id, session, self._task, attempt, run.agent.name, self._setup.cwd, str(run.tape), at)
-        prompt = redact(run.ask.prompt[:PROMPT])
+        prompt = clipped(run.ask.prompt, PROMPT)
         names = "id, session, task, attempt, agent, project, source, started_at, prompt"
         zeros = "ok, succeeded, complete, cost_source, tools, tool_errors, files, denials, unknown"
         marks = ", ".join("?" * 9)

@@ -17,7 +17,7 @@ from ..ledger.store import Store, address
 from ..meter import dollars
 from ..process import sweep
 from ..process.kin import born
-from ..redact import redact
+from ..redact import clipped
 from ..report import StenoError
 from . import marks
 from .marks import Live, living, lost
@@ -91,7 +91,7 @@ class Presence:
             cwd=self._task.setup.cwd or os.getcwd(),  # noqa: PTH109
             started=run.began,
             steer=run.ask.steer,
-            prompt=redact(run.ask.prompt[: PROMPT * 4])[:PROMPT],
+            prompt=clipped(run.ask.prompt, PROMPT),
         )
 
     def _update(self, **more: Any) -> None:
@@ -126,7 +126,7 @@ class Presence:
         found: Answer = {"ok": True, "state": "waiting" if waits is not None else glance.state, "turns": glance.turns}
         found["waits_s"] = None if waits is None else max(0.0, round(waits - task.now(), 3))
         found["tool"], found["target"] = glance.tool or (None, None)
-        found["target"] = redact(found["target"])[:PROMPT] if found["target"] else None
+        found["target"] = clipped(found["target"], PROMPT) if found["target"] else None
         if run is not None:
             found |= {"tokens": run.spend.tokens, "cost_usd": dollars(run.spend.nano) if run.spend.tokens else None}
             heard = run.child.heard if run.child is not None else task.loop.clock()

@@ -18,7 +18,7 @@ from ..fold import Fold
 from ..prices import price, ready
 from ..process import Child, Command, Loop, Timer
 from ..reading import Reading
-from ..redact import redact
+from ..redact import clipped
 from ..report import RecordError, Report
 from ..source import kept_lines
 from ..tape import Recorder
@@ -107,7 +107,7 @@ class Run:
         )
         if self.task is not None:
             header.task, header.attempt = self.task
-            header.prompt = redact(self.ask.prompt[:PROMPT])
+            header.prompt = clipped(self.ask.prompt, PROMPT)
         self._record(header)
         self.reading.begin(header)
         keys = self.setup.keys and self.ask.backend is None  # those of the agent's maker are nobody else's business

@@ -1,12 +1,14 @@
 """Old details out of the ledger. Sums stay unless they are asked for too, and `sources` always: no import brings rows back.
 
-What goes is whole sessions that were last at work before a time, with their runs, requests, calls and texts.
+What goes is whole sessions that were last at work before a time, with their runs, requests, calls and texts. Each leaves a
+mark in `pruned`, so that neither a copy of its files nor a rebuild brings back what is gone.
 """
 
 from msgspec import Struct
 
 from ...answer.sums import COUNTS
 from ..store import Store
+from ..values import mark
 from .search import forget
 from .tools import COUNTED
 from .where import Where
@@ -83,6 +85,7 @@ def prune(store: Store, old: Old, everything: bool) -> None:
     """Take it away, all or nothing. The index of texts is made anew by the next search."""
     with store.writing():
         forget(store)
+        _mark(store, old)
         if everything:
             _drop(store, "spend", old.sums("spend"))
         else:
@@ -94,6 +97,16 @@ def prune(store: Store, old: Old, everything: bool) -> None:
         if everything:
             _drop(store, "tool_use", old.sums("tool_use"))
             _count_calls(store, old)
+
+
+def _mark(store: Store, old: Old) -> None:
+    """Remember which sessions and runs these were; a run that printed nothing has a session without a row."""
+    runs, sessions = old.of("runs"), old.of("sessions")
+    gone = store.rows(f"SELECT id, session FROM runs{runs.sql}", runs.values)  # noqa: S608
+    names = {row[0] for row in store.rows(f"SELECT id FROM sessions{sessions.sql}", sessions.values)}  # noqa: S608
+    names |= {session for _, session in gone if session is not None}
+    marks = [*(mark("runs", run) for run, _ in gone), *(mark("sessions", name) for name in names)]
+    store.put("pruned", ("id",), [(id_,) for id_ in marks], "ON CONFLICT DO NOTHING")
 
 
 def _keep_names(store: Store, old: Old) -> None:

@@ -9,6 +9,7 @@ from ... import event as ev
 from ...answer.finds import Hit
 from ...decode import text_of
 from ...reading import Reading
+from ...redact import redact
 from ...report import SourceError
 from ...source import lines
 from ..store import Store
@@ -76,6 +77,6 @@ def _hit(event: ev.ToolResult, tool: str | None, what: Wanted, about: tuple[str,
     text = text_of(event.content)
     if what.fits(text):
         at = None if event.at is None else int(event.at.timestamp() * 1000)
-        one = hit((at, session, run, project, "tool", text), what)
+        one = hit((at, session, run, project, "tool", redact(text)), what)
         one.source, one.tool = path, tool
         yield one
