@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -528,6 +529,35 @@ def test_a_missing_file(tmp_path: Path) -> None:
     assert refused(run("show", tmp_path / "gone")) == f"steno: {tmp_path}/gone: cannot be read: No such file or directory"
 
 
+@pytest.mark.parametrize("words", [("show", ""), ("show", "--", ""), ("import", "")])
+def test_an_empty_name_is_not_the_folder_we_are_in(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A variable that is not set."""
+    (tmp_path / "a.jsonl").write_bytes(HELLO)
+    done = run(*words, "--ledger", tmp_path / "ledger.db", cwd=tmp_path) if words[0] == "import" else run(*words, cwd=tmp_path)
+    assert refused(done) == f"steno: '': no such file: its name is empty; see: steno {words[0]} --help"
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        (None, "expected a path, bytes, a binary file or lines, found NoneType"),
+        (5, "expected a path, bytes, a binary file or lines, found int"),
+        ([1, 2], "expected lines of bytes or text, found int"),
+        ("", "'': no such file: its name is empty"),
+    ],
+)
+def test_what_is_no_source_at_all(given: Any, wrong: str) -> None:
+    with pytest.raises(steno.SourceError, match=re.escape(wrong)):
+        steno.read(given)
+    with pytest.raises(steno.SourceError, match=re.escape(wrong)):
+        list(steno.events(given))
+
+
+def test_bytes_of_any_kind() -> None:
+    for given in (bytearray(HELLO), memoryview(HELLO)):
+        assert steno.read(given).to_json() == steno.read(HELLO).to_json()
+
+
 def test_a_folder_without_recordings(tmp_path: Path) -> None:
     assert refused(run("show", tmp_path)).startswith(f"steno: {tmp_path}: no recording below this folder")
 
@@ -670,6 +700,16 @@ def test_a_full_disk_is_told(words: tuple[str, ...]) -> None:
     assert (done.stderr, done.returncode) == (b"steno: cannot write: No space left on device\n", 74)
 
 
+@pytest.mark.parametrize("words", ["config", "doctor"])
+def test_a_working_directory_that_is_gone(tmp_path: Path, words: str) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f'rmdir "$PWD"; exec {sys.executable} -m steno {words}'
+    done = subprocess.run(command, shell=True, capture_output=True, env=ENVIRONMENT, cwd=gone, check=False)
+    told = b"steno: the working directory is gone: go to one that is there\n"
+    assert (done.stdout, done.stderr, done.returncode) == (b"", told, 2)
+
+
 def test_stdout_is_closed() -> None:
     done = subprocess.run(
         f"{sys.executable} -m steno --help >&-", shell=True, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
@@ -700,6 +740,21 @@ def broken(*words: str, **environment: str) -> Done:
     """A steno with a bug in it."""
     command = [sys.executable, "-c", BROKEN, *words]
     return subprocess.run(command, input=HELLO, capture_output=True, env=ENVIRONMENT | environment, check=False)
+
+
+@pytest.mark.parametrize(
+    ("does", "told", "code"),
+    [
+        ("open('/no/such/file')", "/no/such/file: No such file or directory", 2),
+        ("__import__('os').listxattr(b'/no/such')", "/no/such: No such file or directory", 2),
+        ("__import__('os').kill(1 << 22, 0)", "No such process", 2),
+        ("__import__('os').write(99, b'x')", "cannot write: Bad file descriptor", 74),
+    ],
+)
+def test_what_the_system_refuses_is_called_what_it_is(does: str, told: str, code: int) -> None:
+    command = [sys.executable, "-c", BROKEN.replace("1 / 0", does), "show", "-"]
+    done = subprocess.run(command, input=HELLO, capture_output=True, env=ENVIRONMENT, check=False)
+    assert (done.stdout, done.stderr.decode(), done.returncode) == (b"", f"steno: {told}\n", code)
 
 
 def test_a_bug_is_one_line() -> None:

@@ -59,7 +59,7 @@ def _options(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--format", choices=("stream", "json"), help=form)
     parser.add_argument("--no-advice", action="store_true", help="judge without `interactive` and `background_task`")
     parser.add_ledger()
-    options = parser.read(words, "sources")
+    options = parser.read_paths(words, "sources")
     if options.prices and options.view not in (None, "card"):
         parser.error(f"--prices belongs to the card and cannot be used with --{options.view}")
     if not options.sources and is_terminal(sys.stdin):
