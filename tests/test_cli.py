@@ -115,7 +115,8 @@ def test_a_card_imports_only_what_it_needs(hello_file: Path) -> None:
 
 
 def test_an_unknown_command(tmp_path: Path) -> None:
-    assert refused(run("sho")) == "steno: no command is called 'sho'; see: steno --help"
+    assert refused(run("frobnicate")) == "steno: no command is called 'frobnicate'; see: steno --help"
+    assert refused(run("repor")) == "steno: no command is called 'repor'; did you mean report?"
     assert refused(run("--frob")) == "steno: no option is called '--frob'; see: steno --help"
     assert refused(run("/dev/null")) == "steno: no command is called '/dev/null'; to read a recording: steno show /dev/null"
 
@@ -454,6 +455,28 @@ def test_wrong_use(hello_file: Path) -> None:
 
 def test_the_agent_can_be_named(hello_file: Path) -> None:
     assert shown(run("show", "--agent", "claude", hello_file)) == shown(run("show", hello_file))
+
+
+@pytest.mark.parametrize("view", ["--card", "--json", "--tools", "--files", "--text"])
+def test_the_exit_code_can_be_the_verdicts(tmp_path: Path, hello_file: Path, view: str) -> None:
+    limited, refused_ = tmp_path / "limited", tmp_path / "refused"
+    limited.write_bytes(stream(init(), result("API Error: 429 rate limit", is_error=True)))
+    refused_.write_bytes(stream(*REFUSED))
+
+    def code(*sources: Path) -> int:
+        return run("show", view, "--exit-from", "verdict", *sources).returncode
+
+    assert (code(hello_file), code(refused_), code(limited)) == (0, 3, 75)
+    assert (code(hello_file, refused_), code(limited, refused_, hello_file)) == (3, 75)
+    assert code(limited, tmp_path / "gone") == 2
+    assert run("show", view, limited).returncode == 0
+
+
+@pytest.mark.parametrize("view", ["--events", "--timeline"])
+def test_the_exit_code_needs_a_report(hello_file: Path, view: str) -> None:
+    assert refused(run("show", view, "--exit-from", "verdict", hello_file)) == (
+        f"steno: --exit-from needs a report and cannot be used with {view}; see: steno show --help"
+    )
 
 
 def test_options_and_sources_in_any_order(hello_file: Path, worked_file: Path) -> None:

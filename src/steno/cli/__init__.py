@@ -158,12 +158,15 @@ def _load_argparse() -> None:
 
 
 def _unknown(word: str) -> int:
+    from ..settings import nearest
     from .terminal import complain
 
+    wrong = f"no {'option' if word.startswith('-') else 'command'} is called {word!r}"
+    near = nearest(word, COMMANDS)
     if os.path.exists(word):  # noqa: PTH110  # pathlib costs more than the whole message
-        complain(f"no command is called {word!r}; to read a recording: steno show {word}")
+        complain(f"{wrong}; to read a recording: steno show {word}")
     else:
-        complain(f"no {'option' if word.startswith('-') else 'command'} is called {word!r}; see: steno --help")
+        complain(f"{wrong}; did you mean {near}?" if near else f"{wrong}; see: steno --help")
     return WRONG_USE
 
 
