@@ -335,6 +335,15 @@ def test_events_are_escaped_where_their_file_is_a_terminal(tmp_path: Path) -> No
     os.close(master)
 
 
+def test_a_patch_is_cleaned_for_a_terminal_and_raw_for_a_program(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    told = {"type": "create", "filePath": "/srv/project/a.txt", "content": "a\x1b[2Jb\n", "structuredPatch": []}
+    written = assistant(call("toolu_1", "Write", file_path="/srv/project/a.txt", content="a\x1b[2Jb\n"))
+    path.write_bytes(stream(init(), written, answer("toolu_1", "ok", tool_use_result=told), result("Done.")))
+    assert b"\n+a\x1b[2Jb\n" in run("changes", path, "--patch", "-").stdout
+    assert "\n+a\\x1b[2Jb\n" in on_terminal("changes", path, "--patch", "-", environment={"NO_COLOR": "1"})
+
+
 def test_text_is_cleaned_for_a_terminal_and_raw_for_a_program(tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.write_bytes(stream(init(), assistant(text("a\x1b[2Jb\n\tc")), result("")))
