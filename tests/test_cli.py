@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -114,7 +115,8 @@ def test_a_card_imports_only_what_it_needs(hello_file: Path) -> None:
 
 
 def test_an_unknown_command(tmp_path: Path) -> None:
-    assert refused(run("sho")) == "steno: no command is called 'sho'; see: steno --help"
+    assert refused(run("frobnicate")) == "steno: no command is called 'frobnicate'; see: steno --help"
+    assert refused(run("repor")) == "steno: no command is called 'repor'; did you mean report?"
     assert refused(run("--frob")) == "steno: no option is called '--frob'; see: steno --help"
     assert refused(run("/dev/null")) == "steno: no command is called '/dev/null'; to read a recording: steno show /dev/null"
 
@@ -333,6 +335,15 @@ def test_events_are_escaped_where_their_file_is_a_terminal(tmp_path: Path) -> No
     os.close(master)
 
 
+def test_a_patch_is_cleaned_for_a_terminal_and_raw_for_a_program(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    told = {"type": "create", "filePath": "/srv/project/a.txt", "content": "a\x1b[2Jb\n", "structuredPatch": []}
+    written = assistant(call("toolu_1", "Write", file_path="/srv/project/a.txt", content="a\x1b[2Jb\n"))
+    path.write_bytes(stream(init(), written, answer("toolu_1", "ok", tool_use_result=told), result("Done.")))
+    assert b"\n+a\x1b[2Jb\n" in run("changes", path, "--patch", "-").stdout
+    assert "\n+a\\x1b[2Jb\n" in on_terminal("changes", path, "--patch", "-", environment={"NO_COLOR": "1"})
+
+
 def test_text_is_cleaned_for_a_terminal_and_raw_for_a_program(tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.write_bytes(stream(init(), assistant(text("a\x1b[2Jb\n\tc")), result("")))
@@ -455,6 +466,28 @@ def test_the_agent_can_be_named(hello_file: Path) -> None:
     assert shown(run("show", "--agent", "claude", hello_file)) == shown(run("show", hello_file))
 
 
+@pytest.mark.parametrize("view", ["--card", "--json", "--tools", "--files", "--text"])
+def test_the_exit_code_can_be_the_verdicts(tmp_path: Path, hello_file: Path, view: str) -> None:
+    limited, refused_ = tmp_path / "limited", tmp_path / "refused"
+    limited.write_bytes(stream(init(), result("API Error: 429 rate limit", is_error=True)))
+    refused_.write_bytes(stream(*REFUSED))
+
+    def code(*sources: Path) -> int:
+        return run("show", view, "--exit-from", "verdict", *sources).returncode
+
+    assert (code(hello_file), code(refused_), code(limited)) == (0, 3, 75)
+    assert (code(hello_file, refused_), code(limited, refused_, hello_file)) == (3, 75)
+    assert code(limited, tmp_path / "gone") == 2
+    assert run("show", view, limited).returncode == 0
+
+
+@pytest.mark.parametrize("view", ["--events", "--timeline"])
+def test_the_exit_code_needs_a_report(hello_file: Path, view: str) -> None:
+    assert refused(run("show", view, "--exit-from", "verdict", hello_file)) == (
+        f"steno: --exit-from needs a report and cannot be used with {view}; see: steno show --help"
+    )
+
+
 def test_options_and_sources_in_any_order(hello_file: Path, worked_file: Path) -> None:
     assert shown(run("show", hello_file, "--json", worked_file)) == shown(run("show", "--json", hello_file, worked_file))
 
@@ -526,6 +559,35 @@ def test_one_bad_source_does_not_hide_the_others(tmp_path: Path, hello_file: Pat
 
 def test_a_missing_file(tmp_path: Path) -> None:
     assert refused(run("show", tmp_path / "gone")) == f"steno: {tmp_path}/gone: cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize("words", [("show", ""), ("show", "--", ""), ("import", "")])
+def test_an_empty_name_is_not_the_folder_we_are_in(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A variable that is not set."""
+    (tmp_path / "a.jsonl").write_bytes(HELLO)
+    done = run(*words, "--ledger", tmp_path / "ledger.db", cwd=tmp_path) if words[0] == "import" else run(*words, cwd=tmp_path)
+    assert refused(done) == f"steno: '': no such file: its name is empty; see: steno {words[0]} --help"
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        (None, "expected a path, bytes, a binary file or lines, found NoneType"),
+        (5, "expected a path, bytes, a binary file or lines, found int"),
+        ([1, 2], "expected lines of bytes or text, found int"),
+        ("", "'': no such file: its name is empty"),
+    ],
+)
+def test_what_is_no_source_at_all(given: Any, wrong: str) -> None:
+    with pytest.raises(steno.SourceError, match=re.escape(wrong)):
+        steno.read(given)
+    with pytest.raises(steno.SourceError, match=re.escape(wrong)):
+        list(steno.events(given))
+
+
+def test_bytes_of_any_kind() -> None:
+    for given in (bytearray(HELLO), memoryview(HELLO)):
+        assert steno.read(given).to_json() == steno.read(HELLO).to_json()
 
 
 def test_a_folder_without_recordings(tmp_path: Path) -> None:
@@ -670,6 +732,16 @@ def test_a_full_disk_is_told(words: tuple[str, ...]) -> None:
     assert (done.stderr, done.returncode) == (b"steno: cannot write: No space left on device\n", 74)
 
 
+@pytest.mark.parametrize("words", ["config", "doctor"])
+def test_a_working_directory_that_is_gone(tmp_path: Path, words: str) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f'rmdir "$PWD"; exec {sys.executable} -m steno {words}'
+    done = subprocess.run(command, shell=True, capture_output=True, env=ENVIRONMENT, cwd=gone, check=False)
+    told = b"steno: the working directory is gone: go to one that is there\n"
+    assert (done.stdout, done.stderr, done.returncode) == (b"", told, 2)
+
+
 def test_stdout_is_closed() -> None:
     done = subprocess.run(
         f"{sys.executable} -m steno --help >&-", shell=True, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
@@ -700,6 +772,21 @@ def broken(*words: str, **environment: str) -> Done:
     """A steno with a bug in it."""
     command = [sys.executable, "-c", BROKEN, *words]
     return subprocess.run(command, input=HELLO, capture_output=True, env=ENVIRONMENT | environment, check=False)
+
+
+@pytest.mark.parametrize(
+    ("does", "told", "code"),
+    [
+        ("open('/no/such/file')", "/no/such/file: No such file or directory", 2),
+        ("__import__('os').listxattr(b'/no/such')", "/no/such: No such file or directory", 2),
+        ("__import__('os').kill(1 << 22, 0)", "No such process", 2),
+        ("__import__('os').write(99, b'x')", "cannot write: Bad file descriptor", 74),
+    ],
+)
+def test_what_the_system_refuses_is_called_what_it_is(does: str, told: str, code: int) -> None:
+    command = [sys.executable, "-c", BROKEN.replace("1 / 0", does), "show", "-"]
+    done = subprocess.run(command, input=HELLO, capture_output=True, env=ENVIRONMENT, check=False)
+    assert (done.stdout, done.stderr.decode(), done.returncode) == (b"", f"steno: {told}\n", code)
 
 
 def test_a_bug_is_one_line() -> None:

@@ -220,7 +220,7 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--agent", "nobody", "x"], "no agent is called 'nobody'; known: " + ", ".join(AGENTS)),
+        (["--agent", "nobody", "x"], "no agent is called 'nobody'; known: " + ", ".join((*AGENTS, "replay"))),
         (["--session-id", "abc", "x"], f"--session-id abc: expected an id that claude takes, such as {EXAMPLE}"),
         (["--resume", UUID, "--session-id", UUID, "x"], f"--session-id and --resume {BOTH}"),
         (["--resume", UUID, "--continue", "x"], f"--resume and --continue {BOTH}"),

@@ -557,7 +557,7 @@ def cli_page() -> str:
     for name, what in cli.COMMANDS.items():
         parts += [f"## steno {name}", f"{what[:1].upper()}{what[1:]}.", _help([name])]
     codes = [
-        ["0", "everything was shown, however the runs ended"],
+        ["0", "everything was shown, however the runs ended (without `--exit-from`)"],
         [str(cli.WRONG_USE), "wrong use, or a source that could not be read; what could be read was shown"],
         ["3", "`steno budget check` and `steno budget list --check`: a budget is exceeded"],
         [str(cli.INTERNAL), "a fault of steno itself: `--debug` shows where"],
@@ -580,7 +580,9 @@ def cli_page() -> str:
     parts += ["## Exit codes", table(["code", "meaning"], codes)]
     parts.append(
         "`steno run` exits with the code of the verdict, or with `--exit-from agent` with the agent's own (128 and the number "
-        "of the signal where one ended it). Whoever interrupts it gets 130, whatever the last attempt's verdict was."
+        "of the signal where one ended it). Whoever interrupts it gets 130, whatever the last attempt's verdict was. "
+        "`steno show` and `steno watch` exit with the verdict's code if they are given `--exit-from verdict`; of several "
+        "sources `show` takes the highest, and 2 comes before all others."
     )
     parts += [table(["code of `steno run`", "verdict"], codes_of), "## Environment", table(["variable", "effect"], settings)]
     return page("The command line", *parts)

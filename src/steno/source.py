@@ -25,7 +25,7 @@ FIRST = 1 << 13  # bytes a read where only the first line is wanted, which is sh
 CODE_KEPT = 15  # characters of an exit code: more than any has, and a number that fits everywhere
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
-Source = str | os.PathLike[str] | bytes | BinaryIO | Iterable[bytes] | Iterable[str]
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Iterable[bytes] | Iterable[str]
 
 
 # -- bytes --------------------------------------------------------------------------------------------
@@ -241,19 +241,25 @@ class Input:
 
 def open_input(source: Source, name: str = "stream") -> Input:
     """Anything that can be read, as an Input. `name` is what an open file or pipe is called in messages."""
-    if isinstance(source, bytes):
+    if isinstance(source, bytes | bytearray | memoryview):
         return Input("bytes", io.BytesIO(source))
     if isinstance(source, str | os.PathLike):
+        if not os.fspath(source):  # else it would be the folder that we are in
+            raise _wrong("''", "no such file: its name is empty")
         return _open_path(Path(source))
     if isinstance(source, io.TextIOBase):
         raise SourceError("a text stream cannot be read: open it in binary mode")
     if hasattr(source, "read"):
         cut: list[str] = []
         return Input(name, _stream_lines(source, name, cut), machine=True, cut=cut)
+    if not hasattr(source, "__iter__"):
+        raise SourceError(f"expected a path, bytes, a binary file or lines, found {type(source).__name__}")
     return Input("lines", (_line(line) for line in source))
 
 
 def _line(line: bytes | str) -> bytes:
+    if not isinstance(line, bytes | str):
+        raise SourceError(f"expected lines of bytes or text, found {type(line).__name__}")
     data = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
     return data if data.endswith(b"\n") else data + b"\n"
 

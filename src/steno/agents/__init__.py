@@ -109,12 +109,12 @@ class Agents(Mapping[str, Agent]):
 AGENTS = Agents("codex", "copilot", "gemini", "opencode", "qwen")
 
 
-def named(name: str | None) -> Agent | None:
-    """The agent of that name; None (tell it by the bytes) for None."""
+def named(name: str | None, also: tuple[str, ...] = ()) -> Agent | None:
+    """The agent of that name; None (tell it by the bytes) for None. `also` are names that would do, and that are no agents."""
     if name is None:
         return None
     if name not in AGENTS:
-        raise StenoError(AGENTS.problems.get(name) or f"no agent is called {name!r}; known: {', '.join(AGENTS)}")
+        raise StenoError(AGENTS.problems.get(name) or f"no agent is called {name!r}; known: {', '.join((*AGENTS, *also))}")
     return AGENTS[name]
 
 

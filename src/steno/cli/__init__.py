@@ -4,6 +4,7 @@ It never reads a recording itself. Nothing is imported before it is known to be 
 must not cost more than starting Python twice.
 """
 
+import errno
 import gc
 import os
 import sys
@@ -53,6 +54,8 @@ options:
 `steno COMMAND --help` tells more, with examples.
 """
 
+# What the system says where stdout cannot be written: it is full, broken, not open, or not ready.
+WRITING = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENXIO, errno.EAGAIN, errno.EINVAL))
 WRONG_USE, INTERNAL, CANNOT_WRITE, INTERRUPTED, PIPE_CLOSED = 2, 70, 74, 130, 141
 
 
@@ -156,12 +159,15 @@ def _load_argparse() -> None:
 
 
 def _unknown(word: str) -> int:
+    from ..settings import nearest
     from .terminal import complain
 
+    wrong = f"no {'option' if word.startswith('-') else 'command'} is called {word!r}"
+    near = nearest(word, COMMANDS)
     if os.path.exists(word):  # noqa: PTH110  # pathlib costs more than the whole message
-        complain(f"no command is called {word!r}; to read a recording: steno show {word}")
+        complain(f"{wrong}; to read a recording: steno show {word}")
     else:
-        complain(f"no {'option' if word.startswith('-') else 'command'} is called {word!r}; see: steno --help")
+        complain(f"{wrong}; did you mean {near}?" if near else f"{wrong}; see: steno --help")
     return WRONG_USE
 
 
@@ -178,12 +184,34 @@ def _failed(problem: Exception, debug: bool) -> int:
         complain(str(problem))
         return CANNOT_WRITE if isinstance(problem, RecordError) else WRONG_USE
     if isinstance(problem, OSError):
-        complain(f"cannot write: {problem.strerror or problem}")
-        _drop_stdout()
-        return CANNOT_WRITE
+        return _refused(problem)
     where = "".join(f"{note}: " for note in getattr(problem, "__notes__", ()))
     complain(f"internal error: {where}{type(problem).__name__}: {problem}" + ("" if debug else "; run again with --debug"))
     return INTERNAL
+
+
+def _refused(problem: OSError) -> int:
+    """What the system would not do: with a file of a name, in a folder that is gone, or with stdout, which has no name."""
+    from .terminal import complain
+
+    why = problem.strerror or str(problem)
+    if problem.filename is not None:
+        complain(f"{os.fsdecode(problem.filename) if isinstance(problem.filename, bytes) else problem.filename}: {why}")
+        return WRONG_USE
+    if problem.errno is not None and problem.errno not in WRITING:
+        complain("the working directory is gone: go to one that is there" if _nowhere() else why)
+        return WRONG_USE
+    complain(f"cannot write: {why}")
+    _drop_stdout()
+    return CANNOT_WRITE
+
+
+def _nowhere() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109  # pathlib costs more than the whole message
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _drop_stdout() -> None:

@@ -44,7 +44,7 @@ def _options(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--quiet", action="store_true", help="say nothing unless something is wrong")
     parser.add_argument("--json", dest="form", action="store_const", const="json", help="what was done, as one JSON object")
     parser.add_ledger(imports=False)
-    return parser.read(words, "paths")
+    return parser.read_paths(words, "paths")
 
 
 def _seconds(text: str) -> float:

@@ -94,3 +94,10 @@ class Parser(argparse.ArgumentParser):
         options = self.parse_intermixed_args(words[:end])
         getattr(options, rest).extend(words[end + 1 :])
         return options
+
+    def read_paths(self, words: list[str], rest: str) -> argparse.Namespace:
+        """The same, where the list is of files and folders. An empty word, of a variable that is not set, names none."""
+        options = self.read(words, rest)
+        if "" in getattr(options, rest):
+            self.error("'': no such file: its name is empty")
+        return options

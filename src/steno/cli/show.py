@@ -11,7 +11,7 @@ from ..report import StenoError
 from ..seek import recordings
 from .options import Parser
 from .terminal import complain, is_terminal, look
-from .views import MANY, Kept, Views
+from .views import MANY, STREAMS, Kept, Views
 
 ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{3,}")  # what may be the beginning of a run's or a session's id
 EXAMPLES = """examples:
@@ -21,10 +21,12 @@ EXAMPLES = """examples:
   steno show --timeline run.jsonl.gz       what happened, one event to a line
   steno show --text run.jsonl              only what the agent answered
   steno show 3f9a21c0                      a run or session of the ledger, by the beginning of its id
+  steno show --exit-from verdict run/      and exit as the run ended: 0 only for a success
 
 A source is a file with what the agent printed (plain, gzip or zstd), a tape, one of the agent's own
 transcripts, a folder that holds `stdout`, or a folder of any of these. The exit code is 0 when
-everything could be shown, however the runs ended, and 2 when a source could not be read.
+everything could be shown, however the runs ended, and 2 when a source could not be read. With
+`--exit-from verdict` it is the verdict's, of several sources the highest; 2 comes before all others.
 """
 
 
@@ -41,7 +43,7 @@ def run(words: list[str]) -> int:
         views.end()
     finally:
         views.progress.clear()
-    return 2 if bad else 0
+    return 2 if bad else views.highest if options.exit_from == "verdict" else 0
 
 
 # -- what was asked for ------------------------------------------------------------------------------------------
@@ -58,10 +60,14 @@ def _options(words: list[str]) -> argparse.Namespace:
     form = "read it as lines and nothing else, or as one JSON document (default: told by the bytes)"
     parser.add_argument("--format", choices=("stream", "json"), help=form)
     parser.add_argument("--no-advice", action="store_true", help="judge without `interactive` and `background_task`")
+    code = "exit with the verdict's code, as `steno run` does: 0 success, 1 failed, 3 not finished, 75, 77, ...; of several"
+    parser.add_argument("--exit-from", choices=("verdict",), help=f"{code} sources the highest")
     parser.add_ledger()
-    options = parser.read(words, "sources")
+    options = parser.read_paths(words, "sources")
     if options.prices and options.view not in (None, "card"):
         parser.error(f"--prices belongs to the card and cannot be used with --{options.view}")
+    if options.exit_from is not None and options.view in STREAMS:
+        parser.error(f"--exit-from needs a report and cannot be used with --{options.view}")
     if not options.sources and is_terminal(sys.stdin):
         parser.error("nothing to read: give a file or a folder, or send a recording to stdin")
     return options
@@ -102,6 +108,8 @@ def _meant(name: str, options: argparse.Namespace) -> list[str | Kept]:
         from .known import known
 
         kept = known(name, options)
+        if kept is not None and kept.page is not None and options.exit_from is not None:
+            raise StenoError(f"{name}: the ledger has only its figures, and no verdict to exit with")
         if kept is not None:
             return [kept]
     return [str(path) for path in recordings(Path(name))]

@@ -8,7 +8,7 @@ import msgspec
 from ..agents import Agent
 from ..prices import price
 from ..reading import Reading
-from ..report import Report, StenoError
+from ..report import EXIT_CODES, Report, StenoError
 from ..screen.look import Look
 from ..source import Input, open_input
 from .progress import Progress
@@ -43,6 +43,7 @@ class Views:
         self._print: Callable[[Input], None] = getattr(self, f"_{name}")
         self.progress = Progress(sources, shown=not (name in STREAMS and is_terminal(sys.stdout)))
         self._shown = 0
+        self.highest = 0  # of the exit codes that the verdicts have
         self._end: Callable[[], list[str]] = list
 
     def show(self, source: str | Kept) -> bool:
@@ -74,11 +75,13 @@ class Views:
 
     def _report(self, given: Input) -> tuple[Report, Reading]:
         if isinstance(given, Kept) and given.report is not None:
-            return given.report, Reading()
-        reading = given.read(self.agent, self.form)
-        reading.fold.facts.advise = self.advise
-        report = reading.report(given.name, price)
-        self._read(given, reading)
+            report, reading = given.report, Reading()
+        else:
+            reading = given.read(self.agent, self.form)
+            reading.fold.facts.advise = self.advise
+            report = reading.report(given.name, price)
+            self._read(given, reading)
+        self.highest = max(self.highest, EXIT_CODES[report.verdict])
         return report, reading
 
     def _read(self, given: Input, reading: Reading) -> None:

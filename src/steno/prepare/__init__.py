@@ -79,7 +79,7 @@ class Wanted:
         own = {name: value for name, value in given.items() if name in BY_NAME}
         self.settings = load(own, os.environ, Path(self.cwd), spell, agents.unknown)
         self._replays = self.settings["agent"] == agents.REPLAY
-        found = agents.named(self.settings["agent"]) if not self._replays else None
+        found = agents.named(self.settings["agent"], (agents.REPLAY,)) if not self._replays else None
         self.agent: Agent = found if found is not None else agents.CLAUDE
         fits = Fits(self.settings, self._given, spell, self.notes.append)
         self._fits, self._others = fits, Others(self.settings, fits, os.environ, _found)

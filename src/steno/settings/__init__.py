@@ -211,7 +211,12 @@ def meant(name: str, known: Iterable[str], wrong: str, spell: Callable[[str], st
     names = list(known)
     if name in names:
         return
+    near = nearest(name.replace("-", "_"), names)
+    raise StenoError(wrong + (f"; did you mean {spell(near)}?" if near else f"; known: {', '.join(map(spell, names))}"))
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name that may have been meant by one that nobody knows."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name.replace("-", "_"), names, 1)
-    raise StenoError(wrong + (f"; did you mean {spell(near[0])}?" if near else f"; known: {', '.join(map(spell, names))}"))
+    return next(iter(get_close_matches(name, list(known), 1)), None)
