@@ -21,8 +21,9 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 REFUSED = "tests/recordings/claude/2.1.325/permission_denied"
-ARGUMENTS = {  # for each example, what it is run with and the exit code it ends with
+ARGUMENTS: dict[str, tuple[list[str], int]] = {  # for each example, what it is run with and the exit code it ends with
     "fail_by_verdict.py": ([REFUSED], 1),
+    "run_agents.py": ([], 0),
     "shortcuts.py": (["tests/recordings/claude/1.0.100"], 0),
     "sum_cost.py": (["tests/recordings/claude/1.0.100"], 0),
     "tool_failures.py": ([REFUSED], 0),
@@ -56,6 +57,12 @@ def place(tmp_path: Path) -> Path:
     return linked(tmp_path)
 
 
+def at_home(folder: Path) -> dict[str, str]:
+    """The environment, with the folder for a home: what a run leaves behind stays there."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("STENO_", "XDG_"))}
+    return {**own, "HOME": str(folder)}
+
+
 def linked(folder: Path) -> Path:
     """The folder, with the parts of the repository that the documents read."""
     for part in ("tests", "examples", "src"):
@@ -86,7 +93,7 @@ def test_examples_run(path: Path, place: Path) -> None:
     """On a recording of this repository, without a traceback."""
     words, code = ARGUMENTS[path.name]
     done = subprocess.run(
-        [sys.executable, path, *words], cwd=place, capture_output=True, text=True, encoding="utf-8", check=False
+        [sys.executable, path, *words], cwd=place, env=at_home(place), capture_output=True, encoding="utf-8", check=False
     )
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     assert done.stdout + done.stderr

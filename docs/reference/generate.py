@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_origin
 
 import msgspec
 
@@ -27,7 +27,7 @@ from steno.agents import AGENTS
 from steno.agents.asking import OPTIONS, how
 from steno.report import Background, Denial, Report
 from steno.screen.words import VERDICTS
-from steno.settings import SETTINGS, SIZES, Setting
+from steno.settings import BY_NAME, SETTINGS, SIZES, Setting
 from steno.testing import readings
 from steno.verdict import CATEGORIES, RULES, Facts
 
@@ -291,9 +291,14 @@ def report_page() -> str:
     first = ["Report", "TaskReport", "Attempt"]
     for name in [*first, *(name for name in found if name not in first)]:
         shape = found[name]
-        rows = [[f"`{one.name}`", typed(one.type, links), MEANINGS[name][one.name]] for one in shape.fields]
+        rows = [[f"`{one.name}`", typed(_written(one.type), links), MEANINGS[name][one.name]] for one in shape.fields]
         parts += [f"## {name}", shape.text, table(["field", "type", "meaning"], rows)]
     return page("The report", *parts)
+
+
+def _written(kind: str) -> str:
+    """A type as it is in JSON, where a word is text."""
+    return "str" if kind == "Verdict" else kind
 
 
 def _parts(found: dict[str, Shape]) -> dict[str, Shape]:
@@ -327,6 +332,9 @@ def events_page() -> str:
         "What `steno show --events` prints, one object to a line, and what `steno.events` yields. In JSON the field `event` "
         "names the kind; fields of the kind's own that have their default value are left out; `Raw` is JSON as the agent "
         "wrote it, `bytes` is base64 text, and a time is ISO 8601 text.",
+        "In Python the kinds stand in `steno.event`, and a `Raw` is bytes that nobody has decoded yet, since most are never "
+        "looked at. `steno.plain` gives the value:",
+        RAW,
         "## Every event",
         shared.text,
         _fields(shared, links),
@@ -338,6 +346,16 @@ def events_page() -> str:
     for name, shape in values.items():
         parts += [f"## {name}", f"A value inside an event. {shape.text}", _fields(shape, links)]
     return page("Events", *parts)
+
+
+RAW = """```python
+import steno
+from steno.event import ToolCall
+
+for event in steno.events("tests/recordings/claude/2.1.325/permission_denied"):
+    if isinstance(event, ToolCall):
+        print(event.name, steno.plain(event.input))
+```"""
 
 
 def _fields(shape: Shape, links: dict[str, str]) -> list[str]:
@@ -599,7 +617,26 @@ def _help(words: list[str]) -> str:
 # -- the library ---------------------------------------------------------------------------------------------------
 
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-ELSEWHERE = {"Report": "Its fields: [report.md](report.md).", "Event": "The kinds: [events.md](events.md)."}
+ELSEWHERE = {
+    "Report": "Its fields: [report.md](report.md).",
+    "Event": "The kinds: [events.md](events.md).",
+    "Live": "[stream](#stream) makes it.",
+}
+WORDS = (
+    "One of the words of [verdicts](verdicts.md), as a type: a type checker tells a word that there is none of, and those that "
+    "are left out."
+)
+CALLS = {  # keywords that are no settings
+    "cwd": "the folder to work in (default: the current one)",
+    "session_id": "the id of the new session, a UUID",
+    "resume": "go on with a session: its id, or the beginning of a run's",
+    "fork": "with `resume`: in a copy of it",
+    "continue_": "go on with the last session of the folder; `continue` is a word of Python",
+    "worktree": "work in a git worktree of its own: its name, or True",
+    "tape": "what the agent `replay` plays: a tape, or the folder of a recording",
+    "speed": "how many times as fast it plays; 0: without waiting",
+    "args": "the agent's own arguments, as they are: what follows `--` on the command line",
+}
 
 
 def library_page() -> str:
@@ -615,6 +652,10 @@ def testing_page() -> str:
 def _names(module: ModuleType) -> Iterator[str]:
     where = module.__name__
     for name in sorted(module.__all__, key=lambda name: (name[0].isupper(), name)):
+        if get_origin(getattr(module, name)) is Literal:
+            yield f"## {name}"
+            yield WORDS
+            continue
         home = sys.modules[getattr(module, name).__module__]
         tree = ast.parse(Path(str(home.__file__)).read_text("utf-8"))
         node = next(part for part in tree.body if isinstance(part, DEFINITIONS) and part.name == name)
@@ -629,23 +670,35 @@ def _checks() -> list[str]:
 
 def _of_class(node: ast.ClassDef, where: str) -> Iterator[str]:
     shape = _shape(node)
-    made = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+    inits = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+    made = [] if node.name == "Live" else inits
     yield f"```text\nclass {where}.{node.name}({_arguments(made[0]) if made else '...'})\n```"
     yield shape.text
-    yield f"A kind of `{shape.base}`." if shape.base not in ("", "Struct") else ""
+    yield f"A kind of `{shape.base}`." if shape.base not in ("", "Struct", "TypedDict") else ""
     yield ELSEWHERE.get(node.name, "")
+    if shape.base == "TypedDict":
+        yield "\n".join(table(["keyword", "type", "meaning"], [_keyword(one) for one in shape.fields]))
     for method in shape.methods:
         yield from _of_function(method, f"{node.name}.{method.name}")
 
 
+def _keyword(one: Field) -> list[str]:
+    kind = typed(re.sub(r"\bWhere\b", "str or PathLike", one.type), {}).replace("null", "`None`")
+    return [f"`{one.name}`", kind, CALLS.get(one.name) or BY_NAME[one.name].what]
+
+
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[str]:
     returns = f" -> {ast.unparse(node.returns)}".replace("ev.", "").replace("'", "") if node.returns is not None else ""
-    yield f"```text\n{'async ' * isinstance(node, ast.AsyncFunctionDef)}{name}({_arguments(node)}){returns}\n```"
+    if [ast.unparse(one) for one in node.decorator_list] == ["property"]:
+        given, returns = "", returns.replace(" ->", ":")
+    else:
+        given = f"({_arguments(node)})"
+    yield f"```text\n{'async ' * isinstance(node, ast.AsyncFunctionDef)}{name}{given}{returns}\n```"
     yield told(ast.get_docstring(node))
 
 
 def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    words = re.sub(r"^self(, )?", "", ast.unparse(node.args)).replace("ev.", "").replace("'Unpack[Options]'", "Unpack[Options]")
+    words = re.sub(r"^self(, )?", "", ast.unparse(node.args)).replace("ev.", "")
     return re.sub(r"(: [^=,]+)=", r"\1 = ", words)
 
 
