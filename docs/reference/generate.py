@@ -27,7 +27,7 @@ from steno.agents import AGENTS
 from steno.agents.asking import OPTIONS, how
 from steno.report import Background, Denial, Report
 from steno.screen.words import VERDICTS
-from steno.settings import BY_NAME, SETTINGS, SIZES, Setting
+from steno.settings import BY_NAME, OWN, SETTINGS, SIZES, Setting
 from steno.testing import readings
 from steno.verdict import CATEGORIES, RULES, Facts
 
@@ -497,14 +497,18 @@ def settings_page() -> str:
         "large numbers may be `200k` or `1.5M`. Of a list, a file's or a variable's words are parted by commas. `env` is "
         "gathered from all of them; everything else is taken from the first that has it. In a file, a relative path is "
         "relative to the file. An unknown name is an error.",
-        "A table `[agents.NAME]` sets `program` and `model` for one agent; it comes before the `model` of the same file. A "
-        "table `[models.NAME]` names the `small`, `medium` and `large` model of an agent: [agents](agents.md) has those that "
-        "are known.",
+        f"A table `[agents.NAME]` sets {_all_of(OWN)} for one agent; what stands there comes before what the same file says of "
+        "every agent. A table `[models.NAME]` names the `small`, `medium` and `large` model of an agent: [agents](agents.md) has "
+        "those that are known.",
     ]
     for group in dict.fromkeys(setting.group for setting in SETTINGS):
         rows = [_setting(setting) for setting in SETTINGS if setting.group == group]
         parts += [f"## {group[:1].upper()}{group[1:]}", table(["name", "option", "variable", "default", "meaning"], rows)]
     return page("Settings", *parts)
+
+
+def _all_of(names: tuple[str, ...]) -> str:
+    return f"{', '.join(f'`{name}`' for name in names[:-1])} and `{names[-1]}`"
 
 
 def _setting(setting: Setting) -> list[str]:
@@ -574,8 +578,11 @@ def cli_page() -> str:
     for name, what in cli.COMMANDS.items():
         parts += [f"## steno {name}", f"{what[:1].upper()}{what[1:]}.", _help([name])]
     codes = [
-        ["0", "everything was shown, however the runs ended"],
-        [str(cli.WRONG_USE), "wrong use, or a source that could not be read; what could be read was shown"],
+        ["0", "it did what was asked. `steno show` and every question to the ledger: however the runs ended that it tells of"],
+        ["1", "`steno doctor`: something is wrong, which is more than a note"],
+        ["1", "`steno sync`, `steno run --sync`, `steno watch --strict`: a file did not arrive everywhere"],
+        ["1", "`steno on`: a command failed, or was not run"],
+        [str(cli.WRONG_USE), "wrong use, or a source that could not be read; what could be read was shown, or taken in"],
         ["3", "`steno budget check` and `steno budget list --check`: a budget is exceeded"],
         [str(cli.INTERNAL), "a fault of steno itself: `--debug` shows where"],
         [str(cli.CANNOT_WRITE), "the output could not be written"],
@@ -596,8 +603,9 @@ def cli_page() -> str:
     ]
     parts += ["## Exit codes", table(["code", "meaning"], codes)]
     parts.append(
-        "`steno run` exits with the code of the verdict, or with `--exit-from agent` with the agent's own (128 and the number "
-        "of the signal where one ended it). Whoever interrupts it gets 130, whatever the last attempt's verdict was."
+        "`steno run` exits with the code of the verdict (`--exit-from verdict`, the default), or with `--exit-from agent` with "
+        "the agent's own (128 and the number of the signal where one ended it). Whoever interrupts it gets 130, whatever the "
+        "last attempt's verdict was. `steno replay` exits as the recorded agent did: with its code, or by its signal."
     )
     parts += [table(["code of `steno run`", "verdict"], codes_of), "## Environment", table(["variable", "effect"], settings)]
     return page("The command line", *parts)
