@@ -18,7 +18,8 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOPS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md"]
+PAGES = [*TOPS, *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 REFUSED = "tests/recordings/claude/2.1.325/permission_denied"
 ARGUMENTS: dict[str, tuple[list[str], int]] = {  # for each example, what it is run with and the exit code it ends with
@@ -97,6 +98,22 @@ def test_examples_run(path: Path, place: Path) -> None:
     )
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     assert done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name_", [name for name in sorted(ARGUMENTS) if ARGUMENTS[name][0]])
+@pytest.mark.parametrize("words", [[], ["/no/such/folder"], ["src/steno/cli"]], ids=["nothing", "not there", "not one"])
+def test_examples_say_what_they_expect(name_: str, words: list[str], place: Path) -> None:
+    """One line on stderr, exit code 2, and no traceback, where there is nothing that they can read."""
+    command = [sys.executable, str(ROOT / "examples" / name_), *words]
+    done = subprocess.run(command, cwd=place, env=at_home(place), capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines()), "Traceback" in done.stderr) == (2, 1, False), done.stderr
+
+
+def test_examples_read_a_folder_of_recordings(place: Path) -> None:
+    """And tell of all that is in it."""
+    words = [sys.executable, str(ROOT / "examples" / "tool_failures.py"), "tests/recordings/claude/2.1.325"]
+    done = subprocess.run(words, cwd=place, env=at_home(place), capture_output=True, encoding="utf-8", check=True)
+    assert re.search(r"^Bash: \d\d+ of \d\d+ calls$", done.stdout, re.M)
 
 
 # -- commands ----------------------------------------------------------------------------------------------------
@@ -193,6 +210,42 @@ def test_the_figures_of_the_readme() -> None:
     assert re.findall(r"^\| [^|]+ \| (\d+) \| (\d+) \|$", page, re.M) == counted
     assert f"the {printed.split()[0]} recorded runs" in page
     assert re.findall(r"In each row, (\d+) of", page) == list(dict.fromkeys(re.findall(r"(\d+) interactive", printed)))
+
+
+def test_the_versions_of_the_readme() -> None:
+    """What it says was tested is what each agent says."""
+    from steno.agents import AGENTS
+
+    page = (ROOT / "README.md").read_text("utf-8")
+    shown = re.findall(r"^  \| (?!agent|---)([^|]+?) \|.*\| ([\d., ]+) \|$", page, re.M)
+    assert [versions.split(", ") for _, versions in shown] == [list(agent.tested) for agent in AGENTS.values()]
+
+
+def test_the_extras_of_the_readme() -> None:
+    """Each has its row, and there are no others."""
+    import tomllib
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    page = (ROOT / "README.md").read_text("utf-8").partition("## Install")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", page, re.M) == list(extras)
+
+
+def test_what_is_handed_on_as_source(tmp_path: Path) -> None:
+    """The sdist holds the documents, the examples and the tests, and nothing by accident."""
+    import tarfile
+
+    words = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
+    subprocess.run(words, cwd=ROOT, capture_output=True, check=True)
+    (packed,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {name for name in names if "/" not in name} == {
+        *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"),
+    }
+    assert {name.partition("/")[0] for name in names if "/" in name} == {
+        *("benchmarks", "docs", "examples", "requirements", "src", "tests"),
+    }
+    assert {"docs/reference/cli.md", "examples/run_agents.py", "tests/test_docs.py", "src/steno/py.typed"} <= names
 
 
 def test_the_import_table_is_the_one_that_is_enforced() -> None:

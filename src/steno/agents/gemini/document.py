@@ -39,10 +39,6 @@ class Model(Struct, gc=False):
     roles: dict[str, Role] | None = None
 
 
-class Decisions(Struct, gc=False):
-    reject: int | None = None
-
-
 class Tool(Struct, gc=False):
     count: int | None = None
     fail: int | None = None
