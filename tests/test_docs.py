@@ -6,11 +6,13 @@ a line `...` marks a cut, the other lines in their order. `# exit N` behind a co
 `python -m tests.test_docs FILE...` runs a document's commands and pastes anew what they print, where nothing is cut.
 """
 
+import ast
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +31,7 @@ ARGUMENTS: dict[str, tuple[list[str], int]] = {  # for each example, what it is 
     "sum_cost.py": (["tests/recordings/claude/1.0.100"], 0),
     "tool_failures.py": ([REFUSED], 0),
 }
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CUT = "..."
@@ -257,6 +260,26 @@ def test_the_import_table_is_the_one_that_is_enforced() -> None:
     for row in re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.M):
         shown[row[0]] = set(re.findall(r"`(\w+)`", row[1]))
     assert shown == {room: needs - {""} for room, needs in ALLOWED.items()}
+
+
+def rule_names(path: Path) -> set[str]:
+    """The rules that the comments, docstrings and functions of a module name."""
+    with path.open("rb") as file:
+        tokens = list(tokenize.tokenize(file.readline))
+    nodes = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, DOCUMENTED)]
+    told = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    told += [ast.get_docstring(node) or "" for node in nodes]
+    told += [found[1].upper() for node in nodes if (found := re.match(r"test_([a-z]\d+)_", getattr(node, "name", "")))]
+    return set(re.findall(r"\b[A-Z]\d{1,2}\b", "\n".join(told)))
+
+
+def test_every_rule_that_is_named_is_told() -> None:
+    """docs/reference/rules.md has each rule that the source or a test names, once."""
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    named = set().union(*(rule_names(path) for path in sources if "recordings" not in path.parts))
+    told = re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "docs" / "reference" / "rules.md").read_text("utf-8"), re.M)
+    assert sorted(named - set(told)) == []
+    assert len(told) == len(set(told))
 
 
 # -- the generated reference -------------------------------------------------------------------------------------

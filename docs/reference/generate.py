@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal, NamedTuple, get_origin
 
+import ledger_page as ledger_tables
 import msgspec
 
 import steno
@@ -622,6 +623,23 @@ def _help(words: list[str]) -> str:
     return f"```text\n{said.getvalue().rstrip()}\n```"
 
 
+# -- the ledger ----------------------------------------------------------------------------------------------------
+
+
+def ledger_page() -> str:
+    """Every table and column, for `steno sql`."""
+    found: list[str | list[str]] = [
+        "The tables that [`steno sql`](cli.md#steno-sql) can ask, for reading only: [how to ask](../howto/ask-the-ledger.md). "
+        "Types are those of SQLite; PostgreSQL has BIGINT and BYTEA in place of INTEGER and BLOB.",
+        "Times (`at`, `..._at`) are milliseconds since 1970 (UTC), `hour` is hours since 1970, `..._ms` are milliseconds. Money "
+        "(`..._nano`) is nano-dollars: divide by 1e9. What is yes or no is 1 or 0. What is not known is NULL. The ledger is "
+        "made anew from the files whenever that is asked for (`steno rebuild`), so nothing should be written into it.",
+    ]
+    for name, about, rows in ledger_tables.parts():
+        found += [f"## {name}", about, table(["column", "type", "meaning"], rows)]
+    return page("The ledger's tables", *found)
+
+
 # -- the library ---------------------------------------------------------------------------------------------------
 
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -731,6 +749,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "agents.md": agents_page(),
         "cli.md": cli_page(),
+        "ledger.md": ledger_page(),
         "library.md": library_page(),
         "testing.md": testing_page(),
     }
