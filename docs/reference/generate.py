@@ -606,7 +606,8 @@ def cli_page() -> str:
     parts.append(
         "`steno run` exits with the code of the verdict (`--exit-from verdict`, the default), or with `--exit-from agent` with "
         "the agent's own (128 and the number of the signal where one ended it). Whoever interrupts it gets 130, whatever the "
-        "last attempt's verdict was. `steno replay` exits as the recorded agent did: with its code, or by its signal."
+        "last attempt's verdict was. `steno watch --exit-from verdict` exits in the same way. `steno replay` "
+        "exits as the recorded agent did: with its code, or by its signal."
     )
     parts += [table(["code of `steno run`", "verdict"], codes_of), "## Environment", table(["variable", "effect"], settings)]
     return page("The command line", *parts)
