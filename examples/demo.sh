@@ -17,6 +17,7 @@ show() {
     "$steno" "$@"
 }
 
+echo "HP, below, is the part of the model's context window that is still free."
 show run --agent replay --tape src/steno/demo/finished --speed 0.3 "tidy up the project"
 show run --agent replay --tape src/steno/demo/refused --speed 0.3 --feed "write a file" || echo "(exit code $?: not finished)"
 show runs --no-import
