@@ -3,7 +3,7 @@
     python examples/fail_by_verdict.py RECORDING [WORD...]
 
 Exits 0 when the run is ok or its verdict is one of the given words, else 1; the reason goes to stderr.
-A recording is whatever `steno show` can read. One that cannot be read exits 2.
+A recording is one run: a file, a tape, or a folder that holds `stdout`. One that cannot be read exits 2.
 """
 
 import sys

@@ -32,11 +32,18 @@ def opinions(folder: Path) -> dict[str, bool]:
 def main(words: list[str]) -> int:
     """Count agreement and disagreement over all recordings below the given folder."""
     folders = sorted(path.parent for word in words for path in Path(word).rglob("stdout"))
+    if not folders:
+        sys.stderr.write("usage: shortcuts.py FOLDER... (each with folders below it that hold stdout)\n")
+        return 2
     called: Counter[str] = Counter()
     wrong: dict[str, Counter[str]] = {}
     for folder in folders:
-        verdict = steno.read(folder).verdict
-        for shortcut, success in opinions(folder).items():
+        try:
+            verdict, said = steno.read(folder).verdict, opinions(folder)
+        except steno.SourceError as problem:
+            sys.stderr.write(f"{problem}\n")
+            continue
+        for shortcut, success in said.items():
             called[shortcut] += success
             if success and verdict != "success":
                 wrong.setdefault(shortcut, Counter())[verdict] += 1

@@ -24,13 +24,17 @@ def recordings(root: Path) -> Iterator[Path]:
 
 def main(words: list[str]) -> int:
     """Read every recording once; print one line per model, then the sum of the runs' own costs."""
-    if len(words) != 1:
+    if len(words) != 1 or not Path(words[0]).is_dir():
         sys.stderr.write("usage: sum_cost.py FOLDER\n")
         return 2
     by_model: Counter[str] = Counter()
     read = unknown = whole = 0  # sums in whole nano-dollars: they add up exactly
     for path in recordings(Path(words[0])):
-        report = steno.read(path)
+        try:
+            report = steno.read(path)
+        except steno.SourceError as problem:
+            sys.stderr.write(f"{problem}\n")
+            continue
         read += 1
         if report.cost.usd is None:
             unknown += 1
@@ -39,6 +43,9 @@ def main(words: list[str]) -> int:
         for name, model in report.models.items():
             if model.cost_usd is not None:
                 by_model[name] += round(model.cost_usd * 1e9)
+    if not read:
+        sys.stderr.write(f"{words[0]}: no recordings are below it\n")
+        return 2
     by_model["not told by model"] = whole - by_model.total()
     for name, nano in by_model.most_common():
         if nano:

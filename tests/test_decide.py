@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steno.report import VERDICTS, Context, Limits, Report
+from steno.report import VERDICTS, Context, Limits, Report, Verdict
 from steno.supervise.decide import BACKOFF_LONGEST, MOST_LIMITS, RETRIED, Next, Policy, Tried, decide
 from steno.supervise.reset import reset_time
 from steno.supervise.version import version_of
@@ -19,7 +19,7 @@ PART = 0.5  # of the chance
 
 
 def ended(
-    word: str, error: str | None = None, *, requests: int = 1, full: float | None = None, limits: Limits | None = None
+    word: Verdict, error: str | None = None, *, requests: int = 1, full: float | None = None, limits: Limits | None = None
 ) -> Report:
     """How an attempt ended."""
     report = Report(verdict=word, error=error, session_id="s1", requests=requests)
@@ -190,7 +190,7 @@ def test_the_table(name: str) -> None:
 
 
 @pytest.mark.parametrize("word", [word for word in VERDICTS if word not in (*RETRIED, "success")])
-def test_what_is_not_tried_again(word: str) -> None:
+def test_what_is_not_tried_again(word: Verdict) -> None:
     """Least of all what a person or a clock has ended."""
     assert after(ended(word)) == stop(f"{word}: nothing is gained by another attempt")
 
@@ -209,7 +209,7 @@ def test_ends_from_outside_are_not_among_them() -> None:
     ),
     chance=st.floats(0, 1),
 )
-def test_every_end_has_a_next(word: str, requests: int, full: float | None, tried: Tried, chance: float) -> None:
+def test_every_end_has_a_next(word: Verdict, requests: int, full: float | None, tried: Tried, chance: float) -> None:
     """The table is total, no wait is longer than a day and its jitter, and the number of attempts is kept."""
     found = decide(ended(word, requests=requests, full=full), tried, Policy(), NOW, chance)
     assert found.do in ("stop", "resume", "again", "handover")

@@ -6,11 +6,13 @@ a line `...` marks a cut, the other lines in their order. `# exit N` behind a co
 `python -m tests.test_docs FILE...` runs a document's commands and pastes anew what they print, where nothing is cut.
 """
 
+import ast
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,15 +20,18 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOPS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md"]
+PAGES = [*TOPS, *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 REFUSED = "tests/recordings/claude/2.1.325/permission_denied"
-ARGUMENTS = {  # for each example, what it is run with and the exit code it ends with
+ARGUMENTS: dict[str, tuple[list[str], int]] = {  # for each example, what it is run with and the exit code it ends with
     "fail_by_verdict.py": ([REFUSED], 1),
+    "run_agents.py": ([], 0),
     "shortcuts.py": (["tests/recordings/claude/1.0.100"], 0),
     "sum_cost.py": (["tests/recordings/claude/1.0.100"], 0),
     "tool_failures.py": ([REFUSED], 0),
 }
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CUT = "..."
@@ -54,6 +59,12 @@ def blocks(path: Path, language: str) -> list[Block]:
 def place(tmp_path: Path) -> Path:
     """A folder that looks like a clone to whoever reads in it; what is written there stays there."""
     return linked(tmp_path)
+
+
+def at_home(folder: Path) -> dict[str, str]:
+    """The environment, with the folder for a home: what a run leaves behind stays there."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("STENO_", "XDG_"))}
+    return {**own, "HOME": str(folder)}
 
 
 def linked(folder: Path) -> Path:
@@ -86,10 +97,26 @@ def test_examples_run(path: Path, place: Path) -> None:
     """On a recording of this repository, without a traceback."""
     words, code = ARGUMENTS[path.name]
     done = subprocess.run(
-        [sys.executable, path, *words], cwd=place, capture_output=True, text=True, encoding="utf-8", check=False
+        [sys.executable, path, *words], cwd=place, env=at_home(place), capture_output=True, encoding="utf-8", check=False
     )
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     assert done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name_", [name for name in sorted(ARGUMENTS) if ARGUMENTS[name][0]])
+@pytest.mark.parametrize("words", [[], ["/no/such/folder"], ["src/steno/cli"]], ids=["nothing", "not there", "not one"])
+def test_examples_say_what_they_expect(name_: str, words: list[str], place: Path) -> None:
+    """One line on stderr, exit code 2, and no traceback, where there is nothing that they can read."""
+    command = [sys.executable, str(ROOT / "examples" / name_), *words]
+    done = subprocess.run(command, cwd=place, env=at_home(place), capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines()), "Traceback" in done.stderr) == (2, 1, False), done.stderr
+
+
+def test_examples_read_a_folder_of_recordings(place: Path) -> None:
+    """And tell of all that is in it."""
+    words = [sys.executable, str(ROOT / "examples" / "tool_failures.py"), "tests/recordings/claude/2.1.325"]
+    done = subprocess.run(words, cwd=place, env=at_home(place), capture_output=True, encoding="utf-8", check=True)
+    assert re.search(r"^Bash: \d\d+ of \d\d+ calls$", done.stdout, re.M)
 
 
 # -- commands ----------------------------------------------------------------------------------------------------
@@ -188,6 +215,42 @@ def test_the_figures_of_the_readme() -> None:
     assert re.findall(r"In each row, (\d+) of", page) == list(dict.fromkeys(re.findall(r"(\d+) interactive", printed)))
 
 
+def test_the_versions_of_the_readme() -> None:
+    """What it says was tested is what each agent says."""
+    from steno.agents import AGENTS
+
+    page = (ROOT / "README.md").read_text("utf-8")
+    shown = re.findall(r"^  \| (?!agent|---)([^|]+?) \|.*\| ([\d., ]+) \|$", page, re.M)
+    assert [versions.split(", ") for _, versions in shown] == [list(agent.tested) for agent in AGENTS.values()]
+
+
+def test_the_extras_of_the_readme() -> None:
+    """Each has its row, and there are no others."""
+    import tomllib
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    page = (ROOT / "README.md").read_text("utf-8").partition("## Install")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", page, re.M) == list(extras)
+
+
+def test_what_is_handed_on_as_source(tmp_path: Path) -> None:
+    """The sdist holds the documents, the examples and the tests, and nothing by accident."""
+    import tarfile
+
+    words = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
+    subprocess.run(words, cwd=ROOT, capture_output=True, check=True)
+    (packed,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {name for name in names if "/" not in name} == {
+        *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"),
+    }
+    assert {name.partition("/")[0] for name in names if "/" in name} == {
+        *("benchmarks", "docs", "examples", "requirements", "src", "tests"),
+    }
+    assert {"docs/reference/cli.md", "examples/run_agents.py", "tests/test_docs.py", "src/steno/py.typed"} <= names
+
+
 def test_the_import_table_is_the_one_that_is_enforced() -> None:
     """docs/architecture.md shows the table of test_house.py."""
     from tests.test_house import ALLOWED
@@ -197,6 +260,26 @@ def test_the_import_table_is_the_one_that_is_enforced() -> None:
     for row in re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.M):
         shown[row[0]] = set(re.findall(r"`(\w+)`", row[1]))
     assert shown == {room: needs - {""} for room, needs in ALLOWED.items()}
+
+
+def rule_names(path: Path) -> set[str]:
+    """The rules that the comments, docstrings and functions of a module name."""
+    with path.open("rb") as file:
+        tokens = list(tokenize.tokenize(file.readline))
+    nodes = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, DOCUMENTED)]
+    told = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    told += [ast.get_docstring(node) or "" for node in nodes]
+    told += [found[1].upper() for node in nodes if (found := re.match(r"test_([a-z]\d+)_", getattr(node, "name", "")))]
+    return set(re.findall(r"\b[A-Z]\d{1,2}\b", "\n".join(told)))
+
+
+def test_every_rule_that_is_named_is_told() -> None:
+    """docs/reference/rules.md has each rule that the source or a test names, once."""
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    named = set().union(*(rule_names(path) for path in sources if "recordings" not in path.parts))
+    told = re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "docs" / "reference" / "rules.md").read_text("utf-8"), re.M)
+    assert sorted(named - set(told)) == []
+    assert len(told) == len(set(told))
 
 
 # -- the generated reference -------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import steno
+from steno import Options
 from steno.agents import AGENTS
 from steno.agents.asking import OPTIONS, how
-from steno.api import Options
 from steno.prepare import prepared
 from steno.report import StenoError
 from tests.plays import Json, Place

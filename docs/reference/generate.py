@@ -16,8 +16,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_origin
 
+import ledger_page as ledger_tables
 import msgspec
 
 import steno
@@ -27,7 +28,7 @@ from steno.agents import AGENTS
 from steno.agents.asking import OPTIONS, how
 from steno.report import Background, Denial, Report
 from steno.screen.words import VERDICTS
-from steno.settings import SETTINGS, SIZES, Setting
+from steno.settings import BY_NAME, OWN, SETTINGS, SIZES, Setting
 from steno.testing import readings
 from steno.verdict import CATEGORIES, RULES, Facts
 
@@ -292,9 +293,14 @@ def report_page() -> str:
     first = ["Report", "TaskReport", "Attempt"]
     for name in [*first, *(name for name in found if name not in first)]:
         shape = found[name]
-        rows = [[f"`{one.name}`", typed(one.type, links), MEANINGS[name][one.name]] for one in shape.fields]
+        rows = [[f"`{one.name}`", typed(_written(one.type), links), MEANINGS[name][one.name]] for one in shape.fields]
         parts += [f"## {name}", shape.text, table(["field", "type", "meaning"], rows)]
     return page("The report", *parts)
+
+
+def _written(kind: str) -> str:
+    """A type as it is in JSON, where a word is text."""
+    return "str" if kind == "Verdict" else kind
 
 
 def _parts(found: dict[str, Shape]) -> dict[str, Shape]:
@@ -328,6 +334,9 @@ def events_page() -> str:
         "What `steno show --events` prints, one object to a line, and what `steno.events` yields. In JSON the field `event` "
         "names the kind; fields of the kind's own that have their default value are left out; `Raw` is JSON as the agent "
         "wrote it, `bytes` is base64 text, and a time is ISO 8601 text.",
+        "In Python the kinds stand in `steno.event`, and a `Raw` is bytes that nobody has decoded yet, since most are never "
+        "looked at. `steno.plain` gives the value:",
+        RAW,
         "## Every event",
         shared.text,
         _fields(shared, links),
@@ -339,6 +348,16 @@ def events_page() -> str:
     for name, shape in values.items():
         parts += [f"## {name}", f"A value inside an event. {shape.text}", _fields(shape, links)]
     return page("Events", *parts)
+
+
+RAW = """```python
+import steno
+from steno.event import ToolCall
+
+for event in steno.events("tests/recordings/claude/2.1.325/permission_denied"):
+    if isinstance(event, ToolCall):
+        print(event.name, steno.plain(event.input))
+```"""
 
 
 def _fields(shape: Shape, links: dict[str, str]) -> list[str]:
@@ -480,14 +499,18 @@ def settings_page() -> str:
         "large numbers may be `200k` or `1.5M`. Of a list, a file's or a variable's words are parted by commas. `env` is "
         "gathered from all of them; everything else is taken from the first that has it. In a file, a relative path is "
         "relative to the file. An unknown name is an error.",
-        "A table `[agents.NAME]` sets `program` and `model` for one agent; it comes before the `model` of the same file. A "
-        "table `[models.NAME]` names the `small`, `medium` and `large` model of an agent: [agents](agents.md) has those that "
-        "are known.",
+        f"A table `[agents.NAME]` sets {_all_of(OWN)} for one agent; what stands there comes before what the same file says of "
+        "every agent. A table `[models.NAME]` names the `small`, `medium` and `large` model of an agent: [agents](agents.md) has "
+        "those that are known.",
     ]
     for group in dict.fromkeys(setting.group for setting in SETTINGS):
         rows = [_setting(setting) for setting in SETTINGS if setting.group == group]
         parts += [f"## {group[:1].upper()}{group[1:]}", table(["name", "option", "variable", "default", "meaning"], rows)]
     return page("Settings", *parts)
+
+
+def _all_of(names: tuple[str, ...]) -> str:
+    return f"{', '.join(f'`{name}`' for name in names[:-1])} and `{names[-1]}`"
 
 
 def _setting(setting: Setting) -> list[str]:
@@ -557,8 +580,11 @@ def cli_page() -> str:
     for name, what in cli.COMMANDS.items():
         parts += [f"## steno {name}", f"{what[:1].upper()}{what[1:]}.", _help([name])]
     codes = [
-        ["0", "everything was shown, however the runs ended (without `--exit-from`)"],
-        [str(cli.WRONG_USE), "wrong use, or a source that could not be read; what could be read was shown"],
+        ["0", "it did what was asked. `steno show` and every question to the ledger: however the runs ended that it tells of"],
+        ["1", "`steno doctor`: something is wrong, which is more than a note"],
+        ["1", "`steno sync`, `steno run --sync`, `steno watch --strict`: a file did not arrive everywhere"],
+        ["1", "`steno on`: a command failed, or was not run"],
+        [str(cli.WRONG_USE), "wrong use, or a source that could not be read; what could be read was shown, or taken in"],
         ["3", "`steno budget check` and `steno budget list --check`: a budget is exceeded"],
         [str(cli.INTERNAL), "a fault of steno itself: `--debug` shows where"],
         [str(cli.CANNOT_WRITE), "the output, or the record of a run, could not be written"],
@@ -579,10 +605,11 @@ def cli_page() -> str:
     ]
     parts += ["## Exit codes", table(["code", "meaning"], codes)]
     parts.append(
-        "`steno run` exits with the code of the verdict, or with `--exit-from agent` with the agent's own (128 and the number "
-        "of the signal where one ended it). Whoever interrupts it gets 130, whatever the last attempt's verdict was. "
-        "`steno show` and `steno watch` exit with the verdict's code if they are given `--exit-from verdict`; of several "
-        "sources `show` takes the highest, and 2 comes before all others."
+        "`steno run` exits with the code of the verdict (`--exit-from verdict`, the default), or with `--exit-from agent` with "
+        "the agent's own (128 and the number of the signal where one ended it). Whoever interrupts it gets 130, whatever the "
+        "last attempt's verdict was. `steno show` and `steno watch` exit with the verdict's code if they are given "
+        "`--exit-from verdict`; of several sources `show` takes the highest, and 2 comes before all others. `steno replay` "
+        "exits as the recorded agent did: with its code, or by its signal."
     )
     parts += [table(["code of `steno run`", "verdict"], codes_of), "## Environment", table(["variable", "effect"], settings)]
     return page("The command line", *parts)
@@ -599,10 +626,46 @@ def _help(words: list[str]) -> str:
     return f"```text\n{said.getvalue().rstrip()}\n```"
 
 
+# -- the ledger ----------------------------------------------------------------------------------------------------
+
+
+def ledger_page() -> str:
+    """Every table and column, for `steno sql`."""
+    found: list[str | list[str]] = [
+        "The tables that [`steno sql`](cli.md#steno-sql) can ask, for reading only: [how to ask](../howto/ask-the-ledger.md). "
+        "Types are those of SQLite; PostgreSQL has BIGINT and BYTEA in place of INTEGER and BLOB.",
+        "Times (`at`, `..._at`) are milliseconds since 1970 (UTC), `hour` is hours since 1970, `..._ms` are milliseconds. Money "
+        "(`..._nano`) is nano-dollars: divide by 1e9. What is yes or no is 1 or 0. What is not known is NULL. The ledger is "
+        "made anew from the files whenever that is asked for (`steno rebuild`), so nothing should be written into it.",
+    ]
+    for name, about, rows in ledger_tables.parts():
+        found += [f"## {name}", about, table(["column", "type", "meaning"], rows)]
+    return page("The ledger's tables", *found)
+
+
 # -- the library ---------------------------------------------------------------------------------------------------
 
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-ELSEWHERE = {"Report": "Its fields: [report.md](report.md).", "Event": "The kinds: [events.md](events.md)."}
+ELSEWHERE = {
+    "Report": "Its fields: [report.md](report.md).",
+    "Event": "The kinds: [events.md](events.md).",
+    "Live": "[stream](#stream) makes it.",
+}
+WORDS = (
+    "One of the words of [verdicts](verdicts.md), as a type: a type checker tells a word that there is none of, and those that "
+    "are left out."
+)
+CALLS = {  # keywords that are no settings
+    "cwd": "the folder to work in (default: the current one)",
+    "session_id": "the id of the new session, a UUID",
+    "resume": "go on with a session: its id, or the beginning of a run's",
+    "fork": "with `resume`: in a copy of it",
+    "continue_": "go on with the last session of the folder; `continue` is a word of Python",
+    "worktree": "work in a git worktree of its own: its name, or True",
+    "tape": "what the agent `replay` plays: a tape, or the folder of a recording",
+    "speed": "how many times as fast it plays; 0: without waiting",
+    "args": "the agent's own arguments, as they are: what follows `--` on the command line",
+}
 
 
 def library_page() -> str:
@@ -618,6 +681,10 @@ def testing_page() -> str:
 def _names(module: ModuleType) -> Iterator[str]:
     where = module.__name__
     for name in sorted(module.__all__, key=lambda name: (name[0].isupper(), name)):
+        if get_origin(getattr(module, name)) is Literal:
+            yield f"## {name}"
+            yield WORDS
+            continue
         home = sys.modules[getattr(module, name).__module__]
         tree = ast.parse(Path(str(home.__file__)).read_text("utf-8"))
         node = next(part for part in tree.body if isinstance(part, DEFINITIONS) and part.name == name)
@@ -632,23 +699,35 @@ def _checks() -> list[str]:
 
 def _of_class(node: ast.ClassDef, where: str) -> Iterator[str]:
     shape = _shape(node)
-    made = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+    inits = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+    made = [] if node.name == "Live" else inits
     yield f"```text\nclass {where}.{node.name}({_arguments(made[0]) if made else '...'})\n```"
     yield shape.text
-    yield f"A kind of `{shape.base}`." if shape.base not in ("", "Struct") else ""
+    yield f"A kind of `{shape.base}`." if shape.base not in ("", "Struct", "TypedDict") else ""
     yield ELSEWHERE.get(node.name, "")
+    if shape.base == "TypedDict":
+        yield "\n".join(table(["keyword", "type", "meaning"], [_keyword(one) for one in shape.fields]))
     for method in shape.methods:
         yield from _of_function(method, f"{node.name}.{method.name}")
 
 
+def _keyword(one: Field) -> list[str]:
+    kind = typed(re.sub(r"\bWhere\b", "str or PathLike", one.type), {}).replace("null", "`None`")
+    return [f"`{one.name}`", kind, CALLS.get(one.name) or BY_NAME[one.name].what]
+
+
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[str]:
     returns = f" -> {ast.unparse(node.returns)}".replace("ev.", "").replace("'", "") if node.returns is not None else ""
-    yield f"```text\n{'async ' * isinstance(node, ast.AsyncFunctionDef)}{name}({_arguments(node)}){returns}\n```"
+    if [ast.unparse(one) for one in node.decorator_list] == ["property"]:
+        given, returns = "", returns.replace(" ->", ":")
+    else:
+        given = f"({_arguments(node)})"
+    yield f"```text\n{'async ' * isinstance(node, ast.AsyncFunctionDef)}{name}{given}{returns}\n```"
     yield told(ast.get_docstring(node))
 
 
 def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    words = re.sub(r"^self(, )?", "", ast.unparse(node.args)).replace("ev.", "").replace("'Unpack[Options]'", "Unpack[Options]")
+    words = re.sub(r"^self(, )?", "", ast.unparse(node.args)).replace("ev.", "")
     return re.sub(r"(: [^=,]+)=", r"\1 = ", words)
 
 
@@ -673,6 +752,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "agents.md": agents_page(),
         "cli.md": cli_page(),
+        "ledger.md": ledger_page(),
         "library.md": library_page(),
         "testing.md": testing_page(),
     }

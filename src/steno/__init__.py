@@ -8,29 +8,35 @@
 
 `read` gives the report of a recording, `events` its events one by one; `Reading` is the same for bytes
 that come in pieces. `run` runs an agent and gives its report, `arun` does so without blocking, `stream` gives its
-events while it runs. These are all the public names; each is loaded when it is first asked for, so that
-importing does nothing and costs nothing.
+events while it runs. `plain` gives the value of a field of an event that is JSON as the agent wrote it. These are all
+the public names; each is loaded when it is first asked for, so that importing does nothing and costs nothing.
 """
 
 TYPE_CHECKING = False  # `typing` itself costs a start 4 ms
 if TYPE_CHECKING:
-    from .api import arun, events, read, run, stream
+    from .api import events, read
+    from .decode import plain
+    from .embed import Live, Options, arun, run, stream
     from .event import Event
     from .reading import Reading
-    from .report import LedgerError, Report, RunFailed, SourceError, StenoError, TaskReport
+    from .report import LedgerError, Report, RunFailed, SourceError, StenoError, TaskReport, Verdict
 
 __version__ = "0.1.0"
 __all__ = [
     "Event",
     "LedgerError",
+    "Live",
+    "Options",
     "Reading",
     "Report",
     "RunFailed",
     "SourceError",
     "StenoError",
     "TaskReport",
+    "Verdict",
     "arun",
     "events",
+    "plain",
     "read",
     "run",
     "stream",
@@ -39,17 +45,21 @@ __all__ = [
 _HOMES = {
     "Event": "event",
     "LedgerError": "report",
+    "Live": "embed",
+    "Options": "embed",
     "Reading": "reading",
     "Report": "report",
     "RunFailed": "report",
     "SourceError": "report",
     "StenoError": "report",
     "TaskReport": "report",
-    "arun": "api",
+    "Verdict": "report",
+    "arun": "embed",
     "events": "api",
+    "plain": "decode",
     "read": "api",
-    "run": "api",
-    "stream": "api",
+    "run": "embed",
+    "stream": "embed",
 }
 
 
@@ -61,3 +71,8 @@ def __getattr__(name: str) -> object:
     found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    """Also what is not loaded yet: `help` and a shell's completion ask for this."""
+    return sorted({*globals(), *__all__})

@@ -164,7 +164,7 @@ def text_of(data: Raw) -> str:
 
 
 def plain(data: Raw) -> Any:
-    """A piece of JSON as plain Python values; None where there is none, or none that can be read."""
+    """A piece of JSON as plain Python values, such as the `input` of a ToolCall; None where there is none that can be read."""
     try:
         return msgspec.json.decode(data)
     except MISFIT:

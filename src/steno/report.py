@@ -10,18 +10,20 @@ Values only. A figure that is not known is None. It never reads, folds or judges
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import msgspec
 from msgspec import Struct, field
 
 SCHEMA = "steno.report/1"
 
-VERDICTS = (
+# The words that a run can be judged by (V1): every one of them, so that a type checker can tell which a `match` leaves out.
+Verdict = Literal[
     "success", "max_turns", "max_budget", "rate_limit", "auth", "api", "network", "invalid_request",
     "context_full", "refused", "permission", "interactive", "background_task", "empty", "no_result",
     "stalled", "timeout", "interrupted", "killed", "subprocess", "not_found",
-)  # fmt: skip
+]  # fmt: skip
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 # What `steno run` exits with (V11). 2 is wrong use, which is no verdict.
 EXIT_CODES = {
@@ -253,7 +255,7 @@ class Report(Struct, kw_only=True):
     run_id: str | None = None
     cwd: str | None = None
     api_key_source: str | None = None
-    verdict: str = "no_result"
+    verdict: Verdict = "no_result"
     ok: bool = False
     succeeded: bool = False
     error: str | None = None
@@ -306,7 +308,7 @@ class Attempt(Struct):
 
     run_id: str | None
     session_id: str | None
-    verdict: str
+    verdict: Verdict
     tokens: Tokens
     cost: Cost
     turns: int | None

@@ -84,7 +84,8 @@ class Verdict(Struct):
 
     def into(self, report: Report) -> None:
         """Write the judgement, and what follows from it, into the report."""
-        report.verdict, report.error, report.hint = self.word, _cut(self.error), self.hint
+        report.verdict = self.word  # type: ignore[assignment]  # whoever judges has it of that list; the contract of an agent holds it
+        report.error, report.hint = _cut(self.error), self.hint
         report.evidence = self.evidence
         report.warnings[:0] = self.warnings
         report.error_category = CATEGORIES.get(self.word)

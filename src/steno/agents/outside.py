@@ -1,7 +1,7 @@
 """The agents of other packages: checked when they are loaded, and kept from taking steno down. It never raises for one of them.
 
 Such a package names an `Agent`, or a function that gives one, by the entry point group `steno.agents`. One that cannot be
-loaded is left out, and one that fails later loses only what it was asked: each is told in one line, by `problems`.
+loaded is left out; one that fails later fails only for what it was asked then. `problems` has a line for each of them.
 """
 
 import re

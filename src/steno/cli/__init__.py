@@ -37,6 +37,7 @@ COMMANDS = {
     "sql": "ask the ledger in SQL, for reading only",
     "prune": "take old details out of the ledger",
     "rebuild": "make the ledger anew from the files that it was made of",
+    "completion": "a script that lets a shell complete commands and options",
 }
 MODULES = {"import": "importing"}  # where a command's name cannot be a module's
 HELP = """usage: steno COMMAND [OPTIONS]

@@ -34,6 +34,7 @@ def run(words: list[str]) -> int:
         ("runs", "--no-import"),
         ("report", "--no-import"),
     )
+    sys.stdout.write("HP, below, is the part of the model's context window that is still free.\n")
     with _aside():
         ends = (code for command in commands if (code := _shown(*command)) in ENOUGH)
         return next(ends, 0)

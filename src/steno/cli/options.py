@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from .terminal import complain, look
 
@@ -28,6 +28,8 @@ def seconds(below: float) -> Callable[[str], float]:
 class Parser(argparse.ArgumentParser):
     """argparse with our own line for wrong use."""
 
+    caught: "ClassVar[list[Parser] | None]" = None  # a list: parsers that are asked for their help go there and print none
+
     def __init__(self, command: str, what: str, examples: str) -> None:
         super().__init__(
             prog=f"steno {command}",
@@ -38,6 +40,9 @@ class Parser(argparse.ArgumentParser):
         )
 
     def print_help(self, file: object = None) -> None:
+        if Parser.caught is not None:
+            Parser.caught.append(self)
+            return
         sys.stdout.write(self.format_help())  # argparse's own would hide that it could not be written
 
     def error(self, message: str) -> NoReturn:

@@ -18,7 +18,7 @@ from .terminal import look
 
 EXAMPLES = """examples:
   steno report                              what each day cost
-  steno report month --timezone Asia/Tokyo  whose months they are is up to you
+  steno report month --timezone Asia/Tokyo  months as they begin and end in Tokyo
   steno report model --last 7d              by model, over the last seven days
   steno report project --since 2026-11-01 --top 5
   steno report tool --json | jq '.rows[] | select(.error_rate > 0.1)'

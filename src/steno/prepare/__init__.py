@@ -17,7 +17,7 @@ from .. import agents
 from ..agents import Agent, Ask, Backend
 from ..environment import surround
 from ..process.child import NOT_FOUND, NOT_STARTED
-from ..report import StenoError, TaskReport
+from ..report import StenoError, TaskReport, Verdict
 from ..settings import BY_NAME, Settings, load, meant
 from ..supervise.decide import Policy
 from ..supervise.place import run_id
@@ -228,7 +228,7 @@ class Wanted:
             self.notes.append(f"at most ${rest:,.2f} is left of the budget for {whose}")
         return None
 
-    def _refused(self, verdict: str, error: str, hint: str) -> TaskReport:
+    def _refused(self, verdict: Verdict, error: str, hint: str) -> TaskReport:
         return TaskReport(agent=self.agent.name, cwd=self.cwd, verdict=verdict, error=error, hint=hint)
 
     def branch_off(self) -> None:

@@ -27,6 +27,7 @@ class Setting(Struct, frozen=True):
     many: bool = False
     own: bool = False  # in a file it belongs to an agent: [agents.NAME]
     filed: bool = True  # it may stand in a file
+    words: tuple[str, ...] = ()  # all that it may be, where those are a few words
 
     @property
     def option(self) -> str:
@@ -39,9 +40,8 @@ class Setting(Struct, frozen=True):
         return None if self.kind is kinds.pairs else f"STENO_{self.name.upper()}"
 
 
-_RETRIABLE = kinds.some_of(*(word for word in VERDICTS if word not in NEVER_AGAIN))
-_ON_LIMIT, _WHOM = kinds.one_of("wait", "fail", "fallback"), kinds.one_of("verdict", "agent")
-_LOOKED = kinds.one_of("none", "git", "all")
+_RETRIABLE = tuple(word for word in VERDICTS if word not in NEVER_AGAIN)
+_ON_LIMIT, _WHOM, _LOOKED = ("wait", "fail", "fallback"), ("verdict", "agent"), ("none", "git", "all")
 _CHANGES = "besides what tools tell, see changed files by: git (before and after), all (the file system too), none"
 _WHERE = "the ledger: a path or postgresql://... (default: a file in the user's data directory)"
 _FALLBACK = "the model for `--on-limit fallback`, and for the agent's own use"
@@ -74,14 +74,22 @@ SETTINGS = (
     Setting("max_tokens", kinds.count, "N", "all attempts together may use", None, _SPEND),
     Setting("warn_at", kinds.fraction, "PART", "say so when this part of it is spent", 0.8, _SPEND),
     Setting("attempts", kinds.count, "N", "attempts at most; waits for a limit and handovers are not counted", 3, _AGAIN),
-    Setting("resume_on", _RETRIABLE, "WORD", "verdicts that are followed by another", RETRIED, _AGAIN, many=True),
-    Setting("on_limit", _ON_LIMIT, "WHAT", "at a usage limit: wait, fail or fallback", "wait", _AGAIN),
+    Setting(
+        "resume_on", kinds.some_of(*_RETRIABLE), "WORD", "verdicts that are followed by another", RETRIED, _AGAIN, many=True,
+        words=(*_RETRIABLE, "none"),
+    ),
+    Setting(
+        "on_limit", kinds.one_of(*_ON_LIMIT), "WHAT", "at a usage limit: wait, fail or fallback", "wait", _AGAIN, words=_ON_LIMIT,
+    ),
     Setting("fallback_model", kinds.text, "NAME", _FALLBACK, None, _AGAIN),
     Setting("fallback_agent", kinds.words, "NAME", _OTHER, (), _AGAIN, many=True),
     Setting("refresh_at", kinds.fraction, "PART", "a context this full goes on in a new session, with a summary", 0.8, _AGAIN),
-    Setting("exit_from", _WHOM, "WHOM", "the exit code: the verdict's, or the agent's own", "verdict", _OURS),
+    Setting(
+        "exit_from", kinds.one_of(*_WHOM), "WHOM", "the exit code: the verdict's, or the agent's own", "verdict", _OURS,
+        words=_WHOM,
+    ),
     Setting("no_advice", kinds.switch, "", "judge without `interactive` and `background_task`", False, _OURS),
-    Setting("changes", _LOOKED, "HOW", _CHANGES, "git", _OURS),
+    Setting("changes", kinds.one_of(*_LOOKED), "HOW", _CHANGES, "git", _OURS, words=_LOOKED),
     Setting("feed", kinds.switch, "", "on stderr, a line for each thing that happens", False, _OURS),
     Setting("quiet", kinds.switch, "", "on stderr, only what is wrong", False, _OURS),
     Setting("ledger", kinds.text, "URL", _WHERE, None, _OURS, filed=False),  # one for all commands

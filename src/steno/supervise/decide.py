@@ -55,7 +55,6 @@ class Tried(Struct, kw_only=True):
     resumed: str | None = None  # the session that the last attempt went on with
     max_turns: int | None = None
     refused_resume: bool = False  # a session was gone once
-    handovers: int = 0
     fell_back: bool = False
     others: tuple[str, ...] = ()  # agents that could take over
     wrong: tuple[str, ...] = ()  # what is wrong with the last answer, by the schema that was asked for

@@ -13,7 +13,7 @@ class Errand:
     def __init__(self, setup: Setup, say: Say | None = None, warn: Say | None = None) -> None:
         self.loop = Loop()
         self.task = Task(self.loop, setup, say=say, warn=warn)
-        attend(self.task)
+        self.presence = attend(self.task)
         self.asked = 0  # how often it was asked to end
 
     def carry_out(self) -> TaskReport:

@@ -146,18 +146,20 @@ class Presence:
                 self._task.kill()
                 return {"ok": True}
             case {"do": "send", "text": str(text)}:
-                return self._send(text)
+                wrong = self.send(text)
+                return {"ok": True} if wrong is None else {"ok": False, "error": wrong}
         return {"ok": False, "error": 'expected {"do": "status", "stop", "kill" or "send"}, the last with a "text"'}
 
-    def _send(self, text: str) -> Answer:
+    def send(self, text: str) -> str | None:
+        """Say something to the agent; why it takes no message, if it does not. For the thread that turns the loop."""
         run = self._task.run
         if run is None or run.report is not None:
-            return {"ok": False, "error": "no attempt goes on now that could take a message"}
+            return "no attempt goes on now that could take a message"
         if not run.ask.steer:
-            return {"ok": False, "error": "it takes no messages: it was not started for that (steno run --steer)"}
+            return "it takes no messages: it was not started for that (steno run --steer)"
         if not run.send(text):
-            return {"ok": False, "error": "it takes no more messages: its turn is closed"}
-        return {"ok": True}
+            return "it takes no more messages: its turn is closed"
+        return None
 
 
 # -- those whose steno was killed ------------------------------------------------------------------------------------

@@ -303,7 +303,6 @@ class Task:
         self.loop.soon(lambda: self._books.refreshed(session))
         prompt = HANDOVER.format(summary=summary, prompt=self._asked)
         self._handed = msgspec.structs.replace(self.setup.ask, prompt=prompt)
-        self._tried.handovers += 1
         self._say(why)
         self._wait(0.0, lambda: self._begin(_anew(self._ask())))
         return why

@@ -39,10 +39,6 @@ class Model(Struct, gc=False):
     roles: dict[str, Role] | None = None
 
 
-class Decisions(Struct, gc=False):
-    reject: Count | None = None
-
-
 class Tool(Struct, gc=False):
     count: Count | None = None
     fail: Count | None = None
