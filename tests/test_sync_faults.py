@@ -561,6 +561,11 @@ def test_a_link_to_a_folder_elsewhere_is_told(project: Path, there: Path, tmp_pa
         [f"[steno] · out: it leads out of the folder, to {tmp_path / 'else'}; it is not copied"],
     )
     assert tree(there) == {"in/a": b"x"}
+    write(there / "out")  # as if it had been a file before
+    for deleted, more in ((0, {"dry_run": True}), (1, {}), (0, {})):
+        assert synced(project, f"dir:{there}", delete=True, **more).deleted == deleted
+    assert tree(there) == {"in/a": b"x"}
+    assert synced(project, f"zip://::{tmp_path}/x.zip", delete=True).ok
 
 
 def test_a_stream_that_is_over_at_once_costs_no_wait(project: Path, there: Path) -> None:

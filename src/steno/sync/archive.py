@@ -87,7 +87,7 @@ class Archive:
                 raise
             self._written = True
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str) -> bool:
         """Nothing is."""
         raise Trouble("nothing can be deleted in an archive", lasting=True)
 

@@ -38,9 +38,10 @@ class Command:
         """Call it for a file that is there."""
         self._call(name, "put")
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str) -> bool:
         """Call it for a file that is gone."""
         self._call(name, "delete")
+        return True
 
     def names(self) -> None:
         """It cannot be asked."""

@@ -58,17 +58,21 @@ class Folder:
                 remove_left(folder)
             self._write(folder, last, content)
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str) -> bool:
         """Take a file away, and the folders that are empty then."""
-        with _told(), suppress(*ABSENT, IsADirectoryError):
-            with self._at(name) as (folder, last):
-                os.unlink(last, dir_fd=folder)
+        with _told():
+            try:
+                with self._at(name) as (folder, last):
+                    os.unlink(last, dir_fd=folder)
+            except (*ABSENT, IsADirectoryError):
+                return False
             parts = name.split("/")[:-1]
             with suppress(OSError):  # one that is not empty stays
                 while parts:
                     with self._at("/".join(parts)) as (folder, last):
                         os.rmdir(last, dir_fd=folder)
                     parts.pop()
+        return True
 
     def names(self) -> list[str]:
         """Every file that is there."""

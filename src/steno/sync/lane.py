@@ -223,7 +223,8 @@ class Lane:
             raise Trouble(str(problem.strerror), lasting=True) from None
         except Outside as problem:
             self._leads_out(name, str(problem.strerror))
-            self._gone(name, target)
+            if self.destination.deletes and not self._options.dry_run:  # a file that it replaced may be there
+                self._gone(name, target)
             return
         except (FileNotFoundError, NotADirectoryError):
             self._gone(name, target)
@@ -270,9 +271,9 @@ class Lane:
         if self._options.dry_run:
             self._tell("·", name, "would be deleted")
             return
-        self.destination.delete(target)
-        self._add(deleted=1)
-        self._tell("✓", name, "deleted")
+        if self.destination.delete(target):
+            self._add(deleted=1)
+            self._tell("✓", name, "deleted")
 
     def _add(self, put: int = 0, deleted: int = 0, same: int = 0, size: int = 0) -> None:
         with self._news:

@@ -74,10 +74,14 @@ class Remote:
                     self._fs.rm_file(temporary)
                 raise
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str) -> bool:
         """Take a file away."""
-        with self._alone(), suppress(FileNotFoundError):
-            self._fs.rm_file(self._path(name))
+        with self._alone():
+            try:
+                self._fs.rm_file(self._path(name))
+            except FileNotFoundError:
+                return False
+        return True
 
     def names(self) -> list[str]:
         """Every file that is there."""

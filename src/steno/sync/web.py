@@ -68,7 +68,7 @@ class Web:
             raise _refused(status, headers)
         self._learned(name, headers)
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str) -> bool:
         """Take a file away."""
         for _ in range(CONFLICTS):
             status, headers = self._exchange("DELETE", name, dict([self._versions[name]] if name in self._versions else []))
@@ -78,6 +78,7 @@ class Web:
         if not (200 <= status < 300 or status in (404, 410)):
             raise _refused(status, headers)
         self._versions.pop(name, None)
+        return status not in (404, 410)
 
     def names(self) -> None:
         """A plain server cannot be asked for a list."""

@@ -53,8 +53,8 @@ class Destination(Protocol):
         """Put a file there."""
         ...
 
-    def delete(self, name: str) -> None:
-        """Take a file away; one that is not there is gone already."""
+    def delete(self, name: str) -> bool:
+        """Take a file away; False: it was gone already."""
         ...
 
     def names(self) -> list[str] | None:
