@@ -133,7 +133,7 @@ def test_ps_shows_what_goes_on(place: Place) -> None:
         "tool": "Bash",
         "target": "sleep 600",
         "tokens": 21005,
-        "cost_usd": None,
+        "cost_usd": 0.009037,  # nobody followed it until somebody asked
         "waits_s": None,
         "takes_messages": False,
         "prompt": "work with [redacted] on it",
@@ -141,7 +141,7 @@ def test_ps_shows_what_goes_on(place: Place) -> None:
     }
     assert row["context"]["text"] == "98% HP [21k/1000k] — Healthy"
     head, line = place.steno("ps").stdout.splitlines()
-    assert head.split() == ["id", "agent", "state", "time", "turns", "tokens", "context", "doing", "project", "prompt"]
+    assert head.split() == ["id", "agent", "state", "time", "turns", "tokens", "cost", "context", "doing", "project", "prompt"]
     assert line.startswith(f"{run[:8]}  claude  running  ")
     place.steno("stop", run)
 

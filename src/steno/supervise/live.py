@@ -15,6 +15,7 @@ from ..event import Event
 from ..glance import Glance
 from ..ledger.store import Store, address
 from ..meter import dollars
+from ..prices import price
 from ..process import sweep
 from ..process.kin import born
 from ..redact import clipped
@@ -128,6 +129,7 @@ class Presence:
         found["tool"], found["target"] = glance.tool or (None, None)
         found["target"] = clipped(found["target"], PROMPT) if found["target"] else None
         if run is not None:
+            run.spend.follow(price)
             found |= {"tokens": run.spend.tokens, "cost_usd": dollars(run.spend.nano) if run.spend.tokens else None}
             heard = run.child.heard if run.child is not None else task.loop.clock()
             found["silence_s"] = round(task.loop.clock() - heard, 3)

@@ -22,6 +22,16 @@ class Spend:
         self.nano: int | None = 0
         self._requests: dict[str, tuple[int, int | None, ev.Usage]] = {}
 
+    def follow(self, price: Price) -> None:
+        """Somebody wants to know what it costs: from now on, and what was spent already."""
+        if self.price is not None:
+            return
+        self.price = price
+        for key, (tokens, _, told) in self._requests.items():
+            self._requests[key] = (tokens, price(told.model or "", told, told.at), told)
+        costs = [cost for _, cost, _ in self._requests.values()]
+        self.nano = None if None in costs else sum(cost for cost in costs if cost is not None)
+
     def add(self, told: ev.Usage) -> None:
         """One request, or more about one that was told before."""
         key = told.message or f"line {told.line}"
