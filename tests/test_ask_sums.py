@@ -130,11 +130,20 @@ def test_moments(text: str, begins: str, ends: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "soon", "2026-13-01", "10:00", "7", "7x", "2026-11", "-3d", "1.5d", "9999-12-31", "1969-12-31T00:00"]
+    "text", ["", "soon", "2026-13-01", "10:00", "7", "7x", "2026-11", "-3d", "1.5d", "9999-12-32", "1969-12-31T00:00"]
 )
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(StenoError, match="--since"):
         moment(Zone("UTC"), NOW, text, "--since")
+
+
+@pytest.mark.parametrize("name", ["UTC", "America/New_York", "Pacific/Kiritimati", None])
+def test_the_last_day_of_the_calendar_is_a_day(name: str | None) -> None:
+    """It ends with the calendar, in every zone."""
+    zone = Zone(name)
+    begins, ends = moment(zone, NOW, "9999-12-31", "--until")
+    assert zone.local(begins) == datetime(9999, 12, 31)
+    assert zone.local(ends) == datetime(9999, 12, 31, 23, 59, 59, 999_000)
 
 
 def test_spans() -> None:

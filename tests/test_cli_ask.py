@@ -150,6 +150,10 @@ def test_help_has_examples(name: str) -> None:
         (["prune"], "--older-than"),
         (["prune", "--older-than", "old"], "--older-than old: expected"),
         (["sql", "DELETE FROM runs"], "only questions are allowed"),
+        (["sql", ""], "sql: nothing was asked; give one SELECT"),
+        (["sql", " -- nothing"], "sql: nothing was asked; give one SELECT"),
+        (["runs", "--last", "9" * 20], f"--last {'9' * 20}: expected a number up to 1,000,000,000"),
+        (["sessions", "--last", "1000000001"], "--last 1000000001: expected a number up to"),
         (["note", "ffff", "x"], "no run and no session"),
         (["note", "3f9a", " "], "an empty note"),
         (["runs", "--json", "--csv"], "not allowed with"),
@@ -332,6 +336,11 @@ def test_prune_is_a_dry_run_unless_told(ledger: Path) -> None:
     assert answer(ledger, "prune", "--older-than", "1h", "--yes")["dry_run"] is False
     assert answer(ledger, "sessions")["total"]["sessions"] == 0
     assert answer(ledger, "report")["total"] == before
+    assert answer(ledger, "report", "--until", "9999-12-31")["total"] == before
+    said = ["The details in this ledger were pruned. The sums stay: `steno report`."]
+    assert shown(ask(ledger, "runs")) == shown(ask(ledger, "sessions")) == said
+    answer(ledger, "prune", "--older-than", "1h", "--everything", "--yes")
+    assert shown(ask(ledger, "report")) == ["The details in this ledger were pruned."]
 
 
 def test_sql(ledger: Path) -> None:

@@ -192,6 +192,13 @@ def test_i1_a_document_of_many_lines_is_one(store: Store, tmp_path: Path) -> Non
     assert (done.unchanged, done.unknown, len(done.troubles)) == (1, 1, 1)
 
 
+def test_i6_a_line_alone_with_a_number_of_thousands_of_digits_is_a_recording(store: Store, tmp_path: Path) -> None:
+    """The number is unknown, the rest is not."""
+    path = tmp_path / "result.json"
+    path.write_bytes(LINES[-1].replace(b"{", b'{"odd":' + b"9" * 6000 + b",", 1))
+    assert pull(store, [str(path)]).runs == 1
+
+
 def test_a_text_that_quotes_lines_is_no_recording_unless_a_person_says_so(store: Store, tmp_path: Path) -> None:
     """Below a folder lie many texts."""
     (tmp_path / "all").mkdir()

@@ -161,6 +161,7 @@ def test_csv_is_flat_and_guarded() -> None:
         b'2026-11-15,5,-1,true,,"[1,""a""]",\r\n'
         b"'=cmd|' /C calc'!A0,'-x,,,,,-0.5\r\n"
     )
+    assert as_csv([{"usd": 5.4e-05, "many": 1e22, "some": 0.25}]) == b"usd,many,some\r\n0.000054,10000000000000000000000,0.25\r\n"
     assert as_csv([], ["a", "=b"]) == b"a,'=b\r\n"
 
 

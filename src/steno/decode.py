@@ -26,6 +26,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1 << 53)]
 Code = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
 
+MOST_DIGITS = 1000  # of a whole number; Python reads 4300 unless it is told otherwise
 _ABSENT: Any = object()
 _string = msgspec.json.Decoder(str).decode
 
@@ -44,7 +45,7 @@ def values(data: bytes) -> Iterator[bytes]:
     """
     from json import JSONDecoder  # only odd lines come here, and a start need not pay for them
 
-    tolerant = JSONDecoder(strict=False)
+    tolerant = JSONDecoder(strict=False, parse_int=_whole)
     text = data.decode("utf-8", "replace").lstrip("\ufeff\x00").strip(" \t\r\n\x00")
     at = 0
     while at < len(text):
@@ -55,6 +56,11 @@ def values(data: bytes) -> Iterator[bytes]:
             raise ValueError(str(problem)) from None
         while at < len(text) and text[at] in " \t\r":
             at += 1
+
+
+def _whole(digits: str) -> int | None:
+    """A number that is no figure, because it has more digits than Python reads, is unknown (I6)."""
+    return int(digits) if len(digits) <= MOST_DIGITS else None
 
 
 def _clean(value: Any) -> Any:

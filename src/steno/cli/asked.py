@@ -10,7 +10,7 @@ from ..ledger.ask.spans import Span, span
 from ..ledger.ask.where import Filters
 from ..ledger.ask.zones import Zone
 from ..ledger.store import Store, open_ledger
-from ..report import LedgerError
+from ..report import LedgerError, StenoError
 from ..screen.clean import wrap
 from ..screen.forms import as_csv, as_json
 from .terminal import complain, look, put, put_bytes, put_json
@@ -91,12 +91,16 @@ EMPTY = (
     "The ledger is empty. `steno import` takes in what the agents on this machine kept; `steno import PATH...` takes in "
     "recordings, tapes and transcripts from elsewhere."
 )
+PRUNED = "The details in this ledger were pruned."
 SHOWN = 30  # lines of a list for people, unless they ask for more
+MOST = 10**9  # lines that can be asked for
 
 
 def take_number(options: argparse.Namespace) -> int | None:
     """How many lines are wanted: `--last 50`; the option is then not a span any more. Programs get all of them."""
     if options.last is not None and options.last.isdecimal():
+        if len(options.last) > len(str(MOST)) or int(options.last) > MOST:
+            raise StenoError(f"--last {options.last}: expected a number up to {MOST:,}, or a span such as 7d")
         many, options.last = int(options.last), None
         return many
     return None if options.form is not None or options.last is not None else SHOWN
@@ -108,6 +112,9 @@ def empty(store: Store, table: str) -> list[str]:
         return ["Nothing fits: another time or another filter may find more."]
     if table == "runs" and store.rows("SELECT 1 FROM sessions LIMIT 1"):
         return ["No runs are in the ledger yet, only the agents' own sessions: `steno sessions` lists them."]
+    if store.rows("SELECT 1 FROM pruned LIMIT 1"):
+        kept = " The sums stay: `steno report`." if store.rows("SELECT 1 FROM spend LIMIT 1") else ""
+        return list(wrap(PRUNED + kept, look().columns))
     return list(wrap(EMPTY, look().columns))
 
 

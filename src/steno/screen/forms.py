@@ -7,6 +7,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -41,13 +42,21 @@ def _flat(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + name, value
 
 
+def _plain(value: float) -> str:
+    """A number without an exponent: money is often less than 0.0001."""
+    text = str(value)
+    return f"{Decimal(text):f}" if "e" in text else text
+
+
 def _cell(value: Any) -> str:
     """A value as text, its control characters written out. What begins like a formula gets an apostrophe; a number stays one."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
+    if isinstance(value, float):
+        return _plain(value)
+    if isinstance(value, int):
         return str(value)
     if isinstance(value, datetime):
         return value.isoformat()

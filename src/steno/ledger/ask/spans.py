@@ -72,6 +72,8 @@ def moment(zone: Zone, now: int, text: str, option: str) -> tuple[int, int]:
 
 
 def _day(zone: Zone, day: date) -> tuple[int, int]:
+    if day == date.max:  # it has no day after it
+        return zone.midnight(day), zone.instant(datetime.max.replace(microsecond=999_000))
     return zone.midnight(day), zone.midnight(day + timedelta(days=1))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from ...report import LedgerError
 from ..store import SQLite, Store
 
+NOTHING = "sql: nothing was asked; give one SELECT, such as: SELECT count(*) FROM runs"
 ONLY = "only questions are allowed here (SELECT, WITH, VALUES, EXPLAIN): this command never changes a ledger"
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _PRAGMAS = {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "foreign_key_list", "data_version"}
@@ -16,6 +17,8 @@ _PRAGMAS = {"table_info", "table_xinfo", "table_list", "index_list", "index_info
 def ask(store: Store, sql: str) -> tuple[list[str], list[list[Any]]]:
     """The names of the columns, each once, and the rows. LedgerError says in one line what is wrong with the question."""
     names, rows = _sqlite(store, sql) if isinstance(store, SQLite) else _postgres(store, sql)
+    if not names:
+        raise LedgerError(NOTHING)
     return _unique(names), [[_plain(value) for value in row] for row in rows]
 
 

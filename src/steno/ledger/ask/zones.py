@@ -13,6 +13,7 @@ from ...report import StenoError
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000  # milliseconds
 STEP = 7 * DAY  # between two looks for a change of the offset: no zone has changed it twice in so short a time
 UNIX = datetime(1970, 1, 1)
+LAST = 253_402_214_400_000  # the last day of the year 9999: no calendar here goes on after it, so offsets stay as they are
 
 
 class Zone:
@@ -24,6 +25,7 @@ class Zone:
 
     def offset(self, at: int) -> int:
         """Minutes that local time is ahead of UTC at an instant."""
+        at = min(at, LAST)
         if self._zone is None:
             return time.localtime(at // 1000).tm_gmtoff // 60
         ahead = datetime.fromtimestamp(at // 1000, timezone.utc).astimezone(self._zone).utcoffset()
