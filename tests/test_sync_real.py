@@ -197,7 +197,7 @@ def test_a_server_with_conflicts(stage: Stage) -> None:
     """Over HTTP, where somebody else is quicker twice: in the end the server has what the project has."""
     with FileStore() as store:
         store.conflicts = 2
-        code, err = stage.run("--quiet", "--sync", store.url, "--final-pass", "--strict")
+        code, err = stage.run("--quiet", "--sync", store.url, "--final-pass", "--strict", "--delete")
         assert store.contents() == tree(stage.project)
         assert store.statuses("PUT").count(409) == 2
     assert (code, stage.out) == (0, bytes(stage.raw))
