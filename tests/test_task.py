@@ -140,7 +140,8 @@ def test_it_ignores_every_signal_but_one(play: Play) -> None:
     done = carry_out(play([("ignore", None), WORK, WAITS], clocks=Clocks(timeout=0.5)))
     took = time.monotonic() - begun
     assert (done.verdicts, done.report.exit_code) == (["timeout"], -signal.SIGKILL)
-    assert stops(done.runs[0]) == [("timeout", signal.SIGINT), ("timeout", signal.SIGTERM), ("timeout", signal.SIGKILL)]
+    why = "timeout: not done within 0.5 s (--timeout)"
+    assert stops(done.runs[0]) == [(why, signal.SIGINT), (why, signal.SIGTERM), (why, signal.SIGKILL)]
     assert took < 0.5 + QUICK.interrupt + QUICK.terminate + QUICK.kill + LONG / 6
 
 
