@@ -543,6 +543,40 @@ def test_a_copy_of_a_run_that_was_pruned_adds_nothing(store: Store, tmp_path: Pa
     assert store.rows("SELECT count(*) FROM runs") == [(0,)]
 
 
+def test_a_run_whose_transcript_was_pruned_counts_nothing_again(store: Store, tmp_path: Path) -> None:
+    """Its recording is found later: all of it was counted, or a part of it."""
+    run, kept = RECORDINGS / "claude/2.1.325/compact_auto", RECORDINGS / "transcripts/2.1.325/compact_auto"
+    pull(store, [str(kept)])
+    _pruned(store)
+    before = _sums(store)
+    pull(store, [str(run)])
+    assert _sums(store) == before
+    run, kept = (RECORDINGS / kind / "2.1.325/multi_tool_edit" for kind in ("claude", "transcripts"))
+    other = open_ledger(str(tmp_path / "other.db"))
+    for path in kept.rglob("*.jsonl"):
+        lines = path.read_bytes().splitlines(keepends=True)
+        (tmp_path / path.name).write_bytes(b"".join(lines[: len(lines) // 2]))
+    pull(other, [str(tmp_path)])
+    _pruned(other)
+    pull(other, [str(run)])
+    whole = open_ledger(str(tmp_path / "whole.db"))
+    pull(whole, [str(run)])
+    assert totals(other)[1:4] == totals(whole)[1:4]  # of the output, a stream tells less than a transcript
+
+
+def test_a_run_that_goes_on_while_others_are_pruned_is_booked_when_it_ends(store: Store, tmp_path: Path) -> None:
+    """What was written of it when it began is gone; what it came to is not."""
+    run = RECORDINGS / "claude/2.1.325/multi_tool_edit"
+    pull(store, [str(run)])
+    before = totals(store)
+    store.change("UPDATE runs SET verdict = NULL")
+    for table in ("requests", "calls", "spend", "tool_use", "sources"):
+        store.change(f"DELETE FROM {table}")
+    _pruned(store)
+    pull(store, [str(run)])
+    assert totals(store) == before
+
+
 def test_a_run_that_told_only_its_result_is_not_lost_by_pruning_and_rebuilding(store: Store, tmp_path: Path) -> None:
     """It has a run and a sum, but no session of its own."""
     lines = (RECORDINGS / "claude/2.1.325/multi_tool_edit/stdout").read_bytes().splitlines(keepends=True)

@@ -29,9 +29,11 @@ def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable
     """Book a run whose `report.run_id` is set, replacing what was booked of it before; what of it is new.
 
     `at` is the time of the run where its report knows none. `more` are columns of `runs` that a report does not know:
-    task, attempt, why, prompt, pid. A run that was pruned stays so.
+    task, attempt, why, prompt, pid. A run that was pruned stays so, and so does one whose requests all were.
     """
-    if store.known("pruned", ("id",), [mark("runs", report.run_id or "")]):
+    own = {request.id for request in batch.requests}
+    pruned = store.known("pruned", ("id",), [mark("runs", report.run_id or ""), *own])
+    if len(pruned) > len(own & pruned.keys()) or (own and own <= pruned.keys()):
         return Booked()
     run, session = report.run_id or "", report.session_id or report.run_id or ""
     account = report.cost.source if report.cost.source in ACCOUNTS else None
@@ -39,7 +41,8 @@ def record(store: Store, report: Report, batch: Batch, at: int, priced: Callable
     _book_run(store, report, run, session, at, _last(batch), more)
     if account is not None:
         adopt(store, run, session, batch.agent, account)
-        settle(store, [run])
+        gone = [request for request in batch.requests if request.id in pruned]  # the sums have these already
+        settle(store, [run], [request_row(batch.agent, one, *priced(one), account) for one in gone])
     else:  # a sum of ours, of what the run itself shows: what a transcript knows better comes on top
         put_rest(store, report, run, [request_row(batch.agent, own, *priced(own), "computed") for own in batch.requests])
     turns = "SELECT sum(turns) FROM runs WHERE session = ?"

@@ -111,13 +111,13 @@ def _projects(store: Store, session: str) -> dict[str, str]:
 # -- the rest ----------------------------------------------------------------------------------------------------
 
 
-def settle(store: Store, runs: Iterable[str]) -> None:
-    """For each run with an account, book what that says beyond the run's requests that are in the ledger."""
+def settle(store: Store, runs: Iterable[str], gone: Sequence[Row] = ()) -> None:
+    """For each run with an account, book what that says beyond the run's requests that are in the ledger, or were (`gone`)."""
     for run in runs:
         report = stored(store, run)
         if report is not None:
             rows = store.rows(f"SELECT {_NAMES} FROM requests WHERE run = ? AND kind = 'request'", (run,))  # noqa: S608
-            put_rest(store, report, run, rows)
+            put_rest(store, report, run, [*rows, *gone])
 
 
 def put_rest(store: Store, report: Report, run: str, rows: Iterable[Row]) -> None:

@@ -100,8 +100,11 @@ def prune(store: Store, old: Old, everything: bool) -> None:
 
 
 def _mark(store: Store, old: Old) -> None:
-    """Remember which sessions and runs these were; a run that printed nothing has a session without a row."""
-    runs, sessions = old.of("runs"), old.of("sessions")
+    """Remember which sessions and runs these were; a run that printed nothing has a session without a row.
+
+    A run that goes on is not among them: it will be booked when it ends.
+    """
+    runs, sessions = old.of("runs").add("verdict IS NOT NULL"), old.of("sessions")
     gone = store.rows(f"SELECT id, session FROM runs{runs.sql}", runs.values)  # noqa: S608
     names = {row[0] for row in store.rows(f"SELECT id FROM sessions{sessions.sql}", sessions.values)}  # noqa: S608
     names |= {session for _, session in gone if session is not None}
