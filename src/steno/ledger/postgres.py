@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..report import LedgerError
-from .store import LOCK, Row, address, by_id
+from .store import LOCK, Row, UnfitError, address, by_id
 
 MANY = 50  # rows from which COPY into a table of its own is faster than single inserts
 _WORDS = {
@@ -113,7 +113,7 @@ class PostgreSQL:
     def _trouble(self, problem: Exception) -> Exception:
         text = " ".join(str(problem).split())
         if isinstance(problem, self._value):
-            return ValueError(text)
+            return UnfitError(f"{self.name}: {text}")
         return LedgerError(f"{self.name}: {text}")
 
 

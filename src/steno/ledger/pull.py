@@ -21,7 +21,7 @@ from .book import Booked, Pricer, book
 from .fleeting import Fleeting
 from .parts import Part, Told, read_part, unforeseen, unpacked
 from .record import record, record_task
-from .store import Store, open_ledger
+from .store import Store, UnfitError, open_ledger
 
 GROUP = 16 << 20  # bytes that are read, and booked, together: enough to be fast, little enough to hold
 ALONE = 48 << 20  # bytes below which starting more processes costs more than it saves
@@ -171,9 +171,9 @@ def _book_group(store: Store, group: list[Told], priced: Pricer, done: Pulled) -
         with store.writing():
             kept = [told for told in group if told.batch is not None and _still(store, told.part)]
             booked = _book(store, kept, priced)
-    except LedgerError:  # it is not the file: nothing can be written
-        raise
     except Exception as problem:
+        if isinstance(problem, LedgerError) and not isinstance(problem, UnfitError):
+            raise  # it is not the file: nothing can be written
         if len(group) == 1:
             kept, booked = [], []
             group[0].trouble = unforeseen(problem)

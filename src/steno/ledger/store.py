@@ -25,6 +25,10 @@ LOG_PAGES = 8_192  # pages in the log before they are moved to the file: 32 MB, 
 IN_ONE_QUESTION = 500  # numbers asked for in one statement: below the limit of every SQLite build
 
 
+class UnfitError(LedgerError):
+    """A value that no column takes: the fault of whoever gave it."""
+
+
 class Store(Protocol):
     """A ledger that is open."""
 
@@ -323,7 +327,7 @@ _REMEDIES = {
 def _trouble(name: str, problem: Exception) -> Exception:
     """What to raise: a value that no column takes is the fault of whoever gave it, all else is the ledger's."""
     if isinstance(problem, sqlite3.DataError | sqlite3.IntegrityError):
-        return ValueError(str(problem))
+        return UnfitError(f"{name}: {problem}")
     if isinstance(problem, LedgerError):
         return problem
     text = str(getattr(problem, "strerror", None) or problem)

@@ -133,6 +133,8 @@ class Presence:
             found |= {"tokens": run.spend.tokens, "cost_usd": dollars(run.spend.nano) if run.spend.tokens else None}
             heard = run.child.heard if run.child is not None else task.loop.clock()
             found["silence_s"] = round(task.loop.clock() - heard, 3)
+        if glance.session is not None:
+            found["session_id"] = glance.session
         return {**found, "context": msgspec.to_builtins(glance.context), "model": glance.model}
 
     # -- what is asked of it -------------------------------------------------------------------------------------
