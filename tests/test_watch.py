@@ -26,6 +26,7 @@ from steno.ledger.store import open_ledger
 from steno.prices import price
 from steno.report import SourceError
 from steno.tape import Tape
+from steno.watch import tap as tap_module
 from steno.watch.tap import LONGEST, PIPE, SIZE, Tap
 from steno.watch.watching import Watching
 from tests.script import (
@@ -42,6 +43,7 @@ from tests.script import (
     result,
     spread,
     stream,
+    text,
     worked,
 )
 from tests.web import serving
@@ -174,6 +176,51 @@ def test_pipes_are_widened_in_bulk_and_only_then() -> None:
         assert pipes.out == b"".join(chunks)
     assert sizes[0] >= SIZE
     assert sizes[1] == PIPE
+
+
+@pytest.mark.parametrize("able", [True, False], ids=["tee", "no tee"])
+def test_in_bulk_every_byte_passes_and_is_seen(able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From pipe to pipe by the system itself, or by us where it cannot."""
+    made = tap_module._tee() if able else None
+    assert (made is not None) == (able and sys.platform == "linux")
+    monkeypatch.setattr(tap_module, "_tee", lambda: made)
+    data = stream(init(), *[assistant(text("é" * size), message=f"m{size}") for size in range(0, 9000, 7)], result())
+    assert len(data) > 30 * SIZE
+    for chunks in ([data], pieces(data, 3)):
+        with Pipes(chunks) as pipes:
+            watching = Watching(pipes.tap)
+            watching.run()
+        assert pipes.out == data
+        assert plain(watching.reading.report("stdin", price)) == plain(steno.read(data))
+
+
+def test_a_reader_that_leaves_in_bulk() -> None:
+    """Whoever writes is told, and what came in before counts."""
+    source, feed = os.pipe()
+    take, target = os.pipe()
+    data = stream(*[assistant(text("x" * 60_000), message=f"m{number}") for number in range(200)])
+
+    def write() -> None:
+        with suppress(BrokenPipeError), os.fdopen(feed, "wb") as file:
+            file.write(data)
+
+    def read() -> None:
+        left = 4_000_000
+        while left > 0:
+            left -= len(os.read(take, 1 << 16))
+        os.close(take)
+
+    threads = [Thread(target=work) for work in (write, read)]
+    for thread in threads:
+        thread.start()
+    watching = Watching(Tap(source, target))
+    watching.run()
+    for thread in threads:
+        thread.join(60)
+    assert (watching.tap.gone, watching.tap.over, watching.tap.problem) == (True, True, None)
+    assert 4_000_000 // 60_400 <= watching.reading.lines.read < 200
+    for end in (source, target):
+        os.close(end)
 
 
 @pytest.mark.parametrize("path", SAMPLE, ids=named)

@@ -3,10 +3,11 @@
 It waits for whoever reads, as `cat` does, and for nobody else. It never looks at the bytes, and never keeps them.
 """
 
+import errno
 import fcntl
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from select import POLLIN, POLLOUT, poll, select
 
@@ -18,6 +19,9 @@ BULK = 8  # full pipes in a row after which both are made to hold `SIZE`: somebo
 BEHIND = 1 << 18  # bytes that may have passed without having been looked at: then they are, whatever else comes
 MOMENT = 0.0001  # seconds of silence after which we look: until then the processor belongs to whoever reads
 LONGEST = 32 << 20  # bytes of a line that is still read as one: an agent's largest, with pictures in it, have a few megabytes
+
+
+Tee = Callable[[int, int, int], int]  # bytes that were handed on from one pipe to another and are still in the first, or -errno
 
 
 class Stopped(Exception):  # noqa: N818  # a signal, while we waited for a descriptor; it never leaves this module
@@ -42,6 +46,7 @@ class Tap(io.RawIOBase):
         self._full = False  # the last read emptied a full pipe: that is as much as may wait, and more need not be asked for
         self._holds = PIPE
         self._row = 0  # full pipes in a row
+        self._tee: Tee | None = None  # in bulk, from pipe to pipe: see `_doubled`
         self._waits = False  # for a descriptor: a signal must wake us
 
     # -- whoever looks on ------------------------------------------------------------------------------------------
@@ -121,8 +126,8 @@ class Tap(io.RawIOBase):
             return
         with suppress(OSError):
             fcntl.fcntl(self._target, wider, SIZE)
-        with suppress(OSError):
             self._holds = fcntl.fcntl(self._source, wider, SIZE)
+            self._tee = _tee()  # both are pipes
 
     def _pass(self, buffer: memoryview) -> int:
         """What was read counts, also where it could not be written any more."""
@@ -131,8 +136,10 @@ class Tap(io.RawIOBase):
             self._waits = True
             if self.signal is not None:  # it came while we did not wait
                 raise Stopped
-            count = self._read(buffer)
-            self._write(buffer[:count])
+            count = self._doubled(self._tee, buffer) if self._tee is not None else -1
+            if count < 0:
+                count = self._read(buffer)
+                self._write(buffer[:count])
             self._waits = False
         except Stopped:
             pass
@@ -140,6 +147,23 @@ class Tap(io.RawIOBase):
             self.gone = True
         except (SourceError, OSError) as problem:
             self.problem = problem
+        return count
+
+    def _doubled(self, tee: Tee, buffer: memoryview) -> int:
+        """Have the system hand on what is in one pipe to the other, and read it then: one copy less. -1: it does not."""
+        count = -errno.EINTR
+        while count == -errno.EINTR:  # whoever interrupted us has been heard by then
+            count = tee(self._source, self._target, len(buffer))
+        if count == -errno.EPIPE:
+            self.gone = True
+            return self._read(buffer)  # what came in counts; it is there, or the system had waited for it
+        if count < 0:
+            self._tee = None
+            return -1
+        self._waits = False  # it is handed on, and it is there
+        done = 0
+        while done < count:
+            done += os.readv(self._source, [buffer[done:count]])
         return count
 
     def _read(self, buffer: memoryview) -> int:
@@ -198,3 +222,21 @@ def _wait(descriptor: int, reading: bool) -> None:
     ready = poll()
     ready.register(descriptor, POLLIN if reading else POLLOUT)
     ready.poll()
+
+
+def _tee() -> Tee | None:
+    """Linux's tee(2), for which Python has no name."""
+    import ctypes  # only in bulk: loading it takes longer than many a stream
+
+    try:
+        call = ctypes.CDLL(None, use_errno=True).tee
+    except (OSError, AttributeError):
+        return None
+    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint)
+    call.restype = ctypes.c_ssize_t
+
+    def tee(source: int, target: int, size: int) -> int:
+        count: int = call(source, target, size, 0)
+        return count if count >= 0 else -ctypes.get_errno()
+
+    return tee
