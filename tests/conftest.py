@@ -52,3 +52,16 @@ def store(ledger_url: str) -> Iterator[Store]:
 def book(store: Store) -> Book:
     """A new ledger, to be written row by row."""
     return Book(store)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder to work in."""
+    (tmp_path / "proj").mkdir()
+    return tmp_path / "proj"
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """Where files go."""
+    return tmp_path / "there"

@@ -18,11 +18,12 @@ from steno.files import git
 from steno.files.changes import Changes
 from steno.ledger.rows import Rows
 from steno.process import Grace, Loop
+from steno.reading import Reading
 from steno.supervise import witness
 from steno.supervise.decide import Policy
 from steno.supervise.task import Task
 from steno.supervise.values import Setup
-from steno.tape import Tape
+from steno.tape import Header, Tape, Tick
 from tests.plays import Done, Place
 from tests.script import Json, answer, assistant, call, init, result, stream, text
 from tests.support.tasks import carried, carry_out
@@ -356,6 +357,22 @@ def test_l1_live_is_replay(stage: Stage, how: str, monkeypatch: pytest.MonkeyPat
     assert (seen["gone.txt"], seen["late.txt"]) == (("deleted", who), ("created", who))
     calls = {file.path: file.tools for file in found.report.files}
     assert (calls["a.txt"], calls["gone.txt"], calls["late.txt"]) == (["t1"], ["t2"], [])
+
+
+def test_a_look_at_a_run_that_goes_on_changes_nothing_of_its_report() -> None:
+    """Whose a change is can be known better later: here, once a second call is told that ran as well."""
+
+    def told(look: bool) -> list[list[str]]:
+        reading = Reading()
+        reading.begin(Header(agent="claude", cwd="/work", started_at=0.0))
+        for at, line in ((1.0, init(cwd="/work")), (2.0, assistant(call("t1", "Bash", command="a"))), (3.0, None)):
+            reading.take_events(reading.tick(Tick(at, "file", b"created x") if line is None else Tick(at, "out", stream(line))))
+            assert not look or reading.report() is not None
+        late = assistant(call("t2", "Bash", command="b"), message="msg_2") | {"timestamp": "1970-01-01T00:00:02.500Z"}
+        reading.take_events(reading.tick(Tick(3.1, "out", stream(late))))
+        return [file.tools for file in reading.report().files]
+
+    assert told(look=True) == told(look=False) == [[]]
 
 
 def test_a_file_that_comes_and_goes_is_no_change(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,38 +25,10 @@ from steno.sync.values import Trouble
 from tests.support.filestore import File, FileStore
 from tests.support.program import argv, environment, steno
 from tests.support.sftpserver import SftpServer
+from tests.support.syncs import begun, synced, told, tree, until, write
 
 LONGEST = "ü" * 127 + "n"  # 255 bytes
 NAMES = ("plain.txt", "two words.txt", "ünï/日本.txt", "new\nline.txt", "-rf", "sub/%2e%2e", "a;b|c&$(d)", f"deep/{LONGEST}")
-LONG = 30.0
-
-
-def write(path: Path, data: str | bytes = "x") -> Path:
-    """A file with its folders."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return path
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def _now(what: Callable[[], Any]) -> bool:
-    try:
-        return bool(what())
-    except FileNotFoundError:
-        return False
-
-
-def until(what: Callable[[], Any], seconds: float = LONG) -> float:
-    """Wait until it is so; how long it took. A folder that goes away while it is looked at is not so yet."""
-    begun = time.monotonic()
-    while not _now(what):
-        assert time.monotonic() - begun < seconds
-        time.sleep(0.002)
-    return time.monotonic() - begun
 
 
 def arrived(there: Path, files: dict[str, bytes]) -> bool:
@@ -74,34 +44,6 @@ def measured(text: str) -> None:
 def half_written(there: Path, child: "subprocess.Popen[bytes]") -> bool:
     """Whether a copy has begun, or its steno has ended."""
     return any(path.stat().st_size > 0 for path in there.glob(".steno-put-*")) or child.poll() is not None
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A folder to work in."""
-    (tmp_path / "proj").mkdir()
-    return tmp_path / "proj"
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Path:
-    """Where files go."""
-    return tmp_path / "there"
-
-
-def told(path: Path, change: str = "modified", call: str = "c") -> ev.FileChanged:
-    """A tool says that a file changed."""
-    return ev.FileChanged(1, "s", None, None, str(path), change, call)
-
-
-def begun(project: Path, *destinations: str, **more: Any) -> Syncing:
-    """A sync of the folder, by what tools tell alone unless it is asked for more."""
-    return Syncing(str(project), SyncOptions(destinations=destinations, **{"watch_files": False, "limit": LONG, **more}))
-
-
-def synced(project: Path, *destinations: str, **more: Any) -> SyncSummary:
-    """A whole folder, once."""
-    return begun(project, *destinations, final_pass=True, **more).finish()
 
 
 def counted(summary: SyncSummary) -> tuple[int, int, int, int]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,63 +16,13 @@ from typing import Any
 import pytest
 
 from steno import event as ev
-from steno.sync import Syncing, SyncOptions, SyncSummary
 from steno.sync.journal import pending
 from tests.script import answer, assistant, call, init, result, stream
 from tests.support.filestore import FileStore
 from tests.support.program import Ended, argv, environment, steno
+from tests.support.syncs import LONG, begun, synced, told, tree, until, write
 
-LONG = 30.0
 AS_OTHERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
-
-
-def write(path: Path, data: str | bytes = "x") -> Path:
-    """A file with its folders."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return path
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A folder to work in."""
-    (tmp_path / "proj").mkdir()
-    return tmp_path / "proj"
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Path:
-    """Where files go."""
-    return tmp_path / "there"
-
-
-def begun(project: Path | None, *destinations: str, **more: Any) -> Syncing:
-    """A sync by what tools tell alone, unless it is asked for more."""
-    given = str(project) if project is not None else None
-    return Syncing(given, SyncOptions(destinations=destinations, **{"watch_files": False, "limit": LONG, **more}))
-
-
-def synced(project: Path, *destinations: str, **more: Any) -> SyncSummary:
-    """A whole folder, once."""
-    return begun(project, *destinations, final_pass=True, **more).finish()
-
-
-def told(path: Path, change: str = "modified") -> ev.FileChanged:
-    """A tool says that a file changed."""
-    return ev.FileChanged(1, "s", None, None, str(path), change, "c")
-
-
-def until(what: Callable[[], object]) -> None:
-    """Wait until it is so."""
-    end = time.monotonic() + LONG
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 def journals(data: Path) -> list[Path]:

@@ -15,9 +15,9 @@ from . import meter
 from .account import Price, count, free, priced
 from .decode import plain
 from .fold import NOTHING, QUOTED, SAID, Fold
-from .report import Lines, Report, Subagent, Tool, ToolCount
+from .report import File, Lines, Report, Subagent, Tool, ToolCount
 from .verdict import Facts, judge
-from .whose import Span, only, running
+from .whose import Span, able, only, running
 
 _name = attrgetter("name")
 
@@ -76,8 +76,7 @@ def _listed(fold: Fold, report: Report) -> None:
     for tool in report.tools:
         if tool.ok is False:
             report.tool_counts[tool.name].errors += 1
-    _attribute(fold, report)
-    report.files = list(fold.files.values())
+    report.files = _attributed(fold, report.tools) if fold.seen else list(fold.files.values())
     report.denials = list(fold.denials.values())
     for denial in report.denials:
         denial.allow_rule = fold.dialect.allow_rule(denial.tool or "", denial.input, report.cwd)
@@ -85,16 +84,18 @@ def _listed(fold: Fold, report: Report) -> None:
     report.retries, report.limits = fold.retries, fold.limits
 
 
-def _attribute(fold: Fold, report: Report) -> None:
-    """What only the disk or git showed, to the call that was running (W3)."""
-    if not fold.seen:
-        return
-    alone = only((tool.id, tool.kind) for tool in report.tools)
-    spans = [_span(tool, tool.started_at) for tool in report.tools if tool.started_at is not None]
+def _attributed(fold: Fold, tools: list[Tool]) -> list[File]:
+    """The files; what only the disk or git showed is put down to the call that was running (W3)."""
+    alone = only((tool.id, tool.kind) for tool in tools)
+    spans = able(_span(tool, tool.started_at) for tool in tools if tool.started_at is not None)
+    calls = {path: list(file.tools) for path, file in fold.files.items()}
     for file, event in fold.seen:
+        if fold.files.get(file.absolute) is not file or (event.source == "git" and file.source != "git"):
+            continue  # it came and went; or others told it better
         call = alone if event.source == "git" else running(spans, _ms(event.at)) if event.at is not None else None
-        if call is not None and call not in file.tools and (event.source != "git" or file.source == "git"):
-            file.tools.append(call)
+        if call is not None and call not in calls[file.absolute]:
+            calls[file.absolute].append(call)
+    return [msgspec.structs.replace(file, tools=calls[path]) for path, file in fold.files.items()]
 
 
 def _span(tool: Tool, begun: datetime) -> Span:

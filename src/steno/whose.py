@@ -17,9 +17,13 @@ class Span(NamedTuple):
     ended: float
 
 
-def running(calls: Iterable[Span], at: float) -> str | None:
-    """The one call that ran then; where none did, the one that had just ended, or was told of a moment later."""
-    able = [span for span in calls if span.kind not in QUIET]
+def able(calls: Iterable[Span]) -> list[Span]:
+    """Those that can change a file."""
+    return [span for span in calls if span.kind not in QUIET]
+
+
+def running(able: list[Span], at: float) -> str | None:
+    """The one able call that ran then; where none did, the one that had just ended, or was told of a moment later."""
     then = [span for span in able if span.begun <= at <= span.ended]
     if then:
         loose = [span for span in then if span.kind not in NAMED] or then

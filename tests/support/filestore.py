@@ -7,11 +7,11 @@ the present one gets 409 (412 with `etags`). It checks the hash that a PUT carri
 import hashlib
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
+
+from .loopback import Exchange, Loopback
 
 
 class File(Struct):
@@ -31,67 +31,11 @@ class Seen(Struct, frozen=True):
     data: bytes
 
 
-class FileStore:
-    """The server, in a thread of its own. Used with `with`; `url` is where its files are.
+class _Exchange(Exchange):
+    """One request and its answer."""
 
-    `fail` is answered to every PUT and DELETE while it is not None; `conflicts` is how many PUTs find that somebody else
-    was there; `pause` is how long a byte of a body takes; while `gate` is closed, of each body one byte is taken and no more.
-    """
-
-    def __init__(self, port: int = 0, etags: bool = False) -> None:
-        self.files: dict[str, File] = {}
-        self.seen: list[Seen] = []
-        self.etags, self.conflicts, self.pause = etags, 0, 0.0
-        self.fail: int | None = None
-        self.gate = threading.Event()
-        self.gate.set()
-        self.held = 0  # bodies that waited at the gate
-        self.lock = threading.Lock()
-        self._http = _Http(self, port)
-        self.url = f"http://127.0.0.1:{self._http.server_port}/files"
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
-
-    def contents(self) -> dict[str, bytes]:
-        """What is kept."""
-        with self.lock:
-            return {name: file.data for name, file in self.files.items()}
-
-    def statuses(self, verb: str) -> list[int]:
-        """What the requests of a kind got."""
-        with self.lock:
-            return [seen.status for seen in self.seen if seen.verb == verb]
-
-    def __enter__(self) -> "FileStore":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._http.shutdown()
-        self._thread.join()
-        self._http.server_close()
-
-
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, store: FileStore, port: int) -> None:
-        super().__init__(("127.0.0.1", port), _Exchange)
-        self.store = store
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever was cut off leaves a broken connection: no news."""
-
-
-class _Exchange(BaseHTTPRequestHandler):
-    server: _Http
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is given
-        """Nothing is printed."""
-
-    def do_PUT(self) -> None:
-        store, name, data = self.server.store, self._name(), self._body()
+    def do_PUT(self) -> None:  # noqa: N802  # the name is given
+        store, name, data = self.server.model, self._name(), self._body()
         with store.lock:
             status = self._judged(store, name, data)
             if status is None:
@@ -101,8 +45,8 @@ class _Exchange(BaseHTTPRequestHandler):
             self._seen(store, name, status, data)
         self._answer(status, name)
 
-    def do_DELETE(self) -> None:
-        store, name = self.server.store, self._name()
+    def do_DELETE(self) -> None:  # noqa: N802  # the name is given
+        store, name = self.server.model, self._name()
         with store.lock:
             status = store.fail or (204 if name in store.files else 404)
             if status == 204:
@@ -110,14 +54,14 @@ class _Exchange(BaseHTTPRequestHandler):
             self._seen(store, name, status, b"")
         self._answer(status, name)
 
-    def do_HEAD(self) -> None:
-        store, name = self.server.store, self._name()
+    def do_HEAD(self) -> None:  # noqa: N802  # the name is given
+        store, name = self.server.model, self._name()
         with store.lock:
             status = 200 if name in store.files else 404
             self._seen(store, name, status, b"")
         self._answer(status, name)
 
-    def _judged(self, store: FileStore, name: str, data: bytes) -> int | None:
+    def _judged(self, store: "FileStore", name: str, data: bytes) -> int | None:
         if store.fail is not None:
             return store.fail
         if self.headers["X-Content-SHA256"] != hashlib.sha256(data).hexdigest():
@@ -136,11 +80,11 @@ class _Exchange(BaseHTTPRequestHandler):
         return unquote_to_bytes(self.path.removeprefix("/files/")).decode("utf-8", "surrogateescape")
 
     def _body(self) -> bytes:
-        size, pause = int(self.headers.get("content-length", 0)), self.server.store.pause
+        size, pause = int(self.headers.get("content-length", 0)), self.server.model.pause
         found = self.rfile.read(min(size, 1))
-        if not self.server.store.gate.is_set():
-            self.server.store.held += 1
-            self.server.store.gate.wait()
+        if not self.server.model.gate.is_set():
+            self.server.model.held += 1
+            self.server.model.gate.wait()
         if not pause:
             return found + self.rfile.read(size - len(found))
         while len(found) < size:
@@ -148,12 +92,12 @@ class _Exchange(BaseHTTPRequestHandler):
             found += self.rfile.read(1)
         return found
 
-    def _seen(self, store: FileStore, name: str, status: int, data: bytes) -> None:
+    def _seen(self, store: "FileStore", name: str, status: int, data: bytes) -> None:
         headers = {key.lower(): value for key, value in self.headers.items()}
         store.seen.append(Seen(self.command, name, headers, status, data))
 
     def _answer(self, status: int, name: str) -> None:
-        store = self.server.store
+        store = self.server.model
         file = store.files.get(name)
         self.send_response(status)
         self.send_header("content-length", "0")
@@ -161,3 +105,34 @@ class _Exchange(BaseHTTPRequestHandler):
             self.send_header(*(("etag", f'"{file.version}"') if store.etags else ("x-version", str(file.version))))
             self.send_header("x-content-sha256", hashlib.sha256(file.data).hexdigest())
         self.end_headers()
+
+
+class FileStore(Loopback):
+    """The server, in a thread of its own. Used with `with`; `url` is where its files are.
+
+    `fail` is answered to every PUT and DELETE while it is not None; `conflicts` is how many PUTs find that somebody else
+    was there; `pause` is how long a byte of a body takes; while `gate` is closed, of each body one byte is taken and no more.
+    """
+
+    exchange = _Exchange
+
+    def __init__(self, port: int = 0, etags: bool = False) -> None:
+        self.files: dict[str, File] = {}
+        self.seen: list[Seen] = []
+        self.etags, self.conflicts, self.pause = etags, 0, 0.0
+        self.fail: int | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.held = 0  # bodies that waited at the gate
+        super().__init__(port)
+        self.url += "/files"
+
+    def contents(self) -> dict[str, bytes]:
+        """What is kept."""
+        with self.lock:
+            return {name: file.data for name, file in self.files.items()}
+
+    def statuses(self, verb: str) -> list[int]:
+        """What the requests of a kind got."""
+        with self.lock:
+            return [seen.status for seen in self.seen if seen.verb == verb]

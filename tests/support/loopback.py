@@ -1,4 +1,4 @@
-"""A server on loopback in a thread of its own, and one exchange with it: what the scripted model servers share."""
+"""A server on loopback in a thread of its own, and one exchange with it: what the scripted servers share."""
 
 import json
 import threading
@@ -46,10 +46,10 @@ class Loopback:
 
     exchange: ClassVar[type[Exchange]]
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.closing = threading.Event()
         self.lock = threading.Lock()
-        self._http = _Http(self)
+        self._http = _Http(self, port)
         self.url = f"http://127.0.0.1:{self._http.server_port}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
 
@@ -66,9 +66,10 @@ class Loopback:
 
 class _Http(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
 
-    def __init__(self, model: Loopback) -> None:
-        super().__init__(("127.0.0.1", 0), model.exchange)
+    def __init__(self, model: Loopback, port: int) -> None:
+        super().__init__(("127.0.0.1", port), model.exchange)
         self.model: Any = model  # each exchange knows which one is its own
 
     def handle_error(self, request: Any, client_address: Any) -> None:

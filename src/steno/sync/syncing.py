@@ -128,7 +128,7 @@ class Syncing:
 
     def _event(self, event: ev.Event, now: datetime) -> None:
         if isinstance(event, ev.Started) and self._root is None and event.cwd:
-            self._settle(event.cwd)
+            self._settle(event.cwd, begun=True)
         self._changes.add(event, now)
         if isinstance(event, ev.FileChanged):
             if self._root is None:
@@ -208,12 +208,12 @@ class Syncing:
 
     # -- setting up and closing ----------------------------------------------------------------------------------
 
-    def _settle(self, path: str) -> None:
-        """The folder is known: get ready."""
+    def _settle(self, path: str, begun: bool = False) -> None:
+        """The folder is known: get ready. `begun`: by the stream, so that what is wrong with one place can only be told."""
         options = self.options
         root = self._root = Root(path)
         self._rules = Rules(root.real, options.include, options.exclude, options.ignore)
-        found = self._destinations(root)
+        found = self._destinations(root, begun)
         if options.journal is not None and not options.dry_run and found:
             lasting = _lasting(options, [one.name for one in found.values()])
             self._journal = Journal(options.journal, root.real, lasting, self._problem)
@@ -227,7 +227,7 @@ class Syncing:
         for event in self._early:
             self._told(event)
 
-    def _destinations(self, root: Root) -> dict[str, Destination]:
+    def _destinations(self, root: Root, begun: bool) -> dict[str, Destination]:
         """Each place that is meant, once. One that cannot be does not stop the others, once the stream has begun."""
         found: dict[str, Destination] = {}
         places = set()
@@ -235,7 +235,7 @@ class Syncing:
             try:
                 one = destination(text, root, self.options.prefix, self.options.delete)
             except StenoError as problem:
-                if not hasattr(self, "_clerk"):
+                if not begun:
                     raise
                 self._problem(str(problem))
                 continue

@@ -5,7 +5,7 @@ from typing import Any
 
 from ...answer.changed import Change
 from ...paths import placed
-from ...whose import Span, only, running
+from ...whose import Span, able, only, running
 from ..store import Store
 
 OF = {"runs": "run = ?", "sessions": "session = ?", "tasks": "run IN (SELECT id FROM runs WHERE task = ?)"}
@@ -15,7 +15,7 @@ def changes(store: Store, table: str, id_: str) -> list[Change]:
     """What a run (`runs`), a session (`sessions`) or a task (`tasks`) changed, in order."""
     calls, root = _calls(store, table, id_), project(store, table, id_)
     names = {row[0]: row[1] for row in calls}
-    spans = [Span(row[0], row[2], row[3], row[3] + (row[4] or 0)) for row in calls]
+    spans = able(Span(row[0], row[2], row[3], row[3] + (row[4] or 0)) for row in calls)
     sql = f"SELECT path, change, source, call, at, inside FROM changes WHERE {OF[table]} ORDER BY at, seq"  # noqa: S608
     found = []
     for path, change, source, call, at, inside in store.rows(sql, (id_,)):
