@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from steno.process import kin, mark
+from steno.process.wheel import Wheel
 from steno.report import StenoError
 from steno.supervise import marks, wire
 from steno.tape import Header, Recorder, Tape
@@ -422,13 +424,6 @@ def test_a_ledger_that_does_not_know_the_run_leaves_it_to_the_one_that_does(plac
 # -- the wire ------------------------------------------------------------------------------------------------------
 
 
-class Turning:
-    """As much of a loop as a wire needs."""
-
-    def __init__(self) -> None:
-        self.calls: dict[int, Callable[[], None]] = {}
-
-
 def test_x_whatever_comes_over_the_wire_is_answered(place: Place) -> None:
     host, run = place.begin("work")
     place.doing(run, "running")
@@ -451,6 +446,36 @@ def test_x_whatever_comes_over_the_wire_is_answered(place: Place) -> None:
     assert place.end(host)["warnings"][1:] == []
     with pytest.raises(StenoError, match="cannot be reached"):
         wire.ask(path, {"do": "status"})
+
+
+def test_runs_of_many_threads_leave_the_umask_alone(tmp_path: Path) -> None:
+    """It belongs to the whole process: were it set for a moment, other threads' files would get it, or all get it for good."""
+    before = os.umask(0)
+    stop = threading.Event()
+    modes = set()
+
+    def lay(number: int) -> None:
+        wheel = Wheel()
+        while not stop.is_set():
+            laid = wire.Wire(wheel, tmp_path / str(number), lambda _: {})
+            modes.add(laid.path.stat().st_mode & 0o777)
+            laid.close()
+        wheel.close()
+
+    threads = [threading.Thread(target=lay, args=(number,)) for number in range(4)]
+    try:
+        for thread in threads:
+            thread.start()
+        for number in range(500):
+            made = tmp_path / f"other{number}"
+            made.mkdir()
+            assert made.stat().st_mode & 0o777 == 0o777
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        after = os.umask(before)
+    assert (after, modes) == (0, {0o600})
 
 
 def test_a_place_that_is_too_deep_for_a_socket(tmp_path: Path) -> None:

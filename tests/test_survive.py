@@ -242,11 +242,13 @@ def test_a_session_goes_on_after_a_kill(keeper: Keeper, tmp_path: Path, version:
         setup = Setup(ask=ask, program=claude.installed(version), cwd=str(tmp_path / "work"), environ=environ)
         pid = keeper.start(tmp_path, setup)
         end = time.monotonic() + LONG
-        while not WHEN[moment](server):
+        tapes = tmp_path / "data" / "steno" / "tapes"
+        # what an agent has said of its request may come after its next one
+        while not WHEN[moment](server) or steno.read(next(tapes.rglob("*.steno"))).requests < len(steps) - 1:
             assert time.monotonic() < end
             time.sleep(0.02)
         assert keeper.kill(pid) == -signal.SIGKILL
-        report = steno.read(next((tmp_path / "data" / "steno" / "tapes").rglob("*.steno")))
+        report = steno.read(next(tapes.rglob("*.steno")))
         assert (report.verdict, report.requests) == ("no_result", len(steps) - 1)
         assert report.session_id in (ask.session_id, None)  # of an agent that writes to a file, its first line may be unread
         on = Ask(prompt="Go on.", resume=ask.session_id, extra=ask.extra)

@@ -42,12 +42,11 @@ class Wire:
             raise
 
     def _bind(self) -> None:
-        """From the first moment nobody but the owner may write to it."""
-        before = os.umask(0o177)
-        try:
-            self._socket.bind(str(self.path))
-        finally:
-            os.umask(before)
+        """From the first moment nobody but the owner may write to it. Not by the umask: that is every thread's."""
+        with suppress(OSError):  # Linux makes the name with the mode that the socket has
+            os.fchmod(self._socket.fileno(), 0o600)
+        self._socket.bind(str(self.path))
+        self.path.chmod(0o600)
 
     def _read(self) -> None:
         for _ in range(A_TURN):
