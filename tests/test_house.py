@@ -60,13 +60,14 @@ ALLOWED = {
     "embed": {"event", "report", "prepare", "supervise"},
     "screen": {"event", "report", "decode", "meter", "glance", "answer"},
     "api": {"event", "report", "agents", "prices", "source"},
+    "question": {"report", "answer", "api", "ledger"},
     "testing": {"event", "report", "decode", "agents", "prices", "tick", "reading", "source"},
     "cli": {
         "", "event", "report", "decode", "redact", "meter", "answer", "fold", "agents", "prices", "source", "reading", "ledger",
         "screen", "api", "settings", "play", "supervise", "prepare", "health", "tape", "tick",
         "files", "sync", "spool", "post", "watch", "hooks", "seek",
     },
-    "__init__": {"event", "report", "decode", "reading", "api", "embed"},
+    "__init__": {"event", "report", "decode", "reading", "api", "embed", "question"},
     "__main__": {"cli"},
 }  # fmt: skip
 PURE = {
@@ -209,8 +210,8 @@ def test_the_public_names() -> None:
     import steno
 
     assert steno.__all__ == [
-        *("Event", "LedgerError", "Live", "Options", "Reading", "Report", "RunFailed", "SourceError", "StenoError"),
-        *("TaskReport", "Verdict", "arun", "events", "plain", "read", "run", "stream"),
+        *("Event", "Ledger", "LedgerError", "Live", "Options", "Reading", "Report", "RunFailed", "Scope", "SourceError"),
+        *("StenoError", "TaskReport", "Verdict", "arun", "events", "plain", "read", "run", "stream"),
     ]
     assert all(getattr(steno, name) for name in steno.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -147,7 +147,8 @@ def test_killed_at_a_hundred_moments(keeper: Keeper, tmp_path: Path) -> None:
     assert codes.count(-signal.SIGKILL) > MOMENTS // 2
     tapes = sorted((tmp_path / "data" / "steno" / "tapes").rglob("*.steno"))
     assert MOMENTS // 2 < len(tapes) <= MOMENTS
-    reports = [steno.read(tape) for tape in tapes if tape.stat().st_size]
+    tapes = [tape for tape in tapes if tape.stat().st_size]  # one may be made, and not begun
+    reports = [steno.read(tape) for tape in tapes]
     assert listed() == {report.run_id: (report.verdict, report.cost.usd) for report in reports}
     store = open_ledger(None)
     try:

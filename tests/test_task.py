@@ -28,7 +28,7 @@ from steno.supervise.values import Budget, Clocks, Setup
 from steno.tape import Tape
 
 from .script import SESSION, Json, answer, assistant, call, failed, init, result, stream, system, text, usage
-from .support.tasks import Carried, carried, carry_out, replayed
+from .support.tasks import Carried, carried, carry_out, left, replayed
 
 ACTOR = Path(__file__).parent / "agents" / "actor.py"
 QUICK = Grace(interrupt=0.3, terminate=0.3, kill=3.0, quiet=0.3, drain=1.0)
@@ -132,6 +132,10 @@ def test_what_may_stay_stays(play: Play) -> None:
         warning = done.report.warnings[0]
         assert warning.endswith("outlived the agent and was left running: sleep 600")
         os.kill(int(warning.split()[2]), signal.SIGKILL)
+        until = time.monotonic() + LONG
+        while left():  # a process that was killed lives on for a moment
+            assert time.monotonic() < until
+            time.sleep(0.01)
 
 
 def test_it_ignores_every_signal_but_one(play: Play) -> None:

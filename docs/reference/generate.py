@@ -26,6 +26,9 @@ from steno import cli, event, report, testing, verdict
 from steno import event as ev
 from steno.agents import AGENTS
 from steno.agents.asking import OPTIONS, how
+from steno.answer import finds, lists
+from steno.answer import sums as answer_sums
+from steno.ledger import pull
 from steno.report import Background, Denial, Report
 from steno.screen.words import VERDICTS
 from steno.settings import BY_NAME, OWN, SETTINGS, SIZES, Setting
@@ -650,10 +653,22 @@ ELSEWHERE = {
     "Report": "Its fields: [report.md](report.md).",
     "Event": "The kinds: [events.md](events.md).",
     "Live": "[stream](#stream) makes it.",
+    "Ledger": "`scope`, in each question, is any of the keywords of [Scope](#scope).",
 }
 WORDS = (
     "One of the words of [verdicts](verdicts.md), as a type: a type checker tells a word that there is none of, and those that "
     "are left out."
+)
+ANSWERED = (
+    (lists, ("Run", "Session")),
+    (answer_sums, ("Usage", "Line", "Sums", "Waste", "Peak", "ToolSums")),
+    (finds, ("Hit",)),
+    (pull, ("Pulled",)),
+)
+ANSWERS = (
+    "Times are milliseconds since 1970, money in `nano` is billionths of a dollar, and what is not known is `None`. `Tokens`, "
+    "`Cost` and `Context` are those of a [report](report.md). What a run's or a session's fields mean: the columns of "
+    "[the ledger's tables](ledger.md)."
 )
 CALLS = {  # keywords that are no settings
     "cwd": "the folder to work in (default: the current one)",
@@ -666,11 +681,32 @@ CALLS = {  # keywords that are no settings
     "speed": "how many times as fast it plays; 0: without waiting",
     "args": "the agent's own arguments, as they are: what follows `--` on the command line",
 }
+SCOPE = {
+    "last": "so long before now: 24h, 7d, 2w, 3m",
+    "since": "from then on: a day (2026-11-01), a time, today, yesterday, or how long ago (3d); or a datetime",
+    "until": "up to then; a day is meant to its end",
+    "project": "a folder, or the name of one",
+    "model": "its name, or letters in it",
+    "agent": "its name",
+}
 
 
 def library_page() -> str:
     """Every public name with its signature and docstring."""
-    return page("The library", _indented(steno.__doc__ or ""), *_names(steno))
+    return page("The library", _indented(steno.__doc__ or ""), *_names(steno), "## What the ledger answers", ANSWERS, *_answers())
+
+
+def _answers() -> Iterator[str]:
+    """The values that questions to the ledger give."""
+    for shape in (shapes(home)[name] for home, names in ANSWERED for name in names):
+        yield f"### {shape.name}"
+        yield shape.text
+        fields = [f"{one.name}: {one.type}" for one in shape.fields]
+        derived = [(one, one.returns) for one in shape.methods if _is_property(one)]
+        fields += [
+            f"{one.name}: {ast.unparse(kind)}  # {told(ast.get_docstring(one))}" for one, kind in derived if kind is not None
+        ]
+        yield "\n".join(["```text", *fields, "```"])
 
 
 def testing_page() -> str:
@@ -706,24 +742,28 @@ def _of_class(node: ast.ClassDef, where: str) -> Iterator[str]:
     yield f"A kind of `{shape.base}`." if shape.base not in ("", "Struct", "TypedDict") else ""
     yield ELSEWHERE.get(node.name, "")
     if shape.base == "TypedDict":
-        yield "\n".join(table(["keyword", "type", "meaning"], [_keyword(one) for one in shape.fields]))
+        yield "\n".join(table(["keyword", "type", "meaning"], [_keyword(one, node.name) for one in shape.fields]))
     for method in shape.methods:
         yield from _of_function(method, f"{node.name}.{method.name}")
 
 
-def _keyword(one: Field) -> list[str]:
+def _keyword(one: Field, of: str) -> list[str]:
     kind = typed(re.sub(r"\bWhere\b", "str or PathLike", one.type), {}).replace("null", "`None`")
-    return [f"`{one.name}`", kind, CALLS.get(one.name) or BY_NAME[one.name].what]
+    return [f"`{one.name}`", kind, SCOPE[one.name] if of == "Scope" else CALLS.get(one.name) or BY_NAME[one.name].what]
 
 
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[str]:
     returns = f" -> {ast.unparse(node.returns)}".replace("ev.", "").replace("'", "") if node.returns is not None else ""
-    if [ast.unparse(one) for one in node.decorator_list] == ["property"]:
+    if _is_property(node):
         given, returns = "", returns.replace(" ->", ":")
     else:
         given = f"({_arguments(node)})"
     yield f"```text\n{'async ' * isinstance(node, ast.AsyncFunctionDef)}{name}{given}{returns}\n```"
     yield told(ast.get_docstring(node))
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return [ast.unparse(one) for one in node.decorator_list] == ["property"]
 
 
 def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

@@ -8,8 +8,9 @@
 
 `read` gives the report of a recording, `events` its events one by one; `Reading` is the same for bytes
 that come in pieces. `run` runs an agent and gives its report, `arun` does so without blocking, `stream` gives its
-events while it runs. `plain` gives the value of a field of an event that is JSON as the agent wrote it. These are all
-the public names; each is loaded when it is first asked for, so that importing does nothing and costs nothing.
+events while it runs. `Ledger` answers questions about all the runs so far. `plain` gives the value of a field of an
+event that is JSON as the agent wrote it. These are all the public names; each is loaded when it is first asked for, so
+that importing does nothing and costs nothing.
 """
 
 TYPE_CHECKING = False  # `typing` itself costs a start 4 ms
@@ -18,18 +19,21 @@ if TYPE_CHECKING:
     from .decode import plain
     from .embed import Live, Options, arun, run, stream
     from .event import Event
+    from .question import Ledger, Scope
     from .reading import Reading
     from .report import LedgerError, Report, RunFailed, SourceError, StenoError, TaskReport, Verdict
 
 __version__ = "0.1.0"
 __all__ = [
     "Event",
+    "Ledger",
     "LedgerError",
     "Live",
     "Options",
     "Reading",
     "Report",
     "RunFailed",
+    "Scope",
     "SourceError",
     "StenoError",
     "TaskReport",
@@ -44,12 +48,14 @@ __all__ = [
 
 _HOMES = {
     "Event": "event",
+    "Ledger": "question",
     "LedgerError": "report",
     "Live": "embed",
     "Options": "embed",
     "Reading": "reading",
     "Report": "report",
     "RunFailed": "report",
+    "Scope": "question",
     "SourceError": "report",
     "StenoError": "report",
     "TaskReport": "report",

@@ -1,15 +1,19 @@
 """Runs and sessions as lines of a list, with their JSON. Values only; it never asks."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from msgspec import Struct, field
 
 from ..meter import cache_hit_rate, context, dollars, total
-from ..report import Context, Tokens
+from ..report import Context, Cost, Tokens
 from .sums import Sums
 
 Instant = Callable[[int | None], str | None]  # milliseconds since 1970 as ISO 8601, in the zone that was asked for
+
+
+UNIX = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Run(Struct):
@@ -51,6 +55,26 @@ class Run(Struct):
     prompt: str | None
     pid: int | None
     short: str = ""  # as much of the id as names it
+
+    @property
+    def run_id(self) -> str:
+        """The name that it has in reports."""
+        return self.id
+
+    @property
+    def session_id(self) -> str | None:
+        """The name that its session has in reports."""
+        return self.session
+
+    @property
+    def cost(self) -> Cost:
+        """What it cost, and where that comes from."""
+        return Cost(dollars(self.cost_nano), self.cost_source)
+
+    @property
+    def started(self) -> datetime | None:
+        """When it began, in UTC."""
+        return _utc(self.started_at)
 
     @property
     def state(self) -> str:
@@ -122,6 +146,16 @@ class Session(Struct):
     sums: Sums = field(default_factory=Sums)
 
     @property
+    def session_id(self) -> str:
+        """The name that it has in reports."""
+        return self.id
+
+    @property
+    def last(self) -> datetime | None:
+        """When it was at work last, in UTC."""
+        return _utc(self.last_at)
+
+    @property
     def context(self) -> Context:
         """How full its window was after its last request."""
         source = "unknown" if self.context_used is None else "measured"
@@ -152,3 +186,10 @@ class Note(Struct):
 
     at: int
     text: str
+
+
+def _utc(at: int | None) -> datetime | None:
+    try:
+        return None if at is None else UNIX + timedelta(milliseconds=at)
+    except OverflowError:  # an agent may claim any time
+        return None

@@ -47,6 +47,11 @@ class Sums(Struct):
         return None if self.unpriced and not known and self.requests <= self.unpriced else known
 
     @property
+    def usd(self) -> float | None:
+        """The same in dollars."""
+        return dollars(self.nano)
+
+    @property
     def hit_rate(self) -> float | None:
         """The part of the input that came from the cache."""
         return cache_hit_rate(self.tokens)
@@ -54,7 +59,7 @@ class Sums(Struct):
     def as_json(self) -> dict[str, Any]:
         """The sums under the names of the report."""
         cost = {
-            "usd": dollars(self.nano),
+            "usd": self.usd,
             "reported_usd": dollars(self.reported_nano),
             "computed_usd": dollars(self.computed_nano),
             "unpriced_requests": self.unpriced,

@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..ledger.ask import where
 from ..ledger.ask.spans import Span, span
-from ..ledger.ask.where import Filters
+from ..ledger.ask.where import Filters, filtered
 from ..ledger.ask.zones import Zone
 from ..ledger.store import Store, open_ledger
 from ..report import LedgerError, StenoError
@@ -59,13 +58,12 @@ def asked_span(options: argparse.Namespace) -> tuple[Zone, Span]:
 
 def asked_filters(store: Store, options: argparse.Namespace, time_span: Span) -> Filters:
     """The filters, with names as the ledger has them; one that fits nothing is told on stderr."""
-    found: dict[str, tuple[str, ...] | None] = {}
-    for name, known in (("project", where.projects), ("model", where.models), ("agent", where.agents)):
-        given = getattr(options, name, None)
-        found[name] = known(store, given)
-        if given is not None and not found[name]:
-            complain(f"nothing in the ledger has the {name} {given!r}")
-    return Filters(time_span, found["project"], found["model"], found["agent"])
+    given = {name: getattr(options, name, None) for name in ("project", "model", "agent")}
+    found = filtered(store, time_span, **given)
+    for name, meant in zip(given, (found.projects, found.models, found.agents), strict=True):
+        if meant == ():
+            complain(f"nothing in the ledger has the {name} {given[name]!r}")
+    return found
 
 
 def write(

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import zlib
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from ..ledger.ask.where import Where
 from ..ledger.ask.zones import Zone
 from ..ledger.settle import stored
 from ..ledger.store import Store, default_path, open_ledger
-from ..report import Report, StenoError
+from ..report import StenoError
 from ..screen import listing
 from ..source import open_input
 from .asked import iso, opened, when
@@ -47,7 +46,7 @@ def _exists(given: str | None) -> bool:
 
 
 def _run(store: Store, id_: str, bare: bool) -> Kept:
-    run, report = runs.one(store, id_), _report(store, id_)
+    run, report = runs.one(store, id_), stored(store, id_)
     if report is not None and not bare:
         kept = Kept(id_, ())
         kept.report = report
@@ -56,14 +55,6 @@ def _run(store: Store, id_: str, bare: bool) -> Kept:
         what = "it has no report" if report is None else "this view needs its recording"
         raise StenoError(f"{id_}: {what}, and the recording is not there: {run.source or 'its place is not known'}")
     return _read(run.source)
-
-
-def _report(store: Store, id_: str) -> Report | None:
-    """The run's report; None where there is none that this version can read."""
-    try:
-        return stored(store, id_)
-    except (zlib.error, msgspec.MsgspecError):
-        return None
 
 
 def _session(store: Store, id_: str, view: str | None) -> Kept:

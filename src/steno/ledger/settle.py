@@ -30,11 +30,14 @@ def nano(usd: float | None) -> int | None:
 
 
 def stored(store: Store, run: str) -> Report | None:
-    """The report of a run, as it was booked."""
+    """The report of a run, as it was booked; None where there is none that this version can read."""
     rows = store.rows("SELECT report FROM runs WHERE id = ?", (run,))
     if not rows or rows[0][0] is None:
         return None
-    return msgspec.json.decode(zlib.decompress(rows[0][0]), type=Report)
+    try:
+        return msgspec.json.decode(zlib.decompress(rows[0][0]), type=Report)
+    except (zlib.error, msgspec.MsgspecError):
+        return None
 
 
 def request_row(agent: str, told: Request, cost: int | None, saved: int, source: str, kind: str = "request") -> Row:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ...answer.lists import Note, Run
+from ...redact import redact
 from ...report import StenoError
 from ..store import Store
 from .where import Filters, Where
@@ -146,7 +147,10 @@ def notes(store: Store, table: str, id_: str) -> list[Note]:
 
 
 def add_note(store: Store, table: str, id_: str, at: int, text: str) -> None:
-    """Write a note beside a run or a session."""
+    """Write a note beside a run or a session, with its secrets masked. StenoError if it is empty."""
+    text = redact(text).strip()
+    if not text:
+        raise StenoError("an empty note says nothing")
     column = "run" if table == "runs" else "session"
     with store.writing():
         store.change(f"INSERT INTO notes ({column}, at, text) VALUES (?, ?, ?)", (id_, at, text))  # noqa: S608

@@ -64,7 +64,7 @@ def wanted(text: str, regex: bool = False) -> Wanted:
 
 
 def search(
-    store: Store, what: Wanted, filters: Filters, role: str | None, most: int | None, watch: Watch | None
+    store: Store, what: Wanted, filters: Filters, role: str | None, most: int | None, watch: Watch | None = None
 ) -> tuple[list[Hit], int]:
     """The hits, the newest first, and how many there are in all."""
     where = Where().during("t.at", filters.span).among("s.project", filters.projects).among("s.agent", filters.agents)

@@ -56,6 +56,11 @@ class Where:
 # -- names as people give them -----------------------------------------------------------------------------------
 
 
+def filtered(store: Store, span: Span, project: str | None, model: str | None, agent: str | None) -> Filters:
+    """What is meant by names as people give them; what fits nothing is an empty tuple."""
+    return Filters(span, projects(store, project), models(store, model), agents(store, agent))
+
+
 def projects(store: Store, given: str | None) -> tuple[str, ...] | None:
     """The projects that are meant: by the whole path, a path relative to here, or the name of the last folder."""
     if given is None:
