@@ -9,9 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -77,6 +79,9 @@ def pieces(data: bytes, seed: int) -> Iterator[bytes]:
         size = chance.choice((1, 2, 3, 7, 64, 1000, 70_000))
         yield data[at : at + size]
         at += size
+
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Pipes:
@@ -192,6 +197,47 @@ def test_in_bulk_every_byte_passes_and_is_seen(able: bool, monkeypatch: pytest.M
             watching.run()
         assert pipes.out == data
         assert plain(watching.reading.report("stdin", price)) == plain(steno.read(data))
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="only Linux lets a pipe grow")
+def test_somebody_else_writes_into_the_same_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with 2>&1: where others have just filled it, tee hands on nothing and says 0, as at the end. It is not the end."""
+    data = stream(*[assistant(text("x" * 60_000), message=f"m{number}") for number in range(200)])
+    real, calls = tap_module._tee(), count(1)
+    assert real is not None
+
+    def tee(source: int, target: int, size: int) -> int:
+        return 0 if next(calls) % 3 == 0 else real(source, target, size)
+
+    monkeypatch.setattr(tap_module, "_tee", lambda: tee)
+    with Pipes([data]) as pipes:
+        pipes.tap.drain()
+    assert (pipes.out == data, next(calls) > 9) == (True, True)
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="only Linux lets a pipe grow")
+def test_the_end_is_seen_also_while_nobody_reads() -> None:
+    """All has been handed on, and the pipe is full: cat would end, too."""
+    source, feed = os.pipe()
+    take, target = os.pipe()
+    tap = Tap(source, target)
+    tap._widen()
+    os.write(target, bytes(SIZE - PAGE))  # one page has room, and a few bytes take it
+    os.write(feed, b"0123456789")
+    thread = Thread(target=tap.drain, daemon=True)
+    thread.start()
+    until = time.monotonic() + 60
+    while fcntl.ioctl(take, termios.FIONREAD, bytes(4)) != (SIZE - PAGE + 10).to_bytes(4, sys.byteorder):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    os.close(feed)
+    thread.join(5)
+    ended = tap.over
+    os.read(take, SIZE)
+    thread.join(60)
+    for end in (source, target, take):
+        os.close(end)
+    assert ended
 
 
 def test_a_reader_that_leaves_in_bulk() -> None:

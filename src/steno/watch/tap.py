@@ -150,15 +150,17 @@ class Tap(io.RawIOBase):
         return count
 
     def _doubled(self, tee: Tee, buffer: memoryview) -> int:
-        """Have the system hand on what is in one pipe to the other, and read it then: one copy less. -1: it does not."""
+        """Have the system hand on what is in one pipe to the other, and read it then: one copy less. -1: read and write."""
+        if not _wait(self._source, reading=True) & POLLIN:
+            return -1  # nothing comes any more: tee would tell so only when the other pipe has room
         count = -errno.EINTR
         while count == -errno.EINTR:  # whoever interrupted us has been heard by then
             count = tee(self._source, self._target, len(buffer))
         if count == -errno.EPIPE:
             self.gone = True
-            return self._read(buffer)  # what came in counts; it is there, or the system had waited for it
-        if count < 0:
-            self._tee = None
+            return self._read(buffer)  # what came in counts
+        if count <= 0:  # 0: somebody else has just filled the pipe that we write to
+            self._tee = self._tee if count == 0 else None
             return -1
         self._waits = False  # it is handed on, and it is there
         done = 0
@@ -218,10 +220,11 @@ def _whole(held: list[bytes], lines: list[bytes]) -> list[bytes]:
     return lines
 
 
-def _wait(descriptor: int, reading: bool) -> None:
+def _wait(descriptor: int, reading: bool) -> int:
+    """Until something can be read or written, or never can be: what the system says of it."""
     ready = poll()
     ready.register(descriptor, POLLIN if reading else POLLOUT)
-    ready.poll()
+    return ready.poll()[0][1]
 
 
 def _tee() -> Tee | None:
