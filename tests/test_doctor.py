@@ -6,13 +6,14 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from steno.agents import AGENTS
-from steno.health.installed import standing
+from steno.health.installed import installed, standing
 
 SECRET = "sk-" + "x" * 30
 
@@ -81,6 +82,23 @@ def test_a_program_without_a_package_is_asked_for_its_version(place: Path) -> No
     script(place / "bin" / "opencode", "echo 1.18.33")
     told = {one["agent"]: one for one in json.loads(run(place, "agents", "--json")[1])["agents"]}
     assert (told["opencode"]["version"], told["opencode"]["known"]) == ("1.18.33", "tested")
+
+
+def test_a_program_that_leaves_another_behind_is_not_waited_for(place: Path) -> None:
+    script(place / "bin" / "opencode", "sleep 65 & echo 1.18.33")
+    assert installed(AGENTS["opencode"], {"PATH": str(place / "bin")}).version == "1.18.33"
+    subprocess.run(["pkill", "-f", "^sleep 65$"], check=True)
+
+
+def test_a_program_that_never_tells_its_version(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steno.health.installed.PATIENCE", 0.2)
+    script(place / "bin" / "opencode", "sleep 66; echo 1.18.33")
+    found = installed(AGENTS["opencode"], {"PATH": str(place / "bin")})
+    assert (found.version, found.known) == (None, "unknown")
+    until = time.monotonic() + 60
+    while subprocess.run(["pgrep", "-f", "^sleep 66$"], check=False, stdout=subprocess.DEVNULL).returncode == 0:
+        assert time.monotonic() < until  # what it started goes with it
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -596,6 +596,17 @@ def test_a_worktree_of_its_own(repository: Place) -> None:
     assert rows(place, "SELECT id FROM tasks") == [(made.name,)]
 
 
+def test_a_hook_of_git_that_leaves_something_running_is_not_waited_for(repository: Place) -> None:
+    hook = repository.work / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nsleep 67 &\n")
+    hook.chmod(0o700)
+    begun = time.monotonic()
+    done = repository.steno("run", "--worktree", "x")
+    assert (done.returncode, time.monotonic() - begun < 55) == (0, True)
+    subprocess.run(["pkill", "-f", "^sleep 67$"], check=True)
+
+
 def test_a_worktree_by_its_name_is_found_again(repository: Place) -> None:
     place = repository
     place.plan({"recording": str(NEWEST / "simple_success")})

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -142,6 +143,7 @@ def test_ps_shows_what_goes_on(place: Place) -> None:
         "tape": str(place.tape(run)),
     }
     assert row["context"]["text"] == "98% HP [21k/1000k] — Healthy"
+    assert 0 <= time.time() - datetime.fromisoformat(row["started_at"]).timestamp() < LONG
     head, line = place.steno("ps").stdout.splitlines()
     assert head.split() == ["id", "agent", "state", "time", "turns", "tokens", "cost", "context", "doing", "project", "prompt"]
     assert line.startswith(f"{run[:8]}  claude  running  ")

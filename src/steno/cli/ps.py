@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
+from ..ledger.ask.zones import Zone
 from ..report import Context, StenoError
 from ..screen.alive import alive
 from ..supervise.live import Live, ask, living
-from .asked import write
+from .asked import iso, write
 from .options import Parser
 from .steered import recovered, shortened
 from .terminal import look
@@ -56,7 +57,7 @@ def _row(mark: Live, short: str) -> dict[str, Any]:
         "agent": mark.agent,
         "pid": mark.steno_pid,
         "agent_pid": mark.agent_pid,
-        "started_at": mark.started,
+        "started_at": iso(round(mark.started * 1000), Zone()),
         "elapsed_s": round(now - mark.started, 3),
         "waits_s": None if mark.waits_until is None else max(0.0, round(mark.waits_until - now, 3)),
         "cwd": mark.cwd,

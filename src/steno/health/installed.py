@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from ..agents import AGENTS, Abilities, Agent
 from ..agents.asking import OPTIONS, how
-from ..process.tool import ask
+from ..process.once import Once
 from ..supervise.version import version_of
 
+PATIENCE = 10.0  # seconds that a program gets to tell its version: those that are known need up to 2
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 
@@ -76,8 +77,8 @@ def everyone(environment: Mapping[str, str]) -> list[Installed]:
 
 def _asked(path: str) -> str | None:
     """What the program itself says of its version."""
-    code, out, _ = ask((path, "--version"), os.sep)
-    found = _NUMBER.search(out) if code == 0 else None
+    code, out, _ = Once((path, "--version"), os.sep, {"LC_ALL": "C"}, PATIENCE).run()
+    found = _NUMBER.search(out.decode("utf-8", "replace")) if code == 0 else None
     return found[0] if found is not None else None
 
 

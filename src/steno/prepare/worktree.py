@@ -3,12 +3,13 @@
 It makes one, or finds the one of that name again; it never removes one. Not below `.git`: agents do not write there unasked.
 """
 
+import os
 import re
 from pathlib import Path
 
 from msgspec import Struct
 
-from ..process.tool import ask
+from ..process.once import Once
 from ..report import StenoError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -37,15 +38,19 @@ def worktree(cwd: str, name: str) -> Worktree:
     path, branch = root.with_name(f"{root.name}-worktrees") / name, f"steno/{name}"
     new = not (path / ".git").exists()
     if new:
-        known = ask(("git", "show-ref", "--verify", "--quiet", f"refs/heads/{branch}"), cwd)[0] == 0
+        known = _asked(cwd, "show-ref", "--verify", "--quiet", f"refs/heads/{branch}")[0] == 0
         _git(cwd, "worktree", "add", "--quiet", *((str(path), branch) if known else ("-b", branch, str(path))))
     within = path / inside
     return Worktree(str(path), str(within if within.is_dir() else path), branch, new)
 
 
 def _git(cwd: str, *words: str) -> str:
-    code, out, err = ask(("git", *words), cwd)
+    code, out, err = _asked(cwd, *words)
     if code != 0:
         told = err.strip().splitlines()[-1:] or [f"git {words[0]} failed with exit code {code}"]
         raise StenoError(f"--worktree: {cwd}: {told[0].removeprefix('fatal: ')}")
-    return out.strip()
+    return os.fsdecode(out).strip()
+
+
+def _asked(cwd: str, *words: str) -> tuple[int, bytes, str]:
+    return Once(("git", *words), cwd, {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}).run()
