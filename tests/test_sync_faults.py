@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from steno import event as ev
-from steno.sync.journal import pending
+from steno.sync import SyncOptions
+from steno.sync.journal import Journal, pending
 from tests.script import answer, assistant, call, init, result, stream
 from tests.support.filestore import FileStore
 from tests.support.program import Ended, argv, environment, steno
@@ -281,6 +282,23 @@ def test_an_archive_on_a_full_disk(project: Path, tmp_path: Path) -> None:
         (project / "2").write_bytes(b"small")
         assert steno(tmp_path, "sync", "--pending").code == 0
         assert zipped(archive) == tree(project)
+
+
+@pytest.mark.parametrize("looked", [False, True], ids=["before it had seen every file", "when it had seen them"])
+def test_what_a_sync_leaves_that_is_killed(looked: bool, project: Path, there: Path, tmp_path: Path) -> None:
+    """Until every file was looked at, nobody knows which are missing."""
+    for name in ("a", "b", "sub/c"):
+        write(project / name, name)
+    options = SyncOptions(destinations=(f"dir:{there}",), final_pass=True)
+    journal = Journal(str(tmp_path / "steno" / "sync" / "1.journal"), str(project), options, pytest.fail)
+    journal.every()
+    journal.want(0, "a")
+    if looked:
+        journal.looked()
+    journal.close(left=True)
+    assert steno(tmp_path, "sync", "--pending").code == 0
+    assert tree(there) == ({"a": b"a"} if looked else tree(project))
+    assert steno(tmp_path, "sync", "--pending").err == "nothing is left to be copied\n"
 
 
 def test_an_archive_whose_sync_is_killed(project: Path, tmp_path: Path) -> None:

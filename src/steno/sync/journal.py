@@ -1,7 +1,8 @@
 """What is still to be copied, written down before it is begun: a steno that is killed leaves a list for the next one.
 
 One file for each sync: a line on what is asked for, then `["+", destination, name]` when a file is wanted and `["-", ...]`
-when it is there; `["*"]` stands for every file. It is removed when nothing is left. Whoever writes it holds its lock.
+when it is there. `["*"]` says that every file is to be looked at, `["."]` that this was done, and that all that is wanted
+stands above it. It is removed when nothing is left. Whoever writes it holds its lock.
 """
 
 import fcntl
@@ -25,7 +26,7 @@ SCHEMA = "steno.sync/1"
 class Left(Struct):
     """What a sync did not finish: its folder, what was asked for, and the files for each destination.
 
-    `every`: there was no time to find out which, so that every file is to be looked at.
+    `every`: it did not find out which, so that every file is to be looked at.
     """
 
     path: Path
@@ -61,8 +62,12 @@ class Journal:
         self._write(["-", lane, name])
 
     def every(self) -> None:
-        """Nobody knows which files are left: all of them are to be looked at."""
+        """All files are to be looked at; until that is done, nobody knows which are left."""
         self._write(["*"])
+
+    def looked(self) -> None:
+        """They have been."""
+        self._write(["."])
 
     def close(self, left: bool) -> None:
         """Close it; it stays only if something is left."""
@@ -121,7 +126,13 @@ def read(path: Path) -> Left | None:
         options = msgspec.convert(head.get("options"), SyncOptions)
     except msgspec.ValidationError:
         return None
-    return Left(path, str(head.get("root")), options, _open(lines[1:], len(options.destinations)), ["*"] in lines)
+    return Left(path, str(head.get("root")), options, _open(lines[1:], len(options.destinations)), _every(lines))
+
+
+def _every(lines: list[Any]) -> bool:
+    """Whether all files were to be looked at, and that was not done."""
+    said = [line == ["*"] for line in lines if line in (["*"], ["."])]
+    return said[-1:] == [True]
 
 
 def _open(lines: list[Any], many: int) -> dict[int, list[str]]:

@@ -116,6 +116,8 @@ class Syncing:
             self._look_again()
         except Exception as problem:
             self._problem(f"{type(problem).__name__}: {problem}")
+        if self._journal is not None and self.options.final_pass:
+            self._journal.looked()
 
     def _take(self, item: object) -> None:
         match item:
@@ -217,6 +219,8 @@ class Syncing:
         if options.journal is not None and not options.dry_run and found:
             lasting = _lasting(options, [one.name for one in found.values()])
             self._journal = Journal(options.journal, root.real, lasting, self._problem)
+            if options.final_pass:
+                self._journal.every()
         for at, (text, one) in enumerate(found.items()):
             teller = self._teller(f" → {text}" if len(found) > 1 else "")
             self._lanes.append(Lane(at, one, root, options, self._journal, teller))
@@ -292,8 +296,6 @@ class Syncing:
         """Where what is left is written down; None where nothing is, or where not all of it could be."""
         if self._journal is None:
             return None
-        if every:
-            self._journal.every()
         self._journal.close(left or every)
         self.forgets = (left or every) and not self._journal.sound
         return str(self._journal.path) if (left or every) and not self.forgets else None
