@@ -60,14 +60,14 @@ ALLOWED = {
     "embed": {"event", "report", "prepare", "supervise"},
     "screen": {"event", "report", "decode", "meter", "glance", "answer"},
     "api": {"event", "report", "agents", "prices", "source"},
-    "question": {"report", "answer", "api", "ledger"},
+    "question": {"report", "answer", "api", "ledger", "supervise"},
     "testing": {"event", "report", "decode", "agents", "prices", "tick", "reading", "source"},
     "cli": {
         "", "event", "report", "decode", "redact", "meter", "answer", "fold", "agents", "prices", "source", "reading", "ledger",
         "screen", "api", "settings", "play", "supervise", "prepare", "health", "tape", "tick",
         "files", "sync", "spool", "post", "watch", "hooks", "seek",
     },
-    "__init__": {"event", "report", "decode", "reading", "api", "embed", "question"},
+    "__init__": {"event", "report", "decode", "reading", "api", "embed", "question", "answer", "ledger"},
     "__main__": {"cli"},
 }  # fmt: skip
 PURE = {
@@ -210,8 +210,9 @@ def test_the_public_names() -> None:
     import steno
 
     assert steno.__all__ == [
-        *("Event", "Ledger", "LedgerError", "Live", "Options", "Reading", "Report", "RunFailed", "Scope", "SourceError"),
-        *("StenoError", "TaskReport", "Verdict", "arun", "events", "plain", "read", "run", "stream"),
+        *("Event", "Hit", "Ledger", "LedgerError", "Line", "Live", "Note", "Options", "Pulled", "Reading", "Report", "Run"),
+        *("RunFailed", "Scope", "Session", "SourceError", "StenoError", "Sums", "TaskReport", "ToolSums", "Usage", "Verdict"),
+        *("arun", "events", "plain", "read", "run", "stream"),
     ]
     assert all(getattr(steno, name) for name in steno.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

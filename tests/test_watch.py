@@ -13,9 +13,10 @@ import termios
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 from typing import Any
 
 import pytest
@@ -353,6 +354,37 @@ def test_when_nobody_reads_any_more_both_ends_are_let_go() -> None:
         os.close(end)
 
 
+def _stop(tap: Tap, number: int, frame: object) -> None:
+    tap.stop(number)
+
+
+def test_a_signal_in_bulk() -> None:
+    """Whenever it comes: what was handed on is what was seen."""
+    before = signal.getsignal(signal.SIGUSR1)
+    wrong = []
+    try:
+        for turn in range(25):
+            with (
+                subprocess.Popen(["cat", "/dev/zero"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as writer,
+                subprocess.Popen(["wc", "-c"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader,
+            ):
+                assert writer.stdout is not None
+                assert reader.stdin is not None
+                assert reader.stdout is not None
+                tap = Tap(writer.stdout.fileno(), reader.stdin.fileno())
+                signal.signal(signal.SIGUSR1, partial(_stop, tap))
+                timer = Timer(0.02 + turn / 2000, os.kill, (os.getpid(), signal.SIGUSR1))
+                timer.start()
+                seen = sum(map(len, tap.chunks()))
+                timer.join()
+                reader.stdin.close()
+                wrong += [seen] if int(reader.stdout.read()) != seen else []
+                writer.kill()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert wrong == []
+
+
 def test_a_signal_that_comes_while_it_does_not_wait() -> None:
     """It ends before the next read, which could wait for ever."""
     source, feed = os.pipe()
@@ -631,7 +663,9 @@ def test_a_signal_ends_it(place: Place, number: signal.Signals) -> None:
     assert b"success" in errors or b"interactive" in errors
     (tape,) = place.data.glob("tapes/*/*.steno")
     played = Tape(tape)
-    assert [tick.data for tick in played.ticks()][-1] == f"watch: ended by {number.name}".encode()
+    ticks = list(played.ticks())
+    assert ticks[-1].data == f"watch: ended by {number.name}".encode()
+    assert b"".join(tick.data for tick in ticks if tick.code == "out") == HELLO
     assert not played.cut
 
 

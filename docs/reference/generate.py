@@ -660,12 +660,13 @@ WORDS = (
     "are left out."
 )
 ANSWERED = (
-    (lists, ("Run", "Session")),
+    (lists, ("Run", "Session", "Note")),
     (answer_sums, ("Usage", "Line", "Sums", "Waste", "Peak", "ToolSums")),
     (finds, ("Hit",)),
     (pull, ("Pulled",)),
 )
 ANSWERS = (
+    "Each is a name of `steno`, too; `as_json()` gives a run, a session or a hit as plain values. "
     "Times are milliseconds since 1970, money in `nano` is billionths of a dollar, and what is not known is `None`. `Tokens`, "
     "`Cost` and `Context` are those of a [report](report.md). What a run's or a session's fields mean: the columns of "
     "[the ledger's tables](ledger.md)."
@@ -682,8 +683,8 @@ CALLS = {  # keywords that are no settings
     "args": "the agent's own arguments, as they are: what follows `--` on the command line",
 }
 SCOPE = {
-    "last": "so long before now: 24h, 7d, 2w, 3m",
-    "since": "from then on: a day (2026-11-01), a time, today, yesterday, or how long ago (3d); or a datetime",
+    "last": "so long before now: 24h, 7d, 2w, 3m; or a timedelta",
+    "since": "from then on: a day (2026-11-01), a time, today, yesterday, or how long ago (3d); or a date or datetime",
     "until": "up to then; a day is meant to its end",
     "project": "a folder, or the name of one",
     "model": "its name, or letters in it",
@@ -717,6 +718,8 @@ def testing_page() -> str:
 def _names(module: ModuleType) -> Iterator[str]:
     where = module.__name__
     for name in sorted(module.__all__, key=lambda name: (name[0].isupper(), name)):
+        if name in {answered for _, several in ANSWERED for answered in several}:
+            continue  # told at the end
         if get_origin(getattr(module, name)) is Literal:
             yield f"## {name}"
             yield WORDS

@@ -15,10 +15,14 @@ that importing does nothing and costs nothing.
 
 TYPE_CHECKING = False  # `typing` itself costs a start 4 ms
 if TYPE_CHECKING:
+    from .answer.finds import Hit
+    from .answer.lists import Note, Run, Session
+    from .answer.sums import Line, Sums, ToolSums, Usage
     from .api import events, read
     from .decode import plain
     from .embed import Live, Options, arun, run, stream
     from .event import Event
+    from .ledger.pull import Pulled
     from .question import Ledger, Scope
     from .reading import Reading
     from .report import LedgerError, Report, RunFailed, SourceError, StenoError, TaskReport, Verdict
@@ -26,17 +30,26 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Event",
+    "Hit",
     "Ledger",
     "LedgerError",
+    "Line",
     "Live",
+    "Note",
     "Options",
+    "Pulled",
     "Reading",
     "Report",
+    "Run",
     "RunFailed",
     "Scope",
+    "Session",
     "SourceError",
     "StenoError",
+    "Sums",
     "TaskReport",
+    "ToolSums",
+    "Usage",
     "Verdict",
     "arun",
     "events",
@@ -48,17 +61,26 @@ __all__ = [
 
 _HOMES = {
     "Event": "event",
+    "Hit": "answer.finds",
     "Ledger": "question",
     "LedgerError": "report",
+    "Line": "answer.sums",
     "Live": "embed",
+    "Note": "answer.lists",
     "Options": "embed",
+    "Pulled": "ledger.pull",
     "Reading": "reading",
     "Report": "report",
+    "Run": "answer.lists",
     "RunFailed": "report",
     "Scope": "question",
+    "Session": "answer.lists",
     "SourceError": "report",
     "StenoError": "report",
+    "Sums": "answer.sums",
     "TaskReport": "report",
+    "ToolSums": "answer.sums",
+    "Usage": "answer.sums",
     "Verdict": "report",
     "arun": "embed",
     "events": "api",

@@ -4,35 +4,39 @@ It joins the rooms, and never prints. What there is to be asked is told by the l
 """
 
 import os
+import re
 import time
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Collection, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from .answer.finds import Hit
-from .answer.lists import Run, Session
+from .answer.lists import Note, Run, Session
 from .answer.sums import KEYS, ToolSums, Usage
 from .api import read
 from .ledger import pull
 from .ledger.ask import runs, search, sessions, sql, sums, tools
-from .ledger.ask.spans import span
+from .ledger.ask.spans import Span, span
 from .ledger.ask.where import Filters, filtered
 from .ledger.ask.zones import Zone
 from .ledger.settle import stored
 from .ledger.store import open_ledger
-from .report import VERDICTS, Report, StenoError
+from .report import VERDICTS, Report, StenoError, Verdict
 
 Where = str | os.PathLike[str]
+State = Verdict | Literal["running"]
+By = Literal["day", "week", "month", "project", "model", "agent", "session"]
+_OPTION = re.compile(r"--(?=[a-z])")  # a message for people at a terminal
 
 
 class Scope(TypedDict, total=False):
     """What a question is about: the same words as the options of the commands. None: everything."""
 
-    last: str | None
-    since: str | datetime | None
-    until: str | datetime | None
+    last: str | timedelta | None
+    since: str | date | None
+    until: str | date | None
     project: Where | None
     model: str | None
     agent: str | None
@@ -48,14 +52,13 @@ class Ledger:
             print(ledger.usage("model", since="2026-11-01").total.usd)
 
     Days, weeks and months are those of `timezone` (default: the user's). What is asked is answered from what is there; `add`
-    takes in what is new. One thread at a time may use it. LedgerError: it cannot be opened, read or written; StenoError: the
-    question cannot be understood.
+    takes in what is new. A name that fits nothing finds nothing. Any thread may use it, one at a time. LedgerError: it cannot be
+    opened, read or written; StenoError: the question cannot be understood.
     """
 
     def __init__(self, where: Where | None = None, *, timezone: str | None = None) -> None:
-        self._where = None if where is None else os.fspath(where)
         self._zone = Zone(timezone)
-        self._store = open_ledger(self._where)
+        self._store = open_ledger(None if where is None else _path("where", where))
 
     def close(self) -> None:
         """Let go of the database."""
@@ -73,55 +76,80 @@ class Ledger:
         """Take in recordings, tapes and transcripts, or without a path what the agents on this machine kept; only what is new.
 
         A file that cannot be taken in is one line of `troubles`, and all others are. SourceError: the only path is not there.
+        Without a path, runs whose steno was killed are taken in, too, as far as their tapes go.
         """
-        return pull.pull(self._store, [os.fspath(path) for path in paths] or None)
+        given = [_path("add", path) for path in paths]
+        if not given:
+            from .supervise.live import lost, recover
+
+            if lost():
+                recover(self._store)
+        return pull.pull(self._store, given or None)
 
     def runs(
         self,
         *,
-        verdict: str | Sequence[str] = (),
+        verdict: State | Sequence[State] | None = None,
         failed: bool = False,
         session: str | None = None,
-        top: str | None = None,
+        top: Literal["cost", "tokens", "time", "turns", "context"] | None = None,
         limit: int | None = None,
         **scope: Unpack[Scope],
     ) -> list[Run]:
-        """The runs, the newest first; with `top`, those with the most cost, tokens, time, turns or context.
+        """The runs, the newest first; with `top`, those with the most of something.
 
         `verdict`: only these ("running" is one, too). `failed`: those that ended and did not succeed. `session`: the
         beginning of its id.
         """
-        words = [verdict] if isinstance(verdict, str) else list(verdict)
+        words = [verdict] if isinstance(verdict, str) else list(verdict or ())
         _among("verdict", words, (*VERDICTS, "running"))
-        _among("top", [top] if top is not None else [], runs.TOP)
-        whose = runs.session_named(self._store, session) if session is not None else None
-        return runs.runs(self._store, runs.conditions(self._filters(scope), words, failed, whose), _limit(limit), top)
+        _among("top", [top], runs.TOP)
+        filters, most = self._filters(scope), _limit(limit)
+        whose = None
+        if session is not None:
+            found = runs.sessions_named(self._store, _text("session", session))
+            if len(found) != 1:
+                raise StenoError(f"session {session}: {'several sessions begin' if found else 'no session begins'} like this")
+            whose = found[0]
+        return runs.runs(self._store, runs.conditions(filters, [*words], failed, whose), most, top)
 
-    def sessions(self, *, top: str | None = None, limit: int | None = None, **scope: Unpack[Scope]) -> list[Session]:
+    def sessions(
+        self,
+        *,
+        top: Literal["cost", "tokens", "time", "context"] | None = None,
+        limit: int | None = None,
+        **scope: Unpack[Scope],
+    ) -> list[Session]:
         """The agents' conversations, those that were at work last first; with `top`, those with the most of something."""
-        _among("top", [top] if top is not None else [], sessions.TOP)
+        _among("top", [top], sessions.TOP)
         return sessions.sessions(self._store, sessions.conditions(self._filters(scope)), _limit(limit), top)
 
     def report(self, id_: str) -> Report:
-        """The report of one run, or of one session from its transcript; the beginning of the id is enough."""
-        table, found = runs.found(self._store, id_)
+        """The report of a run, or of a session: from its transcript, else of its last run. The beginning of the id is enough."""
+        table, found = runs.found(self._store, _text("id", id_))
         if table == "runs":
-            report = stored(self._store, found)
-            if report is not None:
-                return report
-            places = [runs.one(self._store, found).source]
-        else:
-            places = [*sessions.transcripts(self._store, found)]
-        there = next((place for place in places if place is not None and Path(place).exists()), None)
-        if there is None:
-            where = next(filter(None, places), "its place is not known")
-            raise StenoError(f"{found}: it has no report, and what it was read from is not there any more: {where}")
-        return read(there)
+            return self._of_run(found)
+        there = next((path for path in sessions.transcripts(self._store, found) if Path(path).exists()), None)
+        if there is not None:
+            return read(there)
+        last = self.runs(session=found, limit=1)
+        if not last:
+            raise StenoError(f"{found}: its transcript is not there any more, and no run of it is in the ledger")
+        return self._of_run(last[0].id)
+
+    def _of_run(self, id_: str) -> Report:
+        report = stored(self._store, id_)
+        if report is not None:
+            return report
+        place = runs.one(self._store, id_).source
+        if place is None or not Path(place).exists():
+            raise StenoError(f"{id_}: it has no report, and its recording is not there: {place or 'its place is not known'}")
+        return read(place)
 
     # -- what it comes to ------------------------------------------------------------------------------------------
 
-    def usage(self, by: str = "day", **scope: Unpack[Scope]) -> Usage:
-        """What was spent, in `lines` by day, week, month, project, model, agent or session, and in `total`."""
+    def usage(self, by: By = "day", **scope: Unpack[Scope]) -> Usage:
+        """What was spent: in `lines` by day, week, month, project, model, agent or session, and in `total`."""
         _among("by", [by], KEYS)
         found = sums.usage(self._store, by, self._zone, self._filters(scope))
         if by == "session":
@@ -137,51 +165,119 @@ class Ledger:
     # -- what stands in it -----------------------------------------------------------------------------------------
 
     def search(
-        self, text: str, *, regex: bool = False, role: str | None = None, limit: int | None = None, **scope: Unpack[Scope]
+        self,
+        text: str,
+        *,
+        regex: bool = False,
+        role: Literal["prompt", "answer"] | None = None,
+        limit: int | None = None,
+        **scope: Unpack[Scope],
     ) -> list[Hit]:
-        """Texts that have all these words ("a phrase" in double quotes), the newest first. `role`: "prompt" or "answer"."""
-        _among("role", [role] if role is not None else [], ("prompt", "answer"))
-        found, _ = search.search(self._store, search.wanted(text, regex), self._filters(scope), role, _limit(limit))
+        """Texts that have all these words ("a phrase" in double quotes), the newest first. They are not kept by model."""
+        if scope.get("model") is not None:
+            raise StenoError("model: texts are not kept by model; leave it out")
+        _among("role", [role], ("prompt", "answer"))
+        filters, most = self._filters(scope), _limit(limit)
+        with _Worded():
+            what = search.wanted(_text("text", text), regex)
+        found, _ = search.search(self._store, what, filters, role, most)
+        shorts = runs.shortened(self._store, "sessions", [hit.session for hit in found])
+        for hit in found:
+            hit.short = shorts[hit.session]
         return found
 
-    def sql(self, question: str) -> list[dict[str, Any]]:
-        """The rows that one SELECT answers. It can only read."""
-        store = open_ledger(self._where, only_read=True)
-        try:
-            names, rows = sql.ask(store, question)
-        finally:
-            store.close()
+    def sql(self, question: str, *values: Any) -> list[dict[str, Any]]:
+        """The rows that one SELECT answers, with a value for each `?` in it. It can only read."""
+        names, rows = sql.ask(self._store, _text("question", question), values)
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def note(self, id_: str, text: str) -> None:
-        """Write something down beside a run or a session."""
-        runs.add_note(self._store, *runs.found(self._store, id_), _now(), text)
+        """Write something down beside a run or a session. Secrets are masked."""
+        runs.add_note(self._store, *runs.found(self._store, _text("id", id_)), _now(), _text("text", text))
+
+    def notes(self, id_: str) -> list[Note]:
+        """What was written beside it, the oldest first."""
+        return runs.notes(self._store, *runs.found(self._store, _text("id", id_)))
+
+    # -- what is meant ---------------------------------------------------------------------------------------------
 
     def _filters(self, scope: Scope) -> Filters:
         unknown = [name for name in scope if name not in Scope.__annotations__]
         if unknown:
             raise TypeError(f"a question has no {unknown[0]!r}; it may have: {', '.join(Scope.__annotations__)}")
-        time_span = span(self._zone, _now(), _time(scope.get("since")), _time(scope.get("until")), scope.get("last"))
-        project = scope.get("project")
-        project = None if project is None else os.fspath(project)
-        return filtered(self._store, time_span, project, scope.get("model"), scope.get("agent"))
+        project, model, agent = scope.get("project"), scope.get("model"), scope.get("agent")
+        return filtered(
+            self._store,
+            self._span(scope),
+            None if project is None else _path("project", project),
+            None if model is None else _text("model", model),
+            None if agent is None else _text("agent", agent),
+        )
+
+    def _span(self, scope: Scope) -> Span:
+        since, until, last, now = (
+            _time("since", scope.get("since")),
+            _time("until", scope.get("until")),
+            scope.get("last"),
+            _now(),
+        )
+        if isinstance(last, timedelta):
+            if since is not None:
+                raise StenoError("last and since both say where to begin; give one of them")
+            ago = max(0, now - round(last.total_seconds() * 1000))
+            return Span(ago, self._span({"until": until}).until)
+        with _Worded():
+            return span(self._zone, now, since, until, None if last is None else _text("last", last))
+
+
+class _Worded:
+    """What is told of an option at a terminal, told of a keyword."""
+
+    def __enter__(self) -> None:
+        """Nothing yet."""
+
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(problem, StenoError):
+            raise StenoError(_OPTION.sub("", str(problem))) from None
 
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _time(given: str | datetime | None) -> str | None:
-    return given.isoformat() if isinstance(given, datetime) else given
+def _time(name: str, given: str | date | None) -> str | None:
+    return None if given is None else given.isoformat() if isinstance(given, date) else _text(name, given)
+
+
+def _text(name: str, given: object) -> str:
+    """Text that can be asked for: not empty, and whole letters."""
+    if not isinstance(given, str):
+        raise TypeError(f"{name}: expected text, found {type(given).__name__}")
+    if not given.strip():
+        raise StenoError(f"{name}: expected text, found none")
+    if "\0" in given or given != given.encode("utf-8", "replace").decode("utf-8"):
+        raise StenoError(f"{name} {given!r}: it holds something that is no letter")
+    return given
+
+
+def _path(name: str, given: object) -> str:
+    if not isinstance(given, str | os.PathLike):
+        raise TypeError(f"{name}: expected a path, found {type(given).__name__}")
+    path = os.fspath(given)
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise StenoError(f"{name} {given!r}: expected a path")
+    return path
 
 
 def _limit(limit: int | None) -> int | None:
-    if limit is not None and limit < 0:
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
+        raise TypeError(f"limit: expected a whole number, found {type(limit).__name__}")
+    if limit is not None and not 0 <= limit < 1 << 63:
         raise StenoError(f"limit {limit}: expected a number from 0 on, or None for all")
     return limit
 
 
-def _among(name: str, words: Sequence[str], known: Sequence[str] | dict[str, Any]) -> None:
+def _among(name: str, words: Sequence[str | None], known: Collection[str]) -> None:
     for word in words:
-        if word not in known:
+        if word is not None and word not in known:
             raise StenoError(f"{name} {word!r}: expected one of {', '.join(known)}")

@@ -1,11 +1,12 @@
 """What searches, budgets, the course of a context and pruning answer. Values only; it never asks."""
 
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
 from ..meter import dollars, hp_status, level
-from .lists import Instant
+from .lists import Instant, in_utc, utc
 
 Marks = list[tuple[int, int]]  # where hits stand in a text: from, up to
 
@@ -24,7 +25,12 @@ class Hit(Struct):
     source: str | None = None  # of a tool's output: the file it stands in
     tool: str | None = None
 
-    def as_json(self, iso: Instant) -> dict[str, Any]:
+    @property
+    def when(self) -> datetime | None:
+        """When it was said, in UTC."""
+        return utc(self.at)
+
+    def as_json(self, iso: Instant = in_utc) -> dict[str, Any]:
         """The hit as a row."""
         return {
             "at": iso(self.at),
@@ -53,7 +59,7 @@ class Point(Struct):
         """The part of the window that is in use."""
         return self.used / self.limit
 
-    def as_json(self, iso: Instant) -> dict[str, Any]:
+    def as_json(self, iso: Instant = in_utc) -> dict[str, Any]:
         """The point as a row."""
         hp = max(0.0, 100 - self.fraction * 100)
         return {
@@ -91,7 +97,7 @@ class Budget(Struct):
         """What it will be at the end of the period, if it goes on like this."""
         return max(self.spent_nano, round(self.spent_nano / self.elapsed)) if self.elapsed > 0 else self.spent_nano
 
-    def as_json(self, iso: Instant) -> dict[str, Any]:
+    def as_json(self, iso: Instant = in_utc) -> dict[str, Any]:
         """The budget as a row."""
         return {
             "period": self.period,

@@ -16,6 +16,20 @@ Instant = Callable[[int | None], str | None]  # milliseconds since 1970 as ISO 8
 UNIX = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
+def utc(at: int | None) -> datetime | None:
+    """Milliseconds since 1970 as a time in UTC; None where no calendar has it."""
+    try:
+        return None if at is None else UNIX + timedelta(milliseconds=at)
+    except OverflowError:  # an agent may claim any time
+        return None
+
+
+def in_utc(at: int | None) -> str | None:
+    """The same as ISO 8601."""
+    found = utc(at)
+    return None if found is None else found.isoformat(timespec="milliseconds" if found.microsecond else "seconds")
+
+
 class Run(Struct):
     """One run, as a line of a list."""
 
@@ -63,8 +77,8 @@ class Run(Struct):
 
     @property
     def session_id(self) -> str | None:
-        """The name that its session has in reports."""
-        return self.session
+        """The agent's conversation; None where the agent told none."""
+        return self.session if self.session != self.id else None
 
     @property
     def cost(self) -> Cost:
@@ -74,7 +88,12 @@ class Run(Struct):
     @property
     def started(self) -> datetime | None:
         """When it began, in UTC."""
-        return _utc(self.started_at)
+        return utc(self.started_at)
+
+    @property
+    def ended(self) -> datetime | None:
+        """When it was over, in UTC."""
+        return utc(self.ended_at)
 
     @property
     def state(self) -> str:
@@ -87,7 +106,7 @@ class Run(Struct):
         parts = (self.input, self.cache_write, self.cache_read, self.output)
         return Tokens(*parts, self.reasoning, total(parts))
 
-    def as_json(self, iso: Instant) -> dict[str, Any]:
+    def as_json(self, iso: Instant = in_utc) -> dict[str, Any]:
         """The run under the names of the report."""
         cost = {"usd": dollars(self.cost_nano), "source": self.cost_source}
         context = {"used": self.context_used, "limit": self.context_limit, "peak": self.context_peak}
@@ -151,9 +170,14 @@ class Session(Struct):
         return self.id
 
     @property
+    def first(self) -> datetime | None:
+        """When it was at work first, in UTC."""
+        return utc(self.first_at)
+
+    @property
     def last(self) -> datetime | None:
         """When it was at work last, in UTC."""
-        return _utc(self.last_at)
+        return utc(self.last_at)
 
     @property
     def context(self) -> Context:
@@ -162,7 +186,7 @@ class Session(Struct):
         limited = "assumed" if self.context_limit is None else "known"
         return context(self.context_used, self.context_limit, limited, source, self.context_peak, self.compactions)
 
-    def as_json(self, iso: Instant) -> dict[str, Any]:
+    def as_json(self, iso: Instant = in_utc) -> dict[str, Any]:
         """The session under the names of the report."""
         return {
             "session_id": self.id,
@@ -187,9 +211,7 @@ class Note(Struct):
     at: int
     text: str
 
-
-def _utc(at: int | None) -> datetime | None:
-    try:
-        return None if at is None else UNIX + timedelta(milliseconds=at)
-    except OverflowError:  # an agent may claim any time
-        return None
+    @property
+    def when(self) -> datetime | None:
+        """When, in UTC."""
+        return utc(self.at)

@@ -91,9 +91,12 @@ def _book_sessions(store: Store, agent: str, batches: Sequence[Batch]) -> dict[s
         for request in batch.requests:
             if request.session not in told:
                 told[request.session] = Session(first_at=request.at, last_at=request.at)
-        for row in batch.calls:
-            if row[3] not in told:
-                told[row[3]] = Session(first_at=row[10], last_at=row[10])
+        for row in batch.calls:  # a call may come after all that is told of its session
+            known, at = told.get(row[3]), row[10]
+            if known is None:
+                told[row[3]] = Session(first_at=at, last_at=at)
+            elif known.first_at is None or known.last_at is None or not known.first_at <= at <= known.last_at:
+                known.first_at, known.last_at = _smallest(known.first_at, at), _largest(known.last_at, at)
     before = store.known("sessions", SESSION, told)
     whole = {name for batch in batches if batch.whole for name in batch.sessions}
     rows = []

@@ -40,7 +40,7 @@ class PostgreSQL:
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         try:
-            found = self._base.execute(*_asked(sql, values))
+            found = self._base.execute(*self.asked(sql, values))
             return list(found.fetchall()) if found.description else []
         except self._error as problem:
             raise self._trouble(problem) from None
@@ -49,7 +49,7 @@ class PostgreSQL:
         for word, meaning in _WORDS.items():
             sql = sql.replace(word, meaning)
         try:
-            return int(self._base.execute(*_asked(sql, values)).rowcount)
+            return int(self._base.execute(*self.asked(sql, values)).rowcount)
         except self._error as problem:
             raise self._trouble(problem) from None
 
@@ -102,6 +102,11 @@ class PostgreSQL:
                 self.change(f"CREATE TABLE {schema}.{table} AS TABLE {table}")
         return schema
 
+    @staticmethod
+    def asked(sql: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        """A question as the driver takes it: our `?` as its `%s`; a percent sign of the SQL stays one."""
+        return (sql.replace("%", "%%").replace("?", "%s"), _clean(values)) if values else (sql,)
+
     def close(self) -> None:
         self._base.close()
 
@@ -115,11 +120,6 @@ class PostgreSQL:
         if isinstance(problem, self._value):
             return UnfitError(f"{self.name}: {text}")
         return LedgerError(f"{self.name}: {text}")
-
-
-def _asked(sql: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Our `?` as psycopg's `%s`; a percent sign of the SQL stays one."""
-    return (sql.replace("%", "%%").replace("?", "%s"), _clean(values)) if values else (sql,)
 
 
 def _clean(row: Sequence[Any]) -> list[Any]:

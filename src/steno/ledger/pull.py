@@ -111,14 +111,26 @@ def read_all(parts: list[Part], total: int) -> Iterator[list[Told]]:
 
 
 def _shared(groups: list[list[Part]], workers: int) -> Iterator[list[Told]]:
-    from multiprocessing import get_context
+    """By several processes. What one of them leaves that is killed, as for want of memory, is read here."""
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+    from multiprocessing import current_process, get_context
 
+    if current_process().daemon:  # it may have no children
+        yield from ([read_part(part) for part in group] for group in groups)
+        return
     encode, decode = msgspec.msgpack.encode, msgspec.msgpack.Decoder(list[Told]).decode
-    with get_context("fork" if hasattr(os, "fork") else "spawn").Pool(workers, _begin_work) as pool:
-        found = pool.imap(_read_group, [encode(group) for group in groups])
+    pool = ProcessPoolExecutor(workers, get_context("fork" if hasattr(os, "fork") else "spawn"), _begin_work)
+    try:
+        found = [pool.submit(_read_group, encode(group)) for group in groups]
         prices.ready()  # while the others read
-        for data in found:
-            yield decode(data)
+        for group, read in zip(groups, found, strict=True):
+            try:
+                told = decode(read.result())
+            except BrokenProcessPool:
+                told = [read_part(part) for part in group]
+            yield told
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _begin_work() -> None:

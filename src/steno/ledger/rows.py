@@ -65,6 +65,7 @@ class Rows:
         self.fallback = fallback  # the session of lines that name none
         self.own = ""  # of a recording that is played: it repeats the names of another run
         self.at = at  # of events that carry no time: of the event before them, else of the file
+        self._dated = False  # an event carried one
         self.cwd: str | None = None
         self.place: str | None = None  # the folder it was started in, for an agent that does not say where it works
         self.sessions: dict[str, Session] = {}
@@ -90,6 +91,7 @@ class Rows:
         kept = _open(state)
         self._threads, self._open, self.cwd, self.at = kept.threads, kept.calls, kept.cwd, kept.at
         self._by_call.update(kept.calls)
+        self._dated = True
 
     def batch(self, whole: bool = True) -> Batch:
         """All that was gathered; `whole`: from the beginning of its file on."""
@@ -126,8 +128,26 @@ class Rows:
         if at is not None:
             now = int(at.timestamp() * 1000)
             if 0 <= now < END:  # else it is not known
+                if not self._dated:
+                    self._date(now)
                 self.at = now
         return self.at
+
+    def _date(self, now: int) -> None:
+        """The first event that carries a time. What came before it was not later, whatever the time of the file is."""
+        self._dated = True
+        if now >= self.at:
+            return
+        for request in self.requests.values():
+            request.at = now
+        for call in self.calls.values():
+            call.at = now
+        for session in self.sessions.values():
+            if session.first_at is not None:
+                session.first_at = session.last_at = now
+        self.texts = {id_: (*row[:5], now, *row[6:]) for id_, row in self.texts.items()}
+        self.denials = {id_: (*row[:-1], now) for id_, row in self.denials.items()}
+        self.changes = {id_: (*row[:-1], now) for id_, row in self.changes.items()}
 
     def _session(self, event: ev.Event, at: int | None = None) -> Session:
         name = event.session or self.fallback
@@ -135,8 +155,8 @@ class Rows:
         if session is None:
             session = self.sessions[name] = Session(project=self.cwd)
         if at is not None:
-            session.first_at = at if session.first_at is None else session.first_at
-            session.last_at = at
+            session.first_at = at if session.first_at is None or at < session.first_at else session.first_at
+            session.last_at = at if session.last_at is None or at > session.last_at else session.last_at
         return session
 
     def _on_started(self, event: ev.Started) -> None:

@@ -201,7 +201,12 @@ class SQLite:
                 os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))  # what agents did is its owner's business only
             name = f"file:{_escaped(path)}?mode=ro" if only_read else path
             return sqlite3.connect(
-                name, timeout=BUSY_SECONDS, isolation_level=None, cached_statements=KEPT_STATEMENTS, uri=only_read
+                name,
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+                cached_statements=KEPT_STATEMENTS,
+                uri=only_read,
+                check_same_thread=False,  # SQLite itself takes care; who has one must use it by one thread at a time
             )
         except (OSError, sqlite3.Error) as problem:
             raise _trouble(path, problem) from None

@@ -18,6 +18,7 @@ PIPE = 1 << 16  # bytes that a pipe holds
 BULK = 8  # full pipes in a row after which both are made to hold `SIZE`: somebody sends all that there is, not as it comes to be
 BEHIND = 1 << 18  # bytes that may have passed without having been looked at: then they are, whatever else comes
 MOMENT = 0.0001  # seconds of silence after which we look: until then the processor belongs to whoever reads
+NOT_WAITING = 2  # SPLICE_F_NONBLOCK
 LONGEST = 32 << 20  # bytes of a line that is still read as one: an agent's largest, with pictures in it, have a few megabytes
 
 
@@ -48,6 +49,7 @@ class Tap(io.RawIOBase):
         self._row = 0  # full pipes in a row
         self._tee: Tee | None = None  # in bulk, from pipe to pipe: see `_doubled`
         self._waits = False  # for a descriptor: a signal must wake us
+        self._polls = {(one, what): _poll(one, what) for one, what in ((source, POLLIN), (target, POLLOUT))}
 
     # -- whoever looks on ------------------------------------------------------------------------------------------
 
@@ -130,17 +132,17 @@ class Tap(io.RawIOBase):
             self._tee = _tee()  # both are pipes
 
     def _pass(self, buffer: memoryview) -> int:
-        """What was read counts, also where it could not be written any more."""
+        """What was read counts, also where it could not be written any more. No signal comes between bytes and their count."""
         count = 0
         try:
-            self._waits = True
-            if self.signal is not None:  # it came while we did not wait
-                raise Stopped
-            count = self._doubled(self._tee, buffer) if self._tee is not None else -1
-            if count < 0:
+            passed = self._doubled(self._tee, buffer) if self._tee is not None else -1
+            if passed >= 0:
+                count = passed
+            else:
                 count = self._read(buffer)
+                self._waits = True
                 self._write(buffer[:count])
-            self._waits = False
+                self._waits = False
         except Stopped:
             pass
         except BrokenPipeError:
@@ -151,18 +153,16 @@ class Tap(io.RawIOBase):
 
     def _doubled(self, tee: Tee, buffer: memoryview) -> int:
         """Have the system hand on what is in one pipe to the other, and read it then: one copy less. -1: read and write."""
-        if not _wait(self._source, reading=True) & POLLIN:
-            return -1  # nothing comes any more: tee would tell so only when the other pipe has room
-        count = -errno.EINTR
-        while count == -errno.EINTR:  # whoever interrupted us has been heard by then
-            count = tee(self._source, self._target, len(buffer))
+        if not self._wait(self._source, POLLIN) & POLLIN:
+            return -1  # nothing comes any more: that is for a read to tell
+        self._wait(self._target, POLLOUT)
+        count = tee(self._source, self._target, len(buffer))
         if count == -errno.EPIPE:
             self.gone = True
             return self._read(buffer)  # what came in counts
-        if count <= 0:  # 0: somebody else has just filled the pipe that we write to
-            self._tee = self._tee if count == 0 else None
+        if count <= 0:  # somebody else has just filled the pipe that we write to; or it cannot be done here at all
+            self._tee = self._tee if count in (0, -errno.EAGAIN, -errno.EINTR) else None
             return -1
-        self._waits = False  # it is handed on, and it is there
         done = 0
         while done < count:
             done += os.readv(self._source, [buffer[done:count]])
@@ -170,10 +170,11 @@ class Tap(io.RawIOBase):
 
     def _read(self, buffer: memoryview) -> int:
         while True:
+            self._wait(self._source, POLLIN)
             try:
                 return os.readv(self._source, [buffer])
-            except BlockingIOError:  # somebody made it so, and that is ours as well
-                _wait(self._source, reading=True)
+            except BlockingIOError:  # somebody else was faster
+                continue
             except OSError as problem:
                 raise SourceError(f"stdin cannot be read: {problem.strerror or problem}") from None
 
@@ -181,8 +182,17 @@ class Tap(io.RawIOBase):
         while rest:
             try:
                 rest = rest[os.write(self._target, rest) :]
-            except BlockingIOError:
-                _wait(self._target, reading=False)
+            except BlockingIOError:  # somebody made it so, and that is ours as well
+                self._polls[self._target, POLLOUT].poll()
+
+    def _wait(self, descriptor: int, what: int) -> int:
+        """Until something can be read or written, or never can be: what the system says of it. Stopped by a signal."""
+        self._waits = True
+        if self.signal is not None:  # it came while we did not wait
+            raise Stopped
+        ready = self._polls[descriptor, what].poll()
+        self._waits = False
+        return ready[0][1]
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -220,11 +230,10 @@ def _whole(held: list[bytes], lines: list[bytes]) -> list[bytes]:
     return lines
 
 
-def _wait(descriptor: int, reading: bool) -> int:
-    """Until something can be read or written, or never can be: what the system says of it."""
-    ready = poll()
-    ready.register(descriptor, POLLIN if reading else POLLOUT)
-    return ready.poll()[0][1]
+def _poll(descriptor: int, what: int) -> poll:
+    found = poll()
+    found.register(descriptor, what)
+    return found
 
 
 def _tee() -> Tee | None:
@@ -239,7 +248,7 @@ def _tee() -> Tee | None:
     call.restype = ctypes.c_ssize_t
 
     def tee(source: int, target: int, size: int) -> int:
-        count: int = call(source, target, size, 0)
+        count: int = call(source, target, size, NOT_WAITING)
         return count if count >= 0 else -ctypes.get_errno()
 
     return tee

@@ -6,7 +6,7 @@ from ...answer.lists import Note, Run
 from ...redact import redact
 from ...report import StenoError
 from ..store import Store
-from .where import Filters, Where
+from .where import TOGETHER, Filters, Where
 
 COLUMNS = ", ".join(Run.__struct_fields__[:-1])
 # What runs can be ranked by.
@@ -71,8 +71,8 @@ def shortened(store: Store, table: str, ids: list[str]) -> dict[str, str]:
     """For each id, its beginning: long enough to name no other one."""
     others: dict[str, list[str]] = {}
     heads = sorted({id_[:SHORT] for id_ in ids})
-    for start in range(0, len(heads), 400):
-        where = Where().among(f"substr(id, 1, {SHORT})", heads[start : start + 400])
+    for start in range(0, len(heads), TOGETHER):
+        where = Where().among(f"substr(id, 1, {SHORT})", heads[start : start + TOGETHER])
         for (other,) in store.rows(f"SELECT id FROM {table}{where.sql}", where.values):  # noqa: S608
             others.setdefault(other[:SHORT], []).append(other)
     return {id_: _unique(id_, others.get(id_[:SHORT], [])) for id_ in ids}
@@ -121,10 +121,15 @@ def found(store: Store, prefix: str) -> tuple[str, str]:
 
 def session_named(store: Store, prefix: str) -> str:
     """The session that is meant."""
-    ids = _matches(store, "sessions", prefix) or _matches_of_runs(store, prefix)
+    ids = sessions_named(store, prefix)
     if len(ids) != 1:
         raise StenoError(f"--session {prefix}: {'several sessions begin' if ids else 'no session begins'} like this")
     return ids[0]
+
+
+def sessions_named(store: Store, prefix: str) -> list[str]:
+    """Those that begin like this; one that is named exactly stands alone."""
+    return _matches(store, "sessions", prefix) or _matches_of_runs(store, prefix)
 
 
 def _matches_of_runs(store: Store, prefix: str) -> list[str]:

@@ -19,7 +19,11 @@ BATCH = 2_000  # texts that are indexed in one transaction, or looked at togethe
 AROUND = 60  # characters of a text that are shown before the first hit
 SNIPPET = 240  # characters that are shown of it in all
 INDEX = "CREATE VIRTUAL TABLE IF NOT EXISTS texts_index USING fts5(text, content='texts', content_rowid='id')"
-GIN = "CREATE INDEX IF NOT EXISTS texts_words ON texts USING gin (to_tsvector('simple', text))"
+# PostgreSQL takes a path, a host or an address for one word; what joins its parts is taken out, so that each is a word.
+JOINTS = "/.@:_+-"
+WORDS = f"to_tsvector('simple', translate({{}}, '{JOINTS}', '{' ' * len(JOINTS)}'))"
+GIN = f"CREATE INDEX IF NOT EXISTS texts_parts ON texts USING gin ({WORDS.format('text')})"
+_APART = str.maketrans(dict.fromkeys(JOINTS, " "))
 SELECT = "SELECT t.at, t.session, t.run, s.project, t.role, t.text, t.id FROM texts t"
 SESSIONS = "LEFT JOIN sessions s ON s.id = t.session"
 _PART = re.compile(r'"([^"]*)"|(\S+)')
@@ -75,7 +79,7 @@ def search(
         return hits[:most], len(hits)
     if store.kind == "postgresql":
         ready_postgres(store)
-        where.add("to_tsvector('simple', t.text) @@ websearch_to_tsquery('simple', ?)", _quoted(what.words))
+        where.add(f"{WORDS.format('t.text')} @@ websearch_to_tsquery('simple', ?)", _quoted(what.words).translate(_APART))
         joined = ""
     else:
         ready_sqlite(store, watch)
@@ -144,11 +148,11 @@ def ready_sqlite(store: Store, watch: Watch | None = None) -> None:
 
 def ready_postgres(store: Store) -> None:
     """Make the index where there is none; the server keeps it up to date."""
-    if not store.rows("SELECT to_regclass('texts_words')")[0][0]:
+    if not store.rows("SELECT to_regclass('texts_parts')")[0][0]:
         with store.writing():
             store.change(GIN)
 
 
 def forget(store: Store) -> None:
     """Drop the index: the next search makes it anew."""
-    store.change("DROP INDEX IF EXISTS texts_words" if store.kind == "postgresql" else "DROP TABLE IF EXISTS texts_index")
+    store.change("DROP INDEX IF EXISTS texts_parts" if store.kind == "postgresql" else "DROP TABLE IF EXISTS texts_index")

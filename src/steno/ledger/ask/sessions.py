@@ -5,7 +5,7 @@ from ...answer.sums import Sums
 from ..store import Store
 from .runs import shortened
 from .sums import WHOLE
-from .where import Filters, Where
+from .where import TOGETHER, Filters, Where
 
 COLUMNS = ", ".join(Session.__struct_fields__[:-2])
 # What sessions can be ranked by.
@@ -16,7 +16,6 @@ TOP = {
     "time": "last_at - first_at",
     "context": "context_peak",
 }
-TOGETHER = 400  # ids in one question: below every limit
 NOTHING = Sums()
 
 
@@ -39,7 +38,7 @@ def sessions(store: Store, where: Where, most: int | None = None, top: str | Non
     shorts = shortened(store, "sessions", [one.id for one in found])
     sums = spent(store, [one.id for one in found])
     for session in found:
-        session.short, session.sums = shorts[session.id], sums.get(session.id, NOTHING)
+        session.short, session.sums = shorts[session.id], sums.get(session.id) or Sums()
     _untold(store, [session for session in found if session.sums == NOTHING])
     return found
 

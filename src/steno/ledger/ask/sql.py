@@ -1,7 +1,8 @@
 """A question in the user's own SQL. It can only read: one statement, on a ledger that was opened for reading alone."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -14,18 +15,18 @@ _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION,
 _PRAGMAS = {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "foreign_key_list", "data_version"}
 
 
-def ask(store: Store, sql: str) -> tuple[list[str], list[list[Any]]]:
+def ask(store: Store, sql: str, values: Sequence[Any] = ()) -> tuple[list[str], list[list[Any]]]:
     """The names of the columns, each once, and the rows. LedgerError says in one line what is wrong with the question."""
-    names, rows = _sqlite(store, sql) if isinstance(store, SQLite) else _postgres(store, sql)
+    names, rows = _sqlite(store, sql, values) if isinstance(store, SQLite) else _postgres(store, sql, values)
     if not names:
         raise LedgerError(NOTHING)
     return _unique(names), [[_plain(value) for value in row] for row in rows]
 
 
-def _sqlite(store: SQLite, sql: str) -> tuple[list[str], Iterable[Any]]:
-    store.connection.set_authorizer(_authorized)
+def _sqlite(store: SQLite, sql: str, values: Sequence[Any]) -> tuple[list[str], Iterable[Any]]:
     try:
-        found = store.connection.execute(sql)
+        store.connection.set_authorizer(_authorized)
+        found = store.connection.execute(sql, values)
         return [column[0] for column in found.description or ()], found.fetchall()
     except sqlite3.Warning as problem:  # of Python 3.11: more than one statement
         raise LedgerError(f"sql: {problem}") from None
@@ -33,7 +34,8 @@ def _sqlite(store: SQLite, sql: str) -> tuple[list[str], Iterable[Any]]:
         refused = any(word in str(problem) for word in ("not authorized", "prohibited", "authorization denied"))
         raise LedgerError(f"sql: {ONLY if refused else problem}") from None
     finally:
-        store.connection.set_authorizer(None)
+        with suppress(sqlite3.ProgrammingError):  # it was closed
+            store.connection.set_authorizer(None)
 
 
 def _authorized(action: int, first: str | None, second: str | None, base: str | None, trigger: str | None) -> int:
@@ -42,7 +44,7 @@ def _authorized(action: int, first: str | None, second: str | None, base: str | 
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
-def _postgres(store: Any, sql: str) -> tuple[list[str], Iterable[Any]]:
+def _postgres(store: Any, sql: str, values: Sequence[Any]) -> tuple[list[str], Iterable[Any]]:
     import psycopg
 
     base = store.connection
@@ -50,7 +52,7 @@ def _postgres(store: Any, sql: str) -> tuple[list[str], Iterable[Any]]:
         with base.transaction(force_rollback=True):
             base.execute("SET TRANSACTION READ ONLY")
             base.execute("SELECT 1")  # from here on the transaction cannot be made a writing one
-            found = base.execute(sql, prepare=True)  # prepared: the server then takes one statement only
+            found = base.execute(*store.asked(sql, values), prepare=True)  # prepared: the server then takes one statement only
             names = [column.name for column in found.description or ()]
             return names, found.fetchall() if names else []
     except psycopg.errors.ReadOnlySqlTransaction:
@@ -71,6 +73,8 @@ def _unique(names: list[str]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Decimal):
+    if isinstance(value, Decimal) and value.is_finite():
         return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, Decimal):
+        return float(value)
     return bytes(value) if isinstance(value, memoryview) else value

@@ -10,7 +10,7 @@ from typing import Any
 from ...answer.sums import TIMES, Line, Peak, Sums, Usage, Waste, together
 from ..store import Row, Store
 from .spans import Span, name_of
-from .where import Filters, Where
+from .where import TOGETHER, Filters, Where
 from .zones import DAY, HOUR, MINUTE, Segment, Zone, day_of
 
 NOTHING = Sums()
@@ -184,6 +184,8 @@ def peak(store: Store, filters: Filters) -> Peak | None:
 def named(store: Store, lines: list[Line]) -> None:
     """Give the lines of sessions their projects and titles."""
     by_id = {line.key: line for line in lines if line.key is not None}
-    where = Where().among("id", list(by_id)[:500])
-    for key, project, title in store.rows(f"SELECT id, project, title FROM sessions{where.sql}", where.values):  # noqa: S608
-        by_id[key].project, by_id[key].title = project, title
+    ids = list(by_id)
+    for start in range(0, len(ids), TOGETHER):
+        where = Where().among("id", ids[start : start + TOGETHER])
+        for key, project, title in store.rows(f"SELECT id, project, title FROM sessions{where.sql}", where.values):  # noqa: S608
+            by_id[key].project, by_id[key].title = project, title

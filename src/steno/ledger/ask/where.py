@@ -6,8 +6,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from ...meter import plain
 from ..store import Store
 from .spans import Span
+
+TOGETHER = 400  # values in one question: below every limit
 
 
 class Filters(Struct, frozen=True):
@@ -65,24 +68,29 @@ def projects(store: Store, given: str | None) -> tuple[str, ...] | None:
     """The projects that are meant: by the whole path, a path relative to here, or the name of the last folder."""
     if given is None:
         return None
-    known = _known(store, "SELECT DISTINCT project FROM sessions UNION SELECT DISTINCT project FROM spend")
+    known = _known(store, "project", "sessions", "spend", "runs")
     wanted = {given, given.rstrip("/"), str(Path(given).absolute()), str(Path(given).resolve())}
     exact = tuple(name for name in known if name in wanted)
     return exact or tuple(name for name in known if name.rstrip("/").endswith("/" + given.strip("/")))
 
 
 def models(store: Store, given: str | None) -> tuple[str, ...] | None:
-    """The models that are meant: one by its name, or all that have these letters in it."""
-    return None if given is None else _named(given, _known(store, "SELECT DISTINCT model FROM spend"))
+    """The models that are meant: one by its name, with or without its window, or all that have these letters in it."""
+    if given is None:
+        return None
+    known = _known(store, "model", "spend", "runs", "sessions")
+    return tuple(name for name in known if plain(name) == plain(given)) or _named(given, known)
 
 
 def agents(store: Store, given: str | None) -> tuple[str, ...] | None:
     """The agents that are meant."""
-    return None if given is None else _named(given, _known(store, "SELECT DISTINCT agent FROM sessions"))
+    return None if given is None else _named(given, _known(store, "agent", "sessions", "runs"))
 
 
-def _known(store: Store, sql: str) -> list[str]:
-    return sorted(row[0] for row in store.rows(sql) if row[0])
+def _known(store: Store, column: str, *tables: str) -> list[str]:
+    """The names in a column of several tables. A run that failed early has no session, and spent nothing."""
+    parts = [f"SELECT DISTINCT {column} FROM {table}" for table in tables]  # noqa: S608  # names of our own
+    return sorted(row[0] for row in store.rows(" UNION ".join(parts)) if row[0])
 
 
 def _named(given: str, known: Iterable[str]) -> tuple[str, ...]:
