@@ -1,6 +1,7 @@
 """The library's runs, as another program sees them: its names and types, a run steered from within, and event loops."""
 
 import asyncio
+import gc
 import inspect
 import os
 import pydoc
@@ -202,6 +203,47 @@ def test_stop_from_another_thread_and_twice(inside: Place) -> None:
     assert live.report is not None
     assert live.report.signal == 9
     assert time.monotonic() - began < 20
+
+
+def held() -> list[str]:
+    """What this process has open."""
+    gc.collect()
+    found = ((path.name, os.path.realpath(path)) for path in Path("/proc/self/fd").iterdir())
+    return sorted(f"{name} {target}" for name, target in found if not target.endswith("/fd"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux tells what is open")
+def test_a_run_that_is_refused_leaves_nothing_open(inside: Place, tmp_path: Path) -> None:
+    """Also where that is found out late."""
+    (tmp_path / "none.steno").write_text("this is no tape")
+    for _ in range(2):
+        before = held()
+        with pytest.raises(steno.StenoError):
+            steno.run("x", agent="replay", tape=tmp_path / "none.steno")
+    assert held() == before
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux tells what is open")
+def test_ctrl_c_twice_leaves_nothing_open(inside: Place) -> None:
+    """Not even a mark: `steno ps` would tell of a run that goes on."""
+    inside.plan({"out": stream(init(), assistant(text("I begin."))).decode(), "sleep": 60, "deaf": True})
+    again = subprocess.Popen([sys.executable, "-c", TWICE.format(pid=os.getpid(), live=str(inside.data / "live"))])
+    steno.read(FINISHED)
+    before = held()
+    with pytest.raises(KeyboardInterrupt):
+        steno.run("x")
+    again.wait()
+    assert (held(), [path.name for path in (inside.data / "live").glob("*.sock")]) == (before, [])
+
+
+TWICE = """
+import os, pathlib, signal, time
+while not list(pathlib.Path({live!r}).glob("*.json")): time.sleep(0.05)
+time.sleep(1.0)
+for _ in range(2):
+    os.kill({pid}, signal.SIGINT)
+    time.sleep(1.0)
+"""
 
 
 def test_leaving_the_with_ends_it(begins: Place) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from steno import event as ev
-from steno.ledger import find
+from steno.ledger import find, parts
+from steno.ledger import pull as pulling
 from steno.ledger.pull import pull
 from steno.ledger.rebuild import rebuild
 from steno.ledger.store import Store, open_ledger
@@ -319,6 +320,29 @@ def test_rebuild_keeps_what_nobody_can_tell_again(store: Store, tmp_path: Path) 
     done = rebuild(store)
     assert (done.sessions, done.kept) == (1, 1)
     assert totals(store) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the readers are made by fork")
+def test_a_reader_that_is_killed_is_made_up_for(ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for want of memory: what it was to read is read here, and nothing waits for it."""
+    folder = tree(tmp_path / "tree", sessions=6, answers=30)
+    alone, store, here = open_ledger(str(tmp_path / "alone.db")), open_ledger(ledger_url), os.getpid()
+    pull(alone, [str(folder)])
+    real = parts.read_part
+
+    def read_part(part: Any) -> Any:
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(part)
+
+    monkeypatch.setattr(pulling, "read_part", read_part)
+    monkeypatch.setattr(pulling, "ALONE", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setenv("STENO_IMPORT_GROUP", "20000")
+    assert pull(store, [str(folder)]).troubles == []
+    assert totals(store) == totals(alone)
+    alone.close()
+    store.close()
 
 
 SMALL = {**os.environ, "STENO_IMPORT_GROUP": "20000"}  # many small transactions

@@ -29,6 +29,12 @@ def test_what_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> 
     assert (code, err) == (TOO_LONG, "sh did not end within 0 s")
 
 
+def test_it_is_cut_off_while_it_is_started(tmp_path: Path) -> None:
+    once = Once(("sleep", "68"), str(tmp_path))
+    once.kill()
+    assert once.run()[0] == -9
+
+
 def test_it_is_cut_off_by_another_thread(tmp_path: Path) -> None:
     once = Once(("sleep", "64"), str(tmp_path))
     found: list[int] = []

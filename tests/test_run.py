@@ -567,6 +567,33 @@ def test_an_interrupt_that_was_ignored_before_stays_ignored(place: Place) -> Non
     assert (out, child.returncode) == (b"Done.\n", 0), err
 
 
+def test_children_that_nobody_was_to_hear_of(place: Place) -> None:
+    """SIGCHLD was ignored by whoever started us: the system would not tell how the agent ended."""
+    place.plan({"out": done_well(), "exit": 9})
+    child = place.start("run", "--exit-from", "agent", "x", preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    child.communicate(timeout=60)
+    assert child.returncode == 9
+
+
+@pytest.mark.parametrize("form", ["--raw", "--json"])
+def test_who_insists_ends_it_also_while_nobody_reads(place: Place, form: str) -> None:
+    """A pipe that is full, and a reader that sleeps: we wait for it, and the third signal ends that."""
+    place.plan({"out": stream(init(), *[assistant(text("x" * 300_000))] * 3, result("y" * 300_000)).decode(), "sleep": 0})
+    child = place.start("run", form, "x")
+    if form == "--raw":
+        wait_for(place)
+    time.sleep(3)
+    for _ in range(3):
+        if child.poll() is None:
+            child.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+    assert child.wait(60) is not None
+    assert child.stdout is not None
+    assert child.stderr is not None
+    for file in (child.stdout, child.stderr):
+        file.close()
+
+
 # -- worktrees ---------------------------------------------------------------------------------------------------
 
 

@@ -147,9 +147,10 @@ class Poster:
         """Cuts an exchange whose time is up: the timeout of a socket is that of each piece, and they may come for ever."""
         while not self._over.wait(GLANCE):
             connection, deadline = self._connection, self._deadline
-            if connection is not None and connection.sock is not None and deadline is not None and time.monotonic() > deadline:
+            sock = connection.sock if connection is not None else None
+            if sock is not None and deadline is not None and time.monotonic() > deadline:
                 with suppress(OSError):
-                    connection.sock.shutdown(SHUT_RDWR)
+                    sock.shutdown(SHUT_RDWR)
 
     def _connect(self) -> HTTPConnection:
         return (HTTPSConnection if self._secure else HTTPConnection)(self._host, self._port)

@@ -42,6 +42,12 @@ class Recorder:
             os.close(self._file)
             self._file = -1
 
+    def drop(self) -> None:
+        """Close it as it is: whoever plays it is told that it was cut. A second call does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
     def _put(self, line: bytes) -> None:
         while line:
             line = line[os.write(self._file, line) :]

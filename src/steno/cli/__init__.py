@@ -39,6 +39,7 @@ COMMANDS = {
     "rebuild": "make the ledger anew from the files that it was made of",
     "completion": "a script that lets a shell complete commands and options",
 }
+STARTERS = {"run", "watch", "on", "sync", "changes", "agents", "doctor", "demo"}  # commands that start programs
 MODULES = {"import": "importing"}  # where a command's name cannot be a module's
 HELP = """usage: steno COMMAND [OPTIONS]
 
@@ -119,6 +120,14 @@ def _say(text: str) -> int:
     return 0
 
 
+def _hear_of_children() -> None:
+    """Whoever started us may have SIGCHLD ignored: the system then forgets how a child ended, and each seems to end well."""
+    from signal import SIG_DFL, SIG_IGN, SIGCHLD, getsignal, signal
+
+    if getsignal(SIGCHLD) == SIG_IGN:
+        signal(SIGCHLD, SIG_DFL)
+
+
 def _command(name: str, words: list[str]) -> int:
     """Import the command and call it."""
     gc.disable()  # nothing that imports make is garbage; looking for some costs a tenth of a report
@@ -129,6 +138,8 @@ def _command(name: str, words: list[str]) -> int:
     run = import_module(f".{MODULES.get(name, name)}", __name__).run
     gc.freeze()
     gc.enable()
+    if name in STARTERS:
+        _hear_of_children()
     try:
         return int(run(words))
     except SystemExit as end:  # argparse: its help, or wrong use

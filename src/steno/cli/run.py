@@ -141,11 +141,12 @@ class Watched:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first ends the run in order, the second kills it. What was ignored before stays ignored."""
+        """The first ends the run in order, the second kills it, the third us. What was ignored before stays ignored."""
         kept = {number: signal.getsignal(number) for number in SIGNALS}
         for number, before in kept.items():
             if before != signal.SIG_IGN:
                 signal.signal(number, self._signalled)
+        self._errand.hears = True
         try:
             yield
         finally:
@@ -154,7 +155,11 @@ class Watched:
 
     def _signalled(self, number: int, frame: object) -> None:
         self._errand.interrupt()
-        if self._errand.asked == 1:
+        if self._errand.asked > 1 or self._errand.task.over:  # we may wait for a reader that never comes: the next one ends that
+            for one in SIGNALS:
+                if signal.getsignal(one) == self._signalled:
+                    signal.signal(one, signal.SIG_DFL)
+        else:
             self._errand.loop.soon(lambda: self._screen.say("ending the run; once more kills it"))
 
     # -- what is said at the end -----------------------------------------------------------------------------------

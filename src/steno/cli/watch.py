@@ -80,7 +80,9 @@ class Watched:
         for number, before in kept.items():
             if before != signal.SIG_IGN:
                 signal.signal(number, lambda number, frame: self._tap.stop(number))
+        signal.set_wakeup_fd(self._tap.wakes(), warn_on_full_buffer=False)
         self._watching.run()
+        signal.set_wakeup_fd(-1)
         for number, before in kept.items():  # from here on a signal ends us at once, as it does by default
             if before != signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)

@@ -27,6 +27,7 @@ class Once:
         self._argv, self._cwd, self._patience = list(argv), cwd, patience
         self._environment = {name: value for name, value in os.environ.items() if name not in without} | dict(more or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
 
     def run(self) -> tuple[int, bytes, str]:
         """Its exit code, stdout and stderr. 127: it cannot be started; 124: it did not end in time.
@@ -49,6 +50,8 @@ class Once:
             stderr=err,
             start_new_session=True,
         )
+        if self._killed:  # while it was started
+            self.kill()
         try:
             _ended(process, self._patience)
         except subprocess.TimeoutExpired:
@@ -59,6 +62,7 @@ class Once:
 
     def kill(self) -> None:
         """End it at once, with all that it started in its group."""
+        self._killed = True
         if self._process is not None and self._process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, SIGKILL)

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from threading import RLock
 
 # Seconds from one turn that had something to read to the next, for each descriptor that is watched (a run has three), and
 # at most: one run is followed within a millisecond, two hundred of them within a tenth of a second. See `Wheel.turn`.
@@ -44,6 +45,7 @@ class Wheel:
         self._soon: deque[Call] = deque()
         self._breath = 0.0  # by the steady clock: until then, what comes is let gather
         self._bell, self._rope = os.pipe()
+        self._ringing = RLock()  # a signal may come while we ring
         for end in (self._bell, self._rope):
             os.set_blocking(end, False)
         self.watch(self._bell, self._hush)
@@ -74,8 +76,13 @@ class Wheel:
     def soon(self, call: Call) -> None:
         """Call at the next turn. The one thing that a signal handler or another thread may do."""
         self._soon.append(call)
-        with suppress(OSError):  # a full pipe rings as well; one that is closed has nobody to wake
+        with self._ringing, suppress(OSError):  # a full pipe rings as well; one that is closed has nobody to wake
             os.write(self._rope, b"\0")
+
+    @property
+    def rope(self) -> int:
+        """For `signal.set_wakeup_fd`: Python hears of a signal only before or after it waits, and this ends the waiting."""
+        return self._rope
 
     def turn(self, until: float | None = None) -> None:
         """Wait for whatever comes first, at most until the clock shows `until`, and make the calls that are due.
@@ -118,8 +125,9 @@ class Wheel:
 
     def close(self) -> None:
         """Let go of the descriptors. A second call does nothing."""
-        if self._bell >= 0:
-            self._selector.close()
-            os.close(self._bell)
-            os.close(self._rope)
-            self._bell = self._rope = -1
+        with self._ringing:  # else somebody might ring by a number that is another file's by then
+            if self._bell >= 0:
+                self._selector.close()
+                os.close(self._bell)
+                os.close(self._rope)
+                self._bell = self._rope = -1

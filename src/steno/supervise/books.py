@@ -97,6 +97,10 @@ class Books:
         sql = "UPDATE tasks SET verdict = ?, attempts = ?, ended_at = ? WHERE id = ?"
         if not self._do(lambda store: store.change(sql, values)) and self._last:
             self._owed.add(self._last)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Nothing more is written. A second call does nothing."""
         if self._store is not None:
             self._store.close()
             self._store = None

@@ -182,9 +182,15 @@ class Run:
             self.raw(tick.data)
         self._hand_on(self.reading.tick(tick))
 
+    def let_go(self) -> None:
+        """Nothing more is recorded, whether it is over or not."""
+        if self._recorder is not None:
+            self._recorder.drop()
+            self._recorder = None
+
     def _unrecorded(self, problem: OSError) -> None:
         """The tape ends here; the run goes on: what it costs is being spent."""
-        self._recorder = None
+        self.let_go()
         self.trouble(f"the tape could not be written any further: {problem.strerror or problem}")
 
     def trouble(self, text: str) -> None:

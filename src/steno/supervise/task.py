@@ -103,6 +103,7 @@ class Task:
 
     def _set_off(self, ask: Ask, name: str, witness: Witness, then: Ended) -> None:
         if self._stopped is not None and self._reports:  # while the state of the files was taken
+            witness.close()
             self._close()
             return
         run = self._recorded(ask, name, then, witness)
@@ -126,6 +127,7 @@ class Task:
             self.run = None
             self._changed()
             if not self._begun:
+                witness.close()
                 raise
             run = self._ready(ask, name, then, witness, record=False)
             run.trouble(f"this attempt was not recorded: {problem}")
@@ -327,6 +329,12 @@ class Task:
             self.run.kill(why)
         else:
             self.stop(why)
+
+    def let_go(self) -> None:
+        """Nothing more is done, whether it is over or not."""
+        if self.run is not None:
+            self.run.let_go()
+        self._books.let_go()
 
     def _close(self) -> None:
         if self.report is None and self._reports:

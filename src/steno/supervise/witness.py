@@ -67,6 +67,12 @@ class Witness:
         else:
             then()
 
+    def close(self) -> None:
+        """There is no run: nothing more is looked at."""
+        if self._looking is not None:
+            Thread(target=self._looking.stop, args=(LOOK_SECONDS,), name="steno files", daemon=True).start()
+            self._looking = None
+
     # -- in a thread of its own ------------------------------------------------------------------------------------
 
     def _aside(self, work: Callable[[], None], then: Callable[[], None]) -> None:

@@ -189,9 +189,10 @@ def credentials(host: str) -> dict[str, str]:
 
 def _cut(connection: http.client.HTTPConnection) -> None:
     """End an exchange from another thread."""
-    if connection.sock is not None:
+    sock = connection.sock  # it may be gone at any moment
+    if sock is not None:
         with suppress(OSError):
-            connection.sock.shutdown(socket.SHUT_RDWR)
+            sock.shutdown(socket.SHUT_RDWR)
 
 
 def _told(problem: Exception) -> str:

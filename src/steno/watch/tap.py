@@ -49,6 +49,7 @@ class Tap(io.RawIOBase):
         self._row = 0  # full pipes in a row
         self._tee: Tee | None = None  # in bulk, from pipe to pipe: see `_doubled`
         self._waits = False  # for a descriptor: a signal must wake us
+        self._woken = -1  # see `wakes`
         self._polls = {(one, what): _poll(one, what) for one, what in ((source, POLLIN), (target, POLLOUT))}
 
     # -- whoever looks on ------------------------------------------------------------------------------------------
@@ -187,12 +188,17 @@ class Tap(io.RawIOBase):
 
     def _wait(self, descriptor: int, what: int) -> int:
         """Until something can be read or written, or never can be: what the system says of it. Stopped by a signal."""
-        self._waits = True
-        if self.signal is not None:  # it came while we did not wait
-            raise Stopped
-        ready = self._polls[descriptor, what].poll()
-        self._waits = False
-        return ready[0][1]
+        while True:
+            self._waits = True
+            if self.signal is not None:  # it came while we did not wait
+                raise Stopped
+            ready = self._polls[descriptor, what].poll()
+            self._waits = False
+            for one, event in ready:
+                if one == descriptor:
+                    return event
+            with suppress(BlockingIOError):
+                os.read(self._woken, PIPE)  # a signal came that is heard by now
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -202,6 +208,15 @@ class Tap(io.RawIOBase):
         if self._waits:
             self._waits = False
             raise Stopped
+
+    def wakes(self) -> int:
+        """For `signal.set_wakeup_fd`: Python hears of a signal only before or after it waits, and this ends the waiting."""
+        self._woken, wake = os.pipe()
+        for end in (self._woken, wake):
+            os.set_blocking(end, False)
+        for one in self._polls.values():
+            one.register(self._woken, POLLIN)
+        return wake
 
     def _let_go(self) -> None:
         """Let both ends know. The numbers stay taken: nothing that is opened later may get them."""
