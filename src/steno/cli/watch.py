@@ -7,6 +7,8 @@ import argparse
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -37,6 +39,7 @@ address, a terminal, a disk) delays none of them. It ends as `cat` would: with t
 signal. The exit code is 0 unless --exit-from or --strict is given.
 """
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AGAIN = 0.05  # seconds after which a signal that was not heard is sent once more
 SWITCH = 0.0001  # seconds that another thread of ours may go on once bytes are there (Python's own: 0.005)
 
 
@@ -80,7 +83,7 @@ class Watched:
         for number, before in kept.items():
             if before != signal.SIG_IGN:
                 signal.signal(number, lambda number, frame: self._tap.stop(number))
-        signal.set_wakeup_fd(self._tap.wakes(), warn_on_full_buffer=False)
+        self._insist()
         self._watching.run()
         signal.set_wakeup_fd(-1)
         for number, before in kept.items():  # from here on a signal ends us at once, as it does by default
@@ -89,6 +92,21 @@ class Watched:
         code = self._finish()
         self._told.finish()
         return self._end(code)
+
+    def _insist(self) -> None:
+        """Python hears of a signal only before or after it waits. One that comes in between is sent once more."""
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        main, tap = threading.get_ident(), self._tap
+
+        def again() -> None:
+            while number := os.read(woken, 1):
+                time.sleep(AGAIN)
+                if tap.signal is None and not tap.over and number[0] in SIGNALS:
+                    signal.pthread_kill(main, number[0])
+
+        threading.Thread(target=again, name="steno signals", daemon=True).start()
 
     def _news(self) -> list[str]:
         return self._syncing.lines() if self._syncing is not None else []

@@ -48,8 +48,7 @@ class Tap(io.RawIOBase):
         self._holds = PIPE
         self._row = 0  # full pipes in a row
         self._tee: Tee | None = None  # in bulk, from pipe to pipe: see `_doubled`
-        self._waits = False  # for a descriptor: a signal must wake us
-        self._woken = -1  # see `wakes`
+        self._waits = self._reads = False  # for a descriptor: a signal must wake us
         self._polls = {(one, what): _poll(one, what) for one, what in ((source, POLLIN), (target, POLLOUT))}
 
     # -- whoever looks on ------------------------------------------------------------------------------------------
@@ -141,7 +140,7 @@ class Tap(io.RawIOBase):
                 count = passed
             else:
                 count = self._read(buffer)
-                self._waits = True
+                self._reads, self._waits = False, True
                 self._write(buffer[:count])
                 self._waits = False
         except Stopped:
@@ -171,11 +170,14 @@ class Tap(io.RawIOBase):
 
     def _read(self, buffer: memoryview) -> int:
         while True:
-            self._wait(self._source, POLLIN)
+            self._reads = True
+            if self.signal is not None:  # it came while we did not wait
+                raise Stopped
             try:
                 return os.readv(self._source, [buffer])
-            except BlockingIOError:  # somebody else was faster
-                continue
+            except BlockingIOError:  # somebody made it so, and that is ours as well
+                self._reads = False
+                self._wait(self._source, POLLIN)
             except OSError as problem:
                 raise SourceError(f"stdin cannot be read: {problem.strerror or problem}") from None
 
@@ -183,44 +185,42 @@ class Tap(io.RawIOBase):
         while rest:
             try:
                 rest = rest[os.write(self._target, rest) :]
-            except BlockingIOError:  # somebody made it so, and that is ours as well
+            except BlockingIOError:
                 self._polls[self._target, POLLOUT].poll()
 
     def _wait(self, descriptor: int, what: int) -> int:
         """Until something can be read or written, or never can be: what the system says of it. Stopped by a signal."""
-        while True:
-            self._waits = True
-            if self.signal is not None:  # it came while we did not wait
-                raise Stopped
-            ready = self._polls[descriptor, what].poll()
-            self._waits = False
-            for one, event in ready:
-                if one == descriptor:
-                    return event
-            with suppress(BlockingIOError):
-                os.read(self._woken, PIPE)  # a signal came that is heard by now
+        self._waits = True
+        if self.signal is not None:
+            raise Stopped
+        ready = self._polls[descriptor, what].poll()
+        self._waits = False
+        return ready[0][1]
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def stop(self, number: int) -> None:
         """A signal says that it is to end: called from its handler. What was read before is still handed on."""
         self.signal = number
-        if self._waits:
-            self._waits = False
+        if self._reads and self._nothing_to_read():  # not by raising: it may have read by now, and nobody would know how much
+            self._reads = False
+        elif self._reads or self._waits:
+            self._reads = self._waits = False
             raise Stopped
 
-    def wakes(self) -> int:
-        """For `signal.set_wakeup_fd`: Python hears of a signal only before or after it waits, and this ends the waiting."""
-        self._woken, wake = os.pipe()
-        for end in (self._woken, wake):
-            os.set_blocking(end, False)
-        for one in self._polls.values():
-            one.register(self._woken, POLLIN)
-        return wake
+    def _nothing_to_read(self) -> bool:
+        """From now on a read finds the end, also the one that the system takes up again after the signal."""
+        try:
+            nowhere = os.open(os.devnull, os.O_RDONLY)
+        except OSError:  # too many are open
+            return False
+        os.dup2(nowhere, self._source)
+        os.close(nowhere)
+        return True
 
     def _let_go(self) -> None:
         """Let both ends know. The numbers stay taken: nothing that is opened later may get them."""
-        self.over, self._waits = True, False
+        self.over, self._waits, self._reads = True, False, False
         try:
             nowhere = os.open(os.devnull, os.O_RDWR)
         except OSError:  # too many are open: then the numbers are not kept
