@@ -6,7 +6,8 @@ It joins the rooms, and never prints. What there is to be asked is told by the l
 import os
 import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -105,12 +106,8 @@ class Ledger:
         _among("verdict", words, (*VERDICTS, "running"))
         _among("top", [top], runs.TOP)
         filters, most = self._filters(scope), _limit(limit)
-        whose = None
-        if session is not None:
-            found = runs.sessions_named(self._store, _text("session", session))
-            if len(found) != 1:
-                raise StenoError(f"session {session}: {'several sessions begin' if found else 'no session begins'} like this")
-            whose = found[0]
+        with _worded():
+            whose = None if session is None else runs.session_named(self._store, _text("session", session))
         return runs.runs(self._store, runs.conditions(filters, [*words], failed, whose), most, top)
 
     def sessions(
@@ -178,7 +175,7 @@ class Ledger:
             raise StenoError("model: texts are not kept by model; leave it out")
         _among("role", [role], ("prompt", "answer"))
         filters, most = self._filters(scope), _limit(limit)
-        with _Worded():
+        with _worded():
             what = search.wanted(_text("text", text), regex)
         found, _ = search.search(self._store, what, filters, role, most)
         shorts = runs.shortened(self._store, "sessions", [hit.session for hit in found])
@@ -226,19 +223,17 @@ class Ledger:
                 raise StenoError("last and since both say where to begin; give one of them")
             ago = max(0, now - round(last.total_seconds() * 1000))
             return Span(ago, self._span({"until": until}).until)
-        with _Worded():
+        with _worded():
             return span(self._zone, now, since, until, None if last is None else _text("last", last))
 
 
-class _Worded:
+@contextmanager
+def _worded() -> Iterator[None]:
     """What is told of an option at a terminal, told of a keyword."""
-
-    def __enter__(self) -> None:
-        """Nothing yet."""
-
-    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
-        if isinstance(problem, StenoError):
-            raise StenoError(_OPTION.sub("", str(problem))) from None
+    try:
+        yield
+    except StenoError as problem:
+        raise StenoError(_OPTION.sub("", str(problem))) from None
 
 
 def _now() -> int:

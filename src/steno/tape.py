@@ -39,8 +39,7 @@ class Recorder:
         """Mark the tape as whole and close it. A second call does nothing."""
         if self._file >= 0:
             self._put(write_tick(Tick(None, "end")))
-            os.close(self._file)
-            self._file = -1
+            self.drop()
 
     def drop(self) -> None:
         """Close it as it is: whoever plays it is told that it was cut. A second call does nothing."""

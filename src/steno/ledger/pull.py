@@ -97,7 +97,7 @@ def read_all(parts: list[Part], total: int) -> Iterator[list[Told]]:
     """What the parts tell, group by group, in their order."""
     groups = list(grouped(parts, int(os.environ.get("STENO_IMPORT_GROUP") or GROUP)))
     workers = min(os.cpu_count() or 1, WORKERS, len(groups))
-    if total < ALONE or workers < 2:
+    if total < ALONE or workers < 2 or not _may_share():
         for group in groups:
             yield [read_part(part) for part in group]
         return
@@ -110,14 +110,17 @@ def read_all(parts: list[Part], total: int) -> Iterator[list[Told]]:
             gc.enable()
 
 
+def _may_share() -> bool:
+    from multiprocessing import current_process
+
+    return not current_process().daemon  # one that is may have no children
+
+
 def _shared(groups: list[list[Part]], workers: int) -> Iterator[list[Told]]:
     """By several processes. What one of them leaves that is killed, as for want of memory, is read here."""
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
-    from multiprocessing import current_process, get_context
+    from multiprocessing import get_context
 
-    if current_process().daemon:  # it may have no children
-        yield from ([read_part(part) for part in group] for group in groups)
-        return
     encode, decode = msgspec.msgpack.encode, msgspec.msgpack.Decoder(list[Told]).decode
     pool = ProcessPoolExecutor(workers, get_context("fork" if hasattr(os, "fork") else "spawn"), _begin_work)
     try:

@@ -121,15 +121,10 @@ def found(store: Store, prefix: str) -> tuple[str, str]:
 
 def session_named(store: Store, prefix: str) -> str:
     """The session that is meant."""
-    ids = sessions_named(store, prefix)
+    ids = _matches(store, "sessions", prefix) or _matches_of_runs(store, prefix)
     if len(ids) != 1:
         raise StenoError(f"--session {prefix}: {'several sessions begin' if ids else 'no session begins'} like this")
     return ids[0]
-
-
-def sessions_named(store: Store, prefix: str) -> list[str]:
-    """Those that begin like this; one that is named exactly stands alone."""
-    return _matches(store, "sessions", prefix) or _matches_of_runs(store, prefix)
 
 
 def _matches_of_runs(store: Store, prefix: str) -> list[str]:
