@@ -461,6 +461,21 @@ def test_the_sweep_finds_what_no_guard_ended(host: Host) -> None:
     assert sweep(LOST) == []
 
 
+def test_who_becomes_another_program_is_found(tmp_path: Path) -> None:
+    """In that moment a process shows nothing of itself; it is found all the same, at each of many looks."""
+    script = tmp_path / "again.sh"
+    script.write_text('#!/bin/sh\nsleep 0.002; exec "$0"\n', encoding="utf-8")
+    script.chmod(0o755)
+    changing = subprocess.Popen([script], env={"PATH": os.environ["PATH"], mark.NAME: f"{LOST}:1:2:3"})
+    try:
+        wait_for(lambda: changing.pid in [one.pid for one in marked(LOST)])
+        assert sum(changing.pid not in [one.pid for one in marked(LOST)] for _ in range(1_500)) == 0
+    finally:
+        changing.kill()
+        changing.wait()
+    wait_for(lambda: marked(LOST) == [])
+
+
 def test_marks_can_be_read_back() -> None:
     """The mark of a run within a run names both; what is no mark is none."""
     outer, inner = mark.Mark("a", 1, 2, "3"), mark.Mark("b", 4, 5, "6", keep=True)

@@ -6,17 +6,21 @@ import secrets
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from steno import event as ev
+from steno.files.inside import Root
 from steno.sync import SyncOptions
+from steno.sync.content import content
+from steno.sync.folder import Folder, remove_left
 from steno.sync.journal import Journal, pending
 from tests.script import answer, assistant, call, init, result, stream
 from tests.support.filestore import FileStore
@@ -168,6 +172,32 @@ def test_a_prefix_that_comes_later(project: Path, there: Path) -> None:
 
 
 # -- the journal -----------------------------------------------------------------------------------------------------------
+
+
+def test_two_who_tidy_up_take_nothing_from_each_other(project: Path, there: Path) -> None:
+    """A file that was just made and is not locked yet looks like one that somebody left: nobody stumbles over that."""
+    root, folder, over = Root(str(project)), Folder(str(there), False), threading.Event()
+    write(project / "a", "text")
+    folder.begin()
+
+    def tidy() -> None:
+        at = os.open(there, os.O_RDONLY)
+        while not over.is_set():
+            remove_left(at)
+        os.close(at)
+
+    others = [threading.Thread(target=tidy) for _ in range(3)]
+    for other in others:
+        other.start()
+    try:
+        for number in range(300):
+            with closing(content(root, "a")) as found:
+                folder.put(f"{number}", found)
+    finally:
+        over.set()
+        for other in others:
+            other.join()
+    assert tree(there) == {str(number): b"text" for number in range(300)}
 
 
 def test_a_full_disk_below_the_journal(project: Path, there: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Other systems go through psutil (`elsewhere`).
 
 import os
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from msgspec import Struct
 from .mark import NAME
 
 LINUX = sys.platform == "linux"
+LOOKS_AGAIN = 20  # times that a process is asked which shows nothing of itself
 COMMAND_SHOWN = 200  # characters of a command line that are kept of a process
 _LABEL = f"\0{NAME}=".encode()
 
@@ -114,14 +116,29 @@ def _people() -> Iterator[Kin]:
             pid = int(name)
             fields = _stat(pid)
             if fields:
-                yield Kin(pid, int(fields[1]), int(fields[3]), int(fields[19]), _mark(_read(pid, "environ")))
+                yield Kin(pid, int(fields[1]), int(fields[3]), int(fields[19]), _mark(_environ(pid, fields)))
+
+
+def _environ(pid: int, stat: list[bytes]) -> bytes:
+    """What a process was started with. One that is just becoming another program shows nothing: it is asked again.
+
+    It shows no command line then either. A thread of the system never has one, nor any memory (field 20).
+    """
+    found = _read(pid, "environ")
+    looks = 0 if stat[20] == b"0" else LOOKS_AGAIN
+    while not found and looks:
+        looks = looks - 1 if not _read(pid, "cmdline") else 0
+        found = _read(pid, "environ")
+        if not found and looks:
+            time.sleep(0.001)
+    return found
 
 
 def _stat(pid: int) -> list[bytes]:
     """The fields after the name, which may hold anything: state, parent, group, session, ... the birth is number 19."""
     stat = _read(pid, "stat")
     fields = stat[stat.rfind(b")") + 2 :].split()
-    return fields if len(fields) > 19 and fields[0] not in (b"Z", b"X") else []
+    return fields if len(fields) > 20 and fields[0] not in (b"Z", b"X") else []
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -4,7 +4,6 @@ So the archive is as it was, or whole, whatever happens. Nothing is ever deleted
 archive holds the older bytes too, and its last word counts.
 """
 
-import fcntl
 import hashlib
 import os
 import re
@@ -22,11 +21,12 @@ from ..files.inside import is_name
 from ..files.rules import TEMPORARY
 from ..report import StenoError
 from .content import CHUNK, Content, hashed
-from .folder import NEW, TOP, remove_left
+from .folder import NEW, TOP, owned, remove_left
 from .values import Trouble
 from .where import folder
 
 CLOSED = "the archive is closed"
+ANOTHER = "another sync writes this archive"
 _FORM = re.compile(r"zip(?:://(?P<inner>[^:]*))?::(?P<place>.+)", re.S)
 
 
@@ -121,9 +121,10 @@ class Archive:
         try:
             file = self._file = os.fdopen(os.open(self._copy, NEW, 0o666), "r+b")
         except FileExistsError:
-            raise Trouble("another sync writes this archive") from None
+            raise Trouble(ANOTHER) from None
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not owned(file.fileno(), self._copy):
+                raise Trouble(ANOTHER)
             with suppress(FileNotFoundError), open(self.path, "rb") as old:  # noqa: PTH123
                 if os.fstat(old.fileno()).st_size and not zipfile.is_zipfile(old):
                     raise zipfile.BadZipFile(f"{self.path} is no zip archive")

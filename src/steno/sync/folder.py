@@ -10,8 +10,10 @@ import os
 import secrets
 import shutil
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from ..files.inside import FILE, FOLDER, descend, is_name
 from ..files.rules import TEMPORARY
@@ -35,6 +37,7 @@ class Folder:
         self.name = f"dir:{path}"
         self.path, self._replace = os.path.abspath(path), replace  # noqa: PTH100
         self._tidied: set[str] = set()  # folders in which we looked for what others left half written
+        self._one = threading.Lock()
 
     def begin(self) -> None:
         """Make the folder. If it goes away later, it is not made again: it may be on a disk that was taken out."""
@@ -53,9 +56,7 @@ class Folder:
     def put(self, name: str, content: Content) -> None:
         """Put a file there."""
         with _told(), self._at(name, make=True) as (folder, last):
-            if (where := name.rpartition("/")[0]) not in self._tidied:
-                self._tidied.add(where)
-                remove_left(folder)
+            self._tidy(folder, name.rpartition("/")[0])
             self._write(folder, last, content)
 
     def delete(self, name: str) -> bool:
@@ -130,11 +131,16 @@ class Folder:
         os.mkdir(part, dir_fd=folder)
         return os.open(part, FOLDER, dir_fd=folder)
 
+    def _tidy(self, folder: int, name: str) -> None:
+        """Once for each folder."""
+        with self._one:
+            if name not in self._tidied:
+                self._tidied.add(name)
+                remove_left(folder)
+
     def _write(self, folder: int, last: str, content: Content) -> None:
-        temporary = TEMPORARY + secrets.token_hex(8)
-        file = os.open(temporary, NEW, 0o600, dir_fd=folder)
+        file, temporary = _new(folder)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as long as it is held, nobody takes the file for a leftover
             _fill(file, content)
             self._rename(folder, temporary, last)
         except BaseException:
@@ -186,6 +192,25 @@ def _is(folder: int, last: str, content: Content) -> bool:
         return False
     with os.fdopen(file, "rb") as found:
         return hashed(found) == content.digest
+
+
+def _new(folder: int) -> tuple[int, str]:
+    """A new file with a name of ours, and its lock: as long as it is held, nobody takes the file for a leftover."""
+    while True:
+        name = TEMPORARY + secrets.token_hex(8)
+        file = os.open(name, NEW, 0o600, dir_fd=folder)
+        if owned(file, name, folder):
+            return file, name
+        os.close(file)  # it was taken for one before it was locked, and is removed
+
+
+def owned(file: int, name: str | Path, folder: int | None = None) -> bool:
+    """Lock a file that we made; whether it is ours: another who tidies up may have locked it first, and removed it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(file), os.stat(name, dir_fd=folder, follow_symlinks=False))
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 def _fill(file: int, content: Content) -> None:
