@@ -594,6 +594,23 @@ def test_who_insists_ends_it_also_while_nobody_reads(place: Place, form: str) ->
         file.close()
 
 
+@pytest.mark.parametrize("form", ["--raw", "--feed"])
+def test_a_reader_that_sleeps_stops_no_clock(place: Place, form: str) -> None:
+    """Its pipe is full: the run ends at its time all the same, and what was printed is there for whoever wakes up."""
+    words = [assistant(text(f"{number} " + "x" * 2_000)) for number in range(400)]
+    place.plan({"out": stream(init(), *words).decode(), "sleep": 600})
+    child = place.start("run", form, "--timeout", "3s", "x")
+    until = time.monotonic() + 60
+    while not rows_or_none(place):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert (child.poll(), rows(place, "SELECT verdict FROM runs")) == (None, [("timeout",)])
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 124
+    assert (out == stream(init(), *words)) == (form == "--raw")
+    assert form == "--raw" or all(b" %d xxx" % number in err for number in range(400))
+
+
 # -- worktrees ---------------------------------------------------------------------------------------------------
 
 

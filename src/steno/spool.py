@@ -56,7 +56,7 @@ class Spool(Generic[Thing]):
         """How many things were never handed on: there was no room for them, or nobody to take them."""
         return self._refused + self._dropped
 
-    def finish(self, patience: float) -> bool:
+    def finish(self, patience: float | None) -> bool:
         """Wait until all is handed on, but no longer than that. False: it is not, and what waits is left behind."""
         self._queue.put(None)
         self._thread.join(patience)

@@ -1,6 +1,6 @@
 """stderr that nobody waits for: what is written there is written by a thread, in order. A stuck terminal delays nothing.
 
-It is written beside a stream that must not be held up. Where nobody takes what is written, it is lost without a word.
+It is written beside something that must not be held up. Where nobody takes what is written, it is lost without a word.
 """
 
 import os
@@ -15,13 +15,16 @@ EVERY = 0.2  # seconds between two looks at what there is to say
 
 
 class Aside:
-    """As much of a text stream as a screen needs. `live`: it may be a terminal on which a line can be taken back."""
+    """As much of a text stream as a screen needs. `live`: it may be a terminal on which a line can be taken back.
 
-    def __init__(self, stream: TextIO | None, live: bool, idle: Callable[[], None]) -> None:
+    `idle` is called now and then in between, by the thread that writes. `waiting` is how many letters may wait.
+    """
+
+    def __init__(self, stream: TextIO | None, live: bool, idle: Callable[[], None] | None = None, waiting: int = WAITING) -> None:
         self.encoding = stream.encoding if stream is not None else "ascii"
         self._stream, self._live = stream, live
         self._fd = stream.fileno() if stream is not None else -1
-        self._spool: Spool[bytes] = Spool(self._put, WAITING, "steno stderr", idle, EVERY)
+        self._spool: Spool[bytes] = Spool(self._put, waiting, "steno stderr", idle, EVERY)
 
     def isatty(self) -> bool:
         """Whether a line can be taken back there."""
@@ -40,9 +43,9 @@ class Aside:
     def flush(self) -> None:
         """It is on its way already."""
 
-    def finish(self) -> None:
+    def finish(self, patience: float | None = PATIENCE) -> None:
         """Wait until all is written, but not for ever."""
-        self._spool.finish(PATIENCE)
+        self._spool.finish(patience)
 
     def _put(self, data: bytes) -> None:
         write_all(self._fd, data)

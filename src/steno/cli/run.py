@@ -8,10 +8,11 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from msgspec.json import encode
 from msgspec.structs import replace
@@ -20,18 +21,21 @@ from ..prepare import Prepared, prepared
 from ..report import EXIT_CODES, StenoError, TaskReport
 from ..screen.live import Screen
 from ..settings import BY_NAME, SETTINGS
+from ..spool import Spool
 from ..supervise.errand import Errand
 from . import INTERRUPTED, PIPE_CLOSED
 from .again import continue_command
+from .aside import Aside, write_all
 from .options import Parser
 from .steered import recovered
-from .terminal import FAILS, complain, is_terminal, look, put_bytes, put_json, put_text, stdin_bytes
+from .terminal import FAILS, complain, is_terminal, look, put_json, put_text, stdin_bytes
 
 if TYPE_CHECKING:
     from ..event import Event
     from ..sync import Syncing
 
 EVERY = 0.2  # seconds between two pictures of the live line
+WAITING = 64 << 20  # bytes that may wait for a reader that sleeps
 SHIELD = "\0"  # before words that only look like an option
 EXAMPLES = """examples:
   steno run "fix the failing test"
@@ -78,12 +82,15 @@ class Watched:
 
     def __init__(self, asked: Prepared, options: argparse.Namespace, given: dict[str, Any]) -> None:
         self._asked, self._form, self._given = asked, options.form, given
-        self._screen = Screen(look(sys.stderr), sys.stderr, asked.settings["feed"], asked.settings["quiet"])
+        self._aside = Aside(sys.stderr, True, waiting=WAITING)
+        aside = cast("TextIO", self._aside) if sys.stderr is not None else None
+        self._screen = Screen(look(sys.stderr), aside, asked.settings["feed"], asked.settings["quiet"])
         followed = is_terminal(sys.stderr) and not asked.settings["quiet"]
         seen = "all" if options.sync else asked.setup.changes  # what is seen is told to the sync too
         warn = complain if asked.settings["quiet"] else self._screen.say
         self._errand = Errand(replace(asked.setup, priced=followed, changes=seen), self._screen.say, warn)
-        self._gone = False  # whoever read stdout
+        self._spool = Spool(self._hand_on, WAITING, "steno stdout") if options.form == "raw" else None
+        self._trouble: OSError | None = None  # why stdout takes no more of the agent's bytes
         self._syncing = _syncing(options.sync, asked.setup.cwd)
 
     def carry_out(self) -> int:
@@ -98,9 +105,12 @@ class Watched:
         if not self._asked.settings["quiet"]:
             self._draw()
         with self._signals():
-            report = errand.carry_out()
-            self._told(report)
-            behind = self._finish_sync()
+            try:
+                report = errand.carry_out()
+                self._told(report)
+                behind = self._finish_sync()
+            finally:
+                self._aside.finish(None)
         return self._code(report) or behind
 
     def _synced(self, run: object, events: "list[Event]") -> None:
@@ -126,16 +136,20 @@ class Watched:
         errand.loop.after(EVERY, self._draw)
 
     def _raw(self, data: bytes) -> None:
-        """The agent's own bytes. Nobody there to read them: the run ends, as it would have by itself."""
-        if self._gone:
-            return
-        self._screen.clear()
-        try:
-            put_bytes(data)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            self._gone = True
-            self._errand.interrupt()
+        """The agent's own bytes. A reader that sleeps holds up neither the clocks nor, for long, the agent."""
+        if self._trouble is None and self._spool is not None:
+            self._screen.clear()
+            while not self._spool.put(data, len(data)) and self._trouble is None:
+                time.sleep(EVERY)  # too much waits already
+
+    def _hand_on(self, data: bytes) -> None:
+        """By a thread. Nobody there to read them: the run ends, as it would have by itself."""
+        if self._trouble is None:
+            try:
+                write_all(sys.stdout.fileno(), data)
+            except OSError as problem:
+                self._trouble = problem
+                self._errand.interrupt()
 
     # -- signals ---------------------------------------------------------------------------------------------------
 
@@ -178,8 +192,11 @@ class Watched:
             put_json(report.to_json())
         elif self._form is None:
             put_text(_answer(report, self._asked.setup.ask.json_schema is not None))
-        if not self._gone:
-            sys.stdout.flush()
+        elif self._spool is not None:
+            self._spool.finish(None)
+            if self._trouble is not None and not isinstance(self._trouble, BrokenPipeError):
+                raise self._trouble
+        sys.stdout.flush()
 
     def _options(self) -> dict[str, Any]:
         """What was given, for the command that goes on: in the same folder, as the agent finds its session only there."""
@@ -187,7 +204,7 @@ class Watched:
         return {**self._given, "cwd": None if cwd == str(Path.cwd()) else cwd, "max_turns": turns}
 
     def _code(self, report: TaskReport) -> int:
-        if self._gone:
+        if self._trouble is not None:
             return PIPE_CLOSED
         own = report.exit_code
         if self._asked.settings["exit_from"] == "agent" and own is not None:
