@@ -321,9 +321,7 @@ def test_r_a_live_line_on_a_terminal_and_the_answer_below_it(tmp_path: Path) -> 
     """Drawn while it goes on, taken away before the answer, and the card last; nothing is left of the line."""
     ours, theirs = pty.openpty()
     lines = HELLO.splitlines(keepends=True)
-    path = tape(
-        tmp_path / "t", *(Tick(number / 2, "out", line) for number, line in enumerate(lines)), Tick(1.5, "exit", number=0)
-    )
+    path = tape(tmp_path / "t", *(Tick(number * 2, "out", line) for number, line in enumerate(lines)), Tick(6, "exit", number=0))
     words = ["run", "--agent", "replay", "--tape", str(path), "x"]
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
     with subprocess.Popen(
