@@ -115,6 +115,11 @@ def test_gitignore_at_every_level(project: Path) -> None:
     names = ("a.py", "a.log", "sub/keep.log", "sub/other.log", "build/x", "build/keep.log", "only-here", "sub/only-here")
     assert [name for name in names if rules.wants(name)] == ["a.py", "sub/keep.log", "sub/only-here"]
     assert not any(rules.wants(name) for name in (".git/config", "node_modules/a/b.js", "x/__pycache__/a.pyc", ".venv/a"))
+    assert [name for name in ("a.py.tmp.16052.71368cb121a6", "a.tmp.1.py", "a.tmp.12", "b.tmp") if rules.wants(name)] == [
+        "a.tmp.1.py",
+        "a.tmp.12",
+        "b.tmp",
+    ]  # what Claude Code writes for a moment is no file of the project
     assert Rules(str(project), git=False).wants("a.log")
     assert not Rules(str(project), git=False).wants("node_modules/a")
 

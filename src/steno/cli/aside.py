@@ -4,6 +4,7 @@ It is written beside something that must not be held up. Where nobody takes what
 """
 
 import os
+import time
 from collections.abc import Callable
 from typing import TextIO
 
@@ -42,6 +43,12 @@ class Aside:
 
     def flush(self) -> None:
         """It is on its way already."""
+
+    def settle(self, patience: float) -> None:
+        """Wait until what was written so far is there, but no longer than that."""
+        until = time.monotonic() + patience
+        while self._spool.waiting and self._spool.problem is None and time.monotonic() < until:
+            time.sleep(0.001)
 
     def finish(self, patience: float | None = PATIENCE) -> None:
         """Wait until all is written, but not for ever."""

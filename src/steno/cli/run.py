@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 EVERY = 0.2  # seconds between two pictures of the live line
 WAITING = 64 << 20  # bytes that may wait for a reader that sleeps
+SETTLES = 1.0  # seconds that the answer waits for what was said before it: both may go to one file
 SHIELD = "\0"  # before words that only look like an option
 EXAMPLES = """examples:
   steno run "fix the failing test"
@@ -82,14 +83,16 @@ class Watched:
 
     def __init__(self, asked: Prepared, options: argparse.Namespace, given: dict[str, Any]) -> None:
         self._asked, self._form, self._given = asked, options.form, given
-        self._aside = Aside(sys.stderr, True, waiting=WAITING)
-        aside = cast("TextIO", self._aside) if sys.stderr is not None else None
-        self._screen = Screen(look(sys.stderr), aside, asked.settings["feed"], asked.settings["quiet"])
+        # On a terminal, stdout and the live line of stderr take turns; elsewhere nobody waits for a reader that sleeps.
+        self._aside = Aside(sys.stderr, False, waiting=WAITING) if not is_terminal(sys.stderr) else None
+        stream = cast("TextIO", self._aside) if self._aside is not None and sys.stderr is not None else sys.stderr
+        self._screen = Screen(look(sys.stderr), stream, asked.settings["feed"], asked.settings["quiet"])
         followed = is_terminal(sys.stderr) and not asked.settings["quiet"]
         seen = "all" if options.sync else asked.setup.changes  # what is seen is told to the sync too
         warn = complain if asked.settings["quiet"] else self._screen.say
         self._errand = Errand(replace(asked.setup, priced=followed, changes=seen), self._screen.say, warn)
-        self._spool = Spool(self._hand_on, WAITING, "steno stdout") if options.form == "raw" else None
+        spooled = options.form == "raw" and not is_terminal(sys.stdout)
+        self._spool = Spool(self._hand_on, WAITING, "steno stdout") if spooled else None
         self._trouble: OSError | None = None  # why stdout takes no more of the agent's bytes
         self._syncing = _syncing(options.sync, asked.setup.cwd)
 
@@ -110,7 +113,8 @@ class Watched:
                 self._told(report)
                 behind = self._finish_sync()
             finally:
-                self._aside.finish(None)
+                if self._aside is not None:
+                    self._aside.finish(None)
         return self._code(report) or behind
 
     def _synced(self, run: object, events: "list[Event]") -> None:
@@ -137,13 +141,15 @@ class Watched:
 
     def _raw(self, data: bytes) -> None:
         """The agent's own bytes. A reader that sleeps holds up neither the clocks nor, for long, the agent."""
-        if self._trouble is None and self._spool is not None:
+        if self._spool is None:
             self._screen.clear()
-            while not self._spool.put(data, len(data)) and self._trouble is None:
-                time.sleep(EVERY)  # too much waits already
+            self._hand_on(data)
+            return
+        while self._trouble is None and not self._spool.put(data, len(data)):
+            time.sleep(EVERY)  # too much waits already
 
     def _hand_on(self, data: bytes) -> None:
-        """By a thread. Nobody there to read them: the run ends, as it would have by itself."""
+        """Nobody there to read them: the run ends, as it would have by itself."""
         if self._trouble is None:
             try:
                 write_all(sys.stdout.fileno(), data)
@@ -180,6 +186,8 @@ class Watched:
 
     def _told(self, report: TaskReport) -> None:
         self._screen.clear()
+        if self._aside is not None:
+            self._aside.settle(SETTLES)
         try:
             self._put(report)
         finally:  # what stdout did not take is not lost for people
@@ -194,8 +202,8 @@ class Watched:
             put_text(_answer(report, self._asked.setup.ask.json_schema is not None))
         elif self._spool is not None:
             self._spool.finish(None)
-            if self._trouble is not None and not isinstance(self._trouble, BrokenPipeError):
-                raise self._trouble
+        if self._trouble is not None and not isinstance(self._trouble, BrokenPipeError):
+            raise self._trouble
         sys.stdout.flush()
 
     def _options(self) -> dict[str, Any]:

@@ -19,7 +19,15 @@ DEFAULTS = frozenset(
     {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
     | {".hypothesis", ".DS_Store", ".direnv", ".gradle", ".terraform"}
 )
+BEING_WRITTEN = re.compile(
+    r"\.tmp\.\d+\.[0-9a-f]{8,}$"
+)  # Claude Code's, for a moment, before it renames them: a.py.tmp.4711.3f9a21c0
 UNREAD: Any = object()
+
+
+def is_noise(name: str) -> bool:
+    """Whether a file or folder of this name is nobody's work: tools make it for themselves."""
+    return name in DEFAULTS or name.startswith(TEMPORARY) or (".tmp." in name and BEING_WRITTEN.search(name) is not None)
 
 
 def patterns(lines: Iterable[str]) -> "GitIgnoreSpec":
@@ -89,7 +97,7 @@ class Rules:
 
     def _decide(self, name: str, folder: bool) -> bool:
         last = name.rpartition("/")[2]
-        if last in DEFAULTS or last.startswith(TEMPORARY):
+        if is_noise(last):
             return True
         if not self._git:
             return False

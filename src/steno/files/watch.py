@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from .rules import DEFAULTS, TEMPORARY
+from .rules import is_noise
 
 STEP, DEBOUNCE = 10, 30  # milliseconds: quiet for the first, or the second at most, and what was heard is told
 READY = 100  # milliseconds after which it says that it listens, if nothing stirred
@@ -61,4 +61,4 @@ class Watcher:
 
 def counts(path: str, skip: int = 0) -> bool:
     """Whether a path is worth a look: the names that everybody ignores make most of the noise."""
-    return not any(part in DEFAULTS or part.startswith(TEMPORARY) for part in path[skip:].split("/"))
+    return not any(map(is_noise, path[skip:].split("/")))

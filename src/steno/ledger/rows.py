@@ -18,7 +18,8 @@ from ..decode import decoder, plain, text_of
 from ..event import Name, When
 from ..paths import placed
 from ..redact import clipped, redact
-from ..whose import LATE, NAMED, QUIET
+from ..whose import NAMED, QUIET
+from .changes import Changes
 from .target import target_of
 from .values import END, UNKNOWN, Batch, Call, Request, Session, hashed, number, part
 
@@ -71,14 +72,12 @@ class Rows:
         self.sessions: dict[str, Session] = {}
         self.requests: dict[int, Request] = {}
         self.calls: dict[int, Call] = {}
-        self.changes: dict[int, tuple[Any, ...]] = {}
+        self._changes = Changes()
         self.denials: dict[int, tuple[Any, ...]] = {}
         self.texts: dict[int, tuple[Any, ...]] = {}
         self._threads: dict[str, Thread] = {}
         self._open: dict[str, Call] = {}  # calls without an answer
         self._by_call: dict[str, Call] = {}
-        self._told: dict[str, int] = {}  # when a tool said last that a file changed, by its path
-        self._seen: dict[str, dict[int, int]] = {}  # rows of what the disk showed of a file, each with its time
 
     # -- in parts ------------------------------------------------------------------------------------------------
 
@@ -102,7 +101,7 @@ class Rows:
             self.sessions,
             list(self.requests.values()),
             [self._call_row(call) for call in self.calls.values()],
-            list(self.changes.values()),
+            list(self._changes.rows.values()),
             list(self.denials.values()),
             list(self.texts.values()),
             whole,
@@ -147,7 +146,7 @@ class Rows:
                 session.first_at = session.last_at = now
         self.texts = {id_: (*row[:5], now, *row[6:]) for id_, row in self.texts.items()}
         self.denials = {id_: (*row[:-1], now) for id_, row in self.denials.items()}
-        self.changes = {id_: (*row[:-1], now) for id_, row in self.changes.items()}
+        self._changes.date(now)
 
     def _session(self, event: ev.Event, at: int | None = None) -> Session:
         name = event.session or self.fallback
@@ -288,58 +287,15 @@ class Rows:
 
     def _on_change(self, event: ev.FileChanged) -> None:
         at = self._time(event.at)
-        path, absolute, inside = placed(event.path, self.cwd or self.place)
-        if event.source != "tool":
-            self._on_seen(event, at, path, absolute, inside)
-            return
-        call = self._by_call.get(event.call or "")
-        self._told[absolute] = at
-        since = call.at if call is not None else at
-        for id_ in [id_ for id_, seen in self._seen.get(absolute, {}).items() if self._is_of(id_, seen, since)]:
-            del self._seen[absolute][id_], self.changes[id_]  # the disk showed it while the call ran: one change, told by two
-        id_ = part(call.id, -1) if call is not None else self._unclaimed(event, at, absolute)
-        if call is not None and id_ in self.changes and self.changes[id_][4] != redact(path):
-            id_ = number("change", call.id, absolute)  # a call that changes several files
-        self.changes.setdefault(id_, self._change_row(id_, event, event.call, path, inside, at))
-
-    def _on_seen(self, event: ev.FileChanged, at: int, path: str, absolute: str, inside: bool) -> None:
-        """The disk shows a change: it is that of the one call that runs. What a tool has just told is known already."""
-        by_git, told = event.source == "git", self._told.get(absolute)
-        if (told is not None and (by_git or at - told <= LATE)) or (by_git and self._seen.get(absolute)):
-            return
-        call = None if by_git else self._running()
-        whose = call.call if call is not None else None
-        id_ = number("seen", self.run or self._whose(event), whose, absolute)
-        rows, known = self._seen.setdefault(absolute, {}), self.changes.get(id_)
-        if event.change == "deleted" and any(self.changes[row][6] == "created" for row in rows):
-            for row in rows:
-                del self.changes[row]  # it came and went: nothing is left of it
-            rows.clear()
-        elif known is None:
-            self.changes[id_], rows[id_] = self._change_row(id_, event, whose, path, inside, at), at
-        elif known[6] != "created":
-            change = "modified" if (known[6], event.change) == ("deleted", "created") else event.change
-            self.changes[id_] = (*known[:6], change, *known[7:])
-
-    def _is_of(self, id_: int, seen: int, since: int) -> bool:
-        """Whether what the disk showed is the work of a call; an agent's line may be read a little after what it tells of."""
-        return seen >= (since if self.changes[id_][3] is not None else since - LATE)
-
-    def _unclaimed(self, event: ev.FileChanged, at: int, absolute: str) -> int:
-        return number("change", number(self.run or self._whose(event), at), absolute, event.change)
+        session = event.session or next(reversed(self.sessions), self.fallback)  # the disk names none: the one that goes on
+        call = self._by_call.get(event.call or "") if event.source == "tool" else self._running()
+        self._changes.add(event, at, (session, self.run), call, placed(event.path, self.cwd or self.place))
 
     def _running(self) -> Call | None:
         """The one call that can have changed a file now; None where it could be several."""
         able = [call for call in self._open.values() if call.kind not in QUIET]
         loose = [call for call in able if call.kind not in NAMED] or able
         return loose[0] if len(loose) == 1 else None
-
-    def _whose(self, event: ev.Event) -> str:
-        """The session of an event that may name none: what the disk shows belongs to the one that goes on."""
-        return event.session or next(reversed(self.sessions), self.fallback)
-
-    def _change_row(self, id_: int, event: ev.FileChanged, call: str | None, path: str, inside: bool, at: int) -> tuple[Any, ...]:
-        return id_, self._whose(event), self.run, call, redact(path), int(inside), event.change, event.source, at
 
     def _on_text(self, event: ev.Text) -> None:
         if not event.synthetic:
