@@ -103,6 +103,17 @@ def test_the_index_takes_in_what_is_new(said: Book, monkeypatch: pytest.MonkeyPa
     assert len(found(said, "retry")) == 3
 
 
+def test_where_no_index_can_be_made_the_texts_are_looked_at(said: Book) -> None:
+    """A copy that one may only read answers too, and so does one whose index lacks what came since."""
+    said.store.change("PRAGMA query_only = ON" if said.store.kind == "sqlite" else "SET default_transaction_read_only = on")
+    assert found(said, "connection refused") == ["Connection", "The connec"]
+    said.store.change("PRAGMA query_only = OFF" if said.store.kind == "sqlite" else "SET default_transaction_read_only = off")
+    assert found(said, "connection refused") == ["Connection", "The connec"]
+    said.text("s1", NOW + 9 * HOUR, "Refused once more: connection", "answer")
+    said.store.change("PRAGMA query_only = ON" if said.store.kind == "sqlite" else "SET default_transaction_read_only = on")
+    assert found(said, "connection refused") == ["Refused on", "Connection", "The connec"]
+
+
 def test_a_hit_shows_where_it_is(said: Book) -> None:
     said.text("s1", NOW + 99 * HOUR, "x " * 300 + "the Needle is here" + " y" * 300)
     hits, _ = asks.search(said.store, asks.wanted("needle"), Filters(), None, None, None)

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from steno.ledger.settle import stored
 from steno.ledger.store import applied, migrate, open_ledger
 from steno.report import LedgerError
 from tests.kept import Transcript, tree
+from tests.support.disks import seal, small_disk
 from tests.writer import AT, a_run
 
 ROOT = Path(__file__).parents[1]
@@ -145,6 +147,25 @@ def _import(url: str, folder: Path, limit: int | None) -> "subprocess.CompletedP
     words = [sys.executable, "-m", "steno", "import", str(folder), "--ledger", url, "--quiet"]
     settings = {**os.environ, "STENO_IMPORT_GROUP": "20000"}
     return subprocess.run(words, capture_output=True, check=False, env=settings, preexec_fn=small_disk)
+
+
+def test_a_ledger_that_can_only_be_read(tmp_path: Path) -> None:
+    """On a disk that is sealed: it answers, and a write says what is wrong."""
+    folder = tree(tmp_path / "tree", sessions=3, answers=4)
+    with small_disk(tmp_path / "disk", "8m") as disk:
+        url = str(disk / "l.db")
+        assert _import(url, folder, None).returncode == 0
+        with closing(open_ledger(url)) as store:
+            before = store.rows("SELECT id FROM sessions ORDER BY id")
+        seal(disk)
+        for only_read in (False, True):
+            with closing(open_ledger(url, only_read=only_read)) as store:
+                assert store.rows("SELECT id FROM sessions ORDER BY id") == before
+                with pytest.raises(LedgerError, match="it cannot be written; check its permissions"):
+                    store.change("DELETE FROM sessions")
+        done = _import(url, tree(tmp_path / "more", sessions=5, answers=2), None)
+        assert done.returncode == 2
+        assert b"it cannot be written; check its permissions" in done.stderr
 
 
 @pytest.mark.parametrize("limit", [1_000, 150_000, 400_000])

@@ -9,8 +9,7 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from steno.sync.content import content
 from steno.sync.folder import Folder, remove_left
 from steno.sync.journal import Journal, pending
 from tests.script import answer, assistant, call, init, result, stream
+from tests.support.disks import fill, small_disk
 from tests.support.filestore import FileStore
 from tests.support.program import Ended, argv, environment, steno
 from tests.support.syncs import LONG, begun, synced, told, tree, until, write
@@ -33,26 +33,6 @@ AS_OTHERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-
 def journals(data: Path) -> list[Path]:
     """What steno keeps of syncs that were not finished."""
     return sorted((data / "steno" / "sync").glob("*"))
-
-
-@contextmanager
-def small_disk(path: Path, size: str = "256k") -> Iterator[Path]:
-    """A disk that is soon full."""
-    path.mkdir(parents=True, exist_ok=True)
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)], capture_output=True, check=False)
-    if made.returncode != 0:
-        pytest.skip("no file system can be mounted here")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-def fill(disk: Path) -> None:
-    """Leave no room on it."""
-    with (disk / "full").open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(4096))
 
 
 # -- the folder ----------------------------------------------------------------------------------------------------------

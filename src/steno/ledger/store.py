@@ -199,15 +199,8 @@ class SQLite:
             elif path != ":memory:" and not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))  # what agents did is its owner's business only
-            name = f"file:{_escaped(path)}?mode=ro" if only_read else path
-            return sqlite3.connect(
-                name,
-                timeout=BUSY_SECONDS,
-                isolation_level=None,
-                cached_statements=KEPT_STATEMENTS,
-                uri=only_read,
-                check_same_thread=False,  # SQLite itself takes care; who has one must use it by one thread at a time
-            )
+            base = _connected(f"file:{_escaped(path)}?mode=ro" if only_read else path, uri=only_read)
+            return _connected(f"file:{_escaped(path)}?mode=ro&immutable=1", uri=True) if _is_sealed(base, file) else base
         except (OSError, sqlite3.Error) as problem:
             raise _trouble(path, problem) from None
 
@@ -309,6 +302,35 @@ def _taken(path: str) -> str | None:
 def _insert(table: str, columns: Sequence[str]) -> str:
     marks = ",".join("?" * len(columns))
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608  # names of our own
+
+
+def _connected(name: str, uri: bool) -> sqlite3.Connection:
+    return sqlite3.connect(
+        name,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        cached_statements=KEPT_STATEMENTS,
+        uri=uri,
+        check_same_thread=False,  # SQLite itself takes care; who has one must use it by one thread at a time
+    )
+
+
+def _is_sealed(base: sqlite3.Connection, file: Path) -> bool:
+    """Whether a ledger lies where nothing can be written, so that not even its log can be opened: nobody changes it then.
+
+    One whose log holds something (it was copied while it was in use) would be read without it: that is refused.
+    """
+    try:
+        base.execute("SELECT 1 FROM sqlite_master LIMIT 1")
+    except sqlite3.OperationalError as problem:
+        log = Path(f"{file}-wal")
+        if "unable to open" not in str(problem) or os.access(file.parent, os.W_OK) or (log.exists() and log.stat().st_size):
+            return False
+        base.close()
+        return True
+    except sqlite3.DatabaseError:
+        return False  # it is none: whoever uses it is told
+    return False
 
 
 def _escaped(path: str) -> str:

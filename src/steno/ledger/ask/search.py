@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ...answer.finds import Hit
 from ...redact import redact
-from ...report import StenoError
+from ...report import LedgerError, StenoError
 from ..store import Row, Store
 from .where import Filters, Where
 
@@ -74,15 +74,13 @@ def search(
     where = Where().during("t.at", filters.span).among("s.project", filters.projects).among("s.agent", filters.agents)
     if role is not None:
         where.add("t.role = ?", role)
-    if not what.words:
+    if not what.words or not _is_ready(store, watch):
         hits = sorted(_looked(store, what, where, watch), key=lambda one: -(one.at or 0))
         return hits[:most], len(hits)
     if store.kind == "postgresql":
-        ready_postgres(store)
         where.add(f"{WORDS.format('t.text')} @@ websearch_to_tsquery('simple', ?)", _quoted(what.words).translate(_APART))
         joined = ""
     else:
-        ready_sqlite(store, watch)
         where.add("texts_index MATCH ?", _quoted(what.words))
         joined = " JOIN texts_index ON texts_index.rowid = t.id"
     counted = f"SELECT count(*) FROM texts t{joined} {SESSIONS}{where.sql}"  # noqa: S608
@@ -127,6 +125,18 @@ def hit(row: Row, what: Wanted) -> Hit:
 
 
 # -- the index ---------------------------------------------------------------------------------------------------
+
+
+def _is_ready(store: Store, watch: Watch | None) -> bool:
+    """Whether the index holds every text. Where it cannot be written (a copy that one may only read), it may not."""
+    try:
+        if store.kind == "postgresql":
+            ready_postgres(store)
+        else:
+            ready_sqlite(store, watch)
+    except LedgerError:
+        return False
+    return True
 
 
 def ready_sqlite(store: Store, watch: Watch | None = None) -> None:
