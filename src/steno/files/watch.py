@@ -2,11 +2,18 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from .rules import is_noise
 
 STEP, DEBOUNCE = 10, 30  # milliseconds: quiet for the first, or the second at most, and what was heard is told
 READY = 100  # milliseconds after which it says that it listens, if nothing stirred
+
+
+def load() -> None:
+    """Load what watches, which takes 20 ms: before anything comes that must not wait."""
+    with suppress(ImportError):  # it is told when it is needed
+        import watchfiles  # noqa: F401
 
 
 class Watcher:

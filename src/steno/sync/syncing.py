@@ -22,6 +22,7 @@ from ..files.index import Index, Notice
 from ..files.inside import GONE, Root, is_name
 from ..files.looking import Looking
 from ..files.rules import Rules, check_patterns
+from ..files.watch import load
 from ..redact import redact
 from ..report import StenoError
 from .journal import Journal
@@ -107,6 +108,8 @@ class Syncing:
     # -- events and hints ----------------------------------------------------------------------------------------
 
     def _take_all(self) -> None:
+        if self.options.watch_files:
+            load()
         while (item := self._queue.get()) is not END:
             try:
                 self._take(item)
