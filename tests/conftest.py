@@ -20,6 +20,12 @@ for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(_signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is kept of prices is kept elsewhere than with whoever runs the tests."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def postgres_place() -> Iterator[str]:
     """A running PostgreSQL; where there can be none, a visible skip, or a failure if STENO_REQUIRE asks for it."""

@@ -19,7 +19,7 @@ ALLOWED = {
     "environment": set(),
     "paths": set(),
     "settings": {"report"},
-    "prices": {"report"},
+    "prices": {"report", "redact"},
     "tick": {"decode"},
     "plugins": set(),
     "agents": {"event", "decode", "report", "paths", "environment", "plugins"},

@@ -1,0 +1,67 @@
+"""What the price table said of models, kept in the user's cache: loading the table costs more than most reports.
+
+It holds as long as the table is the same file. A cache that cannot be read or written is no loss, and is not mentioned.
+"""
+
+import os
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgspec import DecodeError, Struct, json
+
+from ..redact import redact
+from .values import Period
+
+NAME = "prices-1.json"  # the number rises when what is kept changes its form or its meaning
+MANY = 500  # models: agents name what they like
+LONG = 200  # letters of a model's name
+
+
+class Kept(Struct):
+    """All of it; `table` is which table said so."""
+
+    table: str
+    models: dict[str, list[Period]] = {}
+
+
+@cache
+def known() -> dict[str, list[Period]]:
+    """What is kept, by model; of another table than the one that is installed, nothing is."""
+    with suppress(OSError, DecodeError, RuntimeError):  # it is not there; it is damaged; there is no home
+        found = json.decode(_place().read_bytes(), type=Kept)
+        if found.table == _table():
+            return found.models
+    return {}
+
+
+def keep(model: str, periods: list[Period]) -> None:
+    """Keep what the table said of one more model."""
+    models = known()
+    if len(model) > LONG or len(models) >= MANY or not model.isascii() or redact(model) != model or not _table():
+        return
+    models[model] = periods
+    with suppress(OSError, RuntimeError):
+        place = _place()
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = place.with_name(f"{NAME}.{os.getpid()}")
+        new.write_bytes(json.encode(Kept(_table(), models)))
+        new.replace(place)
+
+
+def _place() -> Path:
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("steno", appauthor=False)) / NAME
+
+
+@cache
+def _table() -> str:
+    """Which table is installed: its file, its size and its time; "" where that cannot be told."""
+    with suppress(OSError, ImportError, IndexError, TypeError):
+        spec = find_spec("genai_prices")
+        file = Path((spec.submodule_search_locations if spec is not None else [])[0], "data.py")  # type: ignore[index]
+        about = file.stat()
+        return f"{file} {about.st_size} {about.st_mtime_ns}"
+    return ""
