@@ -200,6 +200,45 @@ def test_in_bulk_every_byte_passes_and_is_seen(able: bool, monkeypatch: pytest.M
         assert plain(watching.reading.report("stdin", price)) == plain(steno.read(data))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies from pipe to pipe")
+def test_single_lines_are_handed_on_by_the_system_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of ours stands between a line and its reader: we are asleep in the call that hands it on."""
+    real, counts = tap_module._tee(), list[int]()
+    assert real is not None
+
+    def tee(source: int, target: int, size: int, how: int) -> int:
+        counts.append(real(source, target, size, how))
+        return counts[-1]
+
+    monkeypatch.setattr(tap_module, "_tee", lambda: tee)
+    lines = stream(*hello()).splitlines(keepends=True)
+    with Pipes(lines, pause=0.05) as pipes:
+        Watching(pipes.tap).run()
+    assert (pipes.out, sum(counts)) == (b"".join(lines), sum(map(len, lines)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies from pipe to pipe")
+@pytest.mark.parametrize("quiet", [True, False], ids=["drain", "lines"])
+def test_while_nobody_reads_as_much_waits_as_with_cat(quiet: bool) -> None:
+    """Single lines that are not copied would fill the pipe when there are sixteen, and the agent would have to wait."""
+    source, feed = os.pipe()
+    take, target = os.pipe()
+    tap = Tap(source, target)
+    thread = Thread(target=tap.drain if quiet else lambda: list(tap.lines()), daemon=True)
+    thread.start()
+    line = b"x" * 99 + b"\n"
+    for _ in range(300):
+        os.write(feed, line)
+        time.sleep(0.0005)
+    os.close(feed)
+    thread.join(60)
+    assert tap.over
+    os.set_blocking(take, False)
+    assert os.read(take, SIZE) == line * 300
+    for end in (source, target, take):
+        os.close(end)
+
+
 @pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="only Linux lets a pipe grow")
 def test_somebody_else_writes_into_the_same_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with 2>&1: where others have just filled it, tee hands on nothing and says 0, as at the end. It is not the end."""
@@ -207,8 +246,8 @@ def test_somebody_else_writes_into_the_same_pipe(monkeypatch: pytest.MonkeyPatch
     real, calls = tap_module._tee(), count(1)
     assert real is not None
 
-    def tee(source: int, target: int, size: int) -> int:
-        return 0 if next(calls) % 3 == 0 else real(source, target, size)
+    def tee(source: int, target: int, size: int, how: int) -> int:
+        return 0 if next(calls) % 3 == 0 else real(source, target, size, how)
 
     monkeypatch.setattr(tap_module, "_tee", lambda: tee)
     with Pipes([data]) as pipes:

@@ -7,6 +7,8 @@ import errno
 import fcntl
 import io
 import os
+import stat
+import termios
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from select import POLLIN, POLLOUT, poll, select
@@ -19,10 +21,12 @@ BULK = 8  # full pipes in a row after which both are made to hold `SIZE`: somebo
 BEHIND = 1 << 18  # bytes that may have passed without having been looked at: then they are, whatever else comes
 MOMENT = 0.0001  # seconds of silence after which we look: until then the processor belongs to whoever reads
 NOT_WAITING = 2  # SPLICE_F_NONBLOCK
+NOTHING = bytes(4)  # what FIONREAD says of an empty pipe
 LONGEST = 32 << 20  # bytes of a line that is still read as one: an agent's largest, with pictures in it, have a few megabytes
 
 
-Tee = Callable[[int, int, int], int]  # bytes that were handed on from one pipe to another and are still in the first, or -errno
+# From, to, how many, how: bytes that were handed on from one pipe to another and are still in the first, or -errno.
+Tee = Callable[[int, int, int, int], int]
 
 
 class Stopped(Exception):  # noqa: N818  # a signal, while we waited for a descriptor; it never leaves this module
@@ -47,7 +51,7 @@ class Tap(io.RawIOBase):
         self._full = False  # the last read emptied a full pipe: that is as much as may wait, and more need not be asked for
         self._holds = PIPE
         self._row = 0  # full pipes in a row
-        self._tee: Tee | None = None  # in bulk, from pipe to pipe: see `_doubled`
+        self._tee = _tee() if _is_pipe(source) and _is_pipe(target) else None  # see `_doubled`
         self._waits = self._reads = False  # for a descriptor: a signal must wake us
         self._polls = {(one, what): _poll(one, what) for one, what in ((source, POLLIN), (target, POLLOUT))}
 
@@ -59,6 +63,8 @@ class Tap(io.RawIOBase):
         while not self.over:
             self._free = True
             self.readinto(buffer)
+            if self._is_time():  # whoever reads has had a moment for it
+                self._passed = 0
 
     def chunks(self) -> Iterator[bytes]:
         """What has passed, as it came."""
@@ -129,7 +135,6 @@ class Tap(io.RawIOBase):
         with suppress(OSError):
             fcntl.fcntl(self._target, wider, SIZE)
             self._holds = fcntl.fcntl(self._source, wider, SIZE)
-            self._tee = _tee()  # both are pipes
 
     def _pass(self, buffer: memoryview) -> int:
         """What was read counts, also where it could not be written any more. No signal comes between bytes and their count."""
@@ -152,21 +157,35 @@ class Tap(io.RawIOBase):
         return count
 
     def _doubled(self, tee: Tee, buffer: memoryview) -> int:
-        """Have the system hand on what is in one pipe to the other, and read it then: one copy less. -1: read and write."""
-        if not self._wait(self._source, POLLIN) & POLLIN:
-            return -1  # nothing comes any more: that is for a read to tell
-        self._wait(self._target, POLLOUT)
-        count = tee(self._source, self._target, len(buffer))
+        """Have the system hand on what comes from one pipe to the other, and read it then. -1: read and write.
+
+        Nothing of ours stands between a line and its reader: a loop that reads and then writes takes 20 µs for it when it was
+        asleep. Where it waits, a signal ends it, and nothing was handed on. In bulk it is a copy less.
+        """
+        bulk = self._holds > PIPE
+        if bulk:
+            if not self._wait(self._source, POLLIN) & POLLIN:
+                return -1  # nothing comes any more: that is for a read to tell
+            self._wait(self._target, POLLOUT)
+        elif self.signal is not None:
+            raise Stopped
+        elif self._lags():
+            return -1
+        count = tee(self._source, self._target, len(buffer), NOT_WAITING if bulk else 0)
         if count == -errno.EPIPE:
             self.gone = True
             return self._read(buffer)  # what came in counts
-        if count <= 0:  # somebody else has just filled the pipe that we write to; or it cannot be done here at all
-            self._tee = self._tee if count in (0, -errno.EAGAIN, -errno.EINTR) else None
+        if count <= 0:  # a signal, or the end; or somebody else has just filled the pipe that we write to; or it cannot be done
+            self._tee = tee if count in (0, -errno.EAGAIN, -errno.EINTR) else None
             return -1
         done = 0
         while done < count:
             done += os.readv(self._source, [buffer[done:count]])
         return count
+
+    def _lags(self) -> bool:
+        """Whether there is something that nobody has read yet: lines that are not copied fill a pipe when there are sixteen."""
+        return fcntl.ioctl(self._target, termios.FIONREAD, NOTHING) != NOTHING
 
     def _read(self, buffer: memoryview) -> int:
         while True:
@@ -251,9 +270,16 @@ def _poll(descriptor: int, what: int) -> poll:
     return found
 
 
+def _is_pipe(descriptor: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
 def _tee() -> Tee | None:
     """Linux's tee(2), for which Python has no name."""
-    import ctypes  # only in bulk: loading it takes longer than many a stream
+    import ctypes  # only where there are two pipes: loading it takes some milliseconds
 
     try:
         call = ctypes.CDLL(None, use_errno=True).tee
@@ -262,8 +288,8 @@ def _tee() -> Tee | None:
     call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint)
     call.restype = ctypes.c_ssize_t
 
-    def tee(source: int, target: int, size: int) -> int:
-        count: int = call(source, target, size, NOT_WAITING)
+    def tee(source: int, target: int, size: int, how: int) -> int:
+        count: int = call(source, target, size, how)
         return count if count >= 0 else -ctypes.get_errno()
 
     return tee
