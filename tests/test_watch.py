@@ -49,6 +49,7 @@ from tests.script import (
     text,
     worked,
 )
+from tests.support.program import argv, environment
 from tests.web import serving
 
 ROOT = Path(__file__).parents[1]
@@ -427,6 +428,25 @@ def test_a_signal_in_bulk(tmp_path: Path) -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert wrong == []
+
+
+def test_a_signal_just_after_a_line(tmp_path: Path) -> None:
+    """While we get ready to wait for the next one: it is heard each time, and ends us as it ends cat."""
+    codes = []
+    for turn in range(40):
+        words = argv("watch", *["--quiet"] * (turn % 2))
+        with subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(tmp_path)
+        ) as child:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            child.stdin.write(HELLO)
+            child.stdin.flush()
+            assert os.read(child.stdout.fileno(), SIZE) == HELLO
+            time.sleep(turn / 40_000)
+            child.send_signal(signal.SIGTERM)
+            codes.append(child.wait(60))
+    assert codes == [-signal.SIGTERM] * 40
 
 
 def _counted(size: int) -> bytes:

@@ -56,6 +56,7 @@ class Watched:
         self._options = options
         agent = agents.named(options.agent)
         self._tap = Tap()
+        self._ending = threading.Lock()  # held by whoever sends a signal once more, or sees that the stream is over
         self._file = _event_file(options.json_events)
         self._poster = _poster(options.post_events)
         self._syncing = _syncing(options)
@@ -85,7 +86,8 @@ class Watched:
                 signal.signal(number, lambda number, frame: self._tap.stop(number))
         self._insist()
         self._watching.run()
-        signal.set_wakeup_fd(-1)
+        with self._ending:  # nobody insists any more
+            signal.set_wakeup_fd(-1)
         for number, before in kept.items():  # from here on a signal ends us at once, as it does by default
             if before != signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
@@ -94,7 +96,7 @@ class Watched:
         return self._end(code)
 
     def _insist(self) -> None:
-        """Python hears of a signal only before or after it waits. One that comes in between is sent once more."""
+        """Python hears of a signal only before or after it waits. One that comes just before is sent again, until it ends us."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -103,8 +105,9 @@ class Watched:
         def again() -> None:
             while number := os.read(woken, 1):
                 time.sleep(AGAIN)
-                if tap.signal is None and not tap.over and number[0] in SIGNALS:
-                    signal.pthread_kill(main, number[0])
+                with self._ending:
+                    if not tap.over and number[0] in SIGNALS:
+                        signal.pthread_kill(main, number[0])  # which is told here, too: until it is over
 
         threading.Thread(target=again, name="steno signals", daemon=True).start()
 
