@@ -84,10 +84,11 @@ class Watched:
     def __init__(self, asked: Prepared, options: argparse.Namespace, given: dict[str, Any]) -> None:
         self._asked, self._form, self._given = asked, options.form, given
         # On a terminal, stdout and the live line of stderr take turns; elsewhere nobody waits for a reader that sleeps.
-        self._aside = Aside(sys.stderr, False, waiting=WAITING) if not is_terminal(sys.stderr) else None
-        stream = cast("TextIO", self._aside) if self._aside is not None and sys.stderr is not None else sys.stderr
+        live = is_terminal(sys.stderr)
+        self._aside = Aside(sys.stderr, live, waiting=WAITING) if sys.stderr is not None and not live else None
+        stream = cast("TextIO", self._aside) if self._aside is not None else sys.stderr
         self._screen = Screen(look(sys.stderr), stream, asked.settings["feed"], asked.settings["quiet"])
-        followed = is_terminal(sys.stderr) and not asked.settings["quiet"]
+        followed = live and not asked.settings["quiet"]
         seen = "all" if options.sync else asked.setup.changes  # what is seen is told to the sync too
         warn = complain if asked.settings["quiet"] else self._screen.say
         self._errand = Errand(replace(asked.setup, priced=followed, changes=seen), self._screen.say, warn)

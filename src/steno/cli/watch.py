@@ -39,7 +39,7 @@ address, a terminal, a disk) delays none of them. It ends as `cat` would: with t
 signal. The exit code is 0 unless --exit-from or --strict is given.
 """
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-AGAIN = 0.05  # seconds after which a signal that was not heard is sent once more
+AGAIN = 0.05  # seconds after which a signal that has not ended the stream is sent once more
 SWITCH = 0.0001  # seconds that another thread of ours may go on once bytes are there (Python's own: 0.005)
 
 

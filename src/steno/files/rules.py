@@ -19,9 +19,8 @@ DEFAULTS = frozenset(
     {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
     | {".hypothesis", ".DS_Store", ".direnv", ".gradle", ".terraform"}
 )
-BEING_WRITTEN = re.compile(
-    r"\.tmp\.\d+\.[0-9a-f]{8,}$"
-)  # Claude Code's, for a moment, before it renames them: a.py.tmp.4711.3f9a21c0
+# Claude Code's, for a moment, before it renames them: a.py.tmp.4711.3f9a21c0
+BEING_WRITTEN = re.compile(r"\.tmp\.\d+\.[0-9a-f]{8,}$")
 UNREAD: Any = object()
 
 

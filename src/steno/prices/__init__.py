@@ -18,7 +18,6 @@ from functools import cache
 from typing import Any
 
 from ..report import StenoError
-from . import kept
 from .values import FINE, NANO, Period, Rates
 
 __all__ = ["NANO", "Rates", "cost_of", "own_prices", "price", "rates", "read_prices", "ready", "saving", "table"]
@@ -58,7 +57,9 @@ def cost_of(known: Rates, share: Any) -> int | None:
 
 def ready() -> None:
     """Load the table now, where it may be needed and there is nothing better to do: not where prices of models are kept."""
-    if not kept.known():
+    from .kept import known
+
+    if not known():
         import genai_prices  # noqa: F401
 
 
@@ -96,12 +97,14 @@ def _rates(model: str, day: date | None) -> Rates | None:
 
 @cache
 def _periods(model: str) -> list[Period]:
-    found = kept.known().get(model)
+    from .kept import keep, known
+
+    found = known().get(model)
     if found is None:
         from .snapshot import periods
 
         found = periods(model)
-        kept.keep(model, found)
+        keep(model, found)
     return found
 
 

@@ -1,7 +1,6 @@
 """The price table, genai-prices: what it says of a model. Importing it costs 200 ms, so that nobody does it in vain."""
 
 from datetime import date, datetime, timedelta, timezone
-from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -62,7 +61,6 @@ def _provider(model: str) -> str:
     return next((provider for words, provider in PROVIDERS.items() if model.startswith(words)), "anthropic")
 
 
-@cache
 def _entry(model: str) -> Any:
     """The table's entry of a model, or None."""
     try:
