@@ -71,10 +71,10 @@ class Writer:
 
 
 def fill(store: Store, writer: Writer) -> None:
-    with store.writing():
-        store.put("requests", REQUEST, writer.requests(), "")
-        store.put("sessions", SESSION, writer.sessions, "")
-        store.change(SPEND)
+    with store.transaction():
+        store.upsert("requests", REQUEST, writer.requests(), "")
+        store.upsert("sessions", SESSION, writer.sessions, "")
+        store.execute(SPEND)
 
 
 def generate(path: str, sessions: int = SESSIONS, seed: int = 7) -> dict[str, Any]:

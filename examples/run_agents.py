@@ -12,7 +12,7 @@ import sys
 import steno
 from steno.event import Text, ToolCall
 
-RECORDED: steno.Options = {"agent": "replay", "tape": "src/steno/demo/finished", "speed": 0}
+RECORDED: steno.RunOptions = {"agent": "replay", "tape": "src/steno/demo/finished", "speed": 0}
 
 
 def say(text: str) -> None:
@@ -37,7 +37,7 @@ def followed(most: int) -> steno.TaskReport | None:
         for event in live:
             if isinstance(event, ToolCall):
                 calls += 1
-                say(f"  {event.name} {steno.plain(event.input)}")
+                say(f"  {event.name} {steno.decode_raw(event.input)}")
                 if calls > most:
                     live.stop()  # the events of its end still come
     return live.report

@@ -24,7 +24,7 @@ class Book:
 
     def __init__(self, store: Store) -> None:
         tables = ("requests", "calls", "texts")
-        used = [store.rows(f"SELECT max(id) FROM {table}")[0][0] or 0 for table in tables]
+        used = [store.query(f"SELECT max(id) FROM {table}")[0][0] or 0 for table in tables]
         self.store, self._next = store, max(used)
 
     def _number(self) -> int:
@@ -34,7 +34,7 @@ class Book:
     def insert(self, table: str, **values: Any) -> None:
         """One row."""
         marks = ", ".join("?" * len(values))
-        self.store.change(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", list(values.values()))
+        self.store.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", list(values.values()))
 
     def session(self, name: str, **values: Any) -> str:
         """A session; what is not given is plain."""
@@ -63,11 +63,11 @@ class Book:
         parts |= {"reported_nano": (cost or 0) * (given["source"] == "reported")}
         parts |= {"computed_nano": (cost or 0) * (given["source"] == "computed")}
         parts |= {"unpriced": int(cost is None), "unpriced_tokens": tokens if cost is None else 0}
-        project = self.store.rows("SELECT project FROM sessions WHERE id = ?", (session,))[0][0] or ""
+        project = self.store.query("SELECT project FROM sessions WHERE id = ?", (session,))[0][0] or ""
         row = (session, given["model"], at // HOUR, given["agent"], project, *parts.values())
         added = ", ".join(f"{name} = spend.{name} + excluded.{name}" for name in SPEND)
         columns = ("session", "model", "hour", "agent", "project", *parts)
-        self.store.put("spend", columns, [row], f"ON CONFLICT (session, model, hour) DO UPDATE SET {added}")
+        self.store.upsert("spend", columns, [row], f"ON CONFLICT (session, model, hour) DO UPDATE SET {added}")
 
     def call(self, session: str, at: int, name: str = "Bash", **values: Any) -> None:
         """A tool call, and its part of the sums."""
@@ -75,7 +75,7 @@ class Book:
         number = self._number()
         self.insert("calls", id=number, call=f"call_{number}", session=session, request=0, name=name, at=at, **given)
         ok, denied, took = given["ok"], given["denied"], given["duration_ms"]
-        project = self.store.rows("SELECT project FROM sessions WHERE id = ?", (session,))[0][0] or ""
+        project = self.store.query("SELECT project FROM sessions WHERE id = ?", (session,))[0][0] or ""
         key = {"hour": at // HOUR, "agent": given["agent"], "project": project, "name": name}
         sums = {"calls": 1, "errors": int(ok == 0 and not denied), "denied": denied, "open": int(ok is None and not denied)}
         sums |= {"timed": int(took is not None), "total_ms": took or 0}
@@ -83,7 +83,7 @@ class Book:
         larger = "CASE WHEN excluded.slowest_ms > tool_use.slowest_ms THEN excluded.slowest_ms ELSE tool_use.slowest_ms END"
         columns = (*key, *sums, "slowest_ms")
         clash = f"ON CONFLICT (hour, agent, project, name) DO UPDATE SET {added}, slowest_ms = {larger}"
-        self.store.put("tool_use", columns, [(*key.values(), *sums.values(), took or 0)], clash)
+        self.store.upsert("tool_use", columns, [(*key.values(), *sums.values(), took or 0)], clash)
 
     def text(self, session: str, at: int, text: str, role: str = "answer") -> None:
         """Something that was said."""

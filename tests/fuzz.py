@@ -18,7 +18,7 @@ from random import Random
 from msgspec import Struct
 
 import steno
-from steno.tick import Tick, write_tick
+from steno.tick import Record, encode_record
 from tests.script import REFUSED, dump, failed, init, recorded, stream, worked
 
 BATCH = 500  # lines that one Reading gets
@@ -154,7 +154,7 @@ def _read(data: bytes, by: Random) -> int:
     if by.random() < 0.1:
         found = steno.read(data)
     else:
-        reading = steno.Reading()
+        reading = steno.RunParser()
         for piece in _pieces(data, by):
             reading.feed(piece)
         reading.close()
@@ -208,7 +208,7 @@ def _batch(opening: bytes, lines: list[bytes], expected: int | None, by: Random)
 
 def _tick(line: bytes, by: Random) -> bytes:
     """A damaged line on a tape, and in one of five cases its tick damaged as well."""
-    tick = write_tick(Tick(by.choice((None, 0.5, 1e18)), by.choice(("out", "out", "err", "file")), line))
+    tick = encode_record(Record(by.choice((None, 0.5, 1e18)), by.choice(("out", "out", "err", "file")), line))
     return by.choice((_flip, _delete, _truncate, _insert))(tick, [], by) if by.random() < 0.2 else tick
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import steno
-from steno.seek import recordings
+from steno.seek import find_recordings
 
 ROOT = Path(__file__).parent / "recordings"
 CASES = sorted(path.parent for path in ROOT.rglob("expected.json"))
@@ -24,7 +24,7 @@ def name(case: Path) -> str:
 
 def reports(case: Path) -> list[dict[str, Any]]:
     """The reports of everything in a case's folder, without where they were read from."""
-    found = [json.loads(steno.read(path).to_json()) for path in recordings(case)]
+    found = [json.loads(steno.read(path).to_json()) for path in find_recordings(case)]
     for report in found:
         del report["source"]
     return found

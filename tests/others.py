@@ -33,8 +33,8 @@ def read(given: list[Json], *, code: int | None = None, errors: str = "", agent:
     """The report of lines, with an exit code and stderr beside them."""
     from steno import agents, event
 
-    reading = steno.Reading(agents.named(agent))
-    reading.take(dump(given).splitlines(keepends=True))
+    reading = steno.RunParser(agents.get_agent(agent))
+    reading.feed_lines(dump(given).splitlines(keepends=True))
     told: list[steno.Event] = [event.Stderr(0, None, None, None, line) for line in errors.splitlines() if line.strip()]
-    reading.take_events(told + ([] if code is None else [event.Exited(0, None, None, None, code)]))
+    reading.add_events(told + ([] if code is None else [event.Exited(0, None, None, None, code)]))
     return reading.report()

@@ -11,7 +11,7 @@ from typing import Any
 
 import steno
 from steno.report import Report
-from steno.tape import Header, Recorder, Tick
+from steno.tape import Header, Record, Recorder
 
 Json = dict[str, Any]
 
@@ -58,7 +58,7 @@ def folder(path: Path, stdout: bytes, code: int | None = None, stderr: bytes | N
     return path
 
 
-def tape(path: Path, *ticks: Tick, header: Header | None = None) -> Path:
+def tape(path: Path, *ticks: Record, header: Header | None = None) -> Path:
     """A tape that was recorded and closed in order."""
     with Recorder(path, header or Header(agent="claude")) as recorder:
         for tick in ticks:
@@ -66,20 +66,20 @@ def tape(path: Path, *ticks: Tick, header: Header | None = None) -> Path:
     return path
 
 
-def out(data: bytes) -> Tick:
-    return Tick(None, "out", data)
+def out(data: bytes) -> Record:
+    return Record(None, "out", data)
 
 
-def err(data: bytes) -> Tick:
-    return Tick(None, "err", data)
+def err(data: bytes) -> Record:
+    return Record(None, "err", data)
 
 
-def ended(code: int | None) -> Tick:
-    return Tick(None, "exit", number=code)
+def ended(code: int | None) -> Record:
+    return Record(None, "exit", number=code)
 
 
-def stop(why: str, signal: int | None = 15) -> Tick:
-    return Tick(None, "stop", why.encode(), signal)
+def stop(why: str, signal: int | None = 15) -> Record:
+    return Record(None, "stop", why.encode(), signal)
 
 
 # -- lines ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from msgspec.json import encode
 
 import steno
 from steno import event as ev
-from steno.agents import AGENTS, Ask, sniff
+from steno.agents import AGENTS, LaunchOptions, detect_agent
 from tests.golden import CASES, ROOT, name
 from tests.script import Json, dump, folder, plain, stream
 
@@ -293,12 +293,12 @@ def test_a_rollout_in_two_parts_says_the_same(case: Path) -> None:
     for cut in range(len(told)):
         first, second = CODEX.reader(), CODEX.reader()
         got = [encode(event) for number, line in enumerate(told[:cut], 1) for event in first.read(line, number)]
-        second.go_on(first.state())
+        second.restore(first.state())
         got += [encode(event) for number, line in enumerate(told[cut:], cut + 1) for event in second.read(line, number)]
         assert got == wanted
-    usages = [encode(event) for event in CODEX.usages(told) if isinstance(event, ev.Usage)]
+    usages = [encode(event) for event in CODEX.scan_usage(told) if isinstance(event, ev.Usage)]
     assert usages == [line for line in wanted if b'"event":"usage"' in line]
-    assert all(CODEX.keeps(line) and sniff(line) is CODEX for line in told)
+    assert all(CODEX.is_transcript_line(line) and detect_agent(line) is CODEX for line in told)
 
 
 def test_the_rollout_is_found_where_codex_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,26 +320,26 @@ BARE = ("codex", "exec", "--json", "--skip-git-repo-check")
 @pytest.mark.parametrize(
     ("ask", "argv"),
     [
-        (Ask(prompt="do"), (*BARE, "-")),
-        (Ask(prompt="do", resume=THREAD), (*BARE, "resume", THREAD, "-")),
-        (Ask(prompt="do", resume=THREAD, fork=True), (*BARE, "fork", THREAD, "-")),
-        (Ask(prompt="do", continue_=True), (*BARE, "resume", "--last", "-")),
+        (LaunchOptions(prompt="do"), (*BARE, "-")),
+        (LaunchOptions(prompt="do", resume=THREAD), (*BARE, "resume", THREAD, "-")),
+        (LaunchOptions(prompt="do", resume=THREAD, fork=True), (*BARE, "fork", THREAD, "-")),
+        (LaunchOptions(prompt="do", continue_=True), (*BARE, "resume", "--last", "-")),
         (
-            Ask(prompt="do", model="gpt-5.5", add_dirs=("/a", "/b")),
+            LaunchOptions(prompt="do", model="gpt-5.5", add_dirs=("/a", "/b")),
             (*BARE, "--model", "gpt-5.5", "--add-dir", "/a", "--add-dir", "/b", "-"),
         ),
-        (Ask(prompt="do", permission_mode="plan"), (*BARE, "--sandbox", "read-only", "-")),
-        (Ask(prompt="do", permission_mode="workspace-write"), (*BARE, "--sandbox", "workspace-write", "-")),
-        (Ask(prompt="do", permission_mode="bypassPermissions"), (*BARE, "--dangerously-bypass-approvals-and-sandbox", "-")),
-        (Ask(prompt="do", system_prompt='Say "hi"'), (*BARE, "--config", 'developer_instructions="Say \\"hi\\""', "-")),
-        (Ask(prompt="do", extra=("-c", "a=1")), (*BARE, "-c", "a=1", "-")),
+        (LaunchOptions(prompt="do", permission_mode="plan"), (*BARE, "--sandbox", "read-only", "-")),
+        (LaunchOptions(prompt="do", permission_mode="workspace-write"), (*BARE, "--sandbox", "workspace-write", "-")),
+        (LaunchOptions(prompt="do", permission_mode="bypassPermissions"), (*BARE, "--dangerously-bypass-approvals-and-sandbox", "-")),
+        (LaunchOptions(prompt="do", system_prompt='Say "hi"'), (*BARE, "--config", 'developer_instructions="Say \\"hi\\""', "-")),
+        (LaunchOptions(prompt="do", extra=("-c", "a=1")), (*BARE, "-c", "a=1", "-")),
     ],
 )
-def test_the_command_line(ask: Ask, argv: tuple[str, ...]) -> None:
+def test_the_command_line(ask: LaunchOptions, argv: tuple[str, ...]) -> None:
     """R1: the prompt goes by stdin."""
-    begun = CODEX.start(ask, "codex", None)
+    begun = CODEX.build_command(ask, "codex", None)
     assert (begun.argv, begun.stdin, begun.stdout) == (argv, b"do", "pipe")
 
 
 def test_what_it_has_no_words_for_is_a_field_of_an_ask() -> None:
-    assert set(CODEX.cannot) <= set(Ask.__struct_fields__)
+    assert set(CODEX.unsupported_options) <= set(LaunchOptions.__struct_fields__)

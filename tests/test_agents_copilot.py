@@ -10,7 +10,7 @@ from msgspec.json import encode
 
 import steno
 from steno import event as ev
-from steno.agents import AGENTS, Ask, sniff
+from steno.agents import AGENTS, LaunchOptions, detect_agent
 from tests.golden import CASES, ROOT, name
 from tests.script import Json, dump, folder, plain, stream
 
@@ -202,13 +202,13 @@ def test_a_file_in_two_parts_says_the_same(case: Path) -> None:
     for cut in range(len(told)):
         first, second = COPILOT.reader(), COPILOT.reader()
         got = [encode(event) for number, text in enumerate(told[:cut], 1) for event in first.read(text, number)]
-        second.go_on(first.state())
+        second.restore(first.state())
         got += [encode(event) for number, text in enumerate(told[cut:], cut + 1) for event in second.read(text, number)]
         assert got == wanted
-    usages = [encode(event) for event in COPILOT.usages(told) if isinstance(event, ev.Usage)]
+    usages = [encode(event) for event in COPILOT.scan_usage(told) if isinstance(event, ev.Usage)]
     assert usages == [text for text in wanted if b'"event":"usage"' in text]
-    assert COPILOT.keeps(told[0])
-    assert all(sniff(text) is COPILOT for text in told)
+    assert COPILOT.is_transcript_line(told[0])
+    assert all(detect_agent(text) is COPILOT for text in told)
 
 
 def test_the_file_is_found_where_copilot_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,27 +228,27 @@ BARE = ("copilot", "--output-format", "json", "--no-auto-update", "--no-color")
 @pytest.mark.parametrize(
     ("ask", "more"),
     [
-        (Ask(prompt="do"), ()),
-        (Ask(prompt="do", resume=SESSION), (f"--resume={SESSION}",)),
-        (Ask(prompt="do", session_id=SESSION, model="gpt-5"), ("--model", "gpt-5", "--session-id", SESSION)),
-        (Ask(prompt="do", continue_=True), ("--continue",)),
-        (Ask(prompt="do", permission_mode="bypassPermissions"), ("--allow-all",)),
-        (Ask(prompt="do", permission_mode="allow-all-tools"), ("--allow-all-tools",)),
-        (Ask(prompt="do", permission_mode="acceptEdits"), ("--allow-tool", "write")),
-        (Ask(prompt="do", permission_mode="autopilot"), ("--mode", "autopilot")),
+        (LaunchOptions(prompt="do"), ()),
+        (LaunchOptions(prompt="do", resume=SESSION), (f"--resume={SESSION}",)),
+        (LaunchOptions(prompt="do", session_id=SESSION, model="gpt-5"), ("--model", "gpt-5", "--session-id", SESSION)),
+        (LaunchOptions(prompt="do", continue_=True), ("--continue",)),
+        (LaunchOptions(prompt="do", permission_mode="bypassPermissions"), ("--allow-all",)),
+        (LaunchOptions(prompt="do", permission_mode="allow-all-tools"), ("--allow-all-tools",)),
+        (LaunchOptions(prompt="do", permission_mode="acceptEdits"), ("--allow-tool", "write")),
+        (LaunchOptions(prompt="do", permission_mode="autopilot"), ("--mode", "autopilot")),
         (
-            Ask(prompt="do", allow=("write", "shell(ls)"), deny=("url",)),
+            LaunchOptions(prompt="do", allow=("write", "shell(ls)"), deny=("url",)),
             ("--allow-tool=write", "--allow-tool=shell(ls)", "--deny-tool=url"),
         ),
-        (Ask(prompt="do", mcp_config=("a.json", "{}")), ("--additional-mcp-config=@a.json", "--additional-mcp-config={}")),
-        (Ask(prompt="do", add_dirs=("/a",), extra=("--plain-diff",)), ("--add-dir=/a", "--plain-diff")),
+        (LaunchOptions(prompt="do", mcp_config=("a.json", "{}")), ("--additional-mcp-config=@a.json", "--additional-mcp-config={}")),
+        (LaunchOptions(prompt="do", add_dirs=("/a",), extra=("--plain-diff",)), ("--add-dir=/a", "--plain-diff")),
     ],
 )
-def test_the_command_line(ask: Ask, more: tuple[str, ...]) -> None:
+def test_the_command_line(ask: LaunchOptions, more: tuple[str, ...]) -> None:
     """R1: the prompt goes by stdin."""
-    begun = COPILOT.start(ask, "copilot", None)
+    begun = COPILOT.build_command(ask, "copilot", None)
     assert (begun.argv, begun.stdin, begun.stdout) == ((*BARE, *more), b"do", "pipe")
 
 
 def test_what_it_has_no_words_for_is_a_field_of_an_ask() -> None:
-    assert set(COPILOT.cannot) <= set(Ask.__struct_fields__)
+    assert set(COPILOT.unsupported_options) <= set(LaunchOptions.__struct_fields__)

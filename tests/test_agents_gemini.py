@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import steno
-from steno.agents import AGENTS, Ask
+from steno.agents import AGENTS, LaunchOptions
 from tests.others import Json, case, dump, lines, read
 from tests.support.program import steno as steno_
 
@@ -24,7 +24,7 @@ STATS: Json = {
     "duration_ms": 9,
     "tool_calls": 0,
 }
-START = AGENTS["gemini"].start
+START = AGENTS["gemini"].build_command
 
 
 def said(text: str, at: int = 10, **more: Any) -> Json:
@@ -136,9 +136,9 @@ def test_a_chat_of_another_run_says_nothing() -> None:
     """The same session, another run of it: its requests are not this one's."""
     data = (case("gemini", "tools_chat") / "stdout").read_bytes().replace(b"2026-11-15T12:3", b"2026-11-14T12:3")
     chat = next((case("gemini", "tools_chat") / "sessions").glob("*33-*")).read_bytes()
-    reading = steno.Reading()
-    reading.take(data.splitlines(keepends=True))
-    reading.take_events(reading.beside(chat.splitlines(keepends=True)))
+    reading = steno.RunParser()
+    reading.feed_lines(data.splitlines(keepends=True))
+    reading.add_events(reading.enrich(chat.splitlines(keepends=True)))
     report = reading.report()
     assert (report.tokens.output, report.context.source) == (170, "upper_bound")
 
@@ -179,30 +179,30 @@ def test_a_document_with_an_error_is_a_failure() -> None:
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (Ask(prompt="hi"), []),
-        (Ask(prompt="-x", model="gemini-2.5-pro"), ["-m", "gemini-2.5-pro"]),
-        (Ask(resume="b1e7d9dc-f51e-41c4-b9a8-291d8cedaa32"), ["--resume", "b1e7d9dc-f51e-41c4-b9a8-291d8cedaa32"]),
-        (Ask(continue_=True), ["--resume", "latest"]),
-        (Ask(permission_mode="yolo"), ["--approval-mode", "yolo"]),
-        (Ask(permission_mode="bypassPermissions"), ["--approval-mode", "yolo"]),
-        (Ask(permission_mode="acceptEdits"), ["--approval-mode", "auto_edit"]),
+        (LaunchOptions(prompt="hi"), []),
+        (LaunchOptions(prompt="-x", model="gemini-2.5-pro"), ["-m", "gemini-2.5-pro"]),
+        (LaunchOptions(resume="b1e7d9dc-f51e-41c4-b9a8-291d8cedaa32"), ["--resume", "b1e7d9dc-f51e-41c4-b9a8-291d8cedaa32"]),
+        (LaunchOptions(continue_=True), ["--resume", "latest"]),
+        (LaunchOptions(permission_mode="yolo"), ["--approval-mode", "yolo"]),
+        (LaunchOptions(permission_mode="bypassPermissions"), ["--approval-mode", "yolo"]),
+        (LaunchOptions(permission_mode="acceptEdits"), ["--approval-mode", "auto_edit"]),
         (
-            Ask(allow=("write_file", "run_shell_command(ls)")),
+            LaunchOptions(allow=("write_file", "run_shell_command(ls)")),
             ["--allowed-tools=write_file", "--allowed-tools=run_shell_command(ls)"],
         ),
         (
-            Ask(add_dirs=("/a", "/b"), extra=("--skip-trust",)),
+            LaunchOptions(add_dirs=("/a", "/b"), extra=("--skip-trust",)),
             ["--include-directories=/a", "--include-directories=/b", "--skip-trust"],
         ),
     ],
 )
-def test_its_own_words_for_what_is_asked(ask: Ask, words: list[str]) -> None:
+def test_its_own_words_for_what_is_asked(ask: LaunchOptions, words: list[str]) -> None:
     start = START(ask, "gemini", None)
     assert (list(start.argv), start.stdin) == (["gemini", "-o", "stream-json", *words], ask.prompt.encode())
 
 
 def test_stdin_takes_any_prompt() -> None:
-    assert START(Ask(prompt="-p\n\udcff é"), "gemini", None).stdin == b"-p\n\xff \xc3\xa9"
+    assert START(LaunchOptions(prompt="-p\n\udcff é"), "gemini", None).stdin == b"-p\n\xff \xc3\xa9"
 
 
 def test_an_unknown_line_keeps_its_bytes() -> None:

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 import steno
-from steno.agents import AGENTS, Ask
+from steno.agents import AGENTS, LaunchOptions
 from tests.others import Json, case, lines, read
 
 SESSION = "ses_e22106888ffe7RZV4VNNAyG1v4"
-START = AGENTS["opencode"].start
+START = AGENTS["opencode"].build_command
 
 
 def line(kind: str, at: int, **part: Any) -> Json:
@@ -139,16 +139,16 @@ def test_a_subagent_is_told_with_its_call() -> None:
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (Ask(prompt="hi"), []),
-        (Ask(model="anthropic/claude-opus-5-5"), ["--model", "anthropic/claude-opus-5-5"]),
-        (Ask(resume=SESSION, fork=True), ["--session", SESSION, "--fork"]),
-        (Ask(continue_=True), ["--continue"]),
-        (Ask(permission_mode="yolo"), ["--auto"]),
-        (Ask(permission_mode="bypassPermissions"), ["--auto"]),
-        (Ask(permission_mode="plan", extra=("--thinking",)), ["--agent", "plan", "--thinking"]),
+        (LaunchOptions(prompt="hi"), []),
+        (LaunchOptions(model="anthropic/claude-opus-5-5"), ["--model", "anthropic/claude-opus-5-5"]),
+        (LaunchOptions(resume=SESSION, fork=True), ["--session", SESSION, "--fork"]),
+        (LaunchOptions(continue_=True), ["--continue"]),
+        (LaunchOptions(permission_mode="yolo"), ["--auto"]),
+        (LaunchOptions(permission_mode="bypassPermissions"), ["--auto"]),
+        (LaunchOptions(permission_mode="plan", extra=("--thinking",)), ["--agent", "plan", "--thinking"]),
     ],
 )
-def test_its_own_words_for_what_is_asked(ask: Ask, words: list[str]) -> None:
+def test_its_own_words_for_what_is_asked(ask: LaunchOptions, words: list[str]) -> None:
     start = START(ask, "opencode", None)
     assert (list(start.argv), start.stdin) == (["opencode", "run", "--format", "json", *words], ask.prompt.encode())
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import steno
-from steno.agents import AGENTS, Ask
+from steno.agents import AGENTS, LaunchOptions
 from tests.others import Json, case, lines, read
 
 SESSION = "a84310b2-a053-465e-8a03-d87dde4e3eae"
@@ -19,7 +19,7 @@ INIT: Json = {
     "model": "coder",
     "qwen_code_version": "0.15.10",
 }
-START = AGENTS["qwen"].start
+START = AGENTS["qwen"].build_command
 
 
 def message(id_: str, *blocks: Json, used: int = 0) -> Json:
@@ -155,20 +155,20 @@ def test_every_line_of_a_recording_is_known() -> None:
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (Ask(prompt="hi"), []),
-        (Ask(model="qwen3-coder", max_turns=4), ["-m", "qwen3-coder", "--max-session-turns", "4"]),
-        (Ask(resume=SESSION), ["--resume", SESSION]),
-        (Ask(continue_=True, partial=True), ["--continue", "--include-partial-messages"]),
-        (Ask(permission_mode="acceptEdits"), ["--approval-mode", "auto-edit"]),
+        (LaunchOptions(prompt="hi"), []),
+        (LaunchOptions(model="qwen3-coder", max_turns=4), ["-m", "qwen3-coder", "--max-session-turns", "4"]),
+        (LaunchOptions(resume=SESSION), ["--resume", SESSION]),
+        (LaunchOptions(continue_=True, partial=True), ["--continue", "--include-partial-messages"]),
+        (LaunchOptions(permission_mode="acceptEdits"), ["--approval-mode", "auto-edit"]),
         (
-            Ask(permission_mode="yolo", system_prompt="be brief"),
+            LaunchOptions(permission_mode="yolo", system_prompt="be brief"),
             ["--approval-mode", "yolo", "--append-system-prompt", "be brief"],
         ),
-        (Ask(allow=("edit",), deny=("web_fetch",)), ["--allowed-tools=edit", "--exclude-tools=web_fetch"]),
-        (Ask(mcp_config=("{}",), extra=("--bare",)), ["--mcp-config={}", "--bare"]),
+        (LaunchOptions(allow=("edit",), deny=("web_fetch",)), ["--allowed-tools=edit", "--exclude-tools=web_fetch"]),
+        (LaunchOptions(mcp_config=("{}",), extra=("--bare",)), ["--mcp-config={}", "--bare"]),
     ],
 )
-def test_its_own_words_for_what_is_asked(ask: Ask, words: list[str]) -> None:
+def test_its_own_words_for_what_is_asked(ask: LaunchOptions, words: list[str]) -> None:
     start = START(ask, "qwen", None)
     assert (list(start.argv), start.stdin) == (["qwen", "-o", "stream-json", *words], ask.prompt.encode())
 

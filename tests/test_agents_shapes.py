@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import steno
-from steno.agents import AGENTS, sniff
+from steno.agents import AGENTS, detect_agent
 from tests.golden import ROOT, name
 from tests.others import CASES, Json, case, dump, lines
 
@@ -27,7 +27,7 @@ def test_claudes_own_lines_stay_claudes() -> None:
     """Qwen Code's stream has the same shape: only what it signs is its."""
     for path in sorted((ROOT / "claude").glob("*/*/stdout")):
         first = path.read_bytes().split(b"\n")[0]
-        agent = sniff(first)
+        agent = detect_agent(first)
         assert agent is None or agent.name == "claude", path
 
 
@@ -93,7 +93,7 @@ def test_i2_in_pieces_it_gives_the_same_report(path: Path, size: int) -> None:
     from steno.prices import price
 
     data = (path / "stdout").read_bytes()
-    reading = steno.Reading()
+    reading = steno.RunParser()
     for start in range(0, len(data), size):
         reading.feed(data[start : start + size])
     reading.close()
@@ -126,8 +126,8 @@ def test_i6_any_field_may_be_of_any_type(agent: str, other: Any) -> None:
     for number, line in enumerate(given):
         for path in _places(line):
             around = [*given[max(0, number - 2) : number], _replaced(line, path, other), *given[number + 1 : number + 3]]
-            reading = steno.Reading(AGENTS[agent])
-            reading.take(dump(around).splitlines(keepends=True))
+            reading = steno.RunParser(AGENTS[agent])
+            reading.feed_lines(dump(around).splitlines(keepends=True))
             reading.report().to_json()
             assert reading.lines.read == len(around)
 
@@ -153,7 +153,7 @@ def test_l3_a_chat_is_read_on_from_any_line(folder: str) -> None:
     for cut in range(1, len(data)):
         first, second = agent.reader(), agent.reader()
         found = [event for n, line in enumerate(data[:cut], 1) for event in _events(first, line, n)]
-        second.go_on(first.state())
+        second.restore(first.state())
         found += [event for n, line in enumerate(data[cut:], cut + 1) for event in _events(second, line, n)]
         assert found == whole
 
@@ -175,5 +175,5 @@ def test_the_short_way_through_a_chat_tells_the_same_requests(folder: str) -> No
     (path,) = (ROOT / "transcripts" / folder).glob("*/*.jsonl")
     agent, data = AGENTS[folder.split("-")[0]], path.read_bytes().splitlines(keepends=True)
     whole = [one for one in _all(agent, data) if isinstance(one, event.Usage | event.Started | event.UserMessage)]
-    assert list(agent.usages(data)) == whole
-    assert all(agent.keeps(line) for line in data[:1])
+    assert list(agent.scan_usage(data)) == whole
+    assert all(agent.is_transcript_line(line) for line in data[:1])

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from steno.answer.finds import Hit
+from steno.answer.finds import SearchHit
 from steno.ledger.ask import search as asks
-from steno.ledger.ask.scan import scan
-from steno.ledger.ask.spans import Span
+from steno.ledger.ask.scan import search_tool_output
+from steno.ledger.ask.spans import TimeRange
 from steno.ledger.ask.where import Filters
 from steno.report import StenoError
 from tests.book import HOUR, PROJECT, Book
@@ -37,7 +37,7 @@ def said(book: Book) -> Book:
 
 def found(book: Book, text: str, regex: bool = False, filters: Filters = ALL, role: str | None = None) -> list[str]:
     """The beginnings of the texts that are found."""
-    hits, total = asks.search(book.store, asks.wanted(text, regex), filters, role, None, None)
+    hits, total = asks.search_texts(book.store, asks.parse_query(text, regex), filters, role, None, None)
     assert total == len(hits)
     return [hit.snippet[:10] for hit in hits]
 
@@ -53,9 +53,9 @@ def test_words_must_all_occur_and_the_newest_comes_first(said: Book) -> None:
 
 def test_filters(said: Book) -> None:
     assert found(said, "connection", filters=Filters(projects=("/p/x",))) == ["Connection"]
-    assert found(said, "connection", filters=Filters(Span(None, NOW + 2 * HOUR))) == ["The connec"]
+    assert found(said, "connection", filters=Filters(TimeRange(None, NOW + 2 * HOUR))) == ["The connec"]
     assert found(said, "retry", role="prompt") == ["Please ret"]
-    hits, total = asks.search(said.store, asks.wanted("retry"), Filters(), None, 1, None)
+    hits, total = asks.search_texts(said.store, asks.parse_query("retry"), Filters(), None, 1, None)
     assert (len(hits), total) == (1, 2)
 
 
@@ -86,45 +86,45 @@ def test_patterns(said: Book) -> None:
     assert found(said, r"(?i)RETRY", regex=True) == ["The connec", "Please ret"]
     for pattern in ("h[e", "(", "*", "(?P<a>x)(?P<a>y)", "a{99999999999}"):
         with pytest.raises(StenoError, match="not a regular expression"):
-            asks.wanted(pattern, True)
+            asks.parse_query(pattern, True)
 
 
 def test_the_index_takes_in_what_is_new(said: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asks, "BATCH", 2)
+    monkeypatch.setattr(asks, "TEXTS_PER_BATCH", 2)
     steps: list[tuple[int, int]] = []
-    asks.search(said.store, asks.wanted("retry"), Filters(), None, None, lambda done, total: steps.append((done, total)))
+    asks.search_texts(said.store, asks.parse_query("retry"), Filters(), None, None, lambda done, total: steps.append((done, total)))
     if said.store.kind == "sqlite":
         assert steps == [(2, 6), (4, 6), (6, 6)]
     said.text("s1", NOW - HOUR, "an old retry, told late")
     assert found(said, "retry") == ["The connec", "Please ret", "an old ret"]
     assert found(said, ".", regex=True)[-1] == "an old ret"
-    asks.forget(said.store)
-    asks.forget(said.store)
+    asks.drop_index(said.store)
+    asks.drop_index(said.store)
     assert len(found(said, "retry")) == 3
 
 
 def test_where_no_index_can_be_made_the_texts_are_looked_at(said: Book) -> None:
     """A copy that one may only read answers too, and so does one whose index lacks what came since."""
-    said.store.change("PRAGMA query_only = ON" if said.store.kind == "sqlite" else "SET default_transaction_read_only = on")
+    said.store.execute("PRAGMA query_only = ON" if said.store.kind == "sqlite" else "SET default_transaction_read_only = on")
     assert found(said, "connection refused") == ["Connection", "The connec"]
-    said.store.change("PRAGMA query_only = OFF" if said.store.kind == "sqlite" else "SET default_transaction_read_only = off")
+    said.store.execute("PRAGMA query_only = OFF" if said.store.kind == "sqlite" else "SET default_transaction_read_only = off")
     assert found(said, "connection refused") == ["Connection", "The connec"]
     said.text("s1", NOW + 9 * HOUR, "Refused once more: connection", "answer")
-    said.store.change("PRAGMA query_only = ON" if said.store.kind == "sqlite" else "SET default_transaction_read_only = on")
+    said.store.execute("PRAGMA query_only = ON" if said.store.kind == "sqlite" else "SET default_transaction_read_only = on")
     assert found(said, "connection refused") == ["Refused on", "Connection", "The connec"]
 
 
 def test_a_hit_shows_where_it_is(said: Book) -> None:
     said.text("s1", NOW + 99 * HOUR, "x " * 300 + "the Needle is here" + " y" * 300)
-    hits, _ = asks.search(said.store, asks.wanted("needle"), Filters(), None, None, None)
-    assert len(hits[0].snippet) <= asks.SNIPPET + 2
+    hits, _ = asks.search_texts(said.store, asks.parse_query("needle"), Filters(), None, None, None)
+    assert len(hits[0].snippet) <= asks.MAX_SNIPPET_CHARS + 2
     (begin, end) = hits[0].marks[0]
     assert hits[0].snippet[begin:end] == "Needle"
     assert (hits[0].session, hits[0].project, hits[0].role) == ("s1", PROJECT, "answer")
 
 
 def test_secrets_are_masked(said: Book) -> None:
-    hits, _ = asks.search(said.store, asks.wanted("deploy"), Filters(), None, None, None)
+    hits, _ = asks.search_texts(said.store, asks.parse_query("deploy"), Filters(), None, None, None)
     assert hits[0].snippet == "key [redacted] was used for deploy"
 
 
@@ -133,20 +133,20 @@ def test_what_tools_printed_is_found_in_the_files(book: Book, tmp_path: Path) ->
     book.source(str(recording), kind="recording", run="r1")
     book.source(str(tmp_path / "gone.jsonl"))
     steps: list[tuple[int, int]] = []
-    done = scan(book.store, asks.wanted("requested permissions"), Filters(), lambda one, all_: steps.append((one, all_)))
-    assert (done.read, done.gone) == (1, 1)
+    done = search_tool_output(book.store, asks.parse_query("requested permissions"), Filters(), lambda one, all_: steps.append((one, all_)))
+    assert (done.files_read, done.files_missing) == (1, 1)
     assert [(hit.role, hit.tool, hit.run, hit.source) for hit in done.hits] == [("tool", "Write", "r1", str(recording))]
-    assert scan(book.store, asks.wanted("requested permissions"), Filters(projects=("/other",))).hits == []
-    assert scan(book.store, asks.wanted("no such words"), Filters()).hits == []
+    assert search_tool_output(book.store, asks.parse_query("requested permissions"), Filters(projects=("/other",))).hits == []
+    assert search_tool_output(book.store, asks.parse_query("no such words"), Filters()).hits == []
 
 
 def test_a_damaged_source_costs_only_itself(book: Book, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gz"
     broken.write_bytes(b"\x1f\x8b\x08\x00broken")
     book.source(str(broken))
-    assert scan(book.store, asks.wanted("x"), Filters()).hits == []
+    assert search_tool_output(book.store, asks.parse_query("x"), Filters()).hits == []
 
 
 def test_a_hit_as_json() -> None:
-    row = Hit(5, "s", None, "/p", "answer", "a word", [(2, 6)]).as_json(lambda at: f"at {at}")
+    row = SearchHit(5, "s", None, "/p", "answer", "a word", [(2, 6)]).as_json(lambda at: f"at {at}")
     assert (row["at"], row["marks"], row["session_id"]) == ("at 5", [(2, 6)], "s")

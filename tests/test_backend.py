@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import steno
-from steno.agents import AGENTS, Ask, Backend
-from steno.agents.backend import backend, is_local
+from steno.agents import AGENTS, Backend, LaunchOptions
+from steno.agents.backend import is_local_url, parse_backend
 from steno.prepare import serving
 from steno.report import Cost, Report
-from steno.supervise.merge import merged
+from steno.supervise.merge import merge_reports
 from tests.plays import NEWEST, Place
 from tests.support.ollama import MODEL, OllamaServer, shown
 
@@ -42,7 +42,7 @@ MEANT = {
 
 @pytest.mark.parametrize("given", MEANT)
 def test_what_is_meant(given: str) -> None:
-    found = backend(given, MODEL)
+    found = parse_backend(given, MODEL)
     assert (found.kind, found.url) == MEANT[given]
 
 
@@ -59,7 +59,7 @@ def test_what_is_meant(given: str) -> None:
     ],
 )
 def test_ollamas_own_variable_is_heeded(host: str, url: str) -> None:
-    assert backend("ollama", MODEL, host).url == url
+    assert parse_backend("ollama", MODEL, host).url == url
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_ollamas_own_variable_is_heeded(host: str, url: str) -> None:
     ],
 )
 def test_only_what_stands_in_ones_own_house_costs_nothing(url: str, local: bool) -> None:
-    assert is_local(url) is local
+    assert is_local_url(url) is local
 
 
 def test_a_model_that_ollama_hands_on_is_not_local() -> None:
-    assert not backend("ollama", "gpt-oss:120b-cloud").local
-    assert backend("ollama", "gpt-oss:20b").local
+    assert not parse_backend("ollama", "gpt-oss:120b-cloud").is_local
+    assert parse_backend("ollama", "gpt-oss:20b").is_local
 
 
 # -- what the server tells ---------------------------------------------------------------------------------------------
@@ -117,14 +117,14 @@ def test_the_window_comes_from_the_server(name: str, monkeypatch: pytest.MonkeyP
     given, told, window = TOLD[name]
     monkeypatch.setenv("http_proxy", GONE)
     with OllamaServer(told=told) as server:
-        found, note = serving.asked(backend(given.replace("URL", server.url), MODEL), MODEL)
-    assert (found.window, note) == (window, None)
+        found, note = serving.probe_backend(parse_backend(given.replace("URL", server.url), MODEL), MODEL)
+    assert (found.context_window, note) == (window, None)
 
 
 def test_a_key_comes_along_where_there_is_one() -> None:
     with OllamaServer() as server:
-        serving.asked(backend(f"ollama:{server.url}", MODEL, key="sk-own"), MODEL)
-        serving.asked(backend(f"ollama:{server.url}", MODEL), MODEL)
+        serving.probe_backend(parse_backend(f"ollama:{server.url}", MODEL, key="sk-own"), MODEL)
+        serving.probe_backend(parse_backend(f"ollama:{server.url}", MODEL), MODEL)
         assert [seen.key for seen in server.seen] == ["sk-own", "sk-own", None, None]
 
 
@@ -132,7 +132,7 @@ def test_a_key_is_not_carried_to_where_a_server_sends_us() -> None:
     with OllamaServer() as other:
         told = {"/api/ps": f"{other.url}/api/ps", "/api/show": f"{other.url}/api/show"}
         with OllamaServer(told=told) as server:
-            _, note = serving.asked(backend(f"ollama:{server.url}", MODEL, key="sk-own"), MODEL)
+            _, note = serving.probe_backend(parse_backend(f"ollama:{server.url}", MODEL, key="sk-own"), MODEL)
         assert (other.seen, note) == ([], f"ollama at {server.url} does not tell how much {MODEL} holds: HTTP 302")
 
 
@@ -147,10 +147,10 @@ SILENT: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_server_that_does_not_tell_is_a_note(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And never more than that: the run goes on."""
     told, why = SILENT[name]
-    monkeypatch.setattr(serving, "PATIENCE", 0.5)
+    monkeypatch.setattr(serving, "PROBE_TIMEOUT_SECONDS", 0.5)
     with OllamaServer(told=told) as server:
-        asked = backend(f"ollama:{server.url}", MODEL)
-        found, note = serving.asked(asked, MODEL)
+        asked = parse_backend(f"ollama:{server.url}", MODEL)
+        found, note = serving.probe_backend(asked, MODEL)
         assert found == asked
         assert note is not None
         assert note.startswith(f"ollama at {server.url} does not tell how much {MODEL} holds: {why}")
@@ -160,8 +160,8 @@ def test_a_server_that_is_not_there_is_a_note() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    asked = backend(f"openai:{url}", MODEL)
-    assert serving.asked(asked, MODEL) == (asked, f"openai at {url}/v1 does not tell how much {MODEL} holds: Connection refused")
+    asked = parse_backend(f"openai:{url}", MODEL)
+    assert serving.probe_backend(asked, MODEL) == (asked, f"openai at {url}/v1 does not tell how much {MODEL} holds: Connection refused")
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_the_library_has_it_too(place: Place, monkeypatch: pytest.MonkeyPatch) -
 def test_every_agent_keeps_the_key_out_of_its_words(name: str) -> None:
     for kind in AGENTS[name].backends:
         given = Backend(kind=kind, url="http://127.0.0.1:1", key="sk-own-secret")
-        start = AGENTS[name].start(Ask(prompt="x", model=MODEL, backend=given), name, None)
+        start = AGENTS[name].build_command(LaunchOptions(prompt="x", model=MODEL, backend=given), name, None)
         assert "sk-own-secret" not in " ".join(start.argv)
         assert "sk-own-secret" in dict(start.env).values()
 
@@ -357,7 +357,7 @@ def test_attempts_together() -> None:
     """Only what is local throughout is local; what cost nothing changes no other sum."""
 
     def cost(*given: Cost) -> Cost:
-        return merged([Report(requests=1, cost=one) for one in given], [""] * len(given), None).cost
+        return merge_reports([Report(requests=1, cost=one) for one in given], [""] * len(given), None).cost
 
     local, reported, computed = Cost(0.0, "local"), Cost(0.5, "reported"), Cost(0.25, "computed")
     assert cost(local, local) == local

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import steno
 from steno.prices import price
-from steno.report import Lines
+from steno.report import LineCounts
 from tests.script import (
     REFUSED,
     Json,
@@ -50,7 +50,7 @@ SCRIPTED: dict[str, bytes] = {
 
 
 def _chunked(data: bytes, size: int) -> steno.Report:
-    reading = steno.Reading()
+    reading = steno.RunParser()
     for at in range(0, len(data), size):
         reading.feed(data[at : at + size])
     reading.close()
@@ -78,7 +78,7 @@ def test_i2_chunks_do_not_matter_to_recordings(path: Path, size: int) -> None:
 @pytest.mark.parametrize("path", FEW, ids=named)
 def test_l1_a_recording_in_pieces_is_the_recording(path: Path) -> None:
     data = path.read_bytes()
-    reading = steno.Reading()
+    reading = steno.RunParser()
     events = [event for at in range(0, len(data), 4096) for event in reading.feed(data[at : at + 4096])]
     assert [*events, *reading.close()] == list(steno.events(data))
     assert plain(reading.report(price=price)) == plain(steno.read(path))
@@ -87,7 +87,7 @@ def test_l1_a_recording_in_pieces_is_the_recording(path: Path) -> None:
 @pytest.mark.parametrize("name", SCRIPTED)
 def test_l1_reading_in_pieces_is_reading_at_once(name: str) -> None:
     data = SCRIPTED[name]
-    reading = steno.Reading()
+    reading = steno.RunParser()
     events = [*reading.feed(data), *reading.close()]
     assert events == list(steno.events(data))
     assert plain(reading.report(price=price)) == plain(steno.read(data))
@@ -97,7 +97,7 @@ def test_l1_reading_in_pieces_is_reading_at_once(name: str) -> None:
 @given(name=st.sampled_from(sorted(SCRIPTED)), sizes=st.lists(st.integers(1, 3000), max_size=60))
 def test_i2_random_chunks_do_not_matter(name: str, sizes: list[int]) -> None:
     data, at = SCRIPTED[name], 0
-    reading = steno.Reading()
+    reading = steno.RunParser()
     for size in [*sizes, len(data)]:
         reading.feed(data[at : at + size])
         at += size
@@ -130,7 +130,7 @@ def test_i2_a_cut_inside_the_stream_is_malformed_and_not_torn() -> None:
     lines = [dump(line) for line in hello()]
     for cut in range(1, len(lines[1])):
         found = _chunked(stream(lines[0], lines[1][:cut], lines[2]), 4096)
-        assert (found.lines, found.complete) == (Lines(read=3, malformed=1), True)
+        assert (found.lines, found.complete) == (LineCounts(read=3, malformed=1), True)
 
 
 # -- wrong types ------------------------------------------------------------------------------------------------
@@ -231,5 +231,5 @@ def test_e1_events_come_as_soon_as_their_line_is_there() -> None:
             handed += 1
             yield line
 
-    seen = [(event.line, handed) for event in steno.Reading().events(one_by_one())]
+    seen = [(event.line, handed) for event in steno.RunParser().events(one_by_one())]
     assert [line for line, _ in seen] == [count for _, count in seen]

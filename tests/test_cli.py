@@ -22,7 +22,7 @@ import zstandard
 import steno
 from steno.cli.events import EventFile
 from steno.screen.clean import width
-from steno.tape import Header, Tick
+from steno.tape import Header, Record
 from tests.script import (
     MODEL,
     REFUSED,
@@ -423,7 +423,7 @@ def test_files(worked_file: Path) -> None:
 def test_timeline(tmp_path: Path) -> None:
     start = Header(agent="claude", started_at=1_800_000_000.0)
     ticks = [
-        Tick(after, "out", stream(line))
+        Record(after, "out", stream(line))
         for after, line in (
             (0.5, init()),
             (1.0, assistant(call("toolu_1", "Bash", command="make\ntest"))),
@@ -431,7 +431,7 @@ def test_timeline(tmp_path: Path) -> None:
             (4.0, result("Done.")),
         )
     ]
-    path = tape(tmp_path / "tape", *ticks, Tick(4.5, "exit", number=0), header=start)
+    path = tape(tmp_path / "tape", *ticks, Record(4.5, "exit", number=0), header=start)
     assert shown(run("show", "--timeline", path)) == [
         f"   +0.000s      1  started   {MODEL} in /srv/project",
         "   +0.500s      2  call      Bash: make test",

@@ -11,9 +11,9 @@ import pytest
 from steno import event as ev
 from steno import testing
 from steno.agents import AGENTS
-from steno.agents.values import Agent, Ask, Start
+from steno.agents.values import Agent, LaunchCommand, LaunchOptions
 from steno.report import SourceError
-from steno.testing.readings import CHECKS, sane
+from steno.testing.readings import CHECKS, check_figures
 from tests.golden import ROOT
 
 FOLDERS = [folder for name in AGENTS for folder in sorted((ROOT / name).iterdir())]
@@ -82,7 +82,7 @@ def test_reasoning_beyond_output(parrot: Agent) -> None:
     def deep(found: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
         return [msgspec.structs.replace(one, reasoning=99) if isinstance(one, ev.Usage) else one for one in found]
 
-    told = list(sane(changed(parrot, deep), case("repeats").folder))
+    told = list(check_figures(changed(parrot, deep), case("repeats").folder))
     assert told == ["reasoning (99) is a part of output (8), and more than that"]
 
 
@@ -92,7 +92,7 @@ def test_a_line_that_is_swallowed(parrot: Agent) -> None:
     def swallow(found: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
         return [one for one in found if not isinstance(one, ev.Unknown)]
 
-    told = testing.breaches(changed(parrot, swallow), case("repeats"))
+    told = testing.violations(changed(parrot, swallow), case("repeats"))
     assert told == ["repeats: a line of a kind that nobody knows must be one `Unknown`; 0 were counted"]
 
 
@@ -102,7 +102,7 @@ def test_a_reader_that_raises(parrot: Agent) -> None:
             raise KeyError("parrot")
         return found
 
-    told = testing.breaches(changed(parrot, strict), case("repeats"))
+    told = testing.violations(changed(parrot, strict), case("repeats"))
     assert any("read raised KeyError: 'parrot'; only decode.MISFIT may be raised." in one for one in told)
 
 
@@ -113,7 +113,7 @@ def test_a_reader_that_depends_on_something_else(parrot: Agent) -> None:
     def counted(found: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
         return [msgspec.structs.replace(one, text=f"{next(calls)}") if isinstance(one, ev.Text) else one for one in found]
 
-    told = testing.breaches(changed(parrot, counted), case("repeats"))
+    told = testing.violations(changed(parrot, counted), case("repeats"))
     assert sum("its report differs: text is" in one for one in told) == 5
     assert any("expected.json does not hold: text is" in one for one in told)
 
@@ -123,18 +123,18 @@ def test_lines_that_belong_to_others(parrot: Agent, tmp_path: Path) -> None:
     folder = tmp_path / "case"
     folder.mkdir()
     (folder / "stdout").write_bytes(b'{"parrot":"wakes","type":"thread.started"}\n')
-    told = testing.breaches(parrot, testing.Case(folder, "mine"))
+    told = testing.violations(parrot, testing.Case(folder, "mine"))
     assert told == ['mine: its line would be taken for one of codex: {"parrot": "wakes", "type": "thread.started"}']
     blind = msgspec.structs.replace(parrot, looks_like=lambda line: False)
-    told = testing.breaches(blind, case("repeats"))
+    told = testing.violations(blind, case("repeats"))
     assert [one.partition(" lines, such as")[0] for one in told] == ["repeats: looks_like knows none of its first 3"]
 
 
-STARTS: dict[str, tuple[Callable[[Ask, str, str | None], Start], str]] = {
-    "shell": (lambda ask, program, version: Start(("sh", "-c", f"{program} '{ask.prompt}'")), "it is started by a shell"),
-    "no prompt": (lambda ask, program, version: Start((program,)), "the prompt is neither on stdin nor one whole word of argv"),
-    "no words": (lambda ask, program, version: Start(program), "argv must be a tuple of words"),  # type: ignore[arg-type]
-    "no model": (lambda ask, program, version: Start((program,), ask.prompt.encode()), "model was asked for and is nowhere"),
+STARTS: dict[str, tuple[Callable[[LaunchOptions, str, str | None], LaunchCommand], str]] = {
+    "shell": (lambda ask, program, version: LaunchCommand(("sh", "-c", f"{program} '{ask.prompt}'")), "it is started by a shell"),
+    "no prompt": (lambda ask, program, version: LaunchCommand((program,)), "the prompt is neither on stdin nor one whole word of argv"),
+    "no words": (lambda ask, program, version: LaunchCommand(program), "argv must be a tuple of words"),  # type: ignore[arg-type]
+    "no model": (lambda ask, program, version: LaunchCommand((program,), ask.prompt.encode()), "model was asked for and is nowhere"),
 }
 
 
@@ -142,38 +142,38 @@ STARTS: dict[str, tuple[Callable[[Ask, str, str | None], Start], str]] = {
 def test_starts(parrot: Agent, name: str) -> None:
     start, told = STARTS[name]
     with pytest.raises(AssertionError, match=told):
-        testing.check_start(msgspec.structs.replace(parrot, start=start))
+        testing.check_start(msgspec.structs.replace(parrot, build_command=start))
 
 
 def test_a_key_in_the_command_line(parrot: Agent) -> None:
     import os
 
-    def leaky(ask: Ask, program: str, version: str | None) -> Start:
-        return Start((program, "--key", os.environ["PARROT_KEY"]), ask.prompt.encode())
+    def leaky(ask: LaunchOptions, program: str, version: str | None) -> LaunchCommand:
+        return LaunchCommand((program, "--key", os.environ["PARROT_KEY"]), ask.prompt.encode())
 
     with pytest.raises(AssertionError, match="a key from the environment is in argv"):
-        testing.check_start(msgspec.structs.replace(parrot, start=leaky))
+        testing.check_start(msgspec.structs.replace(parrot, build_command=leaky))
     assert "PARROT_KEY" not in os.environ
 
 
 def test_a_word_that_nobody_asks(parrot: Agent) -> None:
     with pytest.raises(AssertionError, match="`cannot` names what nobody asks: max_turn"):
-        testing.check_start(msgspec.structs.replace(parrot, cannot=(*parrot.cannot, "max_turn")))
+        testing.check_start(msgspec.structs.replace(parrot, unsupported_options=(*parrot.unsupported_options, "max_turn")))
 
 
 def test_a_backend_whose_key_is_told_to_all(parrot: Agent) -> None:
-    def leaky(ask: Ask, program: str, version: str | None) -> Start:
+    def leaky(ask: LaunchOptions, program: str, version: str | None) -> LaunchCommand:
         words = [program, ask.model or "", *ask.extra]
         if ask.backend is not None:
             words += [ask.backend.url, ask.backend.key]
-        return Start(tuple(words), ask.prompt.encode())
+        return LaunchCommand(tuple(words), ask.prompt.encode())
 
     with pytest.raises(AssertionError, match="for the backend ollama: a key from the environment is in argv"):
-        testing.check_start(msgspec.structs.replace(parrot, start=leaky, backends=("ollama",)))
+        testing.check_start(msgspec.structs.replace(parrot, build_command=leaky, backends=("ollama",)))
 
 
 def test_a_session_that_it_would_not_know_again(parrot: Agent) -> None:
-    strict = msgspec.structs.replace(parrot, is_session=lambda text: text.isdigit())
+    strict = msgspec.structs.replace(parrot, is_session_id=lambda text: text.isdigit())
     with pytest.raises(AssertionError, match="is_session does not know 'parrot-0a1b2c3d', which it returned itself"):
         testing.check_start(strict, ("parrot-0a1b2c3d",))
 

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steno.report import VERDICTS, Context, Limits, Report, Verdict
-from steno.supervise.decide import BACKOFF_LONGEST, MOST_LIMITS, RETRIED, Next, Policy, Tried, decide
+from steno.report import VERDICTS, Context, RateLimitStatus, Report, Verdict
+from steno.supervise.decide import (
+    DEFAULT_RETRY_VERDICTS,
+    MAX_BACKOFF_SECONDS,
+    MAX_LIMIT_WAITS,
+    AttemptHistory,
+    Decision,
+    RetryPolicy,
+    decide,
+)
 from steno.supervise.reset import reset_time
 from steno.supervise.version import version_of
 
@@ -19,40 +27,40 @@ PART = 0.5  # of the chance
 
 
 def ended(
-    word: Verdict, error: str | None = None, *, requests: int = 1, full: float | None = None, limits: Limits | None = None
+    word: Verdict, error: str | None = None, *, requests: int = 1, full: float | None = None, limits: RateLimitStatus | None = None
 ) -> Report:
     """How an attempt ended."""
     report = Report(verdict=word, error=error, session_id="s1", requests=requests)
-    report.context, report.limits = Context(fraction=full), limits or Limits()
+    report.context, report.limits = Context(fraction=full), limits or RateLimitStatus()
     return report
 
 
-def after(report: Report, tried: Tried | None = None, policy: Policy | None = None) -> Next:
+def after(report: Report, tried: AttemptHistory | None = None, policy: RetryPolicy | None = None) -> Decision:
     """What is decided, at the first attempt unless told otherwise."""
-    return decide(report, tried or Tried(runs=1), policy or Policy(), NOW, PART)
+    return decide(report, tried or AttemptHistory(attempts=1), policy or RetryPolicy(), NOW, PART)
 
 
-def stop(why: str) -> Next:
-    return Next(do="stop", why=why)
+def stop(why: str) -> Decision:
+    return Decision(action="stop", reason=why)
 
 
 HOUR = "rate_limit: waiting for an hour, as it does not say until when"
 UNTIL = "rate_limit: waiting until it is over"
 GONE = "No conversation found with session ID: s0"
 EXHAUSTED = "max_turns: 3 attempts were made, as many as asked for"
-ALLOWED = Limits("allowed_warning", int(NOW) + 100)
-REJECTED = Limits("rejected", int(NOW) + 100)
-SMALL = Policy(on_limit="fallback", fallback_model="small")
+ALLOWED = RateLimitStatus("allowed_warning", int(NOW) + 100)
+REJECTED = RateLimitStatus("rejected", int(NOW) + 100)
+SMALL = RetryPolicy(on_limit="fallback", fallback_model="small")
 
-CASES: dict[str, tuple[Next, Next]] = {
+CASES: dict[str, tuple[Decision, Decision]] = {
     "done": (after(ended("success", full=0.99)), stop("done")),
     # R5
     "the session is gone": (
-        after(ended("subprocess", GONE, requests=0), Tried(runs=1, resumed="s0")),
-        Next(do="fresh", why="the session s0 is gone: starting a new one", counts=False, unasked=True),
+        after(ended("subprocess", GONE, requests=0), AttemptHistory(attempts=1, resumed_session_id="s0")),
+        Decision(action="fresh", reason="the session s0 is gone: starting a new one", counts_as_attempt=False, is_warning=True),
     ),
     "gone for the second time": (
-        after(ended("subprocess", GONE, requests=0), Tried(runs=1, resumed="s0", refused_resume=True)),
+        after(ended("subprocess", GONE, requests=0), AttemptHistory(attempts=1, resumed_session_id="s0", has_lost_session=True)),
         stop("subprocess: nothing is gained by another attempt"),
     ),
     "gone, but none was asked for": (
@@ -61,123 +69,123 @@ CASES: dict[str, tuple[Next, Next]] = {
     ),
     # R6
     "turns": (
-        after(ended("max_turns"), Tried(runs=1, max_turns=4)),
-        Next(do="resume", why="max_turns: going on with up to 8 turns", max_turns=8),
+        after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=4)),
+        Decision(action="resume", reason="max_turns: going on with up to 8 turns", max_turns=8),
     ),
     "turns up to the bound": (
-        after(ended("max_turns"), Tried(runs=1, max_turns=20)),
-        Next(do="resume", why="max_turns: going on with up to 30 turns", max_turns=30),
+        after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=20)),
+        Decision(action="resume", reason="max_turns: going on with up to 30 turns", max_turns=30),
     ),
     "turns above the bound": (
-        after(ended("max_turns"), Tried(runs=1, max_turns=50)),
-        Next(do="resume", why="max_turns: going on with up to 50 turns", max_turns=50),
+        after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=50)),
+        Decision(action="resume", reason="max_turns: going on with up to 50 turns", max_turns=50),
     ),
-    "turns that nobody limited": (after(ended("max_turns")), Next(do="resume", why="max_turns: going on")),
-    "turns, too often": (after(ended("max_turns"), Tried(runs=3, max_turns=4)), stop(EXHAUSTED)),
+    "turns that nobody limited": (after(ended("max_turns")), Decision(action="resume", reason="max_turns: going on")),
+    "turns, too often": (after(ended("max_turns"), AttemptHistory(attempts=3, max_turns=4)), stop(EXHAUSTED)),
     "turns, not to be gone on with": (
-        after(ended("max_turns"), policy=Policy(resume_on=("api",))),
+        after(ended("max_turns"), policy=RetryPolicy(resume_on=("api",))),
         stop("max_turns: nothing is gained by another attempt"),
     ),
     # R7
     "a limit with a time": (
         after(ended("rate_limit", limits=REJECTED)),
-        Next(do="resume", why=UNTIL, wait=115.0, until=NOW + 100, counts=False),
+        Decision(action="resume", reason=UNTIL, wait_seconds=115.0, wait_until=NOW + 100, counts_as_attempt=False),
     ),
     "a limit whose time is over": (
-        after(ended("rate_limit", limits=Limits("rejected", int(NOW) - 50))),
-        Next(do="resume", why=UNTIL, wait=15.0, until=NOW - 50, counts=False),
+        after(ended("rate_limit", limits=RateLimitStatus("rejected", int(NOW) - 50))),
+        Decision(action="resume", reason=UNTIL, wait_seconds=15.0, wait_until=NOW - 50, counts_as_attempt=False),
     ),
     "a limit for longer than a day": (
-        after(ended("rate_limit", limits=Limits("rejected", int(NOW) + 10**6))),
-        Next(do="resume", why=UNTIL, wait=24 * 3600 + 15.0, until=NOW + 10**6, counts=False),
+        after(ended("rate_limit", limits=RateLimitStatus("rejected", int(NOW) + 10**6))),
+        Decision(action="resume", reason=UNTIL, wait_seconds=24 * 3600 + 15.0, wait_until=NOW + 10**6, counts_as_attempt=False),
     ),
     "a limit in words": (
         after(ended("rate_limit", "You've hit your 5-hour limit · resets 12:05pm (UTC)")),
-        Next(do="resume", why=UNTIL, wait=315.0, until=NOW + 300, counts=False),
+        Decision(action="resume", reason=UNTIL, wait_seconds=315.0, wait_until=NOW + 300, counts_as_attempt=False),
     ),
     "a limit that says nothing": (
         after(ended("rate_limit", "429", requests=0)),
-        Next(do="again", why=HOUR, wait=3615.0, counts=False),
+        Decision(action="again", reason=HOUR, wait_seconds=3615.0, counts_as_attempt=False),
     ),
     "another limit, which is not reached": (
         after(ended("rate_limit", "429", limits=ALLOWED)),
-        Next(do="resume", why=HOUR, wait=3615.0, counts=False),
+        Decision(action="resume", reason=HOUR, wait_seconds=3615.0, counts_as_attempt=False),
     ),
     "a limit, and the attempts are used up": (
-        after(ended("rate_limit", limits=REJECTED), Tried(runs=9)),
-        Next(do="resume", why=UNTIL, wait=115.0, until=NOW + 100, counts=False),
+        after(ended("rate_limit", limits=REJECTED), AttemptHistory(attempts=9)),
+        Decision(action="resume", reason=UNTIL, wait_seconds=115.0, wait_until=NOW + 100, counts_as_attempt=False),
     ),
     "a limit that is never over": (
-        after(ended("rate_limit"), Tried(runs=1, limits=MOST_LIMITS)),
+        after(ended("rate_limit"), AttemptHistory(attempts=1, limit_waits=MAX_LIMIT_WAITS)),
         stop("rate_limit: still limited after 12 waits"),
     ),
     "a limit, in a session that is nearly full": (
         after(ended("rate_limit", full=0.9, limits=REJECTED)),
-        Next(do="handover", why=UNTIL, wait=115.0, until=NOW + 100, counts=False),
+        Decision(action="handover", reason=UNTIL, wait_seconds=115.0, wait_until=NOW + 100, counts_as_attempt=False),
     ),
     "a limit that is not waited for": (
-        after(ended("rate_limit"), policy=Policy(on_limit="fail")),
+        after(ended("rate_limit"), policy=RetryPolicy(on_limit="fail")),
         stop("rate_limit: not waiting, as asked"),
     ),
     "a limit that is no reason": (
-        after(ended("rate_limit"), policy=Policy(resume_on=("api",))),
+        after(ended("rate_limit"), policy=RetryPolicy(resume_on=("api",))),
         stop("rate_limit: nothing is gained by another attempt"),
     ),
-    "a failure": (after(ended("api")), Next(do="resume", why="api: trying again in 2 s", wait=2.0)),
+    "a failure": (after(ended("api")), Decision(action="resume", reason="api: trying again in 2 s", wait_seconds=2.0)),
     "the third failure in a row": (
-        after(ended("network", requests=0), Tried(runs=3, failures=2), Policy(attempts=9)),
-        Next(do="again", why="network: trying again in 8 s", wait=8.0),
+        after(ended("network", requests=0), AttemptHistory(attempts=3, consecutive_failures=2), RetryPolicy(attempts=9)),
+        Decision(action="again", reason="network: trying again in 8 s", wait_seconds=8.0),
     ),
     "the tenth": (
-        after(ended("stalled"), Tried(runs=10, failures=9), Policy(attempts=99)),
-        Next(do="resume", why="stalled: trying again in 300 s", wait=BACKOFF_LONGEST),
+        after(ended("stalled"), AttemptHistory(attempts=10, consecutive_failures=9), RetryPolicy(attempts=99)),
+        Decision(action="resume", reason="stalled: trying again in 300 s", wait_seconds=MAX_BACKOFF_SECONDS),
     ),
     "a failure without a session": (
         after(Report(verdict="no_result")),
-        Next(do="again", why="no_result: trying again in 2 s", wait=2.0),
+        Decision(action="again", reason="no_result: trying again in 2 s", wait_seconds=2.0),
     ),
     # R8
     "nearly full": (
-        after(ended("max_turns", full=0.81), Tried(runs=1, max_turns=4)),
-        Next(
-            do="handover",
-            why="max_turns: going on with up to 8 turns; handing over to a new session, as the context is 81% full",
+        after(ended("max_turns", full=0.81), AttemptHistory(attempts=1, max_turns=4)),
+        Decision(
+            action="handover",
+            reason="max_turns: going on with up to 8 turns; handing over to a new session, as the context is 81% full",
             max_turns=8,
         ),
     ),
-    "not quite": (after(ended("max_turns", full=0.79)), Next(do="resume", why="max_turns: going on")),
+    "not quite": (after(ended("max_turns", full=0.79)), Decision(action="resume", reason="max_turns: going on")),
     "as full as asked for": (
-        after(ended("api", full=0.5), policy=Policy(refresh_at=0.5)),
-        Next(
-            do="handover",
-            why="api: trying again in 2 s; handing over to a new session, as the context is 50% full",
-            wait=2.0,
+        after(ended("api", full=0.5), policy=RetryPolicy(refresh_at=0.5)),
+        Decision(
+            action="handover",
+            reason="api: trying again in 2 s; handing over to a new session, as the context is 50% full",
+            wait_seconds=2.0,
         ),
     ),
     "full": (
         after(ended("context_full")),
-        Next(do="handover", why="the context is full; handing over to a new session"),
+        Decision(action="handover", reason="the context is full; handing over to a new session"),
     ),
     "full when it was gone on with": (
-        after(ended("context_full", requests=0), Tried(runs=1, resumed="s1")),
-        Next(do="handover", why="the context is full; handing over to a new session"),
+        after(ended("context_full", requests=0), AttemptHistory(attempts=1, resumed_session_id="s1")),
+        Decision(action="handover", reason="the context is full; handing over to a new session"),
     ),
     "a prompt that does not fit": (
         after(ended("context_full", requests=0)),
         stop("context_full: the prompt by itself does not fit the window"),
     ),
     "full too often": (
-        after(ended("context_full"), Tried(runs=3)),
+        after(ended("context_full"), AttemptHistory(attempts=3)),
         stop("context_full: 3 attempts were made, as many as asked for"),
     ),
     # R11
     "another model": (
         after(ended("rate_limit", limits=REJECTED), policy=SMALL),
-        Next(do="resume", why="rate_limit: going on with small", model="small", counts=False),
+        Decision(action="resume", reason="rate_limit: going on with small", model="small", counts_as_attempt=False),
     ),
     "another model, limited too": (
-        after(ended("rate_limit", limits=REJECTED), Tried(runs=1, fell_back=True), SMALL),
-        Next(do="resume", why=UNTIL, wait=115.0, until=NOW + 100, counts=False),
+        after(ended("rate_limit", limits=REJECTED), AttemptHistory(attempts=1, has_used_fallback_model=True), SMALL),
+        Decision(action="resume", reason=UNTIL, wait_seconds=115.0, wait_until=NOW + 100, counts_as_attempt=False),
     ),
 }
 
@@ -189,7 +197,7 @@ def test_the_table(name: str) -> None:
     assert found == wanted
 
 
-@pytest.mark.parametrize("word", [word for word in VERDICTS if word not in (*RETRIED, "success")])
+@pytest.mark.parametrize("word", [word for word in VERDICTS if word not in (*DEFAULT_RETRY_VERDICTS, "success")])
 def test_what_is_not_tried_again(word: Verdict) -> None:
     """Least of all what a person or a clock has ended."""
     assert after(ended(word)) == stop(f"{word}: nothing is gained by another attempt")
@@ -197,7 +205,7 @@ def test_what_is_not_tried_again(word: Verdict) -> None:
 
 def test_ends_from_outside_are_not_among_them() -> None:
     """An interrupt, a kill and a timeout are final."""
-    assert not {"interrupted", "killed", "timeout", "auth", "max_budget", "permission"} & set(RETRIED)
+    assert not {"interrupted", "killed", "timeout", "auth", "max_budget", "permission"} & set(DEFAULT_RETRY_VERDICTS)
 
 
 @given(
@@ -205,16 +213,16 @@ def test_ends_from_outside_are_not_among_them() -> None:
     requests=st.integers(0, 2),
     full=st.none() | st.floats(0, 1),
     tried=st.builds(
-        Tried, runs=st.integers(1, 5), limits=st.integers(0, 13), failures=st.integers(0, 40), resumed=st.none() | st.just("s1")
+        AttemptHistory, runs=st.integers(1, 5), limits=st.integers(0, 13), failures=st.integers(0, 40), resumed=st.none() | st.just("s1")
     ),
     chance=st.floats(0, 1),
 )
-def test_every_end_has_a_next(word: Verdict, requests: int, full: float | None, tried: Tried, chance: float) -> None:
+def test_every_end_has_a_next(word: Verdict, requests: int, full: float | None, tried: AttemptHistory, chance: float) -> None:
     """The table is total, no wait is longer than a day and its jitter, and the number of attempts is kept."""
-    found = decide(ended(word, requests=requests, full=full), tried, Policy(), NOW, chance)
-    assert found.do in ("stop", "resume", "again", "handover")
-    assert 0 <= found.wait <= 24 * 3600 + 30
-    assert found.do == "stop" or tried.runs < Policy().attempts or not found.counts
+    found = decide(ended(word, requests=requests, full=full), tried, RetryPolicy(), NOW, chance)
+    assert found.action in ("stop", "resume", "again", "handover")
+    assert 0 <= found.wait_seconds <= 24 * 3600 + 30
+    assert found.action == "stop" or tried.attempts < RetryPolicy().attempts or not found.counts_as_attempt
 
 
 # -- when a limit is over -------------------------------------------------------------------------------

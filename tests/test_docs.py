@@ -221,7 +221,7 @@ def test_the_versions_of_the_readme() -> None:
 
     page = (ROOT / "README.md").read_text("utf-8")
     shown = re.findall(r"^  \| (?!agent|---)([^|]+?) \|.*\| ([\d., ]+) \|$", page, re.M)
-    assert [versions.split(", ") for _, versions in shown] == [list(agent.tested) for agent in AGENTS.values()]
+    assert [versions.split(", ") for _, versions in shown] == [list(agent.tested_versions) for agent in AGENTS.values()]
 
 
 def test_the_extras_of_the_readme() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from steno.agents import AGENTS
-from steno.health.installed import installed, standing
+from steno.health.installed import inspect_agent, version_status
 
 SECRET = "sk-" + "x" * 30
 
@@ -30,7 +30,7 @@ def install(place: Path, agent: str, version: str) -> None:
     """A program as npm lays it down: a link into its package."""
     package = place / "lib" / agent
     package.mkdir(parents=True)
-    (package / "package.json").write_text(json.dumps({"name": AGENTS[agent].package, "version": version}))
+    (package / "package.json").write_text(json.dumps({"name": AGENTS[agent].npm_package, "version": version}))
     script(package / "cli.js", "exit 9")  # it must not be started to tell its version
     (place / "bin" / agent).symlink_to(package / "cli.js")
 
@@ -86,14 +86,14 @@ def test_a_program_without_a_package_is_asked_for_its_version(place: Path) -> No
 
 def test_a_program_that_leaves_another_behind_is_not_waited_for(place: Path) -> None:
     script(place / "bin" / "opencode", "sleep 65 & echo 1.18.33")
-    assert installed(AGENTS["opencode"], {"PATH": str(place / "bin")}).version == "1.18.33"
+    assert inspect_agent(AGENTS["opencode"], {"PATH": str(place / "bin")}).version == "1.18.33"
     subprocess.run(["pkill", "-f", "^sleep 65$"], check=True)
 
 
 def test_a_program_that_never_tells_its_version(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steno.health.installed.PATIENCE", 0.2)
+    monkeypatch.setattr("steno.health.installed.VERSION_TIMEOUT_SECONDS", 0.2)
     script(place / "bin" / "opencode", "sleep 66; echo 1.18.33")
-    found = installed(AGENTS["opencode"], {"PATH": str(place / "bin")})
+    found = inspect_agent(AGENTS["opencode"], {"PATH": str(place / "bin")})
     assert (found.version, found.known) == (None, "unknown")
     until = time.monotonic() + 60
     while subprocess.run(["pgrep", "-f", "^sleep 66$"], check=False, stdout=subprocess.DEVNULL).returncode == 0:
@@ -105,17 +105,17 @@ def test_a_program_that_never_tells_its_version(place: Path, monkeypatch: pytest
     ("version", "word"), [("2.1.325", "tested"), ("2.1.60", "between"), ("0.9", "older"), ("2.2.0", "newer"), (None, "unknown")]
 )
 def test_how_a_version_stands_to_those_tested(version: str | None, word: str) -> None:
-    assert standing(version, AGENTS["claude"].tested) == word
+    assert version_status(version, AGENTS["claude"].tested_versions) == word
 
 
 def test_every_agent_names_its_abilities_and_what_it_cannot() -> None:
-    from steno.agents import Ask
+    from steno.agents import LaunchOptions
 
     for agent in AGENTS.values():
-        assert set(agent.cannot) <= set(Ask.__struct_fields__)
-        assert agent.tested
-        assert agent.install.endswith(agent.package)
-        assert agent.wording.go_on.format(session="S", prompt="P").count("S") == 1
+        assert set(agent.unsupported_options) <= set(LaunchOptions.__struct_fields__)
+        assert agent.tested_versions
+        assert agent.install_command.endswith(agent.npm_package)
+        assert agent.hint_templates.resume.format(session="S", prompt="P").count("S") == 1
 
 
 def test_without_the_chosen_agent_something_is_wrong(place: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_sign_in_is_a_name_and_never_a_secret(place: Path) -> None:
 @pytest.mark.parametrize(("agent", "kept"), [("codex", ".codex/auth.json"), ("copilot", ".config/gh/hosts.yml")])
 def test_a_sign_in_that_is_a_file(place: Path, agent: str, kept: str) -> None:
     """Named by its path, and only where it is there."""
-    install(place, agent, AGENTS[agent].tested[-1])
+    install(place, agent, AGENTS[agent].tested_versions[-1])
     told = [one["what"] for one in findings(place, STENO_AGENT=agent)[1] if one["check"] == agent]
     assert "no key and no sign-in was found" in told
     file = place / "home" / kept

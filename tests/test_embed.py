@@ -18,8 +18,8 @@ import pytest
 import steno
 from steno import event as ev
 from steno.event import NO_JSON
-from steno.prepare import CALL
-from steno.settings import BY_NAME
+from steno.prepare import RUN_ONLY_OPTIONS
+from steno.settings import SETTINGS_BY_NAME
 from tests.plays import Place
 from tests.script import assistant, call, init, stream, text
 
@@ -72,17 +72,17 @@ def test_the_types_of_the_calls_can_be_asked_for(name: str) -> None:
 
 
 def test_the_types_of_the_classes_can_be_asked_for() -> None:
-    assert typing.get_type_hints(steno.Options)["cwd"] == str | os.PathLike[str] | None
+    assert typing.get_type_hints(steno.RunOptions)["cwd"] == str | os.PathLike[str] | None
     assert typing.get_type_hints(steno.Report)["verdict"] is steno.Verdict
-    for name, method in inspect.getmembers(steno.Live, inspect.isfunction):
+    for name, method in inspect.getmembers(steno.RunStream, inspect.isfunction):
         if not name.startswith("_"):
             assert "return" in typing.get_type_hints(method)
 
 
 def test_the_options_are_those_that_are_taken() -> None:
     """All of `steno run` that is not about the prompt, the printing or a sync; the docstring names the others."""
-    assert set(steno.Options.__annotations__) == {*BY_NAME, *CALL} - PRINTED
-    told = set(re.findall(r"`--([a-z-]+)`", steno.Options.__doc__ or ""))
+    assert set(steno.RunOptions.__annotations__) == {*SETTINGS_BY_NAME, *RUN_ONLY_OPTIONS} - PRINTED
+    told = set(re.findall(r"`--([a-z-]+)`", steno.RunOptions.__doc__ or ""))
     assert told == {"prompt", "file", "json", "raw", "sync"} | {name.replace("_", "-") for name in PRINTED}
 
 
@@ -92,14 +92,14 @@ from pathlib import Path
 from typing import assert_never
 import steno
 
-def follow(live: steno.Live) -> str | None:
+def follow(live: steno.RunStream) -> str | None:
     with live:
         for event in live:
             if live.run_id is None:
                 live.stop()
     return live.run_id
 
-async def followed(options: steno.Options) -> None:
+async def followed(options: steno.RunOptions) -> None:
     async with steno.stream("x", **options) as live:
         async for event in live:
             live.send("y")
@@ -129,8 +129,8 @@ def test_plain_gives_what_the_agent_wrote() -> None:
     """Also of what is no JSON: nothing raises."""
     lines = stream(init(), assistant(call("toolu_1", "Bash", command="make test")))
     (found,) = [event for event in steno.events(lines) if isinstance(event, ev.ToolCall)]
-    assert steno.plain(found.input) == {"command": "make test"}
-    assert steno.plain(NO_JSON) is None
+    assert steno.decode_raw(found.input) == {"command": "make test"}
+    assert steno.decode_raw(NO_JSON) is None
 
 
 # -- paths ---------------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ for _ in range(2):
 def test_leaving_the_with_ends_it(begins: Place) -> None:
     """Also where it was never looked at, or by an error of one's own."""
 
-    def failing(live: steno.Live) -> None:
+    def failing(live: steno.RunStream) -> None:
         with live:
             while not begins.calls:
                 time.sleep(0.02)

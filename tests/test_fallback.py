@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import steno
-from steno.cli.again import continue_command
-from steno.prepare import prepared
+from steno.cli.again import resume_command
+from steno.prepare import prepare_task
 from steno.report import Attempt, Cost, StenoError, TaskReport, Tokens
-from steno.supervise.takeover import HANDOVER
-from steno.tape import Tape
+from steno.supervise.takeover import HANDOVER_PROMPT
+from steno.tape import RecordingFile
 from tests.plays import PLAYED, Done, Json, Place
 from tests.script import REQUEST_COST, assistant, call, failed, init, result, stream, text
 
@@ -94,7 +94,7 @@ def attempts(report: Json) -> list[tuple[str, str, str]]:
 
 
 def notes(path: Path) -> list[str]:
-    return [tick.data.decode() for tick in Tape(path).ticks() if tick.code == "note"]
+    return [tick.data.decode() for tick in RecordingFile(path).records() if tick.code == "note"]
 
 
 # -- when ----------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_the_work_so_far_is_handed_over(place: Both) -> None:
     (told,) = [one["prompt"] for one in place.then]
     head, _, task = told.partition("[CURRENT TASK]\n")
     assert task == "Mend the parser."
-    assert ("The parser is half done." in head, "- created" in head, head.startswith(HANDOVER[:31])) == (True, True, True)
+    assert ("The parser is half done." in head, "- created" in head, head.startswith(HANDOVER_PROMPT[:31])) == (True, True, True)
     assert [file["absolute"] for file in report["files"]] == ["/srv/project/parser.py"]
     assert (report["session_id"], report["attempts"][0]["session_id"]) == (THREAD, init()["session_id"])
     assert report["attempts"][0]["cost"]["usd"] == REQUEST_COST
@@ -231,8 +231,8 @@ def test_the_command_that_goes_on_is_the_last_agents() -> None:
     report = TaskReport(agent="codex", session_id=THREAD, verdict="api", requests=1, attempts=tried)
     given: dict[str, Any] = {"model": "opus-9", "program": "/bin/claude", "args": ["--x"], "fallback_agent": ["codex"]}
     given |= {"on_limit": "fallback", "timeout": 60.0}
-    assert continue_command(report, given) == f"steno run --resume {THREAD} --agent codex --timeout 60.0 continue"
-    assert "--model large" in str(continue_command(report, {**given, "model": "large"}))
+    assert resume_command(report, given) == f"steno run --resume {THREAD} --agent codex --timeout 60.0 continue"
+    assert "--model large" in str(resume_command(report, {**given, "model": "large"}))
 
 
 # -- wrong use -----------------------------------------------------------------------------------------------------
@@ -261,8 +261,8 @@ def test_what_the_next_agent_cannot_do_is_said_before_the_first_starts(place: Bo
 def test_one_that_stands_by_and_is_not_there(inside: Both) -> None:
     """It is said, and the first one runs; if that one is missing too, nothing is started."""
     inside.codex.unlink()
-    asked = prepared("Mend it.", {"fallback_agent": ["codex"]})
-    assert (asked.notes, asked.setup.stand_by, asked.refusal) == (
+    asked = prepare_task("Mend it.", {"fallback_agent": ["codex"]})
+    assert (asked.notes, asked.setup.fallback_agents, asked.refusal) == (
         ["codex is not there and cannot take over; to install codex: npm install -g @openai/codex"],
         (),
         None,

@@ -13,12 +13,12 @@ from steno import event as ev
 from steno import events as steno_events
 from steno.answer.changed import Change
 from steno.files import git, patch
-from steno.files.changes import Changes, compared
-from steno.files.index import Index, Notice
-from steno.files.inside import Outside, Root, is_name
-from steno.files.rules import Rules
-from steno.files.watch import Watcher
-from steno.tape import Header, Tick
+from steno.files.changes import ChangeTracker, merge_git_changes
+from steno.files.index import FileIndex, ObservedChange
+from steno.files.inside import OutsideFolderError, RootFolder, is_safe_name
+from steno.files.rules import IgnoreRules
+from steno.files.watch import FileWatcher
+from steno.tape import Header, Record
 from tests import script
 from tests.support.program import steno
 
@@ -47,19 +47,19 @@ def project(tmp_path: Path) -> Path:
 
 def test_containment_is_by_whole_names(project: Path) -> None:
     """`/proj2` is not inside `/proj`; neither is the folder itself, nor what lies above."""
-    root = Root(str(project))
-    assert root.name(str(project / "a.txt")) == "a.txt"
-    assert root.name("a.txt") == "a.txt"
+    root = RootFolder(str(project))
+    assert root.relative_name(str(project / "a.txt")) == "a.txt"
+    assert root.relative_name("a.txt") == "a.txt"
     outside = (f"{project}2/a.txt", str(project), str(project.parent), "/etc/passwd", "", ".", "a\0b", "\ud83d")
-    assert [root.name(path) for path in outside] == [None] * 8
+    assert [root.relative_name(path) for path in outside] == [None] * 8
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_name_that_a_disk_can_have(project: Path, name: str) -> None:
     """Blanks, newlines, quotes, other alphabets, the longest name: each is itself."""
     write(project / "sub" / name)
-    root = Root(str(project))
-    assert root.name(str(project / "sub" / name)) == f"sub/{name}"
+    root = RootFolder(str(project))
+    assert root.relative_name(str(project / "sub" / name)) == f"sub/{name}"
     os.close(root.open(f"sub/{name}"))
 
 
@@ -67,11 +67,11 @@ def test_dots_mean_what_the_disk_says(project: Path, tmp_path: Path) -> None:
     """`..` behind a link goes to where the link leads, not to where it stands."""
     write(tmp_path / "elsewhere" / "deep" / "x")
     (project / "link").symlink_to(tmp_path / "elsewhere" / "deep")
-    root = Root(str(project))
-    assert root.name(f"{project}/sub/../a.txt") == "a.txt"
-    assert root.name(f"{project}/../proj2/a.txt") is None
-    assert root.name(f"{project}/link/../a.txt") is None
-    assert root.name(f"{project}/link/x") is None
+    root = RootFolder(str(project))
+    assert root.relative_name(f"{project}/sub/../a.txt") == "a.txt"
+    assert root.relative_name(f"{project}/../proj2/a.txt") is None
+    assert root.relative_name(f"{project}/link/../a.txt") is None
+    assert root.relative_name(f"{project}/link/x") is None
 
 
 def test_a_link_that_leads_out_is_not_opened(project: Path, tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_a_link_that_leads_out_is_not_opened(project: Path, tmp_path: Path) -> N
     (project / "out").symlink_to(secret)
     (project / "in").symlink_to(project / "a.txt")
     os.mkfifo(project / "pipe")
-    root = Root(str(project))
+    root = RootFolder(str(project))
     os.close(root.open("in"))
     for name in ("out", "pipe"):
-        with pytest.raises(Outside):
+        with pytest.raises(OutsideFolderError):
             root.open(name)
     with pytest.raises(OSError):  # noqa: PT011  # whichever: it is no file
         root.open("in/nothing")
@@ -92,15 +92,15 @@ def test_a_link_that_leads_out_is_not_opened(project: Path, tmp_path: Path) -> N
 def test_a_root_that_is_a_link(project: Path, tmp_path: Path) -> None:
     """The agent may name its folder by the link or by where it leads."""
     (tmp_path / "short").symlink_to(project)
-    root = Root(str(tmp_path / "short"))
-    assert root.name(f"{tmp_path}/short/a.txt") == "a.txt"
-    assert root.name(str(project / "a.txt")) == "a.txt"
+    root = RootFolder(str(tmp_path / "short"))
+    assert root.relative_name(f"{tmp_path}/short/a.txt") == "a.txt"
+    assert root.relative_name(str(project / "a.txt")) == "a.txt"
     os.close(root.open("a.txt"))
 
 
 def test_names_that_are_none() -> None:
     """What a journal or a server says must not climb."""
-    assert [is_name(name) for name in ("a/b", "..", "a/../b", "/a", "a//b", "./a", "a/", "", "a\0")] == [True] + [False] * 8
+    assert [is_safe_name(name) for name in ("a/b", "..", "a/../b", "/a", "a//b", "./a", "a/", "", "a\0")] == [True] + [False] * 8
 
 
 # -- what is ignored ---------------------------------------------------------------------------------------------------
@@ -111,17 +111,17 @@ def test_gitignore_at_every_level(project: Path) -> None:
     (project / ".git").mkdir()
     write(project / ".gitignore", "*.log\nbuild/\n/only-here\n")
     write(project / "sub" / ".gitignore", "!keep.log\n")
-    rules = Rules(str(project))
+    rules = IgnoreRules(str(project))
     names = ("a.py", "a.log", "sub/keep.log", "sub/other.log", "build/x", "build/keep.log", "only-here", "sub/only-here")
-    assert [name for name in names if rules.wants(name)] == ["a.py", "sub/keep.log", "sub/only-here"]
-    assert not any(rules.wants(name) for name in (".git/config", "node_modules/a/b.js", "x/__pycache__/a.pyc", ".venv/a"))
-    assert [name for name in ("a.py.tmp.16052.71368cb121a6", "a.tmp.1.py", "a.tmp.12", "b.tmp") if rules.wants(name)] == [
+    assert [name for name in names if rules.includes(name)] == ["a.py", "sub/keep.log", "sub/only-here"]
+    assert not any(rules.includes(name) for name in (".git/config", "node_modules/a/b.js", "x/__pycache__/a.pyc", ".venv/a"))
+    assert [name for name in ("a.py.tmp.16052.71368cb121a6", "a.tmp.1.py", "a.tmp.12", "b.tmp") if rules.includes(name)] == [
         "a.tmp.1.py",
         "a.tmp.12",
         "b.tmp",
     ]  # what Claude Code writes for a moment is no file of the project
-    assert Rules(str(project), git=False).wants("a.log")
-    assert not Rules(str(project), git=False).wants("node_modules/a")
+    assert IgnoreRules(str(project), use_gitignore=False).includes("a.log")
+    assert not IgnoreRules(str(project), use_gitignore=False).includes("node_modules/a")
 
 
 def test_rules_of_the_repository_above(project: Path) -> None:
@@ -129,14 +129,14 @@ def test_rules_of_the_repository_above(project: Path) -> None:
     (project / ".git").mkdir()
     write(project / ".gitignore", "*.tmp\nwork/\n")
     (project / "work").mkdir()
-    assert [Rules(str(project / "src")).wants(name) for name in ("a.tmp", "a.py")] == [False, True]
-    assert [Rules(str(project / "work")).wants(name) for name in ("a.tmp", "a.py")] == [True, True]
+    assert [IgnoreRules(str(project / "src")).includes(name) for name in ("a.tmp", "a.py")] == [False, True]
+    assert [IgnoreRules(str(project / "work")).includes(name) for name in ("a.tmp", "a.py")] == [True, True]
 
 
 def test_include_and_exclude(project: Path) -> None:
     """Only what is included, never what is excluded."""
-    rules = Rules(str(project), ["*.py", "docs/"], ["test_*"])
-    assert [rules.wants(name) for name in ("a.py", "docs/a.md", "a.md", "test_a.py")] == [True, True, False, False]
+    rules = IgnoreRules(str(project), ["*.py", "docs/"], ["test_*"])
+    assert [rules.includes(name) for name in ("a.py", "docs/a.md", "a.md", "test_a.py")] == [True, True, False, False]
 
 
 # -- the disk ------------------------------------------------------------------------------------------------------------
@@ -145,34 +145,34 @@ def test_include_and_exclude(project: Path) -> None:
 def test_the_index_says_what_is_different(project: Path) -> None:
     """Created, modified, deleted; a folder that moved; a folder that became a file, and back."""
     write(project / "d" / "x")
-    index = Index(Root(str(project)), Rules(str(project)))
-    index.begin()
+    index = FileIndex(RootFolder(str(project)), IgnoreRules(str(project)))
+    index.scan()
     assert index.names() == ["a.txt", "d/x"]
     write(project / "a.txt", "two\n")
-    assert index.hint(str(project / "a.txt")) == [Notice("a.txt", "modified")]
+    assert index.check_path(str(project / "a.txt")) == [ObservedChange("a.txt", "modified")]
     (project / "d").rename(project / "e")
-    assert index.hint(str(project / "d")) == [Notice("d/x", "deleted")]
-    assert index.hint(str(project / "e")) == [Notice("e/x", "created")]
+    assert index.check_path(str(project / "d")) == [ObservedChange("d/x", "deleted")]
+    assert index.check_path(str(project / "e")) == [ObservedChange("e/x", "created")]
     (project / "e" / "x").unlink()
     (project / "e").rmdir()
     write(project / "e")
-    assert index.hint(str(project / "e")) == [Notice("e/x", "deleted"), Notice("e", "created")]
+    assert index.check_path(str(project / "e")) == [ObservedChange("e/x", "deleted"), ObservedChange("e", "created")]
     (project / "e").unlink()
     write(project / "e" / "y")
-    assert index.hint(str(project / "e")) == [Notice("e", "deleted"), Notice("e/y", "created")]
-    assert index.news() == []
+    assert index.check_path(str(project / "e")) == [ObservedChange("e", "deleted"), ObservedChange("e/y", "created")]
+    assert index.rescan() == []
     (project / "a.txt").unlink()
     write(project / "b.txt")
-    assert index.news() == [Notice("a.txt", "deleted"), Notice("b.txt", "created")]
+    assert index.rescan() == [ObservedChange("a.txt", "deleted"), ObservedChange("b.txt", "created")]
 
 
 def test_the_watcher_hears(project: Path) -> None:
     """Files, and files in folders that are new; nothing of what everybody ignores."""
     heard: list[str] = []
     failed: list[str] = []
-    watcher = Watcher(str(project), heard.extend, failed.append)
+    watcher = FileWatcher(str(project), heard.extend, failed.append)
     watcher.start()
-    assert watcher.ready(10)
+    assert watcher.wait_ready(10)
     write(project / "new" / "file.txt")
     write(project / ".git" / "index")
     until = time.monotonic() + 10
@@ -187,9 +187,9 @@ def test_the_watcher_hears(project: Path) -> None:
 def test_a_folder_that_cannot_be_watched(tmp_path: Path) -> None:
     """That is said, and nothing else happens."""
     failed: list[str] = []
-    watcher = Watcher(str(tmp_path / "nothing"), lambda paths: None, failed.append)
+    watcher = FileWatcher(str(tmp_path / "nothing"), lambda paths: None, failed.append)
     watcher.start()
-    assert watcher.ready(10)
+    assert watcher.wait_ready(10)
     watcher.stop(5)
     assert failed[0].startswith("the folder cannot be watched")
 
@@ -204,27 +204,27 @@ def told(change: Change) -> tuple[str, str, str, str | None, str | None]:
 
 def test_each_change_names_its_source_and_its_call() -> None:
     """A tool's word goes before the disk's; what Bash did is the disk's word, by the call that was running."""
-    changes = Changes()
+    changes = ChangeTracker()
     for event in (
         ev.Started(1, "s", None, NOW, cwd="/p"),
         ev.ToolCall(2, "s", None, NOW, "w", "Write", "file_write"),
     ):
         changes.add(event)
-    changes.notice("/p/a.py.tmp.1", "created", NOW)
-    changes.notice("/p/a.py", "created", NOW)
-    changes.notice("/p/a.py.tmp.1", "deleted", NOW)
+    changes.add_observed("/p/a.py.tmp.1", "created", NOW)
+    changes.add_observed("/p/a.py", "created", NOW)
+    changes.add_observed("/p/a.py.tmp.1", "deleted", NOW)
     changes.add(ev.ToolResult(3, "s", None, NOW, "w"))
     changes.add(ev.FileChanged(3, "s", None, NOW, "/p/a.py", "created", "w"))
-    changes.notice("/p/a.py", "modified", NOW + timedelta(milliseconds=40))  # the disk's word comes late
+    changes.add_observed("/p/a.py", "modified", NOW + timedelta(milliseconds=40))  # the disk's word comes late
     later = NOW + timedelta(seconds=5)
     changes.add(ev.ToolCall(4, "s", None, later, "b", "Bash", "shell"))
     changes.add(ev.ToolCall(4, "s", None, later, "r", "Read", "file_read"))
-    changes.notice("/p/made.txt", "created", later)
-    changes.notice("/p/a.py", "deleted", later)
+    changes.add_observed("/p/made.txt", "created", later)
+    changes.add_observed("/p/a.py", "deleted", later)
     changes.add(ev.ToolResult(5, "s", None, later, "b"))
     changes.add(ev.ToolResult(5, "s", None, later, "r"))
-    changes.notice("/p/by a person", "modified", later + timedelta(seconds=5))
-    assert [told(change) for change in changes.found()] == [
+    changes.add_observed("/p/by a person", "modified", later + timedelta(seconds=5))
+    assert [told(change) for change in changes.all_changes()] == [
         ("a.py", "created", "tool", "w", "Write"),
         ("made.txt", "created", "filesystem", "b", "Bash"),
         ("a.py", "deleted", "filesystem", "b", "Bash"),
@@ -234,10 +234,10 @@ def test_each_change_names_its_source_and_its_call() -> None:
 
 def test_failed_and_refused_edits_change_nothing() -> None:
     """Only a result that says so counts: the reader emits no change for the others."""
-    changes = Changes("/p")
+    changes = ChangeTracker("/p")
     changes.add(ev.ToolCall(1, "s", None, NOW, "e", "Edit", "file_edit"))
     changes.add(ev.ToolResult(2, "s", None, NOW, "e", True))
-    assert changes.found() == []
+    assert changes.all_changes() == []
 
 
 def test_git_adds_what_nobody_told() -> None:
@@ -252,7 +252,7 @@ def test_git_adds_what_nobody_told() -> None:
         Change(path="a.py", change="modified", source="git", added=3, removed=1, binary=False, mode="100644 → 100755"),
         Change(path="x.bin", change="created", source="git", binary=True),
     ]
-    merged = compared(known, found)
+    merged = merge_git_changes(known, found)
     assert [told(change) for change in merged] == [
         ("new.txt", "renamed", "filesystem", "b", "Bash"),
         ("a.py", "modified", "tool", "e", "Edit"),
@@ -310,15 +310,15 @@ def work(folder: Path) -> None:
 def test_a_patch_from_git_undoes_everything(repository: Path) -> None:
     """Binary files, renames, modes; the user's index and branches stay as they were."""
     status, before = run_git(repository, "status", "--porcelain=v2", "-z"), everything(repository)
-    first = git.mark(str(repository), "r1", "before")
+    first = git.save_snapshot(str(repository), "r1", "before")
     assert run_git(repository, "status", "--porcelain=v2", "-z") == status
     work(repository)
-    second = git.mark(str(repository), "r1", "after")
+    second = git.save_snapshot(str(repository), "r1", "after")
     assert first is not None
     assert second is not None
-    trees = git.kept(str(repository), "r1")
-    assert trees == git.Trees(first, second)
-    found = {change.path: change for change in git.differences(str(repository), trees)}
+    trees = git.load_trees(str(repository), "r1")
+    assert trees == git.TreePair(first, second)
+    found = {change.path: change for change in git.diff_trees(str(repository), trees)}
     assert {path: (change.change, change.was, change.binary) for path, change in found.items()} == {
         "a.txt": ("modified", None, False),
         "gone.txt": ("deleted", None, False),
@@ -329,7 +329,7 @@ def test_a_patch_from_git_undoes_everything(repository: Path) -> None:
     }
     assert found["new before.txt"].mode == "100644 → 100755"
     assert (found["a.txt"].added, found["a.txt"].removed) == (1, 1)
-    data = git.patch(str(repository), trees)
+    data = git.diff_patch(str(repository), trees)
     run_git(repository, "apply", "-R", "-", data=data)
     (repository / "noise.log").unlink()
     assert everything(repository) == before
@@ -337,16 +337,16 @@ def test_a_patch_from_git_undoes_everything(repository: Path) -> None:
 
 def test_states_are_kept_until_they_are_let_go(repository: Path) -> None:
     """git's own cleaning leaves them alone; afterwards nothing of ours is in the list of branches and tags."""
-    git.mark(str(repository), "r2", "before")
+    git.save_snapshot(str(repository), "r2", "before")
     work(repository)
-    git.mark(str(repository), "r2", "after")
+    git.save_snapshot(str(repository), "r2", "after")
     run_git(repository, "gc", "-q", "--prune=now")
-    trees = git.kept(str(repository), "r2")
+    trees = git.load_trees(str(repository), "r2")
     assert trees is not None
-    assert len(git.differences(str(repository), trees)) == 6
+    assert len(git.diff_trees(str(repository), trees)) == 6
     assert run_git(repository, "branch", "--list").split() == [b"*", b"main"]
-    assert git.forget(str(repository), {"r2", "unknown"}) == 1
-    assert git.kept(str(repository), "r2") is None
+    assert git.delete_snapshots(str(repository), {"r2", "unknown"}) == 1
+    assert git.load_trees(str(repository), "r2") is None
 
 
 def test_a_folder_below_the_top(repository: Path) -> None:
@@ -357,7 +357,7 @@ def test_a_folder_below_the_top(repository: Path) -> None:
     after = git.snapshot(str(repository / "sub"))
     assert before is not None
     assert after is not None
-    found = git.differences(str(repository / "sub"), git.Trees(before, after))
+    found = git.diff_trees(str(repository / "sub"), git.TreePair(before, after))
     assert [(change.path, change.inside) for change in found] == [("../a.txt", False), ("x.txt", True)]
 
 
@@ -377,8 +377,8 @@ def test_a_git_that_has_called_us_is_not_asked(repository: Path, tmp_path: Path,
 def test_without_a_repository(tmp_path: Path) -> None:
     """There is no state, and that is no error; a repository without a commit has one."""
     assert git.snapshot(str(tmp_path)) is None
-    assert git.kept(str(tmp_path), "r") is None
-    assert git.kept(str(tmp_path / "nothing"), "r") is None
+    assert git.load_trees(str(tmp_path), "r") is None
+    assert git.load_trees(str(tmp_path / "nothing"), "r") is None
     run_git(tmp_path, "init", "-q")
     write(tmp_path / "a")
     assert git.snapshot(str(tmp_path)) is not None
@@ -394,7 +394,7 @@ def raw(value: object) -> msgspec.Raw:
 
 def wrote(call: str, path: str, before: str | None, after: str) -> list[ev.Event]:
     """The events of a Write."""
-    outcome = ev.Outcome(
+    outcome = ev.ToolResultDetails(
         type="create" if before is None else "update", file_path=path, content=raw(after), original_file=raw(before)
     )
     return [
@@ -409,7 +409,7 @@ def edited(call: str, path: str, before: str, old: str, new: str, every: bool = 
     asked = raw({"file_path": path, "old_string": old, "new_string": new, "replace_all": every})
     return [
         ev.ToolCall(1, "s", None, NOW, call, "Edit", "file_edit", None, asked),
-        ev.ToolResult(2, "s", None, NOW, call, False, output=ev.Outcome(file_path=path, original_file=raw(before))),
+        ev.ToolResult(2, "s", None, NOW, call, False, output=ev.ToolResultDetails(file_path=path, original_file=raw(before))),
         ev.FileChanged(2, "s", None, NOW, path, "modified", call),
     ]
 
@@ -426,34 +426,34 @@ def test_a_patch_of_what_tools_told_undoes_them(tmp_path: Path, name: str, end: 
         *wrote("c", f"/p/{name}", None, f"all new{end}"),
         *wrote("d", "/elsewhere/x", None, "outside"),
     ]
-    stories = patch.made(events, "/p")
+    stories = patch.collect_patch(events, "/p")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / name).write_bytes(now.encode())
     (tmp_path / name).write_bytes(f"all new{end}".encode())
-    run_git(tmp_path, "apply", "-R", "--unsafe-paths", "-", data=stories.patch())
+    run_git(tmp_path, "apply", "-R", "--unsafe-paths", "-", data=stories.build_patch())
     assert {path: found for path, (found, _) in everything(tmp_path).items()} == {f"sub/{name}": was.encode()}
-    assert stories.unknown() == []
+    assert stories.files_without_content() == []
 
 
 def test_what_was_not_told_is_named() -> None:
     """A change without content is left out of the patch, and said."""
     events = [*wrote("a", "/p/known", None, "x\n"), ev.FileChanged(3, "s", None, NOW, "/p/nb.ipynb", "modified", "z")]
-    stories = patch.made(events, "/p")
-    assert stories.unknown() == ["nb.ipynb"]
-    assert b"nb.ipynb" not in stories.patch()
+    stories = patch.collect_patch(events, "/p")
+    assert stories.files_without_content() == ["nb.ipynb"]
+    assert b"nb.ipynb" not in stories.build_patch()
 
 
 def test_a_structured_patch_where_the_strings_do_not_fit() -> None:
     """Some versions edit what only looks like the old string; then the patch of the result is taken."""
     asked = raw({"file_path": "/p/a", "old_string": "“one”", "new_string": "two"})
     hunk = {"oldStart": 1, "oldLines": 2, "newStart": 1, "newLines": 2, "lines": ['-"one"', "+two", " end"]}
-    outcome = ev.Outcome(file_path="/p/a", original_file=raw('"one"\nend\n'), structured_patch=raw([hunk]))
+    outcome = ev.ToolResultDetails(file_path="/p/a", original_file=raw('"one"\nend\n'), structured_patch=raw([hunk]))
     events = [
         ev.ToolCall(1, "s", None, NOW, "e", "Edit", "file_edit", None, asked),
         ev.ToolResult(2, "s", None, NOW, "e", output=outcome),
         ev.FileChanged(2, "s", None, NOW, "/p/a", "modified", "e"),
     ]
-    assert patch.made(events, "/p").files["a"] == patch.Story('"one"\nend\n', "two\nend\n")
+    assert patch.collect_patch(events, "/p").files["a"] == patch.FileVersions('"one"\nend\n', "two\nend\n")
 
 
 RECORDED = Path(__file__).parent / "recordings"
@@ -472,12 +472,12 @@ def test_w2_a_notebook_is_told_by_its_result(path: Path) -> None:
     events = list(steno_events(data.replace(said, told)))
     (notebook,) = [event for event in events if isinstance(event, ev.ToolCall) and event.name == "NotebookEdit"]
     (outcome,) = [event.output for event in events if isinstance(event, ev.ToolResult) and event.id == notebook.id]
-    assert isinstance(outcome, ev.Outcome)
+    assert isinstance(outcome, ev.ToolResultDetails)
     assert (outcome.notebook_path, outcome.edit_mode, outcome.error) == ("/tmp/demo/project/nb.ipynb", "replace", "")
     (changed,) = [event for event in events if isinstance(event, ev.FileChanged) and event.call == notebook.id]
     assert (changed.path, changed.change) == ("/tmp/demo/project/nb.ipynb", "modified")
-    story = patch.made(events, "/tmp/demo/project").files["nb.ipynb"]
-    assert ("print(1)" in (story.before or ""), "print(2)" in story.after, story.known) == (True, True, True)
+    story = patch.collect_patch(events, "/tmp/demo/project").files["nb.ipynb"]
+    assert ("print(1)" in (story.before or ""), "print(2)" in story.after, story.is_known) == (True, True, True)
 
 
 # -- the command -----------------------------------------------------------------------------------------------------------------
@@ -537,9 +537,9 @@ def test_changes_of_nothing(tmp_path: Path) -> None:
 @pytest.fixture
 def kept_run(repository: Path, tmp_path: Path) -> Path:
     """A run of the ledger whose states git kept: an Edit that told of itself, and a command that did the rest."""
-    git.mark(str(repository), "feedc0de01", "before")
+    git.save_snapshot(str(repository), "feedc0de01", "before")
     work(repository)
-    git.mark(str(repository), "feedc0de01", "after")
+    git.save_snapshot(str(repository), "feedc0de01", "after")
     path = str(repository / "a.txt")
     was, now = "one\ntwo, changed by a person\n", "one\nby the agent\n"
     told = {"filePath": path, "oldString": was, "newString": now, "originalFile": was, "structuredPatch": []}
@@ -553,10 +553,10 @@ def kept_run(repository: Path, tmp_path: Path) -> Path:
         (2.9, script.answer("t2")),
         (3.0, script.result()),
     ]
-    ticks = [Tick(after, "out", script.stream(line)) for after, line in lines]
-    ticks.insert(4, Tick(2.5, "file", b"deleted gone.txt"))
+    ticks = [Record(after, "out", script.stream(line)) for after, line in lines]
+    ticks.insert(4, Record(2.5, "file", b"deleted gone.txt"))
     header = Header(agent="claude", run_id="feedc0de01", cwd=str(repository), started_at=1.7e9)
-    recorded = script.tape(tmp_path / "run.steno", *ticks, Tick(3.1, "exit", number=0), header=header)
+    recorded = script.tape(tmp_path / "run.steno", *ticks, Record(3.1, "exit", number=0), header=header)
     assert steno(tmp_path, "import", recorded).code == 0
     return repository
 
@@ -589,7 +589,7 @@ def test_changes_of_a_run_from_the_ledger_and_git(kept_run: Path, tmp_path: Path
 
 def test_changes_of_a_run_whose_states_are_gone(kept_run: Path, tmp_path: Path) -> None:
     """The list is the ledger's, and the patch what tools told; what it lacks is said."""
-    git.forget(str(kept_run), ["feedc0de01"])
+    git.delete_snapshots(str(kept_run), ["feedc0de01"])
     found = msgspec.json.decode(steno(tmp_path, "changes", "feedc0de", "--json", "--no-import").out)
     assert (found["patch"], [row["path"] for row in found["rows"]]) == ("tools", ["a.txt", "gone.txt"])
     written = steno(tmp_path, "changes", "feedc0de", "--no-import", "--patch", "-")

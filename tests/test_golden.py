@@ -9,14 +9,14 @@ import pytest
 from msgspec.json import decode, encode
 
 import steno
-from steno.agents import CLAUDE, LineReader, sniff
-from steno.agents.scribe import dictate
-from steno.closing import close
-from steno.decode import MISFIT
-from steno.fold import Fold
-from steno.ledger.rows import Rows
-from steno.report import Lines
-from steno.tape import Header, Recorder, Tick
+from steno.agents import CLAUDE, LineReader, detect_agent
+from steno.agents.scribe import feed
+from steno.closing import build_report
+from steno.decode import DECODE_ERRORS
+from steno.fold import Accumulator
+from steno.ledger.rows import LedgerRowSink
+from steno.report import LineCounts
+from steno.tape import Header, Record, Recorder
 from tests.golden import CASES, ROOT, expected, name, reports
 from tests.oracle import facts
 
@@ -48,14 +48,14 @@ def test_a_tape_of_it_gives_the_same_report(case: Path, tmp_path: Path) -> None:
     path = tmp_path / "run.tape"
     with Recorder(path, Header(agent=reports(case)[0]["agent"])) as recorder:
         for line in (case / "stdout").read_bytes().splitlines(keepends=True):
-            recorder.write(Tick(None, "out", line))
+            recorder.write(Record(None, "out", line))
         errors = case / "stderr"
         for line in errors.read_bytes().splitlines(keepends=True) if errors.is_file() else []:
             if line.strip():
-                recorder.write(Tick(None, "err", line))
-        recorder.write(Tick(None, "exit", number=int((case / "exit_code").read_text())))
+                recorder.write(Record(None, "err", line))
+        recorder.write(Record(None, "exit", number=int((case / "exit_code").read_text())))
         for kept in sorted((case / "sessions").rglob("*.jsonl")):
-            recorder.write(Tick(None, "kept", kept.read_bytes()))
+            recorder.write(Record(None, "kept", kept.read_bytes()))
     assert _sourceless(steno.read(path)) == reports(case)[0]
 
 
@@ -63,7 +63,7 @@ def test_a_tape_of_it_gives_the_same_report(case: Path, tmp_path: Path) -> None:
 def test_in_chunks_it_gives_the_same_report(case: Path) -> None:
     """The same bytes in pieces of 7 give what they give whole (without what stands beside stdout)."""
     data = (case / "stdout").read_bytes()
-    reading = steno.Reading()
+    reading = steno.RunParser()
     for start in range(0, len(data), 7):
         reading.feed(data[start : start + 7])
     reading.close()
@@ -76,27 +76,27 @@ def test_in_chunks_it_gives_the_same_report(case: Path) -> None:
 def test_line_by_line_and_the_tolerant_way_say_the_same(case: Path) -> None:
     """Two readers: line by line, and field by field. The same events of every line that fits."""
     for lines in _files(case):
-        reader = ((sniff(lines[0]) if lines else None) or CLAUDE).reader
+        reader = ((detect_agent(lines[0]) if lines else None) or CLAUDE).reader
         single, tolerant = reader(), reader()
         told = [encode(event) for n, line in enumerate(lines, 1) for event in _one(single, line, n)]
-        assert [encode(event) for n, line in enumerate(lines, 1) for event in tolerant.salvage(line, n)] == told
+        assert [encode(event) for n, line in enumerate(lines, 1) for event in tolerant.read_lenient(line, n)] == told
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_the_short_way_says_the_same_to_whoever_adds_up(case: Path) -> None:
     """Many lines at once, and line by line as events: the same report, the same rows, the same to go on with."""
     for lines in _files(case):
-        agent = (sniff(lines[0]) if lines else None) or CLAUDE
+        agent = (detect_agent(lines[0]) if lines else None) or CLAUDE
         many, single = agent.reader(), agent.reader()
-        folds, rows = [Fold(agent), Fold(agent)], [Rows(agent, "", 0), Rows(agent, "", 0)]
-        assert dictate(many, lines, 0, many.salvage, folds[0]) == len(lines)
+        folds, rows = [Accumulator(agent), Accumulator(agent)], [LedgerRowSink(agent, "", 0), LedgerRowSink(agent, "", 0)]
+        assert feed(many, lines, 0, many.read_lenient, folds[0]) == len(lines)
         for n, line in enumerate(lines, 1):
             folds[1].add(_one(single, line, n))
-        short, whole = (close(fold, Lines(len(lines))) for fold in folds)
+        short, whole = (build_report(fold, LineCounts(len(lines))) for fold in folds)
         assert short == whole
         assert many.state() == single.state()
         many, single = agent.reader(), agent.reader()
-        dictate(many, lines, 0, many.salvage, rows[0])
+        feed(many, lines, 0, many.read_lenient, rows[0])
         for n, line in enumerate(lines, 1):
             rows[1].add(_one(single, line, n))
         assert rows[0].batch() == rows[1].batch()
@@ -111,14 +111,14 @@ def _files(case: Path) -> Iterator[list[bytes]]:
 def _one(reader: LineReader, line: bytes, number: int) -> list[steno.Event]:
     try:
         return reader.read(line, number)
-    except MISFIT:
-        return reader.salvage(line, number)
+    except DECODE_ERRORS:
+        return reader.read_lenient(line, number)
 
 
 def _is_json(line: bytes) -> bool:
     try:
         decode(line)
-    except MISFIT:
+    except DECODE_ERRORS:
         return False
     return True
 

@@ -210,9 +210,34 @@ def test_the_public_names() -> None:
     import steno
 
     assert steno.__all__ == [
-        *("Event", "Hit", "Ledger", "LedgerError", "Line", "Live", "Note", "Options", "Pulled", "Reading", "Report", "Run"),
-        *("RunFailed", "Scope", "Session", "SourceError", "StenoError", "Sums", "TaskReport", "ToolSums", "Usage", "Verdict"),
-        *("arun", "events", "plain", "read", "run", "stream"),
+        "Event",
+        "ImportResult",
+        "Ledger",
+        "LedgerError",
+        "Note",
+        "QueryScope",
+        "Report",
+        "RunFailed",
+        "RunOptions",
+        "RunParser",
+        "RunStream",
+        "RunSummary",
+        "SearchHit",
+        "SessionSummary",
+        "SourceError",
+        "StenoError",
+        "TaskReport",
+        "ToolCallStats",
+        "UsageReport",
+        "UsageRow",
+        "UsageTotals",
+        "Verdict",
+        "arun",
+        "decode_raw",
+        "events",
+        "read",
+        "run",
+        "stream",
     ]
     assert all(getattr(steno, name) for name in steno.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

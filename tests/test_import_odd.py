@@ -11,8 +11,8 @@ import pytest
 from steno.ledger import find
 from steno.ledger import pull as pulling
 from steno.ledger.book import Pricer
-from steno.ledger.parts import Part, read_part
-from steno.ledger.pull import pull, unkept
+from steno.ledger.parts import SourcePart, read_part
+from steno.ledger.pull import build_memory_ledger, import_sources
 from steno.ledger.store import Store, open_ledger
 from steno.report import SourceError
 from tests.kept import Transcript
@@ -49,17 +49,17 @@ def test_i6_a_time_that_no_calendar_has_is_unknown(store: Store, tmp_path: Path,
     one.answer("m1")
     one.answer("m2")
     one.lines[1]["timestamp"] = at
-    assert pull(store, [one.write(tmp_path)]).troubles == []
+    assert import_sources(store, [one.write(tmp_path)]).troubles == []
     assert totals(store)[0] == 2
-    assert len(store.rows("SELECT DISTINCT at FROM requests")) == 1
+    assert len(store.query("SELECT DISTINCT at FROM requests")) == 1
 
 
 def test_i6_a_run_that_began_at_no_time_is_booked_at_its_file_s(store: Store, tmp_path: Path) -> None:
     """Every time in it is damaged."""
     path = tmp_path / "run.jsonl"
     path.write_bytes(b"".join(_changed(line, timestamp="0001-01-01T00:00:00+23:00") for line in LINES))
-    assert pull(store, [str(path)]).troubles == []
-    assert store.rows("SELECT started_at FROM runs") == [(path.stat().st_mtime_ns // 1_000_000,)]
+    assert import_sources(store, [str(path)]).troubles == []
+    assert store.query("SELECT started_at FROM runs") == [(path.stat().st_mtime_ns // 1_000_000,)]
 
 
 @pytest.mark.parametrize("figure", [10**30, -(10**30), 1 << 63, 1e300])
@@ -71,8 +71,8 @@ def test_i6_a_number_that_no_column_holds_is_unknown(store: Store, tmp_path: Pat
     result |= {"num_turns": figure, "total_cost_usd": figure, "duration_ms": figure}
     path = tmp_path / "run.jsonl"
     path.write_bytes(b"".join([*LINES[:-1], json.dumps(result).encode()]))
-    assert pull(store, [str(path)]).troubles == []
-    assert store.rows("SELECT turns FROM runs") == [(None,)]
+    assert import_sources(store, [str(path)]).troubles == []
+    assert store.query("SELECT turns FROM runs") == [(None,)]
     assert totals(store)[0] == 7
 
 
@@ -80,8 +80,8 @@ def test_i6_tokens_that_no_request_has_are_not_priced(store: Store, tmp_path: Pa
     """Their price would be more than a column holds."""
     one = Transcript("s1")
     one.answer("m1", output=1 << 53)
-    assert pull(store, [one.write(tmp_path)]).troubles == []
-    assert store.rows("SELECT cost_nano FROM requests") == [(None,)]
+    assert import_sources(store, [one.write(tmp_path)]).troubles == []
+    assert store.query("SELECT cost_nano FROM requests") == [(None,)]
 
 
 # -- files that cannot be taken in -----------------------------------------------------------------------------------
@@ -98,23 +98,23 @@ def test_a_file_that_cannot_be_booked_is_told_and_the_others_are_imported(store:
     batch = told[1].batch
     assert batch is not None
     batch.requests[0].input = 1 << 70
-    done = pulling.Pulled()
-    pulling._book_group(store, told, Pricer(), done)
+    done = pulling.ImportResult()
+    pulling._upsert_group(store, told, Pricer(), done)
     assert (done.files, done.requests, totals(store)[0]) == (2, 2, 2)
     (trouble,) = done.troubles
     assert trouble.startswith(f"{told[1].part.path}: not imported: internal error: ")
 
 
-def find_all(folder: Path) -> list[Part]:
+def find_all(folder: Path) -> list[SourcePart]:
     """What an import of a folder would read."""
-    return find.news(pulling._found([str(folder)]), {})
+    return find.unread_parts(pulling._discover([str(folder)]), {})
 
 
 def test_a_ledger_in_memory_takes_back_what_could_not_be_booked(tmp_path: Path) -> None:
     """Requests that are only held count once, also when their group is booked a second time."""
-    from steno.ledger.fleeting import Fleeting
+    from steno.ledger.fleeting import MemoryStore
 
-    store = Fleeting()
+    store = MemoryStore()
     for place in range(2):
         one = Transcript(f"s{place}", start=place)
         one.answer(f"m{place}")
@@ -123,7 +123,7 @@ def test_a_ledger_in_memory_takes_back_what_could_not_be_booked(tmp_path: Path) 
     batch = told[1].batch
     assert batch is not None
     batch.requests[0].cache_read = 1 << 70
-    pulling._book_group(store, told, Pricer(), pulling.Pulled())
+    pulling._upsert_group(store, told, Pricer(), pulling.ImportResult())
     assert totals(store)[0] == 1
 
 
@@ -138,9 +138,9 @@ def test_a_value_that_cannot_be_sent_costs_its_own_file(tmp_path: Path) -> None:
     told = read_part(part)
     assert told.batch is not None
     told.batch.requests[0].input = 1 << 70
-    found = pulling._sendable(told)
+    found = pulling._encodable_result(told)
     assert found.batch is None
-    assert "internal error" in (found.trouble or "")
+    assert "internal error" in (found.problem or "")
     msgspec.msgpack.encode(found)
 
 
@@ -164,10 +164,10 @@ def test_i3_an_odd_first_line_hides_no_recording(store: Store, tmp_path: Path, n
     """Given by its name, and found below a folder."""
     path = tmp_path / "run.jsonl"
     path.write_bytes(ODD_BEGINNINGS[name] + b"".join(LINES[2 if name == "glued" else 1 :]))
-    done = pull(store, [str(path)])
+    done = import_sources(store, [str(path)])
     assert (done.files, done.runs, done.unchanged, done.unknown, done.troubles) == (1, 1, 0, 0, [])
     assert totals(store)[0] == 7
-    again = pull(store, [str(tmp_path)])
+    again = import_sources(store, [str(tmp_path)])
     assert (again.files, again.unchanged) == (0, 1)
 
 
@@ -177,8 +177,8 @@ def test_i2_a_transcript_with_a_byte_order_mark_is_one(store: Store, tmp_path: P
     one.answer("m1")
     path = Path(one.write(tmp_path))
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert pull(store, [str(path)]).troubles == []
-    assert store.rows("SELECT kind FROM sources") == [("transcript",)]
+    assert import_sources(store, [str(path)]).troubles == []
+    assert store.query("SELECT kind FROM sources") == [("transcript",)]
     assert totals(store)[0] == 1
 
 
@@ -187,8 +187,8 @@ def test_i1_a_document_of_many_lines_is_one(store: Store, tmp_path: Path) -> Non
     path = tmp_path / "result.json"
     path.write_text(json.dumps(json.loads(LINES[-1]), indent=2))
     (tmp_path / "package.json").write_text(json.dumps({"name": "x", "type": "module"}, indent=2))
-    assert pull(store, [str(path)]).runs == 1
-    done = pull(store, [str(path), str(tmp_path / "package.json")])
+    assert import_sources(store, [str(path)]).runs == 1
+    done = import_sources(store, [str(path), str(tmp_path / "package.json")])
     assert (done.unchanged, done.unknown, len(done.troubles)) == (1, 1, 1)
 
 
@@ -196,7 +196,7 @@ def test_i6_a_line_alone_with_a_number_of_thousands_of_digits_is_a_recording(sto
     """The number is unknown, the rest is not."""
     path = tmp_path / "result.json"
     path.write_bytes(LINES[-1].replace(b"{", b'{"odd":' + b"9" * 6000 + b",", 1))
-    assert pull(store, [str(path)]).runs == 1
+    assert import_sources(store, [str(path)]).runs == 1
 
 
 def test_a_text_that_quotes_lines_is_no_recording_unless_a_person_says_so(store: Store, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_text_that_quotes_lines_is_no_recording_unless_a_person_says_so(store:
     (tmp_path / "all").mkdir()
     (tmp_path / "all/run.jsonl").write_bytes(PRINTED.read_bytes())
     (tmp_path / "all/notes.md").write_bytes(b"# Notes\n\nwords\nwords\n" + LINES[0])
-    done = pull(store, [str(tmp_path / "all")])
+    done = import_sources(store, [str(tmp_path / "all")])
     assert (done.files, done.unknown, done.troubles) == (1, 1, [])
 
 
@@ -234,7 +234,7 @@ def test_a_report_without_a_ledger_refuses_what_is_no_recording(tmp_path: Path) 
     """It would say 0, which is not true."""
     (tmp_path / "README.md").write_text("# Words\n")
     with pytest.raises(SourceError, match="not a recording"):
-        unkept([str(tmp_path / "README.md")], print)
+        build_memory_ledger([str(tmp_path / "README.md")], print)
 
 
 def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ import pytest
 
 from steno.cli import main
 from steno.ledger import schema
-from steno.ledger.pull import pull
-from steno.ledger.record import RUN, record
-from steno.ledger.settle import stored
-from steno.ledger.store import applied, migrate, open_ledger
+from steno.ledger.pull import import_sources
+from steno.ledger.record import RUN_COLUMNS, upsert_run
+from steno.ledger.settle import load_report
+from steno.ledger.store import migrate, open_ledger, schema_version
 from steno.report import LedgerError
 from tests.kept import Transcript, tree
 from tests.support.disks import seal, small_disk
@@ -34,7 +34,7 @@ WRITERS, RUNS = 8, 10_000
 def test_each_migration_leaves_its_record(ledger_url: str) -> None:
     """One number each, in order."""
     store = open_ledger(ledger_url)
-    assert store.rows("SELECT number, name FROM migrations ORDER BY number") == [
+    assert store.query("SELECT number, name FROM migrations ORDER BY number") == [
         (number, name) for number, (name, _) in enumerate(schema.MIGRATIONS, 1)
     ]
     store.close()
@@ -46,20 +46,20 @@ def test_a_ledger_of_the_first_migration_opens_with_the_last_and_a_copy_is_kept(
     """What it held is still there, and the ledger as it was is kept beside."""
     monkeypatch.setattr("steno.ledger.store.migrate.__defaults__", (False, schema.MIGRATIONS[:1]))
     old = open_ledger(ledger_url)
-    assert applied(old) == 1
+    assert schema_version(old) == 1
     one = Transcript("s1")
     one.answer("m1")
-    pull(old, [one.write(tmp_path)])
+    import_sources(old, [one.write(tmp_path)])
     old.close()
     monkeypatch.undo()
     new = open_ledger(ledger_url)
-    assert applied(new) == len(schema.MIGRATIONS)
-    assert new.rows("SELECT requests FROM spend") == [(1,)]
-    assert new.rows("SELECT count(*) FROM budgets") == [(0,)]
+    assert schema_version(new) == len(schema.MIGRATIONS)
+    assert new.query("SELECT requests FROM spend") == [(1,)]
+    assert new.query("SELECT count(*) FROM budgets") == [(0,)]
     if new.kind == "sqlite":
         assert sqlite3.connect(f"{ledger_url}.before-2").execute("SELECT requests FROM spend").fetchall() == [(1,)]
     else:
-        assert new.rows("SELECT requests FROM before_2.spend") == [(1,)]
+        assert new.query("SELECT requests FROM before_2.spend") == [(1,)]
     new.close()
 
 
@@ -69,16 +69,16 @@ def test_a_migration_that_fails_leaves_the_ledger_as_it_was(ledger_url: str) -> 
     bad = (*schema.MIGRATIONS, ("bad", "CREATE TABLE half (a <int>); CREATE TABLE sessions (a <int>);"))
     with pytest.raises(LedgerError):
         migrate(store, migrations=bad)
-    assert applied(store) == len(schema.MIGRATIONS)
+    assert schema_version(store) == len(schema.MIGRATIONS)
     with pytest.raises(LedgerError):
-        store.rows("SELECT * FROM half")
+        store.query("SELECT * FROM half")
     store.close()
 
 
 def test_a_newer_ledger_is_refused_with_a_clear_line(ledger_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It is not touched."""
     store = open_ledger(ledger_url)
-    store.change("INSERT INTO migrations VALUES (99, 'from the future', 0)")
+    store.execute("INSERT INTO migrations VALUES (99, 'from the future', 0)")
     store.close()
     assert main(["import", "--ledger", ledger_url]) == 2
     error = capsys.readouterr().err
@@ -102,11 +102,11 @@ def test_l2_eight_processes_write_ten_thousand_runs_and_all_are_there_once(ledge
     started.append(_writer(ledger_url, 0, 200))  # once more what another writes
     assert [(process.communicate()[1], process.returncode) for process in started] == [(b"", 0)] * len(started)
     store = open_ledger(ledger_url)
-    assert store.rows("SELECT count(*), count(DISTINCT id) FROM runs") == [(RUNS, RUNS)]
+    assert store.query("SELECT count(*), count(DISTINCT id) FROM runs") == [(RUNS, RUNS)]
     asked = "SELECT sum(requests), sum(input), sum(cache_write), sum(cache_read), sum(output), sum(reported_nano) FROM spend"
-    told = tuple(map(int, store.rows(asked)[0]))
+    told = tuple(map(int, store.query(asked)[0]))
     assert told == (RUNS, 3 * RUNS, 1000 * RUNS, 20_000 * RUNS, 101 * RUNS, 11_200_000 * RUNS)
-    assert store.rows("SELECT sum(turns) FROM sessions")[0][0] == RUNS
+    assert store.query("SELECT sum(turns) FROM sessions")[0][0] == RUNS
     store.close()
 
 
@@ -118,8 +118,8 @@ def test_many_that_find_an_old_ledger_at_once_all_migrate_it(ledger_url: str, mo
     started = [_writer(ledger_url, place * 5, 5) for place in range(WRITERS)]
     assert [(process.communicate()[1], process.returncode) for process in started] == [(b"", 0)] * WRITERS
     store = open_ledger(ledger_url)
-    assert store.rows("SELECT count(*) FROM runs") == [(5 * WRITERS,)]
-    assert applied(store) == len(schema.MIGRATIONS)
+    assert store.query("SELECT count(*) FROM runs") == [(5 * WRITERS,)]
+    assert schema_version(store) == len(schema.MIGRATIONS)
     store.close()
 
 
@@ -128,10 +128,10 @@ def test_a_run_that_is_booked_twice_is_there_once(ledger_url: str) -> None:
     store = open_ledger(ledger_url)
     for _ in range(2):
         report, batch = a_run(7)
-        with store.writing():
-            record(store, report, batch, AT, lambda request: (5, 1), why="it was enough")
-    assert store.rows("SELECT count(*), min(why) FROM runs") == [(1, "it was enough")]
-    assert stored(store, "run00000007") == report
+        with store.transaction():
+            upsert_run(store, report, batch, AT, lambda request: (5, 1), why="it was enough")
+    assert store.query("SELECT count(*), min(why) FROM runs") == [(1, "it was enough")]
+    assert load_report(store, "run00000007") == report
     store.close()
 
 
@@ -156,13 +156,13 @@ def test_a_ledger_that_can_only_be_read(tmp_path: Path) -> None:
         url = str(disk / "l.db")
         assert _import(url, folder, None).returncode == 0
         with closing(open_ledger(url)) as store:
-            before = store.rows("SELECT id FROM sessions ORDER BY id")
+            before = store.query("SELECT id FROM sessions ORDER BY id")
         seal(disk)
         for only_read in (False, True):
-            with closing(open_ledger(url, only_read=only_read)) as store:
-                assert store.rows("SELECT id FROM sessions ORDER BY id") == before
+            with closing(open_ledger(url, read_only=only_read)) as store:
+                assert store.query("SELECT id FROM sessions ORDER BY id") == before
                 with pytest.raises(LedgerError, match="it cannot be written; check its permissions"):
-                    store.change("DELETE FROM sessions")
+                    store.execute("DELETE FROM sessions")
         done = _import(url, tree(tmp_path / "more", sessions=5, answers=2), None)
         assert done.returncode == 2
         assert b"it cannot be written; check its permissions" in done.stderr
@@ -178,9 +178,9 @@ def test_a_full_disk_is_one_clear_line_and_nothing_is_torn(tmp_path: Path, limit
     assert b"full" in done.stderr
     assert _import(url, folder, None).returncode == 0
     store, other = open_ledger(url), open_ledger(str(tmp_path / "other.db"))
-    pull(other, [str(folder)])
+    import_sources(other, [str(folder)])
     asked = "SELECT session, model, hour, requests, output, computed_nano FROM spend ORDER BY 1, 2, 3"
-    assert store.rows(asked) == other.rows(asked)
+    assert store.query(asked) == other.query(asked)
 
 
 def _as_nobody(words: list[str]) -> tuple[int, str]:
@@ -210,7 +210,7 @@ def test_a_ledger_that_may_not_be_written_is_one_clear_line(tmp_path: Path) -> N
     url = str(folder / "l.db")
     path = one.write(tmp_path)
     store = open_ledger(url)
-    pull(store, [path])
+    import_sources(store, [path])
     store.close()
     (folder / "l.db").chmod(0o444)
     folder.chmod(0o555)
@@ -266,11 +266,11 @@ def test_l5_nothing_that_is_stored_holds_a_secret(ledger_url: str, tmp_path: Pat
         one.result(f"c{place}", f"failed with {said}", error=True)
         one.answer(f"n{place}", text=f"I used {said}")
     store = open_ledger(ledger_url)
-    pull(store, [one.write(tmp_path)])
+    import_sources(store, [one.write(tmp_path)])
     for table in ("texts", "calls", "sessions", "requests", "denials", "changes", "sources"):
-        held = repr(store.rows(f"SELECT * FROM {table}"))
+        held = repr(store.query(f"SELECT * FROM {table}"))
         assert not [secret for secret in secrets if secret in held], table
-    assert store.rows("SELECT count(*) FROM texts")[0][0] == 2 * len(secrets)
+    assert store.query("SELECT count(*) FROM texts")[0][0] == 2 * len(secrets)
     store.close()
 
 
@@ -295,13 +295,13 @@ def test_l5_a_secret_across_the_place_where_a_text_is_cut_is_not_stored_in_part(
     lines.append({**failed, "errors": ["z" * 4080 + " " + key * 2], "num_turns": 1, **head})
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     store = open_ledger(ledger_url)
-    assert pull(store, [str(path)]).troubles == []
-    names = ", ".join(name for name in RUN if name != "report")
-    report = zlib.decompress(store.rows("SELECT report FROM runs")[0][0]).decode()
-    held = [report, repr(store.rows(f"SELECT {names} FROM runs"))]
-    held += [repr(store.rows(f"SELECT * FROM {table}")) for table in ("calls", "sessions", "requests", "spend", "tool_use")]
+    assert import_sources(store, [str(path)]).troubles == []
+    names = ", ".join(name for name in RUN_COLUMNS if name != "report")
+    report = zlib.decompress(store.query("SELECT report FROM runs")[0][0]).decode()
+    held = [report, repr(store.query(f"SELECT {names} FROM runs"))]
+    held += [repr(store.query(f"SELECT * FROM {table}")) for table in ("calls", "sessions", "requests", "spend", "tool_use")]
     assert [text[text.index("sk-") - 40 :][:90] for text in held if "sk-" in text] == []
-    assert store.rows("SELECT count(*) FROM calls WHERE length(target) > 200 AND length(error) > 400") == [(60,)]
+    assert store.query("SELECT count(*) FROM calls WHERE length(target) > 200 AND length(error) > 400") == [(60,)]
     store.close()
 
 
@@ -313,8 +313,8 @@ def test_nul_characters_in_what_an_agent_said_are_no_trouble(ledger_url: str, tm
     store = open_ledger(ledger_url)
     path = tmp_path / "x.jsonl"
     path.write_bytes(b"".join(one.line(place) for place in range(len(one.lines))))
-    pull(store, [str(path)])
-    assert store.rows("SELECT sum(requests) FROM spend")[0][0] == 1
+    import_sources(store, [str(path)])
+    assert store.query("SELECT sum(requests) FROM spend")[0][0] == 1
     store.close()
 
 

@@ -16,15 +16,15 @@ import pytest
 
 from steno import event as ev
 from steno.agents import CLAUDE, Agent
-from steno.glance import Glance
-from steno.reading import Reading
+from steno.glance import LiveState
+from steno.reading import RunParser
 from steno.report import TaskReport
 from steno.screen.clean import width
-from steno.screen.feed import Feed
-from steno.screen.line import Figures, clock, line, waiting
-from steno.screen.live import CLEAR, Screen
-from steno.screen.look import Look
-from steno.supervise.merge import merged
+from steno.screen.feed import EventFeed
+from steno.screen.line import LiveFigures, format_clock, live_line, waiting_line
+from steno.screen.live import CLEAR_TO_END, LiveDisplay
+from steno.screen.look import PageStyle
+from steno.supervise.merge import merge_reports
 from tests.script import (
     MODEL,
     answer,
@@ -43,21 +43,21 @@ from tests.script import (
 )
 from tests.test_screen import PAYLOAD, is_safe
 
-PLAIN, COLOURS = Look(), Look(80, 80, True)
-SPENT = Figures(42212, 22_100_000, 84.2, 12.0, 1)
+PLAIN, COLOURS = PageStyle(), PageStyle(80, 80, True)
+SPENT = LiveFigures(42212, 22_100_000, 84.2, 12.0, 1)
 AT = datetime(2026, 11, 15, 12, 0, 0, tzinfo=timezone.utc)
 
 
 class Spent:
     """What a run has spent."""
 
-    tokens, nano = 42212, 22_100_000
+    tokens, cost_nano = 42212, 22_100_000
 
 
 class Process:
     """When it was started, and last heard of."""
 
-    started, heard = 100.0, 172.2
+    started, last_output_at = 100.0, 172.2
 
 
 class Run:
@@ -71,13 +71,13 @@ class Run:
 
 def events(*lines: object) -> list[ev.Event]:
     """What the lines of an agent mean."""
-    reading = Reading(CLAUDE, "stream")
-    return [event for one in lines for event in reading.line(one if isinstance(one, bytes) else dump(one))]
+    reading = RunParser(CLAUDE, "stream")
+    return [event for one in lines for event in reading.parse_line(one if isinstance(one, bytes) else dump(one))]
 
 
-def seen(*lines: object, more: tuple[ev.Event, ...] = ()) -> Glance:
+def seen(*lines: object, more: tuple[ev.Event, ...] = ()) -> LiveState:
     """A glance at a run that has printed these lines."""
-    glance = Glance(CLAUDE.window)
+    glance = LiveState(CLAUDE.context_window)
     glance.add(events(*lines))
     glance.add(more)
     return glance
@@ -89,9 +89,9 @@ RUNNING = (init(), assistant(call("t1", "Bash", command="npm test -- --watch=fal
 # -- the line ------------------------------------------------------------------------------------------------------
 
 STATES = [
-    (seen(), Figures(elapsed=2.4), "starting · 0:02"),
-    (seen(init()), Figures(elapsed=2.4), "thinking · 0:02"),
-    (seen(init()), Figures(elapsed=2.4, attempt=2), "thinking · attempt 2 · 0:02"),
+    (seen(), LiveFigures(elapsed=2.4), "starting · 0:02"),
+    (seen(init()), LiveFigures(elapsed=2.4), "thinking · 0:02"),
+    (seen(init()), LiveFigures(elapsed=2.4, attempt=2), "thinking · attempt 2 · 0:02"),
     (
         seen(*RUNNING),
         SPENT,
@@ -99,18 +99,18 @@ STATES = [
     ),
     (
         seen(*RUNNING, assistant(call("t2", "Read", file_path="/srv/a.py"))),
-        Figures(elapsed=3700),
+        LiveFigures(elapsed=3700),
         "running Read (+1) /srv/a.py · turn 1 · █░░░░░░░ 98% HP · 1:01:40",
     ),
     (
         seen(init(cwd="/srv/app"), assistant(call("t2", "Read", file_path="/srv/app/src/a.py"))),
-        Figures(elapsed=3),
+        LiveFigures(elapsed=3),
         "running Read src/a.py · turn 1 · █░░░░░░░ 98% HP · 0:03",
     ),
-    (seen(*RUNNING, answer("t1")), Figures(elapsed=9), "thinking · turn 1 · █░░░░░░░ 98% HP · 0:09"),
+    (seen(*RUNNING, answer("t1")), LiveFigures(elapsed=9), "thinking · turn 1 · █░░░░░░░ 98% HP · 0:09"),
     (
         seen(system("api_retry", attempt=2, max_retries=10, retry_delay_ms=4000, error_status=529, error="overloaded")),
-        Figures(elapsed=9, silence=2.9),
+        LiveFigures(elapsed=9, silence=2.9),
         "retrying 2 of 10: 529 overloaded, wait 4.0 s · 0:09",
     ),
     (
@@ -118,41 +118,41 @@ STATES = [
             system("api_retry", attempt=2, max_retries=10, retry_delay_ms=4000, error_status=529, error="overloaded"),
             assistant(text("There I am.")),
         ),
-        Figures(elapsed=9),
+        LiveFigures(elapsed=9),
         "thinking · turn 1 · █░░░░░░░ 98% HP · 0:09",
     ),
-    (seen(*hello()), Figures(elapsed=9), "closing · turn 1 · █░░░░░░░ 98% HP · 0:09"),
+    (seen(*hello()), LiveFigures(elapsed=9), "closing · turn 1 · █░░░░░░░ 98% HP · 0:09"),
     (
         seen(*hello(), assistant(text("Again."), message="msg_2")),
-        Figures(elapsed=9),
+        LiveFigures(elapsed=9),
         "thinking · turn 2 · █░░░░░░░ 98% HP · 0:09",
     ),
     (
         seen(*RUNNING, more=(ev.StopRequested(0, None, None, None, "timeout", 2),)),
-        Figures(elapsed=9),
+        LiveFigures(elapsed=9),
         "stopping timeout · turn 1 · █░░░░░░░ 98% HP · 0:09",
     ),
     (
         seen(init(), assistant(text("x"), used=usage(3, 0, 900_000))),
-        Figures(1000, None, 9),
+        LiveFigures(1000, None, 9),
         "thinking · turn 1 · 1.00k tokens · ███████░ 10% HP · 0:09",
     ),
     (
         seen(init(), assistant(text("x")), system("compact_boundary", compact_metadata={"pre_tokens": 90, "post_tokens": 2517})),
-        Figures(elapsed=9),
+        LiveFigures(elapsed=9),
         "thinking · turn 1 · █░░░░░░░ 100% HP · 0:09",
     ),
     (
         seen(init(), assistant(text("x"), parent="t9"), assistant(text("y"), parent="t9", message="msg_2")),
-        Figures(elapsed=9),
+        LiveFigures(elapsed=9),
         "thinking · 0:09",  # a subagent's requests are no turns, and its window is its own
     ),
 ]
 
 
 @pytest.mark.parametrize(("glance", "figures", "shown"), STATES, ids=lambda value: value if isinstance(value, str) else "")
-def test_r_the_line_says_what_the_run_is_doing(glance: Glance, figures: Figures, shown: str) -> None:
-    assert line(glance, figures, PLAIN, 200) == shown
+def test_r_the_line_says_what_the_run_is_doing(glance: LiveState, figures: LiveFigures, shown: str) -> None:
+    assert live_line(glance, figures, PLAIN, 200) == shown
 
 
 NARROW = [
@@ -167,28 +167,28 @@ NARROW = [
 
 @pytest.mark.parametrize(("columns", "shown"), NARROW)
 def test_r_what_matters_least_goes_first(columns: int, shown: str) -> None:
-    assert line(seen(*RUNNING), SPENT, PLAIN, columns) == shown
+    assert live_line(seen(*RUNNING), SPENT, PLAIN, columns) == shown
 
 
 @pytest.mark.parametrize("columns", range(2, 140))
 @pytest.mark.parametrize("look", [PLAIN, COLOURS], ids=["plain", "colours"])
-def test_r_no_line_is_wider_than_the_terminal(columns: int, look: Look) -> None:
+def test_r_no_line_is_wider_than_the_terminal(columns: int, look: PageStyle) -> None:
     wide = (init(), assistant(call("t1", "世界" * 30, command="界" * 200 + PAYLOAD)))
     for glance in (seen(*RUNNING), seen(*wide), seen(*hello()), seen()):
-        text = line(glance, Figures(10**12, 10**15, 10**6, 10**6, 99), look, columns)
+        text = live_line(glance, LiveFigures(10**12, 10**15, 10**6, 10**6, 99), look, columns)
         assert width(re.sub(r"\x1b\[[\d;]*m", "", text)) <= columns
 
 
 def test_x_an_agents_words_cannot_move_the_cursor() -> None:
     lines = (init(), assistant(call("t1", f"Bash{PAYLOAD}", command=PAYLOAD)))
-    assert is_safe(line(seen(*lines), SPENT, PLAIN, 500))
-    assert is_safe(waiting(5.0, PAYLOAD, PLAIN, 500))
+    assert is_safe(live_line(seen(*lines), SPENT, PLAIN, 500))
+    assert is_safe(waiting_line(5.0, PAYLOAD, PLAIN, 500))
 
 
 def test_a_wait_is_counted_down() -> None:
-    assert waiting(3700, "rate_limit: until 15:00", PLAIN, 80) == "waiting 1:01:40 rate_limit: until 15:00"
-    assert waiting(None, "", PLAIN, 80) == "waiting"
-    assert [clock(seconds) for seconds in (-1, 0, 59.9, 60, 3599, 3600)] == ["0:00", "0:00", "0:59", "1:00", "59:59", "1:00:00"]
+    assert waiting_line(3700, "rate_limit: until 15:00", PLAIN, 80) == "waiting 1:01:40 rate_limit: until 15:00"
+    assert waiting_line(None, "", PLAIN, 80) == "waiting"
+    assert [format_clock(seconds) for seconds in (-1, 0, 59.9, 60, 3599, 3600)] == ["0:00", "0:00", "0:59", "1:00", "59:59", "1:00:00"]
 
 
 # -- a terminal ----------------------------------------------------------------------------------------------------
@@ -243,63 +243,63 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Terminal
 def test_r_the_live_line_stays_one_line(terminal: Callable[..., Terminal]) -> None:
     """Drawn over itself, only when it changes, cut to the width that the terminal has now; the cursor stays at its start."""
     on = terminal(60)
-    screen = Screen(PLAIN, on.stream)
-    screen.sink(Run(), events(*RUNNING))
-    screen.tick(184.2)
-    assert on.read() == f"{CLEAR}running Bash npm test -- --… · $0.0221 · 1:24 · silent 0:12\r"
-    screen.tick(184.2)
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.on_events(Run(), events(*RUNNING))
+    screen.refresh(184.2)
+    assert on.read() == f"{CLEAR_TO_END}running Bash npm test -- --… · $0.0221 · 1:24 · silent 0:12\r"
+    screen.refresh(184.2)
     assert on.read() == ""
     on.resize(30)
-    screen.tick(184.2)
-    assert on.read() == f"{CLEAR}running Bash npm test -- --w…\r"
+    screen.refresh(184.2)
+    assert on.read() == f"{CLEAR_TO_END}running Bash npm test -- --w…\r"
 
 
 def test_r_what_is_said_stands_above_the_line(terminal: Callable[..., Terminal]) -> None:
     on = terminal(60)
-    screen = Screen(PLAIN, on.stream)
-    screen.tick(100.0)
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.refresh(100.0)
     screen.say(f"resume: more {PAYLOAD}")
     shown = on.read()
-    assert shown.startswith(f"{CLEAR}starting · 0:00\r{CLEAR}steno: resume: more ")
+    assert shown.startswith(f"{CLEAR_TO_END}starting · 0:00\r{CLEAR_TO_END}steno: resume: more ")
     assert shown.endswith("\nstarting · 0:00\r")
     assert is_safe(re.sub(r"\r\x1b\[J|[\r\n]", "", shown))
     screen.clear()
-    assert on.read() == CLEAR
-    screen.tick(101.0)
-    assert on.read() == f"{CLEAR}starting · 0:00\r"
+    assert on.read() == CLEAR_TO_END
+    screen.refresh(101.0)
+    assert on.read() == f"{CLEAR_TO_END}starting · 0:00\r"
 
 
 def test_r_between_two_attempts_it_waits(terminal: Callable[..., Terminal]) -> None:
     on = terminal(60)
-    screen = Screen(PLAIN, on.stream)
-    screen.sink(Run(), [ev.Exited(0, None, None, None, 1)])
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.on_events(Run(), [ev.Exited(0, None, None, None, 1)])
     screen.say("rate_limit: it resets at 15:00")
-    screen.sink(Run(), [ev.Notice(0, None, None, None, "note", "resume: rate_limit: it resets at 15:00")])
+    screen.on_events(Run(), [ev.Notice(0, None, None, None, "note", "resume: rate_limit: it resets at 15:00")])
     on.read()
-    screen.tick(184.2, 62.0)
-    assert on.read() == f"{CLEAR}waiting 1:02 rate_limit: it resets at 15:00\r"
-    screen.sink(Run("run2"), events(init()))
-    screen.tick(184.2)
-    assert on.read() == f"{CLEAR}thinking · attempt 2 · $0.0221 · 1:24 · silent 0:12\r"
+    screen.refresh(184.2, 62.0)
+    assert on.read() == f"{CLEAR_TO_END}waiting 1:02 rate_limit: it resets at 15:00\r"
+    screen.on_events(Run("run2"), events(init()))
+    screen.refresh(184.2)
+    assert on.read() == f"{CLEAR_TO_END}thinking · attempt 2 · $0.0221 · 1:24 · silent 0:12\r"
 
 
 def test_r_the_card_ends_with_the_command(terminal: Callable[..., Terminal]) -> None:
     on = terminal(60)
-    screen = Screen(PLAIN, on.stream)
-    screen.tick(100.0)
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.refresh(100.0)
     on.read()
-    screen.end(ended(), "steno run --resume 11111111-2222-4333-8444-555555555555 --max-turns 20 'go on'")
+    screen.print_summary(ended(), "steno run --resume 11111111-2222-4333-8444-555555555555 --max-turns 20 'go on'")
     shown = on.read()
-    assert shown.startswith(f"{CLEAR}success  ")
+    assert shown.startswith(f"{CLEAR_TO_END}success  ")
     assert shown.endswith("\ncontinue   steno run --resume 11111111-2222-4333-8444-555555555555 --max-turns 20 'go on'\n")
 
 
 def test_a_terminal_without_our_letters_gets_others(terminal: Callable[..., Terminal]) -> None:
     on = terminal(60, "ascii")
-    screen = Screen(PLAIN, on.stream)
-    screen.sink(Run(), events(init(), assistant(call("t1", "Bash", command="grüße 世界 " + "e\u0301" * 60))))
-    screen.tick(184.2)
-    shown = on.read().removeprefix(CLEAR).removesuffix("\r")
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.on_events(Run(), events(init(), assistant(call("t1", "Bash", command="grüße 世界 " + "e\u0301" * 60))))
+    screen.refresh(184.2)
+    shown = on.read().removeprefix(CLEAR_TO_END).removesuffix("\r")
     assert shown.startswith("running Bash gr??e ?? ")
     assert shown.isascii()
     assert len(shown) <= 59
@@ -309,21 +309,21 @@ def test_a_terminal_without_our_letters_gets_others(terminal: Callable[..., Term
 def test_a_dumb_terminal_gets_plain_lines(kind: str, terminal: Callable[..., Terminal], monkeypatch: pytest.MonkeyPatch) -> None:
     on = terminal(60)
     monkeypatch.setenv("TERM", kind)
-    screen = Screen(PLAIN, on.stream)
-    screen.sink(Run(), events(*RUNNING))
-    screen.tick(184.2)
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.on_events(Run(), events(*RUNNING))
+    screen.refresh(184.2)
     assert on.read() == f"steno: started: {MODEL}, session 11111111-2222-4333-8444-555555555555\n"
 
 
 def test_a_terminal_that_went_away_is_left_alone(terminal: Callable[..., Terminal]) -> None:
     on = terminal(60)
-    screen = Screen(PLAIN, on.stream)
-    screen.tick(100.0)
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.refresh(100.0)
     on.gone()
     for now in range(5):
-        screen.tick(200.0 + now)
+        screen.refresh(200.0 + now)
         screen.say("something")
-    screen.end(ended())
+    screen.print_summary(ended())
 
 
 # -- no terminal ---------------------------------------------------------------------------------------------------
@@ -331,16 +331,16 @@ def test_a_terminal_that_went_away_is_left_alone(terminal: Callable[..., Termina
 
 def ended() -> TaskReport:
     """A task that is over."""
-    return merged([report(*worked())], ["done"], "task1")
+    return merge_reports([report(*worked())], ["done"], "task1")
 
 
 def told(*given: list[ev.Event], feed: bool = False, quiet: bool = False) -> str:
     """What is written where there is no terminal."""
     stream = io.StringIO()
-    screen = Screen(PLAIN, stream, feed, quiet)
+    screen = LiveDisplay(PLAIN, stream, feed, quiet)
     for number, found in enumerate(given, 1):
-        screen.sink(Run(f"run{number}"), found)
-        screen.tick(184.2)
+        screen.on_events(Run(f"run{number}"), found)
+        screen.refresh(184.2)
     return stream.getvalue()
 
 
@@ -358,21 +358,21 @@ def test_r_without_a_terminal_only_changes_are_told() -> None:
 
 def test_r_nothing_is_said_where_nobody_wants_it() -> None:
     assert told(events(*worked()), feed=True, quiet=True) == ""
-    Screen(PLAIN, None).end(ended(), "x")
+    LiveDisplay(PLAIN, None).print_summary(ended(), "x")
 
 
 def test_r_what_was_said_is_not_said_twice() -> None:
     stream = io.StringIO()
-    screen = Screen(PLAIN, stream)
+    screen = LiveDisplay(PLAIN, stream)
     screen.say("max_turns: 20 turns next")
-    screen.sink(Run(), [ev.Notice(0, None, None, None, "note", "resume: max_turns: 20 turns next")])
+    screen.on_events(Run(), [ev.Notice(0, None, None, None, "note", "resume: max_turns: 20 turns next")])
     assert stream.getvalue() == "steno: max_turns: 20 turns next\n"
 
 
 def test_r_the_attempts_are_listed() -> None:
     stream = io.StringIO()
     one = report(*worked())
-    Screen(PLAIN, stream).end(merged([one, one], ["resume: more turns", "done"], "task1"), None)
+    LiveDisplay(PLAIN, stream).print_summary(merge_reports([one, one], ["resume: more turns", "done"], "task1"), None)
     assert stream.getvalue().endswith(
         "\nattempts   1. success · 4 turns · $0.0555 · 120 ms; then: resume: more turns\n"
         "           2. success · 4 turns · $0.0555 · 120 ms; then: done\n"
@@ -401,7 +401,7 @@ def test_r_the_feed_tells_the_run() -> None:
 
 
 def test_r_the_feed_has_a_clock_and_whole_answers() -> None:
-    feed = Feed(Look(50, 50))
+    feed = EventFeed(PageStyle(50, 50))
     said = ev.Text(3, None, None, AT.replace(minute=1), "m", "One two three four five six seven eight.\n\nNine.")
     note = ev.Notice(0, None, None, AT.replace(hour=13), "note", "resume: more")
     lines = [one for event in (ev.Started(1, None, None, AT, model=MODEL), said, note) for one in feed.lines(event)]

@@ -7,49 +7,49 @@ from hypothesis import strategies as st
 
 from steno.report import (
     Attempt,
+    ChangedFile,
     Context,
     Cost,
-    Denial,
-    File,
-    Model,
+    DeniedCall,
+    ModelSummary,
     Report,
-    RetryNote,
+    RequestRetry,
     Subagent,
     TaskReport,
     Tokens,
-    Tool,
-    ToolCount,
+    ToolCallCounts,
+    ToolCallSummary,
 )
-from steno.supervise.merge import merged
+from steno.supervise.merge import merge_reports
 
 FIRST = Report(
     verdict="max_turns", run_id="r1", session_id="s1", text="Half.", requests=2, turns=3, duration_ms=100, duration_api_ms=60,
-    tokens=Tokens(1, 2, 3, 4, 1, 10), cost=Cost(0.1, "reported"), models={"big": Model(1, 2, 3, 4, 0.1, 1000, 100)},
-    tools=[Tool("t1", "Bash", "shell", True)], tool_counts={"Bash": ToolCount(1, 0)},
-    files=[File("a", "/a", "created", True, ["t1"]), File("b", "/b", "created", True, ["t1"])],
-    denials=[Denial("Write", "t9")], retries=[RetryNote(1, 529)], subagents=[Subagent("x")],
+    tokens=Tokens(1, 2, 3, 4, 1, 10), cost=Cost(0.1, "reported"), models={"big": ModelSummary(1, 2, 3, 4, 0.1, 1000, 100)},
+    tools=[ToolCallSummary("t1", "Bash", "shell", True)], tool_counts={"Bash": ToolCallCounts(1, 0)},
+    files=[ChangedFile("a", "/a", "created", True, ["t1"]), ChangedFile("b", "/b", "created", True, ["t1"])],
+    denials=[DeniedCall("Write", "t9")], retries=[RequestRetry(1, 529)], subagents=[Subagent("x")],
     warnings=["orphan: process 7 outlived the agent", "context: 90% of the window is in use"],
 )  # fmt: skip
 SECOND = Report(
     verdict="success", ok=True, run_id="r2", session_id="s1", text="Done.", requests=1, turns=1, duration_ms=50,
     duration_api_ms=40, tokens=Tokens(10, 20, 30, 40, 2, 100), cost=Cost(0.2, "reported", 0.3), context=Context(used=60),
-    models={"big": Model(9, 19, 29, 39, 0.15, 1000, 100), "small": Model(1, 1, 1, 1, 0.05)},
-    tools=[Tool("t2", "Bash", "shell", False)], tool_counts={"Bash": ToolCount(1, 1)},
-    files=[File("a", "/a", "modified", True, ["t2"]), File("b", "/b", "deleted", True, ["t2"])],
-    retries=[RetryNote(1, 429)], warnings=["the last word"],
+    models={"big": ModelSummary(9, 19, 29, 39, 0.15, 1000, 100), "small": ModelSummary(1, 1, 1, 1, 0.05)},
+    tools=[ToolCallSummary("t2", "Bash", "shell", False)], tool_counts={"Bash": ToolCallCounts(1, 1)},
+    files=[ChangedFile("a", "/a", "modified", True, ["t2"]), ChangedFile("b", "/b", "deleted", True, ["t2"])],
+    retries=[RequestRetry(1, 429)], warnings=["the last word"],
 )  # fmt: skip
 
 
 def test_one_attempt_is_its_own_report() -> None:
     """Nothing is changed, and the attempt is listed."""
-    found = merged([SECOND], ["done"], "t1")
+    found = merge_reports([SECOND], ["done"], "t1")
     assert {name: getattr(found, name) for name in Report.__struct_fields__} == msgspec.structs.asdict(SECOND)
     assert (found.task_id, [attempt.why for attempt in found.attempts]) == ("t1", ["done"])
 
 
 def test_two_attempts() -> None:
     """The last one says how it ended; all else is added up, each once."""
-    found = merged([FIRST, SECOND], ["more", "done"], "t1")
+    found = merge_reports([FIRST, SECOND], ["more", "done"], "t1")
     of_second = {name: getattr(SECOND, name) for name in Report.__struct_fields__}
     assert found == TaskReport(
         **{
@@ -57,16 +57,16 @@ def test_two_attempts() -> None:
             "tokens": Tokens(11, 22, 33, 44, 3, 110),
             "cache_hit_rate": 33 / 66,
             "cost": Cost(0.3, "reported", 0.3),
-            "models": {"big": Model(10, 21, 32, 43, 0.25, 1000, 100), "small": Model(1, 1, 1, 1, 0.05)},
+            "models": {"big": ModelSummary(10, 21, 32, 43, 0.25, 1000, 100), "small": ModelSummary(1, 1, 1, 1, 0.05)},
             "requests": 3,
             "turns": 4,
             "duration_ms": 150,
             "duration_api_ms": 100,
             "tools": [*FIRST.tools, *SECOND.tools],
-            "tool_counts": {"Bash": ToolCount(2, 1)},
-            "files": [File("a", "/a", "created", True, ["t1", "t2"]), File("b", "/b", "deleted", True, ["t1", "t2"])],
+            "tool_counts": {"Bash": ToolCallCounts(2, 1)},
+            "files": [ChangedFile("a", "/a", "created", True, ["t1", "t2"]), ChangedFile("b", "/b", "deleted", True, ["t1", "t2"])],
             "denials": FIRST.denials,
-            "retries": [RetryNote(1, 529), RetryNote(1, 429)],
+            "retries": [RequestRetry(1, 529), RequestRetry(1, 429)],
             "subagents": FIRST.subagents,
             "warnings": ["orphan: process 7 outlived the agent", "the last word"],
         },
@@ -81,7 +81,7 @@ def test_two_attempts() -> None:
 
 def test_an_earlier_attempt_may_tell() -> None:
     """A summary that was asked for in between is not the end of the task."""
-    found = merged([FIRST, SECOND], ["more", "no more"], "t1", -2)
+    found = merge_reports([FIRST, SECOND], ["more", "no more"], "t1", -2)
     assert (found.verdict, found.ok, found.text, found.requests) == ("max_turns", False, "Half.", 3)
 
 
@@ -102,13 +102,13 @@ UNKNOWN = Cost(None, "unknown", 0.3)
 )
 def test_unknown_stays_unknown(others: list[Report], tokens: Tokens, cost: Cost) -> None:
     """But an attempt that asked nothing used nothing."""
-    found = merged([*others, SECOND], [""] * (len(others) + 1), None)
+    found = merge_reports([*others, SECOND], [""] * (len(others) + 1), None)
     assert (found.tokens, found.cost) == (tokens, cost)
 
 
 def test_nothing_is_known_of_nothing() -> None:
     """Two attempts that never asked a model."""
-    found = merged([UNASKED, UNASKED], ["", ""], None)
+    found = merge_reports([UNASKED, UNASKED], ["", ""], None)
     assert (found.tokens, found.cost, found.turns, found.requests) == (Tokens(), Cost(), None, 0)
 
 
@@ -116,4 +116,4 @@ def test_nothing_is_known_of_nothing() -> None:
 def test_money_is_exact(nanos: list[int]) -> None:
     """Nano-dollars inside: a sum of floats would drift."""
     reports = [Report(requests=1, cost=Cost(nano / 1e9, "reported")) for nano in nanos]
-    assert merged(reports, [""] * len(reports), None).cost.usd == sum(nanos) / 1e9
+    assert merge_reports(reports, [""] * len(reports), None).cost.usd == sum(nanos) / 1e9

@@ -7,7 +7,7 @@ import pytest
 
 import steno
 from steno import meter
-from steno.report import Context, Cost, Model, Report, Subagent, Tokens
+from steno.report import Context, Cost, ModelSummary, Report, Subagent, Tokens
 from tests.script import (
     MODEL,
     RECORDINGS,
@@ -275,7 +275,7 @@ def test_m7_several_results_of_one_process_add_up() -> None:
     later = resumed({MODEL: share()}, {MODEL: share(6, 2002, 40000, 202, 0.022074)}, result_index=1)
     found = report(init(), assistant(text("Hi.")), resumed({MODEL: share()}, {MODEL: share()}), init(), second, later)
     assert found.cost == Cost(0.022074, "reported", 0.022074)
-    assert found.models[MODEL] == Model(6, 2002, 40000, 202, 0.022074, 1_000_000, 128000)
+    assert found.models[MODEL] == ModelSummary(6, 2002, 40000, 202, 0.022074, 1_000_000, 128000)
     assert (found.tokens.total, found.turns) == (42210, 2)
 
 
@@ -297,7 +297,7 @@ def test_m7_the_json_format_of_a_resumed_run_is_priced_from_its_usage() -> None:
 def test_m7_a_killed_run_is_priced_from_its_messages() -> None:
     found = report(init(), assistant(text("Hi."), used=usage(output=101), stop_reason="end_turn"))
     assert found.cost == Cost(REQUEST_COST, "computed")
-    assert found.models == {MODEL: Model(3, 1001, 20000, 101, REQUEST_COST)}
+    assert found.models == {MODEL: ModelSummary(3, 1001, 20000, 101, REQUEST_COST)}
 
 
 def test_m7_a_streamed_message_is_priced_at_its_true_output() -> None:
@@ -372,8 +372,8 @@ def test_m7_each_model_has_its_share() -> None:
     end = result(modelUsage={HELPER: helper, MODEL: share()}, total_cost_usd=0.011038)
     found = report(init(), assistant(text("Hi.")), end)
     assert found.models == {
-        HELPER: Model(1, 0, 0, 1, 0.000001, 200_000, 128000),
-        MODEL: Model(3, 1001, 20000, 101, 0.011037, 1_000_000, 128000),
+        HELPER: ModelSummary(1, 0, 0, 1, 0.000001, 200_000, 128000),
+        MODEL: ModelSummary(3, 1001, 20000, 101, 0.011037, 1_000_000, 128000),
     }
     assert (found.tokens.total, found.cost.usd, found.warnings) == (21107, 0.011038, [])
 

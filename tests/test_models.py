@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from steno.agents import AGENTS
-from steno.prepare import prepared
+from steno.prepare import prepare_task
 from steno.report import StenoError
-from steno.settings import SIZES
+from steno.settings import MODEL_SIZES
 from tests.plays import Place
 
 NAMED = '[models.opencode]\nsmall = "scripted/mini"\n\n[models.claude]\nsmall = "my-haiku"\n'
@@ -24,17 +24,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 def model(place: Place, agent: str, given: str, name: str = "model") -> str | None:
     """The model that the agent would be started with."""
-    setup = prepared("Do it.", {"agent": agent, "program": str(place.program), name: given}).setup
-    found: str | None = getattr(setup.ask, name)
+    setup = prepare_task("Do it.", {"agent": agent, "program": str(place.program), name: given}).setup
+    found: str | None = getattr(setup.launch_options, name)
     return found
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_size_is_known_or_asked_for(place: Place, agent: str) -> None:
     """Three names that differ, or one line that says where to name it; a name passes as it is."""
-    if AGENTS[agent].sizes:
-        assert [model(place, agent, size) for size in SIZES] == list(AGENTS[agent].sizes)
-        assert len(set(AGENTS[agent].sizes)) == len(SIZES)
+    if AGENTS[agent].models_by_size:
+        assert [model(place, agent, size) for size in MODEL_SIZES] == list(AGENTS[agent].models_by_size)
+        assert len(set(AGENTS[agent].models_by_size)) == len(MODEL_SIZES)
     else:
         with pytest.raises(StenoError) as problem:
             model(place, agent, "large")
@@ -48,7 +48,7 @@ def test_a_file_names_it(place: Place) -> None:
     mine = Path(place.environ["XDG_CONFIG_HOME"], "steno", "steno.toml")
     mine.write_text('[models.claude]\nsmall = "older"\nlarge = "mine"\n', "utf-8")
     (place.work / "steno.toml").write_text(NAMED, "utf-8")
-    assert [model(place, "claude", size) for size in SIZES] == ["my-haiku", "sonnet", "mine"]
+    assert [model(place, "claude", size) for size in MODEL_SIZES] == ["my-haiku", "sonnet", "mine"]
     assert model(place, "opencode", "small") == "scripted/mini"
     assert model(place, "claude", "large", "fallback_model") == "mine"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steno.hooks.match import KINDS, WORDS, Pattern, check, filled, pattern
+from steno.hooks.match import EVENT_KINDS, PLACEHOLDERS, EventFilter, check_placeholders, fill_placeholders, parse_event_filter
 from steno.report import StenoError
 from tests.script import (
     RECORDINGS,
@@ -41,28 +41,28 @@ def place(tmp_path: Path) -> Place:
 
 def test_patterns() -> None:
     """A name, and patterns apart by commas."""
-    assert pattern("tool_call") == Pattern("tool_call")
-    assert pattern("tool_call:Bash, mcp__*") == Pattern("tool_call", ("Bash", "mcp__*"))
-    assert Pattern("file_change", ("*.py",)).fits({"path": "/a/b.py", "relative": "b.py", "name": "b.py"})
-    assert Pattern("file_change", ("src/*",)).fits({"path": "/a/src/b.py", "relative": "src/b.py", "name": "b.py"})
-    assert not Pattern("file_change", ("*.py",)).fits({"path": "/a/b.pyc", "relative": "b.pyc", "name": "b.pyc"})
-    assert not Pattern("tool_call", ("bash",)).fits({"tool": "Bash"})
+    assert parse_event_filter("tool_call") == EventFilter("tool_call")
+    assert parse_event_filter("tool_call:Bash, mcp__*") == EventFilter("tool_call", ("Bash", "mcp__*"))
+    assert EventFilter("file_change", ("*.py",)).matches({"path": "/a/b.py", "relative": "b.py", "name": "b.py"})
+    assert EventFilter("file_change", ("src/*",)).matches({"path": "/a/src/b.py", "relative": "src/b.py", "name": "b.py"})
+    assert not EventFilter("file_change", ("*.py",)).matches({"path": "/a/b.pyc", "relative": "b.pyc", "name": "b.pyc"})
+    assert not EventFilter("tool_call", ("bash",)).matches({"tool": "Bash"})
     page = {"path": "/a/pages/[id].tsx", "relative": "pages/[id].tsx", "name": "[id].tsx"}
-    assert Pattern("file_change", ("pages/[id].tsx",)).fits(page)
-    assert Pattern("file_change", ("*/[*].tsx",)).fits(page)
-    assert not Pattern("file_change", ("pages/[id].tsx",)).fits({"relative": "pages/i.tsx"})
-    assert not Pattern("rate_limit", ("*",)).fits({})
+    assert EventFilter("file_change", ("pages/[id].tsx",)).matches(page)
+    assert EventFilter("file_change", ("*/[*].tsx",)).matches(page)
+    assert not EventFilter("file_change", ("pages/[id].tsx",)).matches({"relative": "pages/i.tsx"})
+    assert not EventFilter("rate_limit", ("*",)).matches({})
 
 
 def test_every_event_of_the_vocabulary_can_be_meant() -> None:
-    assert {kind for kind in KINDS if pattern(kind).kind != kind} == set()
-    assert {"started", "tool_call", "file_change", "result", "rate_limit", "exited", "end"} <= KINDS.keys()
+    assert {kind for kind in EVENT_KINDS if parse_event_filter(kind).kind != kind} == set()
+    assert {"started", "tool_call", "file_change", "result", "rate_limit", "exited", "end"} <= EVENT_KINDS.keys()
 
 
 @pytest.mark.parametrize("text", ["", "toolcall", "result:", "usage:x", "tool_call:,"])
 def test_what_means_nothing(text: str) -> None:
     with pytest.raises(StenoError):
-        pattern(text)
+        parse_event_filter(text)
 
 
 def test_what_is_put_in_stays_one_argument() -> None:
@@ -70,11 +70,11 @@ def test_what_is_put_in_stays_one_argument() -> None:
     told = {"path": "/a b/$(rm -rf x);'\"\n.py", "tool": "--version"}
     given = ("run", "{path}", "--file={path}:{tool}", "{relative}", "{{path}}", "{}", "{print $1}", '{"a":1}')
     wanted = ("run", told["path"], f"--file={told['path']}:--version", "", "{path}", "{}", "{print $1}", '{"a":1}')
-    assert filled(given, told) == wanted
-    check(given)
+    assert fill_placeholders(given, told) == wanted
+    check_placeholders(given)
     with pytest.raises(StenoError, match=r"\{pth\} is not known"):
-        check(("run", "{pth}"))
-    assert filled(("{text}",), {"text": "a\0b"}) == ("ab",)
+        check_placeholders(("run", "{pth}"))
+    assert fill_placeholders(("{text}",), {"text": "a\0b"}) == ("ab",)
 
 
 # -- the program ---------------------------------------------------------------------------------------------------
@@ -217,8 +217,8 @@ def test_wrong_use(place: Place, words: tuple[str, ...]) -> None:
 
 def test_the_help_tells_every_event_and_every_word(place: Place) -> None:
     told = place.run(b"", "on", "--help").stdout.decode()
-    assert [kind for kind in KINDS if f"  {kind}" not in told] == []
-    assert [word for word in WORDS if f"{{{word}}}" not in told] == []
+    assert [kind for kind in EVENT_KINDS if f"  {kind}" not in told] == []
+    assert [word for word in PLACEHOLDERS if f"{{{word}}}" not in told] == []
 
 
 def test_commands_end_with_it(place: Place) -> None:

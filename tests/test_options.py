@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import steno
-from steno import Options
+from steno import RunOptions
 from steno.agents import AGENTS
-from steno.agents.asking import OPTIONS, how
-from steno.prepare import prepared
+from steno.agents.asking import OPTION_FIELDS, option_support
+from steno.prepare import prepare_task
 from steno.report import StenoError
 from tests.plays import Json, Place
 
@@ -40,7 +40,7 @@ GIVEN: dict[str, tuple[Any, str | None]] = {
     "fallback_model": ("marked-model", "marked-model"),
     "steer": (True, None),
 }
-PAIRS = [(agent, option) for agent in AGENTS for option in OPTIONS]
+PAIRS = [(agent, option) for agent in AGENTS for option in OPTION_FIELDS]
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return found
 
 
-def asked(place: Place, agent: str, option: str | None = None, **more: Any) -> Options:
+def asked(place: Place, agent: str, option: str | None = None, **more: Any) -> RunOptions:
     """What is told to the library: an agent, an option, and what that option needs beside it."""
     given: Any = {"agent": agent, "program": str(place.program), "attempts": 1, **more}
     if option in ("resume", "fork"):
@@ -79,18 +79,18 @@ def heard(call: Json) -> list[str]:
 
 def test_every_option_is_in_the_table() -> None:
     """A field of an Ask that a person can fill and nobody asks about here would be ignored in silence."""
-    from steno.agents import Ask
+    from steno.agents import LaunchOptions
 
-    assert set(GIVEN) == set(OPTIONS)
+    assert set(GIVEN) == set(OPTION_FIELDS)
     elsewhere = {"backend"}  # a table of its own: tests/test_backend.py
-    assert set(OPTIONS.values()) == set(Ask.__struct_fields__) - {"prompt", "partial", "extra"} - elsewhere
+    assert set(OPTION_FIELDS.values()) == set(LaunchOptions.__struct_fields__) - {"prompt", "partial", "extra"} - elsewhere
     for agent in AGENTS.values():
-        assert set(agent.cannot) <= set(Ask.__struct_fields__)
+        assert set(agent.unsupported_options) <= set(LaunchOptions.__struct_fields__)
 
 
 @pytest.mark.parametrize(("agent", "option"), PAIRS, ids=[f"{agent}-{option}" for agent, option in PAIRS])
 def test_it_arrives_is_held_or_is_refused(place: Place, agent: str, option: str) -> None:
-    who = how(AGENTS[agent], option)
+    who = option_support(AGENTS[agent], option)
     mark = GIVEN[option][1] if option != "resume" else SESSIONS.get(agent, UUID)
     if who == "no":
         with pytest.raises(StenoError, match=rf"^{option}: {agent} has nothing of the kind$"):
@@ -107,12 +107,12 @@ def test_it_arrives_is_held_or_is_refused(place: Place, agent: str, option: str)
         assert SCHEMA in call["prompt"]
         assert SCHEMA not in " ".join(call["argv"])
     else:
-        setup = prepared("Do it.", asked(place, agent, option, on_limit="fallback", fallback_model="marked-model")).setup
+        setup = prepare_task("Do it.", asked(place, agent, option, on_limit="fallback", fallback_model="marked-model")).setup
         held = {"max_cost": setup.budget.cost, "fallback_model": setup.policy.fallback_model}
         assert held[option] == GIVEN[option][0]
 
 
-@pytest.mark.parametrize("agent", [agent for agent in AGENTS if how(AGENTS[agent], "fallback_model") == "steno"])
+@pytest.mark.parametrize("agent", [agent for agent in AGENTS if option_support(AGENTS[agent], "fallback_model") == "steno"])
 def test_a_fallback_model_without_its_use_is_refused(place: Place, agent: str) -> None:
     """Without `on_limit` it would be for the agent's own use, and these have none for it."""
     with pytest.raises(StenoError, match=rf"^fallback_model: {agent} has nothing of the kind$"):
@@ -153,9 +153,9 @@ def test_what_a_file_asks_of_all_agents_is_said_to_be_left_out(place: Place) -> 
 
 def test_a_budget_that_cannot_be_watched_while_it_runs(place: Place) -> None:
     """Codex tells what it used when a run ends."""
-    notes = prepared("Do it.", asked(place, "codex", max_cost=1.0, max_tokens=1000)).notes
+    notes = prepare_task("Do it.", asked(place, "codex", max_cost=1.0, max_tokens=1000)).notes
     assert notes == ["max_cost and max_tokens: codex tells what it used when a run ends, so it is held between attempts"]
-    assert prepared("Do it.", asked(place, "claude", max_cost=1.0)).notes == []
+    assert prepare_task("Do it.", asked(place, "claude", max_cost=1.0)).notes == []
 
 
 def test_a_budget_without_a_price(place: Place) -> None:
@@ -178,7 +178,7 @@ def test_the_matrix_is_shown(place: Place) -> None:
     """`steno agents` says of each option who deals with it."""
     told = json.loads(place.steno("agents", "--json").stdout)["agents"]
     assert {one["agent"]: one["options"] for one in told} == {
-        name: {option: how(agent, option) for option in OPTIONS} for name, agent in AGENTS.items()
+        name: {option: option_support(agent, option) for option in OPTION_FIELDS} for name, agent in AGENTS.items()
     }
     page = place.steno("agents", COLUMNS="120").stdout.decode().splitlines()
     (row,) = [line.split() for line in page if line.startswith("--max-turns")]

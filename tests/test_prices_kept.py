@@ -13,8 +13,8 @@ from genai_prices.data_snapshot import get_snapshot
 
 from steno.event import Usage as Share
 from steno.prices import Rates, cost_of, kept, price, rates
-from steno.prices.snapshot import PROVIDERS, periods
-from steno.prices.values import NANO
+from steno.prices.snapshot import PROVIDERS, price_periods
+from steno.prices.values import NANO_PER_USD
 
 OPUS = "claude-opus-5-5"
 SHARE = Share(1, None, None, None, input=1_000, cache_write=500, cache_read=250, output=100, cache_write_1h=0)
@@ -24,8 +24,8 @@ SHARE = Share(1, None, None, None, input=1_000, cache_write=500, cache_read=250,
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that keeps them, which is not there yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kept.known.cache_clear()
-    return tmp_path / "steno" / kept.NAME
+    kept.load_cached_periods.cache_clear()
+    return tmp_path / "steno" / kept.CACHE_FILE_NAME
 
 
 def asked(place: Path, model: str) -> tuple[str, bool]:
@@ -64,17 +64,17 @@ def test_a_cache_that_cannot_be_written_is_no_loss(place: Path) -> None:
 @pytest.mark.parametrize("name", ["sk-ant-api03-" + "x" * 40, "é", "x" * 201, "\udcff"])
 def test_names_that_are_not_kept(place: Path, name: str) -> None:
     """Secrets, letters of no model, and novels."""
-    kept.keep(name, [])
+    kept.store_periods(name, [])
     assert not place.exists()
 
 
 def test_what_others_may_read(place: Path) -> None:
     """A folder of the user's own, no temporary file, and at most so many models."""
-    for number in range(kept.MANY + 10):
-        kept.keep(f"m{number}", [])
-    assert [path.name for path in place.parent.iterdir()] == [kept.NAME]
+    for number in range(kept.MAX_CACHED_MODELS + 10):
+        kept.store_periods(f"m{number}", [])
+    assert [path.name for path in place.parent.iterdir()] == [kept.CACHE_FILE_NAME]
     assert place.parent.stat().st_mode & 0o777 == 0o700
-    assert len(msgspec.json.decode(place.read_bytes(), type=kept.Kept).models) == kept.MANY
+    assert len(msgspec.json.decode(place.read_bytes(), type=kept.PriceCache).models) == kept.MAX_CACHED_MODELS
 
 
 def dated() -> list[tuple[str, date]]:
@@ -106,7 +106,7 @@ def test_periods_are_those_of_the_table() -> None:
                 assert cost is None
                 continue
             if cost is not None:
-                assert (model, day, cost) == (model, day, round(told.total_price * NANO))
+                assert (model, day, cost) == (model, day, round(told.total_price * NANO_PER_USD))
                 compared += 1
     assert compared > 10
 
@@ -123,6 +123,6 @@ def test_a_request_beyond_the_tier_asks_the_table(place: Path) -> None:
 
 
 def test_periods_begin_before_everything() -> None:
-    (first, *_) = periods(OPUS)
+    (first, *_) = price_periods(OPUS)
     assert first.start is None
     assert isinstance(first.rates, Rates)

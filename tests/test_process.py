@@ -13,30 +13,30 @@ from pathlib import Path
 
 import pytest
 
-from steno.process import Command, Grace, Loop, Orphan, elsewhere, kin, mark, sweep
+from steno.process import GracePeriods, Orphan, ProcessCommand, ProcessLoop, elsewhere, kin, mark, terminate_orphans
 from steno.process import child as child_room
 from steno.report import StenoError
-from steno.tick import Tick
+from steno.tick import Record
 
 AGENTS = Path(__file__).parent / "agents"
-QUICK = Grace(interrupt=0.4, terminate=0.4, kill=3.0, quiet=0.3, drain=1.0)
+QUICK = GracePeriods(interrupt=0.4, terminate=0.4, kill=3.0, quiet=0.3, drain=1.0)
 LOST = f"lost-{os.getpid()}"  # the run of a steno that gets killed; tests run side by side
 LONG = 60.0  # no test may need it; the machine may be slow
 
 
-def agent(name: str, *arguments: object, stdin: bytes | None = None, stdout: str = "pipe") -> Command:
+def agent(name: str, *arguments: object, stdin: bytes | None = None, stdout: str = "pipe") -> ProcessCommand:
     """A scripted agent."""
-    return Command((sys.executable, str(AGENTS / f"{name}.py"), *map(str, arguments)), stdin=stdin, stdout=stdout)
+    return ProcessCommand((sys.executable, str(AGENTS / f"{name}.py"), *map(str, arguments)), stdin=stdin, stdout=stdout)
 
 
-def marked(run_id: str) -> list[kin.Kin]:
+def marked(run_id: str) -> list[kin.ProcessInfo]:
     """The living processes of a run."""
-    return [one for one in kin.everyone() if run_id in [found.run for found in mark.marks(one.marks)]]
+    return [one for one in kin.list_processes() if run_id in [found.run_id for found in mark.parse_run_tags(one.run_tags)]]
 
 
 def gone(pid: int) -> bool:
     """Whether a process is gone, or only waits to be waited for."""
-    return kin.born(pid) is None
+    return kin.start_time_of(pid) is None
 
 
 def wait_for(what: Callable[[], bool]) -> None:
@@ -50,14 +50,14 @@ def wait_for(what: Callable[[], bool]) -> None:
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     yield
-    assert [one for one in kin.everyone() if os.getpid() in [found.pid for found in mark.marks(one.marks)]] == []
+    assert [one for one in kin.list_processes() if os.getpid() in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]] == []
     assert marked(LOST) == []
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
+def loop() -> Iterator[ProcessLoop]:
     """A loop of our own."""
-    with Loop() as loop:
+    with ProcessLoop() as loop:
         yield loop
 
 
@@ -65,9 +65,9 @@ class Heard:
     """Keeps the ticks of a run."""
 
     def __init__(self) -> None:
-        self.ticks: list[Tick] = []
+        self.ticks: list[Record] = []
 
-    def __call__(self, tick: Tick) -> None:
+    def __call__(self, tick: Record) -> None:
         self.ticks.append(tick)
 
     def on(self, code: str) -> bytes:
@@ -85,7 +85,7 @@ class Heard:
         return out
 
 
-def stop_when_ready(loop: Loop, child: child_room.Child, heard: Heard, why: str) -> None:
+def stop_when_ready(loop: ProcessLoop, child: child_room.ChildProcess, heard: Heard, why: str) -> None:
     """Let it say that it is ready, then stop it."""
     assert loop.run(loop.clock() + LONG, until=lambda: heard.on("out").endswith(b"\n"))
     child.stop(why)
@@ -95,20 +95,20 @@ def stop_when_ready(loop: Loop, child: child_room.Child, heard: Heard, why: str)
 # -- output ---------------------------------------------------------------------------------------------
 
 
-def test_ticks_in_order(loop: Loop) -> None:
+def test_ticks_in_order(loop: ProcessLoop) -> None:
     """Output, then the exit, with times that never go back."""
     heard = Heard()
     child = loop.start(agent("lines", 3, 20), heard)
     assert loop.run(loop.clock() + LONG)
     assert heard.on("out") == b"".join(b"%09dxxxxxxxxxx\n" % number for number in range(3))
     assert heard.ticks[-1].code == "exit"
-    times = [tick.after for tick in heard.ticks if tick.after is not None]
+    times = [tick.offset_seconds for tick in heard.ticks if tick.offset_seconds is not None]
     assert times == sorted(times)
-    assert (child.exit_code, child.orphans, child.over, loop.children) == (0, [], True, [])
+    assert (child.exit_code, child.orphans, child.is_finished, loop.children) == (0, [], True, [])
 
 
 @pytest.mark.parametrize("stdout", ["pipe", "file"])
-def test_long_lines(loop: Loop, stdout: str) -> None:
+def test_long_lines(loop: ProcessLoop, stdout: str) -> None:
     """Lines of 5 MB come whole, by pipe and by file."""
     heard = Heard()
     loop.start(agent("lines", 4, 5_000_000, stdout=stdout), heard)
@@ -117,7 +117,7 @@ def test_long_lines(loop: Loop, stdout: str) -> None:
     assert heard.told()[-1] == ("exit", b"", 0)
 
 
-def test_a_file_keeps_what_a_pipe_loses(loop: Loop) -> None:
+def test_a_file_keeps_what_a_pipe_loses(loop: ProcessLoop) -> None:
     """An agent that drops what the pipe does not take loses nothing to a file."""
     by_pipe, by_file = Heard(), Heard()
     loop.start(agent("dropper"), by_pipe)
@@ -127,12 +127,12 @@ def test_a_file_keeps_what_a_pipe_loses(loop: Loop) -> None:
     assert len(by_file.on("out")) == 3 << 20
 
 
-def test_loud_stderr_does_not_block(loop: Loop) -> None:
+def test_loud_stderr_does_not_block(loop: ProcessLoop) -> None:
     """200 MB of stderr, and stdout comes in between."""
     sizes = {"out": 0, "err": 0}
     order = []
 
-    def count(tick: Tick) -> None:
+    def count(tick: Record) -> None:
         if tick.code in sizes:
             sizes[tick.code] += len(tick.data)
         if tick.code == "out":
@@ -145,7 +145,7 @@ def test_loud_stderr_does_not_block(loop: Loop) -> None:
     assert 90 <= order[1][1] <= 110
 
 
-def test_the_prompt_is_fed(loop: Loop) -> None:
+def test_the_prompt_is_fed(loop: ProcessLoop) -> None:
     """A prompt of 20 MB goes in while its echo comes out: neither waits for the other."""
     prompt = os.urandom(1 << 20) * 20
     heard = Heard()
@@ -155,7 +155,7 @@ def test_the_prompt_is_fed(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize(("name", "stdin"), [("deaf", b"x" * (1 << 20)), ("deaf", b""), ("echo", None), ("echo", b"")])
-def test_a_prompt_that_nobody_reads(loop: Loop, name: str, stdin: bytes | None) -> None:
+def test_a_prompt_that_nobody_reads(loop: ProcessLoop, name: str, stdin: bytes | None) -> None:
     """An agent that exits before it read its prompt did nothing wrong; no prompt is an empty one."""
     heard = Heard()
     loop.start(agent(name, stdin=stdin), heard)
@@ -163,16 +163,16 @@ def test_a_prompt_that_nobody_reads(loop: Loop, name: str, stdin: bytes | None) 
     assert heard.told() == [("exit", b"", 0)]
 
 
-def test_closed_streams_are_not_the_end(loop: Loop) -> None:
+def test_closed_streams_are_not_the_end(loop: ProcessLoop) -> None:
     """An agent that closes its streams and lives on is followed until it exits."""
     heard = Heard()
     loop.start(agent("mute"), heard)
     assert loop.run(loop.clock() + LONG)
     assert heard.told() == [("out", b"last words\n", None), ("exit", b"", 3)]
-    assert (heard.ticks[-1].after or 0) > 0.25
+    assert (heard.ticks[-1].offset_seconds or 0) > 0.25
 
 
-def test_many_at_once(loop: Loop) -> None:
+def test_many_at_once(loop: ProcessLoop) -> None:
     """Fifty runs in one loop, each with its own ticks."""
     all_heard = [Heard() for _ in range(50)]
     for number, heard in enumerate(all_heard):
@@ -183,7 +183,7 @@ def test_many_at_once(loop: Loop) -> None:
     assert {heard.ticks[-1].number for heard in all_heard} == {0}
 
 
-def test_where_a_process_has_no_descriptor(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_process_has_no_descriptor(loop: ProcessLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pidfd an exit is noticed by looking."""
     monkeypatch.delattr(os, "pidfd_open")
     heard = Heard()
@@ -198,14 +198,14 @@ def test_where_a_process_has_no_descriptor(loop: Loop, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("command", "code", "text"),
     [
-        (Command(("no-such-agent", "-p")), 127, "steno: cannot start no-such-agent: No such file or directory\n"),
-        (Command(("sh",), cwd="/no/such/folder"), 126, "steno: cannot start in /no/such/folder: No such file or directory\n"),
-        (Command(("/",)), 126, "steno: cannot start /: Permission denied\n"),
-        (Command(("sh", "a\0b")), 126, "steno: cannot start sh: embedded null byte\n"),
-        (Command(("sh", "x" * 3_000_000), stdout="file"), 126, "steno: cannot start sh: Argument list too long\n"),
+        (ProcessCommand(("no-such-agent", "-p")), 127, "steno: cannot start no-such-agent: No such file or directory\n"),
+        (ProcessCommand(("sh",), cwd="/no/such/folder"), 126, "steno: cannot start in /no/such/folder: No such file or directory\n"),
+        (ProcessCommand(("/",)), 126, "steno: cannot start /: Permission denied\n"),
+        (ProcessCommand(("sh", "a\0b")), 126, "steno: cannot start sh: embedded null byte\n"),
+        (ProcessCommand(("sh", "x" * 3_000_000), stdout="file"), 126, "steno: cannot start sh: Argument list too long\n"),
     ],
 )
-def test_what_does_not_start(loop: Loop, command: Command, code: int, text: str) -> None:
+def test_what_does_not_start(loop: ProcessLoop, command: ProcessCommand, code: int, text: str) -> None:
     """It is told as a shell tells it, and is data like any other end."""
     heard = Heard()
     child = loop.start(command, heard)
@@ -218,7 +218,7 @@ def test_what_does_not_start(loop: Loop, command: Command, code: int, text: str)
     assert len(heard.ticks) == 2
 
 
-def test_a_run_needs_a_plain_id(loop: Loop) -> None:
+def test_a_run_needs_a_plain_id(loop: ProcessLoop) -> None:
     """The id goes into the mark, where a colon would mean something else."""
     with pytest.raises(StenoError, match="'a:b' is no id of a run"):
         loop.start(agent("deaf"), Heard(), run_id="a:b")
@@ -227,7 +227,7 @@ def test_a_run_needs_a_plain_id(loop: Loop) -> None:
 # -- ends that we ask for -------------------------------------------------------------------------------
 
 
-def test_an_interrupt_is_enough(loop: Loop) -> None:
+def test_an_interrupt_is_enough(loop: ProcessLoop) -> None:
     """An agent that closes in order gets no second signal."""
     heard = Heard()
     child = loop.start(agent("polite"), heard)
@@ -241,7 +241,7 @@ def test_an_interrupt_is_enough(loop: Loop) -> None:
     assert child.orphans == []
 
 
-def test_a_wrapper_that_swallows_signals(loop: Loop) -> None:
+def test_a_wrapper_that_swallows_signals(loop: ProcessLoop) -> None:
     """The interrupt reaches the real program behind it."""
     heard = Heard()
     child = loop.start(agent("wrapper"), heard)
@@ -249,7 +249,7 @@ def test_a_wrapper_that_swallows_signals(loop: Loop) -> None:
     assert heard.told()[1:] == [("stop", b"interrupted", signal.SIGINT), ("out", b"closing\n", None), ("exit", b"", 0)]
 
 
-def test_interrupt_terminate_kill(loop: Loop) -> None:
+def test_interrupt_terminate_kill(loop: ProcessLoop) -> None:
     """What ignores both is killed, with its child, and each signal is told."""
     heard = Heard()
     child = loop.start(agent("stubborn"), heard, grace=QUICK)
@@ -266,7 +266,7 @@ def test_interrupt_terminate_kill(loop: Loop) -> None:
     assert [(orphan.signal, "stubborn.py" in orphan.command) for orphan in child.orphans] == [(signal.SIGKILL, True)]
 
 
-def test_the_second_request_kills(loop: Loop) -> None:
+def test_the_second_request_kills(loop: ProcessLoop) -> None:
     """Asking twice is asking once; `kill` does not wait for any grace."""
     heard = Heard()
     child = loop.start(agent("stubborn"), heard)
@@ -281,14 +281,14 @@ def test_the_second_request_kills(loop: Loop) -> None:
         ("stop", b"interrupted", signal.SIGKILL),
         ("exit", b"", -signal.SIGKILL),
     ]
-    assert time.monotonic() - start < Grace().interrupt
+    assert time.monotonic() - start < GracePeriods().interrupt
 
 
-def test_a_kill_loses_no_output(loop: Loop, tmp_path: Path) -> None:
+def test_a_kill_loses_no_output(loop: ProcessLoop, tmp_path: Path) -> None:
     """What the agent had printed before it was killed is read."""
     script = "head -c 50000 /dev/zero; : > printed; exec sleep 600"
     heard = Heard()
-    child = loop.start(Command(("sh", "-c", script), cwd=str(tmp_path)), heard)
+    child = loop.start(ProcessCommand(("sh", "-c", script), cwd=str(tmp_path)), heard)
     wait_for((tmp_path / "printed").exists)
     child.kill("killed")
     assert loop.run(loop.clock() + LONG)
@@ -296,7 +296,7 @@ def test_a_kill_loses_no_output(loop: Loop, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [(), ("bare",)])
-def test_a_daemon_goes_with_its_agent(loop: Loop, how: tuple[str, ...]) -> None:
+def test_a_daemon_goes_with_its_agent(loop: ProcessLoop, how: tuple[str, ...]) -> None:
     """It left the group and the session, and even the environment: the tree was looked at before the first signal."""
     heard = Heard()
     child = loop.start(agent("daemon", "stay", *how), heard, grace=QUICK)
@@ -306,11 +306,11 @@ def test_a_daemon_goes_with_its_agent(loop: Loop, how: tuple[str, ...]) -> None:
     assert daemon in [orphan.pid for orphan in child.orphans]
 
 
-def test_a_taker_of_ticks_may_stop_the_run(loop: Loop) -> None:
+def test_a_taker_of_ticks_may_stop_the_run(loop: ProcessLoop) -> None:
     """Also when it is told that the run is being stopped."""
     heard = Heard()
 
-    def stop(tick: Tick) -> None:
+    def stop(tick: Record) -> None:
         heard(tick)
         if tick.code in ("out", "stop"):
             child.stop("max_budget")
@@ -323,15 +323,15 @@ def test_a_taker_of_ticks_may_stop_the_run(loop: Loop) -> None:
 def test_leaving_the_loop_kills() -> None:
     """Leaving the loop ends what still runs; a taker of ticks that fails is not asked again."""
 
-    def fail(tick: Tick) -> None:
+    def fail(tick: Record) -> None:
         raise RuntimeError("the disk is full")
 
     def run() -> None:
-        with Loop() as loop:
+        with ProcessLoop() as loop:
             children.append(loop.start(agent("stubborn"), fail))
             loop.run(loop.clock() + LONG)
 
-    children: list[child_room.Child] = []
+    children: list[child_room.ChildProcess] = []
     with pytest.raises(RuntimeError, match="the disk is full"):
         run()
     assert children[0].exit_code == -signal.SIGKILL
@@ -342,7 +342,7 @@ def test_leaving_the_loop_kills() -> None:
 
 @pytest.mark.parametrize("stdout", ["pipe", "file"])
 @pytest.mark.parametrize("arguments", [(), ("chatter",)])
-def test_a_grandchild_that_keeps_stdout_open(loop: Loop, arguments: tuple[str, ...], stdout: str) -> None:
+def test_a_grandchild_that_keeps_stdout_open(loop: ProcessLoop, arguments: tuple[str, ...], stdout: str) -> None:
     """The run is over soon after the agent's exit, not when the last writer is gone."""
     heard = Heard()
     child = loop.start(agent("holder", *arguments, stdout=stdout), heard, grace=QUICK)
@@ -356,7 +356,7 @@ def test_a_grandchild_that_keeps_stdout_open(loop: Loop, arguments: tuple[str, .
     assert ("sleep 600" in child.orphans[0].command) == (not arguments)
 
 
-def test_a_daemon_is_found_by_its_mark(loop: Loop) -> None:
+def test_a_daemon_is_found_by_its_mark(loop: ProcessLoop) -> None:
     """No parent, no group and no session leads to it. It is listed and ended."""
     heard = Heard()
     child = loop.start(agent("daemon"), heard, grace=QUICK)
@@ -367,7 +367,7 @@ def test_a_daemon_is_found_by_its_mark(loop: Loop) -> None:
 
 @pytest.mark.parametrize("stdout", ["pipe", "file"])
 @pytest.mark.parametrize("kept", [1, 2])
-def test_a_daemon_without_our_environment_is_found_by_the_stream_that_it_holds(loop: Loop, stdout: str, kept: int) -> None:
+def test_a_daemon_without_our_environment_is_found_by_the_stream_that_it_holds(loop: ProcessLoop, stdout: str, kept: int) -> None:
     """Of two runs at once each ends its own; one that holds a stream for reading only is none of theirs."""
     heard, other = Heard(), Heard()
     child = loop.start(agent("daemon", "shed", kept, stdout=stdout), heard, grace=QUICK)
@@ -386,25 +386,25 @@ def test_a_daemon_without_our_environment_is_found_by_the_stream_that_it_holds(l
     os.waitpid(reader, 0)
 
 
-def test_what_is_meant_to_stay_stays(loop: Loop) -> None:
+def test_what_is_meant_to_stay_stays(loop: ProcessLoop) -> None:
     """It is listed, it runs on, and no sweep takes it while or after its steno lives."""
     heard = Heard()
-    child = loop.start(agent("daemon"), heard, run_id=LOST, grace=QUICK, leave=True)
+    child = loop.start(agent("daemon"), heard, run_id=LOST, grace=QUICK, keep_orphans=True)
     assert loop.run(loop.clock() + LONG)
     daemon = int(heard.on("out"))
     assert child.orphans == [Orphan(daemon, "sleep 600", None)]
-    assert sweep(LOST) == []
+    assert terminate_orphans(LOST) == []
     assert not gone(daemon)
     os.kill(daemon, signal.SIGKILL)
     wait_for(lambda: gone(daemon))
 
 
-def test_a_kill_hurries_what_outlived_the_agent(loop: Loop) -> None:
+def test_a_kill_hurries_what_outlived_the_agent(loop: ProcessLoop) -> None:
     """Neither its silence nor its grace is waited for."""
     heard = Heard()
-    child = loop.start(agent("holder"), heard, grace=Grace(terminate=LONG, quiet=LONG, drain=LONG))
+    child = loop.start(agent("holder"), heard, grace=GracePeriods(terminate=LONG, quiet=LONG, drain=LONG))
     assert loop.run(loop.clock() + LONG, until=lambda: child.exit_code is not None)
-    assert not child.over
+    assert not child.is_finished
     child.kill("killed")
     assert loop.run(loop.clock() + LONG / 2)
     assert child.orphans == [Orphan(child.orphans[0].pid, "sleep 600", signal.SIGKILL)]
@@ -451,14 +451,14 @@ def test_nothing_outlives_a_killed_steno(host: Host) -> None:
 @pytest.mark.parametrize("host", ["unguarded"], indirect=True)
 def test_the_sweep_finds_what_no_guard_ended(host: Host) -> None:
     """A steno that starts ends what one without a guard has left, and nothing of one that lives."""
-    assert sweep(LOST) == []
+    assert terminate_orphans(LOST) == []
     before = {one.pid for one in marked(LOST)}
     host.kill()
     assert {one.pid for one in marked(LOST)} == before
-    swept = sweep(LOST, QUICK)
+    swept = terminate_orphans(LOST, QUICK)
     assert {orphan.pid for orphan in swept} == before
     assert host.daemon in before
-    assert sweep(LOST) == []
+    assert terminate_orphans(LOST) == []
 
 
 def test_who_becomes_another_program_is_found(tmp_path: Path) -> None:
@@ -466,7 +466,7 @@ def test_who_becomes_another_program_is_found(tmp_path: Path) -> None:
     script = tmp_path / "again.sh"
     script.write_text('#!/bin/sh\nsleep 0.002; exec "$0"\n', encoding="utf-8")
     script.chmod(0o755)
-    changing = subprocess.Popen([script], env={"PATH": os.environ["PATH"], mark.NAME: f"{LOST}:1:2:3"})
+    changing = subprocess.Popen([script], env={"PATH": os.environ["PATH"], mark.RUN_TAG_VARIABLE: f"{LOST}:1:2:3"})
     try:
         wait_for(lambda: changing.pid in [one.pid for one in marked(LOST)])
         assert sum(changing.pid not in [one.pid for one in marked(LOST)] for _ in range(1_500)) == 0
@@ -478,39 +478,39 @@ def test_who_becomes_another_program_is_found(tmp_path: Path) -> None:
 
 def test_marks_can_be_read_back() -> None:
     """The mark of a run within a run names both; what is no mark is none."""
-    outer, inner = mark.Mark("a", 1, 2, "3"), mark.Mark("b", 4, 5, "6", keep=True)
-    text = mark.chained(inner, outer.text())
+    outer, inner = mark.RunTag("a", 1, 2, "3"), mark.RunTag("b", 4, 5, "6", keep_orphans=True)
+    text = mark.append_tag(inner, outer.encode())
     assert text == "a:1:2:3,b:4:5:6:keep"
-    assert mark.marks(text) == [outer, inner]
-    assert mark.marks("x,,a:b:c:d,a:1:2,a:1:2:3:other") == []
+    assert mark.parse_run_tags(text) == [outer, inner]
+    assert mark.parse_run_tags("x,,a:b:c:d,a:1:2,a:1:2:3:other") == []
 
 
-def test_a_run_within_a_run_belongs_to_both(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_within_a_run_belongs_to_both(loop: ProcessLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The outer steno finds what an inner one started."""
-    monkeypatch.setenv(mark.NAME, "outer:1:2:3")
+    monkeypatch.setenv(mark.RUN_TAG_VARIABLE, "outer:1:2:3")
     heard = Heard()
-    loop.start(Command(("sh", "-c", "echo $STENO_RUN"), env={"PATH": os.environ["PATH"]}), heard, run_id="inner")
+    loop.start(ProcessCommand(("sh", "-c", "echo $STENO_RUN"), env={"PATH": os.environ["PATH"]}), heard, run_id="inner")
     assert loop.run(loop.clock() + LONG)
-    assert [one.run for one in mark.marks(heard.on("out").decode().strip())] == ["outer", "inner"]
+    assert [one.run_id for one in mark.parse_run_tags(heard.on("out").decode().strip())] == ["outer", "inner"]
 
 
-def test_other_systems_see_the_same(loop: Loop) -> None:
+def test_other_systems_see_the_same(loop: ProcessLoop) -> None:
     """psutil, which serves where there is no /proc, finds the same people."""
     heard = Heard()
     child = loop.start(agent("stubborn"), heard, run_id="seen-twice")
     loop.run(loop.clock() + LONG, until=lambda: heard.on("out").endswith(b"\n"))
-    ours = {(one.pid, one.parent, one.session, one.marks) for one in marked("seen-twice")}
-    theirs = [one for one in elsewhere.people() if "seen-twice:" in one.marks]
-    assert {(one.pid, one.parent, one.session, one.marks) for one in theirs} == ours
+    ours = {(one.pid, one.parent_pid, one.sid, one.run_tags) for one in marked("seen-twice")}
+    theirs = [one for one in elsewhere.iter_processes() if "seen-twice:" in one.run_tags]
+    assert {(one.pid, one.parent_pid, one.sid, one.run_tags) for one in theirs} == ours
     assert len(ours) == 2
     for one in theirs:
-        assert elsewhere.born(one.pid) == one.born
-        assert elsewhere.command(one.pid) == kin.command(one.pid)
-        assert elsewhere.mine(one.pid) is kin.mine(one) is True
+        assert elsewhere.start_time_of(one.pid) == one.start_time
+        assert elsewhere.command_line_of(one.pid) == kin.command_line_of(one.pid)
+        assert elsewhere.is_own_process(one.pid) is kin.is_own_process(one) is True
     child.kill("killed")
     assert loop.run(loop.clock() + LONG)
-    assert [elsewhere.born(one.pid) for one in theirs] == [None, None]
-    assert (elsewhere.command(theirs[0].pid), elsewhere.mine(theirs[0].pid)) == ("", False)
+    assert [elsewhere.start_time_of(one.pid) for one in theirs] == [None, None]
+    assert (elsewhere.command_line_of(theirs[0].pid), elsewhere.is_own_process(theirs[0].pid)) == ("", False)
 
 
 # -- clocks ---------------------------------------------------------------------------------------------
@@ -543,12 +543,12 @@ def test_timers_by_a_clock_that_leaps() -> None:
     """A day passes at once; the order is that of the times, cancelled ones never come."""
     clock = Leap()
     told: list[tuple[str, float]] = []
-    with Loop(clock, Leaping(clock)) as loop:
-        loop.after(86_400, lambda: told.append(("day", clock.now)))
-        loop.at(1060.0, lambda: told.append(("minute", clock.now)))
-        loop.at(1060.0, lambda: told.append(("the same minute", clock.now)))
-        loop.after(30, lambda: told.append(("never", clock.now))).cancel()
-        loop.soon(lambda: told.append(("soon", clock.now)))
+    with ProcessLoop(clock, Leaping(clock)) as loop:
+        loop.call_later(86_400, lambda: told.append(("day", clock.now)))
+        loop.call_at(1060.0, lambda: told.append(("minute", clock.now)))
+        loop.call_at(1060.0, lambda: told.append(("the same minute", clock.now)))
+        loop.call_later(30, lambda: told.append(("never", clock.now))).cancel()
+        loop.call_soon(lambda: told.append(("soon", clock.now)))
         assert not loop.run(until=lambda: False, deadline=1000.0 + 2 * 86_400)
     assert told == [("soon", 1000.0), ("minute", 1060.0), ("the same minute", 1060.0), ("day", 87_400.0)]
     assert clock.now == 1000.0 + 2 * 86_400
@@ -559,13 +559,13 @@ def test_grace_by_a_clock_that_leaps() -> None:
     clock = Leap()
     selector = Leaping(clock, leaps=False)
     heard = Heard()
-    with Loop(clock, selector) as loop:
-        child = loop.start(agent("stubborn"), heard, grace=Grace(interrupt=3600.0, terminate=3600.0, kill=1e6))
+    with ProcessLoop(clock, selector) as loop:
+        child = loop.start(agent("stubborn"), heard, grace=GracePeriods(interrupt=3600.0, terminate=3600.0, kill=1e6))
         assert loop.run(until=lambda: heard.on("out").endswith(b"\n"))
         selector.leaps = True
         child.stop("timeout")
         assert loop.run()
-    assert [(round(tick.after or 0, 3), tick.number) for tick in heard.ticks if tick.code == "stop"] == [
+    assert [(round(tick.offset_seconds or 0, 3), tick.number) for tick in heard.ticks if tick.code == "stop"] == [
         (0.0, signal.SIGINT),
         (3600.0, signal.SIGTERM),
         (7200.0, signal.SIGKILL),
@@ -575,10 +575,10 @@ def test_grace_by_a_clock_that_leaps() -> None:
 def test_soon_wakes_the_loop() -> None:
     """Another thread and a signal handler can reach a loop that waits for nothing else."""
     told: list[str] = []
-    with Loop() as loop:
-        threading.Timer(0.05, lambda: loop.soon(lambda: told.append("thread"))).start()
+    with ProcessLoop() as loop:
+        threading.Timer(0.05, lambda: loop.call_soon(lambda: told.append("thread"))).start()
         assert loop.run(loop.clock() + LONG, until=lambda: told == ["thread"])
-        before = signal.signal(signal.SIGUSR1, lambda number, frame: loop.soon(lambda: told.append("signal")))
+        before = signal.signal(signal.SIGUSR1, lambda number, frame: loop.call_soon(lambda: told.append("signal")))
         try:
             threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
             assert loop.run(loop.clock() + LONG, until=lambda: told == ["thread", "signal"])

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 import steno
-from steno.answer.lists import Run
-from steno.cli.asked import iso
-from steno.ledger.ask.zones import Zone
+from steno.answer.lists import RunSummary
+from steno.cli.asked import format_iso
+from steno.ledger.ask.zones import TimeZone
 from steno.ledger.store import open_ledger
 from tests.book import Book
 from tests.test_cli import run
@@ -56,11 +56,11 @@ def plain(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-in_berlin = partial(iso, zone=Zone("Europe/Berlin"))
+in_berlin = partial(format_iso, zone=TimeZone("Europe/Berlin"))
 
 
 def test_it_answers_what_the_commands_answer(ledger: steno.Ledger, ledger_url: str) -> None:
-    scopes: list[tuple[steno.Scope, list[str]]] = [
+    scopes: list[tuple[steno.QueryScope, list[str]]] = [
         ({}, []),
         ({"since": "2026-01-01", "until": "2026-12-31"}, ["--since=2026-01-01", "--until=2026-12-31"]),
         ({"agent": "codex"}, ["--agent=codex"]),
@@ -77,7 +77,7 @@ def test_it_answers_what_the_commands_answer(ledger: steno.Ledger, ledger_url: s
         for by in ("day", "model", "session"):
             usage = ledger.usage(by, **scope)
             told = answer(ledger_url, "report", by, *words)
-            assert plain([line.as_json(by) for line in usage.lines]) == told["rows"]
+            assert plain([line.as_json(by) for line in usage.rows]) == told["rows"]
             assert plain(usage.total.as_json()) == told["total"]
             assert usage.total.usd == told["total"]["cost"]["usd"]
         seen += len(runs) + len(sessions)
@@ -125,17 +125,17 @@ def test_a_run_that_failed_before_its_session_began_is_found(ledger_url: str) ->
     book.run("3f9a21c0aa", project="/p/early", agent="codex", model="gpt-6[1m]", verdict="subprocess", session="3f9a21c0aa")
     book.store.close()
     with steno.Ledger(ledger_url) as ledger:
-        for scope in (steno.Scope(project="early"), steno.Scope(agent="codex"), steno.Scope(model="gpt-6")):
+        for scope in (steno.QueryScope(project="early"), steno.QueryScope(agent="codex"), steno.QueryScope(model="gpt-6")):
             (run,) = ledger.runs(failed=True, **scope)
             assert (run.run_id, run.session_id) == ("3f9a21c0aa", None)
-            assert ledger.usage(**scope).waste.runs == 1
+            assert ledger.usage(**scope).wasted.runs == 1
         assert ledger.runs(model="gpt-6[1m]") == ledger.runs(model="GPT") == ledger.runs()
 
 
 def test_no_session_ends_before_it_begins(ledger: steno.Ledger) -> None:
     """Also where only some lines of a recording carry a time."""
     found = ledger.sessions()
-    assert [one.id for one in found if one.first and one.last and one.first > one.last] == []
+    assert [one.id for one in found if one.first_active and one.last_active and one.first_active > one.last_active] == []
     calls = [row["at"] for row in ledger.sql("SELECT at FROM calls ORDER BY at")]
     for begin, end in pairwise(calls[:: len(calls) // 20]):
         inside = sum(begin <= at < end for at in calls)
@@ -150,10 +150,10 @@ def test_every_line_by_session_has_its_project(ledger_url: str) -> None:
         book.request(f"s{number}", 1_731_674_096_000)
     book.store.close()
     with steno.Ledger(ledger_url) as ledger:
-        assert {(line.project, line.title) for line in ledger.usage("session").lines} == {("/p/x", "t")}
+        assert {(line.project, line.title) for line in ledger.usage("session").rows} == {("/p/x", "t")}
         sessions = ledger.sessions()
-        sessions[0].sums.requests += 1000  # a row is its reader's own
-        assert ledger.sessions()[1].sums.requests == 1
+        sessions[0].totals.requests += 1000  # a row is its reader's own
+        assert ledger.sessions()[1].totals.requests == 1
 
 
 def test_words_within_names_are_found_on_every_database(ledger_url: str) -> None:
@@ -166,7 +166,7 @@ def test_words_within_names_are_found_on_every_database(ledger_url: str) -> None
     with steno.Ledger(ledger_url) as ledger:
         assert [word for word in words if not ledger.search(word)] == []
         (hit,) = ledger.search("bob")
-        assert (hit.short, hit.when, hit.as_json()["at"]) == ("s1", ms(1_731_674_096_000), "2024-11-15T12:34:56+00:00")
+        assert (hit.short_session_id, hit.time, hit.as_json()["at"]) == ("s1", ms(1_731_674_096_000), "2024-11-15T12:34:56+00:00")
         assert ledger.search("bo") == ledger.search("src/main") == []
 
 
@@ -208,10 +208,10 @@ def test_a_run_whose_steno_was_killed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_an_instant_that_no_calendar_has() -> None:
     """An agent may claim any time; a list is still a list."""
-    values: dict[str, Any] = dict.fromkeys(Run.__struct_fields__)
-    assert Run(**values | {"started_at": 10**17}).started is None
-    assert Run(**values | {"started_at": None}).started is None
-    assert Run(**values | {"started_at": 1}).started == datetime(1970, 1, 1, 0, 0, 0, 1000, timezone.utc)
+    values: dict[str, Any] = dict.fromkeys(RunSummary.__struct_fields__)
+    assert RunSummary(**values | {"started_at": 10**17}).started is None
+    assert RunSummary(**values | {"started_at": None}).started is None
+    assert RunSummary(**values | {"started_at": 1}).started == datetime(1970, 1, 1, 0, 0, 0, 1000, timezone.utc)
 
 
 def test_the_report_of_one(ledger_url: str, tmp_path: Path) -> None:
@@ -245,10 +245,10 @@ def test_sql_and_notes(ledger: steno.Ledger) -> None:
     with pytest.raises(steno.LedgerError, match="only questions are allowed here"):
         ledger.sql("DELETE FROM runs")
     one = ledger.runs(limit=1)[0]
-    ledger.note(one.short, f" the key was {KEY} ")
+    ledger.note(one.short_id, f" the key was {KEY} ")
     assert ledger.sql("SELECT run, text FROM notes") == [{"run": one.id, "text": "the key was [redacted]"}]
     (note,) = ledger.notes(one.id)
-    assert (note.text, note.when is not None) == ("the key was [redacted]", True)
+    assert (note.text, note.time is not None) == ("the key was [redacted]", True)
     assert ledger.sql("SELECT id, '50%' AS part FROM runs WHERE id = ?", one.id) == [{"id": one.id, "part": "50%"}]
     with pytest.raises(steno.StenoError, match="text: expected text, found none"):
         ledger.note(one.id, " \n")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import steno
-from steno.process import Child, Command, Grace, Loop, kin, mark
-from steno.reading import tick_events
-from steno.tick import Tick
+from steno.process import ChildProcess, GracePeriods, ProcessCommand, ProcessLoop, kin, mark
+from steno.reading import record_to_events
+from steno.tick import Record
 
 from .support import claude
 from .support.modelserver import Answer, Call, Fault, ModelServer, Usage, call, say
@@ -26,23 +26,23 @@ class Run:
     """A run of the real program, read while it goes on."""
 
     def __init__(
-        self, loop: Loop, folder: Path, version: str, server: ModelServer, *flags: str, prompt: bytes | None = None
+        self, loop: ProcessLoop, folder: Path, version: str, server: ModelServer, *flags: str, prompt: bytes | None = None
     ) -> None:
         home, self.work = folder / "home", folder / "work"
         home.mkdir()
         self.work.mkdir()
-        self.reading, self.ticks = steno.Reading(form="stream"), list[Tick]()
+        self.reading, self.ticks = steno.RunParser(input_format="stream"), list[Record]()
         said = () if prompt is not None else ("Do the work.",)
         argv = (claude.installed(version), "-p", *said, "--output-format", "stream-json", "--verbose", *flags)
-        command = Command(argv, str(self.work), claude.clean_env(home, server.url), prompt, STDOUT[version])
-        self.child: Child = loop.start(command, self._take, grace=Grace(interrupt=20.0))
+        command = ProcessCommand(argv, str(self.work), claude.clean_env(home, server.url), prompt, STDOUT[version])
+        self.child: ChildProcess = loop.start(command, self._take, grace=GracePeriods(interrupt=20.0))
 
-    def _take(self, tick: Tick) -> None:
+    def _take(self, tick: Record) -> None:
         self.ticks.append(tick)
         if tick.code == "out":
             self.reading.feed(tick.data)
         elif tick.code != "err":
-            self.reading.take_events(tick_events(tick, None))
+            self.reading.add_events(record_to_events(tick, None))
         if tick.code == "exit":
             self.reading.close()
 
@@ -58,14 +58,14 @@ class Run:
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
+def loop() -> Iterator[ProcessLoop]:
     """A loop of our own; afterwards nothing is left of what it started."""
-    with Loop() as loop:
+    with ProcessLoop() as loop:
         yield loop
-    assert [one for one in kin.everyone() if os.getpid() in [found.pid for found in mark.marks(one.marks)]] == []
+    assert [one for one in kin.list_processes() if os.getpid() in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]] == []
 
 
-def test_a_simple_run(loop: Loop, tmp_path: Path, version: str) -> None:
+def test_a_simple_run(loop: ProcessLoop, tmp_path: Path, version: str) -> None:
     """It succeeds, and the figures are the model's."""
     with ModelServer(say("All is well.", usage=FIRST)) as server:
         run = Run(loop, tmp_path, version, server)
@@ -80,7 +80,7 @@ def test_a_simple_run(loop: Loop, tmp_path: Path, version: str) -> None:
         assert any("Do the work." in text for text in server.asked[0].texts())
 
 
-def test_a_large_prompt_goes_by_stdin(loop: Loop, tmp_path: Path, version: str) -> None:
+def test_a_large_prompt_goes_by_stdin(loop: ProcessLoop, tmp_path: Path, version: str) -> None:
     """More than an argument can hold reaches the model whole."""
     prompt = "Repeat after me. " + "word " * 60_000 + "END OF PROMPT"
     with ModelServer(say("I will.", usage=FIRST)) as server:
@@ -90,7 +90,7 @@ def test_a_large_prompt_goes_by_stdin(loop: Loop, tmp_path: Path, version: str) 
         assert any(prompt in text for text in server.asked[0].texts())
 
 
-def test_a_large_answer_is_not_cut(loop: Loop, tmp_path: Path, version: str) -> None:
+def test_a_large_answer_is_not_cut(loop: ProcessLoop, tmp_path: Path, version: str) -> None:
     """Versions up to 2.1.197 were seen to drop what a pipe has not taken when they exit; a file takes all."""
     answer = "A long story. " * 200_000
     with ModelServer(say(answer, usage=FIRST)) as server:
@@ -102,7 +102,7 @@ def test_a_large_answer_is_not_cut(loop: Loop, tmp_path: Path, version: str) -> 
     assert report.result.strip() == answer.strip()
 
 
-def test_a_tool_call(loop: Loop, tmp_path: Path, version: str) -> None:
+def test_a_tool_call(loop: ProcessLoop, tmp_path: Path, version: str) -> None:
     """A command is run where it should be, and two requests are counted once each."""
     command = Call("Bash", {"command": "echo made > made.txt", "description": "make a file"})
     with ModelServer(Answer((command,), FIRST), say("It is made.", usage=SECOND)) as server:
@@ -118,7 +118,7 @@ def test_a_tool_call(loop: Loop, tmp_path: Path, version: str) -> None:
         assert "tool_result" in str(server.asked[1].body["messages"])
 
 
-def test_a_rejected_key(loop: Loop, tmp_path: Path, version: str) -> None:
+def test_a_rejected_key(loop: ProcessLoop, tmp_path: Path, version: str) -> None:
     """It calls itself a success; it is none."""
     fault = Fault(401, "authentication_error", "invalid x-api-key", {"x-should-retry": "false"})
     with ModelServer(fault) as server:
@@ -127,18 +127,18 @@ def test_a_rejected_key(loop: Loop, tmp_path: Path, version: str) -> None:
     assert (run.report.verdict, run.report.subtype, run.report.exit_code) == ("auth", "success", 1)
 
 
-def test_an_interrupt_while_the_stream_stalls(loop: Loop, tmp_path: Path, version: str) -> None:
+def test_an_interrupt_while_the_stream_stalls(loop: ProcessLoop, tmp_path: Path, version: str) -> None:
     """One signal is enough, within its grace, and nothing is left."""
     with ModelServer(say("Thinking about it. " * 5, usage=FIRST, stall_after=4)) as server:
         run = Run(loop, tmp_path, version, server, "--include-partial-messages")
-        assert loop.run(loop.clock() + LONG, until=lambda: b"text_delta" in run.out or run.child.over)
+        assert loop.run(loop.clock() + LONG, until=lambda: b"text_delta" in run.out or run.child.is_finished)
         run.child.stop("stalled")
         assert loop.run(loop.clock() + LONG)
     assert [(tick.data, tick.number) for tick in run.ticks if tick.code == "stop"] == [(b"stalled", signal.SIGINT)]
     assert (run.report.verdict, run.child.orphans) == ("stalled", [])
 
 
-def test_a_command_in_a_session_of_its_own_ends_with_the_run(loop: Loop, tmp_path: Path, version: str) -> None:
+def test_a_command_in_a_session_of_its_own_ends_with_the_run(loop: ProcessLoop, tmp_path: Path, version: str) -> None:
     """The agent is killed, as if it hung: its command, which no signal to the group reaches, goes too."""
     command = "echo $$ > pid.txt; while true; do read -t 1 x < /dev/zero; done"
     with ModelServer(call("Bash", command=command, description="never ends"), say("Done.")) as server:
@@ -146,11 +146,11 @@ def test_a_command_in_a_session_of_its_own_ends_with_the_run(loop: Loop, tmp_pat
         pid = run.work / "pid.txt"
         until = loop.clock() + LONG
         while not (pid.exists() and pid.read_text()) and loop.clock() < until:
-            loop.turn(loop.clock() + 0.1)
+            loop.step(loop.clock() + 0.1)
         shell = int(pid.read_text())
         assert os.getsid(shell) != run.child.pid
         run.child.kill("killed")
         assert loop.run(loop.clock() + LONG)
-    assert kin.born(shell) is None
+    assert kin.start_time_of(shell) is None
     assert shell in [orphan.pid for orphan in run.child.orphans]
     assert (run.child.exit_code, run.report.verdict) == (-signal.SIGKILL, "killed")

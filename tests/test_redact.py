@@ -2,7 +2,7 @@
 
 import pytest
 
-from steno.redact import MASK, clipped, redact, redact_argv, torn
+from steno.redact import MASK, redact, redact_and_truncate, redact_argv, redact_truncated
 
 SHAPES = [
     "sk-ant-api03-abcDEF123_456-xyz789",
@@ -143,7 +143,7 @@ def test_l5_a_secret_across_a_cut_leaves_nothing_behind(secret: str, most: int) 
     """Wherever it begins, and however much of it stands before the cut; what stands before it stays."""
     value = secret.split(" ", 1)[-1].split("=", 1)[-1].strip("\"'")
     for begin in range(most - len(secret) - 5, most + 2):
-        found = clipped("." * max(0, begin - 1) + " " + secret + " and more words" * 100, most)
+        found = redact_and_truncate("." * max(0, begin - 1) + " " + secret + " and more words" * 100, most)
         assert len(found) <= most
         assert found.startswith("." * min(max(0, begin - 1), most))
         assert value[:6] not in found
@@ -155,25 +155,25 @@ def test_l5_masks_that_shorten_a_text_bring_no_cut_secret_before_the_cut(secret:
     long = "sk-" + "k" * 250
     for more in range(60):
         text = f"{long} {'.' * (240 - more)} {secret}" + " words" * 200
-        assert secret[:6] not in clipped(text, 300)
+        assert secret[:6] not in redact_and_truncate(text, 300)
 
 
 def test_l5_a_text_that_fits_is_only_masked() -> None:
     """Nothing is cut from it."""
-    assert clipped("use sk-abcdefgh12345678 now", 300) == f"use {MASK} now"
-    assert clipped("x" * 300, 300) == "x" * 300
-    assert clipped("x" * 301, 300) == "x" * 300
+    assert redact_and_truncate("use sk-abcdefgh12345678 now", 300) == f"use {MASK} now"
+    assert redact_and_truncate("x" * 300, 300) == "x" * 300
+    assert redact_and_truncate("x" * 301, 300) == "x" * 300
 
 
 @pytest.mark.parametrize("secret", SHAPES)
 def test_l5_a_text_that_was_cut_by_others_ends_before_what_may_be_a_secret(secret: str) -> None:
     """All of it may have been cut off but its first letters."""
     for kept in range(4, len(secret)):
-        assert secret[:4] not in torn("words " * 20 + secret[:kept])
+        assert secret[:4] not in redact_truncated("words " * 20 + secret[:kept])
 
 
 def test_l5_names_in_objects_are_masked_too() -> None:
     """A report counts by the name of the tool."""
-    from steno.redact import redact_all
+    from steno.redact import redact_value
 
-    assert redact_all({"tools": {"sk-abcdefgh12345678": 1, "Bash": 2}}) == {"tools": {MASK: 1, "Bash": 2}}
+    assert redact_value({"tools": {"sk-abcdefgh12345678": 1, "Bash": 2}}) == {"tools": {MASK: 1, "Bash": 2}}

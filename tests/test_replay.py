@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 
 import steno
-from steno.agents import Ask
-from steno.play import Player, Recording
-from steno.process import Grace, Loop, kin, mark
+from steno.agents import LaunchOptions
+from steno.play import Player, ReplaySource
+from steno.process import GracePeriods, ProcessLoop, kin, mark
 from steno.report import Report, SourceError, StenoError
-from steno.supervise.decide import Policy
+from steno.supervise.decide import RetryPolicy
 from steno.supervise.task import Task
-from steno.supervise.values import Setup
-from steno.tape import Header, Tape, Tick
+from steno.supervise.values import TaskSetup
+from steno.tape import Header, Record, RecordingFile
 from tests.script import RECORDINGS, ended, err, folder, hello, init, named, out, result, spread, stream, tape, worked
 
 HELLO = stream(*hello())
 FIRST, *_, LAST = HELLO.splitlines(keepends=True)
-QUICK = Grace(interrupt=0.6, terminate=0.6, quiet=0.2, drain=1.0)
+QUICK = GracePeriods(interrupt=0.6, terminate=0.6, quiet=0.2, drain=1.0)
 LONG = 60.0  # no test may need it; the machine may be slow
 
 
@@ -87,7 +87,7 @@ def test_one_that_never_started_and_one_that_was_cut(tmp_path: Path) -> None:
 
 def test_time_passes_as_it_did(tmp_path: Path) -> None:
     """Divided by the speed; 0 and --no-wait do not wait."""
-    path = tape(tmp_path / "t", Tick(0.0, "out", FIRST), Tick(20.0, "out", LAST), Tick(40.0, "exit", number=0))
+    path = tape(tmp_path / "t", Record(0.0, "out", FIRST), Record(20.0, "out", LAST), Record(40.0, "exit", number=0))
     for words, least, most in (("--speed", "20"), 2.0, 15.0), (("--speed", "0"), 0.0, 15.0), (("--no-wait",), 0.0, 15.0):
         begun = time.monotonic()
         assert played(path, *words) == (FIRST + LAST, b"", 0)
@@ -105,7 +105,7 @@ def test_each_line_comes_at_its_time(tmp_path: Path) -> None:
     def wait(seconds: float) -> None:
         time.sleep(seconds)
 
-    player = Player(Recording(path), 1.0, lambda _, data: times.append((data, time.monotonic() - begun)), wait)
+    player = Player(ReplaySource(path), 1.0, lambda _, data: times.append((data, time.monotonic() - begun)), wait)
     assert player.play() == 0
     assert [data for data, _ in times] == HELLO.splitlines(keepends=True)
     for (_, came), due in zip(times, (0.0, 0.15, 0.3), strict=True):
@@ -114,7 +114,7 @@ def test_each_line_comes_at_its_time(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
-    path = tape(tmp_path / "t", *(Tick(number / 10, "out", FIRST) for number in range(600)))
+    path = tape(tmp_path / "t", *(Record(number / 10, "out", FIRST) for number in range(600)))
     with replay(path) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -143,8 +143,8 @@ def test_x_what_cannot_be_played_is_told(tmp_path: Path) -> None:
 # -- signals -------------------------------------------------------------------------------------------------------
 
 
-def stop(after: float, number: int) -> Tick:
-    return Tick(after, "stop", b"timeout", number)
+def stop(after: float, number: int) -> Record:
+    return Record(after, "stop", b"timeout", number)
 
 
 def begun(process: "subprocess.Popen[bytes]") -> None:
@@ -155,7 +155,7 @@ def begun(process: "subprocess.Popen[bytes]") -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_the_recording_does_not_know_ends_it(number: int, tmp_path: Path) -> None:
-    path = tape(tmp_path / "t", Tick(0.0, "out", FIRST), Tick(600.0, "out", LAST), ended(0))
+    path = tape(tmp_path / "t", Record(0.0, "out", FIRST), Record(600.0, "out", LAST), ended(0))
     with replay(path) as process:
         begun(process)
         process.send_signal(number)
@@ -166,8 +166,8 @@ def test_a_signal_that_the_recording_does_not_know_ends_it(number: int, tmp_path
 def test_an_agent_that_answered_answers_again(tmp_path: Path) -> None:
     """What it printed when it was interrupted comes as soon as it is interrupted, not what it would have printed before."""
     torn, rest = b'{"type":"assi', b'stant"}\n'
-    ticks = [Tick(0.0, "out", FIRST), Tick(500.0, "out", b"never\n"), Tick(600.0, "out", torn), stop(600.1, signal.SIGINT)]
-    ticks += [Tick(600.1, "out", rest + b"interrupted\n"), Tick(600.2, "out", LAST), Tick(600.3, "exit", number=0)]
+    ticks = [Record(0.0, "out", FIRST), Record(500.0, "out", b"never\n"), Record(600.0, "out", torn), stop(600.1, signal.SIGINT)]
+    ticks += [Record(600.1, "out", rest + b"interrupted\n"), Record(600.2, "out", LAST), Record(600.3, "exit", number=0)]
     with replay(tape(tmp_path / "t", *ticks)) as process:
         begun(process)
         process.send_signal(signal.SIGINT)
@@ -176,9 +176,9 @@ def test_an_agent_that_answered_answers_again(tmp_path: Path) -> None:
 
 
 def test_a_deaf_agent_stays_deaf(tmp_path: Path) -> None:
-    ticks = [Tick(0.0, "out", FIRST), stop(1.0, signal.SIGINT), stop(2.0, signal.SIGTERM), stop(3.0, signal.SIGKILL)]
-    path = tape(tmp_path / "t", *ticks, Tick(600.0, "exit", number=-9))
-    assert Recording(path).deaf == {signal.SIGINT, signal.SIGTERM}
+    ticks = [Record(0.0, "out", FIRST), stop(1.0, signal.SIGINT), stop(2.0, signal.SIGTERM), stop(3.0, signal.SIGKILL)]
+    path = tape(tmp_path / "t", *ticks, Record(600.0, "exit", number=-9))
+    assert ReplaySource(path).ignored_signals == {signal.SIGINT, signal.SIGTERM}
     with replay(path) as process:
         begun(process)
         process.send_signal(signal.SIGINT)
@@ -193,9 +193,9 @@ def test_signals_of_a_folder_are_known_by_its_times(tmp_path: Path) -> None:
     path = folder(tmp_path / "t", FIRST + LAST, 0)
     head = json.dumps({"wall_s": 9.0, "signals": [{"t": 5.0, "sig": "SIGINT", "alive": True}]})
     (path / "timing.jsonl").write_text(f"{head}\n[0.0,1]\n[6.0,1]\n")
-    found = Recording(path)
-    assert (found.deaf, found.answers) == (set(), {signal.SIGINT: 1})
-    assert [tick.code for tick in found.ticks()] == ["out", "stop", "out", "exit"]
+    found = ReplaySource(path)
+    assert (found.ignored_signals, found.answered_signals) == (set(), {signal.SIGINT: 1})
+    assert [tick.code for tick in found.records()] == ["out", "stop", "out", "exit"]
 
 
 # -- as an agent ---------------------------------------------------------------------------------------------------
@@ -206,15 +206,15 @@ OWN = ("source", "run_id", "task_id", "attempts", "started_at", "cwd")
 
 def run(path: Path, speed: float = 0.0, **more: Any) -> Report:
     """A recording, run through a task as the agent `replay`."""
-    setup = Setup(
-        ask=Ask(prompt="x"), agent="replay", tape=str(path), speed=speed, policy=Policy(attempts=1), grace=QUICK, **more
+    setup = TaskSetup(
+        launch_options=LaunchOptions(prompt="x"), agent="replay", replay_path=str(path), replay_speed=speed, policy=RetryPolicy(attempts=1), grace=QUICK, **more
     )
-    with Loop() as loop:
+    with ProcessLoop() as loop:
         task = Task(loop, setup)
         task.start()
-        assert loop.run(loop.clock() + LONG, until=lambda: task.over)
+        assert loop.run(loop.clock() + LONG, until=lambda: task.is_finished)
     assert task.report is not None
-    assert [one for one in kin.everyone() if os.getpid() in [found.pid for found in mark.marks(one.marks)]] == []
+    assert [one for one in kin.list_processes() if os.getpid() in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]] == []
     return task.report
 
 
@@ -246,9 +246,9 @@ def test_l1_a_tape_of_a_replay_is_a_tape_of_the_agent(tmp_path: Path) -> None:
     report = run(folder(tmp_path / "one", stream(*worked()), 0))
     assert (report.verdict, report.agent, report.text.splitlines()[-1]) == ("success", "claude", "All is done — naïvely ✓")
     assert report.source is not None
-    played_tape = Tape(report.source)
-    assert b"".join(tick.data for tick in played_tape.ticks() if tick.code == "out") == stream(*worked())
-    assert (played_tape.cut, played_tape.header and played_tape.header.agent) == (False, "claude")
+    played_tape = RecordingFile(report.source)
+    assert b"".join(tick.data for tick in played_tape.records() if tick.code == "out") == stream(*worked())
+    assert (played_tape.is_truncated, played_tape.header and played_tape.header.agent) == (False, "claude")
     assert bare(steno.read(report.source)) == bare(report)
     assert bare(run(Path(report.source))) == bare(report)
 
@@ -281,29 +281,29 @@ def told(*words: str) -> bytes:
 
 
 def test_r3_a_deaf_agent_is_killed_when_its_time_is_up(tmp_path: Path) -> None:
-    ticks = [Tick(0.0, "out", FIRST), stop(1.0, signal.SIGINT), stop(2.0, signal.SIGTERM), stop(3.0, signal.SIGKILL)]
-    path = tape(tmp_path / "t", *ticks, Tick(600.0, "exit", number=-9), header=Header(agent="claude"))
-    from steno.supervise.values import Clocks
+    ticks = [Record(0.0, "out", FIRST), stop(1.0, signal.SIGINT), stop(2.0, signal.SIGTERM), stop(3.0, signal.SIGKILL)]
+    path = tape(tmp_path / "t", *ticks, Record(600.0, "exit", number=-9), header=Header(agent="claude"))
+    from steno.supervise.values import Timeouts
 
-    report = run(path, 1.0, clocks=Clocks(silence=1.0, first_output=None))
+    report = run(path, 1.0, clocks=Timeouts(silence=1.0, first_output=None))
     assert (report.verdict, report.signal) == ("stalled", signal.SIGKILL)
 
 
 def test_x_an_agent_that_cannot_be_played_is_told_before_anything_starts(tmp_path: Path) -> None:
-    with Loop() as loop:
+    with ProcessLoop() as loop:
         for setup, said in (
-            (Setup(ask=Ask(prompt="x"), agent="replay"), "needs a tape"),
-            (Setup(ask=Ask(prompt="x"), tape="t"), "is played by the agent 'replay'"),
+            (TaskSetup(launch_options=LaunchOptions(prompt="x"), agent="replay"), "needs a tape"),
+            (TaskSetup(launch_options=LaunchOptions(prompt="x"), replay_path="t"), "is played by the agent 'replay'"),
         ):
             with pytest.raises(StenoError, match=said):
                 Task(loop, setup)
         with pytest.raises(SourceError, match="cannot be read"):
-            Task(loop, Setup(ask=Ask(prompt="x"), agent="replay", tape=str(tmp_path / "none")))
+            Task(loop, TaskSetup(launch_options=LaunchOptions(prompt="x"), agent="replay", replay_path=str(tmp_path / "none")))
         (tmp_path / "text").write_bytes(b"root:x:0:0\n" * 3)
         with pytest.raises(SourceError, match="no line of it is of an agent"):
-            Task(loop, Setup(ask=Ask(prompt="x"), agent="replay", tape=str(tmp_path / "text")))
+            Task(loop, TaskSetup(launch_options=LaunchOptions(prompt="x"), agent="replay", replay_path=str(tmp_path / "text")))
         (tmp_path / "text").write_bytes(b"a warning\n" * 3 + HELLO)
-        assert Task(loop, Setup(ask=Ask(prompt="x"), agent="replay", tape=str(tmp_path / "text"))).agent.name == "claude"
+        assert Task(loop, TaskSetup(launch_options=LaunchOptions(prompt="x"), agent="replay", replay_path=str(tmp_path / "text"))).agent.name == "claude"
 
 
 def test_a_folder_with_modules_of_our_names_does_no_harm(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_r_a_live_line_on_a_terminal_and_the_answer_below_it(tmp_path: Path) -> 
     """Drawn while it goes on, taken away before the answer, and the card last; nothing is left of the line."""
     ours, theirs = pty.openpty()
     lines = HELLO.splitlines(keepends=True)
-    path = tape(tmp_path / "t", *(Tick(number * 2, "out", line) for number, line in enumerate(lines)), Tick(6, "exit", number=0))
+    path = tape(tmp_path / "t", *(Record(number * 2, "out", line) for number, line in enumerate(lines)), Record(6, "exit", number=0))
     words = ["run", "--agent", "replay", "--tape", str(path), "x"]
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
     with subprocess.Popen(

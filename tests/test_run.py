@@ -15,11 +15,11 @@ import pytest
 
 import steno
 from steno.agents import AGENTS
-from steno.agents.claude.start import start, stdout_for
-from steno.agents.values import Ask
-from steno.cli.again import continue_command
-from steno.prepare import EXAMPLE
-from steno.report import EXIT_CODES, VERDICTS, Attempt, Cost, Denial, TaskReport, Tokens, Verdict
+from steno.agents.claude.start import build_command, stdout_mode
+from steno.agents.values import LaunchOptions
+from steno.cli.again import resume_command
+from steno.prepare import EXAMPLE_SESSION_ID
+from steno.report import EXIT_CODES, VERDICTS, Attempt, Cost, DeniedCall, TaskReport, Tokens, Verdict
 from tests.plays import NEWEST, Done, Json, Place, done_well
 from tests.script import SESSION, assistant, init, result, stream, text
 
@@ -221,7 +221,7 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
     ("words", "told"),
     [
         (["--agent", "nobody", "x"], "no agent is called 'nobody'; known: " + ", ".join((*AGENTS, "replay"))),
-        (["--session-id", "abc", "x"], f"--session-id abc: expected an id that claude takes, such as {EXAMPLE}"),
+        (["--session-id", "abc", "x"], f"--session-id abc: expected an id that claude takes, such as {EXAMPLE_SESSION_ID}"),
         (["--resume", UUID, "--session-id", UUID, "x"], f"--session-id and --resume {BOTH}"),
         (["--resume", UUID, "--continue", "x"], f"--resume and --continue {BOTH}"),
         (["--fork", "x"], "--fork needs --resume: it goes on in a copy of that session"),
@@ -808,7 +808,7 @@ def unfinished(verdict: Verdict, **more: Any) -> TaskReport:
         (unfinished("interactive"), {}, f"steno run --resume {UUID} '<your answer>'"),
         (unfinished("context_full"), {}, f"steno run --resume {UUID} /compact"),
         (
-            unfinished("permission", denials=[Denial("Bash", "1", allow_rule="Bash(rm -rf b)"), Denial("Bash", "2")]),
+            unfinished("permission", denials=[DeniedCall("Bash", "1", allow_rule="Bash(rm -rf b)"), DeniedCall("Bash", "2")]),
             {"allow": ["Read"]},
             f"steno run --resume {UUID} --allow Read --allow 'Bash(rm -rf b)' continue",
         ),
@@ -823,7 +823,7 @@ def unfinished(verdict: Verdict, **more: Any) -> TaskReport:
     ],
 )  # fmt: skip
 def test_the_command_that_goes_on(report: TaskReport, options: Json, command: str | None) -> None:
-    assert continue_command(report, options) == command
+    assert resume_command(report, options) == command
 
 
 # -- how the agent is started ------------------------------------------------------------------------------------
@@ -831,12 +831,12 @@ def test_the_command_that_goes_on(report: TaskReport, options: Json, command: st
 
 def test_versions_that_lose_their_end_write_to_a_file() -> None:
     versions = ("1.0.100", "2.0.37", "2.1.197", "2.1.325", "2.1.400", "3.0.0", None, "nightly")
-    assert [stdout_for(version) for version in versions] == ["file"] * 3 + ["pipe"] * 5
+    assert [stdout_mode(version) for version in versions] == ["file"] * 3 + ["pipe"] * 5
 
 
 def test_a_version_without_budgets_is_not_given_one() -> None:
-    ask = Ask(prompt="x", max_cost=1.5)
-    assert ["--max-budget-usd" in start(ask, "claude", version).argv for version in ("1.0.100", "2.0.37", None)] == [
+    ask = LaunchOptions(prompt="x", max_cost=1.5)
+    assert ["--max-budget-usd" in build_command(ask, "claude", version).argv for version in ("1.0.100", "2.0.37", None)] == [
         False,
         True,
         True,

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from steno import event as ev
-from steno.agents import AGENTS, Ask
+from steno.agents import AGENTS, LaunchOptions
 from steno.files import git
-from steno.files.changes import Changes
-from steno.ledger.rows import Rows
-from steno.process import Grace, Loop
-from steno.reading import Reading
+from steno.files.changes import ChangeTracker
+from steno.ledger.rows import LedgerRowSink
+from steno.process import GracePeriods, ProcessLoop
+from steno.reading import RunParser
 from steno.supervise import witness
-from steno.supervise.decide import Policy
+from steno.supervise.decide import RetryPolicy
 from steno.supervise.task import Task
-from steno.supervise.values import Setup
-from steno.tape import Header, Tape, Tick
+from steno.supervise.values import TaskSetup
+from steno.tape import Header, Record, RecordingFile
 from tests.plays import Done, Place
 from tests.script import Json, answer, assistant, call, init, result, stream, text
 from tests.support.tasks import carried, carry_out
@@ -31,7 +31,7 @@ from tests.test_files import everything, run_git, write
 
 CODEX = AGENTS["codex"]
 ACTOR = Path(__file__).parent / "agents" / "actor.py"
-QUICK = Grace(interrupt=0.3, terminate=0.3, kill=3.0, quiet=0.3, drain=1.0)
+QUICK = GracePeriods(interrupt=0.3, terminate=0.3, kill=3.0, quiet=0.3, drain=1.0)
 PATCHED = "one\nby the agent\n"
 # What the command of the agent does: everything that no tool tells.
 WORK = (
@@ -236,8 +236,8 @@ def test_a_git_that_takes_too_long_holds_up_no_run(stage: Stage) -> None:
     slow_git(stage)
     done = stage.steno("run", "Do the work.")
     ended_well(done)
-    assert witness.UNSEEN in done.stderr.decode()
-    assert witness.UNSEEN in [tick.data.decode() for tick in Tape(stage.tapes[0]).ticks() if tick.code == "note"]
+    assert witness.GIT_SNAPSHOT_FAILED in done.stderr.decode()
+    assert witness.GIT_SNAPSHOT_FAILED in [tick.data.decode() for tick in RecordingFile(stage.tapes[0]).records() if tick.code == "note"]
     assert (stage.folder / "gits").read_text().count("\n") == 1  # it is not asked a second time
     assert gits_left(stage) == []
 
@@ -266,14 +266,14 @@ def test_a_run_without_git(stage: Stage) -> None:
         (stage.folder / "bin" / name).symlink_to(found)
     done = stage.steno("run", "Do the work.", PATH=str(stage.folder / "bin"))
     ended_well(done)
-    assert witness.UNSEEN not in done.stderr.decode()
+    assert witness.GIT_SNAPSHOT_FAILED not in done.stderr.decode()
     assert short(stage.changes()) == [("a.txt", "modified", "tool", "Edit")]
 
 
 def test_what_is_too_much_is_not_copied(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large file that git does not have yet is not put into the user's repository."""
     stage.repository()
-    monkeypatch.setattr(git, "HEAVY", 1000)
+    monkeypatch.setattr(git, "MAX_SNAPSHOT_BYTES", 1000)
     assert git.snapshot(str(stage.work)) is not None
     (stage.work / "data.bin").write_bytes(os.urandom(2000))
     objects = run_git(stage.work, "count-objects", "-v")
@@ -305,7 +305,7 @@ def test_w3_what_stirs_is_told_with_the_call_that_ran(stage: Stage) -> None:
         (path, change, source, "Edit" if call == "t1" else "Bash") for path, (change, source, call) in seen.items()
     )
     (tape,) = stage.tapes
-    assert b"deleted gone.txt" in [tick.data for tick in Tape(tape).ticks() if tick.code == "file"]
+    assert b"deleted gone.txt" in [tick.data for tick in RecordingFile(tape).records() if tick.code == "file"]
     stage.steno("rebuild", "--yes")
     assert {row[0]: row[1:] for row in stage.rows("SELECT path, change, source, call FROM changes")} == seen
 
@@ -333,12 +333,12 @@ def test_nothing_is_looked_at_unless_it_is_asked_for(stage: Stage) -> None:
     """Outside a repository and without an option, only tools are believed."""
     stage.script(edits(stage.work))
     ended_well(stage.steno("run", "Do the work."))
-    assert [tick for tick in Tape(stage.tapes[0]).ticks() if tick.code == "file"] == []
+    assert [tick for tick in RecordingFile(stage.tapes[0]).records() if tick.code == "file"] == []
     assert short(stage.changes()) == [("a.txt", "modified", "tool", "Edit")]
 
 
-def setup(stage: Stage, **more: Any) -> Setup:
-    return Setup(ask=Ask(prompt="Do it."), program=str(stage.program), cwd=str(stage.work), **{"grace": QUICK, **more})
+def setup(stage: Stage, **more: Any) -> TaskSetup:
+    return TaskSetup(launch_options=LaunchOptions(prompt="Do it."), program=str(stage.program), cwd=str(stage.work), **{"grace": QUICK, **more})
 
 
 @pytest.mark.parametrize("how", ["git", "all"])
@@ -349,7 +349,7 @@ def test_l1_live_is_replay(stage: Stage, how: str, monkeypatch: pytest.MonkeyPat
     turns = result(None, subtype="error_max_turns", is_error=True, errors=["Reached maximum"])
     first = [*edits(stage.work, stage.data if how == "all" else None)[:-1], out(answer("t2"), turns)]
     stage.script(first, [out(init(cwd=str(stage.work))), ("sh", "echo x > late.txt"), out(result())])
-    found = carry_out(setup(stage, changes=how, policy=Policy(attempts=2)))
+    found = carry_out(setup(stage, changes=how, policy=RetryPolicy(attempts=2)))
     assert found.verdicts == ["max_turns", "success"]
     seen = {file.path: (file.change, file.source) for file in found.report.files}
     assert seen["a.txt"] == ("modified", "tool")
@@ -363,13 +363,13 @@ def test_a_look_at_a_run_that_goes_on_changes_nothing_of_its_report() -> None:
     """Whose a change is can be known better later: here, once a second call is told that ran as well."""
 
     def told(look: bool) -> list[list[str]]:
-        reading = Reading()
-        reading.begin(Header(agent="claude", cwd="/work", started_at=0.0))
+        reading = RunParser()
+        reading.begin_recording(Header(agent="claude", cwd="/work", started_at=0.0))
         for at, line in ((1.0, init(cwd="/work")), (2.0, assistant(call("t1", "Bash", command="a"))), (3.0, None)):
-            reading.take_events(reading.tick(Tick(at, "file", b"created x") if line is None else Tick(at, "out", stream(line))))
+            reading.add_events(reading.interpret_record(Record(at, "file", b"created x") if line is None else Record(at, "out", stream(line))))
             assert not look or reading.report() is not None
         late = assistant(call("t2", "Bash", command="b"), message="msg_2") | {"timestamp": "1970-01-01T00:00:02.500Z"}
-        reading.take_events(reading.tick(Tick(3.1, "out", stream(late))))
+        reading.add_events(reading.interpret_record(Record(3.1, "out", stream(late))))
         return [file.tools for file in reading.report().files]
 
     assert told(look=True) == told(look=False) == [[]]
@@ -384,7 +384,7 @@ def test_a_file_that_comes_and_goes_is_no_change(stage: Stage, monkeypatch: pyte
     with carried(setup(stage, changes="all")) as found:
         found.finish()
     assert found.report.files == []
-    ticks = [tick.data for tick in Tape(found.runs[0].tape or "").ticks() if tick.code == "file"]
+    ticks = [tick.data for tick in RecordingFile(found.runs[0].recording_path or "").records() if tick.code == "file"]
     assert (ticks[0], ticks[-1]) == (b"created draft.txt", b"deleted draft.txt")
     assert stage.rows("SELECT path FROM changes") == []
 
@@ -396,24 +396,24 @@ def test_others_go_on_while_git_is_waited_for(stage: Stage, monkeypatch: pytest.
     stage.script([out(init(), assistant(text("Done.")), result())])
     slow_git(stage)
     monkeypatch.setenv("PATH", f"{stage.folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(witness, "GIT_SECONDS", 20.0)
-    with Loop() as loop:
+    monkeypatch.setattr(witness, "GIT_TIMEOUT_SECONDS", 20.0)
+    with ProcessLoop() as loop:
         held = Task(loop, setup(stage, changes="git"))
         held.start()
         other = Task(loop, setup(stage))
         other.start()
-        loop.run(until=lambda: other.over)
-        assert (held.run, held.over) == (None, False)
+        loop.run(until=lambda: other.is_finished)
+        assert (held.run, held.is_finished) == (None, False)
         for pid in (stage.folder / "gits").read_text().split():
             os.kill(int(pid), 9)
-        loop.run(until=lambda: held.over)
+        loop.run(until=lambda: held.is_finished)
     assert held.report is not None
     assert held.report.verdict == "success"
 
 
 def test_a_call_that_changes_several_files(stage: Stage) -> None:
     """Each is a row of its own, and booked twice it is the same row."""
-    rows = [Rows(CODEX, "s", 0, "r") for _ in range(2)]
+    rows = [LedgerRowSink(CODEX, "s", 0, "r") for _ in range(2)]
     for one in rows:
         one.add([ev.ToolCall(1, "s", None, None, "c", "file_change", "file_edit")])
         one.add([ev.FileChanged(2, "s", None, None, f"/p/{name}", "modified", "c") for name in ("a", "b", "c")])
@@ -425,7 +425,7 @@ def test_a_call_that_changes_several_files(stage: Stage) -> None:
 
 def test_the_one_call_that_runs() -> None:
     """Where two can have done it, neither is named; one that only reads, or names its file, is not asked."""
-    rows = Rows(CODEX, "s", 0, "r")
+    rows = LedgerRowSink(CODEX, "s", 0, "r")
     rows.add(
         [ev.ToolCall(1, "s", None, None, "edit", "Edit", "file_edit"), ev.ToolCall(1, "s", None, None, "r", "Read", "file_read")]
     )
@@ -443,7 +443,7 @@ def test_the_one_call_that_runs() -> None:
 
 def test_a_line_that_is_read_after_what_it_tells() -> None:
     """The disk is quicker than the agent's stdout: what the tool then tells is one change, and the disk's word is gone."""
-    rows, changes = Rows(CODEX, "s", 0, "r"), Changes("/p")
+    rows, changes = LedgerRowSink(CODEX, "s", 0, "r"), ChangeTracker("/p")
     at = datetime(2026, 11, 15, tzinfo=timezone.utc)
     for event in (
         ev.FileChanged(0, None, None, at, "/p/a", "created", None, "filesystem"),
@@ -455,7 +455,7 @@ def test_a_line_that_is_read_after_what_it_tells() -> None:
         rows.add([event])
         changes.add(event)
     assert [(row[4], row[6], row[7], row[3]) for row in rows.batch().changes] == [("/p/a", "created", "tool", "c")]
-    assert [(change.path, change.change, change.source, change.call) for change in changes.found()] == [
+    assert [(change.path, change.change, change.source, change.call) for change in changes.all_changes()] == [
         ("a", "created", "tool", "c")
     ]
 

@@ -76,7 +76,7 @@ class Stage:
     def left(self) -> list[str]:
         """Living processes that carry the mark of one of these stenos."""
         pids = {host.pid for host in self.hosts}
-        return [kin.command(one.pid) for one in kin.everyone() if pids & {found.pid for found in mark.marks(one.marks)}]
+        return [kin.command_line_of(one.pid) for one in kin.list_processes() if pids & {found.steno_pid for found in mark.parse_run_tags(one.run_tags)}]
 
 
 @pytest.fixture

@@ -12,14 +12,14 @@ import pytest
 
 import steno
 from steno import event as ev
-from steno.agents.codex.start import shapes as strict
-from steno.agents.values import Ask
+from steno.agents.codex.start import supports_schema as strict
+from steno.agents.values import LaunchOptions
 from steno.report import StenoError
-from steno.schema import Checked, Shape, found
-from steno.supervise.decide import MOST_CORRECTIONS, Policy
-from steno.supervise.shaping import Shaping
-from steno.supervise.values import Budget, Setup
-from steno.tape import Tape
+from steno.schema import AnswerSchema, SchemaCheckResult, iter_json_in_text
+from steno.supervise.decide import MAX_SCHEMA_CORRECTIONS, RetryPolicy
+from steno.supervise.shaping import SchemaCheck
+from steno.supervise.values import RunBudget, TaskSetup
+from steno.tape import RecordingFile
 from tests.plays import Done, Json, Place
 from tests.script import RECORDINGS, assistant, err, init, out, result, stream, tape, text
 
@@ -75,36 +75,36 @@ def ask(place: Place, *answers: str, words: tuple[str, ...] = ()) -> tuple[Done,
 )
 def test_where_the_json_is(answer: str, values: list[Any]) -> None:
     """All of it, else a fenced block, the last first, else what stands between brackets."""
-    assert list(found(answer)) == values
+    assert list(iter_json_in_text(answer)) == values
 
 
 @pytest.mark.parametrize(
     ("given", "answer", "checked"),
     [
-        (None, GOOD, Checked(BOB)),
-        (None, f"```json\n{WRONG}\n```\nno:\n```json\n{GOOD}\n```", Checked(BOB)),
-        (BOB, "whatever", Checked(BOB)),
-        ({"name": "Bob"}, "whatever", Checked(None, ("$: 'age' is a required property",))),
-        (None, WRONG, Checked(None, (NO_AGE,))),
-        (None, '{"age": "four", "name": 3}', Checked(None, (NO_AGE, "$.name: 3 is not of type 'string'"))),
-        (None, WORDS, Checked(None, (NO_JSON,))),
-        (None, " ", Checked(None, ("there is no answer",))),
+        (None, GOOD, SchemaCheckResult(BOB)),
+        (None, f"```json\n{WRONG}\n```\nno:\n```json\n{GOOD}\n```", SchemaCheckResult(BOB)),
+        (BOB, "whatever", SchemaCheckResult(BOB)),
+        ({"name": "Bob"}, "whatever", SchemaCheckResult(None, ("$: 'age' is a required property",))),
+        (None, WRONG, SchemaCheckResult(None, (NO_AGE,))),
+        (None, '{"age": "four", "name": 3}', SchemaCheckResult(None, (NO_AGE, "$.name: 3 is not of type 'string'"))),
+        (None, WORDS, SchemaCheckResult(None, (NO_JSON,))),
+        (None, " ", SchemaCheckResult(None, ("there is no answer",))),
     ],
 )  # fmt: skip
-def test_whether_it_fits(given: Any, answer: str, checked: Checked) -> None:
-    assert Shape(json.dumps(SCHEMA)).check(given, answer) == checked
+def test_whether_it_fits(given: Any, answer: str, checked: SchemaCheckResult) -> None:
+    assert AnswerSchema(json.dumps(SCHEMA)).check(given, answer) == checked
 
 
 def test_faults_are_bounded() -> None:
     """An agent is told enough of them to mend the answer, and no more."""
-    shape = Shape('{"type": "array", "items": {"type": "integer"}}')
-    wrong = shape.check(None, json.dumps(["x" * 5_000] * 25)).wrong
+    shape = AnswerSchema('{"type": "array", "items": {"type": "integer"}}')
+    wrong = shape.check(None, json.dumps(["x" * 5_000] * 25)).errors
     assert (len(wrong), wrong[-1], max(map(len, wrong)) < 400) == (11, "and 15 more", True)
 
 
 def test_an_inner_part_is_named() -> None:
-    shape = Shape('{"properties": {"files": {"items": {"$ref": "#/$defs/path"}}}, "$defs": {"path": {"type": "string"}}}')
-    assert shape.check(None, '{"files": ["a", 2]}').wrong == ("$.files[1]: 2 is not of type 'string'",)
+    shape = AnswerSchema('{"properties": {"files": {"items": {"$ref": "#/$defs/path"}}}, "$defs": {"path": {"type": "string"}}}')
+    assert shape.check(None, '{"files": ["a", 2]}').errors == ("$.files[1]: 2 is not of type 'string'",)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_wrong_twice_then_right(place: Place) -> None:
     assert [f"- {fault}\n" in call["prompt"] for fault, call in zip((NO_JSON, NO_AGE), calls[1:], strict=True)] == [True, True]
     assert ["--resume" in call["argv"] for call in calls] == [False, True, True]
     assert all(why in done.stderr.decode() for why in whys[:2])
-    notes = [[tick.data.decode() for tick in Tape(path).ticks() if tick.code == "note"] for path in place.tapes]
+    notes = [[tick.data.decode() for tick in RecordingFile(path).records() if tick.code == "note"] for path in place.tapes]
     assert sorted(note for (note,) in notes) == sorted([f"resume: {whys[0]}", f"resume: {whys[1]}", "stop: done"])
 
 
@@ -215,7 +215,7 @@ def test_it_never_fits(place: Place) -> None:
     """After three corrections it is said that there is no result, and why."""
     done, calls = ask(place, WRONG, words=("--json",))
     report = json.loads(done.stdout)
-    assert (len(calls), MOST_CORRECTIONS, done.returncode) == (4, 3, 3)
+    assert (len(calls), MAX_SCHEMA_CORRECTIONS, done.returncode) == (4, 3, 3)
     assert (report["verdict"], report["ok"], report["structured_output"]) == ("no_result", False, None)
     assert report["error"] == f"the answer does not fit the JSON schema: {NO_AGE}"
     assert report["evidence"] == [3]
@@ -253,8 +253,8 @@ def test_a_budget_ends_the_corrections(tmp_path: Path, monkeypatch: pytest.Monke
     place = Place(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     place.plan({"out": lines(WRONG)})
-    given = Ask(prompt="Who?", json_schema=json.dumps(SCHEMA))
-    done = carry_out(Setup(ask=given, program=str(place.program), cwd=str(place.work), budget=Budget(cost=0.001)))
+    given = LaunchOptions(prompt="Who?", json_schema=json.dumps(SCHEMA))
+    done = carry_out(TaskSetup(launch_options=given, program=str(place.program), cwd=str(place.work), budget=RunBudget(cost=0.001)))
     assert (done.verdicts, done.whys) == (["no_result"], ["max_budget: what the task may cost is spent"])
 
 
@@ -266,8 +266,8 @@ def test_without_a_session_it_begins_anew(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     nameless = {**assistant(text(WRONG)), "session_id": None}, {**result(WRONG), "session_id": None}
     place.plan({"out": stream(*nameless).decode()}, {"out": lines(GOOD)})
-    given = Ask(prompt="Who?", json_schema=json.dumps(SCHEMA))
-    done = carry_out(Setup(ask=given, program=str(place.program), cwd=str(place.work), policy=Policy(attempts=1)))
+    given = LaunchOptions(prompt="Who?", json_schema=json.dumps(SCHEMA))
+    done = carry_out(TaskSetup(launch_options=given, program=str(place.program), cwd=str(place.work), policy=RetryPolicy(attempts=1)))
     assert done.verdicts == ["no_result", "success"]
     prompt = place.calls[1]["prompt"]
     assert (prompt.startswith("Who?\n\nYour answer does not fit"), NO_AGE in prompt) == (True, True)
@@ -295,20 +295,20 @@ def test_from_a_file_and_in_python(place: Place, monkeypatch: pytest.MonkeyPatch
 
 def test_a_tick_that_is_no_json_is_kept(tmp_path: Path) -> None:
     """Nothing in the data ever aborts reading (I3)."""
-    from steno.tick import Tick
+    from steno.tick import Record
 
-    broken = tape(tmp_path / "t.steno", out(stream(init(), result("x"))), err(b""), Tick(None, "checked", b"{no"))
+    broken = tape(tmp_path / "t.steno", out(stream(init(), result("x"))), err(b""), Record(None, "checked", b"{no"))
     assert [event.kind for event in steno.events(broken) if isinstance(event, ev.Unknown)] == ["tick checked"]
-    odd = tape(tmp_path / "u.steno", out(stream(init(), result("x"))), Tick(None, "checked", b'{"wrong": [3, "a"]}'))
-    assert [event.wrong for event in steno.events(odd) if isinstance(event, ev.Checked)] == [("a",)]
+    odd = tape(tmp_path / "u.steno", out(stream(init(), result("x"))), Record(None, "checked", b'{"wrong": [3, "a"]}'))
+    assert [event.wrong for event in steno.events(odd) if isinstance(event, ev.SchemaChecked)] == [("a",)]
 
 
 def test_the_file_for_an_agent_goes_away() -> None:
     """Codex reads the schema from a file; it is gone when the run is over."""
-    from steno.agents.values import IN_A_FILE, Start
+    from steno.agents.values import SCHEMA_FILE_PLACEHOLDER, LaunchCommand
 
-    shaping = Shaping(json.dumps(SCHEMA))
-    words = shaping.words(Start(("codex", IN_A_FILE), schema=b"{}"))
+    shaping = SchemaCheck(json.dumps(SCHEMA))
+    words = shaping.build_argv(LaunchCommand(("codex", SCHEMA_FILE_PLACEHOLDER), schema=b"{}"))
     path = Path(words[1])
     assert (words[0], path.read_bytes()) == ("codex", b"{}")
     shaping.close()

@@ -10,27 +10,27 @@ from hypothesis import strategies as st
 
 import steno
 from steno import event as ev
-from steno.reading import Reading
+from steno.reading import RunParser
 from steno.report import (
-    Background,
+    BackgroundTask,
+    ChangedFile,
     Context,
     Cost,
-    Denial,
-    File,
-    Limits,
-    Lines,
-    Model,
+    DeniedCall,
+    LineCounts,
+    ModelSummary,
+    RateLimitStatus,
     Report,
-    RetryNote,
+    RequestRetry,
     Subagent,
     Tokens,
-    Tool,
+    ToolCallSummary,
 )
 from steno.screen import tables, words
 from steno.screen.card import card
-from steno.screen.clean import clean, cut, flat, pad, tail, width, wrap
-from steno.screen.look import Look
-from steno.screen.page import Row, part, rule
+from steno.screen.clean import clean, pad, single_line, truncate, truncate_start, width, wrap
+from steno.screen.look import PageStyle
+from steno.screen.page import SectionRow, render_section, titled_rule
 from steno.screen.timeline import Timeline
 from tests.script import REFUSED, failed, hello, init, named, recorded, report, result, spread, stream, text, worked
 
@@ -120,11 +120,11 @@ def test_width(shown: str, columns: int) -> None:
     [("abcdef", 6, "abcdef"), ("abcdefg", 6, "abcde…"), ("漢字漢字", 7, "漢字漢…"), ("漢字漢字", 6, "漢字…"), ("abc", 1, "…")],
 )
 def test_cut(whole: str, columns: int, shown: str) -> None:
-    assert cut(whole, columns) == shown
+    assert truncate(whole, columns) == shown
 
 
 def test_tail() -> None:
-    assert [tail("/a/path", 7), tail("/a/path", 5), tail("漢字", 3)] == ["/a/path", "…path", "…字"]
+    assert [truncate_start("/a/path", 7), truncate_start("/a/path", 5), truncate_start("漢字", 3)] == ["/a/path", "…path", "…字"]
 
 
 def test_pad() -> None:
@@ -132,7 +132,7 @@ def test_pad() -> None:
 
 
 def test_flat() -> None:
-    assert flat("  one\r\n\ttwo   three\u2028 ") == "one two three\\u2028"
+    assert single_line("  one\r\n\ttwo   three\u2028 ") == "one two three\\u2028"
 
 
 def test_wrap_keeps_indentation_and_paragraphs() -> None:
@@ -169,7 +169,7 @@ def test_wrapped_lines_fit_and_are_clean(any_text: str, columns: int, used: int)
 
 
 def test_what_is_not_known_is_called_unknown() -> None:
-    assert {words.number(None), words.money(None), words.span(None), words.percent(None)} == {"unknown"}
+    assert {words.format_number(None), words.format_money(None), words.format_duration(None), words.format_percent(None)} == {"unknown"}
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_what_is_not_known_is_called_unknown() -> None:
     [(0.0, "$0.00"), (0.0000123, "$0.000012"), (0.011037, "$0.0110"), (2.70671, "$2.7067"), (1234.5, "$1,234.50")],
 )
 def test_money(dollars: float, shown: str) -> None:
-    assert words.money(dollars) == shown
+    assert words.format_money(dollars) == shown
 
 
 @pytest.mark.parametrize(
@@ -185,12 +185,12 @@ def test_money(dollars: float, shown: str) -> None:
     [(0, "0 ms"), (999, "999 ms"), (1000, "1.0 s"), (59_940, "59.9 s"), (59_999, "1 min 0 s"), (3_600_000, "1 h 0 min")],
 )
 def test_span(milliseconds: int, shown: str) -> None:
-    assert words.span(milliseconds) == shown
+    assert words.format_duration(milliseconds) == shown
 
 
 @pytest.mark.parametrize("seconds", [10**18, -(10**18), 2**63])
 def test_a_time_that_no_calendar_has(seconds: int) -> None:
-    assert words.epoch(seconds) == f"{seconds} s after 1970"
+    assert words.format_epoch(seconds) == f"{seconds} s after 1970"
 
 
 @pytest.mark.parametrize(
@@ -206,20 +206,20 @@ def test_a_time_that_no_calendar_has(seconds: int) -> None:
     ],
 )
 def test_what_a_call_is_about(asked: object, shown: str) -> None:
-    assert words.target(asked) == shown
+    assert words.call_target(asked) == shown
 
 
 def test_every_verdict_has_a_colour_and_a_sentence() -> None:
     from steno.report import VERDICTS
 
-    assert set(words.VERDICTS) == set(VERDICTS)
+    assert set(words.VERDICT_DISPLAY) == set(VERDICTS)
 
 
 # -- the card ---------------------------------------------------------------------------------------------------
 
 
 def test_the_card_of_a_run_that_worked() -> None:
-    assert card(report(*worked()), Look()) == [
+    assert card(report(*worked()), PageStyle()) == [
         "success  the run finished, and the agent reports success",
         "",
         "agent      claude 2.1.325 · claude-opus-5-5 · key: ANTHROPIC_API_KEY",
@@ -245,7 +245,7 @@ def test_the_card_of_a_run_that_worked() -> None:
 
 
 def test_the_card_of_a_run_that_was_refused() -> None:
-    found = card(report(*REFUSED), Look())
+    found = card(report(*REFUSED), PageStyle())
     assert found[0].startswith("permission  1 call")
     assert found[-8:] == [
         "refused    Bash  rm -rf build",
@@ -253,7 +253,7 @@ def test_the_card_of_a_run_that_was_refused() -> None:
         "             allow: Bash(rm -rf build)",
         "background shell: completed",
         "retries    1 × 529 overloaded, waited 500 ms",
-        f"limits     allowed · 50.0 % used · resets {words.epoch(1800000000)}",
+        f"limits     allowed · 50.0 % used · resets {words.format_epoch(1800000000)}",
         "",
         "next       to allow it: --allowedTools 'Bash(rm -rf build)'",
     ]
@@ -261,14 +261,14 @@ def test_the_card_of_a_run_that_was_refused() -> None:
 
 
 def test_an_error_is_said_once() -> None:
-    found = card(report(init(), failed("API Error: 529 overloaded")), Look())
+    found = card(report(init(), failed("API Error: 529 overloaded")), PageStyle())
     assert found[0] == "api  API Error: 529 overloaded"
     assert sum("529" in line for line in found) == 1
     assert "tokens     0" in found
 
 
 def test_unknown_figures_are_called_unknown() -> None:
-    assert card(Report(), Look()) == [
+    assert card(Report(), PageStyle()) == [
         "no_result  the recording ends without a result",
         "",
         "agent      unknown agent · model unknown",
@@ -282,29 +282,29 @@ def test_unknown_figures_are_called_unknown() -> None:
 
 
 def test_a_long_answer_is_cut_with_a_note() -> None:
-    found = card(report(init(), result("\n".join(f"line {n}" for n in range(100)))), Look())
+    found = card(report(init(), result("\n".join(f"line {n}" for n in range(100)))), PageStyle())
     begin = found.index("answer     line 0")
     assert found[begin + 11 : begin + 14] == ["           line 11", "           … cut here: all 789 characters with --text", ""]
 
 
 def test_an_answer_of_megabytes_costs_nothing() -> None:
-    found = card(report(init(), result("x" * 5_000_000)), Look())
+    found = card(report(init(), result("x" * 5_000_000)), PageStyle())
     assert "           … cut here: all 5,000,000 characters with --text" in found
 
 
 def test_structured_output_is_an_answer() -> None:
-    found = card(report(init(), result("", structured_output={"n": 3})), Look())
+    found = card(report(init(), result("", structured_output={"n": 3})), PageStyle())
     assert found[found.index("answer     {") :][:3] == ["answer     {", '             "n": 3', "           }"]
 
 
 def test_the_session_is_told_when_it_cost_more() -> None:
-    found = card(Report(cost=Cost(0.5, "computed", 1.25)), Look())
+    found = card(Report(cost=Cost(0.5, "computed", 1.25)), PageStyle())
     assert "cost       $0.5000 computed from the price table · the session so far $1.2500" in found
 
 
 def test_many_failures_are_cut_with_a_note() -> None:
-    calls = [Tool(f"t{n}", "Bash", "shell", False, f"<tool_use_error>no {n}</tool_use_error>") for n in range(11)]
-    found = card(Report(tools=calls), Look())
+    calls = [ToolCallSummary(f"t{n}", "Bash", "shell", False, f"<tool_use_error>no {n}</tool_use_error>") for n in range(11)]
+    found = card(Report(tools=calls), PageStyle())
     begin = found.index("failed     Bash: no 0")
     assert found[begin + 7 : begin + 9] == ["           Bash: no 7", "           and 3 more: --tools"]
     assert "tools      Bash  11 calls  time unknown  11 failed" in found
@@ -312,7 +312,7 @@ def test_many_failures_are_cut_with_a_note() -> None:
 
 def test_an_upper_bound_is_no_measure() -> None:
     context = Context(150_000, 200_000, 0.75, 25.0, "CRITICAL", "25% HP [150k/200k] — CRITICAL", None, "upper_bound", "assumed")
-    found = card(Report(context=context), Look())
+    found = card(Report(context=context), PageStyle())
     assert "context    ███████████████░░░░░ at most 75.0 % used" in found
     assert "           window 200,000 (assumed)" in found
 
@@ -324,13 +324,13 @@ def hostile_report() -> Report:
         source=x, agent="claude", agent_version=x, model=x, session_id=x, run_id=x, cwd=x, api_key_source=x, error=x, hint=x,
         warnings=[x, f"permission: {x}"], text=x, result=x + "漢字" * 99, evidence=list(range(99)), signal=9,
         started_at=datetime(2026, 1, 1, tzinfo=timezone.utc), turns=1, duration_ms=1, tokens=Tokens(1, 2, 3, 4, 5, 10),
-        models={x: Model(), x * 2: Model()}, cost=Cost(1.0, x, 2.0),
+        models={x: ModelSummary(), x * 2: ModelSummary()}, cost=Cost(1.0, x, 2.0),
         context=Context(1, 2, 0.5, 50.0, x, x, 1, x, x, 3),
-        tools=[Tool(x, x, x, False, x), Tool(x + "1", x, x, None), Tool(x + "2", "漢" * 40, x, False, x, True)],
-        files=[File(x, x, x, False, [x], x)], denials=[Denial(x, x, {x: x}, x, x), Denial(None, None, {"command": x})],
-        subagents=[Subagent("s", x, x, status=x)], background=[Background(x, x, x, x), Background("b")],
-        retries=[RetryNote(1, 429, x, 5), RetryNote(None, None, None, None)], limits=Limits(x, 10**18, x, 0.5),
-        lines=Lines(9, 1, 2, 3, 4, True),
+        tools=[ToolCallSummary(x, x, x, False, x), ToolCallSummary(x + "1", x, x, None), ToolCallSummary(x + "2", "漢" * 40, x, False, x, True)],
+        files=[ChangedFile(x, x, x, False, [x], x)], denials=[DeniedCall(x, x, {x: x}, x, x), DeniedCall(None, None, {"command": x})],
+        subagents=[Subagent("s", x, x, status=x)], background=[BackgroundTask(x, x, x, x), BackgroundTask("b")],
+        retries=[RequestRetry(1, 429, x, 5), RequestRetry(None, None, None, None)], limits=RateLimitStatus(x, 10**18, x, 0.5),
+        lines=LineCounts(9, 1, 2, 3, 4, True),
     )  # fmt: skip
 
 
@@ -338,19 +338,19 @@ def hostile_report() -> Report:
 def test_the_cards_of_real_runs_keep_to_their_page(path: Path) -> None:
     found = steno.read(path.parent)
     for columns in (40, 80):
-        lines = card(found, Look(columns, columns))
+        lines = card(found, PageStyle(columns, columns))
         assert all(is_safe(line) and width(line) <= columns for line in lines)
         assert lines[0].startswith(found.verdict)
 
 
 @pytest.mark.parametrize("columns", [40, 41, 63, 80, 200])
 def test_a_hostile_report_stays_inside_its_page(columns: int) -> None:
-    look, found = Look(columns, columns), hostile_report()
+    look, found = PageStyle(columns, columns), hostile_report()
     pages = [
-        card(found, look, [Row(PAYLOAD)]),
-        tables.tools(found, look),
-        tables.files(found, look),
-        [tables.runs_head(look), tables.run(found, look, PAYLOAD), rule(look, PAYLOAD)],
+        card(found, look, [SectionRow(PAYLOAD)]),
+        tables.tools_table(found, look),
+        tables.files_table(found, look),
+        [tables.runs_header(look), tables.run_line(found, look, PAYLOAD), titled_rule(look, PAYLOAD)],
     ]
     for line in (line for page in pages for line in page):
         assert is_safe(line), line
@@ -358,7 +358,7 @@ def test_a_hostile_report_stays_inside_its_page(columns: int) -> None:
 
 
 def test_a_hostile_report_forges_no_part() -> None:
-    labels = {line.split(" ")[0] for line in card(hostile_report(), Look())[6:] if line[:1] not in ("", " ")}
+    labels = {line.split(" ")[0] for line in card(hostile_report(), PageStyle())[6:] if line[:1] not in ("", " ")}
     assert labels <= {
         "agent", "session", "folder", "started", "run", "evidence", "warnings", "answer", "tokens", "cost", "context", "tools",
         "failed", "files", "refused", "subagents", "background", "retries", "limits", "lines", "next",
@@ -366,7 +366,7 @@ def test_a_hostile_report_forges_no_part() -> None:
 
 
 def test_colours_come_from_us_alone() -> None:
-    look = Look(80, 80, colour=True)
+    look = PageStyle(80, 80, has_colour=True)
     for line in card(hostile_report(), look):
         bare = line
         for code in ("\x1b[2m", "\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[1;31m", "\x1b[1;33m"):
@@ -379,53 +379,53 @@ def test_colours_come_from_us_alone() -> None:
 
 
 def test_a_part_with_nothing_to_say_is_none() -> None:
-    assert part(Look(), "files", []) == []
+    assert render_section(PageStyle(), "files", []) == []
 
 
 def test_a_row_is_cut_after_its_lines() -> None:
-    assert part(Look(40), "next", [Row("word " * 30, most=2)]) == [
+    assert render_section(PageStyle(40), "next", [SectionRow("word " * 30, max_lines=2)]) == [
         "next       word word word word word word",
         "             word word word word word …",
     ]
 
 
 def test_tables_are_aligned() -> None:
-    assert tables.aligned([["a", "1"], ["漢字", "22"]], right=(1,)) == ["a      1", "漢字  22"]
+    assert tables.align_columns([["a", "1"], ["漢字", "22"]], right_aligned=(1,)) == ["a      1", "漢字  22"]
 
 
 def test_tables_shrink_to_the_terminal() -> None:
-    lines = tables.aligned([["short", "x" * 50, "y" * 30]], 40)
+    lines = tables.align_columns([["short", "x" * 50, "y" * 30]], 40)
     assert lines == ["short  " + "x" * 14 + "…  " + "y" * 15 + "…"]
 
 
 def test_the_table_of_tools() -> None:
-    assert tables.tools(report(*REFUSED), Look()) == [
+    assert tables.tools_table(report(*REFUSED), PageStyle()) == [
         "id       name  kind   result   time     error",
         "toolu_1  Bash  shell  refused  unknown  Claude requested permissions to use this tool, but you haven't granted it yet.",
     ]
 
 
 def test_the_table_of_files() -> None:
-    assert tables.files(report(*worked()), Look()) == [
+    assert tables.files_table(report(*worked()), PageStyle()) == [
         "path       change   where   by",
         "notes.txt  created  inside  toolu_1",
     ]
 
 
 def test_totals_count_what_is_not_known_apart() -> None:
-    totals = tables.Totals()
+    totals = tables.RunTotals()
     for found in (report(*hello()), report(*hello()), Report()):
         totals.add(found)
-    assert totals.lines(Look()) == [
+    assert totals.lines(PageStyle()) == [
         "3 runs: 2 success, 1 no_result",
         "cost $0.0221 and 1 run of unknown cost",
         "tokens 42,210 and 1 run of unknown size",
     ]
 
 
-def timeline(data: bytes, look: Look | None = None) -> list[str]:
-    told = Timeline(look or Look())
-    lines = [told.line(event) for event in Reading().events(data.splitlines(keepends=True))]
+def timeline(data: bytes, look: PageStyle | None = None) -> list[str]:
+    told = Timeline(look or PageStyle())
+    lines = [told.line(event) for event in RunParser().events(data.splitlines(keepends=True))]
     return [line for line in lines if line is not None]
 
 
@@ -448,7 +448,7 @@ def test_the_timeline_indents_subagents() -> None:
 
 
 def test_times_are_relative_to_the_first() -> None:
-    told, start = Timeline(Look()), datetime(2026, 1, 1, tzinfo=timezone.utc)
+    told, start = Timeline(PageStyle()), datetime(2026, 1, 1, tzinfo=timezone.utc)
     call = ev.ToolCall(1, None, None, start, "t", "Bash", "shell")
     answer = ev.ToolResult(2, None, None, start + timedelta(seconds=1.5), "t", True)
     assert [told.line(call), told.line(answer)] == [
@@ -471,7 +471,7 @@ def test_a_hostile_timeline_stays_inside_its_lines(columns: int) -> None:
         ev.FileChanged(1, x, None, None, x, x), ev.Stderr(0, None, None, None, x), ev.StopRequested(0, None, None, None, x),
         ev.Exited(0, None, None, None, None), ev.Malformed(1, None, None, None, x), ev.Unknown(1, None, None, None, x, b""),
     ]  # fmt: skip
-    told = Timeline(Look(columns, columns))
+    told = Timeline(PageStyle(columns, columns))
     lines = [told.line(event) for event in events]
     for line in lines:
         assert line is not None
@@ -480,5 +480,5 @@ def test_a_hostile_timeline_stays_inside_its_lines(columns: int) -> None:
 
 
 def test_the_screen_returns_and_never_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    card(steno.read(stream(init(), result(), text("x"))), Look())
+    card(steno.read(stream(init(), result(), text("x"))), PageStyle())
     assert capsys.readouterr() == ("", "")

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steno.answer.finds import Hit, Point
+from steno.answer.finds import ContextSample, SearchHit
 from steno.report import Tokens
-from steno.screen.bars import bar, gauge, sparkline, squeezed
+from steno.screen.bars import bar, downsample, gauge, sparkline
 from steno.screen.clean import clean, width
 from steno.screen.forms import as_csv, as_json
-from steno.screen.grid import Cell, Column, grid
-from steno.screen.hits import hits
-from steno.screen.look import ASCII, Look
+from steno.screen.grid import Cell, Column, render_table
+from steno.screen.hits import search_results
+from steno.screen.look import ASCII_FALLBACKS, PageStyle
 from steno.screen.plot import plot
-from steno.screen.words import compact
+from steno.screen.words import format_compact
 from tests.test_screen import PAYLOAD, is_safe
 
 
@@ -29,7 +29,7 @@ from tests.test_screen import PAYLOAD, is_safe
     ],
 )  # fmt: skip
 def test_numbers_in_few_letters(figure: int | None, text: str) -> None:
-    assert compact(figure) == text
+    assert format_compact(figure) == text
 
 
 @pytest.mark.parametrize(
@@ -44,19 +44,19 @@ def test_gauges_and_sparklines() -> None:
     assert (gauge(0, 4), gauge(0.01, 4), gauge(0.5, 4), gauge(2, 4)) == ("░░░░", "█░░░", "██░░", "████")
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
     assert (sparkline([]), sparkline([0, 0]), sparkline([5])) == ("", "▁▁", "█")
-    assert squeezed([1, 9, 2, 3, 8], 2) == [9, 8]
+    assert downsample([1, 9, 2, 3, 8], 2) == [9, 8]
     assert sparkline(range(100), 10) == "▁▂▃▄▄▅▆▇██"
 
 
 def test_pictures_have_ascii_letters_of_the_same_width() -> None:
     picture = "".join(bar(step, 64, 8) for step in range(65)) + "▁▂▃▄▅▆▇█┄│└▼░─"
-    assert picture.translate(ASCII).isascii()
-    assert len(picture.translate(ASCII)) == len(picture)
+    assert picture.translate(ASCII_FALLBACKS).isascii()
+    assert len(picture.translate(ASCII_FALLBACKS)) == len(picture)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------
 
-COLUMNS = (Column("id"), Column("cost", True), Column("spare", spare=1), Column("words", spare=2, text=True, end=True))
+COLUMNS = (Column("id"), Column("cost", True), Column("spare", drop_priority=1), Column("words", drop_priority=2, can_truncate=True, keep_end=True))
 
 
 def test_a_table_leaves_out_what_it_can_spare() -> None:
@@ -64,28 +64,28 @@ def test_a_table_leaves_out_what_it_can_spare() -> None:
         ["abc", "$1.00", "something", "/a/long/path/to/a/file"],
         ["de", Cell("$10.00", "red"), "", "/b"],
     ]
-    assert grid(Look(), COLUMNS, rows, [["total", "$11.00", "", ""]]) == [
+    assert render_table(PageStyle(), COLUMNS, rows, [["total", "$11.00", "", ""]]) == [
         "id       cost  spare      words",
         "abc     $1.00  something  /a/long/path/to/a/file",
         "de     $10.00             /b",
         "─" * 48,
         "total  $11.00",
     ]
-    assert grid(Look(limit=40), COLUMNS, rows)[1] == "abc   $1.00  something  …/path/to/a/file"
-    assert grid(Look(limit=22), COLUMNS, rows)[1] == "abc   $1.00  something"
-    assert grid(Look(limit=15), COLUMNS, rows)[1] == "abc   $1.00"
-    assert grid(Look(colour=True), COLUMNS, rows)[2].startswith("de   \x1b[31m$10.00\x1b[0m")
+    assert render_table(PageStyle(line_limit=40), COLUMNS, rows)[1] == "abc   $1.00  something  …/path/to/a/file"
+    assert render_table(PageStyle(line_limit=22), COLUMNS, rows)[1] == "abc   $1.00  something"
+    assert render_table(PageStyle(line_limit=15), COLUMNS, rows)[1] == "abc   $1.00"
+    assert render_table(PageStyle(has_colour=True), COLUMNS, rows)[2].startswith("de   \x1b[31m$10.00\x1b[0m")
 
 
 def test_columns_without_anything_in_them_are_not_shown() -> None:
-    assert grid(Look(), COLUMNS, [["a", "b", "", ""]]) == ["id  cost", "a      b"]
-    assert grid(Look(), COLUMNS, []) == ["id  cost  spare  words"]
+    assert render_table(PageStyle(), COLUMNS, [["a", "b", "", ""]]) == ["id  cost", "a      b"]
+    assert render_table(PageStyle(), COLUMNS, []) == ["id  cost  spare  words"]
 
 
 @given(st.lists(st.tuples(*[st.text(max_size=60)] * 4), min_size=1, max_size=4), st.integers(40, 120))
 def test_tables_are_safe_and_keep_to_their_width(rows: list[tuple[str, ...]], limit: int) -> None:
-    columns = (Column("a", text=True), Column("b", True, 1), Column("c", spare=2, text=True), Column("d", spare=3))
-    for line in grid(Look(limit, limit), columns, [list(row) for row in rows]):
+    columns = (Column("a", can_truncate=True), Column("b", True, 1), Column("c", drop_priority=2, can_truncate=True), Column("d", drop_priority=3))
+    for line in render_table(PageStyle(limit, limit), columns, [list(row) for row in rows]):
         assert is_safe(line)
         assert width(line) <= limit
 
@@ -93,12 +93,12 @@ def test_tables_are_safe_and_keep_to_their_width(rows: list[tuple[str, ...]], li
 # -- the course of a context -------------------------------------------------------------------------------------
 
 
-def points(*figures: int) -> list[Point]:
-    return [Point(at, "m", used, 1000, used < 300 and at > 0) for at, used in enumerate(figures)]
+def points(*figures: int) -> list[ContextSample]:
+    return [ContextSample(at, "m", used, 1000, used < 300 and at > 0) for at, used in enumerate(figures)]
 
 
 def test_a_plot_with_thresholds_and_compactions() -> None:
-    lines = plot(points(100, 500, 980, 200), Look(60), 10)
+    lines = plot(points(100, 500, 980, 200), PageStyle(60), 10)
     assert lines == [
         "100% │┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄▆▆▆▆▆▆▆▆┄┄┄┄┄┄┄┄ critical 95 %",
         "     │                ████████",
@@ -118,7 +118,7 @@ def test_a_plot_with_thresholds_and_compactions() -> None:
 @pytest.mark.parametrize("many", [1, 2, 30, 31, 500, 9999])
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_a_plot_of_any_length_keeps_to_the_page(many: int, columns: int) -> None:
-    for line in plot(points(*(at * 7919 % 2000 for at in range(many))), Look(columns)):
+    for line in plot(points(*(at * 7919 % 2000 for at in range(many))), PageStyle(columns)):
         assert width(line) <= columns
 
 
@@ -128,12 +128,12 @@ def test_a_plot_of_any_length_keeps_to_the_page(many: int, columns: int) -> None
 def test_hits_are_marked_also_across_lines() -> None:
     text = "word " * 12 + "needle in\nthe\thay " + PAYLOAD
     begin = text.index("needle")
-    found = Hit(5, "0123456789", None, f"/p{PAYLOAD}", "tool", text, [(begin, begin + 17)], tool="Bash")
-    plain = hits([found, found], Look(68), lambda at: f"at {at}")
+    found = SearchHit(5, "0123456789", None, f"/p{PAYLOAD}", "tool", text, [(begin, begin + 17)], tool="Bash")
+    plain = search_results([found, found], PageStyle(68), lambda at: f"at {at}")
     assert plain[0].startswith("at 5 · 01234567 · tool of Bash · /p\\x1b]0;")
     assert [plain[1][-6:], plain[2][:12]] == ["needle", "  in the hay"]
     assert all(is_safe(line) for line in plain)
-    coloured = hits([found], Look(68, colour=True), lambda at: "")
+    coloured = search_results([found], PageStyle(68, has_colour=True), lambda at: "")
     assert coloured[1].endswith("\x1b[1;33mneedle\x1b[0m")
     assert coloured[2].startswith("  \x1b[1;33min the hay\x1b[0m")
 

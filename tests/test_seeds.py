@@ -6,7 +6,7 @@ import pytest
 
 import steno
 from steno import event as ev
-from steno.report import Context, Cost, Denial, File, Limits, Lines, Model, Report, Tokens
+from steno.report import ChangedFile, Context, Cost, DeniedCall, LineCounts, ModelSummary, RateLimitStatus, Report, Tokens
 from tests.script import Json, answer, assistant, call, denied, dump, outcome, report, stream, text, usage, user
 
 SONNET = "claude-sonnet-4-5-20250929"
@@ -116,15 +116,15 @@ def test_000_verdicts() -> None:
 
 def test_000_each_model_has_its_cost() -> None:
     assert report(SIMPLE).models == {
-        SONNET: Model(0, 0, 0, 774, 0.01161, 200_000),
-        HAIKU: Model(0, 0, 0, 407, 0.002035, 200_000),
+        SONNET: ModelSummary(0, 0, 0, 774, 0.01161, 200_000),
+        HAIKU: ModelSummary(0, 0, 0, 407, 0.002035, 200_000),
     }
 
 
 def test_000_the_refused_command_gets_its_rule() -> None:
     command = "tree -L 3 /srv/project/src -I '*.pyc'"
     given = {"command": command, "description": "Show it"}
-    assert report(STOPPED).denials == [Denial("Bash", "toolu_01W8", given, None, f"Bash({command})")]
+    assert report(STOPPED).denials == [DeniedCall("Bash", "toolu_01W8", given, None, f"Bash({command})")]
 
 
 # -- 001: the four events of saying hello -----------------------------------------------------------------------
@@ -158,8 +158,8 @@ def test_001_hello() -> None:
     found = report(*greeting())
     assert (found.verdict, found.text, found.model, found.requests) == ("success", "hello", "claude-opus-4-6", 1)
     assert (found.tokens, found.cost) == (Tokens(3, 8885, 22239, 4, 0, 31131), Cost(0.06676575, "reported"))
-    assert found.models == {"claude-opus-4-6": Model(3, 8885, 22239, 4, 0.06676575, 200_000, 32_000)}
-    assert (found.limits, found.lines) == (Limits(), Lines(read=4))
+    assert found.models == {"claude-opus-4-6": ModelSummary(3, 8885, 22239, 4, 0.06676575, 200_000, 32_000)}
+    assert (found.limits, found.lines) == (RateLimitStatus(), LineCounts(read=4))
 
 
 def test_001_health_is_what_the_window_holds() -> None:
@@ -213,7 +213,7 @@ def test_002_an_array_of_events() -> None:
     assert (found.tokens, found.cost) == (Tokens(7, 3492, 35012, 97, 0, 38608), Cost(0.025074, "reported"))
     assert (found.turns, found.requests, found.duration_ms, found.duration_api_ms) == (2, 2, 5486, 5431)
     assert (found.context.used, found.context.limit, found.context.source) == (19343, 200_000, "measured")
-    assert found.models == {SONNET: Model(7, 3492, 35012, 97, 0.025074, 200_000, 64_000)}
+    assert found.models == {SONNET: ModelSummary(7, 3492, 35012, 97, 0.025074, 200_000, 64_000)}
     assert [(tool.id, tool.name, tool.kind, tool.ok) for tool in found.tools] == [("tool1", "Read", "file_read", True)]
 
 
@@ -224,10 +224,10 @@ def test_002_an_account_without_a_window() -> None:
     assert (context.limit, context.limit_source) == (200_000, "known")
 
 
-def _outcome(tool: str, told: Any) -> ev.Outcome:
+def _outcome(tool: str, told: Any) -> ev.ToolResultDetails:
     data = stream(assistant(call("tool1", tool)), answer("tool1", "...", tool_use_result=told))
     (found,) = (event for event in steno.events(data) if isinstance(event, ev.ToolResult))
-    assert isinstance(found.output, ev.Outcome)
+    assert isinstance(found.output, ev.ToolResultDetails)
     return found.output
 
 
@@ -264,8 +264,8 @@ def test_002_a_refused_write_is_told_by_its_result_and_by_the_list() -> None:
     by_result = report(*begin, end)
     by_list = report(begin[0], {**end, "permission_denials": [denied("tool1", "Write", **given)]})
     by_both = report(*begin, {**end, "permission_denials": [denied("tool1", "Write", **given)]})
-    assert by_result.denials == by_both.denials == [Denial("Write", "tool1", given, words, rule)]
-    assert by_list.denials == [Denial("Write", "tool1", given, None, rule)]
+    assert by_result.denials == by_both.denials == [DeniedCall("Write", "tool1", given, words, rule)]
+    assert by_list.denials == [DeniedCall("Write", "tool1", given, None, rule)]
     assert [one.verdict for one in (by_result, by_list, by_both)] == ["permission"] * 3
     assert (by_result.files, by_result.tools[0].ok, by_result.tools[0].denied) == ([], False, True)
 
@@ -357,7 +357,7 @@ def test_004_a_lone_result_with_a_refusal() -> None:
     found = report(end)
     assert (found.verdict, found.ok, found.turns, found.cost) == ("permission", False, 8, Cost(0.34641975, "reported"))
     assert found.tokens == Tokens(8, 192, 17004, 32, 0, 17236)
-    assert found.denials == [Denial("Edit", "toolu_01YY", EDIT, None, f"Edit(/{TARGET})")]
+    assert found.denials == [DeniedCall("Edit", "toolu_01YY", EDIT, None, f"Edit(/{TARGET})")]
     assert found.hint == f"to allow it: --allowedTools 'Edit(/{TARGET})'"
 
 
@@ -404,7 +404,7 @@ def test_004_the_whole_run() -> None:
     found = report(*edited())
     assert (found.verdict, found.ok, found.result, found.turns) == ("success", True, "Done.", 6)
     assert (found.api_key_source, found.model, found.cwd) == ("none", OPUS, PROJECT)
-    assert found.files == [File("test-file.txt", TARGET, "modified", True, ["toolu_01Hg"], "tool")]
+    assert found.files == [ChangedFile("test-file.txt", TARGET, "modified", True, ["toolu_01Hg"], "tool")]
     assert (found.tokens.total, found.tokens.output) == (33703, 7)
     assert (found.context.used, found.context.limit) == (17045, 200_000)
     assert found.cost == Cost(0.19243785, "reported")

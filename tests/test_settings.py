@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from steno.report import StenoError
-from steno.settings import SETTINGS, Settings, kinds, load
-from steno.supervise.decide import Policy
-from steno.supervise.values import Budget, Clocks
+from steno.settings import SETTINGS, Settings, kinds, load_settings
+from steno.supervise.decide import RetryPolicy
+from steno.supervise.values import RunBudget, Timeouts
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def project_file(project: Path, text: str) -> Path:
 
 
 def found(cwd: Path, given: dict[str, Any] | None = None, **environ: str) -> Settings:
-    return load(given or {}, {"HOME": os.environ["HOME"], **environ}, cwd, lambda name: "--" + name.replace("_", "-"))
+    return load_settings(given or {}, {"HOME": os.environ["HOME"], **environ}, cwd, lambda name: "--" + name.replace("_", "-"))
 
 
 # -- defaults ----------------------------------------------------------------------------------------------------
@@ -56,10 +56,10 @@ def test_the_defaults_are_those_of_the_supervisor(project: Path) -> None:
     """One truth: the table tells what happens when nothing is set."""
     settings = found(project)
     names = ("first_output", "silence", "after_result", "background", "timeout")
-    assert Clocks(tool=settings["tool_silence"], **{name: settings[name] for name in names}) == Clocks()
+    assert Timeouts(tool_silence=settings["tool_silence"], **{name: settings[name] for name in names}) == Timeouts()
     policy = ("attempts", "resume_on", "on_limit", "fallback_model", "refresh_at")
-    assert Policy(**{name: settings[name] for name in policy}) == Policy()
-    assert Budget(cost=settings["max_cost"], tokens=settings["max_tokens"], warn_at=settings["warn_at"]) == Budget()
+    assert RetryPolicy(**{name: settings[name] for name in policy}) == RetryPolicy()
+    assert RunBudget(cost=settings["max_cost"], tokens=settings["max_tokens"], warn_at=settings["warn_at"]) == RunBudget()
     assert {settings.source(setting.name) for setting in SETTINGS} == {"default"}
 
 
@@ -204,44 +204,44 @@ def test_a_secret_is_not_told(project: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "value"),
     [
-        (kinds.count, "200k", 200_000),
-        (kinds.count, "1.5M", 1_500_000),
-        (kinds.count, "1_000", 1000),
-        (kinds.dollars, "$12.50", 12.5),
-        (kinds.seconds, "1h30m", 5400.0),
-        (kinds.seconds, "90", 90.0),
-        (kinds.seconds, 0.5, 0.5),
-        (kinds.seconds, "off", None),
-        (kinds.seconds, False, None),
-        (kinds.fraction, "80%", 0.8),
-        (kinds.fraction, 1, 1.0),
-        (kinds.switch, "yes", True),
-        (kinds.switch, "0", False),
-        (kinds.words, "Read, Bash(a, b) ,Edit", ("Read", "Bash(a, b)", "Edit")),
-        (kinds.words, ["Read", "Edit,Write"], ("Read", "Edit", "Write")),
-        (kinds.some_of("a", "b"), "a,b", ("a", "b")),
-        (kinds.some_of("a", "b"), "none", ()),
+        (kinds.parse_count, "200k", 200_000),
+        (kinds.parse_count, "1.5M", 1_500_000),
+        (kinds.parse_count, "1_000", 1000),
+        (kinds.parse_dollars, "$12.50", 12.5),
+        (kinds.parse_duration, "1h30m", 5400.0),
+        (kinds.parse_duration, "90", 90.0),
+        (kinds.parse_duration, 0.5, 0.5),
+        (kinds.parse_duration, "off", None),
+        (kinds.parse_duration, False, None),
+        (kinds.parse_fraction, "80%", 0.8),
+        (kinds.parse_fraction, 1, 1.0),
+        (kinds.parse_bool, "yes", True),
+        (kinds.parse_bool, "0", False),
+        (kinds.parse_words, "Read, Bash(a, b) ,Edit", ("Read", "Bash(a, b)", "Edit")),
+        (kinds.parse_words, ["Read", "Edit,Write"], ("Read", "Edit", "Write")),
+        (kinds.subset_of("a", "b"), "a,b", ("a", "b")),
+        (kinds.subset_of("a", "b"), "none", ()),
     ],
 )
-def test_what_people_write(kind: kinds.Kind, given: Any, value: Any) -> None:
+def test_what_people_write(kind: kinds.ValueParser, given: Any, value: Any) -> None:
     assert kind(given) == value
 
 
 @pytest.mark.parametrize(
     ("kind", "given"),
     [
-        *((kinds.count, given) for given in ("0", "-3", "1.5", "k", "", True, 2.0, "inf", "1e400")),
-        *((kinds.dollars, given) for given in ("0", "nan", "inf", "much", None, True)),
-        *((kinds.seconds, given) for given in ("0", "-1s", "5 m", "", True, None, "nan")),
-        *((kinds.fraction, given) for given in ("0", "1.1", "101%", "%", None)),
-        *((kinds.text, given) for given in ("", "  ", 3, None)),
-        (kinds.some_of("a"), "b"),
-        (kinds.pairs, ["=x"]),
-        (kinds.pairs, {"A": 1}),
-        (kinds.paths, [""]),
+        *((kinds.parse_count, given) for given in ("0", "-3", "1.5", "k", "", True, 2.0, "inf", "1e400")),
+        *((kinds.parse_dollars, given) for given in ("0", "nan", "inf", "much", None, True)),
+        *((kinds.parse_duration, given) for given in ("0", "-1s", "5 m", "", True, None, "nan")),
+        *((kinds.parse_fraction, given) for given in ("0", "1.1", "101%", "%", None)),
+        *((kinds.parse_text, given) for given in ("", "  ", 3, None)),
+        (kinds.subset_of("a"), "b"),
+        (kinds.parse_env, ["=x"]),
+        (kinds.parse_env, {"A": 1}),
+        (kinds.parse_paths, [""]),
     ],
 )
-def test_what_is_refused(kind: kinds.Kind, given: Any) -> None:
+def test_what_is_refused(kind: kinds.ValueParser, given: Any) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         kind(given)
 

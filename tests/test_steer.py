@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from steno.process import kin, mark
-from steno.process.wheel import Wheel
+from steno.process.wheel import EventLoop
 from steno.report import StenoError
 from steno.supervise import marks, wire
-from steno.tape import Header, Recorder, Tape
+from steno.tape import Header, Recorder, RecordingFile
 from tests.script import SESSION, ended, hello, out, stream, tape
 from tests.test_screen import PAYLOAD, is_safe
 
@@ -115,7 +115,7 @@ def _placed(folder: Path) -> Iterator[Place]:
             host.kill()
         host.communicate()
     pids = {host.pid for host in made.hosts}
-    wait_for(lambda: not [one for one in kin.everyone() if pids & {found.pid for found in mark.marks(one.marks)}])
+    wait_for(lambda: not [one for one in kin.list_processes() if pids & {found.steno_pid for found in mark.parse_run_tags(one.run_tags)}])
 
 
 # -- ps ------------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_r4_a_run_is_stopped_in_order_from_outside(place: Place) -> None:
     done = place.steno("stop", run[:10])
     assert (done.stdout, done.stderr, done.returncode) == (f"{run} ended: interrupted\n", "", 0)
     assert place.end(host)["verdict"] == "interrupted"
-    (stopped,) = (tick for tick in Tape(place.tape(run)).ticks() if tick.code == "stop")
+    (stopped,) = (tick for tick in RecordingFile(place.tape(run)).records() if tick.code == "stop")
     assert (stopped.data, stopped.number) == (b"interrupted", signal.SIGINT)
     again = place.steno("stop", run)
     assert (again.stdout, again.returncode) == ("", 2)
@@ -222,7 +222,7 @@ def test_an_agent_that_listens_is_told_more(place: Place) -> None:
     assert found["verdict"] == "success"
     said = ["I heard: work", "I heard: also the café", "I heard: two\nlines\n", "I heard: and now be done"]
     assert found["text"] == "\n".join(said)
-    sent = [json.loads(tick.data)["message"]["content"][0]["text"] for tick in Tape(place.tape(run)).ticks() if tick.code == "in"]
+    sent = [json.loads(tick.data)["message"]["content"][0]["text"] for tick in RecordingFile(place.tape(run)).records() if tick.code == "in"]
     assert sent == ["also the café", "two\nlines\n", "and now be done"]
 
 
@@ -258,7 +258,7 @@ def test_tail_follows_a_run_to_its_end(place: Place) -> None:
         "steno     stop: done",
         "ended     success",
     ]
-    recorded = b"".join(tick.data for tick in Tape(place.tape(run)).ticks() if tick.code == "out")
+    recorded = b"".join(tick.data for tick in RecordingFile(place.tape(run)).records() if tick.code == "out")
     assert raw.communicate(timeout=LONG)[0].encode() == recorded
     kinds = [json.loads(line)["event"] for line in events.communicate(timeout=LONG)[0].splitlines()]
     assert kinds == ["started", "usage", "text", "tool_call", "usage", "text", "result", "exited", "notice"]
@@ -333,17 +333,17 @@ def test_l1_a_tick_that_is_half_written_waits_for_its_other_half(place: Place, m
     growing = place.agent.with_name("growing")
     run = "0123456789abcdef"
     growing.write_bytes(header.replace(b'"run_id":null', f'"run_id":"{run}"'.encode()))
-    here = marks.Live(
+    here = marks.RunInfo(
         run=run,
         task="t",
         agent="claude",
-        host=marks.here(),
+        host=marks.host_id(),
         steno_pid=os.getpid(),
-        steno_born=kin.born(os.getpid()) or 0,
+        steno_born=kin.start_time_of(os.getpid()) or 0,
         tape=str(growing),
         started=time.time(),
     )
-    marks.write(here)
+    marks.write_run_info(here)
     tail = place.tail("--raw", run)
     with growing.open("ab", buffering=0) as file:
         for line in rest:
@@ -353,7 +353,7 @@ def test_l1_a_tick_that_is_half_written_waits_for_its_other_half(place: Place, m
                 time.sleep(0.002)
                 file.write(line[start : start + 97])
     assert tail.communicate(timeout=LONG) == (stream(*hello()).decode(), "")
-    marks.remove(here)
+    marks.remove_run_info(here)
 
 
 def test_tail_ends_when_the_steno_was_killed(place: Place) -> None:
@@ -407,7 +407,7 @@ def test_l1_a_run_whose_steno_was_killed_is_in_the_ledger(command: str, place: P
     assert json.loads(place.steno("sql", "--json", tasks).stdout)["rows"] == [{"verdict": "no_result", "done": 1}]
     assert place.ps() == []
     assert list(place.live.iterdir()) == []
-    wait_for(lambda: kin.born(agent) is None)
+    wait_for(lambda: kin.start_time_of(agent) is None)
     assert place.steno(command).stderr == ""  # told once
 
 
@@ -430,9 +430,9 @@ def test_x_whatever_comes_over_the_wire_is_answered(place: Place) -> None:
     host, run = place.begin("work")
     place.doing(run, "running")
     path = str(place.live / f"{run}.sock")
-    assert wire.ask(path, {"do": "status"})["state"] == "running"
+    assert wire.send_request(path, {"do": "status"})["state"] == "running"
     for message in ({}, {"do": "dance"}, {"do": "send"}, {"do": "send", "text": 5}, {"do": ["stop"]}):
-        answer = wire.ask(path, message)
+        answer = wire.send_request(path, message)
         assert (answer["ok"], answer["error"][:8]) == (False, "expected")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
         own.settimeout(LONG)
@@ -443,11 +443,11 @@ def test_x_whatever_comes_over_the_wire_is_answered(place: Place) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mute:  # whoever has no address gets no answer
             mute.sendto(b'{"do":"status"}', path)
     (place.live / "own").unlink()
-    assert wire.ask(path, {"do": "status"})["state"] == "running"
+    assert wire.send_request(path, {"do": "status"})["state"] == "running"
     place.steno("stop", run)
     assert place.end(host)["warnings"][1:] == []
     with pytest.raises(StenoError, match="cannot be reached"):
-        wire.ask(path, {"do": "status"})
+        wire.send_request(path, {"do": "status"})
 
 
 def test_runs_of_many_threads_leave_the_umask_alone(tmp_path: Path) -> None:
@@ -457,9 +457,9 @@ def test_runs_of_many_threads_leave_the_umask_alone(tmp_path: Path) -> None:
     modes = set()
 
     def lay(number: int) -> None:
-        wheel = Wheel()
+        wheel = EventLoop()
         while not stop.is_set():
-            laid = wire.Wire(wheel, tmp_path / str(number), lambda _: {})
+            laid = wire.ControlSocket(wheel, tmp_path / str(number), lambda _: {})
             modes.add(laid.path.stat().st_mode & 0o777)
             laid.close()
         wheel.close()
@@ -489,7 +489,7 @@ def test_a_place_that_is_too_deep_for_a_socket(tmp_path: Path) -> None:
     try:
         place.doing(run, "running")
         elsewhere = Path(json.loads((place.live / f"{run}.json").read_text())["socket"])
-        assert len(str(elsewhere)) <= wire.LONGEST
+        assert len(str(elsewhere)) <= wire.MAX_SOCKET_PATH_BYTES
         assert elsewhere.parent.stat().st_mode & 0o777 == 0o700
         assert place.steno("stop", run).stdout == f"{run} ended: interrupted\n"
         assert place.end(host)["verdict"] == "interrupted"

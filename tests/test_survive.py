@@ -15,13 +15,13 @@ import msgspec
 import pytest
 
 import steno
-from steno.agents import Ask
-from steno.ledger.pull import pull
+from steno.agents import LaunchOptions
+from steno.ledger.pull import import_sources
 from steno.ledger.store import Store, open_ledger
 from steno.process import kin, mark
 from steno.report import Report
-from steno.supervise.values import Setup
-from steno.tape import Tape
+from steno.supervise.values import TaskSetup
+from steno.tape import RecordingFile
 
 from .script import Json, assistant, init, result, share, stream, text, usage
 from .support import claude
@@ -51,7 +51,7 @@ class Keeper:
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 
-    def start(self, folder: Path, setup: Setup, until: str = "") -> int:
+    def start(self, folder: Path, setup: TaskSetup, until: str = "") -> int:
         """A steno that carries out a task: its pid. `until`: it is killed when this function of it returns."""
         (folder / "setup.json").write_bytes(msgspec.json.encode(setup))
         return self.ask(f"start {folder / 'setup.json'} {until}")
@@ -75,7 +75,7 @@ class Keeper:
 
 def of(pid: int) -> list[str]:
     """The living processes that carry the mark of this steno."""
-    return [kin.command(one.pid) for one in kin.everyone() if pid in [found.pid for found in mark.marks(one.marks)]]
+    return [kin.command_line_of(one.pid) for one in kin.list_processes() if pid in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]]
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
     found.close()
 
 
-def working(folder: Path, number: int) -> Setup:
+def working(folder: Path, number: int) -> TaskSetup:
     """A task that takes a second and tells of a request every tenth of it. Each has a session of its own."""
     folder.mkdir()
     session: Json = {"session_id": f"session-{number}"}
@@ -106,7 +106,7 @@ def working(folder: Path, number: int) -> Setup:
     program = folder / "agent"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -SE {AGENTS / "actor.py"} {folder} "$@"\n')
     program.chmod(0o755)
-    return Setup(ask=Ask(prompt=f"Task {number}."), program=str(program), cwd=str(folder))
+    return TaskSetup(launch_options=LaunchOptions(prompt=f"Task {number}."), program=str(program), cwd=str(folder))
 
 
 def killed_at_random(keeper: Keeper, tmp_path: Path) -> list[int]:
@@ -130,7 +130,7 @@ def in_group(start: int) -> range:
 def booked(store: Store) -> dict[str, tuple[Any, ...]]:
     """The runs of the ledger."""
     names = "id, verdict, complete, requests, input, cache_write, cache_read, output, cost_nano, source"
-    return {row[0]: row[1:] for row in store.rows(f"SELECT {names} FROM runs", ())}
+    return {row[0]: row[1:] for row in store.query(f"SELECT {names} FROM runs", ())}
 
 
 def as_booked(report: Report) -> tuple[Any, ...]:
@@ -153,11 +153,11 @@ def test_killed_at_a_hundred_moments(keeper: Keeper, tmp_path: Path) -> None:
     store = open_ledger(None)
     try:
         found = booked(store)
-        sessions = {row[0]: row[1] for row in store.rows("SELECT id, session FROM runs", ())}
-        done = pull(store, [str(tapes[0].parent)])
+        sessions = {row[0]: row[1] for row in store.query("SELECT id, session FROM runs", ())}
+        done = import_sources(store, [str(tapes[0].parent)])
         assert booked(store) == found  # nothing was missing
-        spent = store.rows("SELECT count(*), sum(cost_nano) FROM requests WHERE kind = 'request'", ())[0]
-        assert store.rows("SELECT count(*) FROM tasks WHERE verdict IS NULL", ()) == [(0,)]
+        spent = store.query("SELECT count(*), sum(cost_nano) FROM requests WHERE kind = 'request'", ())[0]
+        assert store.query("SELECT count(*) FROM tasks WHERE verdict IS NULL", ()) == [(0,)]
     finally:
         store.close()
     assert done.troubles == []
@@ -193,7 +193,7 @@ def test_killed_in_the_middle_of_a_step(keeper: Keeper, tmp_path: Path, function
     store = open_ledger(None)
     store.close()
     setup, session = working(tmp_path / "0", 0), str(uuid.uuid4())
-    setup = msgspec.structs.replace(setup, ask=msgspec.structs.replace(setup.ask, session_id=session))
+    setup = msgspec.structs.replace(setup, launch_options=msgspec.structs.replace(setup.launch_options, session_id=session))
     pid = keeper.start(tmp_path / "0", setup, function)
     assert keeper.kill(pid, "wait") == -signal.SIGKILL
     verdict = STEPS[function]
@@ -201,9 +201,9 @@ def test_killed_in_the_middle_of_a_step(keeper: Keeper, tmp_path: Path, function
     assert list((tmp_path / "data" / "steno" / "live").iterdir()) == []
     store = open_ledger(None)
     try:
-        assert store.rows("SELECT count(*) FROM runs WHERE verdict IS NULL", ()) == [(0,)]
+        assert store.query("SELECT count(*) FROM runs WHERE verdict IS NULL", ()) == [(0,)]
         if function in ("Books.begin", "Loop.start"):  # it has said nothing, and can be gone on with all the same
-            assert store.rows("SELECT session FROM runs", ()) == [(session,)]
+            assert store.query("SELECT session FROM runs", ()) == [(session,)]
     finally:
         store.close()
 
@@ -217,9 +217,9 @@ def listed() -> dict[str, tuple[str, float | None]]:
 
 def is_cut(tape: Path) -> bool:
     """Whether a tape was not closed in order."""
-    found = Tape(tape)
-    list(found.ticks())
-    return found.cut
+    found = RecordingFile(tape)
+    list(found.records())
+    return found.is_truncated
 
 
 ONE, TWO = Usage(3, 1001, 20_000, 101), Usage(5, 1002, 21_000, 102)
@@ -238,9 +238,9 @@ def test_a_session_goes_on_after_a_kill(keeper: Keeper, tmp_path: Path, version:
     with ModelServer(*steps, say("All done.", usage=TWO)) as server:
         (tmp_path / "home").mkdir()
         (tmp_path / "work").mkdir()
-        ask = Ask(prompt="Do the work.", session_id=str(uuid.uuid4()), extra=("--dangerously-skip-permissions",))
+        ask = LaunchOptions(prompt="Do the work.", session_id=str(uuid.uuid4()), extra=("--dangerously-skip-permissions",))
         environ = claude.clean_env(tmp_path / "home", server.url)
-        setup = Setup(ask=ask, program=claude.installed(version), cwd=str(tmp_path / "work"), environ=environ)
+        setup = TaskSetup(launch_options=ask, program=claude.installed(version), cwd=str(tmp_path / "work"), inherited_env=environ)
         pid = keeper.start(tmp_path, setup)
         end = time.monotonic() + LONG
         tapes = tmp_path / "data" / "steno" / "tapes"
@@ -252,8 +252,8 @@ def test_a_session_goes_on_after_a_kill(keeper: Keeper, tmp_path: Path, version:
         report = steno.read(next(tapes.rglob("*.steno")))
         assert (report.verdict, report.requests) == ("no_result", len(steps) - 1)
         assert report.session_id in (ask.session_id, None)  # of an agent that writes to a file, its first line may be unread
-        on = Ask(prompt="Go on.", resume=ask.session_id, extra=ask.extra)
-        again = carry_out(msgspec.structs.replace(setup, ask=on))
+        on = LaunchOptions(prompt="Go on.", resume=ask.session_id, extra=ask.extra)
+        again = carry_out(msgspec.structs.replace(setup, launch_options=on))
         assert again.report.verdict == "success"
         if moment == "after a tool was used":
             assert again.report.session_id == ask.session_id

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from steno import event as ev
-from steno.files.inside import Root
+from steno.files.inside import RootFolder
 from steno.report import StenoError
-from steno.sync import Syncing, SyncOptions, SyncSummary
-from steno.sync.content import content
-from steno.sync.folder import Folder
-from steno.sync.journal import pending
-from steno.sync.values import Trouble
+from steno.sync import FolderSync, SyncOptions, SyncSummary
+from steno.sync.content import read_content
+from steno.sync.folder import FolderDestination
+from steno.sync.journal import pending_syncs
+from steno.sync.values import SyncError
 from tests.support.filestore import File, FileStore
 from tests.support.program import argv, environment, steno
 from tests.support.sftpserver import SftpServer
@@ -60,14 +60,14 @@ def test_a_change_is_there_at_once(project: Path, there: Path) -> None:
     slowest = 0.0
     for text in ("first", "second", "third"):
         write(project / "src" / "a.py", text).chmod(0o755)
-        syncing.event(told(project / "src" / "a.py"))
+        syncing.add_event(told(project / "src" / "a.py"))
         expected = {"src/a.py": text.encode()}
         slowest = max(slowest, until(partial(arrived, there, expected)))
-    syncing.event(told(project / "src" / "a.py"))
+    syncing.add_event(told(project / "src" / "a.py"))
     summary = syncing.finish()
     assert counted(summary) == (3, 0, 1, 0)
     assert (there / "src" / "a.py").stat().st_mode & 0o777 == 0o755
-    assert syncing.lines() == ["[steno] ✓ src/a.py"] * 3
+    assert syncing.take_messages() == ["[steno] ✓ src/a.py"] * 3
     measured(f"slowest of three: {slowest * 1000:.1f} ms after it was told")
     assert slowest < 0.2
 
@@ -75,17 +75,17 @@ def test_a_change_is_there_at_once(project: Path, there: Path) -> None:
 def test_the_root_is_learned_from_the_agent(project: Path, there: Path) -> None:
     """What came before it is not lost."""
     write(project / "early.txt")
-    syncing = Syncing(None, SyncOptions(destinations=(f"dir:{there}",), watch_files=False))
-    syncing.event(told(project / "early.txt"))
-    syncing.event(ev.Started(1, "s", None, None, cwd=str(project)))
+    syncing = FolderSync(None, SyncOptions(destinations=(f"dir:{there}",), watch_files=False))
+    syncing.add_event(told(project / "early.txt"))
+    syncing.add_event(ev.Started(1, "s", None, None, cwd=str(project)))
     assert syncing.finish().put == 1
     assert tree(there) == {"early.txt": b"x"}
 
 
 def test_without_a_root_nothing_is_guessed(project: Path, there: Path) -> None:
     """The stream never said where it works: that is a problem, not a guess."""
-    syncing = Syncing(None, SyncOptions(destinations=(f"dir:{there}",), watch_files=False))
-    syncing.event(told(project / "a"))
+    syncing = FolderSync(None, SyncOptions(destinations=(f"dir:{there}",), watch_files=False))
+    syncing.add_event(told(project / "a"))
     summary = syncing.finish()
     assert (summary.put, len(summary.problems), summary.exit_code(True), summary.exit_code(False)) == (0, 1, 1, 0)
 
@@ -96,7 +96,7 @@ def test_the_file_system_tells_what_tools_do_not(project: Path, there: Path) -> 
     write(project / "dir" / "in.txt", "in")
     syncing = begun(project, f"dir:{there}", watch_files=True, delete=True, final_pass=True)
     time.sleep(0.3)  # before the agent does anything, the folder is watched
-    syncing.event(ev.ToolCall(1, "s", None, None, "bash", "Bash", "shell"))
+    syncing.add_event(ev.ToolCall(1, "s", None, None, "bash", "Bash", "shell"))
     write(project / "made" / "deep" / "new.txt", "new")
     (project / "old.txt").rename(project / "renamed.txt")
     (project / "dir").rename(project / "moved")
@@ -136,7 +136,7 @@ def test_a_dry_run_does_nothing(project: Path, there: Path) -> None:
     write(there / "gone")
     syncing = begun(project, f"dir:{there}", final_pass=True, dry_run=True, delete=True)
     assert counted(syncing.finish()) == (0, 0, 1, 0)
-    assert sorted(syncing.lines()) == ["[steno] · gone: would be deleted", "[steno] · new: would be copied"]
+    assert sorted(syncing.take_messages()) == ["[steno] · gone: would be deleted", "[steno] · new: would be copied"]
     assert sorted(tree(there)) == ["gone", "same"]
 
 
@@ -154,7 +154,7 @@ def test_a_final_pass_mends_what_others_did_there(project: Path, there: Path) ->
     """Content that was changed at the destination, of the same size, is found by its hash."""
     write(project / "a", "right")
     syncing = begun(project, f"dir:{there}", final_pass=True)
-    syncing.event(told(project / "a"))
+    syncing.add_event(told(project / "a"))
     until(lambda: (there / "a").exists())
     write(there / "a", "wrong")
     assert syncing.finish().put == 2
@@ -178,13 +178,13 @@ def test_any_name(project: Path, there: Path, name: str) -> None:
     """Each arrives under its own name, and can be deleted again."""
     write(project / name, name)
     syncing = begun(project, f"dir:{there}", delete=True)
-    syncing.event(told(project / name))
+    syncing.add_event(told(project / name))
     until(lambda: there.exists() and tree(there) == {name: name.encode()})
     (project / name).unlink()
-    syncing.event(told(project / name, "deleted"))
+    syncing.add_event(told(project / name, "deleted"))
     assert syncing.finish().deleted == 1
     assert tree(there) == {}
-    assert not any("\n" in line for line in syncing.lines())
+    assert not any("\n" in line for line in syncing.take_messages())
 
 
 def test_what_lies_outside_is_told_and_never_copied(project: Path, there: Path, tmp_path: Path) -> None:
@@ -196,12 +196,12 @@ def test_what_lies_outside_is_told_and_never_copied(project: Path, there: Path, 
     outside = [str(beside), f"{project}/../proj2/a", "/etc/hostname", f"{project}/outer/key", f"{project}/outer/../secret/key"]
     syncing = begun(project, f"dir:{there}", final_pass=True)
     for path in [*outside, f"{project}/out"]:
-        syncing.event(ev.FileChanged(1, "s", None, None, path, "modified", "c"))
+        syncing.add_event(ev.FileChanged(1, "s", None, None, path, "modified", "c"))
     summary = syncing.finish()
     assert summary.outside == [*outside, "out", "outer"]
     assert summary.ok
     assert not there.exists() or tree(there) == {}
-    assert len([line for line in syncing.lines() if "outside" in line or "leads out" in line]) == 7
+    assert len([line for line in syncing.take_messages() if "outside" in line or "leads out" in line]) == 7
 
 
 def test_a_link_inside_is_copied_as_what_it_leads_to(project: Path, there: Path) -> None:
@@ -220,8 +220,8 @@ def test_a_root_that_is_a_link(project: Path, there: Path, tmp_path: Path) -> No
     for name in ("a", "b"):
         write(project / name)
     syncing = begun(tmp_path / "short", f"dir:{there}")
-    syncing.event(told(tmp_path / "short" / "a"))
-    syncing.event(told(project / "b"))
+    syncing.add_event(told(tmp_path / "short" / "a"))
+    syncing.add_event(told(project / "b"))
     assert syncing.finish().put == 2
     assert sorted(tree(there)) == ["a", "b"]
 
@@ -265,13 +265,13 @@ def test_a_link_that_is_put_in_the_way_meanwhile(project: Path, there: Path, tmp
     threads = [threading.Thread(target=swap, args=pair) for pair in ((project / "sub", secret.parent), (there / "sub", victim))]
     for thread in threads:
         thread.start()
-    root, folder = Root(str(project)), Folder(str(there), False)
+    root, folder = RootFolder(str(project)), FolderDestination(str(there), False)
     for _ in range(2_000):
         try:
-            with closing(content(root, "sub/a")) as found:
-                assert found.all() == b"mine"
+            with closing(read_content(root, "sub/a")) as found:
+                assert found.read_all() == b"mine"
                 folder.put("sub/a", found)
-        except (OSError, Trouble):
+        except (OSError, SyncError):
             continue
     over.set()
     for thread in threads:
@@ -332,7 +332,7 @@ def test_a_thousand_files_in_a_second(project: Path, there: Path) -> None:
     for number in range(1_000):
         path = write(project / f"d{number % 10}" / f"{number}.txt", str(number))
         before = time.perf_counter()
-        syncing.event(told(path, "created"))
+        syncing.add_event(told(path, "created"))
         worst = max(worst, time.perf_counter() - before)
     wrote = time.monotonic() - start
     summary = syncing.finish()
@@ -351,7 +351,7 @@ def test_a_file_that_changes_five_hundred_times(project: Path) -> None:
         for number in range(500):
             write(project / "a", f"{number:04d}")
             before = time.perf_counter()
-            syncing.event(told(project / "a"))
+            syncing.add_event(told(project / "a"))
             worst = max(worst, time.perf_counter() - before)
             time.sleep(0.001)
         summary = syncing.finish()
@@ -372,11 +372,11 @@ def test_versions_and_two_conflicts(project: Path, etags: bool) -> None:
     with FileStore(etags=etags) as store:
         syncing = begun(project, store.url)
         write(project / "a", "first")
-        syncing.event(told(project / "a"))
+        syncing.add_event(told(project / "a"))
         until(lambda: store.contents() == {"a": b"first"})
         store.conflicts = 2
         write(project / "a", "second")
-        syncing.event(told(project / "a"))
+        syncing.add_event(told(project / "a"))
         summary = syncing.finish()
         assert store.contents() == {"a": b"second"}
         clash = 412 if etags else 409
@@ -396,7 +396,7 @@ def test_names_deletes_and_hashes_by_http(project: Path) -> None:
         assert counted(synced(project, store.url)) == (0, 0, len(NAMES), 0)
         syncing = begun(project, store.url, delete=True)
         (project / NAMES[0]).unlink()
-        syncing.event(told(project / NAMES[0], "deleted"))
+        syncing.add_event(told(project / NAMES[0], "deleted"))
         assert syncing.finish().deleted == 1
         assert store.contents() == {name: name.encode() for name in NAMES[1:]}
 
@@ -426,7 +426,7 @@ def test_a_destination_that_is_down_for_ten_seconds(project: Path, tmp_path: Pat
     write(project / "a", "one")
     syncing = begun(project, f"http://127.0.0.1:{port}/files", f"dir:{near}")
     start = time.monotonic()
-    syncing.event(told(project / "a"))
+    syncing.add_event(told(project / "a"))
     until(lambda: near.exists() and tree(near) == {"a": b"one"}, 1.0)
     time.sleep(10)
     with FileStore(port) as store:
@@ -434,7 +434,7 @@ def test_a_destination_that_is_down_for_ten_seconds(project: Path, tmp_path: Pat
         assert store.contents() == {"a": b"one"}
     measured(f"down for 10 s: there after {time.monotonic() - start:.1f} s")
     assert summary.ok
-    assert [line for line in syncing.lines() if "✗" in line] == [
+    assert [line for line in syncing.take_messages() if "✗" in line] == [
         f"[steno] ✗ a → http://127.0.0.1:{port}/files: Connection refused; it is tried again"
     ]
 
@@ -449,15 +449,15 @@ def test_a_destination_that_takes_a_byte_a_second(project: Path, tmp_path: Path)
         syncing = begun(project, store.url, limit=8.0, journal=str(journal))
         before = time.perf_counter()
         for name in ("a", "b"):
-            syncing.event(told(project / name))
+            syncing.add_event(told(project / name))
         assert time.perf_counter() - before < 2
         start = time.monotonic()
         summary = syncing.finish()
         assert 7.5 < time.monotonic() - start < 60  # the whole file would take minutes
         assert store.contents() == {"a": b"slow"}
         assert [(failed.path, failed.reason) for failed in summary.failed] == [("b", "there was no time left for it")]
-    (left,) = pending(tmp_path / "j")
-    assert left.names == {0: ["b"]}
+    (left,) = pending_syncs(tmp_path / "j")
+    assert left.names_by_destination == {0: ["b"]}
     assert (summary.journal, left.root) == (str(journal), str(project))
 
 
@@ -467,11 +467,11 @@ def test_answers_of_500_for_ever(project: Path) -> None:
         store.fail = 500
         write(project / "a")
         syncing = begun(project, store.url, limit=3.0)
-        syncing.event(told(project / "a"))
+        syncing.add_event(told(project / "a"))
         summary = syncing.finish()
         assert 3 <= len(store.statuses("PUT")) <= 7
     assert [failed.reason for failed in summary.failed] == ["the server answered 500 Internal Server Error"]
-    assert len(syncing.lines()) == 1
+    assert len(syncing.take_messages()) == 1
     assert (summary.exit_code(True), summary.exit_code(False)) == (1, 0)
 
 
@@ -481,7 +481,7 @@ def test_a_forbidden_destination(project: Path) -> None:
         store.fail = 403
         write(project / "a")
         syncing = begun(project, store.url)
-        syncing.event(told(project / "a"))
+        syncing.add_event(told(project / "a"))
         start = time.monotonic()
         summary = syncing.finish()
         assert time.monotonic() - start < 20
@@ -522,8 +522,8 @@ def test_a_full_destination(project: Path, tmp_path: Path) -> None:
     )
     assert f"✗ large: {reason}" in done.stderr
     assert done.stdout == "small\n"
-    (left,) = pending(tmp_path / "data" / "steno" / "sync")
-    assert left.names == {0: ["large"]}
+    (left,) = pending_syncs(tmp_path / "data" / "steno" / "sync")
+    assert left.names_by_destination == {0: ["large"]}
 
 
 def test_a_sync_that_outlives_the_input(project: Path) -> None:
@@ -534,7 +534,7 @@ def test_a_sync_that_outlives_the_input(project: Path) -> None:
             write(project / str(number), "ten bytes.")
         syncing = begun(project, store.url)
         for number in range(20):
-            syncing.event(told(project / str(number)))
+            syncing.add_event(told(project / str(number)))
         summary = syncing.finish()
         assert len(store.contents()) == 20
     assert counted(summary) == (20, 0, 0, 0)
@@ -554,22 +554,22 @@ def test_a_kill_in_the_middle_of_a_copy(project: Path, there: Path, tmp_path: Pa
         halves += len(list(there.glob(".steno-put-*")))
         assert (there / "large").read_bytes() in (old, new)
     measured(f"{halves} half files were left under names of ours")
-    assert pending(tmp_path / "steno" / "sync") != []
+    assert pending_syncs(tmp_path / "steno" / "sync") != []
     done = steno(tmp_path, "sync", "--pending")
     assert done.code == 0
     assert tree(there) == {"large": new}
-    assert pending(tmp_path / "steno" / "sync") == []
+    assert pending_syncs(tmp_path / "steno" / "sync") == []
 
 
 def test_a_disk_that_is_taken_out_and_put_back(project: Path, there: Path, tmp_path: Path) -> None:
     """The folder of the destination goes away: it is not made anew, and when it is back, what is missing arrives."""
     write(project / "a", "one")
     syncing = begun(project, f"dir:{there}")
-    syncing.event(told(project / "a"))
+    syncing.add_event(told(project / "a"))
     until(lambda: there.exists() and tree(there) == {"a": b"one"})
     there.rename(tmp_path / "out")
     write(project / "a", "two")
-    syncing.event(told(project / "a"))
+    syncing.add_event(told(project / "a"))
     time.sleep(0.5)
     assert not there.exists()
     (tmp_path / "out").rename(there)
@@ -606,16 +606,16 @@ def test_a_journal_that_is_being_written_is_left_alone(project: Path, tmp_path: 
         store.fail = 500
         write(project / "a")
         syncing = begun(project, store.url, journal=str(tmp_path / "j" / "1.journal"), limit=0.5)
-        syncing.event(told(project / "a"))
+        syncing.add_event(told(project / "a"))
         until(lambda: store.statuses("PUT"))
-        assert pending(tmp_path / "j") == []
+        assert pending_syncs(tmp_path / "j") == []
         syncing.finish()
-    (left,) = pending(tmp_path / "j")
+    (left,) = pending_syncs(tmp_path / "j")
     with left.path.open("ab") as file:
         file.write(b'["-", 0, "a')
     write(tmp_path / "j" / "2.journal", "nonsense\n")
     write(tmp_path / "j" / "3.journal", "")
-    assert [one.names for one in pending(tmp_path / "j")] == [{0: ["a"]}]
+    assert [one.names_by_destination for one in pending_syncs(tmp_path / "j")] == [{0: ["a"]}]
 
 
 # -- commands ------------------------------------------------------------------------------------------------------------------
@@ -629,10 +629,10 @@ def test_a_command_for_each_file(project: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     syncing = begun(project, f"cmd:{sys.executable} {keep} {log} {{change}} {{path}} {{name}}", delete=True, concurrency=1)
     for name in NAMES:
-        syncing.event(told(project / name))
+        syncing.add_event(told(project / name))
     until(lambda: log.exists() and len(log.read_text().splitlines()) == len(NAMES))
     (project / "plain.txt").unlink()
-    syncing.event(told(project / "plain.txt", "deleted"))
+    syncing.add_event(told(project / "plain.txt", "deleted"))
     assert counted(syncing.finish()) == (len(NAMES), 1, 0, 0)
     import json
 
@@ -709,12 +709,12 @@ def test_a_real_sftp_server(project: Path, tmp_path: Path) -> None:
             write(project / name, name)
         syncing = begun(project, url, delete=True)
         for name in NAMES:
-            syncing.event(told(project / name))
+            syncing.add_event(told(project / name))
         until(lambda: (tmp_path / "served" / "inner").exists() and len(tree(tmp_path / "served" / "inner")) == len(NAMES))
         write(project / "plain.txt", "second")
         (project / "two words.txt").unlink()
         for name in ("plain.txt", "two words.txt"):
-            syncing.event(told(project / name))
+            syncing.add_event(told(project / name))
         summary = syncing.finish()
         expected = {name: name.encode() for name in NAMES if name != "two words.txt"} | {"plain.txt": b"second"}
         assert tree(tmp_path / "served" / "inner") == expected

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from steno import event as ev
-from steno.files.inside import Root
+from steno.files.inside import RootFolder
 from steno.sync import SyncOptions
-from steno.sync.content import content
-from steno.sync.folder import Folder, remove_left
-from steno.sync.journal import Journal, pending
+from steno.sync.content import read_content
+from steno.sync.folder import FolderDestination, remove_stale_temp_files
+from steno.sync.journal import Journal, pending_syncs
 from tests.script import answer, assistant, call, init, result, stream
 from tests.support.disks import fill, small_disk
 from tests.support.filestore import FileStore
@@ -94,7 +94,7 @@ def test_a_folder_that_vanishes_while_it_is_synced(
     elif fate == "linked":
         project.symlink_to(tmp_path / "moved")
     for name in ("a", "b/c"):
-        syncing.event(told(project / name, "deleted"))
+        syncing.add_event(told(project / name, "deleted"))
     summary = syncing.finish()
     assert tree(there) == {"a": b"x", "b/c": b"x"}
     assert (summary.deleted, summary.ok, len(summary.problems) <= 2) == (0, False, True)
@@ -122,7 +122,7 @@ def test_a_folder_that_vanishes_is_told_once(project: Path, there: Path, tmp_pat
     time.sleep(0.3)
     project.rename(tmp_path / "moved")
     summary = syncing.finish()
-    assert (summary.failed, len(tree(there)), len(syncing.lines())) == ([], 50, 1)
+    assert (summary.failed, len(tree(there)), len(syncing.take_messages())) == ([], 50, 1)
     assert summary.problems == [f"{project}: there is no such folder, so nothing is deleted for what is no longer in it"]
 
 
@@ -142,7 +142,7 @@ def test_a_prefix_that_comes_later(project: Path, there: Path) -> None:
     summary = syncing.finish()
     assert (tree(there), summary.problems) == ({"old": b"x"}, [f"--prefix=public: there is no such folder in {project}"])
     syncing = begun(project, f"dir:{there}", prefix="public", delete=True, final_pass=True)
-    syncing.event(told(write(project / "public" / "new")))
+    syncing.add_event(told(write(project / "public" / "new")))
     assert syncing.finish().ok
     assert tree(there) == {"new": b"x"}
     syncing = begun(project, f"dir:{there}", prefix="public", delete=True, final_pass=True)
@@ -156,14 +156,14 @@ def test_a_prefix_that_comes_later(project: Path, there: Path) -> None:
 
 def test_two_who_tidy_up_take_nothing_from_each_other(project: Path, there: Path) -> None:
     """A file that was just made and is not locked yet looks like one that somebody left: nobody stumbles over that."""
-    root, folder, over = Root(str(project)), Folder(str(there), False), threading.Event()
+    root, folder, over = RootFolder(str(project)), FolderDestination(str(there), False), threading.Event()
     write(project / "a", "text")
-    folder.begin()
+    folder.open()
 
     def tidy() -> None:
         at = os.open(there, os.O_RDONLY)
         while not over.is_set():
-            remove_left(at)
+            remove_stale_temp_files(at)
         os.close(at)
 
     others = [threading.Thread(target=tidy) for _ in range(3)]
@@ -171,7 +171,7 @@ def test_two_who_tidy_up_take_nothing_from_each_other(project: Path, there: Path
         other.start()
     try:
         for number in range(300):
-            with closing(content(root, "a")) as found:
+            with closing(read_content(root, "a")) as found:
                 folder.put(f"{number}", found)
     finally:
         over.set()
@@ -261,7 +261,7 @@ def test_a_limit_that_leaves_no_time_at_all(project: Path, there: Path, tmp_path
     done = steno(tmp_path, "sync", project, f"dir:{there}", "--limit", "0")
     assert (done.code, "steno sync --pending" in done.err) == (1, True)
     assert steno(tmp_path, "sync", "--pending").code == 0
-    assert (len(tree(there)), journals(tmp_path), pending(tmp_path / "steno" / "sync")) == (500, [], [])
+    assert (len(tree(there)), journals(tmp_path), pending_syncs(tmp_path / "steno" / "sync")) == (500, [], [])
 
 
 # -- an archive --------------------------------------------------------------------------------------------------------------
@@ -287,8 +287,8 @@ def test_an_archive_on_a_full_disk(project: Path, tmp_path: Path) -> None:
         assert (done.code, zipped(archive), [path.name for path in disk.iterdir()]) == (1, {"a": b"first"}, ["x.zip"])
         assert ("No space left on device; nothing was put there" in done.err, "✓" in done.err) == (True, False)
         assert "0 copied" in done.err
-        (left,) = pending(tmp_path / "steno" / "sync")
-        assert sorted(left.names[0]) == ["0", "1", "2"]
+        (left,) = pending_syncs(tmp_path / "steno" / "sync")
+        assert sorted(left.names_by_destination[0]) == ["0", "1", "2"]
         (project / "2").write_bytes(b"small")
         assert steno(tmp_path, "sync", "--pending").code == 0
         assert zipped(archive) == tree(project)
@@ -301,11 +301,11 @@ def test_what_a_sync_leaves_that_is_killed(looked: bool, project: Path, there: P
         write(project / name, name)
     options = SyncOptions(destinations=(f"dir:{there}",), final_pass=True)
     journal = Journal(str(tmp_path / "steno" / "sync" / "1.journal"), str(project), options, pytest.fail)
-    journal.every()
-    journal.want(0, "a")
+    journal.mark_scan_started()
+    journal.mark_wanted(0, "a")
     if looked:
-        journal.looked()
-    journal.close(left=True)
+        journal.mark_scan_done()
+    journal.close(keep_file=True)
     assert steno(tmp_path, "sync", "--pending").code == 0
     assert tree(there) == ({"a": b"a"} if looked else tree(project))
     assert steno(tmp_path, "sync", "--pending").err == "nothing is left to be copied\n"
@@ -333,10 +333,10 @@ def test_an_archive_that_two_syncs_write(project: Path, tmp_path: Path) -> None:
     archive = tmp_path / "x.zip"
     other = write(tmp_path / "other" / "b").parent
     first, second = begun(project, f"zip://::{archive}"), begun(other, f"zip://::{archive}")
-    first.event(told(write(project / "a")))
+    first.add_event(told(write(project / "a")))
     until(lambda: list(tmp_path.glob(".steno-put-*")))
-    second.event(told(other / "b"))
-    while not (said := second.lines()):
+    second.add_event(told(other / "b"))
+    while not (said := second.take_messages()):
         time.sleep(0.01)
     assert said == ["[steno] ✗ b: another sync writes this archive; it is tried again"]
     assert (first.finish().ok, second.finish().ok, zipped(archive)) == (True, True, {"a": b"x", "b": b"x"})
@@ -376,7 +376,7 @@ def test_delete_where_nobody_can_be_asked(project: Path, tmp_path: Path) -> None
 def test_a_command_that_is_told_of_no_deletes(project: Path, tmp_path: Path) -> None:
     """It does not ask for {change}, so nothing is called and nothing counted, and that is said at the end."""
     syncing = begun(project, f"cmd:sh -c 'echo $0 >>{tmp_path}/log' {{name}}", delete=True)
-    syncing.event(told(project / "gone", "deleted"))
+    syncing.add_event(told(project / "gone", "deleted"))
     summary = syncing.finish()
     assert (summary.deleted, summary.failed, (tmp_path / "log").exists()) == (0, [], False)
     assert "nothing can be deleted there: gone" in summary.problems[0]
@@ -388,7 +388,7 @@ def test_a_final_pass_calls_no_command_twice(project: Path, tmp_path: Path) -> N
         write(project / name)
     log = tmp_path / "log"
     syncing = begun(project, f"cmd:sh -c 'echo $0 >>{log}' {{name}}", final_pass=True)
-    syncing.event(told(project / "a"))
+    syncing.add_event(told(project / "a"))
     until(lambda: log.exists() and log.read_text() == "a\n")
     assert (syncing.finish().same, sorted(log.read_text().split())) == (1, ["a", "b"])
 
@@ -512,8 +512,8 @@ def test_a_pattern_that_is_none(project: Path, there: Path, tmp_path: Path, patt
 def test_each_destination_stands_for_itself(project: Path, there: Path) -> None:
     """One that cannot be, once the folder is known, is told; the others get their files."""
     syncing = begun(None, f"dir:{project}/in", f"dir:{there}")
-    syncing.event(ev.Started(1, "s", None, None, cwd=str(project)))
-    syncing.event(told(write(project / "a")))
+    syncing.add_event(ev.Started(1, "s", None, None, cwd=str(project)))
+    syncing.add_event(told(write(project / "a")))
     summary = syncing.finish()
     assert (summary.put, tree(there), len(summary.problems)) == (1, {"a": b"x"}, 1)
     assert "lie in one another" in summary.problems[0]

@@ -8,7 +8,7 @@ import pytest
 
 import steno
 from steno.redact import MASK
-from steno.tape import Header, Recorder, Tape, Tick
+from steno.tape import Header, Record, Recorder, RecordingFile
 from tests.script import (
     assistant,
     ended,
@@ -31,12 +31,12 @@ from tests.script import (
 )
 
 TICKS = [
-    Tick(0.0, "out", b'{"type":"system"}\n'),
-    Tick(0.5, "err", b"careful\n"),
-    Tick(0.75, "file", b"created src/a b.py"),
-    Tick(1.25, "stop", b"timeout", 15),
-    Tick(2.0, "exit", number=-15),
-    Tick(None, "exit", number=None),
+    Record(0.0, "out", b'{"type":"system"}\n'),
+    Record(0.5, "err", b"careful\n"),
+    Record(0.75, "file", b"created src/a b.py"),
+    Record(1.25, "stop", b"timeout", 15),
+    Record(2.0, "exit", number=-15),
+    Record(None, "exit", number=None),
 ]
 
 BYTES = [b"", b"\x00", b"\xff\xfe", b"no newline", b"a\nb\r\n", b'"\\\x1b[0m', "\u2028é".encode(), b"\xed\xa0\xbd"]
@@ -47,22 +47,22 @@ BYTES = [b"", b"\x00", b"\xff\xfe", b"no newline", b"a\nb\r\n", b'"\\\x1b[0m', "
 
 def test_l1_what_is_recorded_plays_again(tmp_path: Path) -> None:
     header = Header(agent="claude", agent_version="2.1.325", run_id="r1", argv=["claude", "-p"], cwd="/srv", started_at=1.5)
-    played = Tape(tape(tmp_path / "t", *TICKS, header=header))
+    played = RecordingFile(tape(tmp_path / "t", *TICKS, header=header))
     assert played.header == header
-    assert list(played.ticks()) == TICKS
-    assert played.cut is False
+    assert list(played.records()) == TICKS
+    assert played.is_truncated is False
 
 
 @pytest.mark.parametrize("data", BYTES)
 @pytest.mark.parametrize("code", ["out", "err"])
 def test_l1_any_bytes_come_back(code: str, data: bytes, tmp_path: Path) -> None:
-    assert list(Tape(tape(tmp_path / "t", Tick(1.0, code, data))).ticks()) == [Tick(1.0, code, data)]
+    assert list(RecordingFile(tape(tmp_path / "t", Record(1.0, code, data))).records()) == [Record(1.0, code, data)]
 
 
 def test_l1_every_byte_value_comes_back(tmp_path: Path) -> None:
     data = bytes(range(256))
     ticks = [out(data), *(out(bytes([value])) for value in range(256))]
-    assert list(Tape(tape(tmp_path / "t", *ticks)).ticks()) == ticks
+    assert list(RecordingFile(tape(tmp_path / "t", *ticks)).records()) == ticks
 
 
 def test_l1_a_tape_is_lines_of_json(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_l1_a_header_names_its_schema_even_when_nothing_else_is_known(tmp_path: 
     path = tmp_path / "t"
     Recorder(path).close()
     assert json.loads(path.read_bytes().splitlines()[0])["schema"] == "steno.tape/1"
-    assert Tape(path).header == Header()
+    assert RecordingFile(path).header == Header()
 
 
 def test_l1_a_tape_is_for_its_owner_only(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_l1_each_tick_is_on_disk_before_the_next(tmp_path: Path) -> None:
     path = tmp_path / "t"
     with Recorder(path) as recorder:
         recorder.write(TICKS[0])
-        open_ = Tape(path)
-        assert (list(open_.ticks()), open_.cut) == ([TICKS[0]], True)
+        open_ = RecordingFile(path)
+        assert (list(open_.records()), open_.is_truncated) == ([TICKS[0]], True)
 
 
 def test_l1_closing_twice_writes_one_end(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_r2_no_secret_reaches_the_header(tmp_path: Path) -> None:
     ]
     header = Header(argv=argv)
     path = tape(tmp_path / "t", header=header)
-    played = Tape(path).header
+    played = RecordingFile(path).header
     assert played is not None
     assert played.argv == ["claude", "--api-key", MASK, MASK, "-H", f"Authorization: Bearer {MASK}", f"TOKEN={MASK}"]
     assert header.argv == argv
@@ -147,19 +147,19 @@ def test_l1_a_tape_cut_at_every_byte_still_reads_and_says_so(tmp_path: Path) -> 
     path = tmp_path / "cut"
     for cut in range(1, len(whole)):
         path.write_bytes(whole[:cut])
-        found, played = steno.read(path), Tape(path)
-        seen = list(played.ticks())
-        assert (cut, found.lines.torn, found.complete, played.cut) == (cut, True, False, True)
+        found, played = steno.read(path), RecordingFile(path)
+        seen = list(played.records())
+        assert (cut, found.lines.torn, found.complete, played.is_truncated) == (cut, True, False, True)
         assert seen == ticks[: len(seen)]
         assert found.verdict in ("no_result", "success")
 
 
 def test_l1_a_whole_tape_is_not_called_cut(tmp_path: Path) -> None:
     path = tape(tmp_path / "whole", out(stream(*hello())), ended(0))
-    played = Tape(path)
-    assert len(list(played.ticks())) == 2
+    played = RecordingFile(path)
+    assert len(list(played.records())) == 2
     found = steno.read(path)
-    assert (played.cut, found.lines.torn, found.complete, found.verdict) == (False, False, True, "success")
+    assert (played.is_truncated, found.lines.torn, found.complete, found.verdict) == (False, False, True, "success")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_l1_a_whole_tape_is_not_called_cut(tmp_path: Path) -> None:
         ([out(stream(hello()[0])), ended(0)], ""),
     ],
 )
-def test_l1_a_tape_that_was_not_closed_says_what_is_true(tmp_path: Path, ticks: list[Tick], told: str) -> None:
+def test_l1_a_tape_that_was_not_closed_says_what_is_true(tmp_path: Path, ticks: list[Record], told: str) -> None:
     """Whoever wrote it was killed: no line of the agent need be cut."""
     path = tmp_path / "cut"
     path.write_bytes(b"".join(tape(tmp_path / "whole", *ticks).read_bytes().splitlines(keepends=True)[:-1]))
@@ -181,16 +181,16 @@ def test_l1_a_tape_that_was_not_closed_says_what_is_true(tmp_path: Path, ticks: 
 def test_l1_an_empty_file_is_a_cut_tape(tmp_path: Path) -> None:
     path = tmp_path / "empty"
     path.write_bytes(b"")
-    played = Tape(path)
-    assert (played.header, list(played.ticks()), played.cut) == (None, [], True)
+    played = RecordingFile(path)
+    assert (played.header, list(played.records()), played.is_truncated) == (None, [], True)
 
 
 def test_l1_what_is_damaged_in_the_middle_ends_the_tape_there(tmp_path: Path) -> None:
     lines = tape(tmp_path / "whole", *TICKS).read_bytes().split(b"\n")
     path = tmp_path / "damaged"
     path.write_bytes(b"\n".join([*lines[:3], lines[3][:-5], *lines[4:]]))
-    played = Tape(path)
-    assert (list(played.ticks()), played.cut) == (TICKS[:2], True)
+    played = RecordingFile(path)
+    assert (list(played.records()), played.is_truncated) == (TICKS[:2], True)
     assert steno.read(path).lines.torn is True
 
 
@@ -247,7 +247,7 @@ def test_l1_stderr_may_come_in_any_pieces(tmp_path: Path) -> None:
 def test_l1_ticks_give_lines_their_time(tmp_path: Path) -> None:
     first, *rest = hello()
     header = Header(agent="claude", started_at=1_800_000_000.0)
-    ticks = [Tick(1.0, "out", stream(first)), Tick(3.5, "out", stream(*rest)), Tick(4.0, "exit", number=0)]
+    ticks = [Record(1.0, "out", stream(first)), Record(3.5, "out", stream(*rest)), Record(4.0, "exit", number=0)]
     found = steno.read(tape(tmp_path / "t", *ticks, header=header))
     assert found.started_at is not None
     assert found.started_at.timestamp() in (1_800_000_000.0, 1_800_000_001.0)  # the tape's start, or its first line's
@@ -278,7 +278,7 @@ def test_s_stderr_ticks_explain_a_run_that_never_began(tmp_path: Path) -> None:
 
 
 def test_w3_file_ticks_are_changes_seen_on_disk(tmp_path: Path) -> None:
-    seen = [Tick(None, "file", b"created b.py"), Tick(None, "file", b"deleted old name.txt")]
+    seen = [Record(None, "file", b"created b.py"), Record(None, "file", b"deleted old name.txt")]
     found = steno.read(tape(tmp_path / "t", out(stream(*hello())), *seen, ended(0)))
     assert [(file.path, file.change, file.source) for file in found.files] == [
         ("b.py", "created", "filesystem"),
@@ -290,7 +290,7 @@ def test_w3_a_file_that_was_seen_before_the_agent_said_where_it_works(tmp_path: 
     """Its name is one below the folder that the run was started in."""
     header = Header(agent="claude", cwd="/proj", started_at=1.7e9)
     lines = stream(init(cwd="/proj"), assistant(text("Done.")), result())
-    seen = [Tick(0.1, "file", b"created early.py"), out(lines), Tick(0.2, "file", b"modified late.py"), ended(0)]
+    seen = [Record(0.1, "file", b"created early.py"), out(lines), Record(0.2, "file", b"modified late.py"), ended(0)]
     found = steno.read(tape(tmp_path / "t", *seen, header=header))
     assert [(file.path, file.absolute, file.inside) for file in found.files] == [
         ("early.py", "/proj/early.py", True),
@@ -299,12 +299,12 @@ def test_w3_a_file_that_was_seen_before_the_agent_said_where_it_works(tmp_path: 
 
 
 def test_i2_a_file_whose_name_is_no_utf8_can_be_reported(tmp_path: Path) -> None:
-    seen = Tick(None, "file", b"created caf\xe9.txt")
+    seen = Record(None, "file", b"created caf\xe9.txt")
     found = steno.read(tape(tmp_path / "t", out(stream(*hello())), seen, ended(0)))
     (file,) = json.loads(found.to_json())["files"]
     assert (file["path"].startswith("caf"), file["change"]) == (True, "created")
 
 
 def test_i4_a_tick_of_an_unknown_kind_is_counted(tmp_path: Path) -> None:
-    found = steno.read(tape(tmp_path / "t", out(stream(*hello())), Tick(None, "mood"), ended(0)))
+    found = steno.read(tape(tmp_path / "t", out(stream(*hello())), Record(None, "mood"), ended(0)))
     assert (found.verdict, found.lines.unknown) == ("success", 1)

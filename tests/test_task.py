@@ -17,26 +17,26 @@ import msgspec
 import pytest
 
 from steno import event as ev
-from steno.agents import Ask
+from steno.agents import LaunchOptions
 from steno.ledger.store import open_ledger
-from steno.process import Grace
+from steno.process import GracePeriods
 from steno.report import StenoError
-from steno.supervise.decide import Policy
-from steno.supervise.run import Run
-from steno.supervise.task import GO_ON, SUMMARISE
-from steno.supervise.values import Budget, Clocks, Setup
-from steno.tape import Tape
+from steno.supervise.decide import RetryPolicy
+from steno.supervise.run import AgentRun
+from steno.supervise.task import CONTINUE_PROMPT, SUMMARY_PROMPT
+from steno.supervise.values import RunBudget, TaskSetup, Timeouts
+from steno.tape import RecordingFile
 
 from .script import SESSION, Json, answer, assistant, call, failed, init, result, stream, system, text, usage
 from .support.tasks import Carried, carried, carry_out, left, replayed
 
 ACTOR = Path(__file__).parent / "agents" / "actor.py"
-QUICK = Grace(interrupt=0.3, terminate=0.3, kill=3.0, quiet=0.3, drain=1.0)
-ONCE = Policy(attempts=1)
+QUICK = GracePeriods(interrupt=0.3, terminate=0.3, kill=3.0, quiet=0.3, drain=1.0)
+ONCE = RetryPolicy(attempts=1)
 LONG = 60.0  # seconds: bounds that only a hang breaks
 
 Step = tuple[str, Any]
-Play = Callable[..., Setup]
+Play = Callable[..., TaskSetup]
 
 
 def out(*lines: Json) -> Step:
@@ -61,19 +61,19 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("STENO_LEDGER", raising=False)
 
-    def made(*scripts: list[Step], asked: Json | None = None, **more: Any) -> Setup:
+    def made(*scripts: list[Step], asked: Json | None = None, **more: Any) -> TaskSetup:
         for number, steps in enumerate(scripts):
             (tmp_path / f"script-{number:03d}").write_text(json.dumps(steps))
         program = tmp_path / "agent"
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -SE {ACTOR} {tmp_path} "$@"\n')
         program.chmod(0o755)
-        ask = Ask(**{"prompt": "Do the work.", **(asked or {})})
-        return Setup(ask=ask, program=str(program), cwd=str(tmp_path), **{"grace": QUICK, **more})
+        ask = LaunchOptions(**{"prompt": "Do the work.", **(asked or {})})
+        return TaskSetup(launch_options=ask, program=str(program), cwd=str(tmp_path), **{"grace": QUICK, **more})
 
     return made
 
 
-def asked(setup: Setup) -> list[tuple[str, str]]:
+def asked(setup: TaskSetup) -> list[tuple[str, str]]:
     """What each attempt was asked, and how its session was named: "new", or the one that it went on with."""
     found = []
     for path in sorted(Path(setup.cwd or "").glob("asked-*")):
@@ -83,16 +83,16 @@ def asked(setup: Setup) -> list[tuple[str, str]]:
     return found
 
 
-def notes(run: Run) -> list[str]:
+def notes(run: AgentRun) -> list[str]:
     """What we wrote on the tape of a run."""
-    assert run.tape is not None
-    return [tick.data.decode() for tick in Tape(run.tape).ticks() if tick.code == "note"]
+    assert run.recording_path is not None
+    return [tick.data.decode() for tick in RecordingFile(run.recording_path).records() if tick.code == "note"]
 
 
-def stops(run: Run) -> list[tuple[str, int | None]]:
+def stops(run: AgentRun) -> list[tuple[str, int | None]]:
     """How we ended a run."""
-    assert run.tape is not None
-    return [(tick.data.decode(), tick.number) for tick in Tape(run.tape).ticks() if tick.code == "stop"]
+    assert run.recording_path is not None
+    return [(tick.data.decode(), tick.number) for tick in RecordingFile(run.recording_path).records() if tick.code == "stop"]
 
 
 # -- agents that misbehave ------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_a_grandchild_that_keeps_stdout_open(play: Play) -> None:
 def test_a_grandchild_that_keeps_stdout_open_when_time_is_up(play: Play) -> None:
     """R3: the task is over within its clock and the graces, whoever holds on to what."""
     begun = time.monotonic()
-    done = carry_out(play([("ignore", None), WORK, ("hold", "stdout"), WAITS], clocks=Clocks(timeout=0.5)))
+    done = carry_out(play([("ignore", None), WORK, ("hold", "stdout"), WAITS], clocks=Timeouts(timeout=0.5)))
     took, most = time.monotonic() - begun, 0.5 + QUICK.interrupt + QUICK.terminate + QUICK.kill + QUICK.drain
     sys.stdout.write(f"over after {took:.2f} s; the clock and the graces are {most:.2f} s\n")
     assert (done.verdicts, done.report.exit_code) == (["timeout"], -signal.SIGKILL)
@@ -141,7 +141,7 @@ def test_what_may_stay_stays(play: Play) -> None:
 def test_it_ignores_every_signal_but_one(play: Play) -> None:
     """R4: interrupt, terminate, kill, within the clock and its graces."""
     begun = time.monotonic()
-    done = carry_out(play([("ignore", None), WORK, WAITS], clocks=Clocks(timeout=0.5)))
+    done = carry_out(play([("ignore", None), WORK, WAITS], clocks=Timeouts(timeout=0.5)))
     took = time.monotonic() - begun
     assert (done.verdicts, done.report.exit_code) == (["timeout"], -signal.SIGKILL)
     why = "timeout: not done within 0.5 s (--timeout)"
@@ -152,9 +152,9 @@ def test_it_ignores_every_signal_but_one(play: Play) -> None:
 def test_a_loud_stderr(play: Play) -> None:
     """200 MB of it, and nothing is lost."""
     done = carry_out(play([out(init()), ("loud", 200), out(assistant(text("Done.")), result())]))
-    assert done.runs[0].tape is not None
-    assert done.runs[0].tape.stat().st_size > 200_000_000
-    done.runs[0].tape.unlink()
+    assert done.runs[0].recording_path is not None
+    assert done.runs[0].recording_path.stat().st_size > 200_000_000
+    done.runs[0].recording_path.unlink()
     assert (done.verdicts, sum(type(event) is ev.Stderr for event in done.events)) == (["success"], 200_000)
 
 
@@ -168,7 +168,7 @@ def test_long_lines(play: Play) -> None:
 def test_it_closes_stdout_and_lives_on(play: Play) -> None:
     """After its result that is an end; before it, a stall."""
     after = carry_out(play([DONE, ("close", None), ("sleep", 0.2)]))
-    before = carry_out(play([DONE], [WORK, ("close", None), WAITS], clocks=Clocks(silence=0.4), policy=ONCE))
+    before = carry_out(play([DONE], [WORK, ("close", None), WAITS], clocks=Timeouts(silence=0.4), policy=ONCE))
     assert (after.verdicts, before.verdicts) == (["success"], ["stalled"])
 
 
@@ -200,34 +200,34 @@ TASK = out(init(), assistant(call("toolu_1", "Bash", command="serve", run_in_bac
 CLOCKS = {
     "first output": (
         [WAITS],
-        Clocks(first_output=0.3, silence=LONG),
+        Timeouts(first_output=0.3, silence=LONG),
         "stalled",
         "stalled: no output for 0 s",
         "ended by us: no output within 0.3 s of its start (--first-output)",
     ),
     "silence": (
         [WORK, WAITS],
-        Clocks(first_output=LONG, silence=0.3),
+        Timeouts(first_output=LONG, silence=0.3),
         "stalled",
         "stalled: no output for 0 s",
         "ended by us: no output for 0.3 s (--silence)",
     ),
     "a tool": (
         [CALL, WAITS],
-        Clocks(silence=0.1, tool=0.6),
+        Timeouts(silence=0.1, tool_silence=0.6),
         "stalled",
         "stalled: no output for 1 s",
         "ended by us: no output for 0.6 s while a tool ran (--tool-silence)",
     ),
-    "after the result": ([DONE, WAITS], Clocks(after_result=0.3), "success", "after_result: no output for 0 s", None),
+    "after the result": ([DONE, WAITS], Timeouts(after_result=0.3), "success", "after_result: no output for 0 s", None),
     "in the background": (
         [TASK, out(assistant(text("It runs."), message="msg_2"), result("It runs.")), WAITS],
-        Clocks(after_result=0.1, background=0.6),
+        Timeouts(after_result=0.1, background=0.6),
         "background_task",
         "after_result: no output for 1 s",
         None,
     ),
-    "a failure that lingers": ([BROKEN, WAITS], Clocks(after_result=0.3), "api", "after_result: no output for 0 s", ...),
+    "a failure that lingers": ([BROKEN, WAITS], Timeouts(after_result=0.3), "api", "after_result: no output for 0 s", ...),
 }
 
 
@@ -245,7 +245,7 @@ def test_clocks(play: Play, name: str) -> None:
 def test_a_clock_for_all_of_it(play: Play) -> None:
     """An agent that is never silent is ended too, and not started again."""
     talk = [out(assistant(text("and"), message=f"msg_{number}")) for number in range(100)]
-    done = carry_out(play([WORK, *(step for line in talk for step in (line, ("sleep", 0.05)))], clocks=Clocks(timeout=0.6)))
+    done = carry_out(play([WORK, *(step for line in talk for step in (line, ("sleep", 0.05)))], clocks=Timeouts(timeout=0.6)))
     assert (done.verdicts, done.report.error) == (["timeout"], "ended by us: not done within 0.6 s (--timeout)")
 
 
@@ -253,7 +253,7 @@ def test_work_that_goes_on_after_a_result(play: Play) -> None:
     """The end of work in the background wakes the model: the clock for what lingers is not for a model that thinks."""
     ended = out(system("task_notification", task_id="t1", tool_use_id="toolu_1", status="completed"), init())
     said = [out(assistant(text(f"{word}."), message=word), result(f"{word}.")) for word in ("Started", "Over")]
-    done = carry_out(play([TASK, said[0], ended, ("sleep", 1.0), said[1]], clocks=Clocks(after_result=0.3, background=LONG)))
+    done = carry_out(play([TASK, said[0], ended, ("sleep", 1.0), said[1]], clocks=Timeouts(after_result=0.3, background=LONG)))
     assert (done.verdicts, done.report.result, stops(done.runs[0])) == (["success"], "Over.", [])
 
 
@@ -262,7 +262,7 @@ def test_work_that_goes_on_after_a_result(play: Play) -> None:
 
 def test_an_interrupt_is_not_tried_again(play: Play) -> None:
     """Whatever the policy says of the word."""
-    policy = Policy(resume_on=("interrupted", "no_result", "stalled"))
+    policy = RetryPolicy(resume_on=("interrupted", "no_result", "stalled"))
     with carried(play([WORK, WAITS], policy=policy)) as done:
         done.until(lambda: any(type(event) is ev.Text for event in done.events))
         done.task.stop("interrupted")
@@ -273,7 +273,7 @@ def test_an_interrupt_is_not_tried_again(play: Play) -> None:
 
 def test_the_second_time_it_is_killed(play: Play) -> None:
     """Without any grace."""
-    with carried(play([("ignore", None), WORK, WAITS], grace=Grace())) as done:
+    with carried(play([("ignore", None), WORK, WAITS], grace=GracePeriods())) as done:
         done.until(lambda: any(type(event) is ev.Text for event in done.events))
         done.task.stop("interrupted")
         done.task.kill()
@@ -296,10 +296,10 @@ def test_an_end_while_it_waits(play: Play, how: str, word: str) -> None:
 
 def test_twice_the_turns_up_to_a_bound(play: Play) -> None:
     """R6."""
-    setup = play([TURNS], asked={"max_turns": 10}, policy=Policy(attempts=4))
+    setup = play([TURNS], asked={"max_turns": 10}, policy=RetryPolicy(attempts=4))
     done = carry_out(setup)
-    assert [run.ask.max_turns for run in done.runs] == [10, 20, 30, 30]
-    assert asked(setup) == [("Do the work.", "new"), *[(GO_ON, SESSION)] * 3]
+    assert [run.launch_options.max_turns for run in done.runs] == [10, 20, 30, 30]
+    assert asked(setup) == [("Do the work.", "new"), *[(CONTINUE_PROMPT, SESSION)] * 3]
     assert done.whys[-1] == "max_turns: 4 attempts were made, as many as asked for"
     assert (done.verdicts, done.waits) == (["max_turns"] * 4, [])
 
@@ -309,7 +309,7 @@ def test_failures_are_tried_again_ever_later(play: Play) -> None:
     setup = play([BROKEN], [BROKEN], [DONE])
     done = carry_out(setup)
     assert (done.verdicts, [round(wait) for wait in done.waits]) == (["api", "api", "success"], [2, 4])
-    assert asked(setup) == [("Do the work.", "new"), (GO_ON, SESSION), (GO_ON, SESSION)]
+    assert asked(setup) == [("Do the work.", "new"), (CONTINUE_PROMPT, SESSION), (CONTINUE_PROMPT, SESSION)]
 
 
 def test_a_resumed_session_is_not_lost_to_a_failure(play: Play) -> None:
@@ -317,7 +317,7 @@ def test_a_resumed_session_is_not_lost_to_a_failure(play: Play) -> None:
     setup = play([TURNS], [REFUSED], [DONE])
     done = carry_out(setup)
     assert done.verdicts == ["max_turns", "network", "success"]
-    assert asked(setup) == [("Do the work.", "new"), (GO_ON, SESSION), (GO_ON, SESSION)]
+    assert asked(setup) == [("Do the work.", "new"), (CONTINUE_PROMPT, SESSION), (CONTINUE_PROMPT, SESSION)]
     setup = play([REFUSED], [DONE], asked={"resume": SESSION})
     for path in Path(setup.cwd or "").glob("asked-*"):
         path.unlink()
@@ -331,7 +331,7 @@ def test_a_session_that_is_gone_twice(play: Play) -> None:
     setup = play([lost], [TURNS], [lost], asked={"resume": "a1"})
     done = carry_out(setup)
     assert done.verdicts == ["subprocess", "max_turns", "subprocess"]
-    assert asked(setup) == [("Do the work.", "a1"), ("Do the work.", "new"), (GO_ON, SESSION)]
+    assert asked(setup) == [("Do the work.", "a1"), ("Do the work.", "new"), (CONTINUE_PROMPT, SESSION)]
     assert done.said[0] == "the session a1 is gone: starting a new one"
 
 
@@ -346,16 +346,16 @@ def test_a_limit_that_is_never_over(play: Play) -> None:
 
 def test_a_limit_that_is_not_waited_for(play: Play) -> None:
     """As asked."""
-    done = carry_out(play([LIMITED], policy=Policy(on_limit="fail")))
+    done = carry_out(play([LIMITED], policy=RetryPolicy(on_limit="fail")))
     assert (done.whys, done.waits) == (["rate_limit: not waiting, as asked"], [])
 
 
 def test_another_model_stays_until_the_limit_is_over(play: Play) -> None:
     """R11: what follows is asked of the same model; after a wait it is the first one's turn again."""
-    policy = Policy(on_limit="fallback", fallback_model="small")
+    policy = RetryPolicy(on_limit="fallback", fallback_model="small")
     done = carry_out(play([LIMITED], [TURNS], [LIMITED], [DONE], asked={"model": "large"}, policy=policy))
     assert done.verdicts == ["rate_limit", "max_turns", "rate_limit", "success"]
-    assert [run.ask.model for run in done.runs] == ["large", "small", "small", "large"]
+    assert [run.launch_options.model for run in done.runs] == ["large", "small", "small", "large"]
 
 
 @pytest.mark.parametrize("word", ["timeout", "auth", "permission", "killed", "subprocess"])
@@ -369,7 +369,7 @@ def test_what_is_never_tried_again(play: Play, word: str) -> None:
         "killed": [WORK, ("exit", 137)],
         "subprocess": [("err", "error: unknown option\n"), ("exit", 1)],
     }
-    done = carry_out(play(scripts[word], clocks=Clocks(timeout=1.0 if word == "timeout" else None)))
+    done = carry_out(play(scripts[word], clocks=Timeouts(timeout=1.0 if word == "timeout" else None)))
     assert (done.verdicts, done.whys) == ([word], [f"{word}: nothing is gained by another attempt"])
 
 
@@ -401,7 +401,7 @@ def test_a_session_that_cannot_sum_itself_up(play: Play) -> None:
         "[CONTEXT FROM PREVIOUS SESSION]\nThe last that was said:\nSo far so good.\n\nFiles changed:\n- none\n\n"
         "[CURRENT TASK]\nDo the work."
     )
-    assert asked(setup) == [("Do the work.", "new"), (SUMMARISE, SESSION), (prompt, "new")]
+    assert asked(setup) == [("Do the work.", "new"), (SUMMARY_PROMPT, SESSION), (prompt, "new")]
     assert done.whys[1] == "handover: it gave no summary; ours goes to a new session"
 
 
@@ -430,7 +430,7 @@ def test_a_budget_is_warned_of_and_kept(play: Play) -> None:
     """Each is said once, however much is said afterwards."""
     lines = [out(assistant(text("word"), message=f"msg_{number}")) for number in range(8)]
     steps = [out(init()), *(step for line in lines for step in (line, ("sleep", 0.05)))]
-    done = carry_out(play([("ignore", None), *steps, WAITS], budget=Budget(tokens=60_000, warn_at=0.5)))
+    done = carry_out(play([("ignore", None), *steps, WAITS], budget=RunBudget(tokens=60_000, warn_at=0.5)))
     assert done.verdicts == ["max_budget"]
     assert notes(done.runs[0]) == [
         "budget: 70% of what may be spent is spent",
@@ -441,19 +441,19 @@ def test_a_budget_is_warned_of_and_kept(play: Play) -> None:
 
 def test_a_budget_that_is_reached_with_the_last_word(play: Play) -> None:
     """What is done is done."""
-    done = carry_out(play([DONE], budget=Budget(cost=0.001)))
+    done = carry_out(play([DONE], budget=RunBudget(cost=0.001)))
     assert (done.verdicts, done.whys) == (["success"], ["done"])
 
 
 def test_a_budget_is_the_whole_task_s(play: Play) -> None:
     """The attempts share it, and the agent is told what is left."""
-    done = carry_out(play([TURNS], [DONE], budget=Budget(cost=0.05)))
-    assert [run.ask.max_cost for run in done.runs] == [0.05, pytest.approx(0.05 - 0.011037)]
+    done = carry_out(play([TURNS], [DONE], budget=RunBudget(cost=0.05)))
+    assert [run.launch_options.max_cost for run in done.runs] == [0.05, pytest.approx(0.05 - 0.011037)]
 
 
 def test_a_budget_that_only_lasts_for_the_summary(play: Play) -> None:
     """A summary is not what was asked for: the task is not done."""
-    done = carry_out(play([FULL], [DONE], budget=Budget(tokens=860_000)))
+    done = carry_out(play([FULL], [DONE], budget=RunBudget(tokens=860_000)))
     assert done.verdicts == ["max_turns", "success"]
     assert done.whys[-1] == "max_budget: the tokens that the task may use are used"
     assert (done.report.verdict, done.report.ok) == ("max_turns", False)
@@ -464,9 +464,9 @@ def test_a_budget_that_only_lasts_for_the_summary(play: Play) -> None:
 
 def rows(sql: str) -> list[Any]:
     """From the ledger."""
-    store = open_ledger(None, only_read=True)
+    store = open_ledger(None, read_only=True)
     try:
-        return list(store.rows(sql, ()))
+        return list(store.query(sql, ()))
     finally:
         store.close()
 
@@ -478,7 +478,7 @@ def test_the_ledger_tells_it_too(play: Play) -> None:
     assert task == [(done.task.id, "success", 2, "Do the work.")]
     runs = rows("SELECT id, task, attempt, why, verdict, cost_nano, source FROM runs ORDER BY attempt")
     assert runs == [
-        (run.id, done.task.id, number, why, word, 11_037_000, str(run.tape))
+        (run.id, done.task.id, number, why, word, 11_037_000, str(run.recording_path))
         for number, run, why, word in zip((1, 2), done.runs, done.whys, done.verdicts, strict=True)
     ]
     assert done.report.cost.usd == pytest.approx(2 * 0.011037)
@@ -495,7 +495,7 @@ def test_a_listener_that_fails_is_dropped(play: Play) -> None:
     """The run goes on, and the report says so."""
     heard: list[ev.Event] = []
 
-    def fail(run: Run, events: list[ev.Event]) -> None:
+    def fail(run: AgentRun, events: list[ev.Event]) -> None:
         heard.extend(events)
         raise ValueError("the screen is gone")
 
@@ -510,22 +510,22 @@ def test_a_listener_that_fails_is_dropped(play: Play) -> None:
 
 def test_a_tape_that_can_be_written_no_further(play: Play) -> None:
     """A full disk: the run goes on, and what is on the tape still plays."""
-    from steno.process import Loop
+    from steno.process import ProcessLoop
     from steno.supervise.task import Task
 
-    with Loop() as loop, open("/dev/full", "wb") as full:  # noqa: PTH123  # it is a device
+    with ProcessLoop() as loop, open("/dev/full", "wb") as full:  # noqa: PTH123  # it is a device
         task = Task(loop, play([out(init()), ("sleep", 0.3), out(assistant(text("Done.")), result())])).start()
         run = task.run
         assert run is not None
-        assert loop.run(loop.clock() + LONG, until=lambda: run.fold.started is not None)
+        assert loop.run(loop.clock() + LONG, until=lambda: run.accumulator.started is not None)
         assert run._recorder is not None
         os.dup2(full.fileno(), run._recorder._file)
-        assert loop.run(loop.clock() + LONG, until=lambda: task.over)
+        assert loop.run(loop.clock() + LONG, until=lambda: task.is_finished)
     assert task.report is not None
     assert task.report.verdict == "success"
     assert task.report.warnings == ["the tape could not be written any further: No space left on device"]
-    assert run.tape is not None
-    cut = replayed(run.tape)
+    assert run.recording_path is not None
+    cut = replayed(run.recording_path)
     assert (cut.verdict, cut.complete, cut.lines.torn) == ("no_result", False, True)
 
 
@@ -533,7 +533,7 @@ def test_a_tape_that_cannot_be_made(play: Play, tmp_path: Path) -> None:
     """The first attempt is not made without it; a later one is worth more than its tape."""
     home = tmp_path / "data" / "steno"
 
-    def spoil(run: Run, events: list[ev.Event]) -> None:
+    def spoil(run: AgentRun, events: list[ev.Event]) -> None:
         if any(type(event) is ev.Result for event in events) and (home / "tapes").is_dir():
             (home / "tapes").rename(tmp_path / "kept")
             (home / "tapes").write_text("no folder")
@@ -558,10 +558,10 @@ def test_nothing_is_kept_where_nothing_is_asked_for(play: Play, tmp_path: Path) 
 
 def test_a_run_that_follows_within_the_same_second_reads_only_its_own_lines(tmp_path: Path) -> None:
     """What an agent keeps of a session holds all its runs: those before this one are told apart to the millisecond."""
-    from steno.source import kept_lines
-    from steno.supervise.run import _written
+    from steno.source import read_transcripts
+    from steno.supervise.run import _transcript_timestamp
 
     lines = [b'{"timestamp":"2026-11-15T14:26:23.%03dZ","n":%d}\n' % (after, after) for after in (100, 480, 520, 900)]
     (tmp_path / "kept.jsonl").write_bytes(b"".join(lines))
     began = datetime(2026, 11, 15, 14, 26, 23, 500_000, timezone.utc).timestamp()
-    assert list(kept_lines("*.jsonl", [str(tmp_path)], _written(began))) == [lines[0], *lines[2:]]
+    assert list(read_transcripts("*.jsonl", [str(tmp_path)], _transcript_timestamp(began))) == [lines[0], *lines[2:]]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import steno
-from steno.agents import Ask
+from steno.agents import LaunchOptions
 from steno.report import Tokens
-from steno.supervise.decide import Policy
-from steno.supervise.values import Setup
+from steno.supervise.decide import RetryPolicy
+from steno.supervise.values import TaskSetup
 
 from .support import openai
 from .support.modelserver import Answer, Call, Fault, Step, Text, Usage, say
@@ -24,7 +24,7 @@ SHELL = {"codex": "exec_command", "copilot": "bash"}
 UNASKED = "bypassPermissions"
 LATER = "sleep 60"
 
-Make = Callable[..., Setup]
+Make = Callable[..., TaskSetup]
 Serve = Callable[..., openai.ResponsesServer]
 pytestmark = pytest.mark.parametrize("agent", sorted(openai.VERSIONS))
 
@@ -38,11 +38,11 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: str) -> Make:
     home.mkdir()
     work.mkdir()
 
-    def made(server: openai.ResponsesServer, more: Any = None, **asked: Any) -> Setup:
-        ask = Ask(**{"prompt": "Do the work.", "extra": openai.settings(agent, server.url), **asked})
+    def made(server: openai.ResponsesServer, more: Any = None, **asked: Any) -> TaskSetup:
+        ask = LaunchOptions(**{"prompt": "Do the work.", "extra": openai.settings(agent, server.url), **asked})
         environ = openai.clean_env(agent, home, server.url)
-        given = {"policy": Policy(attempts=1, on_limit="fail"), **(more or {})}
-        return Setup(ask=ask, agent=agent, program=openai.installed(agent), cwd=str(work), environ=environ, **given)
+        given = {"policy": RetryPolicy(attempts=1, on_limit="fail"), **(more or {})}
+        return TaskSetup(launch_options=ask, agent=agent, program=openai.installed(agent), cwd=str(work), inherited_env=environ, **given)
 
     return made
 
@@ -116,7 +116,7 @@ def test_an_error_of_the_service(make: Make, serve: Serve, agent: str, fault: Fa
 def test_the_tape_holds_what_the_agent_kept(make: Make, serve: Serve, agent: str) -> None:
     """Live is replay, also of what only the agent's own file knows."""
     done = carry_out(make(serve(say("All is well.", usage=ONE))))
-    tape = done.runs[0].tape
+    tape = done.runs[0].recording_path
     assert tape is not None
     assert b'"kept"' in tape.read_bytes()
     assert steno.read(tape).tokens == summed(ONE)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from steno import event as ev
-from steno.agents import Ask
-from steno.supervise.decide import Policy
-from steno.supervise.task import GO_ON, SUMMARISE
-from steno.supervise.values import Budget, Clocks, Setup
+from steno.agents import LaunchOptions
+from steno.supervise.decide import RetryPolicy
+from steno.supervise.task import CONTINUE_PROMPT, SUMMARY_PROMPT
+from steno.supervise.values import RunBudget, TaskSetup, Timeouts
 
 from .support import claude
 from .support.modelserver import Answer, Call, Fault, Hang, ModelServer, Step, Usage, call, limited, say
@@ -30,7 +30,7 @@ THREE = Usage(7, 1003, 22_000, 103)
 PRICES = {"2.1.197": (5.0, 6.25, 0.5, 25.0), "2.1.325": (4.0, 5.0, 0.2, 20.0)}
 NEVER_ENDS = "while true; do read -t 1 x < /dev/zero; done"
 
-Make = Callable[..., Setup]
+Make = Callable[..., TaskSetup]
 pytestmark = pytest.mark.parametrize("version", claude.VERSIONS)
 
 
@@ -43,12 +43,12 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> Make:
     home.mkdir()
     work.mkdir()
 
-    def made(server: ModelServer | str, env: dict[str, str] | None = None, more: Any = None, **asked: Any) -> Setup:
+    def made(server: ModelServer | str, env: dict[str, str] | None = None, more: Any = None, **asked: Any) -> TaskSetup:
         url = server if isinstance(server, str) else server.url
         environ = claude.clean_env(home, url) | {"CLAUDE_CODE_MAX_RETRIES": "0"} | (env or {})
         environ = {name: value for name, value in environ.items() if value}
-        ask = Ask(**{"prompt": "Do the work.", "extra": (UNASKED,), **asked})
-        return Setup(ask=ask, program=claude.installed(version), cwd=str(work), environ=environ, **(more or {}))
+        ask = LaunchOptions(**{"prompt": "Do the work.", "extra": (UNASKED,), **asked})
+        return TaskSetup(launch_options=ask, program=claude.installed(version), cwd=str(work), inherited_env=environ, **(more or {}))
 
     return made
 
@@ -97,7 +97,7 @@ def test_success(make: Make, serve: Serve, version: str) -> None:
     assert (report.ok, report.text, report.exit_code, report.agent_version) == (True, "All is well.", 0, version)
     assert report.cost.usd == pytest.approx(truth(version, ONE))
     assert report.cost.source == "reported"
-    assert report.session_id == done.runs[0].ask.session_id
+    assert report.session_id == done.runs[0].launch_options.session_id
 
 
 def test_max_turns_goes_on_by_itself(make: Make, serve: Serve, version: str) -> None:
@@ -106,9 +106,9 @@ def test_max_turns_goes_on_by_itself(make: Make, serve: Serve, version: str) -> 
     done = carry_out(make(server, max_turns=1))
     assert done.verdicts == ["max_turns", "success"]
     assert done.whys == ["max_turns: going on with up to 2 turns", "done"]
-    assert [run.ask.max_turns for run in done.runs] == [1, 2]
-    assert done.runs[1].ask.resume == done.report.session_id == done.runs[0].ask.session_id
-    assert GO_ON in server.asked[1].texts()
+    assert [run.launch_options.max_turns for run in done.runs] == [1, 2]
+    assert done.runs[1].launch_options.resume == done.report.session_id == done.runs[0].launch_options.session_id
+    assert CONTINUE_PROMPT in server.asked[1].texts()
     assert [attempt.cost.usd for attempt in done.report.attempts] == [
         pytest.approx(truth(version, ONE)),
         pytest.approx(truth(version, TWO, THREE)),
@@ -146,7 +146,7 @@ def test_no_output_is_lost(make: Make, serve: Serve, version: str) -> None:
 def test_lost_output_is_told(make: Make, serve: Serve, version: str) -> None:
     """Where a version is taken for a newer one, it gets a pipe: what it drops there is seen, and said."""
     answer = "A long story. " * 200_000
-    done = carry_out(make(serve(say(answer)), more={"version": "9.9.9", "policy": Policy(attempts=1)}))
+    done = carry_out(make(serve(say(answer)), more={"version": "9.9.9", "policy": RetryPolicy(attempts=1)}))
     report, whole = done.report, (done.report.result or "").strip() == answer.strip()
     found = (report.verdict, report.complete, report.lines.torn, report.exit_code)
     assert found == (("success", True, False, 0) if whole else ("no_result", False, True, 0))
@@ -173,8 +173,8 @@ def test_a_limit_is_waited_for(make: Make, serve: Serve, version: str) -> None:
     assert done.waits == [pytest.approx(5000 + 15, abs=60)]
     assert done.runs[0].report is not None
     assert done.runs[0].report.limits.resets_at == reset
-    assert done.runs[1].ask.resume == done.report.session_id
-    assert GO_ON in server.asked[2].texts()
+    assert done.runs[1].launch_options.resume == done.report.session_id
+    assert CONTINUE_PROMPT in server.asked[2].texts()
     assert "tool_result" in str(server.asked[2].body["messages"])
 
 
@@ -185,12 +185,12 @@ def test_a_limit_without_a_time(make: Make, serve: Serve, version: str) -> None:
     assert done.verdicts == ["rate_limit", "success"]
     assert done.waits == [pytest.approx(3600 + 15, abs=60)]
     assert done.asked() == ["Do the work.", "Do the work."]
-    assert done.runs[0].ask.session_id != done.runs[1].ask.session_id
+    assert done.runs[0].launch_options.session_id != done.runs[1].launch_options.session_id
 
 
 def test_another_model_when_limited(make: Make, serve: Serve, version: str) -> None:
     """R11: without a wait."""
-    policy = Policy(on_limit="fallback", fallback_model="claude-haiku-4-5")
+    policy = RetryPolicy(on_limit="fallback", fallback_model="claude-haiku-4-5")
     server = serve(Fault(429, "rate_limit_error", "slow down"), say("All is well."))
     done = carry_out(make(server, more={"policy": policy}))
     assert (done.verdicts, done.waits) == (["rate_limit", "success"], [])
@@ -221,7 +221,7 @@ def test_nobody_listens(make: Make, version: str) -> None:
     """A refused connection is the network's fault, and tried again after a while."""
     with ModelServer(say("never")) as closed:
         url = closed.url
-    done = carry_out(make(url, more={"policy": Policy(attempts=2)}))
+    done = carry_out(make(url, more={"policy": RetryPolicy(attempts=2)}))
     assert done.verdicts == ["network", "network"]
     assert done.waits == [pytest.approx(2.0, abs=1.0)]
     assert done.whys[1] == "network: 2 attempts were made, as many as asked for"
@@ -230,7 +230,7 @@ def test_nobody_listens(make: Make, version: str) -> None:
 def test_a_stream_that_stalls(make: Make, serve: Serve, version: str) -> None:
     """R3: silence ends it; then it is tried again."""
     server = serve(say("Thinking about it. " * 5, usage=ONE, stall_after=4), say("All is well.", usage=TWO))
-    done = carry_out(make(server, more={"clocks": Clocks(silence=1.5)}))
+    done = carry_out(make(server, more={"clocks": Timeouts(silence=1.5)}))
     assert done.verdicts == ["stalled", "success"]
     assert done.whys == ["stalled: trying again in 2 s", "done"]
 
@@ -250,7 +250,7 @@ def test_a_session_that_is_gone(make: Make, serve: Serve, version: str) -> None:
 def test_a_command_in_the_background_that_never_ends(make: Make, serve: Serve, version: str) -> None:
     """R3: it is waited for, but not for ever; the work is not done."""
     begin = call("Bash", command=NEVER_ENDS, run_in_background=True, description="never ends")
-    done = carry_out(make(serve(begin, say("It is started.")), more={"clocks": Clocks(background=1.0)}))
+    done = carry_out(make(serve(begin, say("It is started.")), more={"clocks": Timeouts(background=1.0)}))
     assert (done.verdicts, done.report.ok) == (["background_task"], False)
     assert "background-task: 1 not seen to end: never ends" in done.report.warnings
     assert "the agent lived on after its result, and was ended by us" in done.report.warnings
@@ -277,7 +277,7 @@ def test_a_rule_lets_it_pass(make: Make, serve: Serve, version: str) -> None:
 def test_a_budget_of_tokens(make: Make, serve: Serve, version: str) -> None:
     """R9: ended by us while it runs."""
     server = serve(run_step(ONE), run_step(TWO), say("Done."))
-    done = carry_out(make(server, more={"budget": Budget(tokens=20_000)}))
+    done = carry_out(make(server, more={"budget": RunBudget(tokens=20_000)}))
     assert done.verdicts == ["max_budget"]
     assert done.report.exit_code in (0, 1)  # its own: 1 where the interrupt meets it between two steps
     assert done.whys == ["max_budget: the tokens that the task may use are used"]
@@ -286,11 +286,11 @@ def test_a_budget_of_tokens(make: Make, serve: Serve, version: str) -> None:
 
 def test_a_budget_of_dollars(make: Make, serve: Serve, version: str) -> None:
     """R9: by the agent's own account; over two attempts it is one budget."""
-    budget = Budget(cost=truth(version, ONE, TWO) - 0.0001)
+    budget = RunBudget(cost=truth(version, ONE, TWO) - 0.0001)
     server = serve(run_step(ONE), run_step(TWO), run_step(THREE), say("Done."))
     done = carry_out(make(server, max_turns=1, more={"budget": budget}))
     assert done.verdicts == ["max_turns", "max_budget"]
-    assert done.runs[1].ask.max_cost == pytest.approx(truth(version, TWO) - 0.0001)
+    assert done.runs[1].launch_options.max_cost == pytest.approx(truth(version, TWO) - 0.0001)
     assert done.report.cost.usd == pytest.approx(truth(version, ONE, TWO))
     assert done.whys[1] == "max_budget: what the task may cost is spent"
 
@@ -306,12 +306,12 @@ def test_a_full_context_is_handed_over(make: Make, serve: Serve, version: str) -
     assert done.verdicts == ["max_turns", "success", "success"]
     assert done.said[1] == "handover: its summary goes to a new session"
     old, summing, new = done.runs
-    assert (summing.ask.resume, summing.ask.prompt) == (old.ask.session_id, SUMMARISE)
-    assert new.ask.resume is None
-    assert new.ask.session_id != old.ask.session_id
+    assert (summing.launch_options.resume, summing.launch_options.prompt) == (old.launch_options.session_id, SUMMARY_PROMPT)
+    assert new.launch_options.resume is None
+    assert new.launch_options.session_id != old.launch_options.session_id
     prompt = "[CONTEXT FROM PREVIOUS SESSION]\nSUMMARY: half of it is done.\n\n[CURRENT TASK]\nDo the work."
     assert any(prompt in text for text in server.asked[2].texts())
-    assert SUMMARISE in told(server, 1)
+    assert SUMMARY_PROMPT in told(server, 1)
     assert "tool_result" in str(server.asked[1].body["messages"])
     assert "tool_result" not in str(server.asked[2].body["messages"])
     assert done.report.cost.usd == pytest.approx(truth(version, full, ONE, TWO))
@@ -321,7 +321,7 @@ def test_a_full_context_is_handed_over(make: Make, serve: Serve, version: str) -
 # -- interrupts -----------------------------------------------------------------------------------------
 
 
-def interrupted(setup: Setup, when: Callable[[Carried], bool]) -> Carried:
+def interrupted(setup: TaskSetup, when: Callable[[Carried], bool]) -> Carried:
     """A task that a person ends as soon as it is so."""
     with carried(setup) as done:
         done.until(lambda: when(done))
@@ -353,11 +353,11 @@ def test_an_interrupt_in_the_answer(make: Make, serve: Serve, version: str) -> N
     assert (again.verdicts, again.report.session_id) == (["success"], done.report.session_id)
 
 
-def going_on(done: Carried) -> Setup:
+def going_on(done: Carried) -> TaskSetup:
     """The set-up that goes on with the session of a task."""
     setup = done.task.setup
-    ask = Ask(prompt="go on", resume=done.report.session_id, extra=setup.ask.extra)
-    return Setup(ask=ask, program=setup.program, cwd=setup.cwd, environ=setup.environ)
+    ask = LaunchOptions(prompt="go on", resume=done.report.session_id, extra=setup.launch_options.extra)
+    return TaskSetup(launch_options=ask, program=setup.program, cwd=setup.cwd, inherited_env=setup.inherited_env)
 
 
 def test_an_interrupt_after_the_answer(make: Make, serve: Serve, version: str) -> None:

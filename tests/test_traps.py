@@ -14,7 +14,7 @@ import zstandard
 
 import steno
 from steno import event as ev
-from steno.report import Background, Context, Cost, Limits, Lines, Report, Tokens, ToolCount
+from steno.report import BackgroundTask, Context, Cost, LineCounts, RateLimitStatus, Report, Tokens, ToolCallCounts
 from tests.script import (
     CWD,
     MODEL,
@@ -90,7 +90,7 @@ def test_i1_a_text_stream_is_refused_with_a_reason() -> None:
 def test_i1_the_report_can_be_taken_twice() -> None:
     error = "API Error: 500 no luck"
     echo = assistant(text(error), model="<synthetic>")
-    reading = steno.Reading()
+    reading = steno.RunParser()
     reading.feed(stream(init(), assistant(text("Before.")), echo, failed(error)))
     reading.close()
     first = reading.report().to_json()
@@ -158,7 +158,7 @@ def test_i2_an_empty_file_is_a_run_without_anything(tmp_path: Path) -> None:
     path = tmp_path / "empty"
     path.write_bytes(b"")
     found = steno.read(path)
-    assert (found.agent, found.verdict, found.complete, found.lines) == (None, "no_result", False, Lines())
+    assert (found.agent, found.verdict, found.complete, found.lines) == (None, "no_result", False, LineCounts())
     assert (found.tokens, found.cost, found.cache_hit_rate) == (Tokens(), Cost(), None)
     assert found.context == Context(limit=200_000)
 
@@ -170,7 +170,7 @@ def test_i3_what_is_not_an_object_is_counted_and_skipped() -> None:
     head, *rest = hello()
     odd = [b"null", b"[]", b"123", b'"words"', b"Welcome to the agent!", b"", b"  \t"]
     found = report(head, *odd, *rest)
-    assert found.lines == Lines(read=10, blank=2, malformed=1, not_object=4)
+    assert found.lines == LineCounts(read=10, blank=2, malformed=1, not_object=4)
     assert (found.verdict, found.text) == ("success", "Hello there.")
 
 
@@ -190,12 +190,12 @@ def test_i3_two_objects_glued_on_one_line_are_both_read() -> None:
     first, second, third = hello()
     found = report(dump(first) + dump(second), third)
     assert plain(found) == {**plain(report(first, second, third)), "lines": plain(found)["lines"], "evidence": [2]}
-    assert found.lines == Lines(read=2)
+    assert found.lines == LineCounts(read=2)
 
 
 def test_i3_an_object_before_a_broken_rest_is_kept() -> None:
     found = report(init(), dump(assistant(text("Kept."))) + b"<<<", result("Kept."))
-    assert (found.text, found.lines) == ("Kept.", Lines(read=3, malformed=1))
+    assert (found.text, found.lines) == ("Kept.", LineCounts(read=3, malformed=1))
 
 
 def test_i2_a_byte_order_mark_is_not_text() -> None:
@@ -211,19 +211,19 @@ def test_i2_invalid_utf8_is_replaced_and_nothing_else_lost() -> None:
     line = dump(assistant(text("left~right"))).replace(b"~", b"\xff\xfe")
     found = report(init(), line, result())
     assert (found.text, found.requests, found.tokens.total) == ("left\ufffd\ufffdright", 1, 21105)
-    assert found.lines == Lines(read=3)
+    assert found.lines == LineCounts(read=3)
 
 
 @pytest.mark.parametrize("raw", [b"\\u0000", b"\x00"], ids=["escaped", "raw"])
 def test_i2_nul_in_a_text_is_text(raw: bytes) -> None:
     found = report(init(), dump(assistant(text("a~b"))).replace(b"~", raw), result())
-    assert (found.text, found.lines) == ("a\x00b", Lines(read=3))
+    assert (found.text, found.lines) == ("a\x00b", LineCounts(read=3))
 
 
 def test_i2_nul_around_a_line_is_noise() -> None:
     first, second, third = hello()
     found = report(first, b"\x00\x00" + dump(second) + b"\x00", third, b"\x00\x00")
-    assert (found.text, found.lines) == ("Hello there.", Lines(read=4, blank=1))
+    assert (found.text, found.lines) == ("Hello there.", LineCounts(read=4, blank=1))
 
 
 def test_i2_a_lone_surrogate_can_still_be_written() -> None:
@@ -237,20 +237,20 @@ def test_i2_a_lone_surrogate_can_still_be_written() -> None:
 def test_i2_only_a_newline_ends_a_line(mark: str) -> None:
     words = f"one{mark}two"
     found = report(init(), assistant(text(words)), result(words))
-    assert (found.text, found.result, found.lines) == (words, words, Lines(read=3))
+    assert (found.text, found.result, found.lines) == (words, words, LineCounts(read=3))
 
 
 def test_i2_a_line_of_five_megabytes_is_a_line() -> None:
     words = "long " * 1_048_576
     found = report(init(), assistant(text(words)), result(words))
-    assert (found.text == words, found.result == words, found.lines) == (True, True, Lines(read=3))
+    assert (found.text == words, found.result == words, found.lines) == (True, True, LineCounts(read=3))
 
 
 def test_i2_a_torn_last_line_is_told_and_costs_only_itself() -> None:
     data = stream(*hello())
     found = steno.read(data[:-40])
     assert (found.verdict, found.complete, found.text) == ("no_result", False, "Hello there.")
-    assert found.lines == Lines(read=3, torn=True)
+    assert found.lines == LineCounts(read=3, torn=True)
 
 
 def test_i2_a_last_line_without_newline_is_whole() -> None:
@@ -259,7 +259,7 @@ def test_i2_a_last_line_without_newline_is_whole() -> None:
 
 def test_i2_a_torn_line_after_the_result_makes_it_incomplete() -> None:
     found = steno.read(stream(*hello()) + b'{"type":"system","sub')
-    assert (found.verdict, found.complete, found.lines) == ("success", False, Lines(read=4, torn=True))
+    assert (found.verdict, found.complete, found.lines) == ("success", False, LineCounts(read=4, torn=True))
 
 
 def test_i1_a_pretty_printed_result_is_one_object() -> None:
@@ -299,7 +299,7 @@ def test_e2_several_results_in_one_event_are_each_paired() -> None:
         ("toolu_1", "shell", False, "no such file"),
         ("toolu_2", "file_read", True, None),
     ]
-    assert found.tool_counts == {"Bash": ToolCount(1, 1), "Read": ToolCount(1, 0)}
+    assert found.tool_counts == {"Bash": ToolCallCounts(1, 1), "Read": ToolCallCounts(1, 0)}
 
 
 def test_w2_several_writes_answered_in_one_event_keep_their_own_paths() -> None:
@@ -313,7 +313,7 @@ def test_e2_duplicates_and_orphans_change_no_figure() -> None:
     lines = worked()
     again = [lines[2], lines[3], answer("toolu_9", "whose?", True)]
     found = report(*lines[:4], *again, *lines[4:])
-    assert found.tool_counts == {"Write": ToolCount(1, 0), "Bash": ToolCount(1, 0), "Task": ToolCount(1, 0)}
+    assert found.tool_counts == {"Write": ToolCallCounts(1, 0), "Bash": ToolCallCounts(1, 0), "Task": ToolCallCounts(1, 0)}
     assert "1 tool result came without its call" in found.warnings
 
 
@@ -377,7 +377,7 @@ def test_e3_a_structured_result_may_be_anything(given: Any, expected: Any) -> No
         assert isinstance(found.output, type(found.content))
         assert bytes(found.output) == expected
     else:
-        assert isinstance(found.output, ev.Outcome)
+        assert isinstance(found.output, ev.ToolResultDetails)
         assert {"stdout": bytes(found.output.stdout), "stderr": bytes(found.output.stderr)} == {
             "stdout": expected["stdout"],
             "stderr": expected["stderr"],
@@ -689,13 +689,13 @@ def test_i4_unknown_kinds_are_counted_and_kept() -> None:
         (4, "block hologram", lines[3]),
     ]
     found = report(*lines)
-    assert (found.verdict, found.text, found.lines) == ("success", "Hi.", Lines(read=5, unknown=3))
+    assert (found.verdict, found.text, found.lines) == ("success", "Hi.", LineCounts(read=5, unknown=3))
     assert "3 events of kinds this version does not know" in found.warnings
 
 
 @pytest.mark.parametrize("line", [{}, {"no": "type"}, {"type": None}, {"type": 5}, {"type": ["assistant"]}])
 def test_i4_an_object_without_a_type_is_unknown(line: Json) -> None:
-    assert report(*hello(), line).lines == Lines(read=4, unknown=1)
+    assert report(*hello(), line).lines == LineCounts(read=4, unknown=1)
 
 
 def test_i4_unknown_fields_change_nothing() -> None:
@@ -731,7 +731,7 @@ def test_e1_limits_and_retries_are_told() -> None:
     info = {"status": "rejected", "resetsAt": 1800000000, "rateLimitType": "five_hour", "isUsingOverage": False}
     retry = system("api_retry", attempt=1, max_retries=10, retry_delay_ms=512.4, error_status=529, error="overloaded")
     found = report(init(), retry, {"type": "rate_limit_event", "rate_limit_info": info}, *hello()[1:])
-    assert found.limits == Limits("rejected", 1800000000, "five_hour", None)
+    assert found.limits == RateLimitStatus("rejected", 1800000000, "five_hour", None)
     assert [(note.attempt, note.status, note.error, note.delay_ms) for note in found.retries] == [(1, 529, "overloaded", 512)]
 
 
@@ -744,7 +744,7 @@ def test_e1_heartbeats_belong_to_the_main_thread() -> None:
 def test_e1_a_command_moved_to_the_background_is_background_work() -> None:
     moved = {"stdout": "", "stderr": "", "interrupted": False, "backgroundTaskId": "b1", "timedOutAfterMs": 1000}
     lines = [init(), assistant(call("toolu_1", "Bash", command="make")), answer("toolu_1", tool_use_result=moved), result()]
-    assert report(*lines).background == [Background("toolu_1", "shell", None, "running")]
+    assert report(*lines).background == [BackgroundTask("toolu_1", "shell", None, "running")]
 
 
 def _files(*lines: Json) -> list[tuple[str, str, bool]]:

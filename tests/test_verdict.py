@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import steno
-from steno.report import VERDICTS, Background, Denial, Report
+from steno.report import VERDICTS, BackgroundTask, DeniedCall, Report
 from tests.script import (
     CWD,
     SESSION,
@@ -297,7 +297,7 @@ def test_v6_work_that_was_seen_to_end_is_not_pending(end: Json) -> None:
     status = end.get("status") or end["patch"]["status"]
     assert (found.verdict, found.ok) == ("success", True)
     assert (found.warnings == []) is (status != "stopped")
-    assert found.background == [Background("toolu_1", "shell", "Long work", status)]
+    assert found.background == [BackgroundTask("toolu_1", "shell", "Long work", status)]
 
 
 def test_v6_an_update_that_is_no_end_leaves_it_pending() -> None:
@@ -422,7 +422,7 @@ def test_v8_a_tool_that_a_deny_rule_took_away() -> None:
     words = "<tool_use_error>Error: No such tool available: Bash. Bash is disabled for this session</tool_use_error>"
     lines = [init(), assistant(call("toolu_1", "Bash", command="ls")), answer("toolu_1", words, True), result("No Bash.")]
     found = report(*lines)
-    assert (found.verdict, found.denials) == ("permission", [Denial("Bash", "toolu_1", {"command": "ls"}, words, "Bash(ls)")])
+    assert (found.verdict, found.denials) == ("permission", [DeniedCall("Bash", "toolu_1", {"command": "ls"}, words, "Bash(ls)")])
 
 
 def test_v8_a_tool_that_simply_failed_is_no_refusal() -> None:

@@ -28,10 +28,10 @@ from steno.event import Event
 from steno.ledger.store import open_ledger
 from steno.prices import price
 from steno.report import SourceError
-from steno.tape import Tape
+from steno.tape import RecordingFile
 from steno.watch import tap as tap_module
-from steno.watch.tap import LONGEST, PIPE, SIZE, Tap
-from steno.watch.watching import Watching
+from steno.watch.tap import DEFAULT_PIPE_BYTES, MAX_LINE_BYTES, MAX_READ_BYTES, PassThrough
+from steno.watch.watching import StreamMonitor
 from tests.script import (
     RECORDINGS,
     SESSION,
@@ -92,7 +92,7 @@ class Pipes:
     def __init__(self, chunks: Iterable[bytes], pause: float = 0.0) -> None:
         source, self._in = os.pipe()
         self._out, target = os.pipe()
-        self.tap = Tap(source, target)
+        self.tap = PassThrough(source, target)
         self.out, self.ends = b"", (source, target)
         self.held = 0  # what the second pipe could hold at the end
         self._pause = pause
@@ -123,10 +123,10 @@ class Pipes:
         os.close(self._out)
 
 
-def watched(chunks: Iterable[bytes], report: bool = True) -> tuple[bytes, Watching, list[Event]]:
+def watched(chunks: Iterable[bytes], report: bool = True) -> tuple[bytes, StreamMonitor, list[Event]]:
     """What comes out, and what was understood."""
     with Pipes(chunks) as pipes:
-        watching, events = Watching(pipes.tap, report=report), list[Event]()
+        watching, events = StreamMonitor(pipes.tap, with_report=report), list[Event]()
         watching.sinks.append(events.extend)
         watching.run()
     assert watching.warnings == []
@@ -141,12 +141,12 @@ def test_where_nobody_wants_every_event_the_report_is_the_same(path: Path) -> No
     """Plain lines go the short way; whoever wants only the rest is told all of it."""
     data = path.read_bytes()
     with Pipes(pieces(data, 4)) as pipes:
-        watching, rare = Watching(pipes.tap), list[Event]()
-        watching.rare.append(rare.extend)
+        watching, rare = StreamMonitor(pipes.tap), list[Event]()
+        watching.filtered_sinks.append(rare.extend)
         watching.run()
     assert pipes.out == data
     assert watching.warnings == []
-    assert plain(watching.reading.report(price=price)) == plain(steno.read(data))
+    assert plain(watching.parser.report(price=price)) == plain(steno.read(data))
     assert [event for event in rare if not isinstance(event, PLAIN)] == [
         event for event in steno.events(data) if not isinstance(event, PLAIN)
     ]
@@ -155,18 +155,18 @@ def test_where_nobody_wants_every_event_the_report_is_the_same(path: Path) -> No
 def test_what_fills_a_pipe_exactly_is_looked_at_though_nothing_more_comes() -> None:
     """A full pipe is no sign that more will come."""
     lines = stream(*worked())
-    data = lines + b" " * (PIPE - len(lines) - 1) + b"\n"
+    data = lines + b" " * (DEFAULT_PIPE_BYTES - len(lines) - 1) + b"\n"
     seen: list[bool] = []
 
     def chunks() -> Iterator[bytes]:
         yield data
         late = time.monotonic() + 30
-        while watching.reading.fold.result is None and time.monotonic() < late:
+        while watching.parser.accumulator.result is None and time.monotonic() < late:
             time.sleep(0.001)
-        seen.append(watching.reading.fold.result is not None)
+        seen.append(watching.parser.accumulator.result is not None)
 
     pipes = Pipes(chunks())
-    watching = Watching(pipes.tap)
+    watching = StreamMonitor(pipes.tap)
     with pipes:
         watching.run()
     assert (pipes.out, seen) == (data, [True])
@@ -178,43 +178,43 @@ def test_pipes_are_widened_in_bulk_and_only_then() -> None:
     bulk, sizes = stream(*[assistant("x" * 60_000)] * 100), list[int]()
     for chunks in ([bulk], [stream(*hello())] * 3):
         with Pipes(chunks, pause=0.001) as pipes:
-            Watching(pipes.tap).run()
+            StreamMonitor(pipes.tap).run()
         sizes.append(pipes.held)
         assert pipes.out == b"".join(chunks)
-    assert sizes[0] >= SIZE
-    assert sizes[1] == PIPE
+    assert sizes[0] >= MAX_READ_BYTES
+    assert sizes[1] == DEFAULT_PIPE_BYTES
 
 
 @pytest.mark.parametrize("able", [True, False], ids=["tee", "no tee"])
 def test_in_bulk_every_byte_passes_and_is_seen(able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """From pipe to pipe by the system itself, or by us where it cannot."""
-    made = tap_module._tee() if able else None
+    made = tap_module._load_tee() if able else None
     assert (made is not None) == (able and sys.platform == "linux")
-    monkeypatch.setattr(tap_module, "_tee", lambda: made)
+    monkeypatch.setattr(tap_module, "_load_tee", lambda: made)
     data = stream(init(), *[assistant(text("é" * size), message=f"m{size}") for size in range(0, 9000, 7)], result())
-    assert len(data) > 30 * SIZE
+    assert len(data) > 30 * MAX_READ_BYTES
     for chunks in ([data], pieces(data, 3)):
         with Pipes(chunks) as pipes:
-            watching = Watching(pipes.tap)
+            watching = StreamMonitor(pipes.tap)
             watching.run()
         assert pipes.out == data
-        assert plain(watching.reading.report("stdin", price)) == plain(steno.read(data))
+        assert plain(watching.parser.report("stdin", price)) == plain(steno.read(data))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies from pipe to pipe")
 def test_single_lines_are_handed_on_by_the_system_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of ours stands between a line and its reader: we are asleep in the call that hands it on."""
-    real, counts = tap_module._tee(), list[int]()
+    real, counts = tap_module._load_tee(), list[int]()
     assert real is not None
 
     def tee(source: int, target: int, size: int, how: int) -> int:
         counts.append(real(source, target, size, how))
         return counts[-1]
 
-    monkeypatch.setattr(tap_module, "_tee", lambda: tee)
+    monkeypatch.setattr(tap_module, "_load_tee", lambda: tee)
     lines = stream(*hello()).splitlines(keepends=True)
     with Pipes(lines, pause=0.05) as pipes:
-        Watching(pipes.tap).run()
+        StreamMonitor(pipes.tap).run()
     assert (pipes.out, sum(counts)) == (b"".join(lines), sum(map(len, lines)))
 
 
@@ -224,7 +224,7 @@ def test_while_nobody_reads_as_much_waits_as_with_cat(quiet: bool) -> None:
     """Single lines that are not copied would fill the pipe when there are sixteen, and the agent would have to wait."""
     source, feed = os.pipe()
     take, target = os.pipe()
-    tap = Tap(source, target)
+    tap = PassThrough(source, target)
     thread = Thread(target=tap.drain if quiet else lambda: list(tap.lines()), daemon=True)
     thread.start()
     line = b"x" * 99 + b"\n"
@@ -233,9 +233,9 @@ def test_while_nobody_reads_as_much_waits_as_with_cat(quiet: bool) -> None:
         time.sleep(0.0005)
     os.close(feed)
     thread.join(60)
-    assert tap.over
+    assert tap.is_finished
     os.set_blocking(take, False)
-    assert os.read(take, SIZE) == line * 300
+    assert os.read(take, MAX_READ_BYTES) == line * 300
     for end in (source, target, take):
         os.close(end)
 
@@ -244,13 +244,13 @@ def test_while_nobody_reads_as_much_waits_as_with_cat(quiet: bool) -> None:
 def test_somebody_else_writes_into_the_same_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with 2>&1: where others have just filled it, tee hands on nothing and says 0, as at the end. It is not the end."""
     data = stream(*[assistant(text("x" * 60_000), message=f"m{number}") for number in range(200)])
-    real, calls = tap_module._tee(), count(1)
+    real, calls = tap_module._load_tee(), count(1)
     assert real is not None
 
     def tee(source: int, target: int, size: int, how: int) -> int:
         return 0 if next(calls) % 3 == 0 else real(source, target, size, how)
 
-    monkeypatch.setattr(tap_module, "_tee", lambda: tee)
+    monkeypatch.setattr(tap_module, "_load_tee", lambda: tee)
     with Pipes([data]) as pipes:
         pipes.tap.drain()
     assert (pipes.out == data, next(calls) > 9) == (True, True)
@@ -261,20 +261,20 @@ def test_the_end_is_seen_also_while_nobody_reads() -> None:
     """All has been handed on, and the pipe is full: cat would end, too."""
     source, feed = os.pipe()
     take, target = os.pipe()
-    tap = Tap(source, target)
-    tap._widen()
-    os.write(target, bytes(SIZE - PAGE))  # one page has room, and a few bytes take it
+    tap = PassThrough(source, target)
+    tap._enlarge_pipes()
+    os.write(target, bytes(MAX_READ_BYTES - PAGE))  # one page has room, and a few bytes take it
     os.write(feed, b"0123456789")
     thread = Thread(target=tap.drain, daemon=True)
     thread.start()
     until = time.monotonic() + 60
-    while fcntl.ioctl(take, termios.FIONREAD, bytes(4)) != (SIZE - PAGE + 10).to_bytes(4, sys.byteorder):
+    while fcntl.ioctl(take, termios.FIONREAD, bytes(4)) != (MAX_READ_BYTES - PAGE + 10).to_bytes(4, sys.byteorder):
         assert time.monotonic() < until
         time.sleep(0.01)
     os.close(feed)
     thread.join(5)
-    ended = tap.over
-    os.read(take, SIZE)
+    ended = tap.is_finished
+    os.read(take, MAX_READ_BYTES)
     thread.join(60)
     for end in (source, target, take):
         os.close(end)
@@ -300,12 +300,12 @@ def test_a_reader_that_leaves_in_bulk() -> None:
     threads = [Thread(target=work) for work in (write, read)]
     for thread in threads:
         thread.start()
-    watching = Watching(Tap(source, target))
+    watching = StreamMonitor(PassThrough(source, target))
     watching.run()
     for thread in threads:
         thread.join(60)
-    assert (watching.tap.gone, watching.tap.over, watching.tap.problem) == (True, True, None)
-    assert 4_000_000 // 60_400 <= watching.reading.lines.read < 200
+    assert (watching.pass_through.is_reader_gone, watching.pass_through.is_finished, watching.pass_through.problem) == (True, True, None)
+    assert 4_000_000 // 60_400 <= watching.parser.lines.read < 200
     for end in (source, target):
         os.close(end)
 
@@ -317,7 +317,7 @@ def test_every_recording_passes_untouched_and_is_understood(path: Path) -> None:
     for chunks in (pieces(data, 1), pieces(data, 2), iter([data])):
         out, watching, events = watched(chunks)
         assert out == data
-        assert plain(watching.reading.report(price=price)) == plain(steno.read(data))
+        assert plain(watching.parser.report(price=price)) == plain(steno.read(data))
         assert events == list(steno.events(data))
 
 
@@ -326,7 +326,7 @@ def test_whatever_it_is_it_passes(data: bytes) -> None:
     """Also where nobody understands it."""
     out, watching, _ = watched(pieces(data, 3) if len(data) < 500_000 else [data])
     assert out == data
-    assert plain(watching.reading.report(price=price)) == plain(steno.read(data))
+    assert plain(watching.parser.report(price=price)) == plain(steno.read(data))
     with Pipes([data]) as pipes:
         pipes.tap.drain()
     assert pipes.out == data
@@ -334,10 +334,10 @@ def test_whatever_it_is_it_passes(data: bytes) -> None:
 
 def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
     """Beyond the limit it is read in pieces."""
-    data = b"x" * (LONGEST + 5_000_000)
+    data = b"x" * (MAX_LINE_BYTES + 5_000_000)
     out, watching, _ = watched([data, b"\n", HELLO])
     assert out == data + b"\n" + HELLO
-    report = watching.reading.report()
+    report = watching.parser.report()
     assert (report.lines.malformed, report.session_id) == (2, SESSION)
 
 
@@ -355,7 +355,7 @@ def test_a_reader_that_is_slow_is_waited_for() -> None:
     """Nothing is kept beyond a pipe's content: whoever writes is held up, as by cat."""
     source, feed = os.pipe()
     take, target = os.pipe()
-    tap = Tap(source, target)
+    tap = PassThrough(source, target)
     thread = Thread(target=tap.drain)
     thread.start()
     os.set_blocking(feed, False)
@@ -384,17 +384,17 @@ def test_when_nobody_reads_any_more_both_ends_are_let_go() -> None:
     take, target = os.pipe()
     os.close(take)
     os.write(feed, HELLO)
-    watching = Watching(Tap(source, target))
+    watching = StreamMonitor(PassThrough(source, target))
     watching.run()
-    assert (watching.tap.gone, watching.tap.over) == (True, True)
-    assert watching.reading.report().session_id == SESSION
+    assert (watching.pass_through.is_reader_gone, watching.pass_through.is_finished) == (True, True)
+    assert watching.parser.report().session_id == SESSION
     with pytest.raises(BrokenPipeError):
         os.write(feed, b"more")
     for end in (source, target, feed):
         os.close(end)
 
 
-def _stop(tap: Tap, number: int, frame: object) -> None:
+def _stop(tap: PassThrough, number: int, frame: object) -> None:
     tap.stop(number)
 
 
@@ -411,7 +411,7 @@ def test_a_signal_in_bulk(tmp_path: Path) -> None:
             ):
                 assert writer.stdout is not None
                 assert reader.stdin is not None
-                tap = Tap(writer.stdout.fileno(), reader.stdin.fileno())
+                tap = PassThrough(writer.stdout.fileno(), reader.stdin.fileno())
                 signal.signal(signal.SIGUSR1, partial(_stop, tap))
                 timer = Timer(0.02 + turn / 2000, os.kill, (os.getpid(), signal.SIGUSR1))
                 timer.start()
@@ -423,7 +423,7 @@ def test_a_signal_in_bulk(tmp_path: Path) -> None:
                 handed.seek(0)
                 arrived = handed.read()
             lost = len(seen) - len(arrived)
-            if not (seen.startswith(arrived) and lost <= SIZE and seen == _counted(len(seen))):
+            if not (seen.startswith(arrived) and lost <= MAX_READ_BYTES and seen == _counted(len(seen))):
                 wrong.append((len(seen), lost))
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -442,7 +442,7 @@ def test_a_signal_just_after_a_line(tmp_path: Path) -> None:
             assert child.stdout is not None
             child.stdin.write(HELLO)
             child.stdin.flush()
-            assert os.read(child.stdout.fileno(), SIZE) == HELLO
+            assert os.read(child.stdout.fileno(), MAX_READ_BYTES) == HELLO
             time.sleep(turn / 40_000)
             child.send_signal(signal.SIGTERM)
             codes.append(child.wait(60))
@@ -458,10 +458,10 @@ def test_a_signal_that_comes_while_it_does_not_wait() -> None:
     """It ends before the next read, which could wait for ever."""
     source, feed = os.pipe()
     take, target = os.pipe()
-    tap = Tap(source, target)
+    tap = PassThrough(source, target)
     tap.stop(signal.SIGTERM)
     assert list(tap.lines()) == []
-    assert (tap.over, tap.signal, os.read(take, 10)) == (True, signal.SIGTERM, b"")
+    assert (tap.is_finished, tap.stop_signal, os.read(take, 10)) == (True, signal.SIGTERM, b"")
     for end in (source, target, take, feed):
         os.close(end)
 
@@ -470,7 +470,7 @@ def test_a_source_that_cannot_be_read() -> None:
     """A folder."""
     source = os.open("/", os.O_RDONLY)
     _, target = os.pipe()
-    tap = Tap(source, target)
+    tap = PassThrough(source, target)
     tap.drain()
     assert isinstance(tap.problem, SourceError)
     for end in (source, target, _):
@@ -486,7 +486,7 @@ def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
 
     seen: list[Event] = []
     with Pipes(pieces(data, 5)) as pipes:
-        watching = Watching(pipes.tap)
+        watching = StreamMonitor(pipes.tap)
         watching.sinks += [fail, seen.extend]
         watching.run()
     assert pipes.out == data
@@ -494,13 +494,13 @@ def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
     assert seen == list(steno.events(data))
 
     class Broken(CLAUDE.reader):  # type: ignore[name-defined, misc]
-        def dictate(self, *_: Any) -> Any:
+        def feed(self, *_: Any) -> Any:
             raise RuntimeError("a bug of ours")
 
     import msgspec
 
     with Pipes(pieces(data, 6)) as pipes:
-        watching = Watching(pipes.tap, msgspec.structs.replace(CLAUDE, reader=Broken))
+        watching = StreamMonitor(pipes.tap, msgspec.structs.replace(CLAUDE, reader=Broken))
         watching.run()
     assert pipes.out == data
     assert watching.warnings == ["not understood to its end: RuntimeError: a bug of ours"]
@@ -731,11 +731,11 @@ def test_a_signal_ends_it(place: Place, number: signal.Signals) -> None:
     assert (process.returncode, out) == (-number, b"")
     assert b"success" in errors or b"interactive" in errors
     (tape,) = place.data.glob("tapes/*/*.steno")
-    played = Tape(tape)
-    ticks = list(played.ticks())
+    played = RecordingFile(tape)
+    ticks = list(played.records())
     assert ticks[-1].data == f"watch: ended by {number.name}".encode()
     assert b"".join(tick.data for tick in ticks if tick.code == "out") == HELLO
-    assert not played.cut
+    assert not played.is_truncated
 
 
 def test_a_signal_while_it_waits_for_its_reader(place: Place) -> None:
@@ -837,19 +837,19 @@ def test_a_record_is_the_stream(place: Place) -> None:
     done = place.run(data, "watch", "--record")
     assert (done.returncode, done.stdout) == (0, data)
     (tape,) = place.data.glob("tapes/*/*.steno")
-    assert b"".join(tick.data for tick in Tape(tape).ticks() if tick.code == "out") == data
+    assert b"".join(tick.data for tick in RecordingFile(tape).records() if tick.code == "out") == data
     report = steno.read(tape)
     assert (report.verdict, report.session_id, report.run_id) == ("success", SESSION, tape.stem)
     assert report.lines.torn is False
     with closing(open_ledger(str(place.data / "ledger.db"))) as store:
-        rows = store.rows("SELECT id, session, verdict, source, tools FROM runs")
+        rows = store.query("SELECT id, session, verdict, source, tools FROM runs")
         assert rows == [(tape.stem, SESSION, "success", str(tape), len(report.tools))]
     shown = place.run(b"", "show", tape.stem[:12]).stdout
     assert shown.splitlines()[0] == next(line for line in done.stderr.splitlines() if line.startswith(b"success"))
     assert list((place.data / "live").iterdir()) == []
     assert place.run(b"", "import", str(tape)).returncode == 0
     with closing(open_ledger(str(place.data / "ledger.db"))) as store:
-        assert store.rows("SELECT count(*) FROM runs") == [(1,)]
+        assert store.query("SELECT count(*) FROM runs") == [(1,)]
 
 
 def test_a_record_can_be_followed(place: Place) -> None:

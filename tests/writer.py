@@ -3,26 +3,26 @@
 import sys
 
 from steno.ledger.book import Pricer
-from steno.ledger.record import record
+from steno.ledger.record import upsert_run
 from steno.ledger.store import open_ledger
-from steno.ledger.values import Batch, Request, Session, number
-from steno.report import Cost, Model, Report, Tokens
+from steno.ledger.values import ParsedRequest, ParsedSession, RowBatch, stable_id
+from steno.report import Cost, ModelSummary, Report, Tokens
 
 AT = 1_763_000_000_000
 MODEL = "claude-sonnet-4-6"
 
 
-def a_run(place: int) -> tuple[Report, Batch]:
+def a_run(place: int) -> tuple[Report, RowBatch]:
     """A run of one request, in one of a few sessions; the agent reports a little more than the request shows."""
     run, session, at = f"run{place:08d}", f"session{place % 50}", AT + place * 1000
-    request = Request(number("claude", "message", place), session, run, f"msg{place}", None, MODEL, at, 3, 1000, 20_000, 1)
-    told = Model(3, 1000, 20_000, 101, 0.0112)
+    request = ParsedRequest(stable_id("claude", "message", place), session, run, f"msg{place}", None, MODEL, at, 3, 1000, 20_000, 1)
+    told = ModelSummary(3, 1000, 20_000, 101, 0.0112)
     report = Report(
         agent="claude", run_id=run, session_id=session, model=MODEL, cwd="/home/ada/engine", verdict="success", ok=True, turns=1
     )
     report.tokens = Tokens(3, 1000, 20_000, 101, 0, 21_104)
     report.cost, report.models, report.requests = Cost(0.0112, "reported"), {MODEL: told}, 1
-    return report, Batch("claude", {session: Session(project="/home/ada/engine", last_at=at)}, [request], [], [], [], [])
+    return report, RowBatch("claude", {session: ParsedSession(project="/home/ada/engine", last_at=at)}, [request], [], [], [], [])
 
 
 def main(url: str, first: int, count: int) -> None:
@@ -30,8 +30,8 @@ def main(url: str, first: int, count: int) -> None:
     store, priced = open_ledger(url), Pricer()
     for place in range(first, first + count):
         report, batch = a_run(place)
-        with store.writing():
-            record(store, report, batch, AT + place * 1000, priced)
+        with store.transaction():
+            upsert_run(store, report, batch, AT + place * 1000, priced)
     store.close()
 
 

@@ -25,15 +25,15 @@ import steno
 from steno import cli, event, report, testing, verdict
 from steno import event as ev
 from steno.agents import AGENTS
-from steno.agents.asking import OPTIONS, how
+from steno.agents.asking import OPTION_FIELDS, option_support
 from steno.answer import finds, lists
 from steno.answer import sums as answer_sums
 from steno.ledger import pull
-from steno.report import Background, Denial, Report
-from steno.screen.words import VERDICTS
-from steno.settings import BY_NAME, OWN, SETTINGS, SIZES, Setting
+from steno.report import BackgroundTask, DeniedCall, Report
+from steno.screen.words import VERDICT_DISPLAY
+from steno.settings import AGENT_SETTINGS, MODEL_SIZES, SETTINGS, SETTINGS_BY_NAME, Setting
 from steno.testing import readings
-from steno.verdict import CATEGORIES, RULES, Facts
+from steno.verdict import ERROR_CATEGORIES, RULES, Facts
 
 HERE = Path(__file__).parent
 NOTE = "<!-- Written by docs/reference/generate.py: change the source or the generator, not this page. -->"
@@ -124,7 +124,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "`unknown`. `computed` also where only a part had to be computed.",
         "session_usd": "The session so far, where the agent counts over sessions.",
     },
-    "Model": {
+    "ModelSummary": {
         "input": "As in Tokens, for this model alone.",
         "cache_write": "As in Tokens.",
         "cache_read": "As in Tokens.",
@@ -145,7 +145,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "limit_source": "`reported` by the agent or by the model server, `known` for this model, or `assumed` (200,000).",
         "compactions": "How often the conversation was replaced by a summary.",
     },
-    "Tool": {
+    "ToolCallSummary": {
         "id": "The call's id.",
         "name": "The tool's name, as the model used it.",
         "kind": "shell, file_read, file_write, file_edit, search, subagent, web, notebook, todo, mcp, or other.",
@@ -157,11 +157,11 @@ MEANINGS: dict[str, dict[str, str]] = {
         "parent": "The call of the subagent that it belongs to; null in the main thread.",
         "background": "It was sent to the background.",
     },
-    "ToolCount": {
+    "ToolCallCounts": {
         "calls": "How often it was called.",
         "errors": "How often it failed or was refused.",
     },
-    "File": {
+    "ChangedFile": {
         "path": "Relative to `cwd` where the file lies inside it, else absolute.",
         "absolute": "The whole path, without `..` and `.`.",
         "change": "`created`, `modified` or `deleted`.",
@@ -170,7 +170,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "source": "`tool`: a tool's result says so; `filesystem`: it was seen on the disk while the agent ran; `git`: the state"
         " after the run differs from the one before.",
     },
-    "Denial": {
+    "DeniedCall": {
         "tool": "The tool that was refused.",
         "id": "The call's id.",
         "input": "What the call asked for.",
@@ -185,25 +185,25 @@ MEANINGS: dict[str, dict[str, str]] = {
         "cost_usd": "Computed, and only where every one of its requests told its final count.",
         "status": "`running`, `completed`, `failed`, `stopped` or `killed`; null where nothing was told.",
     },
-    "Background": {
+    "BackgroundTask": {
         "id": "The call that started it.",
         "kind": "`shell` or `subagent`.",
         "description": "What it is, in a few words.",
         "status": "`running` until it was seen to end; then `completed`, `failed`, `stopped` or `killed`.",
     },
-    "RetryNote": {
+    "RequestRetry": {
         "attempt": "Its number, from 1.",
         "status": "The HTTP status; null for a connection that failed.",
         "error": "The agent's word for it.",
         "delay_ms": "How long the agent waited before it tried again.",
     },
-    "Limits": {
+    "RateLimitStatus": {
         "status": "The agent's word, such as `rejected`.",
         "resets_at": "When the limit resets, in seconds since 1970.",
         "kind": "Which limit, such as `five_hour`.",
         "utilization": "The part of it that is used.",
     },
-    "Lines": {
+    "LineCounts": {
         "read": "Lines of stdout, or elements of an array.",
         "blank": "Blank ones among them.",
         "malformed": "Lines that are not JSON; they are passed over.",
@@ -401,14 +401,14 @@ def _failed(**fields: object) -> Facts:
 
 def _waiting() -> Facts:
     facts = _facts(result=_result(subtype="success"))
-    facts.report.background.append(Background("CALL", "shell", "tests"))
+    facts.report.background.append(BackgroundTask("CALL", "shell", "tests"))
     return facts
 
 
 def samples() -> dict[str, list[Facts]]:
     """For every word, facts that lead to it: one for each rule that can give it."""
     done = _result(subtype="success", text="Done.")
-    refusal = (Denial("Bash", "CALL", allow_rule="Bash(ls)"), 5)
+    refusal = (DeniedCall("Bash", "CALL", allow_rule="Bash(ls)"), 5)
     at_start = _facts(result=_result(is_error=True, subtype="error_during_execution", startup_failure="config"))
     answered = _facts(result=done)
     answered.report.result = "Done."
@@ -427,7 +427,7 @@ def samples() -> dict[str, list[Facts]]:
         "interactive": [_facts(result=done, final_text="Which one?")],
         "background_task": [_waiting()],
         "empty": [_facts(result=_result(subtype="success"))],
-        "no_result": [_facts(), _facts(result=done, checked=ev.Checked(0, None, None, None, wrong=("$.age: ...",)))],
+        "no_result": [_facts(), _facts(result=done, checked=ev.SchemaChecked(0, None, None, None, wrong=("$.age: ...",)))],
         "stalled": [_stopped("stalled")],
         "timeout": [_stopped("timeout")],
         "interrupted": [_stopped("interrupted"), _facts(-2), _facts(result=_result(terminal_reason="aborted_streaming"))],
@@ -443,7 +443,7 @@ def verdicts_page() -> str:
     if list(given) != list(report.VERDICTS):
         raise SystemExit(f"verdicts.md: the samples are for {list(given)}, the words are {list(report.VERDICTS)}")
     order = ", ".join(f"`{rule.__name__}`" for rule in RULES)
-    rows = [[f"[`{word}`](#{word})", VERDICTS[word][1], _category(word)] for word in report.VERDICTS]
+    rows = [[f"[`{word}`](#{word})", VERDICT_DISPLAY[word][1], _category(word)] for word in report.VERDICTS]
     parts: list[str | list[str]] = [
         "A verdict is one word, with the lines that prove it (`evidence`), the error text where there is one, and a hint. "
         "Every run gets exactly one.",
@@ -458,12 +458,12 @@ def verdicts_page() -> str:
 
 
 def _category(word: str) -> str:
-    return f"`{CATEGORIES[word]}`" if word in CATEGORIES else "null"
+    return f"`{ERROR_CATEGORIES[word]}`" if word in ERROR_CATEGORIES else "null"
 
 
 def _told(word: str, cases: list[Facts]) -> Iterator[str]:
     """What there is to say of a word: its meaning, its rules, its hints."""
-    yield f"{VERDICTS[word][1].capitalize()}."
+    yield f"{VERDICT_DISPLAY[word][1].capitalize()}."
     hints = []
     for facts in cases:
         name, text, hint = _judged(word, facts)
@@ -476,12 +476,12 @@ def _told(word: str, cases: list[Facts]) -> Iterator[str]:
 
 def _judged(word: str, facts: Facts) -> tuple[str, str, str | None]:
     """The rule that gives the word for these facts, its docstring and its hint."""
-    rules = [part for rule in RULES for part in ((verdict.asked, verdict.waiting) if rule is verdict.advice else (rule,))]
+    rules = [part for rule in RULES for part in ((verdict.detect_open_question, verdict.detect_background_work) if rule is verdict.detect_advisories else (rule,))]
     for rule in rules:
         found = rule(facts)
         if found is not None:
-            if found.word != word:
-                raise SystemExit(f"verdicts.md: the sample for {word} is judged {found.word}")
+            if found.verdict != word:
+                raise SystemExit(f"verdicts.md: the sample for {word} is judged {found.verdict}")
             return rule.__name__, " ".join(told(rule.__doc__).split()), found.hint
     if word != "success":
         raise SystemExit(f"verdicts.md: no rule speaks for the sample of {word}")
@@ -502,7 +502,7 @@ def settings_page() -> str:
         "large numbers may be `200k` or `1.5M`. Of a list, a file's or a variable's words are parted by commas. `env` is "
         "gathered from all of them; everything else is taken from the first that has it. In a file, a relative path is "
         "relative to the file. An unknown name is an error.",
-        f"A table `[agents.NAME]` sets {_all_of(OWN)} for one agent; what stands there comes before what the same file says of "
+        f"A table `[agents.NAME]` sets {_all_of(AGENT_SETTINGS)} for one agent; what stands there comes before what the same file says of "
         "every agent. A table `[models.NAME]` names the `small`, `medium` and `large` model of an agent: [agents](agents.md) has "
         "those that are known.",
     ]
@@ -525,14 +525,14 @@ def _setting(setting: Setting) -> list[str]:
         if isinstance(default, tuple)
         else f"{default}".lower().removesuffix(".0")
     )
-    name = f"[agents.NAME] {setting.name}" if setting.own else setting.name if setting.filed else ""
+    name = f"[agents.NAME] {setting.name}" if setting.is_per_agent else setting.name if setting.is_file_setting else ""
     variable = f"`{setting.variable}`" if setting.variable else ""
     return [
         f"`{name}`" if name else "(in no file)",
         f"`{setting.option} {setting.metavar}`".replace(" `", "`"),
         variable,
         shown,
-        setting.what,
+        setting.help_text,
     ]
 
 
@@ -545,11 +545,11 @@ def agents_page() -> str:
     """Who deals with each option of a run, and each agent's models and permission modes."""
     head = [f"`{name}`" for name in AGENTS]
     rows = [
-        [f"`--{option.rstrip('_').replace('_', '-')}`", *(WHO[how(agent, option)] for agent in AGENTS.values())]
-        for option in OPTIONS
+        [f"`--{option.rstrip('_').replace('_', '-')}`", *(WHO[option_support(agent, option)] for agent in AGENTS.values())]
+        for option in OPTION_FIELDS
     ]
     sized = [[f"`{name}`", *([f"`{model}`" for model in agent.sizes] or [""] * 3)] for name, agent in AGENTS.items()]
-    modes = [[f"`{name}`", ", ".join(f"`{mode}`" for mode in agent.modes) or "its own"] for name, agent in AGENTS.items()]
+    modes = [[f"`{name}`", ", ".join(f"`{mode}`" for mode in agent.permission_modes) or "its own"] for name, agent in AGENTS.items()]
     return page(
         "Agents",
         "One set of options holds for all agents. What an agent cannot do is said before it starts: an option that nobody would "
@@ -566,7 +566,7 @@ def agents_page() -> str:
         "## Models",
         "What `--model small`, `medium` and `large` mean. Others are named in `steno.toml`, below `[models.NAME]`; `steno "
         "config` shows what stands, and where it comes from.",
-        table(["agent", *SIZES], sized),
+        table(["agent", *MODEL_SIZES], sized),
         "## Permission modes",
         "Words for `--permission-mode`: those of all agents (`default`, `plan`, `acceptEdits`, `dontAsk`, `bypassPermissions`) "
         "as far as it has something of the kind, and its own.",
@@ -587,12 +587,12 @@ def cli_page() -> str:
         ["1", "`steno doctor`: something is wrong, which is more than a note"],
         ["1", "`steno sync`, `steno run --sync`, `steno watch --strict`: a file did not arrive everywhere"],
         ["1", "`steno on`: a command failed, or was not run"],
-        [str(cli.WRONG_USE), "wrong use, or a source that could not be read; what could be read was shown, or taken in"],
+        [str(cli.EXIT_USAGE_ERROR), "wrong use, or a source that could not be read; what could be read was shown, or taken in"],
         ["3", "`steno budget check` and `steno budget list --check`: a budget is exceeded"],
-        [str(cli.INTERNAL), "a fault of steno itself: `--debug` shows where"],
-        [str(cli.CANNOT_WRITE), "the output, or the record of a run, could not be written"],
-        [str(cli.INTERRUPTED), "interrupted from the keyboard"],
-        [str(cli.PIPE_CLOSED), "whoever read the output went away first"],
+        [str(cli.EXIT_INTERNAL_ERROR), "a fault of steno itself: `--debug` shows where"],
+        [str(cli.EXIT_WRITE_FAILED), "the output, or the record of a run, could not be written"],
+        [str(cli.EXIT_INTERRUPTED), "interrupted from the keyboard"],
+        [str(cli.EXIT_PIPE_CLOSED), "whoever read the output went away first"],
     ]
     settings = [
         ["`COLUMNS`", "the width of the page; without it the terminal's, or 80 where there is none"],
@@ -752,7 +752,7 @@ def _of_class(node: ast.ClassDef, where: str) -> Iterator[str]:
 
 def _keyword(one: Field, of: str) -> list[str]:
     kind = typed(re.sub(r"\bWhere\b", "str or PathLike", one.type), {}).replace("null", "`None`")
-    return [f"`{one.name}`", kind, SCOPE[one.name] if of == "Scope" else CALLS.get(one.name) or BY_NAME[one.name].what]
+    return [f"`{one.name}`", kind, SCOPE[one.name] if of == "Scope" else CALLS.get(one.name) or SETTINGS_BY_NAME[one.name].what]
 
 
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[str]:

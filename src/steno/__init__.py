@@ -15,76 +15,76 @@ that importing does nothing and costs nothing.
 
 TYPE_CHECKING = False  # `typing` itself costs a start 4 ms
 if TYPE_CHECKING:
-    from .answer.finds import Hit
-    from .answer.lists import Note, Run, Session
-    from .answer.sums import Line, Sums, ToolSums, Usage
+    from .answer.finds import SearchHit
+    from .answer.lists import Note, RunSummary, SessionSummary
+    from .answer.sums import ToolCallStats, UsageReport, UsageRow, UsageTotals
     from .api import events, read
-    from .decode import plain
-    from .embed import Live, Options, arun, run, stream
+    from .decode import decode_raw
+    from .embed import RunOptions, RunStream, arun, run, stream
     from .event import Event
-    from .ledger.pull import Pulled
-    from .question import Ledger, Scope
-    from .reading import Reading
+    from .ledger.pull import ImportResult
+    from .question import Ledger, QueryScope
+    from .reading import RunParser
     from .report import LedgerError, Report, RunFailed, SourceError, StenoError, TaskReport, Verdict
 
 __version__ = "0.1.0"
 __all__ = [
     "Event",
-    "Hit",
+    "ImportResult",
     "Ledger",
     "LedgerError",
-    "Line",
-    "Live",
     "Note",
-    "Options",
-    "Pulled",
-    "Reading",
+    "QueryScope",
     "Report",
-    "Run",
     "RunFailed",
-    "Scope",
-    "Session",
+    "RunOptions",
+    "RunParser",
+    "RunStream",
+    "RunSummary",
+    "SearchHit",
+    "SessionSummary",
     "SourceError",
     "StenoError",
-    "Sums",
     "TaskReport",
-    "ToolSums",
-    "Usage",
+    "ToolCallStats",
+    "UsageReport",
+    "UsageRow",
+    "UsageTotals",
     "Verdict",
     "arun",
+    "decode_raw",
     "events",
-    "plain",
     "read",
     "run",
     "stream",
 ]
 
-_HOMES = {
+_EXPORTS = {
     "Event": "event",
-    "Hit": "answer.finds",
+    "ImportResult": "ledger.pull",
     "Ledger": "question",
     "LedgerError": "report",
-    "Line": "answer.sums",
-    "Live": "embed",
     "Note": "answer.lists",
-    "Options": "embed",
-    "Pulled": "ledger.pull",
-    "Reading": "reading",
+    "QueryScope": "question",
     "Report": "report",
-    "Run": "answer.lists",
     "RunFailed": "report",
-    "Scope": "question",
-    "Session": "answer.lists",
+    "RunOptions": "embed",
+    "RunParser": "reading",
+    "RunStream": "embed",
+    "RunSummary": "answer.lists",
+    "SearchHit": "answer.finds",
+    "SessionSummary": "answer.lists",
     "SourceError": "report",
     "StenoError": "report",
-    "Sums": "answer.sums",
     "TaskReport": "report",
-    "ToolSums": "answer.sums",
-    "Usage": "answer.sums",
+    "ToolCallStats": "answer.sums",
+    "UsageReport": "answer.sums",
+    "UsageRow": "answer.sums",
+    "UsageTotals": "answer.sums",
     "Verdict": "report",
     "arun": "embed",
+    "decode_raw": "decode",
     "events": "api",
-    "plain": "decode",
     "read": "api",
     "run": "embed",
     "stream": "embed",
@@ -92,11 +92,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _EXPORTS:
         raise AttributeError(f"module 'steno' has no attribute {name!r}")
     from importlib import import_module
 
-    found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    found = getattr(import_module(f".{_EXPORTS[name]}", __name__), name)
     globals()[name] = found
     return found
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from .agents import named
+from .agents import get_agent
 from .event import Event
 from .prices import price
 from .report import Report
-from .source import Source, open_input
+from .source import Source, open_recording
 
 
 def read(source: Source, *, agent: str | None = None, advice: bool = True) -> Report:
@@ -17,12 +17,12 @@ def read(source: Source, *, agent: str | None = None, advice: bool = True) -> Re
     raises; a source that cannot be read raises SourceError. `agent` names the agent where the bytes must not
     tell; without `advice` the run is judged without `interactive` and `background_task`.
     """
-    given = open_input(source)
-    reading = given.read(named(agent))
-    reading.fold.facts.advise = advice
+    given = open_recording(source)
+    reading = given.read(get_agent(agent))
+    reading.accumulator.facts.use_heuristics = advice
     return reading.report(given.name, price)
 
 
 def events(source: Source, *, agent: str | None = None) -> Iterator[Event]:
     """The events of a recording, one by one; memory does not grow with its size."""
-    return open_input(source).events(named(agent))
+    return open_recording(source).events(get_agent(agent))

@@ -7,7 +7,7 @@ import re
 
 from . import event as ev
 
-_STRUCTURED: dict[str, str] = {
+_VERDICT_BY_ERROR_NAME: dict[str, str] = {
     "usage_limit_reached": "rate_limit",
     "rate_limit": "rate_limit",
     "authentication_failed": "auth",
@@ -22,7 +22,7 @@ _STRUCTURED: dict[str, str] = {
     "refusal": "refused",
     "connection_failed": "network",
 }
-_STATUS = {
+_VERDICT_BY_HTTP_STATUS = {
     401: "auth",
     402: "auth",
     403: "auth",
@@ -30,54 +30,54 @@ _STATUS = {
     **dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request"),
 }
 # Words of an error text. They stay plain text until one is needed: compiling them all costs a start 4 ms.
-TOO_LONG = r"prompt is too long|context (?:window|length) (?:is )?exceeded|input is too long"
-_NETWORK = (
+CONTEXT_FULL_PATTERN = r"prompt is too long|context (?:window|length) (?:is )?exceeded|input is too long"
+_NETWORK_PATTERN = (
     r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH|ConnectionRefused)\b"
     r"|unable to connect|connection (?:error|refused|reset|dropped|closed)|request timed out|fetch failed|socket hang up"
 )
 
 
-def says(words: str, text: str) -> bool:
+def contains_pattern(words: str, text: str) -> bool:
     """Whether a text has one of the words, in capitals or not."""
     return re.search(words, text, re.I) is not None
 
 
-def by_fields(result: ev.Result | None, failure: ev.Failure | None, text: str) -> str | None:
+def classify_by_fields(result: ev.Result | None, failure: ev.Failure | None, text: str) -> str | None:
     """The word for a failure, from what the agent says of it in fields; None where they say nothing."""
     if result is not None:
         for name in (result.api_error, result.terminal_reason):
-            if name in _STRUCTURED:
-                return _STRUCTURED[name]
+            if name in _VERDICT_BY_ERROR_NAME:
+                return _VERDICT_BY_ERROR_NAME[name]
         if result.stop_reason == "refusal":
             return "refused"
-    if says(TOO_LONG, text):
+    if contains_pattern(CONTEXT_FULL_PATTERN, text):
         return "context_full"
     status = result.api_status if result is not None else None
     if status is None and failure is not None:
         status = failure.status
     if status is not None:
-        return _STATUS.get(status, "api" if status >= 500 else None)
-    if failure is not None and failure.kind in _STRUCTURED:
-        return _STRUCTURED[failure.kind]
-    return "network" if says(_NETWORK, text) else None
+        return _VERDICT_BY_HTTP_STATUS.get(status, "api" if status >= 500 else None)
+    if failure is not None and failure.kind in _VERDICT_BY_ERROR_NAME:
+        return _VERDICT_BY_ERROR_NAME[failure.kind]
+    return "network" if contains_pattern(_NETWORK_PATTERN, text) else None
 
 
-_WHOLE = r"(?<![\w.,])(?:{})(?![\w]|[.,]\d)"  # a number by itself: not in req_401abc, 0.403 or 1,429
-_RATE = _WHOLE.format("429") + r"|rate[ _-]limit|\b(?:usage|session|weekly|\d+-hour) limit"
-_AUTH = (
-    _WHOLE.format("401|403")
+_WHOLE_NUMBER_PATTERN = r"(?<![\w.,])(?:{})(?![\w]|[.,]\d)"  # a number by itself: not in req_401abc, 0.403 or 1,429
+_RATE_LIMIT_PATTERN = _WHOLE_NUMBER_PATTERN.format("429") + r"|rate[ _-]limit|\b(?:usage|session|weekly|\d+-hour) limit"
+_AUTH_PATTERN = (
+    _WHOLE_NUMBER_PATTERN.format("401|403")
     + r"|unauthori[sz]ed|authenticat|auth error|ANTHROPIC_API_KEY|invalid api key|not logged in|please run /login"
 )
 
 
-def word_of(text: str) -> str:
+def classify_by_text(text: str) -> str:
     """The class of an error text by its words; numbers only as whole numbers (V3)."""
-    if says(_RATE, text):
+    if contains_pattern(_RATE_LIMIT_PATTERN, text):
         return "rate_limit"
-    return "auth" if says(_AUTH, text) else "api"
+    return "auth" if contains_pattern(_AUTH_PATTERN, text) else "api"
 
 
-HINTS = {
+VERDICT_HINTS = {
     "rate_limit": "wait until the limit resets, then resume; or use another model or account",
     "auth": "sign in again or set a valid key; trying again does not help",
     "api": "a fault of the service: try again in a while",

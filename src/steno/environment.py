@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 
-class Surroundings(Struct, frozen=True):
+class EnvPolicy(Struct, frozen=True):
     """What one agent needs: names that only its own parent session sets, settings, and the names of its keys."""
 
     drop: tuple[str, ...]
-    put: tuple[tuple[str, str], ...]
-    keys: tuple[str, ...]
+    defaults: tuple[tuple[str, str], ...]
+    api_key_names: tuple[str, ...]
 
 
 # Seen in the environment of a command that Claude Code 2.1.197 and 2.1.325 ran, and set by no person. CLAUDECODE is the
 # marker itself; the others would tie the new session to the old one, or name the old one as its parent.
-CLAUDE = Surroundings(
+CLAUDE_ENV_POLICY = EnvPolicy(
     drop=(
         "CLAUDECODE",
         "CLAUDE_CODE_CHILD_SESSION",
@@ -34,14 +34,14 @@ CLAUDE = Surroundings(
         "CLAUDE_PID",
         "AI_AGENT",
     ),
-    put=(("DISABLE_AUTOUPDATER", "1"), ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")),
-    keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),  # the sign-in of a subscription is not among them
+    defaults=(("DISABLE_AUTOUPDATER", "1"), ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")),
+    api_key_names=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),  # the sign-in of a subscription is not among them
 )
 
 
-def surround(
-    inherited: Mapping[str, str], agent: Surroundings, *, keys: bool = True, more: Mapping[str, str] | None = None
+def build_environment(
+    inherited: Mapping[str, str], agent: EnvPolicy, *, include_api_keys: bool = True, extra: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The environment for a run. `keys` False withholds the agent's keys; `more` is added last and wins."""
-    without = {*agent.drop, *(() if keys else agent.keys)}
-    return {**dict(agent.put), **{name: value for name, value in inherited.items() if name not in without}, **(more or {})}
+    without = {*agent.drop, *(() if include_api_keys else agent.api_key_names)}
+    return {**dict(agent.defaults), **{name: value for name, value in inherited.items() if name not in without}, **(extra or {})}

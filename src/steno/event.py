@@ -9,8 +9,8 @@ from datetime import datetime
 from msgspec import Raw, Struct
 
 NO_JSON = Raw(b"null")
-Name = str | None  # None: not said
-When = datetime | None
+OptionalStr = str | None  # None: not said
+OptionalTime = datetime | None
 
 
 class Event(Struct, frozen=True, gc=False, tag_field="event", omit_defaults=True):
@@ -92,7 +92,7 @@ class ToolCall(Event, tag="tool_call", frozen=True, gc=False):
     asks: bool = False
 
 
-class Outcome(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class ToolResultDetails(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """A structured tool result, typed. Long texts stay JSON until somebody decodes them (`text_of`).
 
     Which fields are filled tells which tool it was: Bash has stdout; Read has file; Edit has
@@ -137,7 +137,7 @@ class ToolResult(Event, tag="tool_result", frozen=True, gc=False):
     id: str = ""
     is_error: bool = False
     content: Raw = NO_JSON
-    output: Outcome | Raw | None = None
+    output: ToolResultDetails | Raw | None = None
 
 
 class Usage(Event, tag="usage", frozen=True, gc=False):
@@ -338,7 +338,7 @@ class StopRequested(Event, tag="stop_requested", frozen=True, gc=False):
     signal: int | None = None
 
 
-class Checked(Event, tag="checked", frozen=True, gc=False):
+class SchemaChecked(Event, tag="checked", frozen=True, gc=False):
     """The answer was held against the JSON schema that was asked for: its value, or what is wrong with it."""
 
     value: Raw = NO_JSON

@@ -11,159 +11,168 @@ from typing import Any
 from msgspec import Raw
 
 from . import event as ev
-from .decode import plain, text_of
-from .event import Name, When
-from .paths import placed
-from .report import Background, Denial, Dialect, File, Limits, RetryNote, Subagent, Tool
-from .told import filled, merged
+from .decode import decode_raw, text_of
+from .event import OptionalStr, OptionalTime
+from .paths import resolve_path
+from .report import (
+    AgentProfile,
+    BackgroundTask,
+    ChangedFile,
+    DeniedCall,
+    RateLimitStatus,
+    RequestRetry,
+    Subagent,
+    ToolCallSummary,
+)
+from .told import merge_started, merge_usage
 from .verdict import Facts
 
-ERROR_KEPT = 500  # characters of a failed call's answer: enough to read why; the tape holds the whole
+MAX_TOOL_ERROR_CHARS = 500  # characters of a failed call's answer: enough to read why; the tape holds the whole
 MILLISECOND = timedelta(milliseconds=1)
-STDERR_KEPT = 50  # last lines of stderr that can end up in an error text
+MAX_STDERR_LINES = 50  # last lines of stderr that can end up in an error text
 
 
 # What was last on the main thread: words of the model, words that the agent put there, a call, or none of these.
-SAID, QUOTED, CALL = "said", "quoted", "call"
-NOTHING: tuple[str, str | None] = ("", None)
+MODEL_TEXT, SYNTHETIC_TEXT, TOOL_CALL = "said", "quoted", "call"
+NO_ACTIVITY: tuple[str, str | None] = ("", None)
 
 
-class Fold:
+class Accumulator:
     """The running report of one run."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
+    def __init__(self, dialect: AgentProfile) -> None:
+        self.agent = dialect
         self.started: ev.Started | None = None
         self.api_key_source: str | None = None
         self.session: str | None = None
-        self.place: str | None = None  # the folder it was started in, for an agent that does not say where it works
+        self.start_folder: str | None = None  # the folder it was started in, for an agent that does not say where it works
         self.first_at: datetime | None = None
         self.last_at: datetime | None = None  # of the last event, where it has a time
-        self.text: list[str] = []
+        self.texts: list[str] = []
         self.partial: list[str] = []
-        self.calls: dict[str, Tool] = {}  # in the order of the calls
-        self.open: dict[str, tuple[Tool, Raw]] = {}  # those without an answer, with what they were given
+        self.calls: dict[str, ToolCallSummary] = {}  # in the order of the calls
+        self.open_calls: dict[str, tuple[ToolCallSummary, Raw]] = {}  # those without an answer, with what they were given
         self.requests: dict[str, ev.Usage] = {}
-        self.main: ev.Usage | None = None
+        self.main_request: ev.Usage | None = None
         self.stop_reason: str | None = None  # of the main thread's last message, as far as told
-        self.latest: tuple[str, str | None] = NOTHING  # on the main thread: what it was, and of which message
-        self.compacted: ev.Compaction | None = None
+        self.latest_activity: tuple[str, str | None] = NO_ACTIVITY  # on the main thread: what it was, and of which message
+        self.last_compaction: ev.Compaction | None = None
         self.compactions = 0
-        self.peak = -1  # the fullest that the main thread's window was seen; -1: never
-        self.files: dict[str, File] = {}
-        self.spelled: dict[str, File] = {}  # the same files by the paths that calls named them with
-        self.seen: list[tuple[File, ev.FileChanged]] = []  # what the disk and git showed, and no call told
-        self.denials: dict[str, Denial] = {}
-        self.denied_at: dict[str, int] = {}
-        self.asked = 0  # requests that an agent shows without what they used
-        self.settled: set[str] = set()  # refusals after which that tool worked, told out of order
+        self.context_peak = -1  # the fullest that the main thread's window was seen; -1: never
+        self.files: dict[str, ChangedFile] = {}
+        self.files_by_given_path: dict[str, ChangedFile] = {}  # the same files by the paths that calls named them with
+        self.observed_changes: list[tuple[ChangedFile, ev.FileChanged]] = []  # what the disk and git showed, and no call told
+        self.denials: dict[str, DeniedCall] = {}
+        self.denial_lines: dict[str, int] = {}
+        self.unmeasured_requests = 0  # requests that an agent shows without what they used
+        self.settled_denials: set[str] = set()  # refusals after which that tool worked, told out of order
         self.subagents: dict[str, Subagent] = {}
-        self.background: dict[str, Background] = {}
-        self.task_calls: dict[str, str] = {}  # task id -> call id
-        self.retries: list[RetryNote] = []
-        self.limits = Limits()
+        self.background: dict[str, BackgroundTask] = {}
+        self.call_by_task: dict[str, str] = {}  # task id -> call id
+        self.retries: list[RequestRetry] = []
+        self.limits = RateLimitStatus()
         self.results: list[ev.Result] = []
-        self.repeated = 0  # results that were told once more
-        self.account: ev.CostState | None = None
+        self.duplicate_results = 0  # results that were told once more
+        self.cost_state: ev.CostState | None = None
         self.facts = Facts()
-        self.orphans = 0
-        self.left: list[str] = []  # processes that outlived the agent
-        self.cut: list[str] = []  # why a part of the recording could not be read
-        self.noted = ""  # the last thing that we wrote on the tape ourselves
+        self.orphan_results = 0
+        self.leftover_processes: list[str] = []  # processes that outlived the agent
+        self.read_problems: list[str] = []  # why a part of the recording could not be read
+        self.last_note = ""  # the last thing that we wrote on the tape ourselves
         self.unknown = 0
-        self.free = False  # the model ran on a server that costs no fee
-        self.window: int | None = None  # of the model, as its server told before the run
+        self.is_free = False  # the model ran on a server that costs no fee
+        self.context_window: int | None = None  # of the model, as its server told before the run
 
     def add(self, found: Iterable[ev.Event], /) -> None:
         """Take in events. Kinds that change no figure (hooks, notices, thinking) only count for time."""
         for event in found:
-            TAKERS[type(event)](self, event)
-            self._timed(event.at)
+            EVENT_METHODS[type(event)](self, event)
+            self._update_times(event.at)
 
-    def _timed(self, at: datetime | None) -> None:
+    def _update_times(self, at: datetime | None) -> None:
         self.last_at = at
         if self.first_at is None:
             self.first_at = at
 
     # -- what the model says and does: the kinds that are most of a stream, without an event for each (see Scribe) ------
 
-    def call(
-        self, line: int, session: Name, parent: Name, at: When, id_: str, name: str, kind: str, message: Name, given: Raw, /
+    def tool_call(
+        self, line: int, session: OptionalStr, parent: OptionalStr, at: OptionalTime, id_: str, name: str, kind: str, message: OptionalStr, given: Raw, /
     ) -> None:
         """A tool is asked for."""
         self.last_at = at
         if self.first_at is None:
             self.first_at = at
-        tool = Tool(id_, name, kind, None, None, False, at, None, parent)
+        tool = ToolCallSummary(id_, name, kind, None, None, False, at, None, parent)
         if self.calls.setdefault(id_, tool) is not tool:
             return  # the same call told twice
-        self.open[id_] = (tool, given)
+        self.open_calls[id_] = (tool, given)
         if parent is None:
-            self.latest = (CALL, message)
+            self.latest_activity = (TOOL_CALL, message)
 
-    def answer(self, at: When, id_: str, /) -> None:
+    def tool_result(self, at: OptionalTime, id_: str, /) -> None:
         """A tool did what it was asked for."""
         self.last_at = at
         if self.first_at is None:
             self.first_at = at
         try:
-            tool, _ = self.open.pop(id_)
+            tool, _ = self.open_calls.pop(id_)
         except KeyError:
-            self.orphans += id_ not in self.calls  # else it is told twice: the first one counts
+            self.orphan_results += id_ not in self.calls  # else it is told twice: the first one counts
             return
         tool.ok = True
         begun = tool.started_at
         if begun is not None and at is not None:
             took = at - begun
-            tool.duration_ms = took.seconds * 1000 + took.microseconds // 1000 if not took.days else _spent(begun, at)
+            tool.duration_ms = took.seconds * 1000 + took.microseconds // 1000 if not took.days else _elapsed_ms(begun, at)
 
-    def fail(self, at: When, id_: str, content: Raw, /) -> None:
+    def tool_error(self, at: OptionalTime, id_: str, content: Raw, /) -> None:
         """A tool could not do what it was asked for."""
-        asked = id_ in self.open
-        self.answer(at, id_)
+        asked = id_ in self.open_calls
+        self.tool_result(at, id_)
         if asked:
             tool = self.calls[id_]
-            tool.ok, tool.error = False, text_of(content)[:ERROR_KEPT]
+            tool.ok, tool.error = False, text_of(content)[:MAX_TOOL_ERROR_CHARS]
 
-    def say(self, line: int, session: Name, parent: Name, at: When, message: Name, text: str, /) -> None:
+    def text(self, line: int, session: OptionalStr, parent: OptionalStr, at: OptionalTime, message: OptionalStr, text: str, /) -> None:
         """The model answers."""
-        self._timed(at)
+        self._update_times(at)
         if parent is None:
-            self.text.append(text)
-            self.latest = (SAID, message)
+            self.texts.append(text)
+            self.latest_activity = (MODEL_TEXT, message)
             if self.partial:
                 self.partial.clear()
 
-    def think(self, at: When, /) -> None:
+    def thinking(self, at: OptionalTime, /) -> None:
         """The model thinks: that changes no figure."""
-        self._timed(at)
+        self._update_times(at)
 
     def _on_text(self, event: ev.Text) -> None:
-        self.say(event.line, event.session, event.parent, event.at, event.message, event.text)
+        self.text(event.line, event.session, event.parent, event.at, event.message, event.text)
         if event.synthetic and event.parent is None:
-            self.latest = (QUOTED, event.message)
+            self.latest_activity = (SYNTHETIC_TEXT, event.message)
 
     def _on_partial(self, event: ev.Partial) -> None:
         if event.parent is None:
             self.partial.append(event.text)
 
-    def _on_call(self, event: ev.ToolCall) -> None:
+    def _on_tool_call(self, event: ev.ToolCall) -> None:
         if event.id in self.calls:
             return  # the same call told twice
         head = (event.line, event.session, event.parent, event.at)
-        self.call(*head, event.id, event.name, event.kind, event.message, event.input)
+        self.tool_call(*head, event.id, event.name, event.kind, event.message, event.input)
         if event.asks and event.parent is None:
-            self.facts.asked = (event.id, event.message, event.line)
+            self.facts.open_question = (event.id, event.message, event.line)
         if event.background:
-            self._launch(event.id, event.kind, None, event.line)
+            self._start_background_task(event.id, event.kind, None, event.line)
 
-    def _on_result(self, event: ev.ToolResult) -> None:
+    def _on_tool_result(self, event: ev.ToolResult) -> None:
         if event.is_error:
-            self.fail(event.at, event.id, event.content)
+            self.tool_error(event.at, event.id, event.content)
         else:
-            self.answer(event.at, event.id)
+            self.tool_result(event.at, event.id)
 
-    def use(self, event: ev.Usage, /) -> None:
+    def usage(self, event: ev.Usage, /) -> None:
         """The model was asked."""
         self.last_at = event.at
         if self.first_at is None:
@@ -171,58 +180,58 @@ class Fold:
         key = event.message if event.message is not None else f"line {event.line}"
         request = self.requests.setdefault(key, event)
         if request is not event:
-            request = self.requests[key] = merged(request, event)
+            request = self.requests[key] = merge_usage(request, event)
         if event.parent is None:
-            self.main, self.stop_reason = request, event.stop_reason
+            self.main_request, self.stop_reason = request, event.stop_reason
             new, write, read = request.input, request.cache_write, request.cache_read
-            if new is not None and write is not None and read is not None and new + write + read > self.peak:
-                self.peak = new + write + read
+            if new is not None and write is not None and read is not None and new + write + read > self.context_peak:
+                self.context_peak = new + write + read
 
     # -- what the agent says about the run ------------------------------------------------------------
 
     def _on_started(self, event: ev.Started) -> None:
         known = self.started
-        self.started = event if known is None else filled(known, event)
+        self.started = event if known is None else merge_started(known, event)
         if self.files and event.cwd is not None and (known is None or known.cwd is None):
-            self._replace_files(event.cwd)
+            self._rebase_files(event.cwd)
         self.api_key_source = self.api_key_source or event.api_key_source
         self.session = event.session or self.session
 
     def _on_user(self, event: ev.UserMessage) -> None:
         if event.parent is None:
-            self.latest = NOTHING
+            self.latest_activity = NO_ACTIVITY
             if event.kind in ("interrupted", "prompt"):
-                self.facts.interrupted = event.line if event.kind == "interrupted" else None
+                self.facts.interrupted_line = event.line if event.kind == "interrupted" else None
 
     def _on_retry(self, event: ev.Retry) -> None:
-        self.retries.append(RetryNote(event.attempt, event.status, event.error, event.delay_ms))
+        self.retries.append(RequestRetry(event.attempt, event.status, event.error, event.delay_ms))
 
     def _on_limit(self, event: ev.RateLimit) -> None:
-        self.limits = Limits(event.status, event.resets_at, event.kind, event.utilization)
+        self.limits = RateLimitStatus(event.status, event.resets_at, event.kind, event.utilization)
         self.facts.limit_line = event.line
 
     def _on_compaction(self, event: ev.Compaction) -> None:
         self.compactions += 1
         if event.parent is None:
-            self.compacted, self.main = event, None
+            self.last_compaction, self.main_request = event, None
 
     def _on_denied(self, event: ev.PermissionDenied) -> None:
         key = event.call or f"line {event.line} {len(self.denials)}"
         call = self.calls.get(key)
         known = self.denials.get(key)
         if known is None:
-            known = self.denials[key] = Denial(event.tool or (call.name if call is not None else None), event.call)
-            self.denied_at[key] = event.line
-            known.input = plain(self.open[key][1]) if key in self.open else None
+            known = self.denials[key] = DeniedCall(event.tool or (call.name if call is not None else None), event.call)
+            self.denial_lines[key] = event.line
+            known.input = decode_raw(self.open_calls[key][1]) if key in self.open_calls else None
         if event.input is not ev.NO_JSON:
-            known.input = plain(event.input)
+            known.input = decode_raw(event.input)
         known.reason = known.reason or event.reason
         if event.settled:
-            self.settled.add(key)
+            self.settled_denials.add(key)
 
     def _on_failure(self, event: ev.Failure) -> None:
         if event.parent is None:
-            self.facts.failure, self.latest = event, NOTHING
+            self.facts.failure, self.latest_activity = event, NO_ACTIVITY
 
     def _on_agent_result(self, event: ev.Result) -> None:
         known = len(self.results)
@@ -230,41 +239,41 @@ class Fold:
             self.results.pop()
         elif event.uuid is not None:
             self.results = [one for one in self.results if (one.uuid, one.session) != (event.uuid, event.session)]
-            self.repeated += known - len(self.results)
+            self.duplicate_results += known - len(self.results)
         self.results.append(event)
         self.session = event.session or self.session
 
     def _on_cost(self, event: ev.CostState) -> None:
-        self.account = event
+        self.cost_state = event
         self.session = event.session or self.session
 
     def _on_stderr(self, event: ev.Stderr) -> None:
         self.facts.stderr.append(event.text)
-        del self.facts.stderr[:-STDERR_KEPT]
+        del self.facts.stderr[:-MAX_STDERR_LINES]
 
-    def _on_checked(self, event: ev.Checked) -> None:
-        self.facts.checked = event
+    def _on_checked(self, event: ev.SchemaChecked) -> None:
+        self.facts.schema_check = event
 
     def _on_stop(self, event: ev.StopRequested) -> None:
         if self.facts.stop is None:
             self.facts.stop = event
-            self.facts.cut = [task.id for task in self.background.values() if task.status == "running"]
+            self.facts.background_at_stop = [task.id for task in self.background.values() if task.status == "running"]
 
     def _on_exit(self, event: ev.Exited) -> None:
         self.facts.exited = event
 
     def _on_malformed(self, event: ev.Malformed) -> None:
-        if len(self.facts.plain) < STDERR_KEPT:
-            self.facts.plain.append(event.head)
+        if len(self.facts.non_json_lines) < MAX_STDERR_LINES:
+            self.facts.non_json_lines.append(event.head)
 
     def _on_notice(self, event: ev.Notice) -> None:
         if event.kind == "left" and event.text is not None:
-            self.left.append(event.text)
+            self.leftover_processes.append(event.text)
         elif event.kind == "note":
-            self.noted = event.text or ""
+            self.last_note = event.text or ""
         elif event.kind == "cut" and not event.line:
-            self.cut.append(event.text or "")
-        self.asked += event.kind == "request"
+            self.read_problems.append(event.text or "")
+        self.unmeasured_requests += event.kind == "request"
 
     def _on_unknown(self, event: ev.Unknown) -> None:
         self.unknown += 1
@@ -273,26 +282,26 @@ class Fold:
 
     def _on_task(self, event: ev.TaskStarted) -> None:
         call = event.call or event.task
-        self.task_calls[event.task] = call
+        self.call_by_task[event.task] = call
         if event.kind == "subagent":
             known = self.subagents.setdefault(call, Subagent(call, status="running"))
             known.type = known.type or event.agent_type
             known.description = known.description or event.description
         if event.background:
-            self._launch(call, event.kind, event.description, event.line)
+            self._start_background_task(call, event.kind, event.description, event.line)
         elif call in self.background:
             known_task = self.background[call]
             known_task.description = known_task.description or event.description
 
-    def _launch(self, call: str, kind: str | None, description: str | None, line: int) -> None:
+    def _start_background_task(self, call: str, kind: str | None, description: str | None, line: int) -> None:
         task = self.background.get(call)
         if task is None:
-            task = self.background[call] = Background(call, kind)
-            self.facts.launches[call] = line
+            task = self.background[call] = BackgroundTask(call, kind)
+            self.facts.background_launch_lines[call] = line
         task.description = task.description or description
 
     def _on_task_end(self, event: ev.TaskEnded) -> None:
-        call = event.call or self.task_calls.get(event.task, event.task)
+        call = event.call or self.call_by_task.get(event.task, event.task)
         status = event.status or "completed"
         if call in self.background and self.background[call].status in ("running", "killed"):
             self.background[call].status = status
@@ -300,17 +309,17 @@ class Fold:
             self.subagents[call].status = status
 
     def _on_file(self, event: ev.FileChanged) -> None:
-        known = self.spelled.get(event.path)
+        known = self.files_by_given_path.get(event.path)
         if known is None:
-            known = self.spelled[event.path] = self._file(event)
+            known = self.files_by_given_path[event.path] = self._file_entry(event)
         if event.source != "tool":
-            self.seen.append((known, event))
+            self.observed_changes.append((known, event))
             if event.source == "git" and known.source != "git":
                 return  # of what is known it says nothing new
         if event.source == "tool":
             known.source = "tool"  # the disk may have shown it before
         elif (known.change, event.change, known.source) == ("created", "deleted", "filesystem"):
-            del self.files[known.absolute], self.spelled[event.path]  # it came and went: nothing is left of it
+            del self.files[known.absolute], self.files_by_given_path[event.path]  # it came and went: nothing is left of it
             return
         if event.change == "deleted" or known.change == "deleted":
             known.change = event.change
@@ -319,25 +328,25 @@ class Fold:
         elif event.call is not None:
             known.tools.append(event.call)
 
-    def _file(self, event: ev.FileChanged) -> File:
+    def _file_entry(self, event: ev.FileChanged) -> ChangedFile:
         """A file's entry: told before under another spelling of its path, or new."""
-        cwd = (self.started.cwd if self.started is not None else None) or self.place
-        path, absolute, inside = placed(event.path, cwd)
+        cwd = (self.started.cwd if self.started is not None else None) or self.start_folder
+        path, absolute, inside = resolve_path(event.path, cwd)
         if absolute in self.files:
             return self.files[absolute]
-        self.files[absolute] = File(path, absolute, event.change, inside, [], event.source)
+        self.files[absolute] = ChangedFile(path, absolute, event.change, inside, [], event.source)
         return self.files[absolute]
 
-    def _replace_files(self, cwd: str) -> None:
+    def _rebase_files(self, cwd: str) -> None:
         """Name the files anew, now that it is known where the agent works."""
         for file in self.files.values():
-            file.path, file.absolute, file.inside = placed(file.absolute, cwd)
+            file.path, file.absolute, file.inside = resolve_path(file.absolute, cwd)
         self.files = {file.absolute: file for file in self.files.values()}
 
     @property
-    def understood(self) -> bool:
+    def has_known_events(self) -> bool:
         """Whether anything was said in a known language."""
-        return bool(self.started or self.session or self.requests or self.calls or self.results or self.text or self.retries)
+        return bool(self.started or self.session or self.requests or self.calls or self.results or self.texts or self.retries)
 
     @property
     def result(self) -> ev.Result | None:
@@ -348,12 +357,12 @@ class Fold:
         return self.results[-1] if self.results else None
 
 
-def _spent(begun: datetime | None, at: datetime | None) -> int | None:
+def _elapsed_ms(begun: datetime | None, at: datetime | None) -> int | None:
     """Milliseconds between a call and its answer; None where one of the times is not known."""
     return None if begun is None or at is None else max(0, (at - begun) // MILLISECOND)
 
 
-def _nothing(fold: Fold, event: ev.Event) -> None:
+def _ignore_event(fold: Accumulator, event: ev.Event) -> None:
     """Events that change no figure."""
 
 
@@ -364,30 +373,30 @@ def _is_echo(result: ev.Result) -> bool:
 
 
 # Which method takes in which event. Events that change no figure are still events of the run.
-TAKERS: dict[type[ev.Event], Callable[[Fold, Any], None]] = {
-    ev.Text: Fold._on_text,
-    ev.ToolCall: Fold._on_call,
-    ev.ToolResult: Fold._on_result,
-    ev.Usage: Fold.use,
-    ev.Partial: Fold._on_partial,
-    ev.Started: Fold._on_started,
-    ev.UserMessage: Fold._on_user,
-    ev.Retry: Fold._on_retry,
-    ev.RateLimit: Fold._on_limit,
-    ev.Compaction: Fold._on_compaction,
-    ev.PermissionDenied: Fold._on_denied,
-    ev.TaskStarted: Fold._on_task,
-    ev.TaskEnded: Fold._on_task_end,
-    ev.Failure: Fold._on_failure,
-    ev.Result: Fold._on_agent_result,
-    ev.CostState: Fold._on_cost,
-    ev.FileChanged: Fold._on_file,
-    ev.Stderr: Fold._on_stderr,
-    ev.StopRequested: Fold._on_stop,
-    ev.Checked: Fold._on_checked,
-    ev.Exited: Fold._on_exit,
-    ev.Malformed: Fold._on_malformed,
-    ev.Unknown: Fold._on_unknown,
-    ev.Notice: Fold._on_notice,
-    **dict.fromkeys((ev.Thinking, ev.TaskProgress, ev.Hook), _nothing),
+EVENT_METHODS: dict[type[ev.Event], Callable[[Accumulator, Any], None]] = {
+    ev.Text: Accumulator._on_text,
+    ev.ToolCall: Accumulator._on_tool_call,
+    ev.ToolResult: Accumulator._on_tool_result,
+    ev.Usage: Accumulator.usage,
+    ev.Partial: Accumulator._on_partial,
+    ev.Started: Accumulator._on_started,
+    ev.UserMessage: Accumulator._on_user,
+    ev.Retry: Accumulator._on_retry,
+    ev.RateLimit: Accumulator._on_limit,
+    ev.Compaction: Accumulator._on_compaction,
+    ev.PermissionDenied: Accumulator._on_denied,
+    ev.TaskStarted: Accumulator._on_task,
+    ev.TaskEnded: Accumulator._on_task_end,
+    ev.Failure: Accumulator._on_failure,
+    ev.Result: Accumulator._on_agent_result,
+    ev.CostState: Accumulator._on_cost,
+    ev.FileChanged: Accumulator._on_file,
+    ev.Stderr: Accumulator._on_stderr,
+    ev.StopRequested: Accumulator._on_stop,
+    ev.SchemaChecked: Accumulator._on_checked,
+    ev.Exited: Accumulator._on_exit,
+    ev.Malformed: Accumulator._on_malformed,
+    ev.Unknown: Accumulator._on_unknown,
+    ev.Notice: Accumulator._on_notice,
+    **dict.fromkeys((ev.Thinking, ev.TaskProgress, ev.Hook), _ignore_event),
 }

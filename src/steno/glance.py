@@ -9,31 +9,31 @@ from typing import Any
 import msgspec
 
 from . import event as ev
-from .decode import plain
-from .meter import context, main_model
+from .decode import decode_raw
+from .meter import build_context, find_main_model
 from .report import Context
 
 # What a call is about, by the first of these that its input has.
-TARGETS = ("command", "file_path", "notebook_path", "pattern", "url", "query", "description", "skill", "path", "prompt")
-GOES_ON = (ev.Text, ev.Thinking, ev.Partial, ev.ToolCall, ev.Usage)  # signs that a request came through
+TARGET_FIELDS = ("command", "file_path", "notebook_path", "pattern", "url", "query", "description", "skill", "path", "prompt")
+PROGRESS_EVENTS = (ev.Text, ev.Thinking, ev.Partial, ev.ToolCall, ev.Usage)  # signs that a request came through
 
 
-def target(given: Any) -> str:
+def call_target(given: Any) -> str:
     """What a call is about, from its input: the command, the file, the pattern, the address."""
     if not isinstance(given, dict):
-        return "" if given is None else _json(given)
-    for name in TARGETS:
+        return "" if given is None else _to_json(given)
+    for name in TARGET_FIELDS:
         value = given.get(name)
         if isinstance(value, str) and value:
             return value
-    return _json(given) if given else ""
+    return _to_json(given) if given else ""
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode("utf-8")
 
 
-class Glance:
+class LiveState:
     """One run, as it goes on. `window` tells how much a model's context holds."""
 
     def __init__(self, window: Callable[[str], int | None]) -> None:
@@ -41,22 +41,22 @@ class Glance:
         self.model: str | None = None
         self.session: str | None = None
         self._cwd: str | None = None
-        self.open: dict[str, ev.ToolCall] = {}  # calls without an answer, in their order
+        self.open_calls: dict[str, ev.ToolCall] = {}  # calls without an answer, in their order
         self.retry: ev.Retry | None = None  # the agent waits before it asks again
         self.stop: ev.StopRequested | None = None
-        self._window = window
-        self._begun = self._closed = self._ended = False
+        self._window_of = window
+        self._has_started = self._has_result = self._has_exited = False
         self._message: str | None = None
         self._used: int | None = None
         self._limit: int | None = None
-        self._shown: tuple[ev.ToolCall, str] | None = None
+        self._target_cache: tuple[ev.ToolCall, str] | None = None
 
     def add(self, events: Iterable[ev.Event]) -> None:
         """Take in what came."""
         for event in events:
-            if isinstance(event, GOES_ON):
-                self._begun, self.retry = True, None
-            taker = TAKERS.get(type(event))
+            if isinstance(event, PROGRESS_EVENTS):
+                self._has_started, self.retry = True, None
+            taker = EVENT_METHODS.get(type(event))
             if taker is not None:
                 taker(self, event)
 
@@ -65,41 +65,41 @@ class Glance:
     @property
     def state(self) -> str:
         """One word: starting, thinking, running (a tool), retrying, closing, stopping or ended."""
-        if self._ended:
+        if self._has_exited:
             return "ended"
         if self.stop is not None:
             return "stopping"
         if self.retry is not None:
             return "retrying"
-        if self.open:
+        if self.open_calls:
             return "running"
-        if self._closed:
+        if self._has_result:
             return "closing"
-        return "thinking" if self._begun else "starting"
+        return "thinking" if self._has_started else "starting"
 
     @property
-    def tool(self) -> tuple[str, str] | None:
+    def current_tool(self) -> tuple[str, str] | None:
         """The call that was opened last, and what it is about: a file by its name below the folder of the run."""
-        call = next(reversed(self.open.values()), None)
+        call = next(reversed(self.open_calls.values()), None)
         if call is None:
             return None
-        if self._shown is None or self._shown[0] is not call:
-            about = target(plain(call.input))
-            self._shown = call, about.removeprefix(f"{self._cwd}/") if self._cwd else about
-        return call.name, self._shown[1]
+        if self._target_cache is None or self._target_cache[0] is not call:
+            about = call_target(decode_raw(call.input))
+            self._target_cache = call, about.removeprefix(f"{self._cwd}/") if self._cwd else about
+        return call.name, self._target_cache[1]
 
     @property
     def context(self) -> Context:
         """How full the window of the main thread is."""
         limit, source = self._limit, "reported"
         if limit is None:
-            limit, source = self._window(self.model or ""), "known"
-        return context(self._used, limit, source if limit is not None else "assumed", "measured", None, 0)
+            limit, source = self._window_of(self.model or ""), "known"
+        return build_context(self._used, limit, source if limit is not None else "assumed", "measured", None, 0)
 
     # -- events --------------------------------------------------------------------------------------------------
 
     def _on_started(self, event: ev.Started) -> None:
-        self._begun = True
+        self._has_started = True
         self.model, self.session = event.model or self.model, event.session or self.session
         self._cwd = self._cwd or event.cwd
 
@@ -108,16 +108,16 @@ class Glance:
             return
         if self._message is None or event.message != self._message:
             self.turns, self._message = self.turns + 1, event.message
-        self._closed = False
+        self._has_result = False
         self.model = self.model or event.model
         if event.input is not None and event.cache_write is not None and event.cache_read is not None:
             self._used = event.input + event.cache_write + event.cache_read
 
-    def _on_call(self, event: ev.ToolCall) -> None:
-        self.open[event.id] = event
+    def _on_tool_call(self, event: ev.ToolCall) -> None:
+        self.open_calls[event.id] = event
 
-    def _on_result(self, event: ev.ToolResult) -> None:
-        self.open.pop(event.id, None)
+    def _on_tool_result(self, event: ev.ToolResult) -> None:
+        self.open_calls.pop(event.id, None)
 
     def _on_retry(self, event: ev.Retry) -> None:
         self.retry = event
@@ -126,11 +126,11 @@ class Glance:
         if event.parent is None:
             self._used = event.after
 
-    def _on_end(self, event: ev.Result) -> None:
-        self._begun = self._closed = True
-        self.open.clear()
+    def _on_agent_result(self, event: ev.Result) -> None:
+        self._has_started = self._has_result = True
+        self.open_calls.clear()
         self.session = event.session or self.session
-        key = main_model(event.models or {}, self.model)
+        key = find_main_model(event.models or {}, self.model)
         share = (event.models or {}).get(key or "")
         if share is not None and share.context_window:
             self._limit = share.context_window
@@ -139,18 +139,18 @@ class Glance:
         self.stop = self.stop or event
 
     def _on_exit(self, event: ev.Exited) -> None:
-        self._ended = True
-        self.open.clear()
+        self._has_exited = True
+        self.open_calls.clear()
 
 
-TAKERS: dict[type[ev.Event], Callable[[Glance, Any], None]] = {
-    ev.Started: Glance._on_started,
-    ev.Usage: Glance._on_usage,
-    ev.ToolCall: Glance._on_call,
-    ev.ToolResult: Glance._on_result,
-    ev.Retry: Glance._on_retry,
-    ev.Compaction: Glance._on_compaction,
-    ev.Result: Glance._on_end,
-    ev.StopRequested: Glance._on_stop,
-    ev.Exited: Glance._on_exit,
+EVENT_METHODS: dict[type[ev.Event], Callable[[LiveState, Any], None]] = {
+    ev.Started: LiveState._on_started,
+    ev.Usage: LiveState._on_usage,
+    ev.ToolCall: LiveState._on_tool_call,
+    ev.ToolResult: LiveState._on_tool_result,
+    ev.Retry: LiveState._on_retry,
+    ev.Compaction: LiveState._on_compaction,
+    ev.Result: LiveState._on_agent_result,
+    ev.StopRequested: LiveState._on_stop,
+    ev.Exited: LiveState._on_exit,
 }

@@ -3,7 +3,7 @@
 import posixpath
 
 
-def placed(path: str, root: str | None) -> tuple[str, str, bool]:
+def resolve_path(path: str, root: str | None) -> tuple[str, str, bool]:
     """A path relative to `root` where it lies below it, its absolute form, and whether it does.
 
     Containment is by whole names: `/proj2` is not below `/proj`.

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-METADATA = (".dist-info", ".egg-info")
+METADATA_SUFFIXES = (".dist-info", ".egg-info")
 
 
 class Plugin(Struct, frozen=True):
@@ -26,9 +26,9 @@ class Plugin(Struct, frozen=True):
         return f"{self.name} = {self.value}" + (f" (package {self.package})" if self.package else "")
 
 
-def found(group: str) -> list[Plugin]:
+def find_plugins(group: str) -> list[Plugin]:
     """Every entry of a group, by the names of the packages: the same on every machine. Nothing of them is loaded."""
-    if not any(_names(place, group.encode()) for place in sys.path):
+    if not any(_mentions_group(place, group.encode()) for place in sys.path):
         return []
     from importlib.metadata import entry_points
 
@@ -37,17 +37,17 @@ def found(group: str) -> list[Plugin]:
     return sorted(plugins, key=lambda plugin: (plugin.package, plugin.name))
 
 
-def _names(place: str, group: bytes) -> bool:
+def _mentions_group(place: str, group: bytes) -> bool:
     """Whether a package in a folder of the path names the group. What is no folder may hold packages too: ask there."""
     place = place or os.curdir
     if not os.path.isdir(place):  # noqa: PTH112  # pathlib costs more than the looking
         return os.path.exists(place)  # noqa: PTH110
-    return any(group in data for data in _entries(place))
+    return any(group in data for data in _read_entry_points(place))
 
 
-def _entries(place: str) -> Iterator[bytes]:
+def _read_entry_points(place: str) -> Iterator[bytes]:
     try:
-        names = [name for name in os.listdir(place) if name.endswith(METADATA)]  # noqa: PTH208
+        names = [name for name in os.listdir(place) if name.endswith(METADATA_SUFFIXES)]  # noqa: PTH208
     except OSError:
         return
     for name in names:

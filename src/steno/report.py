@@ -40,7 +40,7 @@ EXIT_CODES = {
 }
 
 # Warnings that begin with one of these put `ok` to false (V10).
-ADVISORY = ("interactive-hang:", "background-task:", "permission:")
+ADVISORY_PREFIXES = ("interactive-hang:", "background-task:", "permission:")
 
 
 class StenoError(Exception):
@@ -62,7 +62,7 @@ class LedgerError(StenoError):
     """The ledger cannot be opened, read or written. The message names it and says what to do."""
 
 
-class RecordError(StenoError):
+class RecordingError(StenoError):
     """A run cannot be recorded: no room, or no permission. The message names the place. Nothing was started."""
 
 
@@ -74,35 +74,35 @@ class RunFailed(StenoError):  # noqa: N818  # it reads as what it says: except s
         self.report = report
 
 
-class Wording(Struct, frozen=True):
+class HintTemplates(Struct, frozen=True):
     """How a person writes to one agent what a hint suggests; empty where it has no words for that.
 
     In `go_on`, {session} and {prompt} stand for words that are quoted already; in `allow`, {rules} does.
     """
 
-    go_on: str = ""
+    resume: str = ""
     turns: str = ""
     allow: str = ""
     stream: str = ""
 
 
-class Dialect(Protocol):
+class AgentProfile(Protocol):
     """What the fold must ask the agent: a model's window, how a rule that allows a call is written, what its exit means."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def window(self) -> Callable[[str], int | None]: ...
+    def context_window(self) -> Callable[[str], int | None]: ...
 
     @property
     def allow_rule(self) -> Callable[[str, Any, str | None], str]: ...
 
     @property
-    def wording(self) -> Wording: ...
+    def hint_templates(self) -> HintTemplates: ...
 
     @property
-    def exits(self) -> Callable[[int, Sequence[str]], tuple[str, str] | None]: ...
+    def classify_exit(self) -> Callable[[int, Sequence[str]], tuple[str, str] | None]: ...
 
 
 class Tokens(Struct, frozen=True, gc=False):
@@ -124,7 +124,7 @@ class Cost(Struct, frozen=True, gc=False):
     session_usd: float | None = None
 
 
-class Model(Struct, frozen=True, gc=False):
+class ModelSummary(Struct, frozen=True, gc=False):
     """One model's share of the run."""
 
     input: int | None = None
@@ -151,7 +151,7 @@ class Context(Struct, frozen=True, gc=False):
     compactions: int = 0
 
 
-class Tool(Struct, gc=False):
+class ToolCallSummary(Struct, gc=False):
     """One tool call with its result. `ok` is None while no result was seen."""
 
     id: str
@@ -166,14 +166,14 @@ class Tool(Struct, gc=False):
     background: bool = False
 
 
-class ToolCount(Struct, gc=False):
+class ToolCallCounts(Struct, gc=False):
     """How often a tool was called, and how often it failed."""
 
     calls: int = 0
     errors: int = 0
 
 
-class File(Struct, gc=False):
+class ChangedFile(Struct, gc=False):
     """One file that the run changed. `path` is relative to the run's folder where it lies inside."""
 
     path: str
@@ -184,7 +184,7 @@ class File(Struct, gc=False):
     source: str = "tool"
 
 
-class Denial(Struct, gc=False):
+class DeniedCall(Struct, gc=False):
     """A refused call, and the rule that would allow it."""
 
     tool: str | None
@@ -205,7 +205,7 @@ class Subagent(Struct, gc=False):
     status: str | None = None
 
 
-class Background(Struct, gc=False):
+class BackgroundTask(Struct, gc=False):
     """Work that was sent to the background. `status` is "running" until it was seen to end."""
 
     id: str
@@ -214,7 +214,7 @@ class Background(Struct, gc=False):
     status: str = "running"
 
 
-class RetryNote(Struct, frozen=True, gc=False):
+class RequestRetry(Struct, frozen=True, gc=False):
     """One failed request that the agent tried again."""
 
     attempt: int | None = None
@@ -223,7 +223,7 @@ class RetryNote(Struct, frozen=True, gc=False):
     delay_ms: int | None = None
 
 
-class Limits(Struct, frozen=True, gc=False):
+class RateLimitStatus(Struct, frozen=True, gc=False):
     """How the account's usage limit stood, as the agent last told it. `resets_at`: seconds since 1970."""
 
     status: str | None = None
@@ -232,7 +232,7 @@ class Limits(Struct, frozen=True, gc=False):
     utilization: float | None = None
 
 
-class Lines(Struct, gc=False):
+class LineCounts(Struct, gc=False):
     """What became of the lines of the input."""
 
     read: int = 0
@@ -280,17 +280,17 @@ class Report(Struct, kw_only=True):
     tokens: Tokens = field(default_factory=Tokens)
     cache_hit_rate: float | None = None
     cost: Cost = field(default_factory=Cost)
-    models: dict[str, Model] = field(default_factory=dict)
+    models: dict[str, ModelSummary] = field(default_factory=dict)
     context: Context = field(default_factory=Context)
-    tools: list[Tool] = field(default_factory=list)
-    tool_counts: dict[str, ToolCount] = field(default_factory=dict)
-    files: list[File] = field(default_factory=list)
-    denials: list[Denial] = field(default_factory=list)
+    tools: list[ToolCallSummary] = field(default_factory=list)
+    tool_counts: dict[str, ToolCallCounts] = field(default_factory=dict)
+    files: list[ChangedFile] = field(default_factory=list)
+    denials: list[DeniedCall] = field(default_factory=list)
     subagents: list[Subagent] = field(default_factory=list)
-    background: list[Background] = field(default_factory=list)
-    retries: list[RetryNote] = field(default_factory=list)
-    limits: Limits = field(default_factory=Limits)
-    lines: Lines = field(default_factory=Lines)
+    background: list[BackgroundTask] = field(default_factory=list)
+    retries: list[RequestRetry] = field(default_factory=list)
+    limits: RateLimitStatus = field(default_factory=RateLimitStatus)
+    lines: LineCounts = field(default_factory=LineCounts)
 
     def raise_for_verdict(self) -> "Report":
         """Return the report if the run is ok, else raise RunFailed."""

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from referencing import Resource
     from referencing._core import Resolver
 
-MISSING = "a JSON schema needs the package jsonschema: pip install 'steno[schema]'"
-MOST_WRONG = 10  # faults of one answer that are told: an agent mends them together
-FAULT = 300  # characters of one fault: it may quote what it found
-_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.M | re.S)
+MISSING_PACKAGE_MESSAGE = "a JSON schema needs the package jsonschema: pip install 'steno[schema]'"
+MAX_SCHEMA_ERRORS = 10  # faults of one answer that are told: an agent mends them together
+MAX_SCHEMA_ERROR_CHARS = 300  # characters of one fault: it may quote what it found
+_FENCED_BLOCK = re.compile(r"^[ \t]*(```+|~~~+)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.M | re.S)
 
 
-class Checked(Struct, frozen=True):
+class SchemaCheckResult(Struct, frozen=True):
     """An answer that was looked at: its value where it fits, else what is wrong with it."""
 
     value: Any = None
-    wrong: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
-class Shape:
+class AnswerSchema:
     """A JSON schema that answers are held against. StenoError: it is none, or what checks it is not installed."""
 
     def __init__(self, text: str | bytes, where: str = "the JSON schema") -> None:
@@ -38,8 +38,8 @@ class Shape:
             import jsonschema
             from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
         except ImportError:
-            raise StenoError(f"{where}: {MISSING}") from None
-        schema = _decoded(text, where)
+            raise StenoError(f"{where}: {MISSING_PACKAGE_MESSAGE}") from None
+        schema = _parse_schema(text, where)
         named = schema.get("$schema") if isinstance(schema, dict) else None
         known = jsonschema.validators.validator_for({"$schema": str(named)}, default=cast(Any, None))
         if named is not None and known is None:
@@ -47,40 +47,40 @@ class Shape:
         kind: Any = known or jsonschema.Draft202012Validator
         try:
             kind.check_schema(schema)
-            _resolved(schema, kind, REGISTRY)
+            _check_references(schema, kind, REGISTRY)
         except jsonschema.SchemaError as problem:
-            raise StenoError(f"{where}: this is no JSON schema: {_at(problem)}{problem.message[:FAULT]}") from None
+            raise StenoError(f"{where}: this is no JSON schema: {_error_location(problem)}{problem.message[:MAX_SCHEMA_ERROR_CHARS]}") from None
         except RecursionError:
             raise StenoError(f"{where}: this JSON schema is nested too deeply") from None
-        except _unresolvable() as problem:
+        except _unresolvable_error() as problem:
             raise StenoError(f"{where}: it refers to what is not in it: {problem.ref!r}") from None  # type: ignore[attr-defined]
         self._validator = kind(schema, registry=REGISTRY)
 
-    def check(self, given: Any, text: str) -> Checked:
+    def check(self, given: Any, text: str) -> SchemaCheckResult:
         """Hold an answer against it: a value that the agent gave as such, else the JSON in its text.
 
         Of several that stand in a text the first that fits is the answer; where none fits, the first is what is complained of.
         """
         first: tuple[str, ...] = ()
-        for value in [given] if given is not None else found(text):
-            wrong = self._wrong(value)
+        for value in [given] if given is not None else iter_json_in_text(text):
+            wrong = self._validation_errors(value)
             if not wrong:
-                return Checked(value)
+                return SchemaCheckResult(value)
             first = first or wrong
         told = "there is no JSON in the answer" if text.strip() else "there is no answer"
-        return Checked(None, first or (told,))
+        return SchemaCheckResult(None, first or (told,))
 
-    def _wrong(self, value: Any) -> tuple[str, ...]:
+    def _validation_errors(self, value: Any) -> tuple[str, ...]:
         try:
             faults = sorted(self._validator.iter_errors(value), key=lambda fault: list(map(str, fault.absolute_path)))
         except RecursionError:
             return ("it is nested too deeply",)
-        more = len(faults) - MOST_WRONG
-        told = [f"{_at(fault)}{fault.message[:FAULT]}" for fault in faults[:MOST_WRONG]]
+        more = len(faults) - MAX_SCHEMA_ERRORS
+        told = [f"{_error_location(fault)}{fault.message[:MAX_SCHEMA_ERROR_CHARS]}" for fault in faults[:MAX_SCHEMA_ERRORS]]
         return (*told, *([f"and {more} more"] if more > 0 else []))
 
 
-def _decoded(text: str | bytes, where: str) -> Any:
+def _parse_schema(text: str | bytes, where: str) -> Any:
     try:
         schema = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -90,37 +90,37 @@ def _decoded(text: str | bytes, where: str) -> Any:
     return schema
 
 
-def _unresolvable() -> type[Exception]:
+def _unresolvable_error() -> type[Exception]:
     from referencing.exceptions import Unresolvable
 
     return Unresolvable
 
 
-def _resolved(schema: Any, kind: Any, registry: Any) -> None:
+def _check_references(schema: Any, kind: Any, registry: Any) -> None:
     """Raises where a reference leads nowhere: before anything is started, not at the first answer."""
     from referencing.jsonschema import specification_with
 
     specification = specification_with(kind.META_SCHEMA["$schema"])
     resource = specification.create_resource(schema)
-    _walk(resource, registry.with_resource("", resource).resolver_with_root(resource))
+    _check_subresources(resource, registry.with_resource("", resource).resolver_with_root(resource))
 
 
-def _walk(resource: "Resource[Any]", resolver: "Resolver[Any]") -> None:
+def _check_subresources(resource: "Resource[Any]", resolver: "Resolver[Any]") -> None:
     if isinstance(resource.contents, dict) and isinstance(resource.contents.get("$ref"), str):
         resolver.lookup(resource.contents["$ref"])
     for inner in resource.subresources():
-        _walk(inner, resolver.in_subresource(inner))
+        _check_subresources(inner, resolver.in_subresource(inner))
 
 
-def _at(fault: Any) -> str:
+def _error_location(fault: Any) -> str:
     """Where in a value a fault is, as `$.files[0].path: `."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault.absolute_path)
     return f"${path}: "
 
 
-def found(text: str) -> Iterator[Any]:
+def iter_json_in_text(text: str) -> Iterator[Any]:
     """The JSON in an answer: all of it, else its fenced blocks, the last one first, else from the first bracket to the last."""
-    fenced = [match[2] for match in _FENCE.finditer(text)]
+    fenced = [match[2] for match in _FENCED_BLOCK.finditer(text)]
     starts = [at for at in (text.find("{"), text.find("[")) if at >= 0]
     between = text[min(starts) : max(text.rfind("}"), text.rfind("]")) + 1] if starts else ""
     for part in (text, *reversed(fenced), between):

@@ -15,15 +15,15 @@ import msgspec
 
 from . import event as ev
 from .agents import Agent
-from .reading import Reading
+from .reading import RunParser
 from .report import SourceError
-from .split import Splitter
+from .split import LineSplitter
 
-CHUNK = 1 << 20  # bytes a read: fewer refills of the buffer that lines are cut from, and still a small part of the memory
-HEAD = 1 << 16  # bytes looked at to tell a recording from something else
-FIRST = 1 << 13  # bytes a read where only the first line is wanted, which is short
-CODE_KEPT = 15  # characters of an exit code: more than any has, and a number that fits everywhere
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+READ_CHUNK_BYTES = 1 << 20  # bytes a read: fewer refills of the buffer that lines are cut from, and still a small part of the memory
+BINARY_CHECK_BYTES = 1 << 16  # bytes looked at to tell a recording from something else
+FIRST_LINE_BUFFER_BYTES = 1 << 13  # bytes a read where only the first line is wanted, which is short
+MAX_EXIT_CODE_CHARS = 15  # characters of an exit code: more than any has, and a number that fits everywhere
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Iterable[bytes] | Iterable[str]
 
@@ -31,16 +31,16 @@ Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | It
 # -- bytes --------------------------------------------------------------------------------------------
 
 
-def unreadable(name: object, problem: OSError) -> SourceError:
+def unreadable_error(name: object, problem: OSError) -> SourceError:
     """What to say of something that the system does not let us read."""
-    return _wrong(name, f"cannot be read: {problem.strerror or problem}")
+    return _source_error(name, f"cannot be read: {problem.strerror or problem}")
 
 
-def _wrong(name: object, what: str) -> SourceError:
+def _source_error(name: object, what: str) -> SourceError:
     return SourceError(f"{name}: {what}", what)
 
 
-def lines(path: Path, buffer: int = CHUNK, cut: list[str] | None = None) -> Generator[bytes, None, None]:
+def read_lines(path: Path, buffer: int = READ_CHUNK_BYTES, problems: list[str] | None = None) -> Generator[bytes, None, None]:
     """The lines of a file with their newlines, unpacked where they are gzip or zstd. SourceError says what is wrong.
 
     Whoever needs only its first lines asks for a small buffer. Whoever gives a list wants of a packed file that is cut or
@@ -48,33 +48,33 @@ def lines(path: Path, buffer: int = CHUNK, cut: list[str] | None = None) -> Gene
     """
     try:
         with io.BufferedReader(io.FileIO(path), buffer) as file:
-            yield from unpacked(file, str(path), cut)
+            yield from decompress_lines(file, str(path), problems)
     except OSError as problem:
-        raise unreadable(path, problem) from None
+        raise unreadable_error(path, problem) from None
 
 
 def _stream_lines(source: Any, name: str, cut: list[str]) -> Iterator[bytes]:
     """The lines of a file or pipe that somebody else opened."""
     try:
         if isinstance(source, io.BufferedReader):
-            yield from unpacked(source, name, cut)
+            yield from decompress_lines(source, name, cut)
         else:
-            yield from joined(iter(lambda: source.read(CHUNK), b""))
+            yield from lines_from_chunks(iter(lambda: source.read(READ_CHUNK_BYTES), b""))
     except OSError as problem:
-        raise unreadable(name, problem) from None
+        raise unreadable_error(name, problem) from None
 
 
-def unpacked(file: "io.BufferedReader[Any]", name: str, cut: list[str] | None = None) -> Iterator[bytes]:
+def decompress_lines(file: "io.BufferedReader[Any]", name: str, cut: list[str] | None = None) -> Iterator[bytes]:
     """The lines of an open file or pipe, as soon as they are there."""
     head = file.peek(4)[:4]
-    if head.startswith(GZIP):
-        return joined(_as_far(_gunzip(file, name), cut))
-    if head.startswith(ZSTD):
-        return joined(_as_far(_unzstd(file, name), cut))
+    if head.startswith(GZIP_MAGIC):
+        return lines_from_chunks(_readable_chunks(_gunzip(file, name), cut))
+    if head.startswith(ZSTD_MAGIC):
+        return lines_from_chunks(_readable_chunks(_unzstd(file, name), cut))
     return file
 
 
-def _as_far(chunks: Iterable[bytes], cut: list[str] | None) -> Iterator[bytes]:
+def _readable_chunks(chunks: Iterable[bytes], cut: list[str] | None) -> Iterator[bytes]:
     """What can be unpacked of a file, if anything can; see `lines`."""
     some = False
     try:
@@ -87,13 +87,13 @@ def _as_far(chunks: Iterable[bytes], cut: list[str] | None) -> Iterator[bytes]:
         cut.append(f"only a part could be read: {problem.strerror}")
 
 
-def joined(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def lines_from_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Lines with their newlines, from bytes that come in any pieces."""
-    splitter = Splitter()
+    splitter = LineSplitter()
     for chunk in chunks:
         for line in splitter.feed(chunk):
             yield line + b"\n"
-    rest = splitter.rest()
+    rest = splitter.flush()
     if rest:
         yield rest
 
@@ -104,31 +104,31 @@ def _gunzip(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
 
     try:
         with gzip.GzipFile(fileobj=file) as packed:
-            yield from iter(lambda: packed.read1(CHUNK), b"")
+            yield from iter(lambda: packed.read1(READ_CHUNK_BYTES), b"")
     except EOFError:
-        raise _wrong(name, "the gzip file is cut short; fetch or pack it again") from None
+        raise _source_error(name, "the gzip file is cut short; fetch or pack it again") from None
     except (gzip.BadGzipFile, zlib.error) as problem:
-        raise _wrong(name, f"damaged gzip: {problem}") from None
+        raise _source_error(name, f"damaged gzip: {problem}") from None
 
 
 def _unzstd(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
     try:
         import zstandard
     except ImportError:
-        raise _wrong(name, "packed with zstd, which needs one more package: pip install 'steno[zstd]'") from None
+        raise _source_error(name, "packed with zstd, which needs one more package: pip install 'steno[zstd]'") from None
 
     unpack = zstandard.ZstdDecompressor().decompressobj()
     try:
-        for data in iter(lambda: file.read1(CHUNK), b""):
+        for data in iter(lambda: file.read1(READ_CHUNK_BYTES), b""):
             while data:
                 if unpack.eof:  # several frames may follow each other
                     unpack = zstandard.ZstdDecompressor().decompressobj()
                 yield unpack.decompress(data)
                 data = unpack.unused_data
     except zstandard.ZstdError as problem:
-        raise _wrong(name, f"damaged zstd: {problem}") from None
+        raise _source_error(name, f"damaged zstd: {problem}") from None
     if not unpack.eof:
-        raise _wrong(name, "the zstd file is cut short; fetch or pack it again")
+        raise _source_error(name, "the zstd file is cut short; fetch or pack it again")
 
 
 def is_binary(head: bytes) -> bool:
@@ -158,9 +158,9 @@ def is_pipe(path: Path) -> bool:
         return False
 
 
-def first_line(path: Path) -> bytes | None:
+def read_first_line(path: Path) -> bytes | None:
     """The first line that is not blank; None if there is none or the file cannot be read."""
-    reading = lines(path, FIRST)
+    reading = read_lines(path, FIRST_LINE_BUFFER_BYTES)
     try:
         return next((line for line in reading if line.strip()), None)
     except SourceError:
@@ -169,31 +169,31 @@ def first_line(path: Path) -> bytes | None:
         reading.close()
 
 
-class _Session(msgspec.Struct):
+class _SessionLine(msgspec.Struct):
     """Of a transcript line, only whose it is."""
 
     sessionId: str | None = None
 
 
-def session_of(path: Path) -> str | None:
+def session_id_of(path: Path) -> str | None:
     """The session that a transcript's first line names."""
     try:
-        return msgspec.json.decode(first_line(path) or b"{}", type=_Session).sessionId
+        return msgspec.json.decode(read_first_line(path) or b"{}", type=_SessionLine).sessionId
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
-def companions(path: Path) -> list[Path]:
+def subagent_transcripts(path: Path) -> list[Path]:
     """The transcripts of a session's subagents: in its own folder, or (older versions) beside it."""
     inside = sorted((path.parent / path.stem / "subagents").glob("agent-*.jsonl"))
     beside = [other for other in sorted(path.parent.glob("agent-*.jsonl")) if other != path]
-    return inside + [other for other in beside if session_of(other) == path.stem]
+    return inside + [other for other in beside if session_id_of(other) == path.stem]
 
 
 # -- reading ----------------------------------------------------------------------------------------------
 
 
-class Input:
+class RecordingInput:
     """One recording: the lines of its stdout, and the events that are known from beside it.
 
     `folder` is the recording's own, where it has one; `machine`: what the agents of this machine keep may be asked too;
@@ -206,77 +206,77 @@ class Input:
         data: Iterable[bytes],
         after: Iterable[ev.Event] = (),
         folder: Path | None = None,
-        machine: bool = False,
-        cut: list[str] | None = None,
+        use_local_transcripts: bool = False,
+        problems: list[str] | None = None,
     ) -> None:
-        self.name, self.data, self.folder, self.machine = name, data, folder, machine
-        self.cut = [] if cut is None else cut
-        self.after = after if cut is None else chain(_lacking(cut), after)
+        self.name, self.lines, self.folder, self.use_local_transcripts = name, data, folder, use_local_transcripts
+        self.problems = [] if problems is None else problems
+        self.extra_events = after if problems is None else chain(_problem_notices(problems), after)
 
-    def read(self, agent: Agent | None = None, form: str | None = None) -> Reading:
+    def read(self, agent: Agent | None = None, form: str | None = None) -> RunParser:
         """Fold the whole recording."""
-        reading = Reading(agent, form)
-        reading.take(self.data)
-        reading.take_events(self.after)
-        reading.fold.add(reading.beside(self.kept(reading)))
+        reading = RunParser(agent, form)
+        reading.feed_lines(self.lines)
+        reading.add_events(self.extra_events)
+        reading.accumulator.add(reading.enrich(self.transcript_lines(reading)))
         return reading
 
     def events(self, agent: Agent | None = None, form: str | None = None) -> Iterator[ev.Event]:
         """The events of the recording, one by one."""
-        reading = Reading(agent, form)
-        yield from reading.events(self.data)
-        yield from reading.heard(self.after)
-        yield from reading.beside(self.kept(reading))
+        reading = RunParser(agent, form)
+        yield from reading.events(self.lines)
+        yield from reading.interpret_stderr(self.extra_events)
+        yield from reading.enrich(self.transcript_lines(reading))
 
-    def kept(self, reading: Reading) -> Iterator[bytes]:
+    def transcript_lines(self, reading: RunParser) -> Iterator[bytes]:
         """The lines that the agent kept of the session: in the recording's folder, else where the agent keeps them."""
-        if reading.agent.beside is None or reading.tape is not None:  # a tape holds all that was known
+        if reading.agent.transcript_pattern is None or reading.header is not None:  # a tape holds all that was known
             return iter(())
         own = self.folder / "sessions" if self.folder is not None else None
         if own is not None and own.is_dir():
-            return kept_lines(reading.pattern("*"), [str(own)])
-        folders = reading.agent.folders(os.environ, str(Path.home())) if self.machine else []
-        return kept_lines(reading.pattern(), folders)
+            return read_transcripts(reading.transcript_pattern("*"), [str(own)])
+        folders = reading.agent.transcript_folders(os.environ, str(Path.home())) if self.use_local_transcripts else []
+        return read_transcripts(reading.transcript_pattern(), folders)
 
 
-def open_input(source: Source, name: str = "stream") -> Input:
+def open_recording(source: Source, name: str = "stream") -> RecordingInput:
     """Anything that can be read, as an Input. `name` is what an open file or pipe is called in messages."""
     if isinstance(source, bytes | bytearray | memoryview):
-        return Input("bytes", io.BytesIO(source))
+        return RecordingInput("bytes", io.BytesIO(source))
     if isinstance(source, str | os.PathLike):
         if not os.fspath(source):  # else it would be the folder that we are in
-            raise _wrong("''", "no such file: its name is empty")
+            raise _source_error("''", "no such file: its name is empty")
         return _open_path(Path(source))
     if isinstance(source, io.TextIOBase):
         raise SourceError("a text stream cannot be read: open it in binary mode")
     if hasattr(source, "read"):
         cut: list[str] = []
-        return Input(name, _stream_lines(source, name, cut), machine=True, cut=cut)
+        return RecordingInput(name, _stream_lines(source, name, cut), use_local_transcripts=True, problems=cut)
     if not hasattr(source, "__iter__"):
         raise SourceError(f"expected a path, bytes, a binary file or lines, found {type(source).__name__}")
-    return Input("lines", (_line(line) for line in source))
+    return RecordingInput("lines", (_to_line_bytes(line) for line in source))
 
 
-def _line(line: bytes | str) -> bytes:
+def _to_line_bytes(line: bytes | str) -> bytes:
     if not isinstance(line, bytes | str):
         raise SourceError(f"expected lines of bytes or text, found {type(line).__name__}")
     data = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
     return data if data.endswith(b"\n") else data + b"\n"
 
 
-def _open_path(path: Path) -> Input:
+def _open_path(path: Path) -> RecordingInput:
     cut: list[str] = []
     if is_folder(path):
         if not (path / "stdout").is_file():
             raise SourceError(f"{path}: a folder without stdout is not one recording; give a file in it")
-        return Input(_name(path), lines(path / "stdout", cut=cut), _beside(path), path, machine=True, cut=cut)
+        return RecordingInput(_display_name(path), read_lines(path / "stdout", problems=cut), _stderr_and_exit_events(path), path, use_local_transcripts=True, problems=cut)
     _refuse_binary(path)
     if path.suffix == ".jsonl" and not path.name.startswith("agent-"):
-        return Input(_name(path), chain(lines(path, cut=cut), _subagents(path)), machine=True, cut=cut)
-    return Input(_name(path), lines(path, cut=cut), machine=True, cut=cut)
+        return RecordingInput(_display_name(path), chain(read_lines(path, problems=cut), _subagent_lines(path)), use_local_transcripts=True, problems=cut)
+    return RecordingInput(_display_name(path), read_lines(path, problems=cut), use_local_transcripts=True, problems=cut)
 
 
-def _name(path: Path) -> str:
+def _display_name(path: Path) -> str:
     """A path as text that can be written anywhere, also where its bytes are no UTF-8."""
     return os.fsencode(path).decode("utf-8", "replace")
 
@@ -285,9 +285,9 @@ def _refuse_binary(path: Path) -> None:
     """Say so at once when a file can be no recording. A pipe is left alone: what is read of it is gone."""
     if is_pipe(path):
         return
-    data = lines(path, HEAD, [])
+    data = read_lines(path, BINARY_CHECK_BYTES, [])
     try:
-        head = b"".join(islice(data, 20))[:HEAD]
+        head = b"".join(islice(data, 20))[:BINARY_CHECK_BYTES]
     finally:
         data.close()
     if is_binary(head):
@@ -295,13 +295,13 @@ def _refuse_binary(path: Path) -> None:
         raise SourceError(f"{path}: not a recording but binary data; {wanted}")
 
 
-class _Dated(msgspec.Struct):
+class _TimestampLine(msgspec.Struct):
     """Of a line of a file that an agent keeps, only its time, as it is written."""
 
     timestamp: str = ""
 
 
-def kept_lines(pattern: str | None, folders: Iterable[str], since: str = "") -> Iterator[bytes]:
+def read_transcripts(pattern: str | None, folders: Iterable[str], since: str = "") -> Iterator[bytes]:
     """The lines of the files below the folders that a pattern names. What cannot be read tells nothing.
 
     `since` is a time as such lines write it: of what is older only each file's first line is given, which says whose it is.
@@ -309,41 +309,41 @@ def kept_lines(pattern: str | None, folders: Iterable[str], since: str = "") -> 
     for folder in folders if pattern is not None else ():
         for path in sorted(Path(folder).glob(pattern or "")):
             try:
-                yield from (line for number, line in enumerate(lines(path)) if not number or not since or _dated(line) >= since)
+                yield from (line for number, line in enumerate(read_lines(path)) if not number or not since or _timestamp_of(line) >= since)
             except SourceError:
                 continue
 
 
-def _dated(line: bytes) -> str:
+def _timestamp_of(line: bytes) -> str:
     try:
-        return msgspec.json.decode(line, type=_Dated).timestamp
+        return msgspec.json.decode(line, type=_TimestampLine).timestamp
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
 
 
-def _subagents(path: Path) -> Iterator[bytes]:
+def _subagent_lines(path: Path) -> Iterator[bytes]:
     """The lines of the subagents of a session, if the file is a session's transcript."""
-    for other in companions(path):
-        yield from lines(other)
+    for other in subagent_transcripts(path):
+        yield from read_lines(other)
 
 
-def _lacking(cut: list[str]) -> Iterator[ev.Event]:
+def _problem_notices(cut: list[str]) -> Iterator[ev.Event]:
     """What could not be read, known when the rest was."""
     yield from (ev.Notice(0, None, None, None, "cut", text) for text in cut)
 
 
-def _beside(folder: Path) -> Iterator[ev.Event]:
+def _stderr_and_exit_events(folder: Path) -> Iterator[ev.Event]:
     """What a recording's folder knows besides stdout: stderr, then the exit."""
     errors = folder / "stderr"
     if errors.is_file():
-        for line in lines(errors):
+        for line in read_lines(errors):
             if line.strip():
                 yield ev.Stderr(0, None, None, None, line.decode("utf-8", "replace").rstrip("\r\n"))
     code = folder / "exit_code"
     if code.is_file():
-        text = b"".join(lines(code)).decode("utf-8", "replace").strip()
+        text = b"".join(read_lines(code)).decode("utf-8", "replace").strip()
         try:
-            if len(text) > CODE_KEPT:
+            if len(text) > MAX_EXIT_CODE_CHARS:
                 raise ValueError
             yield ev.Exited(0, None, None, None, int(text))
         except ValueError:

@@ -8,10 +8,10 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Generic, TypeVar
 
-Thing = TypeVar("Thing")
+ItemT = TypeVar("ItemT")
 
 
-class Spool(Generic[Thing]):
+class BackgroundQueue(Generic[ItemT]):
     """A queue with a taker. `limit` is how much may wait, in whatever `put` counts its sizes in.
 
     One thing is always taken, however large. A taker that raises is asked no more: `problem` says why. With `idle`, that is
@@ -20,41 +20,41 @@ class Spool(Generic[Thing]):
 
     def __init__(
         self,
-        take: Callable[[Thing], None],
+        take: Callable[[ItemT], None],
         limit: int,
         name: str,
         idle: Callable[[], None] | None = None,
         every: float | None = None,
     ) -> None:
         self.problem: Exception | None = None
-        self._take, self._limit, self._idle = take, limit, idle
-        self._every = every if idle is not None else None
-        self._queue: SimpleQueue[tuple[Thing, int] | None] = SimpleQueue()
+        self._consume, self._limit, self._idle = take, limit, idle
+        self._idle_interval = every if idle is not None else None
+        self._queue: SimpleQueue[tuple[ItemT, int] | None] = SimpleQueue()
         # Each counter has one writer, so that none needs a lock: what was put in, and what was taken out.
-        self._came = self._went = self._put = self._taken = self._refused = self._dropped = 0
+        self._size_in = self._size_out = self._count_in = self._count_out = self._rejected_count = self._discarded_count = 0
         self._thread = Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, thing: Thing, size: int) -> bool:
+    def put(self, thing: ItemT, size: int) -> bool:
         """Hand it on as soon as its turn comes. False: there is no room, or no taker any more, and it is lost."""
-        waiting = self._came - self._went
+        waiting = self._size_in - self._size_out
         if self.problem is not None or (waiting and waiting + size > self._limit):
-            self._refused += 1
+            self._rejected_count += 1
             return False
-        self._came += size
-        self._put += 1
+        self._size_in += size
+        self._count_in += 1
         self._queue.put((thing, size))
         return True
 
     @property
-    def waiting(self) -> int:
+    def pending_count(self) -> int:
         """How many things have not had their turn."""
-        return self._put - self._taken
+        return self._count_in - self._count_out
 
     @property
-    def lost(self) -> int:
+    def dropped_count(self) -> int:
         """How many things were never handed on: there was no room for them, or nobody to take them."""
-        return self._refused + self._dropped
+        return self._rejected_count + self._discarded_count
 
     def finish(self, patience: float | None) -> bool:
         """Wait until all is handed on, but no longer than that. False: it is not, and what waits is left behind."""
@@ -67,29 +67,29 @@ class Spool(Generic[Thing]):
     def _serve(self) -> None:
         while True:
             try:
-                got = self._queue.get(timeout=self._every)
+                got = self._queue.get(timeout=self._idle_interval)
             except Empty:
-                self._rest()
+                self._run_idle()
                 continue
             if got is None:
                 return
-            self._hand_on(got[0])
-            self._went += got[1]
-            self._taken += 1
+            self._process_item(got[0])
+            self._size_out += got[1]
+            self._count_out += 1
 
-    def _hand_on(self, thing: Thing) -> None:
+    def _process_item(self, thing: ItemT) -> None:
         if self.problem is not None:
-            self._dropped += 1
+            self._discarded_count += 1
             return
         try:
-            self._take(thing)
+            self._consume(thing)
         except Exception as problem:
             self.problem = problem
-            self._dropped += 1
+            self._discarded_count += 1
 
-    def _rest(self) -> None:
+    def _run_idle(self) -> None:
         if self._idle is not None:
             try:
                 self._idle()
             except Exception as problem:
-                self.problem, self._idle, self._every = problem, None, None
+                self.problem, self._idle, self._idle_interval = problem, None, None

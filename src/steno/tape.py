@@ -12,12 +12,12 @@ from types import TracebackType
 import msgspec
 
 from .redact import redact_argv
-from .split import Splitter
-from .tick import Header, Tick, read_header, read_tick, write_tick
+from .split import LineSplitter
+from .tick import Header, Record, encode_record, parse_header, parse_record
 
-__all__ = ["Growing", "Header", "Recorder", "Tape", "Tick"]
+__all__ = ["Header", "Record", "Recorder", "RecordingFile", "RecordingFollower"]
 
-CHUNK = 1 << 18  # bytes read at once of a tape that grows
+READ_CHUNK_BYTES = 1 << 18  # bytes read at once of a tape that grows
 
 
 class Recorder:
@@ -31,17 +31,17 @@ class Recorder:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self._put(msgspec.json.encode(header) + b"\n")
 
-    def write(self, tick: Tick) -> None:
+    def write(self, tick: Record) -> None:
         """Append one tick."""
-        self._put(write_tick(tick))
+        self._put(encode_record(tick))
 
     def close(self) -> None:
         """Mark the tape as whole and close it. A second call does nothing."""
         if self._file >= 0:
-            self._put(write_tick(Tick(None, "end")))
-            self.drop()
+            self._put(encode_record(Record(None, "end")))
+            self.abandon()
 
-    def drop(self) -> None:
+    def abandon(self) -> None:
         """Close it as it is: whoever plays it is told that it was cut. A second call does nothing."""
         if self._file >= 0:
             os.close(self._file)
@@ -58,48 +58,48 @@ class Recorder:
         self.close()
 
 
-class Tape:
+class RecordingFile:
     """A tape that was recorded: its header, its ticks, and whether it was cut."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         with self.path.open("rb") as file:
-            self.header = read_header(file.readline())
-        self.cut = True  # until `ticks` has seen the end
+            self.header = parse_header(file.readline())
+        self.is_truncated = True  # until `ticks` has seen the end
 
-    def ticks(self) -> Iterator[Tick]:
+    def records(self) -> Iterator[Record]:
         """Every whole tick, in order. Afterwards `cut` says whether the tape ended in order."""
         with self.path.open("rb") as file:
             file.readline()
             for line in file:
-                tick = read_tick(line) if line.endswith(b"\n") else None
+                tick = parse_record(line) if line.endswith(b"\n") else None
                 if tick is None:
                     break
                 if tick.code == "end":
-                    self.cut = False
+                    self.is_truncated = False
                     return
                 yield tick
-        self.cut = True
+        self.is_truncated = True
 
 
-class Growing:
+class RecordingFollower:
     """A tape that may still be written. What is only half there is left until it is whole."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._file = self.path.open("rb", buffering=0)
         line = self._file.readline()
-        self.header = read_header(line) if line.endswith(b"\n") else None
-        self.ended = False  # its last tick was seen
-        self._splitter = Splitter()
+        self.header = parse_header(line) if line.endswith(b"\n") else None
+        self.is_ended = False  # its last tick was seen
+        self._splitter = LineSplitter()
 
-    def ticks(self) -> Iterator[Tick]:
+    def records(self) -> Iterator[Record]:
         """The whole ticks that came since the last time. One that cannot be read is passed over."""
-        while not self.ended and (data := self._file.read(CHUNK)):
+        while not self.is_ended and (data := self._file.read(READ_CHUNK_BYTES)):
             for line in self._splitter.feed(data):
-                tick = read_tick(line)
+                tick = parse_record(line)
                 if tick is not None and tick.code == "end":
-                    self.ended = True
+                    self.is_ended = True
                     self._file.close()
                     return
                 if tick is not None:

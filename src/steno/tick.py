@@ -21,13 +21,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .decode import MISFIT
+from .decode import DECODE_ERRORS
 
-SCHEMA = "steno.tape/1"
-TEXTS = ("out", "err", "file", "git", "in", "left", "note", "checked", "kept")  # codes whose payload is bytes
+RECORDING_SCHEMA = "steno.tape/1"
+BYTE_PAYLOAD_CODES = ("out", "err", "file", "git", "in", "left", "note", "checked", "kept")  # codes whose payload is bytes
 
 
-class Served(Struct, frozen=True, kw_only=True):
+class BackendInfo(Struct, frozen=True, kw_only=True):
     """The model server that the agent was led to. `local`: it costs no fee; `window` is the model's, as the server tells it."""
 
     kind: str
@@ -44,7 +44,7 @@ class Header(Struct, kw_only=True):
     another run.
     """
 
-    schema: str = SCHEMA
+    schema: str = RECORDING_SCHEMA
     agent: str | None = None
     agent_version: str | None = None
     run_id: str | None = None
@@ -54,46 +54,46 @@ class Header(Struct, kw_only=True):
     task: str | None = None
     attempt: int | None = None
     prompt: str | None = None
-    backend: Served | None = None
+    backend: BackendInfo | None = None
     played: bool = False
 
-    def own(self) -> str:
+    def id_namespace(self) -> str:
         """What makes names that a recording repeats into names of this run; nothing where the agent was one."""
         return self.run_id or "" if self.played else ""
 
 
-class Tick(Struct, frozen=True):
+class Record(Struct, frozen=True):
     """One thing that came in. `after` is in seconds since the start, None where no time is known."""
 
-    after: float | None
+    offset_seconds: float | None
     code: str
     data: bytes = b""
     number: int | None = None
 
 
-_header = msgspec.json.Decoder(Header)
-_tick = msgspec.json.Decoder(tuple[float | None, str, Any])
+_header_decoder = msgspec.json.Decoder(Header)
+_record_decoder = msgspec.json.Decoder(tuple[float | None, str, Any])
 
 
-def read_header(line: bytes) -> Header | None:
+def parse_header(line: bytes) -> Header | None:
     """The header of a tape, or None if the line is not one."""
     try:
-        header = _header.decode(line)
-    except MISFIT:
+        header = _header_decoder.decode(line)
+    except DECODE_ERRORS:
         return None
-    return header if header.schema == SCHEMA and b'"schema"' in line else None
+    return header if header.schema == RECORDING_SCHEMA and b'"schema"' in line else None
 
 
-def read_tick(line: bytes) -> Tick | None:
+def parse_record(line: bytes) -> Record | None:
     """One tick of a tape, or None if the line is cut or not a tick."""
     try:
-        after, code, data = _tick.decode(line)
-        return Tick(after, code, *_payload(data))
-    except (*MISFIT, ValueError):
+        after, code, data = _record_decoder.decode(line)
+        return Record(after, code, *_parse_payload(data))
+    except (*DECODE_ERRORS, ValueError):
         return None
 
 
-def _payload(data: Any) -> tuple[bytes, int | None]:
+def _parse_payload(data: Any) -> tuple[bytes, int | None]:
     if isinstance(data, str):
         return data.encode("utf-8"), None
     if isinstance(data, int):
@@ -110,10 +110,10 @@ def _payload(data: Any) -> tuple[bytes, int | None]:
     return b"", None
 
 
-def write_tick(tick: Tick) -> bytes:
+def encode_record(tick: Record) -> bytes:
     """One tick as a line."""
     payload: Any = None
-    if tick.code in TEXTS:
+    if tick.code in BYTE_PAYLOAD_CODES:
         try:
             payload = tick.data.decode("utf-8")
         except UnicodeDecodeError:
@@ -124,4 +124,4 @@ def write_tick(tick: Tick) -> bytes:
         payload = {"why": tick.data.decode("utf-8"), "signal": tick.number}
     elif tick.code == "exit":
         payload = tick.number
-    return msgspec.json.encode((tick.after, tick.code, payload)) + b"\n"
+    return msgspec.json.encode((tick.offset_seconds, tick.code, payload)) + b"\n"

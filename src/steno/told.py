@@ -7,35 +7,35 @@ import msgspec
 from . import event as ev
 
 
-def merged(known: ev.Usage, told: ev.Usage) -> ev.Usage:
+def merge_usage(known: ev.Usage, told: ev.Usage) -> ev.Usage:
     """One request, told by two lines (M2): a counter only ever grows, and the first line is its place."""
     return msgspec.structs.replace(
         known,
         model=known.model or told.model,
-        input=larger(known.input, told.input),
-        cache_write=larger(known.cache_write, told.cache_write),
-        cache_read=larger(known.cache_read, told.cache_read),
-        output=larger(known.output, told.output),
-        reasoning=larger(known.reasoning, told.reasoning),
-        cache_write_1h=larger(known.cache_write_1h, told.cache_write_1h),
+        input=larger_count(known.input, told.input),
+        cache_write=larger_count(known.cache_write, told.cache_write),
+        cache_read=larger_count(known.cache_read, told.cache_read),
+        output=larger_count(known.output, told.output),
+        reasoning=larger_count(known.reasoning, told.reasoning),
+        cache_write_1h=larger_count(known.cache_write_1h, told.cache_write_1h),
         final=known.final or told.final,
     )
 
 
-def larger(known: int | None, told: int | None) -> int | None:
+def larger_count(known: int | None, told: int | None) -> int | None:
     if known is None or (told is not None and told > known):
         return told
     return known
 
 
-def occupancy(request: ev.Usage) -> int | None:
+def context_tokens(request: ev.Usage) -> int | None:
     """What the window held when a request was sent (M3)."""
     if request.input is None or request.cache_write is None or request.cache_read is None:
         return None
     return request.input + request.cache_write + request.cache_read
 
 
-def filled(known: ev.Started, told: ev.Started) -> ev.Started:
+def merge_started(known: ev.Started, told: ev.Started) -> ev.Started:
     """What was said first of what the agent works with, and what that left out."""
     names = ("agent_version", "model", "cwd", "permission_mode", "context_window")
     left: Any = {name: getattr(told, name) for name in names if getattr(known, name) is None}

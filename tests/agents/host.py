@@ -2,18 +2,18 @@
 
 import sys
 
-from steno.process import Command, Loop, guard
-from steno.tick import Tick
+from steno.process import ProcessCommand, ProcessLoop, guard
+from steno.tick import Record
 
 run_id, how, *command = sys.argv[1:]
 if how == "unguarded":
-    guard.SCRIPT = "exit 0"
+    guard.WATCHDOG_SCRIPT = "exit 0"
 
 
-def tell(tick: Tick) -> None:
+def tell(tick: Record) -> None:
     print(tick.code, tick.data.decode(), flush=True)
 
 
-with Loop() as loop:
-    loop.start(Command(tuple(command)), tell, run_id=run_id)
+with ProcessLoop() as loop:
+    loop.start(ProcessCommand(tuple(command)), tell, run_id=run_id)
     loop.run()

@@ -16,8 +16,8 @@ import msgspec
 
 from steno import prices
 from steno.ledger import record, store
-from steno.supervise.errand import Errand
-from steno.supervise.values import Setup
+from steno.supervise.errand import TaskRunner
+from steno.supervise.values import TaskSetup
 
 
 def killed_after(function: str) -> None:
@@ -28,18 +28,18 @@ def killed_after(function: str) -> None:
     sys.setprofile(watch)
 
 
-prices.ready()
+prices.preload()
 _ = record, store
 for line in sys.stdin:
     what, how, function = (*line.strip().split(" "), "")[:3]
     if what == "start":
-        setup = msgspec.json.decode(Path(how).read_bytes(), type=Setup)
+        setup = msgspec.json.decode(Path(how).read_bytes(), type=TaskSetup)
         pid = os.fork()
         if not pid:
             os.setsid()
             if function:
                 killed_after(function)
-            Errand(setup).carry_out()
+            TaskRunner(setup).run()
             os._exit(0)
         print(pid, flush=True)
     else:

@@ -3,24 +3,24 @@
 import json
 import sys
 
-from steno.agents import Ask
-from steno.process import Grace, Loop
-from steno.supervise.decide import Policy
-from steno.supervise.live import attend
+from steno.agents import LaunchOptions
+from steno.process import GracePeriods, ProcessLoop
+from steno.supervise.decide import RetryPolicy
+from steno.supervise.live import register
 from steno.supervise.task import Task
-from steno.supervise.values import Setup
+from steno.supervise.values import TaskSetup
 
 options, program = json.loads(sys.argv[1]), sys.argv[2]
-ask = Ask(prompt=options.get("prompt", "hello"), steer=options.get("steer", False))
-policy = Policy(attempts=options.get("attempts", 1))
-grace = Grace(interrupt=options.get("patience", 2.0), terminate=0.4, quiet=0.2, drain=1.0)
-setup = Setup(ask=ask, program=program, policy=policy, grace=grace, record=options.get("record", True))
-with Loop() as loop:
+ask = LaunchOptions(prompt=options.get("prompt", "hello"), steer=options.get("steer", False))
+policy = RetryPolicy(attempts=options.get("attempts", 1))
+grace = GracePeriods(interrupt=options.get("patience", 2.0), terminate=0.4, quiet=0.2, drain=1.0)
+setup = TaskSetup(launch_options=ask, program=program, policy=policy, grace=grace, record=options.get("record", True))
+with ProcessLoop() as loop:
     task = Task(loop, setup)
-    attend(task)
+    register(task)
     task.start()
     assert task.run is not None
     print(task.run.id, flush=True)
-    loop.run(until=lambda: task.over)
+    loop.run(until=lambda: task.is_finished)
 assert task.report is not None
 print(json.dumps({"verdict": task.report.verdict, "text": task.report.text, "warnings": task.report.warnings}), flush=True)

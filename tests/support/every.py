@@ -141,8 +141,8 @@ class Begun:
 
     def left(self) -> list[str]:
         """The command lines of what this steno started and what still lives."""
-        own = [one for one in kin.everyone() if self.process.pid in [found.pid for found in mark.marks(one.marks)]]
-        return [kin.command(one.pid) for one in own]
+        own = [one for one in kin.list_processes() if self.process.pid in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]]
+        return [kin.command_line_of(one.pid) for one in own]
 
     def over(self) -> None:
         """Whatever a failed test left behind goes."""

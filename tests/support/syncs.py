@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from steno import event as ev
-from steno.sync import Syncing, SyncOptions, SyncSummary
+from steno.sync import FolderSync, SyncOptions, SyncSummary
 
 LONG = 30.0  # seconds; no test may need it; the machine may be slow
 
@@ -44,10 +44,10 @@ def told(path: Path, change: str = "modified", call: str = "c") -> ev.FileChange
     return ev.FileChanged(1, "s", None, None, str(path), change, call)
 
 
-def begun(project: Path | None, *destinations: str, **more: Any) -> Syncing:
+def begun(project: Path | None, *destinations: str, **more: Any) -> FolderSync:
     """A sync of the folder, by what tools tell alone unless it is asked for more."""
     given = str(project) if project is not None else None
-    return Syncing(given, SyncOptions(destinations=destinations, **{"watch_files": False, "limit": LONG, **more}))
+    return FolderSync(given, SyncOptions(destinations=destinations, **{"watch_files": False, "limit": LONG, **more}))
 
 
 def synced(project: Path, *destinations: str, **more: Any) -> SyncSummary:

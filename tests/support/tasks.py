@@ -10,11 +10,11 @@ import msgspec
 
 import steno
 from steno import event as ev
-from steno.process import Loop, kin, mark
+from steno.process import ProcessLoop, kin, mark
 from steno.report import Report, TaskReport
-from steno.supervise.run import Run
+from steno.supervise.run import AgentRun
 from steno.supervise.task import Task
-from steno.supervise.values import Setup
+from steno.supervise.values import TaskSetup
 
 LONG = 120.0  # seconds; no task may need it, the machine may be slow
 
@@ -37,17 +37,17 @@ class Clock:
 class Carried:
     """A task that goes on, or went on: all that can be seen of it."""
 
-    def __init__(self, loop: Loop, setup: Setup, clock: Clock) -> None:
+    def __init__(self, loop: ProcessLoop, setup: TaskSetup, clock: Clock) -> None:
         self.clock, self.loop = clock, loop
         self.said: list[str] = []
         self.waits: list[float] = []
-        self.runs: list[Run] = []
+        self.runs: list[AgentRun] = []
         self.events: list[ev.Event] = []
-        self.task = Task(loop, setup, say=self.said.append, now=clock.now)
-        self.task.chance = lambda: 0.5
+        self.task = Task(loop, setup, log=self.said.append, now=clock.now)
+        self.task.random_fraction = lambda: 0.5
         self.task.sinks.append(self._see)
 
-    def _see(self, run: Run, events: list[ev.Event]) -> None:
+    def _see(self, run: AgentRun, events: list[ev.Event]) -> None:
         if run not in self.runs:
             self.runs.append(run)
         self.events += events
@@ -55,16 +55,16 @@ class Carried:
     def until(self, what: Callable[[], bool]) -> None:
         """Go on until it is so, or the task is over."""
         end = time.monotonic() + LONG
-        while not (what() or self.task.over):
+        while not (what() or self.task.is_finished):
             assert time.monotonic() < end
-            self.loop.turn(self.loop.clock() + 0.02)
+            self.loop.step(self.loop.clock() + 0.02)
 
     def finish(self) -> "Carried":
         """Go on to the end; a wait between two attempts takes no time."""
         until = time.monotonic() + LONG
-        while not self.task.over:
+        while not self.task.is_finished:
             assert time.monotonic() < until
-            self.loop.turn(self.loop.clock() + 1.0)
+            self.loop.step(self.loop.clock() + 1.0)
             if self.task.waits_until is not None:
                 self.waits.append(self.task.waits_until - self.clock.now())
                 self.clock.ahead += max(self.waits[-1], 0.0) + 0.001
@@ -88,25 +88,25 @@ class Carried:
 
     def asked(self) -> list[str]:
         """What each attempt was asked."""
-        return [run.ask.prompt for run in self.runs]
+        return [run.launch_options.prompt for run in self.runs]
 
 
 @contextmanager
-def carried(setup: Setup) -> Iterator[Carried]:
+def carried(setup: TaskSetup) -> Iterator[Carried]:
     """A task that has begun. After it, nothing of it is left, and each of its tapes tells what was reported live."""
     clock = Clock()
-    with Loop(clock.steady) as loop:
+    with ProcessLoop(clock.steady) as loop:
         found = Carried(loop, setup, clock)
         found.task.start()
         yield found
     assert left() == []
     for run in found.runs:
         assert run.report is not None
-        if run.tape is not None:
-            assert replayed(run.tape) == sourceless(run.report)
+        if run.recording_path is not None:
+            assert replayed(run.recording_path) == sourceless(run.report)
 
 
-def carry_out(setup: Setup) -> Carried:
+def carry_out(setup: TaskSetup) -> Carried:
     """A task, from its beginning to its end."""
     with carried(setup) as found:
         return found.finish()
@@ -122,6 +122,6 @@ def sourceless(report: Report) -> Report:
     return msgspec.structs.replace(report, source=None)
 
 
-def left() -> list[kin.Kin]:
+def left() -> list[kin.ProcessInfo]:
     """The living processes that this one started as a steno."""
-    return [one for one in kin.everyone() if os.getpid() in [found.pid for found in mark.marks(one.marks)]]
+    return [one for one in kin.list_processes() if os.getpid() in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]]

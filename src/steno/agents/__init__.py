@@ -13,50 +13,49 @@ from typing import Any
 import msgspec
 
 from .. import environment
-from ..report import StenoError, Wording
+from ..report import HintTemplates, StenoError
 from . import claude, tell
 from .backend import Backend
-from .outside import Outside
-from .replay import NAME as REPLAY
-from .replay import replayed
-from .values import Abilities, Agent, Ask, Keeper, LineReader, Start
+from .outside import PluginAgents
+from .replay import REPLAY_AGENT_NAME, replay_agent
+from .values import Agent, Capabilities, EnrichingReader, LaunchCommand, LaunchOptions, LineReader
 
 __all__ = [
     "AGENTS",
     "CLAUDE",
-    "REPLAY",
-    "Abilities",
+    "REPLAY_AGENT_NAME",
     "Agent",
-    "Ask",
     "Backend",
-    "Keeper",
+    "Capabilities",
+    "EnrichingReader",
+    "LaunchCommand",
+    "LaunchOptions",
     "LineReader",
-    "Start",
-    "blurted",
-    "named",
-    "own",
-    "replayed",
-    "sniff",
-    "unknown",
+    "detect_agent",
+    "detect_builtin",
+    "detect_stderr",
+    "get_agent",
+    "replay_agent",
+    "unknown_agent_message",
 ]
 
 CLAUDE = Agent(
     "claude",
-    claude.Reader,
-    claude.window,
+    claude.ClaudeReader,
+    claude.context_window,
     claude.allow_rule,
     claude.looks_like,
-    claude.keeps,
-    claude.folders,
-    claude.usages,
-    claude.start,
-    claude.message,
-    environment.CLAUDE,
+    claude.is_transcript_line,
+    claude.transcript_folders,
+    claude.scan_usage,
+    claude.build_command,
+    claude.encode_message,
+    environment.CLAUDE_ENV_POLICY,
     "npm install -g @anthropic-ai/claude-code",
-    claude.is_session,
+    claude.is_session_id,
     (),
-    Abilities(resume=True, json=True, partial=True, budget=True, schema=True, context=True, cost=True, file_events=True),
-    Wording(
+    Capabilities(resume=True, json=True, partial=True, budget=True, schema=True, context=True, cost=True, file_events=True),
+    HintTemplates(
         "claude --resume {session} -p {prompt}",
         "--max-turns N",
         "--allowedTools {rules}",
@@ -64,14 +63,14 @@ CLAUDE = Agent(
     ),
     "@anthropic-ai/claude-code",
     ("1.0.100", "2.0.37", "2.1.50", "2.1.197", "2.1.325"),
-    credentials=(".claude/.credentials.json",),
+    credential_files=(".claude/.credentials.json",),
     backends=("ollama", "anthropic"),
-    sizes=claude.SIZES,
-    shapes=claude.shapes,
+    models_by_size=claude.MODELS_BY_SIZE,
+    supports_schema=claude.supports_schema,
 )
 
 
-class Agents(Mapping[str, Agent]):
+class AgentRegistry(Mapping[str, Agent]):
     """Every agent by its name. The value of one is the AGENT of the module of that name, loaded when it is asked for.
 
     `outside` are those of other packages, `problems` what is wrong with some of these, in one line each.
@@ -79,37 +78,37 @@ class Agents(Mapping[str, Agent]):
 
     def __init__(self, *names: str) -> None:
         self._loaded: dict[str, Agent | None] = {CLAUDE.name: CLAUDE, **dict.fromkeys(names)}
-        self._outside = Outside({*self._loaded, REPLAY})
+        self._plugins = PluginAgents({*self._loaded, REPLAY_AGENT_NAME})
 
     def __getitem__(self, name: str) -> Agent:
         if name not in self._loaded:
-            return self.outside[name]
+            return self.plugins[name]
         agent = self._loaded[name]
         if agent is None:
             agent = self._loaded[name] = import_module(f".{name}", __name__).AGENT
         return agent
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*self._loaded, *self.outside))
+        return iter((*self._loaded, *self.plugins))
 
     def __len__(self) -> int:
-        return len(self._loaded) + len(self.outside)
+        return len(self._loaded) + len(self.plugins)
 
     @property
-    def outside(self) -> Mapping[str, Agent]:
+    def plugins(self) -> Mapping[str, Agent]:
         """The agents of other packages."""
-        return self._outside.agents
+        return self._plugins.agents
 
     @property
     def problems(self) -> Mapping[str, str]:
         """What is wrong with agents of other packages, as far as they were asked for."""
-        return self._outside.problems
+        return self._plugins.problems
 
 
-AGENTS = Agents("codex", "copilot", "gemini", "opencode", "qwen")
+AGENTS = AgentRegistry("codex", "copilot", "gemini", "opencode", "qwen")
 
 
-def named(name: str | None, also: tuple[str, ...] = ()) -> Agent | None:
+def get_agent(name: str | None, also: tuple[str, ...] = ()) -> Agent | None:
     """The agent of that name; None (tell it by the bytes) for None. `also` are names that would do, and that are no agents."""
     if name is None:
         return None
@@ -118,7 +117,7 @@ def named(name: str | None, also: tuple[str, ...] = ()) -> Agent | None:
     return AGENTS[name]
 
 
-def unknown(name: str) -> str | None:
+def unknown_agent_message(name: str) -> str | None:
     """What is to be said of a name that nobody has; None for an agent, also for one of another package that is left out."""
     if name in AGENTS or name in AGENTS.problems:
         return None
@@ -128,7 +127,7 @@ def unknown(name: str) -> str | None:
     return f"no agent is called {name!r}; " + (f"did you mean {near[0]}?" if near else f"known: {', '.join(AGENTS)}")
 
 
-def sniff(line: bytes) -> Agent | None:
+def detect_agent(line: bytes) -> Agent | None:
     """The agent whose line this can be, told by its bytes and never by a file's name (I1). Our own are asked first."""
     try:
         value = msgspec.json.decode(line)
@@ -138,19 +137,19 @@ def sniff(line: bytes) -> Agent | None:
         value = next((item for item in value if isinstance(item, dict)), None)
     if not isinstance(value, dict):
         return None
-    name = own(value)
+    name = detect_builtin(value)
     if name is not None:
         return AGENTS[name]
-    return next((agent for agent in AGENTS.outside.values() if agent.looks_like(value)), None)
+    return next((agent for agent in AGENTS.plugins.values() if agent.looks_like(value)), None)
 
 
-def own(line: dict[str, Any]) -> str | None:
+def detect_builtin(line: dict[str, Any]) -> str | None:
     """The name of the agent of ours whose decoded line this can be."""
-    name = next((name for name, mark in tell.MARKS.items() if mark(line)), None)
+    name = next((name for name, mark in tell.LINE_DETECTORS.items() if mark(line)), None)
     return CLAUDE.name if name is None and CLAUDE.looks_like(line) else name
 
 
-def blurted(text: str) -> Agent | None:
+def detect_stderr(text: str) -> Agent | None:
     """The agent that writes such a line to stderr, for a run that printed nothing to stdout."""
-    name = tell.blurted(text)
+    name = tell.detect_stderr(text)
     return AGENTS[name] if name is not None and name in AGENTS else None

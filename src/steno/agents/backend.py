@@ -6,11 +6,11 @@ alone, under KEY, and is never that of the agent's maker.
 
 from msgspec import Struct
 
-KINDS = ("ollama", "openai", "anthropic")
-KEY = "STENO_BACKEND_KEY"  # the variable that holds the server's key, where it wants one
-NO_KEY = "none"  # what is said to a server that wants no key: the agents do not start without one
-OLLAMA = "http://127.0.0.1:11434"  # where Ollama listens unless it is told otherwise
-OWN_NAMES = (".localhost", ".local", ".lan", ".internal", ".home.arpa", ".localdomain")
+BACKEND_KINDS = ("ollama", "openai", "anthropic")
+BACKEND_KEY_VARIABLE = "STENO_BACKEND_KEY"  # the variable that holds the server's key, where it wants one
+PLACEHOLDER_KEY = "none"  # what is said to a server that wants no key: the agents do not start without one
+OLLAMA_DEFAULT_URL = "http://127.0.0.1:11434"  # where Ollama listens unless it is told otherwise
+LOCAL_DOMAIN_SUFFIXES = (".localhost", ".local", ".lan", ".internal", ".home.arpa", ".localdomain")
 
 
 class Backend(Struct, frozen=True, kw_only=True):
@@ -21,35 +21,35 @@ class Backend(Struct, frozen=True, kw_only=True):
 
     kind: str
     url: str
-    key: str = NO_KEY
-    local: bool = True
-    window: int | None = None
+    key: str = PLACEHOLDER_KEY
+    is_local: bool = True
+    context_window: int | None = None
 
     @property
-    def openai(self) -> str:
+    def openai_url(self) -> str:
         """Where OpenAI's protocol is spoken."""
         return f"{self.url}/v1" if self.kind == "ollama" else self.url
 
 
-def backend(given: str, model: str, host: str | None = None, key: str | None = None) -> Backend:
+def parse_backend(given: str, model: str, host: str | None = None, key: str | None = None) -> Backend:
     """What `ollama`, `ollama:URL`, `openai:URL` or `anthropic:URL` means. `host` is OLLAMA_HOST, in that program's own words."""
     from urllib.parse import urlsplit  # the reading of a recording need not pay for it
 
     kind, _, place = given.partition(":")
-    url = (place or _listening(host)).rstrip("/")
+    url = (place or _ollama_url(host)).rstrip("/")
     if kind == "openai":
         url += "" if urlsplit(url).path else "/v1"
     else:
         url = url.removesuffix("/v1")
     # Ollama hands some models on to its maker's machines, and marks them.
     elsewhere = kind == "ollama" and model.endswith(("-cloud", ":cloud"))
-    return Backend(kind=kind, url=url, key=key or NO_KEY, local=is_local(url) and not elsewhere)
+    return Backend(kind=kind, url=url, key=key or PLACEHOLDER_KEY, is_local=is_local_url(url) and not elsewhere)
 
 
-def _listening(host: str | None) -> str:
+def _ollama_url(host: str | None) -> str:
     """Where Ollama is, by its own variable: a host, a port, or both, with or without a scheme."""
     if not host:
-        return OLLAMA
+        return OLLAMA_DEFAULT_URL
     scheme, _, rest = host.rpartition("://")
     name, _, port = rest.partition("/")[0].rpartition(":")
     if not name:
@@ -58,7 +58,7 @@ def _listening(host: str | None) -> str:
     return f"{scheme or 'http'}://{name}:{port or 11434}"
 
 
-def is_local(url: str) -> bool:
+def is_local_url(url: str) -> bool:
     """Whether a server stands in one's own house: on this machine, or in a network that the world does not reach."""
     from ipaddress import ip_address
     from urllib.parse import urlsplit
@@ -67,4 +67,4 @@ def is_local(url: str) -> bool:
     try:
         return not ip_address(name).is_global
     except ValueError:
-        return "." not in name or name.endswith(OWN_NAMES)
+        return "." not in name or name.endswith(LOCAL_DOMAIN_SUFFIXES)

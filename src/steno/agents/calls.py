@@ -5,7 +5,7 @@ from msgspec import Raw, Struct
 from ..event import NO_JSON
 
 
-class Open(Struct, gc=False):
+class PendingCall(Struct, gc=False):
     """A call without its answer: the name that it has here, its tool, and what was asked."""
 
     id: str
@@ -13,23 +13,23 @@ class Open(Struct, gc=False):
     input: Raw = NO_JSON
 
 
-class Calls:
+class CallTracker:
     """The calls of one run. It keeps a number for each id, and of a call only what its answer does not repeat."""
 
     def __init__(self) -> None:
-        self._uses: dict[str, int] = {}
-        self._open: dict[str, Open] = {}
+        self._use_counts: dict[str, int] = {}
+        self._pending: dict[str, PendingCall] = {}
 
-    def made(self, id_: str, tool: str, given: Raw) -> str:
+    def open(self, id_: str, tool: str, given: Raw) -> str:
         """The name of a call: its id, with a number where that id was used and answered before."""
-        known = self._open.get(id_)
+        known = self._pending.get(id_)
         if known is not None:
             return known.id
-        uses = self._uses[id_] = self._uses.get(id_, 0) + 1
+        uses = self._use_counts[id_] = self._use_counts.get(id_, 0) + 1
         name = id_ if uses == 1 else f"{id_}#{uses}"
-        self._open[id_] = Open(name, tool, given)
+        self._pending[id_] = PendingCall(name, tool, given)
         return name
 
-    def answered(self, id_: str) -> Open:
+    def close(self, id_: str) -> PendingCall:
         """The call that an answer belongs to."""
-        return self._open.pop(id_, None) or Open(id_)
+        return self._pending.pop(id_, None) or PendingCall(id_)

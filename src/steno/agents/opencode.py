@@ -19,19 +19,19 @@ from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from .. import event as ev
-from ..decode import Count, decoder, lenient
-from ..environment import Surroundings
-from ..report import Wording
+from ..decode import Count, decode_lenient, decoder
+from ..environment import EnvPolicy
+from ..report import HintTemplates
 from . import tell
-from .calls import Calls
-from .opencode_backend import PROVIDER, served
-from .values import Abilities, Agent, Ask, Start
+from .calls import CallTracker
+from .opencode_backend import PROVIDER_ID, backend_env
+from .values import Agent, Capabilities, LaunchCommand, LaunchOptions
 
-Head = tuple[int, str | None, str | None, datetime | None]
-NANO, BEYOND = 1_000_000_000, 1e15  # milliseconds since 1970: beyond the year 33658, which no calendar here has
+EventHead = tuple[int, str | None, str | None, datetime | None]
+NANO_PER_USD, MAX_EPOCH_MS = 1_000_000_000, 1e15  # milliseconds since 1970: beyond the year 33658, which no calendar here has
 MILLISECOND = timedelta(milliseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-TOOLS = {
+TOOL_KINDS = {
     **dict.fromkeys(("bash",), "shell"),
     **dict.fromkeys(("read", "list"), "file_read"),
     "write": "file_write",
@@ -41,52 +41,52 @@ TOOLS = {
     **dict.fromkeys(("todowrite", "todoread"), "todo"),
     "task": "subagent",
 }
-ASKS = frozenset({"question", "plan_exit"})
-REJECTED = ("The user rejected permission", "The user has specified a rule which prevents you", "Permission denied")
+USER_INPUT_TOOLS = frozenset({"question", "plan_exit"})
+PERMISSION_DENIED_PREFIXES = ("The user rejected permission", "The user has specified a rule which prevents you", "Permission denied")
 # A rule that denies a whole tool takes it away: a call of it then fails as if it did not exist.
-GUARDED = frozenset({"bash", "write", "edit", "webfetch", "patch", "apply_patch"})
-NAMED = {"ProviderAuthError": "authentication_failed", "ContextOverflowError": "prompt_too_long"}
+PERMISSION_TOOLS = frozenset({"bash", "write", "edit", "webfetch", "patch", "apply_patch"})
+ERROR_KINDS = {"ProviderAuthError": "authentication_failed", "ContextOverflowError": "prompt_too_long"}
 
 
 # -- the lines -----------------------------------------------------------------------------------------------------
 
 
-class Span(Struct, gc=False):
+class PartTime(Struct, gc=False):
     start: int | None = None
     end: int | None = None
 
 
-class Cache(Struct, gc=False):
+class CacheTokens(Struct, gc=False):
     write: Count | None = None
     read: Count | None = None
 
 
-class Tokens(Struct, gc=False):
+class StepTokens(Struct, gc=False):
     input: Count | None = None
     output: Count | None = None
     reasoning: Count | None = None
-    cache: Cache | None = None
+    cache: CacheTokens | None = None
 
 
 class FileDiff(Struct, gc=False):
     file: str | None = None
 
 
-class Moved(Struct, gc=False):
+class PatchedFile(Struct, gc=False):
     filePath: str | None = None
     type: str | None = None
 
 
-class Metadata(Struct, gc=False):
+class ToolMetadata(Struct, gc=False):
     exit: int | None = None
     filepath: str | None = None
     exists: bool | None = None
     filediff: FileDiff | None = None
-    files: list[Moved] | None = None
+    files: list[PatchedFile] | None = None
     sessionId: str | None = None
 
 
-class Asked(Struct, gc=False):
+class ToolInput(Struct, gc=False):
     """What is read of a call's input."""
 
     filePath: str | None = None
@@ -96,159 +96,159 @@ class Asked(Struct, gc=False):
     subagent_type: str | None = None
 
 
-class State(Struct, gc=False):
+class ToolState(Struct, gc=False):
     status: str | None = None
     input: Raw = ev.NO_JSON
     output: Raw = ev.NO_JSON
     error: str | None = None
-    metadata: Metadata | None = None
-    time: Span | None = None
+    metadata: ToolMetadata | None = None
+    time: PartTime | None = None
 
 
-class Part(Struct, gc=False):
+class LinePart(Struct, gc=False):
     id: str | None = None
     messageID: str | None = None
     text: str | None = None
     tool: str | None = None
     callID: str | None = None
-    state: State | None = None
+    state: ToolState | None = None
     reason: str | None = None
-    tokens: Tokens | None = None
+    tokens: StepTokens | None = None
     cost: float | None = None
 
 
-class Fault(Struct, gc=False):
+class ErrorData(Struct, gc=False):
     message: str | None = None
     statusCode: Count | None = None
 
 
-class Problem(Struct, gc=False):
+class ErrorInfo(Struct, gc=False):
     name: str | None = None
-    data: Fault | None = None
+    data: ErrorData | None = None
 
 
-class Line(Struct, gc=False):
+class StreamLine(Struct, gc=False):
     type: str = ""
     timestamp: int | None = None
     sessionID: str | None = None
-    part: Part | None = None
-    error: Problem | None = None
+    part: LinePart | None = None
+    error: ErrorInfo | None = None
 
 
-_line = decoder(Line).decode
+_decode_line = decoder(StreamLine).decode
 
 
-class Reader:
+class OpenCodeReader:
     """Turns the lines of one run into events. It holds the last answer, what was spent, and whether a call was refused."""
 
     def __init__(self) -> None:
-        self._calls = Calls()
+        self._calls = CallTracker()
         self._session: str | None = None
-        self._text: str | None = None
+        self._last_text: str | None = None
         self._steps = 0
-        self._nano: int | None = 0
-        self._refused = False
-        self._since: datetime | None = None  # when the turn began
+        self._cost_nano: int | None = 0
+        self._was_denied = False
+        self._turn_started_at: datetime | None = None  # when the turn began
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
-        return self._events(_line(data), data, number, at)
+        return self._events(_decode_line(data), data, number, at)
 
-    def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
+    def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
-        return self._events(lenient(data, Line), data, number, at)
+        return self._events(decode_lenient(data, StreamLine), data, number, at)
 
     def state(self) -> bytes:
         """It keeps its sessions in a database: nothing is read in parts."""
         return b""
 
-    def go_on(self, state: bytes) -> None:
+    def restore(self, state: bytes) -> None:
         """Nothing was remembered."""
 
-    def _events(self, line: Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
-        head = (number, line.sessionID or self._session, None, _time(line.timestamp) or at)
-        self._since = self._since or head[3]
+    def _events(self, line: StreamLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+        head = (number, line.sessionID or self._session, None, _time_from_ms(line.timestamp) or at)
+        self._turn_started_at = self._turn_started_at or head[3]
         found: list[ev.Event] = []
         if line.sessionID is not None and line.sessionID != self._session:
             self._session = line.sessionID
             found.append(ev.Started(*head))
-        make = _MAKERS.get(line.type)
+        make = _EVENT_BUILDERS.get(line.type)
         if make is None or (line.part is None and line.type != "error"):
             return [*found, ev.Unknown(*head, line.type or "no type", data)]
-        return found + make(self, head, line.part or Part(), line)
+        return found + make(self, head, line.part or LinePart(), line)
 
-    def _began(self, head: Head, part: Part, line: Line) -> list[ev.Event]:
+    def _step_start(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
         """A request that may never tell what it used."""
         self._steps += 1
         return [ev.Usage(*head, part.messageID)]
 
-    def _said(self, head: Head, part: Part, line: Line) -> list[ev.Event]:
-        self._text = part.text or ""
-        return [ev.Text(*head, part.messageID, self._text)]
+    def _text_part(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
+        self._last_text = part.text or ""
+        return [ev.Text(*head, part.messageID, self._last_text)]
 
-    def _thought(self, head: Head, part: Part, line: Line) -> list[ev.Event]:
+    def _reasoning(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
         return [ev.Thinking(*head, part.messageID, part.text or "")]
 
-    def _used(self, head: Head, part: Part, line: Line) -> list[ev.Event]:
+    def _tool_use(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
         """A call and its answer, in one line: each at its own time."""
-        state = part.state or State()
-        span, asked, told = state.time or Span(), lenient(state.input, Asked), state.metadata or Metadata()
+        state = part.state or ToolState()
+        span, asked, told = state.time or PartTime(), decode_lenient(state.input, ToolInput), state.metadata or ToolMetadata()
         unfit = part.tool == "invalid"
         name = (asked.tool if unfit else part.tool) or ""
-        call = self._calls.made(part.callID or part.id or "", name, ev.NO_JSON)
-        self._calls.answered(part.callID or part.id or "")
-        begun, over = (*head[:3], _time(span.start) or head[3]), (*head[:3], _time(span.end) or head[3])
-        kind = TOOLS.get(name, "other")
-        found: list[ev.Event] = [ev.ToolCall(*begun, call, name, kind, part.messageID, state.input, asks=name in ASKS)]
+        call = self._calls.open(part.callID or part.id or "", name, ev.NO_JSON)
+        self._calls.close(part.callID or part.id or "")
+        begun, over = (*head[:3], _time_from_ms(span.start) or head[3]), (*head[:3], _time_from_ms(span.end) or head[3])
+        kind = TOOL_KINDS.get(name, "other")
+        found: list[ev.Event] = [ev.ToolCall(*begun, call, name, kind, part.messageID, state.input, asks=name in USER_INPUT_TOOLS)]
         failed = unfit or state.status == "error" or told.exit not in (None, 0)
         text = asked.error if unfit else state.error
         if kind == "subagent":
             task = (told.sessionId or call, call)
             found.append(ev.TaskStarted(*begun, *task, "subagent", asked.subagent_type, asked.description))
             found.append(ev.TaskEnded(*over, *task, "failed" if failed else "completed"))
-        if (unfit and name in GUARDED) or (text or "").startswith(REJECTED):
-            self._refused = self._refused or not unfit  # the run goes on without a tool, but not after a refusal
+        if (unfit and name in PERMISSION_TOOLS) or (text or "").startswith(PERMISSION_DENIED_PREFIXES):
+            self._was_denied = self._was_denied or not unfit  # the run goes on without a tool, but not after a refusal
             found.append(ev.PermissionDenied(*over, call, name, text))
         content = Raw(encode(text)) if text is not None else state.output
         found.append(ev.ToolResult(*over, call, failed, content))
-        return found if failed else found + _changed(over, name, call, asked, told)
+        return found if failed else found + _file_change_events(over, name, call, asked, told)
 
-    def _finished(self, head: Head, part: Part, line: Line) -> list[ev.Event]:
-        tokens = part.tokens or Tokens()
-        cache = tokens.cache or Cache()
+    def _step_finish(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
+        tokens = part.tokens or StepTokens()
+        cache = tokens.cache or CacheTokens()
         output = None if tokens.output is None or tokens.reasoning is None else tokens.output + tokens.reasoning
         figures = (tokens.input, cache.write, cache.read, output, tokens.reasoning)
         found: list[ev.Event] = [
             ev.Usage(*head, part.messageID, None, *figures, final=True, stop_reason=part.reason, uuid=part.id)
         ]
-        self._spent(part.cost)
-        refused, self._refused = self._refused, False
+        self._add_cost(part.cost)
+        refused, self._was_denied = self._was_denied, False
         if part.reason == "stop" or (refused and part.reason == "tool-calls"):
-            found.append(self._result(head, "success", False, self._text, part.reason))
+            found.append(self._result(head, "success", False, self._last_text, part.reason))
         elif part.reason == "content-filter":
             found.append(self._result(head, "error", True, "the answer was held back by a content filter", "refusal"))
         return found
 
-    def _spent(self, cost: float | None) -> None:
+    def _add_cost(self, cost: float | None) -> None:
         """A step without a price makes the sum unknown: 0 is what a model without a price costs."""
-        if cost is None or not 0 < cost < 1e9 or self._nano is None:
-            self._nano = None
+        if cost is None or not 0 < cost < 1e9 or self._cost_nano is None:
+            self._cost_nano = None
         else:
-            self._nano += round(cost * NANO)
+            self._cost_nano += round(cost * NANO_PER_USD)
 
-    def _failed(self, head: Head, part: Part, line: Line) -> list[ev.Event]:
-        problem = line.error or Problem()
-        fault = problem.data or Fault()
+    def _error(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
+        problem = line.error or ErrorInfo()
+        fault = problem.data or ErrorData()
         text = fault.message or problem.name or "error"
         if problem.name == "MessageAbortedError":
             return [ev.UserMessage(*head, "interrupted", text)]
-        kind = NAMED.get(problem.name or "")
+        kind = ERROR_KINDS.get(problem.name or "")
         end = self._result(head, "error", True, text, None)
         return [ev.Failure(*head, kind, fault.statusCode, text), end]
 
-    def _result(self, head: Head, subtype: str, failed: bool, text: str | None, reason: str | None) -> ev.Result:
-        spent = None if head[3] is None or self._since is None else max(0, (head[3] - self._since) // MILLISECOND)
-        self._since = head[3]
+    def _result(self, head: EventHead, subtype: str, failed: bool, text: str | None, reason: str | None) -> ev.Result:
+        spent = None if head[3] is None or self._turn_started_at is None else max(0, (head[3] - self._turn_started_at) // MILLISECOND)
+        self._turn_started_at = head[3]
         return ev.Result(
             *head,
             subtype=subtype,
@@ -258,17 +258,17 @@ class Reader:
             stop_reason=reason,
             turns=self._steps or None,
             duration_ms=spent or None,
-            cost_nano=self._nano if self._steps else None,
+            cost_nano=self._cost_nano if self._steps else None,
         )
 
 
-def _time(milliseconds: int | None) -> datetime | None:
-    return None if milliseconds is None or not 0 <= milliseconds < BEYOND else EPOCH + timedelta(milliseconds=milliseconds)
+def _time_from_ms(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None or not 0 <= milliseconds < MAX_EPOCH_MS else EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def _changed(head: Head, tool: str, call: str, asked: Asked, told: Metadata) -> list[ev.Event]:
+def _file_change_events(head: EventHead, tool: str, call: str, asked: ToolInput, told: ToolMetadata) -> list[ev.Event]:
     """The files that a call did change, as its answer tells them."""
-    if TOOLS.get(tool) not in ("file_write", "file_edit"):
+    if TOOL_KINDS.get(tool) not in ("file_write", "file_edit"):
         return []
     if told.files:
         words = {"add": "created", "delete": "deleted"}
@@ -279,53 +279,53 @@ def _changed(head: Head, tool: str, call: str, asked: Asked, told: Metadata) -> 
     return [] if path is None else [ev.FileChanged(*head, path, change, call)]
 
 
-_MAKERS: dict[str, Callable[[Reader, Head, Part, Line], list[Any]]] = {
-    "step_start": Reader._began,
-    "text": Reader._said,
-    "reasoning": Reader._thought,
-    "tool_use": Reader._used,
-    "step_finish": Reader._finished,
-    "error": Reader._failed,
+_EVENT_BUILDERS: dict[str, Callable[[OpenCodeReader, EventHead, LinePart, StreamLine], list[Any]]] = {
+    "step_start": OpenCodeReader._step_start,
+    "text": OpenCodeReader._text_part,
+    "reasoning": OpenCodeReader._reasoning,
+    "tool_use": OpenCodeReader._tool_use,
+    "step_finish": OpenCodeReader._step_finish,
+    "error": OpenCodeReader._error,
 }
 
 
 # -- the program ---------------------------------------------------------------------------------------------------
 
-CANNOT = (
+UNSUPPORTED_OPTIONS = (
     "session_id", "max_turns", "max_cost", "allow", "deny", "system_prompt", "add_dirs", "mcp_config", "fallback_model",
     "json_schema", "partial", "steer",
 )  # fmt: skip
-_SESSION = re.compile(r"ses_[0-9A-Za-z]{10,}")
-YOLO = ("yolo", "auto", "bypassPermissions")
+_SESSION_ID_PATTERN = re.compile(r"ses_[0-9A-Za-z]{10,}")
+AUTO_APPROVE_MODES = ("yolo", "auto", "bypassPermissions")
 # An agent that it does not know is replaced by its default one, which may do more: only those that it always has are taken.
-MODES = ("default", *YOLO, "plan", "build")
+PERMISSION_MODES = ("default", *AUTO_APPROVE_MODES, "plan", "build")
 
 
-def is_session(text: str) -> bool:
+def is_session_id(text: str) -> bool:
     """Sessions are called ses_ and a word."""
-    return _SESSION.fullmatch(text) is not None
+    return _SESSION_ID_PATTERN.fullmatch(text) is not None
 
 
-def start(ask: Ask, program: str, version: str | None = None) -> Start:
+def build_command(ask: LaunchOptions, program: str, version: str | None = None) -> LaunchCommand:
     """The command line for what is asked; the prompt goes by stdin. A permission mode is one of its agents, or --auto."""
     words = [program, "run", "--format", "json"]
     mode = ask.permission_mode
-    agent = None if mode in (*YOLO, "default", None) else mode
-    model = ask.model if ask.backend is None else f"{PROVIDER}/{ask.model}"
+    agent = None if mode in (*AUTO_APPROVE_MODES, "default", None) else mode
+    model = ask.model if ask.backend is None else f"{PROVIDER_ID}/{ask.model}"
     for option, value in (("--model", model), ("--session", ask.resume), ("--agent", agent)):
         words += [] if value is None else [option, value]
     words += ["--continue"] if ask.continue_ else []
     words += ["--fork"] if ask.fork else []
-    words += ["--auto"] if mode in YOLO else []
-    return Start((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"), env=served(ask))
+    words += ["--auto"] if mode in AUTO_APPROVE_MODES else []
+    return LaunchCommand((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"), env=backend_env(ask))
 
 
-def message(text: str) -> bytes:
+def encode_message(text: str) -> bytes:
     """It takes no messages while it runs."""
     return b""
 
 
-def exits(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
+def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
     """Only 0 and 1 are its own; what it says on stderr is coloured."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(errors)).strip()
     return ("subprocess", text) if code == 1 and text else None
@@ -336,50 +336,50 @@ def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
     command = given.get("command") if isinstance(given, dict) else None
     if tool == "bash" and isinstance(command, str):
         return encode({"bash": {command: "allow"}}).decode()
-    return encode({"edit" if TOOLS.get(tool) in ("file_write", "file_edit") else tool: "allow"}).decode()
+    return encode({"edit" if TOOL_KINDS.get(tool) in ("file_write", "file_edit") else tool: "allow"}).decode()
 
 
-def window(model: str) -> int | None:
+def context_window(model: str) -> int | None:
     """Its models are those of any provider; none is known here."""
     return None
 
 
-def keeps(line: bytes) -> bool:
+def is_transcript_line(line: bytes) -> bool:
     """It keeps no transcripts in files."""
     return False
 
 
-def folders(environment: Mapping[str, str], home: str) -> list[str]:
+def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
     """It keeps its sessions in a database."""
     return []
 
 
-def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
+def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     """There are no transcripts."""
     return iter(())
 
 
 AGENT = Agent(
     "opencode",
-    Reader,
-    window,
+    OpenCodeReader,
+    context_window,
     allow_rule,
-    tell.opencode,
-    keeps,
-    folders,
-    usages,
-    start,
-    message,
-    Surroundings(
+    tell.is_opencode,
+    is_transcript_line,
+    transcript_folders,
+    scan_usage,
+    build_command,
+    encode_message,
+    EnvPolicy(
         drop=("OPENCODE", "OPENCODE_PID", "OPENCODE_RUN_ID", "AGENT"),
-        put=(("OPENCODE_DISABLE_AUTOUPDATE", "1"),),
-        keys=("OPENCODE_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
+        defaults=(("OPENCODE_DISABLE_AUTOUPDATE", "1"),),
+        api_key_names=("OPENCODE_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
     ),
     "npm install -g opencode-ai",
-    is_session,
-    CANNOT,
-    Abilities(resume=True, json=True, context=True, cost=True, file_events=True),
-    Wording(
+    is_session_id,
+    UNSUPPORTED_OPTIONS,
+    Capabilities(resume=True, json=True, context=True, cost=True, file_events=True),
+    HintTemplates(
         "opencode run --session {session} {prompt}",
         "",
         "--auto, or in opencode.json below permission: {rules}",
@@ -387,8 +387,8 @@ AGENT = Agent(
     ),
     "opencode-ai",
     ("1.18.33",),
-    exits,
-    credentials=(".local/share/opencode/auth.json",),
+    classify_exit,
+    credential_files=(".local/share/opencode/auth.json",),
     backends=("ollama", "openai", "anthropic"),
-    modes=MODES,
+    permission_modes=PERMISSION_MODES,
 )

@@ -2,17 +2,17 @@
 
 import msgspec
 
-from .values import Agent, Ask, Start
+from .values import Agent, LaunchCommand, LaunchOptions
 
-NAME = "replay"
+REPLAY_AGENT_NAME = "replay"
 # -P: the folder that it is started in may hold modules with the names of ours.
-WORDS = ("-P", "-m", "steno", NAME)
+REPLAY_ARGS = ("-P", "-m", "steno", REPLAY_AGENT_NAME)
 
 
-def replayed(agent: Agent, tape: str, speed: float) -> Agent:
+def replay_agent(agent: Agent, tape: str, speed: float) -> Agent:
     """That agent, as the tape plays it. The program that it is started with is a Python that has steno."""
 
-    def start(ask: Ask, program: str, version: str | None = None) -> Start:
-        return Start((program, *WORDS, "--speed", f"{speed:g}", "--", tape))
+    def start(ask: LaunchOptions, program: str, version: str | None = None) -> LaunchCommand:
+        return LaunchCommand((program, *REPLAY_ARGS, "--speed", f"{speed:g}", "--", tape))
 
-    return msgspec.structs.replace(agent, start=start)
+    return msgspec.structs.replace(agent, build_command=start)

@@ -9,53 +9,53 @@ from typing import Protocol
 
 from msgspec import Raw
 
-from ..decode import MISFIT
-from ..event import Event, Name, Usage, When
+from ..decode import DECODE_ERRORS
+from ..event import Event, OptionalStr, OptionalTime, Usage
 from .values import LineReader
 
-Odd = Callable[[bytes, int], list[Event]]
+LineFallback = Callable[[bytes, int], list[Event]]
 
 
-class Scribe(Protocol):
+class Sink(Protocol):
     """Takes down what lines say, in their order. What `add` makes of an event, the others make of its fields."""
 
     def add(self, found: Iterable[Event], /) -> None:
         """Events of any kind."""
 
-    def use(self, event: Usage, /) -> None: ...
+    def usage(self, event: Usage, /) -> None: ...
 
-    def call(
-        self, line: int, session: Name, parent: Name, at: When, id_: str, name: str, kind: str, message: Name, given: Raw, /
+    def tool_call(
+        self, line: int, session: OptionalStr, parent: OptionalStr, at: OptionalTime, id_: str, name: str, kind: str, message: OptionalStr, given: Raw, /
     ) -> None:
         """A `ToolCall` that nobody sent to the background and that a tool can answer."""
 
-    def answer(self, at: When, id_: str, /) -> None:
+    def tool_result(self, at: OptionalTime, id_: str, /) -> None:
         """A `ToolResult` that is no error."""
 
-    def fail(self, at: When, id_: str, content: Raw, /) -> None:
+    def tool_error(self, at: OptionalTime, id_: str, content: Raw, /) -> None:
         """A `ToolResult` that is an error, and no refusal."""
 
-    def say(self, line: int, session: Name, parent: Name, at: When, message: Name, text: str, /) -> None:
+    def text(self, line: int, session: OptionalStr, parent: OptionalStr, at: OptionalTime, message: OptionalStr, text: str, /) -> None:
         """A `Text` of the model's own."""
 
-    def think(self, at: When, /) -> None:
+    def thinking(self, at: OptionalTime, /) -> None:
         """A `Thinking`."""
 
 
-def dictate(reader: LineReader, lines: Iterable[bytes], number: int, odd: Odd, scribe: Scribe) -> int:
+def feed(reader: LineReader, lines: Iterable[bytes], number: int, odd: LineFallback, scribe: Sink) -> int:
     """Tell a scribe what many lines say: by the reader's own short way where it has one, else line by line.
 
     `number` is that of the line before, and it returns that of the last; `odd` is asked for the events of a line that
     does not fit.
     """
-    short: Callable[[Iterable[bytes], int, Odd, Scribe], int] | None = getattr(reader, "dictate", None)
+    short: Callable[[Iterable[bytes], int, LineFallback, Sink], int] | None = getattr(reader, "feed", None)
     if short is not None:
         return short(lines, number, odd, scribe)
     for data in lines:
         number += 1
         try:
             found = reader.read(data, number)
-        except MISFIT:
+        except DECODE_ERRORS:
             found = odd(data, number)
         scribe.add(found)
     return number

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ..decode import MISFIT, values
-from ..environment import Surroundings
+from ..decode import DECODE_ERRORS, iter_json_values
+from ..environment import EnvPolicy
 from ..event import Event, Stderr
-from ..report import StenoError, Wording
+from ..report import HintTemplates, StenoError
 from .backend import Backend
 
 
@@ -23,14 +23,14 @@ class LineReader(Protocol):
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]: ...
 
-    def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]: ...
+    def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]: ...
 
     def state(self) -> bytes: ...
 
-    def go_on(self, state: bytes) -> None: ...
+    def restore(self, state: bytes) -> None: ...
 
 
-class Keeper(LineReader, Protocol):
+class EnrichingReader(LineReader, Protocol):
     """A reader that also understands, after the stream, the file that the agent kept of the same session.
 
     `session` is the stream's, None where it has none or these are the lines of such a file; `hear` tells what a line of
@@ -39,12 +39,12 @@ class Keeper(LineReader, Protocol):
 
     session: str | None
 
-    def hear(self, line: Stderr) -> list[Event]: ...
+    def read_stderr(self, line: Stderr) -> list[Event]: ...
 
-    def beside(self, lines: Iterable[bytes]) -> list[Event]: ...
+    def enrich(self, lines: Iterable[bytes]) -> list[Event]: ...
 
 
-class Ask(Struct, frozen=True, kw_only=True):
+class LaunchOptions(Struct, frozen=True, kw_only=True):
     """What is asked of an agent, in words that hold for all of them. None or empty: the agent's own default."""
 
     prompt: str = ""
@@ -69,10 +69,10 @@ class Ask(Struct, frozen=True, kw_only=True):
     extra: tuple[str, ...] = ()  # the agent's own arguments, as given
 
 
-IN_A_FILE = "\0schema"  # stands in a command line for the path of the file that holds the schema; no word can hold a NUL
+SCHEMA_FILE_PLACEHOLDER = "\0schema"  # stands in a command line for the path of the file that holds the schema; no word can hold a NUL
 
 
-class Start(Struct, frozen=True):
+class LaunchCommand(Struct, frozen=True):
     """How an agent is started for an Ask: its command line, what it reads from stdin, where its stdout goes, and variables.
 
     `env` is added to the environment that it inherits. What is secret belongs there, never into the command line, which
@@ -87,7 +87,7 @@ class Start(Struct, frozen=True):
     schema: bytes | None = None
 
 
-class Abilities(Struct, frozen=True, kw_only=True):
+class Capabilities(Struct, frozen=True, kw_only=True):
     """What an agent can do without a person, for those who choose one. True only where it was seen."""
 
     resume: bool = False  # goes on with an earlier session
@@ -103,76 +103,76 @@ class Abilities(Struct, frozen=True, kw_only=True):
 # -- what an agent that says nothing of something is taken for ---------------------------------------------------------
 
 
-def no_window(model: str) -> int | None:
+def default_context_window(model: str) -> int | None:
     """No model's window is known."""
     return None
 
 
-def the_tool(tool: str, given: Any, cwd: str | None) -> str:
+def default_allow_rule(tool: str, given: Any, cwd: str | None) -> str:
     """What would allow a refused call: its tool."""
     return tool
 
 
-def nobody(line: dict[str, Any]) -> bool:
+def default_looks_like(line: dict[str, Any]) -> bool:
     """No line is told by itself: whoever reads it must say whose it is."""
     return False
 
 
-def kept_nowhere(line: bytes) -> bool:
+def default_is_transcript_line(line: bytes) -> bool:
     """It keeps no transcripts."""
     return False
 
 
-def no_folders(environment: Mapping[str, str], home: str) -> list[str]:
+def default_transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
     """It keeps nothing in files."""
     return []
 
 
-def no_usages(lines: Iterable[bytes]) -> Iterator[Event]:
+def default_scan_usage(lines: Iterable[bytes]) -> Iterator[Event]:
     """There are no transcripts."""
     return iter(())
 
 
-def not_started(ask: Ask, program: str, version: str | None = None) -> Start:
+def default_build_command(ask: LaunchOptions, program: str, version: str | None = None) -> LaunchCommand:
     """What it printed can be read; it cannot be started from here."""
     raise StenoError("this agent can be read, and not started: it does not say how")
 
 
-def no_message(text: str) -> bytes:
+def default_encode_message(text: str) -> bytes:
     """It takes no messages while it runs."""
     return b""
 
 
-def any_word(text: str) -> bool:
+def default_is_session_id(text: str) -> bool:
     """A session can be called by any word."""
     return text.isprintable() and text != "" and " " not in text and not text.startswith("-")
 
 
-def unsaid(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
+def default_classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
     """An exit code that says nothing but its sign: the rules for every agent hold."""
     return None
 
 
-def unshaped(schema: Any, version: str | None) -> bool:
+def default_supports_schema(schema: Any, version: str | None) -> bool:
     """It has no way of its own to answer in the shape of a schema."""
     return False
 
 
-def an_object(schema: Any) -> bool:
+def is_object_schema(schema: Any) -> bool:
     """Whether a schema asks for an object: what an agent's tool takes, and no other."""
     return isinstance(schema, dict) and schema.get("type") == "object"
 
 
-def unheard(line: Stderr) -> list[Event]:
+def default_read_stderr(line: Stderr) -> list[Event]:
     """A line of stderr that means nothing but its words."""
     return []
 
 
-def salvaged(reader: LineReader, data: bytes, number: int) -> list[Event]:
+def read_objects_lenient(reader: LineReader, data: bytes, number: int) -> list[Event]:
     """The events of every object on a line, as far as each can be read; none where it is torn or no JSON."""
     try:
-        return [event for value in values(data) if value[:1] == b"{" for event in reader.salvage(value, number)]
-    except (ValueError, *MISFIT):
+        return [event for value in iter_json_values(data) if value[:1] == b"{" for event in reader.read_lenient(value, number)]
+    except (ValueError, *DECODE_ERRORS):
         return []
 
 
@@ -204,30 +204,30 @@ class Agent(Struct, frozen=True):
 
     name: str
     reader: Callable[[], LineReader]
-    window: Callable[[str], int | None] = no_window
-    allow_rule: Callable[[str, Any, str | None], str] = the_tool
-    looks_like: Callable[[dict[str, Any]], bool] = nobody
-    keeps: Callable[[bytes], bool] = kept_nowhere
-    folders: Callable[[Mapping[str, str], str], list[str]] = no_folders
-    usages: Callable[[Iterable[bytes]], Iterator[Event]] = no_usages
-    start: Callable[[Ask, str, str | None], Start] = not_started
-    message: Callable[[str], bytes] = no_message
-    surroundings: Surroundings = Surroundings((), (), ())
-    install: str = ""
-    is_session: Callable[[str], bool] = any_word
-    cannot: tuple[str, ...] = ()
-    abilities: Abilities = Abilities()
-    wording: Wording = Wording()
-    package: str = ""
-    tested: tuple[str, ...] = ()
-    exits: Callable[[int, Sequence[str]], tuple[str, str] | None] = unsaid
-    heard: Callable[[Stderr], list[Event]] = unheard
-    beside: Callable[[str], str] | None = None
-    credentials: tuple[str, ...] = ()
+    context_window: Callable[[str], int | None] = default_context_window
+    allow_rule: Callable[[str, Any, str | None], str] = default_allow_rule
+    looks_like: Callable[[dict[str, Any]], bool] = default_looks_like
+    is_transcript_line: Callable[[bytes], bool] = default_is_transcript_line
+    transcript_folders: Callable[[Mapping[str, str], str], list[str]] = default_transcript_folders
+    scan_usage: Callable[[Iterable[bytes]], Iterator[Event]] = default_scan_usage
+    build_command: Callable[[LaunchOptions, str, str | None], LaunchCommand] = default_build_command
+    encode_message: Callable[[str], bytes] = default_encode_message
+    env_policy: EnvPolicy = EnvPolicy((), (), ())
+    install_command: str = ""
+    is_session_id: Callable[[str], bool] = default_is_session_id
+    unsupported_options: tuple[str, ...] = ()
+    capabilities: Capabilities = Capabilities()
+    hint_templates: HintTemplates = HintTemplates()
+    npm_package: str = ""
+    tested_versions: tuple[str, ...] = ()
+    classify_exit: Callable[[int, Sequence[str]], tuple[str, str] | None] = default_classify_exit
+    read_stderr: Callable[[Stderr], list[Event]] = default_read_stderr
+    transcript_pattern: Callable[[str], str] | None = None
+    credential_files: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
-    imported: bool = True
-    sizes: tuple[str, ...] = ()
-    modes: tuple[str, ...] = ()
-    single: tuple[str, ...] = ()
-    at_first: tuple[str, ...] = ()
-    shapes: Callable[[Any, str | None], bool] = unshaped
+    auto_import: bool = True
+    models_by_size: tuple[str, ...] = ()
+    permission_modes: tuple[str, ...] = ()
+    single_value_options: tuple[str, ...] = ()
+    new_session_options: tuple[str, ...] = ()
+    supports_schema: Callable[[Any, str | None], bool] = default_supports_schema

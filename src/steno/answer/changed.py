@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from .lists import Instant
+from .lists import TimeFormatter
 
 
 class Change(Struct, kw_only=True):
@@ -28,13 +28,13 @@ class Change(Struct, kw_only=True):
     removed: int | None = None
     mode: str | None = None
 
-    def as_json(self, iso: Instant) -> dict[str, Any]:
+    def as_json(self, iso: TimeFormatter) -> dict[str, Any]:
         """The change under fixed names. Bytes of a name that are no UTF-8 are written out."""
         at = None if self.at is None else int(self.at.timestamp() * 1000)
         return {
-            "path": _text(self.path),
+            "path": _escape_invalid(self.path),
             "change": self.change,
-            "was": None if self.was is None else _text(self.was),
+            "was": None if self.was is None else _escape_invalid(self.was),
             "source": self.source,
             "call": self.call,
             "tool": self.tool,
@@ -47,5 +47,5 @@ class Change(Struct, kw_only=True):
         }
 
 
-def _text(name: str) -> str:
+def _escape_invalid(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -5,13 +5,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..meter import dollars, hp_status, level
-from .lists import Instant, in_utc, utc
+from ..meter import context_level, hp_status, nano_to_usd
+from .lists import TimeFormatter, utc_datetime, utc_iso
 
-Marks = list[tuple[int, int]]  # where hits stand in a text: from, up to
+MatchRanges = list[tuple[int, int]]  # where hits stand in a text: from, up to
 
 
-class Hit(Struct):
+class SearchHit(Struct):
     """A text that was found: a piece of it around the first hit, and where the hits stand in that piece."""
 
     at: int | None
@@ -20,17 +20,17 @@ class Hit(Struct):
     project: str | None
     role: str  # prompt, answer or tool
     snippet: str
-    marks: Marks
-    short: str = ""
+    marks: MatchRanges
+    short_session_id: str = ""
     source: str | None = None  # of a tool's output: the file it stands in
     tool: str | None = None
 
     @property
-    def when(self) -> datetime | None:
+    def time(self) -> datetime | None:
         """When it was said, in UTC."""
-        return utc(self.at)
+        return utc_datetime(self.at)
 
-    def as_json(self, iso: Instant = in_utc) -> dict[str, Any]:
+    def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
         """The hit as a row."""
         return {
             "at": iso(self.at),
@@ -45,7 +45,7 @@ class Hit(Struct):
         }
 
 
-class Point(Struct):
+class ContextSample(Struct):
     """How full the window of the main thread was at one request."""
 
     at: int
@@ -59,7 +59,7 @@ class Point(Struct):
         """The part of the window that is in use."""
         return self.used / self.limit
 
-    def as_json(self, iso: Instant = in_utc) -> dict[str, Any]:
+    def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
         """The point as a row."""
         hp = max(0.0, 100 - self.fraction * 100)
         return {
@@ -70,12 +70,12 @@ class Point(Struct):
             "fraction": self.fraction,
             "hp": hp,
             "status": hp_status(hp),
-            "level": level(self.fraction),
+            "level": context_level(self.fraction),
             "compacted": self.compacted,
         }
 
 
-class Budget(Struct):
+class BudgetStatus(Struct):
     """A limit, what was spent of it in the present period, and where that leads."""
 
     period: str
@@ -85,7 +85,7 @@ class Budget(Struct):
     unpriced: int
     since: int
     until: int
-    elapsed: float  # the part of the period that is over
+    elapsed_fraction: float  # the part of the period that is over
 
     @property
     def exceeded(self) -> bool:
@@ -95,17 +95,17 @@ class Budget(Struct):
     @property
     def forecast_nano(self) -> int:
         """What it will be at the end of the period, if it goes on like this."""
-        return max(self.spent_nano, round(self.spent_nano / self.elapsed)) if self.elapsed > 0 else self.spent_nano
+        return max(self.spent_nano, round(self.spent_nano / self.elapsed_fraction)) if self.elapsed_fraction > 0 else self.spent_nano
 
-    def as_json(self, iso: Instant = in_utc) -> dict[str, Any]:
+    def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
         """The budget as a row."""
         return {
             "period": self.period,
             "project": self.project,
-            "limit_usd": dollars(self.limit_nano),
-            "spent_usd": dollars(self.spent_nano),
-            "left_usd": dollars(self.limit_nano - self.spent_nano),
-            "forecast_usd": dollars(self.forecast_nano),
+            "limit_usd": nano_to_usd(self.limit_nano),
+            "spent_usd": nano_to_usd(self.spent_nano),
+            "left_usd": nano_to_usd(self.limit_nano - self.spent_nano),
+            "forecast_usd": nano_to_usd(self.forecast_nano),
             "unpriced_requests": self.unpriced,
             "exceeded": self.exceeded,
             "since": iso(self.since),
@@ -113,25 +113,25 @@ class Budget(Struct):
         }
 
 
-class Figure(Struct):
+class ComparedFigure(Struct):
     """One figure of two runs or sessions, side by side."""
 
     name: str
     kind: str  # how it is written: text, number, money, span, percent
-    one: Any
-    two: Any
+    first: Any
+    second: Any
 
     @property
     def difference(self) -> Any:
         """The second less the first, where both are numbers."""
-        known = isinstance(self.one, int | float) and isinstance(self.two, int | float)
-        return self.two - self.one if known and self.kind != "text" else None
+        known = isinstance(self.first, int | float) and isinstance(self.second, int | float)
+        return self.second - self.first if known and self.kind != "text" else None
 
     @property
     def ratio(self) -> float | None:
         """The second in parts of the first."""
-        return self.two / self.one if self.difference is not None and self.one else None
+        return self.second / self.first if self.difference is not None and self.first else None
 
     def as_json(self) -> dict[str, Any]:
         """The figure as a row."""
-        return {"figure": self.name, "a": self.one, "b": self.two, "difference": self.difference, "ratio": self.ratio}
+        return {"figure": self.name, "a": self.first, "b": self.second, "difference": self.difference, "ratio": self.ratio}

@@ -6,31 +6,31 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ..meter import cache_hit_rate, context, dollars, total
+from ..meter import build_context, cache_hit_rate, nano_to_usd, sum_optional
 from ..report import Context, Cost, Tokens
-from .sums import Sums
+from .sums import UsageTotals
 
-Instant = Callable[[int | None], str | None]  # milliseconds since 1970 as ISO 8601, in the zone that was asked for
-
-
-UNIX = datetime(1970, 1, 1, tzinfo=timezone.utc)
+TimeFormatter = Callable[[int | None], str | None]  # milliseconds since 1970 as ISO 8601, in the zone that was asked for
 
 
-def utc(at: int | None) -> datetime | None:
+UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def utc_datetime(at: int | None) -> datetime | None:
     """Milliseconds since 1970 as a time in UTC; None where no calendar has it."""
     try:
-        return None if at is None else UNIX + timedelta(milliseconds=at)
+        return None if at is None else UNIX_EPOCH + timedelta(milliseconds=at)
     except OverflowError:  # an agent may claim any time
         return None
 
 
-def in_utc(at: int | None) -> str | None:
+def utc_iso(at: int | None) -> str | None:
     """The same as ISO 8601."""
-    found = utc(at)
+    found = utc_datetime(at)
     return None if found is None else found.isoformat(timespec="milliseconds" if found.microsecond else "seconds")
 
 
-class Run(Struct):
+class RunSummary(Struct):
     """One run, as a line of a list."""
 
     id: str
@@ -68,7 +68,7 @@ class Run(Struct):
     denials: int
     prompt: str | None
     pid: int | None
-    short: str = ""  # as much of the id as names it
+    short_id: str = ""  # as much of the id as names it
 
     @property
     def run_id(self) -> str:
@@ -83,17 +83,17 @@ class Run(Struct):
     @property
     def cost(self) -> Cost:
         """What it cost, and where that comes from."""
-        return Cost(dollars(self.cost_nano), self.cost_source)
+        return Cost(nano_to_usd(self.cost_nano), self.cost_source)
 
     @property
     def started(self) -> datetime | None:
         """When it began, in UTC."""
-        return utc(self.started_at)
+        return utc_datetime(self.started_at)
 
     @property
     def ended(self) -> datetime | None:
         """When it was over, in UTC."""
-        return utc(self.ended_at)
+        return utc_datetime(self.ended_at)
 
     @property
     def state(self) -> str:
@@ -104,11 +104,11 @@ class Run(Struct):
     def tokens(self) -> Tokens:
         """What it used."""
         parts = (self.input, self.cache_write, self.cache_read, self.output)
-        return Tokens(*parts, self.reasoning, total(parts))
+        return Tokens(*parts, self.reasoning, sum_optional(parts))
 
-    def as_json(self, iso: Instant = in_utc) -> dict[str, Any]:
+    def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
         """The run under the names of the report."""
-        cost = {"usd": dollars(self.cost_nano), "source": self.cost_source}
+        cost = {"usd": nano_to_usd(self.cost_nano), "source": self.cost_source}
         context = {"used": self.context_used, "limit": self.context_limit, "peak": self.context_peak}
         return {
             "run_id": self.id,
@@ -142,7 +142,7 @@ class Run(Struct):
         }
 
 
-class Session(Struct):
+class SessionSummary(Struct):
     """One session, as a line of a list: what is known of it, and what its requests come to."""
 
     id: str
@@ -161,8 +161,8 @@ class Session(Struct):
     compactions: int
     reported_nano: int | None
     stop: str | None
-    short: str = ""
-    sums: Sums = field(default_factory=Sums)
+    short_id: str = ""
+    totals: UsageTotals = field(default_factory=UsageTotals)
 
     @property
     def session_id(self) -> str:
@@ -170,23 +170,23 @@ class Session(Struct):
         return self.id
 
     @property
-    def first(self) -> datetime | None:
+    def first_active(self) -> datetime | None:
         """When it was at work first, in UTC."""
-        return utc(self.first_at)
+        return utc_datetime(self.first_at)
 
     @property
-    def last(self) -> datetime | None:
+    def last_active(self) -> datetime | None:
         """When it was at work last, in UTC."""
-        return utc(self.last_at)
+        return utc_datetime(self.last_at)
 
     @property
     def context(self) -> Context:
         """How full its window was after its last request."""
         source = "unknown" if self.context_used is None else "measured"
         limited = "assumed" if self.context_limit is None else "known"
-        return context(self.context_used, self.context_limit, limited, source, self.context_peak, self.compactions)
+        return build_context(self.context_used, self.context_limit, limited, source, self.context_peak, self.compactions)
 
-    def as_json(self, iso: Instant = in_utc) -> dict[str, Any]:
+    def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
         """The session under the names of the report."""
         return {
             "session_id": self.id,
@@ -199,7 +199,7 @@ class Session(Struct):
             "last_at": iso(self.last_at),
             "prompts": self.prompts,
             "turns": self.turns,
-            **self.sums.as_json(),
+            **self.totals.as_json(),
             "context": self.context,
             "stop": self.stop,
         }
@@ -212,6 +212,6 @@ class Note(Struct):
     text: str
 
     @property
-    def when(self) -> datetime | None:
+    def time(self) -> datetime | None:
         """When, in UTC."""
-        return utc(self.at)
+        return utc_datetime(self.at)

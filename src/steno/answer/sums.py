@@ -6,14 +6,14 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import astuple
 
-from ..meter import cache_hit_rate, dollars
+from ..meter import cache_hit_rate, nano_to_usd
 from ..report import Tokens
 
-TIMES = ("day", "week", "month")
-KEYS = (*TIMES, "project", "model", "agent", "session")
+TIME_GROUPINGS = ("day", "week", "month")
+GROUPINGS = (*TIME_GROUPINGS, "project", "model", "agent", "session")
 
 
-class Sums(Struct):
+class UsageTotals(Struct):
     """What any number of requests come to."""
 
     requests: int = 0
@@ -28,9 +28,9 @@ class Sums(Struct):
     unpriced: int = 0
     unpriced_tokens: int = 0
 
-    def plus(self, other: "Sums") -> "Sums":
+    def plus(self, other: "UsageTotals") -> "UsageTotals":
         """Both together."""
-        return together((self, other))
+        return sum_totals((self, other))
 
     @property
     def tokens(self) -> Tokens:
@@ -41,7 +41,7 @@ class Sums(Struct):
         return Tokens(self.input, self.cache_write, self.cache_read, self.output, self.reasoning, total)
 
     @property
-    def nano(self) -> int | None:
+    def cost_nano(self) -> int | None:
         """All that has a price; None where nothing has one and something should."""
         known = self.reported_nano + self.computed_nano
         return None if self.unpriced and not known and self.requests <= self.unpriced else known
@@ -49,10 +49,10 @@ class Sums(Struct):
     @property
     def usd(self) -> float | None:
         """The same in dollars."""
-        return dollars(self.nano)
+        return nano_to_usd(self.cost_nano)
 
     @property
-    def hit_rate(self) -> float | None:
+    def cache_hit_rate(self) -> float | None:
         """The part of the input that came from the cache."""
         return cache_hit_rate(self.tokens)
 
@@ -60,48 +60,48 @@ class Sums(Struct):
         """The sums under the names of the report."""
         cost = {
             "usd": self.usd,
-            "reported_usd": dollars(self.reported_nano),
-            "computed_usd": dollars(self.computed_nano),
+            "reported_usd": nano_to_usd(self.reported_nano),
+            "computed_usd": nano_to_usd(self.computed_nano),
             "unpriced_requests": self.unpriced,
             "unpriced_tokens": self.unpriced_tokens if self.tokens.total is not None else None,
-            "saved_usd": dollars(self.saved_nano),
+            "saved_usd": nano_to_usd(self.saved_nano),
         }
-        return {"requests": self.requests, "tokens": self.tokens, "cache_hit_rate": self.hit_rate, "cost": cost}
+        return {"requests": self.requests, "tokens": self.tokens, "cache_hit_rate": self.cache_hit_rate, "cost": cost}
 
 
-def together(parts: Iterable[Sums]) -> Sums:
+def sum_totals(parts: Iterable[UsageTotals]) -> UsageTotals:
     """All of them added up."""
-    return Sums(*map(sum, zip(*map(astuple, parts), strict=True)))
+    return UsageTotals(*map(sum, zip(*map(astuple, parts), strict=True)))
 
 
-class Line(Struct):
+class UsageRow(Struct):
     """One line of a report: what it is about (None: not known), and its sums. A session also has its project and title."""
 
     key: str | None
-    sums: Sums
+    totals: UsageTotals
     project: str | None = None
     title: str | None = None
 
     def as_json(self, by: str) -> dict[str, Any]:
         """The line as a row; its first name is what it was grouped by."""
         more = {"project": self.project, "title": self.title} if by == "session" else {}
-        return {by: self.key, **more, **self.sums.as_json()}
+        return {by: self.key, **more, **self.totals.as_json()}
 
 
-class Waste(Struct):
+class WastedCost(Struct):
     """What runs cost that did not succeed."""
 
     runs: int = 0
-    nano: int = 0
+    cost_nano: int = 0
     unpriced: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Null where runs failed and none of them has a price."""
         known = self.runs > self.unpriced or not self.runs
-        return {"runs": self.runs, "usd": dollars(self.nano) if known else None, "unpriced_runs": self.unpriced}
+        return {"runs": self.runs, "usd": nano_to_usd(self.cost_nano) if known else None, "unpriced_runs": self.unpriced}
 
 
-class Peak(Struct):
+class ContextPeak(Struct):
     """The fullest that a context was, and whose it was."""
 
     used: int
@@ -109,19 +109,19 @@ class Peak(Struct):
     session: str
 
 
-class Usage(Struct):
+class UsageReport(Struct):
     """The answer to `report`."""
 
     by: str
-    lines: list[Line]
-    total: Sums
-    waste: Waste = field(default_factory=Waste)
-    peak: Peak | None = None
-    unpriced: list[Line] = []  # by model
-    untold: int = 0  # runs that say nothing of what they used: they are in no line
+    rows: list[UsageRow]
+    total: UsageTotals
+    wasted: WastedCost = field(default_factory=WastedCost)
+    peak_context: ContextPeak | None = None
+    unpriced: list[UsageRow] = []  # by model
+    runs_without_usage: int = 0  # runs that say nothing of what they used: they are in no line
 
 
-class ToolSums(Struct):
+class ToolCallStats(Struct):
     """What became of the calls of one tool, or of all."""
 
     calls: int = 0
@@ -133,11 +133,11 @@ class ToolSums(Struct):
     slowest_ms: int | None = None
     name: str | None = None
 
-    def plus(self, other: "ToolSums") -> "ToolSums":
+    def plus(self, other: "ToolCallStats") -> "ToolCallStats":
         """Both together, under the first one's name."""
         slowest = max((one.slowest_ms for one in (self, other) if one.slowest_ms is not None), default=None)
-        counts = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
-        return ToolSums(**counts, slowest_ms=slowest, name=self.name)
+        counts = {name: getattr(self, name) + getattr(other, name) for name in TOOL_COUNT_FIELDS}
+        return ToolCallStats(**counts, slowest_ms=slowest, name=self.name)
 
     @property
     def error_rate(self) -> float | None:
@@ -163,4 +163,4 @@ class ToolSums(Struct):
         }
 
 
-COUNTS = ("calls", "errors", "denied", "open", "timed", "total_ms")
+TOOL_COUNT_FIELDS = ("calls", "errors", "denied", "open", "timed", "total_ms")

@@ -39,9 +39,9 @@ COMMANDS = {
     "rebuild": "make the ledger anew from the files that it was made of",
     "completion": "a script that lets a shell complete commands and options",
 }
-STARTERS = {"run", "watch", "on", "sync", "changes", "agents", "doctor", "demo"}  # commands that start programs
-MODULES = {"import": "importing"}  # where a command's name cannot be a module's
-HELP = """usage: steno COMMAND [OPTIONS]
+SPAWNING_COMMANDS = {"run", "watch", "on", "sync", "changes", "agents", "doctor", "demo"}  # commands that start programs
+MODULE_NAMES = {"import": "importing"}  # where a command's name cannot be a module's
+HELP_TEMPLATE = """usage: steno COMMAND [OPTIONS]
 
 Reads what coding agents print when nobody sits at the keyboard, and says what really happened.
 
@@ -57,45 +57,45 @@ options:
 """
 
 # What the system says where stdout cannot be written: it is full, broken, not open, or not ready.
-WRITING = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENXIO, errno.EAGAIN, errno.EINVAL))
-WRONG_USE, INTERNAL, CANNOT_WRITE, INTERRUPTED, PIPE_CLOSED = 2, 70, 74, 130, 141
+WRITE_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENXIO, errno.EAGAIN, errno.EINVAL))
+EXIT_USAGE_ERROR, EXIT_INTERNAL_ERROR, EXIT_WRITE_FAILED, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 2, 70, 74, 130, 141
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command line and return its exit code. No traceback reaches a user unless asked for."""
     words = list(sys.argv[1:] if argv is None else argv)
-    debug = _take_debug(words)
+    debug = _pop_debug_flag(words)
     try:
         if sys.stdout is None:
             raise OSError("stdout is closed")
-        code = _call(words)
+        code = _dispatch(words)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _drop_stdout()
-        return PIPE_CLOSED
+        _discard_stdout()
+        return EXIT_PIPE_CLOSED
     except Exception as problem:
-        code = _failed(problem, debug)
-        _tell_of_agents(str(problem))
+        code = _report_error(problem, debug)
+        _report_plugin_problems(str(problem))
     else:
-        _tell_of_agents()
+        _report_plugin_problems()
     gc.freeze()  # what lives now dies with the process: no last search for garbage
     return code
 
 
-def _tell_of_agents(said: str = "") -> None:
+def _report_plugin_problems(said: str = "") -> None:
     """What is wrong with agents of other packages, where any were asked for; `said` was said already."""
     module = sys.modules.get("steno.agents")
     problems = [text for text in module.AGENTS.problems.values() if text != said] if module is not None else []
     if problems:
-        from .terminal import complain
+        from .terminal import print_error
 
         for text in problems:
-            complain(text)
+            print_error(text)
 
 
-def _take_debug(words: list[str]) -> bool:
+def _pop_debug_flag(words: list[str]) -> bool:
     """Whether --debug is among the options; it is taken out, wherever it stands."""
     end = words.index("--") if "--" in words else len(words)
     found = "--debug" in words[:end]
@@ -103,24 +103,24 @@ def _take_debug(words: list[str]) -> bool:
     return found or os.environ.get("STENO_DEBUG", "0") not in ("", "0")
 
 
-def _call(words: list[str]) -> int:
+def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
-        return _say(HELP.format(commands="\n".join(f"  {name:10}  {what}" for name, what in COMMANDS.items())))
+        return _write_stdout(HELP_TEMPLATE.format(commands="\n".join(f"  {name:10}  {what}" for name, what in COMMANDS.items())))
     if words[0] == "--version":
         from .. import __version__
 
-        return _say(f"steno {__version__}\n")
+        return _write_stdout(f"steno {__version__}\n")
     if words[0] not in COMMANDS:
-        return _unknown(words[0])
-    return _command(words[0], words[1:])
+        return _report_unknown_command(words[0])
+    return _run_command(words[0], words[1:])
 
 
-def _say(text: str) -> int:
+def _write_stdout(text: str) -> int:
     sys.stdout.write(text)
     return 0
 
 
-def _hear_of_children() -> None:
+def _restore_sigchld() -> None:
     """Whoever started us may have SIGCHLD ignored: the system then forgets how a child ended, and each seems to end well."""
     from signal import SIG_DFL, SIG_IGN, SIGCHLD, getsignal, signal
 
@@ -128,22 +128,22 @@ def _hear_of_children() -> None:
         signal(SIGCHLD, SIG_DFL)
 
 
-def _command(name: str, words: list[str]) -> int:
+def _run_command(name: str, words: list[str]) -> int:
     """Import the command and call it."""
     gc.disable()  # nothing that imports make is garbage; looking for some costs a tenth of a report
     _load_msgspec()
     _load_argparse()
     from importlib import import_module
 
-    run = import_module(f".{MODULES.get(name, name)}", __name__).run
+    run = import_module(f".{MODULE_NAMES.get(name, name)}", __name__).run
     gc.freeze()
     gc.enable()
-    if name in STARTERS:
-        _hear_of_children()
+    if name in SPAWNING_COMMANDS:
+        _restore_sigchld()
     try:
         return int(run(words))
     except SystemExit as end:  # argparse: its help, or wrong use
-        return end.code if isinstance(end.code, int) else WRONG_USE
+        return end.code if isinstance(end.code, int) else EXIT_USAGE_ERROR
 
 
 def _load_msgspec() -> None:
@@ -170,55 +170,55 @@ def _load_argparse() -> None:
         del sys.modules["gettext"]
 
 
-def _unknown(word: str) -> int:
-    from ..settings import nearest
-    from .terminal import complain
+def _report_unknown_command(word: str) -> int:
+    from ..settings import closest_name
+    from .terminal import print_error
 
     wrong = f"no {'option' if word.startswith('-') else 'command'} is called {word!r}"
-    near = nearest(word, COMMANDS)
+    near = closest_name(word, COMMANDS)
     if os.path.exists(word):  # noqa: PTH110  # pathlib costs more than the whole message
-        complain(f"{wrong}; to read a recording: steno show {word}")
+        print_error(f"{wrong}; to read a recording: steno show {word}")
     else:
-        complain(f"{wrong}; did you mean {near}?" if near else f"{wrong}; see: steno --help")
-    return WRONG_USE
+        print_error(f"{wrong}; did you mean {near}?" if near else f"{wrong}; see: steno --help")
+    return EXIT_USAGE_ERROR
 
 
-def _failed(problem: Exception, debug: bool) -> int:
+def _report_error(problem: Exception, debug: bool) -> int:
     """One line on what went wrong, and the exit code for it."""
-    from ..report import RecordError, StenoError
-    from .terminal import complain
+    from ..report import RecordingError, StenoError
+    from .terminal import print_error
 
     if debug:
         import traceback
 
         traceback.print_exception(problem)
     if isinstance(problem, StenoError):
-        complain(str(problem))
-        return CANNOT_WRITE if isinstance(problem, RecordError) else WRONG_USE
+        print_error(str(problem))
+        return EXIT_WRITE_FAILED if isinstance(problem, RecordingError) else EXIT_USAGE_ERROR
     if isinstance(problem, OSError):
-        return _refused(problem)
+        return _report_os_error(problem)
     where = "".join(f"{note}: " for note in getattr(problem, "__notes__", ()))
-    complain(f"internal error: {where}{type(problem).__name__}: {problem}" + ("" if debug else "; run again with --debug"))
-    return INTERNAL
+    print_error(f"internal error: {where}{type(problem).__name__}: {problem}" + ("" if debug else "; run again with --debug"))
+    return EXIT_INTERNAL_ERROR
 
 
-def _refused(problem: OSError) -> int:
+def _report_os_error(problem: OSError) -> int:
     """What the system would not do: with a file of a name, in a folder that is gone, or with stdout, which has no name."""
-    from .terminal import complain
+    from .terminal import print_error
 
     why = problem.strerror or str(problem)
     if problem.filename is not None:
-        complain(f"{os.fsdecode(problem.filename) if isinstance(problem.filename, bytes) else problem.filename}: {why}")
-        return WRONG_USE
-    if problem.errno is not None and problem.errno not in WRITING:
-        complain("the working directory is gone: go to one that is there" if _nowhere() else why)
-        return WRONG_USE
-    complain(f"cannot write: {why}")
-    _drop_stdout()
-    return CANNOT_WRITE
+        print_error(f"{os.fsdecode(problem.filename) if isinstance(problem.filename, bytes) else problem.filename}: {why}")
+        return EXIT_USAGE_ERROR
+    if problem.errno is not None and problem.errno not in WRITE_ERRNOS:
+        print_error("the working directory is gone: go to one that is there" if _is_cwd_missing() else why)
+        return EXIT_USAGE_ERROR
+    print_error(f"cannot write: {why}")
+    _discard_stdout()
+    return EXIT_WRITE_FAILED
 
 
-def _nowhere() -> bool:
+def _is_cwd_missing() -> bool:
     try:
         os.getcwd()  # noqa: PTH109  # pathlib costs more than the whole message
     except FileNotFoundError:
@@ -226,7 +226,7 @@ def _nowhere() -> bool:
     return False
 
 
-def _drop_stdout() -> None:
+def _discard_stdout() -> None:
     """Nobody reads any more: what is still in the buffer must not fail a second time when the process ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

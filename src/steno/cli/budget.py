@@ -3,16 +3,16 @@
 import argparse
 from functools import partial
 
-from ..answer.finds import Budget
+from ..answer.finds import BudgetStatus
 from ..ledger.ask import budget as asks
-from ..ledger.ask.zones import Zone
-from ..screen.purse import budgets
-from ..screen.words import money
-from .asked import iso, now, opened, write
-from .options import Parser
-from .terminal import complain, look, put
+from ..ledger.ask.zones import TimeZone
+from ..screen.purse import budgets_table
+from ..screen.words import format_money
+from .asked import format_iso, now_ms, open_updated_ledger, write_result
+from .options import CommandParser
+from .terminal import detect_style, print_error, print_lines
 
-EXCEEDED = 3
+EXIT_BUDGET_EXCEEDED = 3
 EXAMPLES = """examples:
   steno budget set day 20                   at most 20 dollars a day
   steno budget set month 150 --project .    for this folder alone
@@ -28,8 +28,8 @@ price are counted as unpriced: they are not in the sums.
 
 def run(words: list[str]) -> int:
     """Carry out `steno budget` and return its exit code."""
-    parser = _parser()
-    options = parser.given(words)
+    parser = _build_parser()
+    options = parser.parse_utf8_args(words)
     wanted = {"set": 2, "remove": 1}.get(options.action, 0)
     if len(options.given) != wanted:
         parser.error(f"budget {options.action} wants {['nothing more', 'PERIOD', 'PERIOD and AMOUNT'][wanted]}")
@@ -39,8 +39,8 @@ def run(words: list[str]) -> int:
     return {"set": _set, "remove": _remove}.get(options.action, _list)(options)
 
 
-def _parser() -> Parser:
-    parser = Parser("budget", "Set limits of spending, and see how they stand.", EXAMPLES)
+def _build_parser() -> CommandParser:
+    parser = CommandParser("budget", "Set limits of spending, and see how they stand.", EXAMPLES)
     actions = ("list", "set", "remove", "check")
     what = "set PERIOD AMOUNT, remove PERIOD, list (default) or check"
     parser.add_argument("action", nargs="?", default="list", choices=actions, metavar="ACTION", help=what)
@@ -48,48 +48,48 @@ def _parser() -> Parser:
     parser.add_argument("--project", metavar="NAME", help="with set and remove: for this project alone")
     parser.add_argument("--check", action="store_true", help="with list: exit code 3 when a budget is exceeded")
     parser.add_argument("--timezone", metavar="NAME", help="whose days, such as Europe/Berlin (default: the system's)")
-    parser.add_forms()
+    parser.add_output_format()
     parser.add_ledger()
     return parser
 
 
 def _set(options: argparse.Namespace) -> int:
     unit, amount = options.given
-    limit = asks.nano_of(amount)
-    store = opened(options, sums=True)
-    project = asks.project_of(store, options.project)
-    asks.keep(store, unit, project, limit, now())
-    put([f"budget: {money(limit / 1e9)} a {unit}" + (f" for {project}" if project else "")])
+    limit = asks.parse_amount(amount)
+    store = open_updated_ledger(options, only_sums=True)
+    project = asks.resolve_project(store, options.project)
+    asks.set_budget(store, unit, project, limit, now_ms())
+    print_lines([f"budget: {format_money(limit / 1e9)} a {unit}" + (f" for {project}" if project else "")])
     return 0
 
 
 def _remove(options: argparse.Namespace) -> int:
-    store = opened(options, sums=True)
+    store = open_updated_ledger(options, only_sums=True)
     (unit,) = options.given
-    project = asks.project_of(store, options.project)
-    if not asks.remove(store, unit, project):
-        complain(f"there was no budget for a {unit}" + (f" and {project}" if project else ""))
+    project = asks.resolve_project(store, options.project)
+    if not asks.remove_budget(store, unit, project):
+        print_error(f"there was no budget for a {unit}" + (f" and {project}" if project else ""))
         return 2
-    put([f"removed the budget for a {unit}" + (f" and {project}" if project else "")])
+    print_lines([f"removed the budget for a {unit}" + (f" and {project}" if project else "")])
     return 0
 
 
 def _list(options: argparse.Namespace) -> int:
-    zone = Zone(options.timezone)
-    found = asks.budgets(opened(options, sums=True), zone, now())
+    zone = TimeZone(options.timezone)
+    found = asks.list_budgets(open_updated_ledger(options, only_sums=True), zone, now_ms())
     exceeded = [one for one in found if one.exceeded]
-    write(
+    write_result(
         options.form,
-        lambda: _page(found, exceeded, options.action),
-        lambda: [one.as_json(partial(iso, zone=zone)) for one in found],
+        lambda: _render(found, exceeded, options.action),
+        lambda: [one.as_json(partial(format_iso, zone=zone)) for one in found],
         {"budgets": len(found), "exceeded": len(exceeded)},
         {"timezone": zone.name},
         ("period",),
     )
-    return EXCEEDED if exceeded and (options.check or options.action == "check") else 0
+    return EXIT_BUDGET_EXCEEDED if exceeded and (options.check or options.action == "check") else 0
 
 
-def _page(found: list[Budget], exceeded: list[Budget], action: str) -> list[str]:
+def _render(found: list[BudgetStatus], exceeded: list[BudgetStatus], action: str) -> list[str]:
     if not found:
         return ["No budgets are set. `steno budget set day 20` sets one of 20 dollars a day."]
-    return budgets(exceeded if action == "check" else found, look()) if exceeded or action != "check" else []
+    return budgets_table(exceeded if action == "check" else found, detect_style()) if exceeded or action != "check" else []

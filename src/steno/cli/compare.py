@@ -1,10 +1,10 @@
 """`steno compare`: two runs or sessions side by side. It parses and prints; the ledger answers."""
 
-from ..ledger.ask.compare import compared
-from ..screen.sides import sides
-from .asked import opened, write
-from .options import Parser
-from .terminal import look
+from ..ledger.ask.compare import compare
+from ..screen.sides import comparison_table
+from .asked import open_updated_ledger, write_result
+from .options import CommandParser
+from .terminal import detect_style
 
 EXAMPLES = """examples:
   steno compare 3f9a21c0 81d4e0b7     what the second did otherwise
@@ -16,18 +16,18 @@ Difference and ratio are of B against A. The beginning of an id is enough.
 
 def run(words: list[str]) -> int:
     """Carry out `steno compare` and return its exit code."""
-    parser = Parser("compare", "Put the figures of two runs or sessions side by side.", EXAMPLES)
+    parser = CommandParser("compare", "Put the figures of two runs or sessions side by side.", EXAMPLES)
     parser.add_argument("a", metavar="A", help="a run or session")
     parser.add_argument("b", metavar="B", help="another one")
-    parser.add_forms()
+    parser.add_output_format()
     parser.add_ledger()
-    options = parser.given(words)
-    figures, one, two = compared(opened(options), options.a, options.b)
-    write(
+    options = parser.parse_utf8_args(words)
+    figures, one, two = compare(open_updated_ledger(options), options.a, options.b)
+    write_result(
         options.form,
-        lambda: sides(figures, one[:8], two[:8], look()),
+        lambda: comparison_table(figures, one[:8], two[:8], detect_style()),
         lambda: [figure.as_json() for figure in figures],
-        more={"a": one, "b": two},
-        names=("figure",),
+        extra={"a": one, "b": two},
+        leading_columns=("figure",),
     )
     return 0

@@ -7,17 +7,17 @@ from typing import Any
 
 import msgspec
 
-from ..agents import AGENTS, unknown
-from ..prepare.models import Sized, sizes
-from ..redact import redact, redact_all
+from ..agents import AGENTS, unknown_agent_message
+from ..prepare.models import SizedModel, sized_models
+from ..redact import redact, redact_value
 from ..report import StenoError
 from ..screen.clean import clean, pad, width
-from ..settings import BY_NAME, SETTINGS, Settings, load
-from ..settings.files import user_path
-from .options import Parser
-from .terminal import complain, put, put_json
+from ..settings import SETTINGS, SETTINGS_BY_NAME, Settings, load_settings
+from ..settings.files import user_settings_path
+from .options import CommandParser
+from .terminal import print_error, print_json, print_lines
 
-OTHERS = ("STENO_BACKEND_KEY", "STENO_DEBUG", "STENO_PRICES", "STENO_RUN", "STENO_SYNC_TOKEN")  # ours, and no settings
+OTHER_VARIABLES = ("STENO_BACKEND_KEY", "STENO_DEBUG", "STENO_PRICES", "STENO_RUN", "STENO_SYNC_TOKEN")  # ours, and no settings
 EXAMPLES = """examples:
   steno config                 each setting, its value, and where it comes from
   steno config --json          the same for programs
@@ -44,62 +44,62 @@ nearest one from the folder upwards, to the root of its repository or to the hom
 
 def run(words: list[str]) -> int:
     """Carry out `steno config` and return its exit code."""
-    options = _options(words)
+    options = _parse_args(words)
     cwd = Path(options.cwd or ".").absolute()
     if not cwd.is_dir():
         raise StenoError(f"--cwd {options.cwd}: this is not a folder")
-    settings = load({}, os.environ, Path(os.path.normpath(cwd)), unknown=unknown)
+    settings = load_settings({}, os.environ, Path(os.path.normpath(cwd)), check_agent=unknown_agent_message)
     if options.form == "json":
-        put_json(msgspec.json.encode(_values(settings)))
+        print_json(msgspec.json.encode(_as_json(settings)))
     else:
-        put(_lines(settings))
-    for name in _unknown():
-        complain(f"{name}: no setting is called so; it changes nothing")
+        print_lines(_render(settings))
+    for name in _unknown_variables():
+        print_error(f"{name}: no setting is called so; it changes nothing")
     return 0
 
 
-def _options(words: list[str]) -> argparse.Namespace:
-    parser = Parser("config", "Show every setting, its value, and where that comes from.", EXAMPLES)
+def _parse_args(words: list[str]) -> argparse.Namespace:
+    parser = CommandParser("config", "Show every setting, its value, and where that comes from.", EXAMPLES)
     parser.add_argument("--cwd", metavar="DIR", help="as it is in this folder (default: here)")
     parser.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object")
     parser.add_debug()
     return parser.parse_args(words)
 
 
-def _values(settings: Settings) -> dict[str, Any]:
+def _as_json(settings: Settings) -> dict[str, Any]:
     found = {
-        name: {"value": redact_all(msgspec.to_builtins(one.value)), "source": one.source} for name, one in settings.values.items()
+        name: {"value": redact_value(msgspec.to_builtins(one.value)), "source": one.source} for name, one in settings.values.items()
     }
     return {
         "settings": {setting.name: found[setting.name] for setting in SETTINGS},
         "models": {
-            agent: {one.size: {"value": one.model, "source": one.source} for one in found} for agent, found in _models(settings)
+            agent: {one.size: {"value": one.model, "source": one.source} for one in found} for agent, found in _models_by_agent(settings)
         },
         "files": [str(path) for path in settings.files],
     }
 
 
-def _models(settings: Settings) -> list[tuple[str, list[Sized]]]:
+def _models_by_agent(settings: Settings) -> list[tuple[str, list[SizedModel]]]:
     """The models of each size, agent by agent."""
-    return [(agent.name, sizes(agent, settings)) for agent in AGENTS.values()]
+    return [(agent.name, sized_models(agent, settings)) for agent in AGENTS.values()]
 
 
-def _lines(settings: Settings) -> list[str]:
-    rows = [(setting.name, clean(settings.source(setting.name)), _shown(settings[setting.name])) for setting in SETTINGS]
+def _render(settings: Settings) -> list[str]:
+    rows = [(setting.name, clean(settings.source(setting.name)), _format_value(settings[setting.name])) for setting in SETTINGS]
     sized = [
-        (f"models.{agent}.{one.size}", clean(one.source), _shown(one.model))
-        for agent, found in _models(settings)
+        (f"models.{agent}.{one.size}", clean(one.source), _format_value(one.model))
+        for agent, found in _models_by_agent(settings)
         for one in found
     ]
-    return [*_columns(rows), "", *_columns(sized), "", *_files(settings)]
+    return [*_align_columns(rows), "", *_align_columns(sized), "", *_file_lines(settings)]
 
 
-def _columns(rows: list[tuple[str, str, str]]) -> list[str]:
+def _align_columns(rows: list[tuple[str, str, str]]) -> list[str]:
     widths = [max(width(row[column]) for row in rows) for column in (0, 1)]
     return [f"{pad(name, widths[0])}  {pad(source, widths[1])}  {value}" for name, source, value in rows]
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value as it could be written in a file."""
     if value is None or value in ((), {}):
         return "-"
@@ -112,13 +112,13 @@ def _shown(value: Any) -> str:
     )
 
 
-def _files(settings: Settings) -> list[str]:
-    mine = user_path()
+def _file_lines(settings: Settings) -> list[str]:
+    mine = user_settings_path()
     read = [f"read: {clean(str(path))}" for path in settings.files]
     return read if mine in settings.files else [*read, f"not there: {clean(str(mine))}"]
 
 
-def _unknown() -> list[str]:
+def _unknown_variables() -> list[str]:
     """Variables that look like settings and are none."""
-    known = {setting.variable for setting in BY_NAME.values()} | set(OTHERS)
+    known = {setting.variable for setting in SETTINGS_BY_NAME.values()} | set(OTHER_VARIABLES)
     return sorted(name for name in os.environ if name.startswith("STENO_") and name not in known)

@@ -3,15 +3,15 @@
 from functools import partial
 
 from ..ledger.ask import runs, sessions
-from ..ledger.ask.context import before_any_work, course
-from ..ledger.ask.zones import Zone
+from ..ledger.ask.context import context_history, initial_overhead
+from ..ledger.ask.zones import TimeZone
 from ..ledger.store import Store
-from ..meter import LEVELS
+from ..meter import CONTEXT_LEVELS
 from ..report import StenoError
-from ..screen.plot import context
-from .asked import empty, iso, opened, when, write
-from .options import Parser
-from .terminal import look, put, put_json
+from ..screen.plot import context_page
+from .asked import format_iso, no_rows_message, open_updated_ledger, time_formatter, write_result
+from .options import CommandParser
+from .terminal import detect_style, print_json, print_lines
 
 EXAMPLES = """examples:
   steno context               of the session that was at work last
@@ -26,53 +26,53 @@ besides the prompt (at about 4 characters a token): the system prompt, the tools
 
 def run(words: list[str]) -> int:
     """Carry out `steno context` and return its exit code."""
-    parser = Parser("context", "Draw how full a session's context window was, request by request.", EXAMPLES)
+    parser = CommandParser("context", "Draw how full a session's context window was, request by request.", EXAMPLES)
     parser.add_argument("session", nargs="?", metavar="SESSION", help="the session or run (default: the one at work last)")
     parser.add_argument("--timezone", metavar="NAME", help="the zone of the times (default: the system's)")
-    parser.add_forms()
+    parser.add_output_format()
     parser.add_ledger()
-    options = parser.given(words)
-    store, zone = opened(options), Zone(options.timezone)
-    id_ = _session(store, options.session)
+    options = parser.parse_utf8_args(words)
+    store, zone = open_updated_ledger(options), TimeZone(options.timezone)
+    id_ = _resolve_session(store, options.session)
     if id_ is None:
-        return _nothing(store, options.form)
-    session = sessions.one(store, id_)
-    points = course(store, id_, session.context_limit)
+        return _write_empty(store, options.form)
+    session = sessions.get_session(store, id_)
+    points = context_history(store, id_, session.context_limit)
     if not points and options.form is None:
-        raise StenoError(f"{session.short}: no requests of this session are in the ledger")
-    overhead = before_any_work(store, id_, points)
+        raise StenoError(f"{session.short_id}: no requests of this session are in the ledger")
+    overhead = initial_overhead(store, id_, points)
     more = {
         "session_id": id_,
         "context": session.context,
         "overhead": overhead,
-        "thresholds": dict(LEVELS),
+        "thresholds": dict(CONTEXT_LEVELS),
         "timezone": zone.name,
     }
-    write(
+    write_result(
         options.form,
-        lambda: context(session, points, overhead, look(), when(zone)),
-        lambda: [point.as_json(partial(iso, zone=zone)) for point in points],
-        more=more,
-        names=("at",),
+        lambda: context_page(session, points, overhead, detect_style(), time_formatter(zone)),
+        lambda: [point.as_json(partial(format_iso, zone=zone)) for point in points],
+        extra=more,
+        leading_columns=("at",),
     )
     return 0
 
 
-def _session(store: Store, given: str | None) -> str | None:
+def _resolve_session(store: Store, given: str | None) -> str | None:
     if given is None:
-        return sessions.newest(store)
-    table, id_ = runs.found(store, given)
+        return sessions.newest_session(store)
+    table, id_ = runs.get_by_prefix(store, given)
     if table == "sessions":
         return id_
-    session = runs.one(store, id_).session
-    if session is None or not store.rows("SELECT 1 FROM sessions WHERE id = ?", (session,)):
+    session = runs.get_run(store, id_).session
+    if session is None or not store.query("SELECT 1 FROM sessions WHERE id = ?", (session,)):
         raise StenoError(f"{given}: the session of this run is not known")
     return session
 
 
-def _nothing(store: Store, form: str | None) -> int:
+def _write_empty(store: Store, form: str | None) -> int:
     if form == "json":
-        put_json(b'{"rows":[],"total":0}')
+        print_json(b'{"rows":[],"total":0}')
     elif form is None:
-        put(empty(store, "sessions"))
+        print_lines(no_rows_message(store, "sessions"))
     return 0

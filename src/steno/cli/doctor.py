@@ -7,14 +7,14 @@ from pathlib import Path
 
 import msgspec
 
-from ..health.checks import Finding, Patient, checked
+from ..health.checks import CheckContext, Finding, run_checks
 from ..screen.clean import clean, pad
-from ..screen.look import Look
-from .options import Parser
-from .terminal import look, put, put_json
+from ..screen.look import PageStyle
+from .options import CommandParser
+from .terminal import detect_style, print_json, print_lines
 
-WRONG = 1
-MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("WRONG", "red")}
+EXIT_PROBLEM_FOUND = 1
+LEVEL_MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("WRONG", "red")}
 EXAMPLES = """examples:
   steno doctor                what is there, what is wrong, and what to do about it
   steno doctor --json | jq '.findings[] | select(.level == "problem")'
@@ -27,26 +27,26 @@ never what is in it. The exit code is 1 when something is wrong, else 0; a note 
 
 def run(words: list[str]) -> int:
     """Carry out `steno doctor` and return its exit code."""
-    options = _options(words)
+    options = _parse_args(words)
     today = datetime.now(timezone.utc).date()
-    found = checked(Patient(os.environ, Path.cwd(), today, options.ledger))
+    found = run_checks(CheckContext(os.environ, Path.cwd(), today, options.ledger))
     wrong = [finding for finding in found if finding.level == "problem"]
     if options.form == "json":
-        put_json(msgspec.json.encode({"schema": "steno.doctor/1", "ok": not wrong, "findings": found}))
+        print_json(msgspec.json.encode({"schema": "steno.doctor/1", "ok": not wrong, "findings": found}))
     else:
-        put([line for finding in found for line in _lines(finding, look())])
-        put([f"{len(wrong)} wrong" if wrong else "nothing is wrong"])
-    return WRONG if wrong else 0
+        print_lines([line for finding in found for line in _finding_lines(finding, detect_style())])
+        print_lines([f"{len(wrong)} wrong" if wrong else "nothing is wrong"])
+    return EXIT_PROBLEM_FOUND if wrong else 0
 
 
-def _options(words: list[str]) -> argparse.Namespace:
-    parser = Parser("doctor", "Tell whether this machine will do, and how to mend what will not.", EXAMPLES)
+def _parse_args(words: list[str]) -> argparse.Namespace:
+    parser = CommandParser("doctor", "Tell whether this machine will do, and how to mend what will not.", EXAMPLES)
     parser.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object")
-    parser.add_ledger(imports=False)
+    parser.add_ledger(can_import=False)
     return parser.parse_args(words)
 
 
-def _lines(finding: Finding, seen: Look) -> list[str]:
-    mark, colour = MARKS[finding.level]
+def _finding_lines(finding: Finding, seen: PageStyle) -> list[str]:
+    mark, colour = LEVEL_MARKS[finding.level]
     lines = [f"{seen.paint(pad(mark, 5), colour)}  {pad(finding.check, 9)} {clean(finding.what)}"]
     return lines if finding.remedy is None else [*lines, f"{' ' * 17}-> {clean(finding.remedy)}"]

@@ -8,12 +8,12 @@ import msgspec
 
 from ..event import Event
 from ..report import StenoError
-from ..screen.clean import escaped
-from ..spool import Spool
+from ..screen.clean import escape_json
+from ..spool import BackgroundQueue
 from .aside import write_all
 
-WAITING = 64 << 20  # bytes that may wait for whoever reads them
-PATIENCE = 30.0  # seconds at the end
+MAX_PENDING_BYTES = 64 << 20  # bytes that may wait for whoever reads them
+FLUSH_TIMEOUT_SECONDS = 30.0  # seconds at the end
 
 encode = msgspec.json.Encoder().encode
 
@@ -22,40 +22,40 @@ class EventFile:
     """Where the events go. StenoError: they cannot."""
 
     def __init__(self, where: str) -> None:
-        self._where = where
-        self._file = _opened(where)  # -1: a named pipe that nobody may read yet; it is opened by the thread
-        self._lines = self._lost = 0
-        self._spool: Spool[bytes] = Spool(self._write, WAITING, "steno events")
+        self._target = where
+        self._fd = _open_target(where)  # -1: a named pipe that nobody may read yet; it is opened by the thread
+        self._lines = self._lost_events = 0
+        self._queue: BackgroundQueue[bytes] = BackgroundQueue(self._write, MAX_PENDING_BYTES, "steno events")
 
     def put(self, events: list[Event]) -> None:
         """Have them written, a line each."""
         if events:
             data = b"\n".join(map(encode, events)) + b"\n"
-            if not self._spool.put(data, len(data)):
-                self._lost += len(events)
+            if not self._queue.put(data, len(data)):
+                self._lost_events += len(events)
 
     def finish(self) -> str | None:
         """Wait until all are written, but not for ever; what went wrong, if anything did."""
-        done = self._spool.finish(PATIENCE)
-        problem = self._spool.problem
+        done = self._queue.finish(FLUSH_TIMEOUT_SECONDS)
+        problem = self._queue.problem
         if problem is not None:
-            return f"--json-events {self._where}: {getattr(problem, 'strerror', None) or problem}"
-        if self._lost:
-            return f"--json-events {self._where}: {self._lost} events were lost: whoever reads them is too slow"
-        return None if done else f"--json-events {self._where}: nobody reads what is left"
+            return f"--json-events {self._target}: {getattr(problem, 'strerror', None) or problem}"
+        if self._lost_events:
+            return f"--json-events {self._target}: {self._lost_events} events were lost: whoever reads them is too slow"
+        return None if done else f"--json-events {self._target}: nobody reads what is left"
 
     def _write(self, data: bytes) -> None:
-        if self._file < 0:
-            self._file = os.open(self._where, os.O_WRONLY)
-        write_all(self._file, escaped(data) if os.isatty(self._file) else data)
+        if self._fd < 0:
+            self._fd = os.open(self._target, os.O_WRONLY)
+        write_all(self._fd, escape_json(data) if os.isatty(self._fd) else data)
 
 
-def _opened(where: str) -> int:
+def _open_target(where: str) -> int:
     if where.isdecimal():
-        return _descriptor(int(where))
+        return _check_descriptor(int(where))
     with suppress(OSError):
         found = os.stat(where)  # noqa: PTH116
-        if _is_the_streams(found):
+        if _is_stdin_or_stdout(found):
             raise StenoError(f"--json-events {where}: it is stdin or stdout, and they belong to the stream; name another file")
         if stat.S_ISFIFO(found.st_mode):
             return -1
@@ -65,7 +65,7 @@ def _opened(where: str) -> int:
         raise StenoError(f"--json-events {where}: cannot be written: {problem.strerror}") from None
 
 
-def _descriptor(number: int) -> int:
+def _check_descriptor(number: int) -> int:
     """A descriptor that was handed to us. stdin and stdout are the stream's."""
     if number < 2:
         raise StenoError(f"--json-events {number}: stdin and stdout belong to the stream; for a file of that name: ./{number}")
@@ -75,12 +75,12 @@ def _descriptor(number: int) -> int:
     except (OSError, OverflowError) as problem:
         hint, why = f"for a file of that name: ./{number}", getattr(problem, "strerror", None) or "there is none of that number"
         raise StenoError(f"--json-events {number}: no descriptor that can be written ({why}); {hint}") from None
-    if _is_the_streams(found):
+    if _is_stdin_or_stdout(found):
         raise StenoError(f"--json-events {number}: it leads to stdin or stdout, and they belong to the stream")
     return number
 
 
-def _is_the_streams(found: os.stat_result) -> bool:
+def _is_stdin_or_stdout(found: os.stat_result) -> bool:
     """Whether it is the file, the pipe or the socket that the stream comes from or goes to. A device is nobody's."""
     for own in (0, 1):
         with suppress(OSError):

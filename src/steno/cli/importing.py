@@ -4,12 +4,12 @@ import argparse
 import os
 import time
 
-from ..ledger.find import places
-from ..ledger.pull import Pulled, pull
+from ..ledger.find import transcript_folders
+from ..ledger.pull import ImportResult, import_sources
 from ..ledger.store import Store, open_ledger
-from .options import Parser
+from .options import CommandParser
 from .progress import Progress
-from .terminal import complain, put, put_json
+from .terminal import print_error, print_json, print_lines
 
 EXAMPLES = """examples:
   steno import                       what the agents on this machine have written since the last time
@@ -21,33 +21,33 @@ Only what is new is read. A file that was rewritten, cut or moved is noticed; a 
 counts once. A file that cannot be imported is told, and all others are; the exit code is then 2. Ctrl-C keeps what was
 done; the next import goes on from there.
 """
-EVERY = 2.0  # seconds between two looks with --watch
+DEFAULT_POLL_SECONDS = 2.0  # seconds between two looks with --watch
 
 
 def run(words: list[str]) -> int:
     """Carry out `steno import` and return its exit code."""
-    options = _options(words)
+    options = _parse_args(words)
     store = open_ledger(options.ledger)
     try:
         if options.watch:
             return _watch(store, options)
-        return _told(options, _once(store, options))
+        return _report_result(options, _import_once(store, options))
     finally:
         store.close()
 
 
-def _options(words: list[str]) -> argparse.Namespace:
-    parser = Parser("import", "Take what agents wrote into the ledger: transcripts, recordings and tapes.", EXAMPLES)
+def _parse_args(words: list[str]) -> argparse.Namespace:
+    parser = CommandParser("import", "Take what agents wrote into the ledger: transcripts, recordings and tapes.", EXAMPLES)
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files and folders (default: where the agents keep transcripts)")
     parser.add_argument("--watch", action="store_true", help="go on importing as files grow")
-    parser.add_argument("--every", type=_seconds, default=EVERY, metavar="SECONDS", help="with --watch: how often to look")
+    parser.add_argument("--every", type=_parse_seconds, default=DEFAULT_POLL_SECONDS, metavar="SECONDS", help="with --watch: how often to look")
     parser.add_argument("--quiet", action="store_true", help="say nothing unless something is wrong")
     parser.add_argument("--json", dest="form", action="store_const", const="json", help="what was done, as one JSON object")
-    parser.add_ledger(imports=False)
-    return parser.read_paths(words, "paths")
+    parser.add_ledger(can_import=False)
+    return parser.parse_with_paths(words, "paths")
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -57,34 +57,34 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _once(store: Store, options: argparse.Namespace) -> Pulled:
+def _import_once(store: Store, options: argparse.Namespace) -> ImportResult:
     progress = Progress(0, not options.quiet)
     try:
-        return pull(store, options.paths or None, progress.bytes)
+        return import_sources(store, options.paths or None, progress.update)
     finally:
         progress.clear()
 
 
-def _told(options: argparse.Namespace, done: Pulled) -> int:
+def _report_result(options: argparse.Namespace, done: ImportResult) -> int:
     for trouble in done.troubles:
-        complain(trouble)
+        print_error(trouble)
     if options.form == "json":
         from msgspec.json import encode
 
-        put_json(encode(done))
-    elif not options.quiet and not _vain(options, done):
-        put(_lines(options, done))
+        print_json(encode(done))
+    elif not options.quiet and not _has_only_errors(options, done):
+        print_lines(_summary_lines(options, done))
     return 2 if done.troubles else 0
 
 
-def _vain(options: argparse.Namespace, done: Pulled) -> bool:
+def _has_only_errors(options: argparse.Namespace, done: ImportResult) -> bool:
     """Whether nothing that was named is a recording: what is wrong has been said."""
     return bool(options.paths and done.troubles and not done.files and not done.unchanged)
 
 
-def _lines(options: argparse.Namespace, done: Pulled) -> list[str]:
+def _summary_lines(options: argparse.Namespace, done: ImportResult) -> list[str]:
     if not done.files and not done.unchanged and not options.paths:
-        where = ", ".join(folder for _, folder in places(os.environ))
+        where = ", ".join(folder for _, folder in transcript_folders(os.environ))
         return [
             f"nothing to import: no transcripts in {where}" if where else "nothing to import: no agent keeps transcripts here"
         ]
@@ -96,11 +96,11 @@ def _lines(options: argparse.Namespace, done: Pulled) -> list[str]:
 def _watch(store: Store, options: argparse.Namespace) -> int:
     told: list[str] = []
     while True:
-        done = pull(store, options.paths or None)
+        done = import_sources(store, options.paths or None)
         for trouble in done.troubles:
             if trouble not in told:  # once, not every two seconds
-                complain(trouble)
+                print_error(trouble)
         told = done.troubles
         if done.files and not options.quiet:
-            put([time.strftime("%H:%M:%S ") + _lines(options, done)[0]])
+            print_lines([time.strftime("%H:%M:%S ") + _summary_lines(options, done)[0]])
         time.sleep(options.every)

@@ -5,12 +5,12 @@ import sys
 from collections.abc import Callable
 from typing import ClassVar, NoReturn
 
-from .terminal import complain, look
+from .terminal import detect_style, print_error
 
-MOST_COLUMNS = 100  # of a help text
+MAX_HELP_COLUMNS = 100  # of a help text
 
 
-def seconds(below: float) -> Callable[[str], float]:
+def seconds_type(below: float) -> Callable[[str], float]:
     """The kind of an option that is a time: seconds from 0 on, below a bound."""
 
     def read(text: str) -> float:
@@ -25,28 +25,28 @@ def seconds(below: float) -> Callable[[str], float]:
     return read
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """argparse with our own line for wrong use."""
 
-    caught: "ClassVar[list[Parser] | None]" = None  # a list: parsers that are asked for their help go there and print none
+    captured: "ClassVar[list[CommandParser] | None]" = None  # a list: parsers that are asked for their help go there and print none
 
     def __init__(self, command: str, what: str, examples: str) -> None:
         super().__init__(
             prog=f"steno {command}",
             description=what,
             epilog=examples,
-            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=min(look().columns, MOST_COLUMNS)),
+            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=min(detect_style().columns, MAX_HELP_COLUMNS)),
             allow_abbrev=False,
         )
 
     def print_help(self, file: object = None) -> None:
-        if Parser.caught is not None:
-            Parser.caught.append(self)
+        if CommandParser.captured is not None:
+            CommandParser.captured.append(self)
             return
         sys.stdout.write(self.format_help())  # argparse's own would hide that it could not be written
 
     def error(self, message: str) -> NoReturn:
-        complain(f"{message}; see: {self.prog} --help")
+        print_error(f"{message}; see: {self.prog} --help")
         raise SystemExit(2)
 
     def add_debug(self) -> None:
@@ -55,22 +55,22 @@ class Parser(argparse.ArgumentParser):
 
     # -- of the commands that ask the ledger -----------------------------------------------------------------------
 
-    def add_forms(self) -> None:
+    def add_output_format(self) -> None:
         """How the answer is to be written."""
         forms = self.add_argument_group("output (default: a table for people)").add_mutually_exclusive_group()
         forms.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object: rows and total")
         forms.add_argument("--csv", dest="form", action="store_const", const="csv", help="comma-separated values with a head")
 
-    def add_ledger(self, imports: bool = True) -> None:
+    def add_ledger(self, can_import: bool = True) -> None:
         """Which ledger, and whether it takes in what is new first."""
         group = self.add_argument_group("ledger")
         where = "a path or postgresql://... (default: STENO_LEDGER, else a file in the user's data directory)"
         group.add_argument("--ledger", metavar="URL", help=where)
-        if imports:
+        if can_import:
             group.add_argument("--no-import", action="store_true", help="do not look for new transcripts first")
         self.add_debug()
 
-    def add_span(self, last: str = "only the last hours, days, weeks or months: 24h, 7d, 2w, 3m") -> None:
+    def add_time_range(self, last: str = "only the last hours, days, weeks or months: 24h, 7d, 2w, 3m") -> None:
         """Which time."""
         group = self.add_argument_group("time")
         group.add_argument("--since", metavar="WHEN", help="from then on: 2026-11-01, 2026-11-01T10:00, yesterday, 3d (ago)")
@@ -89,20 +89,20 @@ class Parser(argparse.ArgumentParser):
         for name in names:
             group.add_argument(f"--{name}", metavar="NAME", help=meanings[name])
 
-    def given(self, words: list[str]) -> argparse.Namespace:
+    def parse_utf8_args(self, words: list[str]) -> argparse.Namespace:
         """The options, which may stand anywhere, as text that a database takes: bytes that are no letters are written `?`."""
         return self.parse_intermixed_args([word.encode("utf-8", "replace").decode("utf-8") for word in words])
 
-    def read(self, words: list[str], rest: str) -> argparse.Namespace:
+    def parse_with_rest(self, words: list[str], rest: str) -> argparse.Namespace:
         """The options, which may stand anywhere. What follows `--` is never one: it goes to the list called `rest`."""
         end = words.index("--") if "--" in words else len(words)
         options = self.parse_intermixed_args(words[:end])
         getattr(options, rest).extend(words[end + 1 :])
         return options
 
-    def read_paths(self, words: list[str], rest: str) -> argparse.Namespace:
+    def parse_with_paths(self, words: list[str], rest: str) -> argparse.Namespace:
         """The same, where the list is of files and folders. An empty word, of a variable that is not set, names none."""
-        options = self.read(words, rest)
+        options = self.parse_with_rest(words, rest)
         if "" in getattr(options, rest):
             self.error("'': no such file: its name is empty")
         return options

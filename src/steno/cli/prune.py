@@ -4,14 +4,14 @@ import argparse
 
 from ..files import git
 from ..ledger.ask import prune as asks
-from ..ledger.ask.spans import before
-from ..ledger.ask.where import projects
-from ..ledger.ask.zones import Zone
-from ..screen.grid import Column, grid
-from ..screen.words import compact, number
-from .asked import iso, now, opened, when, write
-from .options import Parser
-from .terminal import look
+from ..ledger.ask.spans import time_before
+from ..ledger.ask.where import resolve_projects
+from ..ledger.ask.zones import TimeZone
+from ..screen.grid import Column, render_table
+from ..screen.words import format_compact, format_number
+from .asked import format_iso, now_ms, open_updated_ledger, time_formatter, write_result
+from .options import CommandParser
+from .terminal import detect_style
 
 EXAMPLES = """examples:
   steno prune --older-than 90d             tell what would go
@@ -27,31 +27,31 @@ go.
 
 def run(words: list[str]) -> int:
     """Carry out `steno prune` and return its exit code."""
-    options = _options(words)
-    store, zone = opened(options), Zone(options.timezone)
-    at = before(zone, now(), options.older_than, "--older-than")
-    old = asks.Old(at, projects(store, options.project))
-    gone = asks.would_go(store, old, options.everything)
+    options = _parse_args(words)
+    store, zone = open_updated_ledger(options), TimeZone(options.timezone)
+    at = time_before(zone, now_ms(), options.older_than, "--older-than")
+    old = asks.PruneSelection(at, resolve_projects(store, options.project))
+    gone = asks.preview_prune(store, old, options.everything)
     total = {"rows": sum(one.rows for one in gone), "bytes": sum(one.bytes for one in gone)}
     if options.yes and total["rows"]:
-        runs, folders = asks.states(store, old)
+        runs, folders = asks.runs_and_folders(store, old)
         asks.prune(store, old, options.everything)
         for folder in folders:
-            git.forget(folder, runs)
-        asks.give_back(store)
-    write(
+            git.delete_snapshots(folder, runs)
+        asks.reclaim_space(store)
+    write_result(
         options.form,
-        lambda: _page(gone, total, options.yes, when(zone)(old.before)),
+        lambda: _render(gone, total, options.yes, time_formatter(zone)(old.before)),
         lambda: gone,
         total,
-        {"dry_run": not options.yes, "before": iso(old.before, zone), "timezone": zone.name},
+        {"dry_run": not options.yes, "before": format_iso(old.before, zone), "timezone": zone.name},
         ("table",),
     )
     return 0
 
 
-def _options(words: list[str]) -> argparse.Namespace:
-    parser = Parser("prune", "Take old details out of the ledger. Without --yes, only tell what would go.", EXAMPLES)
+def _parse_args(words: list[str]) -> argparse.Namespace:
+    parser = CommandParser("prune", "Take old details out of the ledger. Without --yes, only tell what would go.", EXAMPLES)
     parser.add_argument("--older-than", metavar="SPAN", required=True, help="last at work so long ago: 90d, 12w, 6m, 1y")
     parser.add_argument("--project", metavar="NAME", help="only of this project: its folder, or the folder's name")
     sums = parser.add_mutually_exclusive_group()
@@ -59,16 +59,16 @@ def _options(words: list[str]) -> argparse.Namespace:
     sums.add_argument("--everything", action="store_true", help="take the sums as well")
     parser.add_argument("--yes", action="store_true", help="do it")
     parser.add_argument("--timezone", metavar="NAME", help="the zone of the times (default: the system's)")
-    parser.add_forms()
-    parser.add_ledger(imports=False)
-    return parser.given(words)
+    parser.add_output_format()
+    parser.add_ledger(can_import=False)
+    return parser.parse_utf8_args(words)
 
 
-def _page(gone: list[asks.Gone], total: dict[str, int], done: bool, at: str) -> list[str]:
+def _render(gone: list[asks.PrunedTable], total: dict[str, int], done: bool, at: str) -> list[str]:
     if not total["rows"]:
         return [f"Nothing is older than {at}."]
-    rows = [[one.table, number(one.rows), f"{compact(one.bytes)}B"] for one in gone if one.rows]
-    foot = [["total", number(total["rows"]), f"{compact(total['bytes'])}B"]]
-    lines = grid(look(), (Column("table"), Column("rows", True), Column("about", True)), rows, foot)
+    rows = [[one.table, format_number(one.rows), f"{format_compact(one.bytes)}B"] for one in gone if one.rows]
+    foot = [["total", format_number(total["rows"]), f"{format_compact(total['bytes'])}B"]]
+    lines = render_table(detect_style(), (Column("table"), Column("rows", True), Column("about", True)), rows, foot)
     word = "gone" if done else "would go; nothing was changed: --yes does it"
     return [*lines, "", f"Last at work before {at}: {word}."]

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from ..ledger.ask.zones import Zone
+from ..ledger.ask.zones import TimeZone
 from ..report import Context, StenoError
-from ..screen.alive import alive
-from ..supervise.live import Live, ask, living
-from .asked import iso, write
-from .options import Parser
-from .steered import recovered, shortened
-from .terminal import look
+from ..screen.alive import active_runs_table
+from ..supervise.live import RunInfo, active_runs, send_request
+from .asked import format_iso, write_result
+from .options import CommandParser
+from .steered import recover_finished_runs, short_ids
+from .terminal import detect_style
 
 EXAMPLES = """examples:
   steno ps
@@ -23,31 +23,31 @@ EXAMPLES = """examples:
 The beginning of an id is enough for `steno tail`, `steno send` and `steno stop`. A run whose steno was killed is
 not alive: what its tape holds is taken into the ledger, and `steno runs` shows it.
 """
-PATIENCE = 1.0  # seconds that a run gets to say what it does
-UNKNOWN: dict[str, Any] = {"state": "no answer", "turns": None, "tool": None, "target": None, "tokens": None, "cost_usd": None}
+STATUS_TIMEOUT_SECONDS = 1.0  # seconds that a run gets to say what it does
+UNKNOWN_STATUS: dict[str, Any] = {"state": "no answer", "turns": None, "tool": None, "target": None, "tokens": None, "cost_usd": None}
 
 
 def run(words: list[str]) -> int:
     """Carry out `steno ps` and return its exit code."""
-    options = _options(words)
-    recovered(options.ledger)
-    marks = living()
-    shorts = shortened([mark.run for mark in marks])
+    options = _parse_args(words)
+    recover_finished_runs(options.ledger)
+    marks = active_runs()
+    shorts = short_ids([mark.run for mark in marks])
     rows = [_row(mark, shorts[mark.run]) for mark in marks]
-    write(options.form, lambda: alive(rows, look()) if rows else ["No run goes on."], lambda: rows)
+    write_result(options.form, lambda: active_runs_table(rows, detect_style()) if rows else ["No run goes on."], lambda: rows)
     return 0
 
 
-def _options(words: list[str]) -> argparse.Namespace:
-    parser = Parser("ps", "List the runs that go on now, the oldest first, and what each is doing.", EXAMPLES)
-    parser.add_forms()
-    parser.add_ledger(imports=False)
-    return parser.given(words)
+def _parse_args(words: list[str]) -> argparse.Namespace:
+    parser = CommandParser("ps", "List the runs that go on now, the oldest first, and what each is doing.", EXAMPLES)
+    parser.add_output_format()
+    parser.add_ledger(can_import=False)
+    return parser.parse_utf8_args(words)
 
 
-def _row(mark: Live, short: str) -> dict[str, Any]:
+def _row(mark: RunInfo, short: str) -> dict[str, Any]:
     now = time.time()
-    told = {**UNKNOWN, "silence_s": None, "model": None, "context": msgspec.to_builtins(Context()), **_status(mark)}
+    told = {**UNKNOWN_STATUS, "silence_s": None, "model": None, "context": msgspec.to_builtins(Context()), **_query_status(mark)}
     told.pop("ok", None)
     return {
         "run_id": mark.run,
@@ -57,7 +57,7 @@ def _row(mark: Live, short: str) -> dict[str, Any]:
         "agent": mark.agent,
         "pid": mark.steno_pid,
         "agent_pid": mark.agent_pid,
-        "started_at": iso(round(mark.started * 1000), Zone()),
+        "started_at": format_iso(round(mark.started * 1000), TimeZone()),
         "elapsed_s": round(now - mark.started, 3),
         "waits_s": None if mark.waits_until is None else max(0.0, round(mark.waits_until - now, 3)),
         "cwd": mark.cwd,
@@ -68,8 +68,8 @@ def _row(mark: Live, short: str) -> dict[str, Any]:
     }
 
 
-def _status(mark: Live) -> dict[str, Any]:
+def _query_status(mark: RunInfo) -> dict[str, Any]:
     try:
-        return ask(mark.socket or "", {"do": "status"}, PATIENCE)
+        return send_request(mark.socket or "", {"do": "status"}, STATUS_TIMEOUT_SECONDS)
     except StenoError:
         return {}

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ..play import Player, Recording
-from .options import Parser
+from ..play import Player, ReplaySource
+from .options import CommandParser
 
 EXAMPLES = """examples:
   steno replay run.steno                   a tape, at its own pace
@@ -26,23 +26,23 @@ what an agent printed. It ends with the recorded exit code, or by the recorded s
 is known. A signal that the agent did not heed is not heeded; to one that it answered, its answer is played;
 any other ends it.
 """
-DESCRIPTORS = {"out": 1, "err": 2}
+STREAM_FDS = {"out": 1, "err": 2}
 
 
 def run(words: list[str]) -> int:
     """Carry out `steno replay` and return the exit code of the recording."""
-    options = _options(words)
-    recording = Recording(Path(options.file))
-    wait = _listen(recording)
-    code = Player(recording, 0.0 if options.no_wait else options.speed, _write, wait).play()
-    return 0 if code is None else code if code >= 0 else _die(-code)
+    options = _parse_args(words)
+    recording = ReplaySource(Path(options.file))
+    wait = _install_signal_handling(recording)
+    code = Player(recording, 0.0 if options.no_wait else options.speed, _write_stream, wait).play()
+    return 0 if code is None else code if code >= 0 else _exit_by_signal(-code)
 
 
-def _options(words: list[str]) -> argparse.Namespace:
-    parser = Parser("replay", "Play a recording as if it were the agent, to test what runs agents.", EXAMPLES)
+def _parse_args(words: list[str]) -> argparse.Namespace:
+    parser = CommandParser("replay", "Play a recording as if it were the agent, to test what runs agents.", EXAMPLES)
     parser.usage = "steno replay [OPTIONS] FILE [-- the arguments of an agent]"
     parser.add_argument("file", nargs="?", metavar="FILE", help="a tape, the folder of a recording, or what an agent printed")
-    parser.add_argument("--speed", metavar="N", type=_speed, default=1.0, help="so many times as fast (1); 0: do not wait")
+    parser.add_argument("--speed", metavar="N", type=_parse_speed, default=1.0, help="so many times as fast (1); 0: do not wait")
     parser.add_argument("--no-wait", action="store_true", help="as fast as it can be written")
     parser.add_debug()
     end = words.index("--") if "--" in words else len(words)
@@ -56,7 +56,7 @@ def _options(words: list[str]) -> argparse.Namespace:
     return options
 
 
-def _speed(text: str) -> float:
+def _parse_speed(text: str) -> float:
     try:
         speed = float(text)
     except ValueError:
@@ -66,17 +66,17 @@ def _speed(text: str) -> float:
     return speed
 
 
-def _listen(recording: Recording) -> Callable[[float], int | None]:
+def _install_signal_handling(recording: ReplaySource) -> Callable[[float], int | None]:
     """Take signals as the agent took them; returns how to wait for one."""
     came: list[int] = []
     bell, rope = os.pipe()
     for end in (bell, rope):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(rope, warn_on_full_buffer=False)
-    for number in {signal.SIGINT, signal.SIGTERM, *recording.deaf, *recording.answers} - {signal.SIGKILL, signal.SIGSTOP}:
-        how = signal.SIG_IGN if number in recording.deaf else signal.SIG_DFL
+    for number in {signal.SIGINT, signal.SIGTERM, *recording.ignored_signals, *recording.answered_signals} - {signal.SIGKILL, signal.SIGSTOP}:
+        how = signal.SIG_IGN if number in recording.ignored_signals else signal.SIG_DFL
         with suppress(OSError, ValueError):  # a number that this system does not know
-            signal.signal(number, (lambda got, _: came.append(got)) if number in recording.answers else how)
+            signal.signal(number, (lambda got, _: came.append(got)) if number in recording.answered_signals else how)
 
     def wait(seconds: float) -> int | None:
         if not came and select.select([bell], [], [], seconds)[0]:
@@ -86,9 +86,9 @@ def _listen(recording: Recording) -> Callable[[float], int | None]:
     return wait
 
 
-def _write(stream: str, data: bytes) -> None:
+def _write_stream(stream: str, data: bytes) -> None:
     """All of it. When nobody reads stdout any more the program ends; a closed stderr is passed over."""
-    rest, descriptor = memoryview(data), DESCRIPTORS[stream]
+    rest, descriptor = memoryview(data), STREAM_FDS[stream]
     while rest:
         try:
             rest = rest[os.write(descriptor, rest) :]
@@ -100,7 +100,7 @@ def _write(stream: str, data: bytes) -> None:
             return
 
 
-def _die(number: int) -> int:
+def _exit_by_signal(number: int) -> int:
     """End by a signal, as the agent did. The code that a shell would show is for a signal that does not end us."""
     import resource
 

@@ -17,27 +17,27 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from ..prepare import Prepared, prepared
+from ..prepare import PreparedTask, prepare_task
 from ..report import EXIT_CODES, StenoError, TaskReport
-from ..screen.live import Screen
-from ..settings import BY_NAME, SETTINGS
-from ..spool import Spool
-from ..supervise.errand import Errand
-from . import INTERRUPTED, PIPE_CLOSED
-from .again import continue_command
-from .aside import Aside, write_all
-from .options import Parser
-from .steered import recovered
-from .terminal import FAILS, complain, is_terminal, look, put_json, put_text, stdin_bytes
+from ..screen.live import LiveDisplay
+from ..settings import SETTINGS, SETTINGS_BY_NAME
+from ..spool import BackgroundQueue
+from ..supervise.errand import TaskRunner
+from . import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
+from .again import resume_command
+from .aside import StderrWriter, write_all
+from .options import CommandParser
+from .steered import recover_finished_runs
+from .terminal import SYNC_FAILURE_PREFIX, detect_style, is_terminal, print_error, print_json, print_text, stdin_bytes
 
 if TYPE_CHECKING:
     from ..event import Event
-    from ..sync import Syncing
+    from ..sync import FolderSync
 
-EVERY = 0.2  # seconds between two pictures of the live line
-WAITING = 64 << 20  # bytes that may wait for a reader that sleeps
-SETTLES = 1.0  # seconds that the answer waits for what was said before it: both may go to one file
-SHIELD = "\0"  # before words that only look like an option
+REDRAW_SECONDS = 0.2  # seconds between two pictures of the live line
+MAX_PENDING_BYTES = 64 << 20  # bytes that may wait for a reader that sleeps
+STDERR_DRAIN_SECONDS = 1.0  # seconds that the answer waits for what was said before it: both may go to one file
+ESCAPE_PREFIX = "\0"  # before words that only look like an option
 EXAMPLES = """examples:
   steno run "fix the failing test"
   steno run --max-turns 20 --max-cost 5 --allow Edit --allow 'Bash(make test)' "fix the failing test"
@@ -54,210 +54,210 @@ given as --prompt=-x. Options also come from STENO_* variables, the project's st
 shows them. The exit code is the verdict's: 0 success, 1 failed, 3 not finished, 75 rate limit, 77 sign-in, 124 timeout or
 stalled, 126 not executable, 127 not installed, 130 interrupted, 137 killed; 2 is wrong use.
 """
-FAILED = (1, 75, 77)  # exit codes of runs whose last words are an error's
+ERROR_EXIT_CODES = (1, 75, 77)  # exit codes of runs whose last words are an error's
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-CALL = ("cwd", "session_id", "resume", "fork", "continue_", "worktree", "tape", "speed", "args")
+RUN_ONLY_OPTIONS = ("cwd", "session_id", "resume", "fork", "continue_", "worktree", "tape", "speed", "args")
 
 
 def run(words: list[str]) -> int:
     """Carry out `steno run` and return its exit code."""
-    options = _options(words)
-    _check_sync(options.sync)
-    given = {name: getattr(options, name) for name in (*BY_NAME, *CALL)}
-    asked = prepared(_prompt(options), {name: value for name, value in given.items() if value is not None}, _spelled)
+    options = _parse_args(words)
+    _check_destinations(options.sync)
+    given = {name: getattr(options, name) for name in (*SETTINGS_BY_NAME, *RUN_ONLY_OPTIONS)}
+    asked = prepare_task(_read_prompt(options), {name: value for name, value in given.items() if value is not None}, _option_name)
     if asked.refusal is not None:
-        return _refused(asked.refusal, options)
-    recovered(asked.settings["ledger"])
-    return Watched(asked, options, given).carry_out()
+        return _report_refusal(asked.refusal, options)
+    recover_finished_runs(asked.settings["ledger"])
+    return RunCommand(asked, options, given).run()
 
 
-def _refused(report: TaskReport, options: argparse.Namespace) -> int:
-    complain(f"{report.error}; {report.hint}")
+def _report_refusal(report: TaskReport, options: argparse.Namespace) -> int:
+    print_error(f"{report.error}; {report.hint}")
     if options.form == "json":
-        put_json(report.to_json())
+        print_json(report.to_json())
     return EXIT_CODES[report.verdict] if report.exit_code is None else report.exit_code
 
 
-class Watched:
+class RunCommand:
     """A task with a screen, and an end for those who send signals."""
 
-    def __init__(self, asked: Prepared, options: argparse.Namespace, given: dict[str, Any]) -> None:
-        self._asked, self._form, self._given = asked, options.form, given
+    def __init__(self, asked: PreparedTask, options: argparse.Namespace, given: dict[str, Any]) -> None:
+        self._prepared, self._output_format, self._given_options = asked, options.form, given
         # On a terminal, stdout and the live line of stderr take turns; elsewhere nobody waits for a reader that sleeps.
         live = is_terminal(sys.stderr)
-        self._aside = Aside(sys.stderr, live, waiting=WAITING) if sys.stderr is not None and not live else None
-        stream = cast("TextIO", self._aside) if self._aside is not None else sys.stderr
-        self._screen = Screen(look(sys.stderr), stream, asked.settings["feed"], asked.settings["quiet"])
+        self._stderr = StderrWriter(sys.stderr, live, max_pending=MAX_PENDING_BYTES) if sys.stderr is not None and not live else None
+        stream = cast("TextIO", self._stderr) if self._stderr is not None else sys.stderr
+        self._display = LiveDisplay(detect_style(sys.stderr), stream, asked.settings["feed"], asked.settings["quiet"])
         followed = live and not asked.settings["quiet"]
         seen = "all" if options.sync else asked.setup.changes  # what is seen is told to the sync too
-        warn = complain if asked.settings["quiet"] else self._screen.say
-        self._errand = Errand(replace(asked.setup, priced=followed, changes=seen), self._screen.say, warn)
+        warn = print_error if asked.settings["quiet"] else self._display.say
+        self._runner = TaskRunner(replace(asked.setup, track_cost=followed, changes=seen), self._display.say, warn)
         spooled = options.form == "raw" and not is_terminal(sys.stdout)
-        self._spool = Spool(self._hand_on, WAITING, "steno stdout") if spooled else None
-        self._trouble: OSError | None = None  # why stdout takes no more of the agent's bytes
-        self._syncing = _syncing(options.sync, asked.setup.cwd)
+        self._stdout_queue = BackgroundQueue(self._write_stdout, MAX_PENDING_BYTES, "steno stdout") if spooled else None
+        self._stdout_error: OSError | None = None  # why stdout takes no more of the agent's bytes
+        self._sync = _start_sync(options.sync, asked.setup.cwd)
 
-    def carry_out(self) -> int:
+    def run(self) -> int:
         """Until it is over, and everything is said."""
-        errand, task = self._errand, self._errand.task
-        task.sinks.append(self._screen.sink)
-        if self._syncing is not None:
-            task.sinks.append(self._synced)
-        task.raw = self._raw if self._form == "raw" else None
-        for note in self._asked.notes:
-            self._screen.say(note)
-        if not self._asked.settings["quiet"]:
+        errand, task = self._runner, self._runner.task
+        task.sinks.append(self._display.on_events)
+        if self._sync is not None:
+            task.sinks.append(self._sync_events)
+        task.raw_sink = self._write_raw if self._output_format == "raw" else None
+        for note in self._prepared.notes:
+            self._display.say(note)
+        if not self._prepared.settings["quiet"]:
             self._draw()
-        with self._signals():
+        with self._handle_signals():
             try:
-                report = errand.carry_out()
-                self._told(report)
+                report = errand.run()
+                self._print_result(report)
                 behind = self._finish_sync()
             finally:
-                if self._aside is not None:
-                    self._aside.finish(None)
-        return self._code(report) or behind
+                if self._stderr is not None:
+                    self._stderr.finish(None)
+        return self._exit_code(report) or behind
 
-    def _synced(self, run: object, events: "list[Event]") -> None:
+    def _sync_events(self, run: object, events: "list[Event]") -> None:
         for event in events:
-            self._syncing.event(event)  # type: ignore[union-attr]  # it is a sink only where there is one
+            self._sync.event(event)  # type: ignore[union-attr]  # it is a sink only where there is one
 
     def _finish_sync(self) -> int:
         """What is still on its way arrives, or is said; 1 if something did not."""
-        if self._syncing is None:
+        if self._sync is None:
             return 0
-        summary = self._syncing.finish()
-        quiet = self._asked.settings["quiet"]
-        screen = Screen(look(sys.stderr), sys.stderr) if quiet else self._screen
-        screen.page([line for line in self._syncing.lines() if not quiet or line.startswith(FAILS)])
+        summary = self._sync.finish()
+        quiet = self._prepared.settings["quiet"]
+        screen = LiveDisplay(detect_style(sys.stderr), sys.stderr) if quiet else self._display
+        screen.print_lines([line for line in self._sync.take_messages() if not quiet or line.startswith(SYNC_FAILURE_PREFIX)])
         if not (quiet and summary.ok):
             screen.say(summary.line())
         return summary.exit_code(True)
 
     def _draw(self) -> None:
-        errand = self._errand
+        errand = self._runner
         until = errand.task.waits_until
-        self._screen.tick(errand.loop.clock(), None if until is None else until - errand.task.now())
-        errand.loop.after(EVERY, self._draw)
+        self._display.refresh(errand.loop.clock(), None if until is None else until - errand.task.now())
+        errand.loop.call_later(REDRAW_SECONDS, self._draw)
 
-    def _raw(self, data: bytes) -> None:
+    def _write_raw(self, data: bytes) -> None:
         """The agent's own bytes. A reader that sleeps holds up neither the clocks nor, for long, the agent."""
-        if self._spool is None:
-            self._screen.clear()
-            self._hand_on(data)
+        if self._stdout_queue is None:
+            self._display.clear()
+            self._write_stdout(data)
             return
-        while self._trouble is None and not self._spool.put(data, len(data)):
-            time.sleep(EVERY)  # too much waits already
+        while self._stdout_error is None and not self._stdout_queue.put(data, len(data)):
+            time.sleep(REDRAW_SECONDS)  # too much waits already
 
-    def _hand_on(self, data: bytes) -> None:
+    def _write_stdout(self, data: bytes) -> None:
         """Nobody there to read them: the run ends, as it would have by itself."""
-        if self._trouble is None:
+        if self._stdout_error is None:
             try:
                 write_all(sys.stdout.fileno(), data)
             except OSError as problem:
-                self._trouble = problem
-                self._errand.interrupt()
+                self._stdout_error = problem
+                self._runner.interrupt()
 
     # -- signals ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _signals(self) -> Iterator[None]:
+    def _handle_signals(self) -> Iterator[None]:
         """The first ends the run in order, the second kills it, the third us. What was ignored before stays ignored."""
         kept = {number: signal.getsignal(number) for number in SIGNALS}
         for number, before in kept.items():
             if before != signal.SIG_IGN:
-                signal.signal(number, self._signalled)
-        self._errand.hears = True
+                signal.signal(number, self._on_signal)
+        self._runner.has_signal_wakeup = True
         try:
             yield
         finally:
             for number, before in kept.items():
                 signal.signal(number, before)
 
-    def _signalled(self, number: int, frame: object) -> None:
-        self._errand.interrupt()
-        if self._errand.asked > 1 or self._errand.task.over:  # we may wait for a reader that never comes: the next one ends that
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._runner.interrupt()
+        if self._runner.interrupt_count > 1 or self._runner.task.is_finished:  # we may wait for a reader that never comes: the next one ends that
             for one in SIGNALS:
-                if signal.getsignal(one) == self._signalled:
+                if signal.getsignal(one) == self._on_signal:
                     signal.signal(one, signal.SIG_DFL)
         else:
-            self._errand.loop.soon(lambda: self._screen.say("ending the run; once more kills it"))
+            self._runner.loop.call_soon(lambda: self._display.say("ending the run; once more kills it"))
 
     # -- what is said at the end -----------------------------------------------------------------------------------
 
-    def _told(self, report: TaskReport) -> None:
-        self._screen.clear()
-        if self._aside is not None:
-            self._aside.settle(SETTLES)
+    def _print_result(self, report: TaskReport) -> None:
+        self._display.clear()
+        if self._stderr is not None:
+            self._stderr.drain(STDERR_DRAIN_SECONDS)
         try:
-            self._put(report)
+            self._write_output(report)
         finally:  # what stdout did not take is not lost for people
-            if self._asked.settings["quiet"] and not report.ok:
-                complain(f"{report.verdict}: {report.error or report.hint or 'not done'}")
-            self._screen.end(report, continue_command(report, self._options()))
+            if self._prepared.settings["quiet"] and not report.ok:
+                print_error(f"{report.verdict}: {report.error or report.hint or 'not done'}")
+            self._display.print_summary(report, resume_command(report, self._resume_options()))
 
-    def _put(self, report: TaskReport) -> None:
-        if self._form == "json":
-            put_json(report.to_json())
-        elif self._form is None:
-            put_text(_answer(report, self._asked.setup.ask.json_schema is not None))
-        elif self._spool is not None:
-            self._spool.finish(None)
-        if self._trouble is not None and not isinstance(self._trouble, BrokenPipeError):
-            raise self._trouble
+    def _write_output(self, report: TaskReport) -> None:
+        if self._output_format == "json":
+            print_json(report.to_json())
+        elif self._output_format is None:
+            print_text(_answer_text(report, self._prepared.setup.launch_options.json_schema is not None))
+        elif self._stdout_queue is not None:
+            self._stdout_queue.finish(None)
+        if self._stdout_error is not None and not isinstance(self._stdout_error, BrokenPipeError):
+            raise self._stdout_error
         sys.stdout.flush()
 
-    def _options(self) -> dict[str, Any]:
+    def _resume_options(self) -> dict[str, Any]:
         """What was given, for the command that goes on: in the same folder, as the agent finds its session only there."""
-        cwd, turns = self._asked.setup.cwd, self._asked.settings["max_turns"]
-        return {**self._given, "cwd": None if cwd == str(Path.cwd()) else cwd, "max_turns": turns}
+        cwd, turns = self._prepared.setup.cwd, self._prepared.settings["max_turns"]
+        return {**self._given_options, "cwd": None if cwd == str(Path.cwd()) else cwd, "max_turns": turns}
 
-    def _code(self, report: TaskReport) -> int:
-        if self._trouble is not None:
-            return PIPE_CLOSED
+    def _exit_code(self, report: TaskReport) -> int:
+        if self._stdout_error is not None:
+            return EXIT_PIPE_CLOSED
         own = report.exit_code
-        if self._asked.settings["exit_from"] == "agent" and own is not None:
+        if self._prepared.settings["exit_from"] == "agent" and own is not None:
             return own if own >= 0 else 128 - own  # as a shell tells a signal
-        return INTERRUPTED if self._errand.asked and not report.ok else EXIT_CODES[report.verdict]
+        return EXIT_INTERRUPTED if self._runner.interrupt_count and not report.ok else EXIT_CODES[report.verdict]
 
 
-def _check_sync(destinations: list[str] | None) -> None:
+def _check_destinations(destinations: list[str] | None) -> None:
     """Wrong use is told before it is looked whether the agent is there."""
     if destinations:
-        from ..sync.where import check
+        from ..sync.where import check_destination
 
         for text in destinations:
-            check(text)
+            check_destination(text)
 
 
-def _syncing(destinations: list[str] | None, cwd: str | None) -> "Syncing | None":
+def _start_sync(destinations: list[str] | None, cwd: str | None) -> "FolderSync | None":
     if not destinations:
         return None
-    from ..sync import Syncing, SyncOptions
-    from .sync import journal_path
+    from ..sync import FolderSync, SyncOptions
+    from .sync import new_journal_path
 
-    return Syncing(cwd, SyncOptions(destinations=tuple(destinations), journal=str(journal_path()), watch_files=False))
+    return FolderSync(cwd, SyncOptions(destinations=tuple(destinations), journal=str(new_journal_path()), watch_files=False))
 
 
-def _answer(report: TaskReport, shaped: bool) -> str:
+def _answer_text(report: TaskReport, shaped: bool) -> str:
     """What the agent answered, as JSON where a schema was asked for. The words of an error are none; they are in the report."""
     if shaped:
         return encode(report.structured_output).decode() if report.structured_output is not None else ""
-    return report.text if EXIT_CODES[report.verdict] in FAILED else report.result or report.text
+    return report.text if EXIT_CODES[report.verdict] in ERROR_EXIT_CODES else report.result or report.text
 
 
 # -- what was asked for ------------------------------------------------------------------------------------------
 
 
-def _options(words: list[str]) -> argparse.Namespace:
+def _parse_args(words: list[str]) -> argparse.Namespace:
     """The options; what follows `--` are the agent's own arguments. What is not UTF-8 could not be passed on as it is."""
     for word in words:
-        _decoded(os.fsencode(word), "an argument")
+        _decode_utf8(os.fsencode(word), "an argument")
     end = words.index("--") if "--" in words else len(words)
-    parser = _parser()
-    options = parser.parse_intermixed_args([_shielded(word) for word in words[:end]])
+    parser = _build_parser()
+    options = parser.parse_intermixed_args([_escape_word(word) for word in words[:end]])
     for name, value in vars(options).items():
-        setattr(options, name, _unshielded(value))
+        setattr(options, name, _unescape(value))
     options.args = words[end + 1 :]
     if len(options.words) > 1:
         parser.error(f"PROMPT is one argument, found {len(options.words)}: put it in quotes")
@@ -267,21 +267,21 @@ def _options(words: list[str]) -> argparse.Namespace:
     return options
 
 
-def _shielded(word: str) -> str:
+def _escape_word(word: str) -> str:
     """A word that argparse must not take for an option: it begins with a dash and holds blanks. A bare --worktree has no name."""
     if word == "--worktree":
         return "--worktree="
-    return SHIELD + word if re.match(r"-.*\s", word, re.S) and not re.match(r"--[a-z-]+=", word) else word
+    return ESCAPE_PREFIX + word if re.match(r"-.*\s", word, re.S) and not re.match(r"--[a-z-]+=", word) else word
 
 
-def _unshielded(value: Any) -> Any:
+def _unescape(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unshielded(one) for one in value]
-    return value.removeprefix(SHIELD) if isinstance(value, str) else value
+        return [_unescape(one) for one in value]
+    return value.removeprefix(ESCAPE_PREFIX) if isinstance(value, str) else value
 
 
-def _parser() -> Parser:
-    parser = Parser("run", "Run an agent, see it to its end, and say what really happened.", EXAMPLES)
+def _build_parser() -> CommandParser:
+    parser = CommandParser("run", "Run an agent, see it to its end, and say what really happened.", EXAMPLES)
     parser.usage = "steno run [OPTIONS] [PROMPT] [-- the agent's own arguments]"
     parser.add_argument("words", nargs="*", metavar="PROMPT", help="what it is asked (default: stdin)")
     parser.add_argument("--prompt", metavar="TEXT", help="the same, for a prompt that looks like an option: --prompt=-x")
@@ -291,20 +291,20 @@ def _parser() -> Parser:
     what = "bring the files that it changes there while it runs: dir:PATH, https://..., cmd:PROGRAM {path}; may be repeated"
     parser.add_argument("--sync", action="append", metavar="DEST", help=what)
     _add_session(parser)
-    _add_forms(parser)
+    _add_output_format(parser)
     _add_settings(parser)
     _add_replay(parser)
     parser.add_debug()
     return parser
 
 
-def _add_replay(parser: Parser) -> None:
+def _add_replay(parser: CommandParser) -> None:
     group = parser.add_argument_group("the agent `replay`, which plays a recording as if it were the agent")
     group.add_argument("--tape", metavar="FILE", help="what it plays: a tape, or the folder of a recording")
     group.add_argument("--speed", metavar="N", type=float, help="so many times as fast (default: 1); 0: without waiting")
 
 
-def _add_session(parser: Parser) -> None:
+def _add_session(parser: CommandParser) -> None:
     group = parser.add_argument_group("the session (default: a new one)")
     group.add_argument("--session-id", metavar="UUID", help="the id of the new session")
     group.add_argument("--resume", metavar="ID", help="go on with a session: its id, or the beginning of a run's")
@@ -313,56 +313,56 @@ def _add_session(parser: Parser) -> None:
     group.add_argument("--continue", dest="continue_", action="store_true", default=None, help=what)
 
 
-def _add_forms(parser: Parser) -> None:
+def _add_output_format(parser: CommandParser) -> None:
     forms = parser.add_argument_group("stdout (default: the answer)").add_mutually_exclusive_group()
     forms.add_argument("--json", dest="form", action="store_const", const="json", help="the report, as one line of JSON")
     forms.add_argument("--raw", dest="form", action="store_const", const="raw", help="the agent's own bytes, as they come")
 
 
-def _add_settings(parser: Parser) -> None:
+def _add_settings(parser: CommandParser) -> None:
     groups: dict[str, Any] = {}
     for setting in SETTINGS:
         if setting.group not in groups:
             groups[setting.group] = parser.add_argument_group(setting.group)
-        action: dict[str, Any] = {"action": "append"} if setting.many else {}
+        action: dict[str, Any] = {"action": "append"} if setting.is_repeatable else {}
         shown = {"metavar": setting.metavar} if setting.metavar else {"action": "store_true", "default": None}
-        groups[setting.group].add_argument(setting.option, dest=setting.name, help=_help(setting), **{**action, **shown})
+        groups[setting.group].add_argument(setting.option, dest=setting.name, help=_setting_help(setting), **{**action, **shown})
 
 
-def _help(setting: Any) -> str:
+def _setting_help(setting: Any) -> str:
     default = setting.default
     if default is None or default is False or default in ((), {}):
-        return str(setting.what)
+        return str(setting.help_text)
     told = ", ".join(default) if isinstance(default, tuple) else f"{default:g}" if isinstance(default, float) else default
-    return f"{setting.what} (default: {told})".replace("%", "%%")
+    return f"{setting.help_text} (default: {told})".replace("%", "%%")
 
 
-def _spelled(name: str) -> str:
+def _option_name(name: str) -> str:
     return "--" if name == "args" else "--" + name.rstrip("_").replace("_", "-")
 
 
-def _prompt(options: argparse.Namespace) -> str:
+def _read_prompt(options: argparse.Namespace) -> str:
     """The prompt: from the command line, a file or stdin."""
     if options.prompt is not None and options.file is not None:
         raise StenoError("PROMPT and --file both give a prompt: give one of them")
     if options.prompt is not None:
         return str(options.prompt)
     if options.file is not None and options.file != "-":
-        return _read(Path(options.file))
+        return _read_prompt_file(Path(options.file))
     if options.file is None and (sys.stdin is None or is_terminal(sys.stdin)):
         own = "; what follows -- are the agent's own arguments" if options.args else ""
         raise StenoError(f"no prompt: give PROMPT, --file PATH, or send it to stdin{own}")
-    return _decoded(stdin_bytes().read(), "stdin")
+    return _decode_utf8(stdin_bytes().read(), "stdin")
 
 
-def _read(path: Path) -> str:
+def _read_prompt_file(path: Path) -> str:
     try:
-        return _decoded(path.read_bytes(), f"--file {path}")
+        return _decode_utf8(path.read_bytes(), f"--file {path}")
     except OSError as problem:
         raise StenoError(f"--file {path}: cannot be read: {problem.strerror or problem}") from None
 
 
-def _decoded(data: bytes, where: str) -> str:
+def _decode_utf8(data: bytes, where: str) -> str:
     """The letters. An agent is asked what was given, or nothing: no byte is changed on the way."""
     try:
         return data.decode("utf-8")

@@ -3,9 +3,9 @@
 import argparse
 
 from ..report import StenoError
-from ..supervise.live import ask
-from .options import Parser
-from .steered import meant
+from ..supervise.live import send_request
+from .options import CommandParser
+from .steered import require_active_run
 from .terminal import stdin_bytes
 
 EXAMPLES = """examples:
@@ -19,13 +19,13 @@ ID is the beginning of a run's, a task's or a session's id (`steno ps`). The run
 
 def run(words: list[str]) -> int:
     """Carry out `steno send` and return its exit code."""
-    options = _options(words)
+    options = _parse_args(words)
     text = stdin_bytes().read().decode("utf-8", "replace") if options.text == "-" else options.text
     if not text.strip():
         raise StenoError("there is nothing to send: the text is empty")
-    mark = meant(options.id, options.ledger)
+    mark = require_active_run(options.id, options.ledger)
     try:
-        answer = ask(mark.socket or "", {"do": "send", "text": text})
+        answer = send_request(mark.socket or "", {"do": "send", "text": text})
     except StenoError as problem:
         raise StenoError(f"{mark.run}: {problem}") from None
     if not answer.get("ok"):
@@ -33,9 +33,9 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _options(words: list[str]) -> argparse.Namespace:
-    parser = Parser("send", "Say something to an agent while it runs.", EXAMPLES)
+def _parse_args(words: list[str]) -> argparse.Namespace:
+    parser = CommandParser("send", "Say something to an agent while it runs.", EXAMPLES)
     parser.add_argument("id", metavar="ID", help="the beginning of its id")
     parser.add_argument("text", metavar="TEXT", help="what is said; - is stdin")
-    parser.add_ledger(imports=False)
-    return parser.given(words)
+    parser.add_ledger(can_import=False)
+    return parser.parse_utf8_args(words)

@@ -5,9 +5,18 @@ from functools import partial
 
 from ..ledger.ask import sessions as asks
 from ..screen import listing
-from .asked import asked_filters, asked_span, empty, iso, opened, take_number, when, write
-from .options import Parser
-from .terminal import look
+from .asked import (
+    format_iso,
+    no_rows_message,
+    open_updated_ledger,
+    parse_filters,
+    pop_row_limit,
+    time_formatter,
+    time_range_from_options,
+    write_result,
+)
+from .options import CommandParser
+from .terminal import detect_style
 
 EXAMPLES = """examples:
   steno sessions                        the sessions that were at work last
@@ -22,17 +31,17 @@ HP is the part of the context window that is free.
 
 def run(words: list[str]) -> int:
     """Carry out `steno sessions` and return its exit code."""
-    options = _options(words)
-    store = opened(options)
-    most = take_number(options)
-    zone, span = asked_span(options)
-    where = asks.conditions(asked_filters(store, options, span))
-    found = asks.sessions(store, where, most, options.top)
-    many, sums = asks.total(store, where)
-    write(
+    options = _parse_args(words)
+    store = open_updated_ledger(options)
+    most = pop_row_limit(options)
+    zone, span = time_range_from_options(options)
+    where = asks.sessions_where(parse_filters(store, options, span))
+    found = asks.list_sessions(store, where, most, options.top)
+    many, sums = asks.sum_sessions(store, where)
+    write_result(
         options.form,
-        lambda: listing.sessions(found, many, sums, look(), when(zone)) if found else empty(store, "sessions"),
-        lambda: [one.as_json(partial(iso, zone=zone)) for one in found],
+        lambda: listing.sessions_table(found, many, sums, detect_style(), time_formatter(zone)) if found else no_rows_message(store, "sessions"),
+        lambda: [one.as_json(partial(format_iso, zone=zone)) for one in found],
         {"sessions": many, **sums.as_json()},
         {"timezone": zone.name, "left_off": many - len(found)},
         ("session_id",),
@@ -40,11 +49,11 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _options(words: list[str]) -> argparse.Namespace:
-    parser = Parser("sessions", "List the agents' conversations that are in the ledger, the newest first.", EXAMPLES)
-    parser.add_argument("--top", choices=asks.TOP, metavar="WHAT", help=f"the most first, by: {', '.join(asks.TOP)}")
-    parser.add_span("only the last N sessions (50), or those of the last hours, days, weeks or months (24h, 7d, 2w, 3m)")
+def _parse_args(words: list[str]) -> argparse.Namespace:
+    parser = CommandParser("sessions", "List the agents' conversations that are in the ledger, the newest first.", EXAMPLES)
+    parser.add_argument("--top", choices=asks.SESSION_RANKINGS, metavar="WHAT", help=f"the most first, by: {', '.join(asks.SESSION_RANKINGS)}")
+    parser.add_time_range("only the last N sessions (50), or those of the last hours, days, weeks or months (24h, 7d, 2w, 3m)")
     parser.add_filters("project", "model", "agent")
-    parser.add_forms()
+    parser.add_output_format()
     parser.add_ledger()
-    return parser.given(words)
+    return parser.parse_utf8_args(words)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from .. import agents
 from ..report import StenoError
-from ..seek import recordings
-from .options import Parser
-from .terminal import complain, is_terminal, look
-from .views import MANY, STREAMS, Kept, Views
+from ..seek import find_recordings
+from .options import CommandParser
+from .terminal import detect_style, is_terminal, print_error
+from .views import MAX_CARDS, STREAMING_VIEWS, SourcePrinter, StoredInput
 
-ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{3,}")  # what may be the beginning of a run's or a session's id
+ID_PATTERN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{3,}")  # what may be the beginning of a run's or a session's id
 EXAMPLES = """examples:
   steno show run.jsonl                     the report of a recording
   claude -p "..." --output-format stream-json --verbose | steno show
@@ -32,26 +32,26 @@ everything could be shown, however the runs ended, and 2 when a source could not
 
 def run(words: list[str]) -> int:
     """Carry out `steno show` and return its exit code."""
-    options = _options(words)
-    agent = agents.named(options.agent)
-    sources, bad = _sources(options)
-    views = Views(options.view, look(), len(sources))
-    views.agent, views.form, views.advise, views.prices = agent, options.format, not options.no_advice, options.prices
+    options = _parse_args(words)
+    agent = agents.get_agent(options.agent)
+    sources, bad = _resolve_sources(options)
+    views = SourcePrinter(options.view, detect_style(), len(sources))
+    views.agent, views.input_format, views.use_heuristics, views.show_prices = agent, options.format, not options.no_advice, options.prices
     try:
         for source in sources:
             bad = not views.show(source) or bad
-        views.end()
+        views.print_footer()
     finally:
         views.progress.clear()
-    return 2 if bad else views.highest if options.exit_from == "verdict" else 0
+    return 2 if bad else views.highest_exit_code if options.exit_from == "verdict" else 0
 
 
 # -- what was asked for ------------------------------------------------------------------------------------------
 
 
-def _options(words: list[str]) -> argparse.Namespace:
+def _parse_args(words: list[str]) -> argparse.Namespace:
     what = "Say what really happened in a recording: verdict, cost, context, tools, files, and what to do next."
-    parser = Parser("show", what, EXAMPLES)
+    parser = CommandParser("show", what, EXAMPLES)
     source = "file, folder, - for stdin (default: stdin), or the id of a run or session"
     parser.add_argument("sources", nargs="*", metavar="SOURCE", help=source)
     _add_views(parser.add_argument_group("what to show (default: a card for people)").add_mutually_exclusive_group())
@@ -63,10 +63,10 @@ def _options(words: list[str]) -> argparse.Namespace:
     code = "exit with the verdict's code, as `steno run` does: 0 success, 1 failed, 3 not finished, 75, 77, ...; of several"
     parser.add_argument("--exit-from", choices=("verdict",), help=f"{code} sources the highest")
     parser.add_ledger()
-    options = parser.read_paths(words, "sources")
+    options = parser.parse_with_paths(words, "sources")
     if options.prices and options.view not in (None, "card"):
         parser.error(f"--prices belongs to the card and cannot be used with --{options.view}")
-    if options.exit_from is not None and options.view in STREAMS:
+    if options.exit_from is not None and options.view in STREAMING_VIEWS:
         parser.error(f"--exit-from needs a report and cannot be used with --{options.view}")
     if not options.sources and is_terminal(sys.stdin):
         parser.error("nothing to read: give a file or a folder, or send a recording to stdin")
@@ -81,35 +81,35 @@ def _add_views(group: "argparse._MutuallyExclusiveGroup") -> None:
         "files": "a table of the files that were changed",
         "timeline": "what happened, one line for each event that matters",
         "text": "only the text of the agent's answer",
-        "card": f"full cards, also for more than {MANY} sources",
+        "card": f"full cards, also for more than {MAX_CARDS} sources",
     }
     for name, what in views.items():
         group.add_argument(f"--{name}", dest="view", action="store_const", const=name, help=what)
 
 
-def _sources(options: argparse.Namespace) -> tuple[list[str | Kept], bool]:
+def _resolve_sources(options: argparse.Namespace) -> tuple[list[str | StoredInput], bool]:
     """Every recording that is meant, and whether something given was none."""
-    found: list[str | Kept] = []
+    found: list[str | StoredInput] = []
     bad = False
     for name in options.sources or ["-"]:
         try:
-            found += _meant(name, options)
+            found += _resolve_source(name, options)
         except StenoError as problem:
-            complain(str(problem))
+            print_error(str(problem))
             bad = True
     return found, bad
 
 
-def _meant(name: str, options: argparse.Namespace) -> list[str | Kept]:
+def _resolve_source(name: str, options: argparse.Namespace) -> list[str | StoredInput]:
     """What one word stands for: stdin, the recordings at a path, or a run or session of the ledger."""
     if name == "-":
         return [name]
-    if ID.fullmatch(name) and not os.path.lexists(name):
-        from .known import known
+    if ID_PATTERN.fullmatch(name) and not os.path.lexists(name):
+        from .known import find_in_ledger
 
-        kept = known(name, options)
-        if kept is not None and kept.page is not None and options.exit_from is not None:
+        kept = find_in_ledger(name, options)
+        if kept is not None and kept.render_page is not None and options.exit_from is not None:
             raise StenoError(f"{name}: the ledger has only its figures, and no verdict to exit with")
         if kept is not None:
             return [kept]
-    return [str(path) for path in recordings(Path(name))]
+    return [str(path) for path in find_recordings(Path(name))]

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from ..ledger.ask.sql import ask
+from ..ledger.ask.sql import run_query
 from ..ledger.store import open_ledger
-from ..screen.grid import Column, grid
-from ..screen.words import several
-from .asked import write
-from .options import Parser
-from .terminal import look
+from ..screen.grid import Column, render_table
+from ..screen.words import format_count
+from .asked import write_result
+from .options import CommandParser
+from .terminal import detect_style
 
 EXAMPLES = """examples:
   steno sql "SELECT verdict, count(*) FROM runs GROUP BY verdict"
@@ -22,28 +22,28 @@ hour, spend and tool_use. Times are milliseconds since 1970, money is nano-dolla
 
 def run(words: list[str]) -> int:
     """Carry out `steno sql` and return its exit code."""
-    parser = Parser("sql", "Ask the ledger in SQL. It can only be read.", EXAMPLES)
+    parser = CommandParser("sql", "Ask the ledger in SQL. It can only be read.", EXAMPLES)
     parser.add_argument("sql", metavar="SQL", help="one SELECT")
-    parser.add_forms()
-    parser.add_ledger(imports=False)
-    options = parser.given(words)
-    names, rows = ask(open_ledger(options.ledger, only_read=True), options.sql)
-    write(
+    parser.add_output_format()
+    parser.add_ledger(can_import=False)
+    options = parser.parse_utf8_args(words)
+    names, rows = run_query(open_ledger(options.ledger, read_only=True), options.sql)
+    write_result(
         options.form,
-        lambda: _page(names, rows),
+        lambda: _render(names, rows),
         lambda: [dict(zip(names, row, strict=True)) for row in rows],
-        names=names,
+        leading_columns=names,
     )
     return 0
 
 
-def _page(names: list[str], rows: list[list[Any]]) -> list[str]:
+def _render(names: list[str], rows: list[list[Any]]) -> list[str]:
     figures = [all(isinstance(row[at], int | float | None) for row in rows) and bool(rows) for at in range(len(names))]
-    columns = [Column(name, right, text=not right) for name, right in zip(names, figures, strict=True)]
-    return [*grid(look(), columns, [[_shown(value) for value in row] for row in rows]), "", several(len(rows), "row")]
+    columns = [Column(name, right, can_truncate=not right) for name, right in zip(names, figures, strict=True)]
+    return [*render_table(detect_style(), columns, [[_format_value(value) for value in row] for row in rows]), "", format_count(len(rows), "row")]
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "-"
     return f"({len(value):,} bytes)" if isinstance(value, bytes) else str(value)

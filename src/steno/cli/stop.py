@@ -5,11 +5,11 @@ import time
 
 from ..api import read
 from ..report import StenoError
-from ..supervise.live import Live, ask
-from ..supervise.marks import find
-from .options import Parser
-from .steered import meant
-from .terminal import put
+from ..supervise.live import RunInfo, send_request
+from ..supervise.marks import get_active_run
+from .options import CommandParser
+from .steered import require_active_run
+from .terminal import print_lines
 
 EXAMPLES = """examples:
   steno stop 3f9a21c0             interrupt it, then terminate, at last kill it; its report is still made
@@ -19,48 +19,48 @@ EXAMPLES = """examples:
 ID is the beginning of a run's, a task's or a session's id (`steno ps`). A task that waits for its next attempt
 waits no longer.
 """
-POLL = 0.05
-PATIENCE = 60.0  # seconds; a run is given up after ten, and then its report is made
+POLL_SECONDS = 0.05
+STOP_TIMEOUT_SECONDS = 60.0  # seconds; a run is given up after ten, and then its report is made
 
 
 def run(words: list[str]) -> int:
     """Carry out `steno stop` and return its exit code."""
-    options = _options(words)
-    mark = meant(options.id, options.ledger)
+    options = _parse_args(words)
+    mark = require_active_run(options.id, options.ledger)
     try:
-        answer = ask(mark.socket or "", {"do": "kill" if options.kill else "stop"})
+        answer = send_request(mark.socket or "", {"do": "kill" if options.kill else "stop"})
     except StenoError as problem:
-        if not mark.alive or find(mark.run) is None:  # it ended by itself in this moment
-            return _told(mark)
+        if not mark.is_alive or get_active_run(mark.run) is None:  # it ended by itself in this moment
+            return _print_outcome(mark)
         raise StenoError(f"{mark.run}: {problem}; its steno is process {mark.steno_pid}") from None
     if not answer.get("ok"):
         raise StenoError(f"{mark.run}: {answer.get('error')}")
-    return 0 if options.no_wait else _awaited(mark)
+    return 0 if options.no_wait else _wait_until_stopped(mark)
 
 
-def _options(words: list[str]) -> argparse.Namespace:
-    parser = Parser("stop", "Ask a run that goes on to end, and wait until it has.", EXAMPLES)
+def _parse_args(words: list[str]) -> argparse.Namespace:
+    parser = CommandParser("stop", "Ask a run that goes on to end, and wait until it has.", EXAMPLES)
     parser.add_argument("id", metavar="ID", help="the beginning of its id")
     parser.add_argument("--kill", action="store_true", help="end all of it at once")
     parser.add_argument("--no-wait", action="store_true", help="do not wait for the end")
-    parser.add_ledger(imports=False)
-    return parser.given(words)
+    parser.add_ledger(can_import=False)
+    return parser.parse_utf8_args(words)
 
 
-def _awaited(mark: Live) -> int:
-    until = time.monotonic() + PATIENCE
-    while mark.alive and find(mark.run) is not None:
+def _wait_until_stopped(mark: RunInfo) -> int:
+    until = time.monotonic() + STOP_TIMEOUT_SECONDS
+    while mark.is_alive and get_active_run(mark.run) is not None:
         if time.monotonic() > until:
-            raise StenoError(f"{mark.run}: it was asked to end, and still goes on after {PATIENCE:.0f} s; try --kill")
-        time.sleep(POLL)
-    return _told(mark)
+            raise StenoError(f"{mark.run}: it was asked to end, and still goes on after {STOP_TIMEOUT_SECONDS:.0f} s; try --kill")
+        time.sleep(POLL_SECONDS)
+    return _print_outcome(mark)
 
 
-def _told(mark: Live) -> int:
+def _print_outcome(mark: RunInfo) -> int:
     """How it ended, by its own tape."""
     if mark.tape is None:
-        put([f"{mark.run} ended"])
+        print_lines([f"{mark.run} ended"])
         return 0
     report = read(mark.tape)
-    put([f"{mark.run} ended: {report.verdict}"])
+    print_lines([f"{mark.run} ended: {report.verdict}"])
     return 0

@@ -5,18 +5,18 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
-from ..screen.clean import TAB, clean, escaped
+from ..screen.clean import TAB_WIDTH, clean, escape_json
 
 if TYPE_CHECKING:
-    from ..screen.look import Look
+    from ..screen.look import PageStyle
 
-COLUMNS = 80  # of a page where there is no terminal
-
-
-FAILS = "[steno] ✗"  # how a line of a sync begins that tells of a failure
+DEFAULT_COLUMNS = 80  # of a page where there is no terminal
 
 
-def complain(text: str) -> None:
+SYNC_FAILURE_PREFIX = "[steno] ✗"  # how a line of a sync begins that tells of a failure
+
+
+def print_error(text: str) -> None:
     """One line on stderr."""
     if sys.stderr is not None:
         print(f"steno: {clean(text)}", file=sys.stderr, flush=True)
@@ -28,9 +28,9 @@ def is_terminal(stream: object) -> bool:
     return bool(isatty is not None and isatty())
 
 
-def look(stream: TextIO | None = None) -> "Look":
+def detect_style(stream: TextIO | None = None) -> "PageStyle":
     """How stdout (or another stream) is to be written: the terminal's width and colours, and what the user asked for."""
-    from ..screen.look import NARROW, Look
+    from ..screen.look import MIN_COLUMNS, PageStyle
 
     stream = sys.stdout if stream is None else stream
     seen = is_terminal(stream)
@@ -38,11 +38,11 @@ def look(stream: TextIO | None = None) -> "Look":
     columns = int(given) if given.isdecimal() and len(given) < 6 else 0
     if not columns and seen:
         columns = os.get_terminal_size(stream.fileno()).columns
-    limit = max(NARROW, columns) if columns else None
-    return Look(limit or COLUMNS, limit, _colour(seen))
+    limit = max(MIN_COLUMNS, columns) if columns else None
+    return PageStyle(limit or DEFAULT_COLUMNS, limit, _has_colour(seen))
 
 
-def _colour(seen: bool) -> bool:
+def _has_colour(seen: bool) -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
@@ -50,35 +50,35 @@ def _colour(seen: bool) -> bool:
     return seen and os.environ.get("TERM") != "dumb"
 
 
-def put(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     """Lines to stdout. Letters that its encoding lacks are written out; our own get an ASCII stand-in."""
     text = "".join(line + "\n" for line in lines)
     encoding = sys.stdout.encoding or "ascii"
     try:
         data = text.encode(encoding)
     except UnicodeEncodeError:
-        from ..screen.look import ASCII
+        from ..screen.look import ASCII_FALLBACKS
 
-        data = text.translate(ASCII).encode(encoding, "backslashreplace")
-    put_bytes(data)
+        data = text.translate(ASCII_FALLBACKS).encode(encoding, "backslashreplace")
+    write_bytes(data)
     if is_terminal(sys.stdout):
         sys.stdout.buffer.flush()
 
 
-def put_text(text: str) -> None:
+def print_text(text: str) -> None:
     """A text that an agent wrote: made safe for a terminal, as it is elsewhere. Of none nothing is written."""
     if not is_terminal(sys.stdout):
-        put_bytes(text.encode("utf-8", "replace") + b"\n" * bool(text and not text.endswith("\n")))
+        write_bytes(text.encode("utf-8", "replace") + b"\n" * bool(text and not text.endswith("\n")))
     elif text:
-        put(clean(line.expandtabs(TAB)) for line in text.replace("\r\n", "\n").split("\n"))
+        print_lines(clean(line.expandtabs(TAB_WIDTH)) for line in text.replace("\r\n", "\n").split("\n"))
 
 
-def put_json(data: bytes) -> None:
+def print_json(data: bytes) -> None:
     """A line of JSON to stdout, in which nothing that an agent wrote can move the cursor."""
-    put_bytes(escaped(data) + b"\n")
+    write_bytes(escape_json(data) + b"\n")
 
 
-def put_bytes(data: bytes) -> None:
+def write_bytes(data: bytes) -> None:
     """Bytes to stdout, all of them: unbuffered (PYTHONUNBUFFERED), a write may take only a part and not say so."""
     write, rest = sys.stdout.buffer.write, memoryview(data)
     while rest:

@@ -7,184 +7,184 @@ import msgspec
 
 from ..agents import Agent
 from ..prices import price
-from ..reading import Reading
+from ..reading import RunParser
 from ..report import EXIT_CODES, Report, StenoError
-from ..screen.look import Look
-from ..source import Input, open_input
+from ..screen.look import PageStyle
+from ..source import RecordingInput, open_recording
 from .progress import Progress
-from .terminal import complain, is_terminal, put, put_bytes, put_json, stdin_bytes
+from .terminal import is_terminal, print_error, print_json, print_lines, stdin_bytes, write_bytes
 
-MANY = 3  # sources up to this number get a card each, more get a line each
-STDIN = "stdin"
-STREAMS = ("events", "timeline")  # views that print while they read
+MAX_CARDS = 3  # sources up to this number get a card each, more get a line each
+STDIN_NAME = "stdin"
+STREAMING_VIEWS = ("events", "timeline")  # views that print while they read
 
 
-class Kept(Input):
+class StoredInput(RecordingInput):
     """A run or session that the ledger knows, with what it keeps of it.
 
     `report` is a run's own; `page` and `json` stand for a session of which nothing else is left.
     """
 
     report: Report | None = None
-    page: Callable[[Look], list[str]] | None = None
+    render_page: Callable[[PageStyle], list[str]] | None = None
     json: bytes = b""
-    notes: Callable[[Look], list[str]] = staticmethod(lambda look: [])
+    render_notes: Callable[[PageStyle], list[str]] = staticmethod(lambda look: [])
 
 
-class Views:
+class SourcePrinter:
     """One view of all the sources."""
 
-    def __init__(self, view: str | None, look: Look, sources: int) -> None:
-        self.look, self.several = look, sources > 1
+    def __init__(self, view: str | None, look: PageStyle, sources: int) -> None:
+        self.style, self.has_several = look, sources > 1
         self.agent: Agent | None = None
-        self.form: str | None = None
-        self.advise, self.prices = True, False
-        name = view or ("card" if sources <= MANY else "runs")
-        self._print: Callable[[Input], None] = getattr(self, f"_{name}")
-        self.progress = Progress(sources, shown=not (name in STREAMS and is_terminal(sys.stdout)))
-        self._shown = 0
-        self.highest = 0  # of the exit codes that the verdicts have
-        self._end: Callable[[], list[str]] = list
+        self.input_format: str | None = None
+        self.use_heuristics, self.show_prices = True, False
+        name = view or ("card" if sources <= MAX_CARDS else "runs")
+        self._print_view: Callable[[RecordingInput], None] = getattr(self, f"_{name}")
+        self.progress = Progress(sources, is_shown=not (name in STREAMING_VIEWS and is_terminal(sys.stdout)))
+        self._printed_count = 0
+        self.highest_exit_code = 0  # of the exit codes that the verdicts have
+        self._footer: Callable[[], list[str]] = list
 
-    def show(self, source: str | Kept) -> bool:
+    def show(self, source: str | StoredInput) -> bool:
         """Print one source; False if it could not be read, which is told on stderr."""
         try:
-            self._print(self._open(source) if isinstance(source, str) else source)
+            self._print_view(self._open_source(source) if isinstance(source, str) else source)
         except StenoError as problem:
             self.progress.clear()
-            complain(str(problem))
+            print_error(str(problem))
             return False
         except Exception as problem:
             problem.add_note(
                 source if isinstance(source, str) else source.name
             )  # whatever it is: which of a thousand recordings it came from
             raise
-        self.progress.done += 1
+        self.progress.done_files += 1
         return True
 
-    def end(self) -> None:
+    def print_footer(self) -> None:
         """Print what comes after the last source."""
-        put(self._end())
+        print_lines(self._footer())
 
-    def _open(self, source: str) -> Input:
-        given = open_input(stdin_bytes(), STDIN) if source == "-" else open_input(source)
-        given.data = self.progress.through(given.data)
+    def _open_source(self, source: str) -> RecordingInput:
+        given = open_recording(stdin_bytes(), STDIN_NAME) if source == "-" else open_recording(source)
+        given.lines = self.progress.track(given.lines)
         return given
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def _report(self, given: Input) -> tuple[Report, Reading]:
-        if isinstance(given, Kept) and given.report is not None:
-            report, reading = given.report, Reading()
+    def _build_report(self, given: RecordingInput) -> tuple[Report, RunParser]:
+        if isinstance(given, StoredInput) and given.report is not None:
+            report, reading = given.report, RunParser()
         else:
-            reading = given.read(self.agent, self.form)
-            reading.fold.facts.advise = self.advise
+            reading = given.read(self.agent, self.input_format)
+            reading.accumulator.facts.use_heuristics = self.use_heuristics
             report = reading.report(given.name, price)
-            self._read(given, reading)
-        self.highest = max(self.highest, EXIT_CODES[report.verdict])
+            self._report_bad_lines(given, reading)
+        self.highest_exit_code = max(self.highest_exit_code, EXIT_CODES[report.verdict])
         return report, reading
 
-    def _read(self, given: Input, reading: Reading) -> None:
+    def _report_bad_lines(self, given: RecordingInput, reading: RunParser) -> None:
         """A source was read: the progress goes away, and what was odd about its lines is told."""
         self.progress.clear()
-        where = f"{given.name}: " if self.several else ""
-        odd = [event for event in reading.odd if not event.torn]
+        where = f"{given.name}: " if self.has_several else ""
+        odd = [event for event in reading.malformed_events if not event.torn]
         for event in odd:
-            complain(f"{where}skipping malformed line {event.line}: {event.head}")
+            print_error(f"{where}skipping malformed line {event.line}: {event.head}")
         more = reading.lines.malformed - len(odd)
         if more > 0:
-            complain(f"... and {more} more malformed lines in {given.name}")
-        for what in given.cut or ["the last line is cut"] * reading.lines.torn:
-            complain(f"{given.name}: {what}")
+            print_error(f"... and {more} more malformed lines in {given.name}")
+        for what in given.problems or ["the last line is cut"] * reading.lines.torn:
+            print_error(f"{given.name}: {what}")
 
-    def _apart(self, given: Input, blank: bool = True) -> None:
+    def _print_separator(self, given: RecordingInput, blank: bool = True) -> None:
         """Where there are several sources: a rule with this one's name."""
-        if self.several:
-            from ..screen.page import rule
+        if self.has_several:
+            from ..screen.page import titled_rule
 
-            put([""] * (blank and self._shown > 0) + [rule(self.look, given.name)])
-        self._shown += 1
+            print_lines([""] * (blank and self._printed_count > 0) + [titled_rule(self.style, given.name)])
+        self._printed_count += 1
 
     # -- views for people -----------------------------------------------------------------------------------------
 
-    def _card(self, given: Input) -> None:
+    def _card(self, given: RecordingInput) -> None:
         from ..screen.card import card
 
-        if isinstance(given, Kept) and given.page is not None:
-            self._apart(given)
-            return put([*given.page(self.look), *given.notes(self.look)])
-        report, reading = self._report(given)
+        if isinstance(given, StoredInput) and given.render_page is not None:
+            self._print_separator(given)
+            return print_lines([*given.render_page(self.style), *given.render_notes(self.style)])
+        report, reading = self._build_report(given)
         extra = []
-        if self.prices:
-            from .priced import rows
+        if self.show_prices:
+            from .priced import price_rows
 
-            extra = rows(report, reading.fold)
-        self._apart(given)
-        put(card(report, self.look, extra))
-        return put(given.notes(self.look) if isinstance(given, Kept) else ())
+            extra = price_rows(report, reading.accumulator)
+        self._print_separator(given)
+        print_lines(card(report, self.style, extra))
+        return print_lines(given.render_notes(self.style) if isinstance(given, StoredInput) else ())
 
-    def _runs(self, given: Input) -> None:
+    def _runs(self, given: RecordingInput) -> None:
         from ..screen import tables
 
-        report, _ = self._report(given)
-        if not self._shown:
-            totals = tables.Totals()
-            self._total, self._end = totals.add, lambda: ["", *totals.lines(self.look)]
-            put([tables.runs_head(self.look)])
-        self._shown += 1
-        self._total(report)
-        put([tables.run(report, self.look, given.name)])
+        report, _ = self._build_report(given)
+        if not self._printed_count:
+            totals = tables.RunTotals()
+            self._add_to_totals, self._footer = totals.add, lambda: ["", *totals.lines(self.style)]
+            print_lines([tables.runs_header(self.style)])
+        self._printed_count += 1
+        self._add_to_totals(report)
+        print_lines([tables.run_line(report, self.style, given.name)])
 
-    def _tools(self, given: Input) -> None:
+    def _tools(self, given: RecordingInput) -> None:
         from ..screen import tables
 
-        report, _ = self._report(given)
-        self._apart(given)
-        put(tables.tools(report, self.look))
+        report, _ = self._build_report(given)
+        self._print_separator(given)
+        print_lines(tables.tools_table(report, self.style))
 
-    def _files(self, given: Input) -> None:
+    def _files(self, given: RecordingInput) -> None:
         from ..screen import tables
 
-        report, _ = self._report(given)
-        self._apart(given)
-        put(tables.files(report, self.look))
+        report, _ = self._build_report(given)
+        self._print_separator(given)
+        print_lines(tables.files_table(report, self.style))
 
-    def _timeline(self, given: Input) -> None:
+    def _timeline(self, given: RecordingInput) -> None:
         from ..screen.timeline import Timeline
 
-        timeline, reading = Timeline(self.look), Reading(self.agent, self.form)
-        self._apart(given)
-        for events in (reading.events(given.data), given.after):
+        timeline, reading = Timeline(self.style), RunParser(self.agent, self.input_format)
+        self._print_separator(given)
+        for events in (reading.events(given.lines), given.extra_events):
             for event in events:
                 line = timeline.line(event)
                 if line is not None:
-                    put([line])
-        self._read(given, reading)
+                    print_lines([line])
+        self._report_bad_lines(given, reading)
 
-    def _text(self, given: Input) -> None:
-        report, _ = self._report(given)
+    def _text(self, given: RecordingInput) -> None:
+        report, _ = self._build_report(given)
         text = report.text or report.result or ""
         if is_terminal(sys.stdout):
-            from ..screen.clean import TAB, clean
+            from ..screen.clean import TAB_WIDTH, clean
 
-            put(clean(line.expandtabs(TAB)) for line in text.replace("\r\n", "\n").split("\n"))
+            print_lines(clean(line.expandtabs(TAB_WIDTH)) for line in text.replace("\r\n", "\n").split("\n"))
         else:
-            put_bytes(text.encode("utf-8", "replace") + b"\n")
+            write_bytes(text.encode("utf-8", "replace") + b"\n")
 
     # -- views for programs ---------------------------------------------------------------------------------------
 
-    def _json(self, given: Input) -> None:
-        if isinstance(given, Kept) and given.json:
-            return put_json(given.json)
-        report, _ = self._report(given)
-        return put_json(report.to_json())
+    def _json(self, given: RecordingInput) -> None:
+        if isinstance(given, StoredInput) and given.json:
+            return print_json(given.json)
+        report, _ = self._build_report(given)
+        return print_json(report.to_json())
 
-    def _events(self, given: Input) -> None:
-        encode, reading = msgspec.json.Encoder().encode, Reading(self.agent, self.form)
-        live = given.name == STDIN or is_terminal(sys.stdout)
-        for events in (reading.events(given.data), given.after):
+    def _events(self, given: RecordingInput) -> None:
+        encode, reading = msgspec.json.Encoder().encode, RunParser(self.agent, self.input_format)
+        live = given.name == STDIN_NAME or is_terminal(sys.stdout)
+        for events in (reading.events(given.lines), given.extra_events):
             for event in events:
-                put_json(encode(event))
+                print_json(encode(event))
                 if live:
                     sys.stdout.buffer.flush()
-        self._read(given, reading)
+        self._report_bad_lines(given, reading)

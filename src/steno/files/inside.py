@@ -8,47 +8,47 @@ import errno
 import os
 import stat
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe that nobody writes must not stop us
+OPEN_DIR_NOFOLLOW = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_FILE_NOFOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe that nobody writes must not stop us
 
-GONE, REPLACED = "there is no such folder", "another folder stands there now"
+FOLDER_MISSING, FOLDER_REPLACED = "there is no such folder", "another folder stands there now"
 
 
-class Missing(OSError):  # noqa: N818  # it reads as what it says
+class MissingFolderError(OSError):  # noqa: N818  # it reads as what it says
     """The folder itself is gone, or another stands in its place: nobody can tell what became of the files in it."""
 
 
-class Outside(OSError):  # noqa: N818  # it reads as what it says
+class OutsideFolderError(OSError):  # noqa: N818  # it reads as what it says
     """Something that does not lie in the folder, or is no plain file there."""
 
 
-def is_name(name: str) -> bool:
+def is_safe_name(name: str) -> bool:
     """Whether a name can be that of a file below a folder: no `..`, no empty part, not absolute."""
     return "\0" not in name and all(part not in ("", ".", "..") for part in name.split("/"))
 
 
-def descend(folder: int, parts: list[str]) -> int:
+def open_subdir(folder: int, parts: list[str]) -> int:
     """The folder that lies this deep below an open one, as a new descriptor. No link is followed."""
     at = os.dup(folder)
     for part in parts:
         try:
-            deeper = os.open(part, FOLDER, dir_fd=at)
+            deeper = os.open(part, OPEN_DIR_NOFOLLOW, dir_fd=at)
         finally:
             os.close(at)
         at = deeper
     return at
 
 
-class Root:
+class RootFolder:
     """A folder: as it was named, and where it really is."""
 
     def __init__(self, path: str) -> None:
-        self.given = os.path.abspath(path)  # noqa: PTH100  # pathlib would change what was given
-        self.real = os.path.realpath(self.given)
-        self._start = self.real.rstrip("/") + "/"
-        self._which = _which(self.real)
+        self.given_path = os.path.abspath(path)  # noqa: PTH100  # pathlib would change what was given
+        self.real_path = os.path.realpath(self.given_path)
+        self._prefix = self.real_path.rstrip("/") + "/"
+        self._identity = _folder_identity(self.real_path)
 
-    def name(self, path: str) -> str | None:
+    def relative_name(self, path: str) -> str | None:
         """A path, absolute or below the folder, as a name in it; None where it lies outside.
 
         Folders on the way are followed to where they really are; the last part is not.
@@ -56,7 +56,7 @@ class Root:
         if "\0" in path:
             return None
         try:
-            whole = os.path.join(self.given, path)  # noqa: PTH118
+            whole = os.path.join(self.given_path, path)  # noqa: PTH118
             folder, last = os.path.split(whole)
             if last in ("", ".", ".."):
                 folder, last = os.path.split(os.path.realpath(whole))
@@ -64,75 +64,75 @@ class Root:
             os.fsencode(real)
         except ValueError:  # letters that no file system has
             return None
-        return real[len(self._start) :] if real.startswith(self._start) else None
+        return real[len(self._prefix) :] if real.startswith(self._prefix) else None
 
-    def path(self, name: str) -> str:
+    def absolute_path(self, name: str) -> str:
         """The whole path of a name."""
-        return self._start + name
+        return self._prefix + name
 
-    def holds(self, path: str) -> bool:
+    def contains(self, path: str) -> bool:
         """Whether a path really leads into the folder, or to itself."""
-        return (os.path.realpath(path) + "/").startswith(self._start)
+        return (os.path.realpath(path) + "/").startswith(self._prefix)
 
     def is_folder(self, name: str) -> bool:
         """Whether a folder has this name, not only a link to one."""
         try:
-            return stat.S_ISDIR(os.lstat(self.path(name)).st_mode)
+            return stat.S_ISDIR(os.lstat(self.absolute_path(name)).st_mode)
         except (OSError, ValueError):
             return False
 
-    def amiss(self) -> str | None:
+    def problem(self) -> str | None:
         """What is wrong with the folder itself, if it is not there, or not the one that it was."""
-        found = _which(self.real)
-        self._which = self._which or found
+        found = _folder_identity(self.real_path)
+        self._identity = self._identity or found
         if found is None:
-            return GONE
-        return REPLACED if found != self._which else None
+            return FOLDER_MISSING
+        return FOLDER_REPLACED if found != self._identity else None
 
     def open(self, name: str) -> int:
         """A plain file, open for reading. `Outside` if it leads out of the folder or is something else.
 
         FileNotFoundError is said of a file alone: where the folder itself is gone, it is `Missing`.
         """
-        real = os.path.realpath(self.path(name))
-        top = self._opened()
+        real = os.path.realpath(self.absolute_path(name))
+        top = self._open_root()
         try:
-            if not real.startswith(self._start):
-                raise Outside(0, f"it leads out of the folder, to {real}")
-            return _file(top, real[len(self._start) :].split("/"))
-        except (Outside, FileNotFoundError, NotADirectoryError):
-            if _which(top) != self._which or os.path.realpath(self.real) != self.real:
-                raise Missing(0, f"{self.given}: {REPLACED}") from None
+            if not real.startswith(self._prefix):
+                raise OutsideFolderError(0, f"it leads out of the folder, to {real}")
+            return _open_regular_file(top, real[len(self._prefix) :].split("/"))
+        except (OutsideFolderError, FileNotFoundError, NotADirectoryError):
+            if _folder_identity(top) != self._identity or os.path.realpath(self.real_path) != self.real_path:
+                raise MissingFolderError(0, f"{self.given_path}: {FOLDER_REPLACED}") from None
             raise
         finally:
             os.close(top)
 
-    def _opened(self) -> int:
+    def _open_root(self) -> int:
         """The folder itself. One that came only after it was named is known from now on."""
         try:
-            top = os.open(self.real, FOLDER)
+            top = os.open(self.real_path, OPEN_DIR_NOFOLLOW)
         except OSError as problem:
             if problem.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise
-            raise Missing(0, f"{self.given}: {GONE}") from None
-        self._which = self._which or _which(top)
+            raise MissingFolderError(0, f"{self.given_path}: {FOLDER_MISSING}") from None
+        self._identity = self._identity or _folder_identity(top)
         return top
 
 
-def _file(top: int, parts: list[str]) -> int:
+def _open_regular_file(top: int, parts: list[str]) -> int:
     """The plain file this deep below an open folder."""
-    folder = descend(top, parts[:-1])
+    folder = open_subdir(top, parts[:-1])
     try:
-        file = os.open(parts[-1], FILE, dir_fd=folder)
+        file = os.open(parts[-1], OPEN_FILE_NOFOLLOW, dir_fd=folder)
     finally:
         os.close(folder)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise Outside(0, "it is no plain file")
+        raise OutsideFolderError(0, "it is no plain file")
     return file
 
 
-def _which(folder: str | int) -> tuple[int, int] | None:
+def _folder_identity(folder: str | int) -> tuple[int, int] | None:
     """What tells a folder from another that has its name later; None where there is none."""
     try:
         found = os.stat(folder, follow_symlinks=isinstance(folder, int))  # noqa: PTH116  # it may be open

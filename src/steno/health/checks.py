@@ -12,15 +12,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from .. import prices
-from ..agents import AGENTS, unknown
-from ..ledger.store import Store, applied, default_path, open_ledger
+from ..agents import AGENTS, unknown_agent_message
+from ..ledger.store import Store, default_ledger_path, open_ledger, schema_version
 from ..report import LedgerError, StenoError
-from ..settings import Settings, load
-from .installed import Installed, installed
+from ..settings import Settings, load_settings
+from .installed import AgentInstallation, inspect_agent
 
-ROOM = 1 << 30  # bytes: a week of tapes and an import of many transcripts need some hundred megabytes
-RUNS = 50  # the last runs whose unknown events are counted: enough to see a new version of an agent
-STALE = 180  # days: prices change a few times in a year
+MIN_FREE_BYTES = 1 << 30  # bytes: a week of tapes and an import of many transcripts need some hundred megabytes
+RECENT_RUNS = 50  # the last runs whose unknown events are counted: enough to see a new version of an agent
+MAX_PRICE_AGE_DAYS = 180  # days: prices change a few times in a year
 
 
 class Finding(Struct, frozen=True):
@@ -32,7 +32,7 @@ class Finding(Struct, frozen=True):
     remedy: str | None = None
 
 
-class Patient(Struct):
+class CheckContext(Struct):
     """What the checks look at."""
 
     environment: Mapping[str, str]
@@ -42,10 +42,10 @@ class Patient(Struct):
     settings: Settings | None = None
 
 
-Check = Callable[[Patient], Iterator[Finding]]
+Check = Callable[[CheckContext], Iterator[Finding]]
 
 
-def checked(patient: Patient) -> list[Finding]:
+def run_checks(patient: CheckContext) -> list[Finding]:
     """All findings, in the order of the checks."""
     return [finding for check in CHECKS for finding in check(patient)]
 
@@ -53,29 +53,29 @@ def checked(patient: Patient) -> list[Finding]:
 # -- settings and agents -------------------------------------------------------------------------------------------
 
 
-def settings(patient: Patient) -> Iterator[Finding]:
+def check_settings(patient: CheckContext) -> Iterator[Finding]:
     """What is set can be read; the other checks want to know it too."""
     try:
-        patient.settings = load({}, patient.environment, patient.cwd, unknown=unknown)
+        patient.settings = load_settings({}, patient.environment, patient.cwd, check_agent=unknown_agent_message)
     except StenoError as problem:
         yield Finding("settings", "problem", str(problem), "mend that file, or take the setting out of it")
         return
     yield Finding("settings", "ok", "readable")
 
 
-def programs(patient: Patient) -> Iterator[Finding]:
+def check_agents(patient: CheckContext) -> Iterator[Finding]:
     """The agent that is used when none is named must be there; the others may."""
     chosen = patient.settings["agent"] if patient.settings is not None else "claude"
     program = patient.settings["program"] if patient.settings is not None else None
     for name, agent in AGENTS.items():
-        found = installed(agent, patient.environment, program if name == chosen else None)
-        yield from _program(found, name == chosen)
-        yield from _folders(found)
+        found = inspect_agent(agent, patient.environment, program if name == chosen else None)
+        yield from _check_program(found, name == chosen)
+        yield from _check_transcript_folders(found)
     for name, what in AGENTS.problems.items():
         yield Finding(name.partition(".")[0], "problem", what, "mend or remove the package that it comes from")
 
 
-def _program(found: Installed, chosen: bool) -> Iterator[Finding]:
+def _check_program(found: AgentInstallation, chosen: bool) -> Iterator[Finding]:
     if found.path is None:
         level = "problem" if chosen else "note"
         yield Finding(found.agent, level, "not installed", found.install)
@@ -95,7 +95,7 @@ def _program(found: Installed, chosen: bool) -> Iterator[Finding]:
         )
 
 
-def _folders(found: Installed) -> Iterator[Finding]:
+def _check_transcript_folders(found: AgentInstallation) -> Iterator[Finding]:
     for folder in found.folders:
         if folder.exists and not folder.readable:
             remedy = f"let this user read it: chmod u+rx {folder.path}"
@@ -107,29 +107,29 @@ def _folders(found: Installed) -> Iterator[Finding]:
 # -- steno itself --------------------------------------------------------------------------------------------------
 
 
-def ledger(patient: Patient) -> Iterator[Finding]:
+def check_ledger(patient: CheckContext) -> Iterator[Finding]:
     """The ledger can be opened by this version; what its last runs did not understand."""
-    where = patient.ledger or patient.environment.get("STENO_LEDGER") or str(default_path())
+    where = patient.ledger or patient.environment.get("STENO_LEDGER") or str(default_ledger_path())
     if "://" not in where and not Path(where).exists():
         yield Finding("ledger", "note", f"there is none yet at {where}", "steno import makes one, and steno run fills it")
         return
     try:
-        store = open_ledger(where, only_read=True)
+        store = open_ledger(where, read_only=True)
     except LedgerError as problem:
         yield Finding("ledger", "problem", str(problem), "name another with --ledger, or make it anew: steno rebuild")
         return
     try:
         size = f", {Path(where).stat().st_size / 1e6:,.1f} MB" if "://" not in where else ""
-        yield Finding("ledger", "ok", f"{store.name}: tables {applied(store)}{size}")
-        yield from _unknown(store)
+        yield Finding("ledger", "ok", f"{store.name}: tables {schema_version(store)}{size}")
+        yield from _check_unknown_events(store)
     except LedgerError as problem:
         yield Finding("ledger", "problem", str(problem), "make it anew: steno rebuild")
     finally:
         store.close()
 
 
-def _unknown(store: Store) -> Iterator[Finding]:
-    rows = store.rows("SELECT agent, agent_version, unknown, id FROM runs ORDER BY started_at DESC LIMIT ?", (RUNS,))
+def _check_unknown_events(store: Store) -> Iterator[Finding]:
+    rows = store.query("SELECT agent, agent_version, unknown, id FROM runs ORDER BY started_at DESC LIMIT ?", (RECENT_RUNS,))
     odd: dict[str, list[tuple[int, str]]] = {}
     for agent, version, count, run in rows:
         if count:
@@ -142,26 +142,26 @@ def _unknown(store: Store) -> Iterator[Finding]:
         yield Finding("events", "note", what, f"look at them: steno show {found[0][1]} --events; a newer steno may know them")
 
 
-def price_table(patient: Patient) -> Iterator[Finding]:
+def check_prices(patient: CheckContext) -> Iterator[Finding]:
     """Costs that an agent does not report are computed from the table: it must not be old."""
     try:
-        own = len(prices.own_prices())
+        own = len(prices.user_prices())
     except StenoError as problem:
         yield Finding("prices", "problem", str(problem), "mend that file")
         own = 0
-    version, newest = prices.table(patient.today)
+    version, newest = prices.price_table_info(patient.today)
     mine = f", and {own} of your own" if own else ""
     age = (patient.today - newest).days if newest is not None else None
     what = f"genai-prices {version}{mine}" + ("" if newest is None else f"; its latest change is of {newest}")
-    if age is not None and age > STALE:
+    if age is not None and age > MAX_PRICE_AGE_DAYS:
         yield Finding("prices", "note", f"{what}, {age} days ago", "pip install --upgrade genai-prices")
     else:
         yield Finding("prices", "ok", what)
 
 
-def disk(patient: Patient) -> Iterator[Finding]:
+def check_disk(patient: CheckContext) -> Iterator[Finding]:
     """Tapes and the ledger need room."""
-    folder = ours = default_path().parent
+    folder = ours = default_ledger_path().parent
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
@@ -169,7 +169,7 @@ def disk(patient: Patient) -> Iterator[Finding]:
     if not folder.is_dir():
         what = f"{ours}: cannot be made, as {folder} is not a folder"
         yield Finding("disk", "problem", what, "set XDG_DATA_HOME to a folder of yours")
-    elif free < ROOM:
+    elif free < MIN_FREE_BYTES:
         yield Finding("disk", "problem", what, "make room, or take old details out: steno prune")
     elif not os.access(folder, os.W_OK):
         yield Finding("disk", "problem", f"{folder}: may not be written", "set XDG_DATA_HOME to a folder of yours")
@@ -177,4 +177,4 @@ def disk(patient: Patient) -> Iterator[Finding]:
         yield Finding("disk", "ok", what)
 
 
-CHECKS: tuple[Check, ...] = (settings, programs, ledger, price_table, disk)
+CHECKS: tuple[Check, ...] = (check_settings, check_agents, check_ledger, check_prices, check_disk)

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ..agents import AGENTS, Abilities, Agent
-from ..agents.asking import OPTIONS, how
-from ..process.once import Once
+from ..agents import AGENTS, Agent, Capabilities
+from ..agents.asking import OPTION_FIELDS, option_support
+from ..process.once import RunOnce
 from ..supervise.version import version_of
 
-PATIENCE = 10.0  # seconds that a program gets to tell its version: those that are known need up to 2
-_NUMBER = re.compile(r"\d+(?:\.\d+)+")
+VERSION_TIMEOUT_SECONDS = 10.0  # seconds that a program gets to tell its version: those that are known need up to 2
+_VERSION_PATTERN = re.compile(r"\d+(?:\.\d+)+")
 
 
-class Folder(Struct, frozen=True):
+class TranscriptFolder(Struct, frozen=True):
     """A folder in which an agent keeps transcripts, and whether it is there and may be read."""
 
     path: str
@@ -29,7 +29,7 @@ class Folder(Struct, frozen=True):
     readable: bool
 
 
-class Installed(Struct, frozen=True):
+class AgentInstallation(Struct, frozen=True):
     """One agent on this machine. Without `path` it is not installed; `known` says how its version stands to those tested.
 
     `options` says of each option of a run who deals with it: `agent`, `steno`, or `no`, which is refused.
@@ -40,70 +40,70 @@ class Installed(Struct, frozen=True):
     version: str | None
     known: str
     tested: tuple[str, ...]
-    abilities: Abilities
+    abilities: Capabilities
     cannot: tuple[str, ...]
     backends: tuple[str, ...]
     options: dict[str, str]
     sign_in: tuple[str, ...]
-    folders: tuple[Folder, ...]
+    folders: tuple[TranscriptFolder, ...]
     install: str
 
 
-def installed(agent: Agent, environment: Mapping[str, str], program: str | None = None) -> Installed:
+def inspect_agent(agent: Agent, environment: Mapping[str, str], program: str | None = None) -> AgentInstallation:
     """How one agent stands. `program` is its name or path where that is not simply its name."""
     home = environment.get("HOME") or str(Path.home())
     path = shutil.which(program or agent.name, path=environment.get("PATH"))
-    version = None if path is None else version_of(path, package=agent.package) or _asked(path)
-    return Installed(
+    version = None if path is None else version_of(path, package=agent.npm_package) or _version_from_program(path)
+    return AgentInstallation(
         agent=agent.name,
         path=path,
         version=version,
-        known=standing(version, agent.tested) if path is not None else "absent",
-        tested=agent.tested,
-        abilities=agent.abilities,
-        cannot=agent.cannot,
+        known=version_status(version, agent.tested_versions) if path is not None else "absent",
+        tested=agent.tested_versions,
+        abilities=agent.capabilities,
+        cannot=agent.unsupported_options,
         backends=agent.backends,
-        options={option: how(agent, option) for option in OPTIONS},
-        sign_in=_sign_in(agent, environment, home),
-        folders=tuple(_folder(folder) for folder in agent.folders(environment, home)),
-        install=agent.install,
+        options={option: option_support(agent, option) for option in OPTION_FIELDS},
+        sign_in=_sign_in_sources(agent, environment, home),
+        folders=tuple(_inspect_folder(folder) for folder in agent.transcript_folders(environment, home)),
+        install=agent.install_command,
     )
 
 
-def everyone(environment: Mapping[str, str]) -> list[Installed]:
+def inspect_all_agents(environment: Mapping[str, str]) -> list[AgentInstallation]:
     """Every agent that this version knows."""
-    return [installed(agent, environment) for agent in AGENTS.values()]
+    return [inspect_agent(agent, environment) for agent in AGENTS.values()]
 
 
-def _asked(path: str) -> str | None:
+def _version_from_program(path: str) -> str | None:
     """What the program itself says of its version."""
-    code, out, _ = Once((path, "--version"), os.sep, {"LC_ALL": "C"}, PATIENCE).run()
-    found = _NUMBER.search(out.decode("utf-8", "replace")) if code == 0 else None
+    code, out, _ = RunOnce((path, "--version"), os.sep, {"LC_ALL": "C"}, VERSION_TIMEOUT_SECONDS).run()
+    found = _VERSION_PATTERN.search(out.decode("utf-8", "replace")) if code == 0 else None
     return found[0] if found is not None else None
 
 
-def standing(version: str | None, tested: tuple[str, ...]) -> str:
+def version_status(version: str | None, tested: tuple[str, ...]) -> str:
     """tested, between (two that were), newer, older, or unknown."""
     if version is None or not tested:
         return "unknown"
     if version in tested:
         return "tested"
-    own, known = _parts(version), sorted(_parts(one) for one in tested)
+    own, known = _version_numbers(version), sorted(_version_numbers(one) for one in tested)
     if own > known[-1]:
         return "newer"
     return "older" if own < known[0] else "between"
 
 
-def _parts(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:4])
 
 
-def _sign_in(agent: Agent, environment: Mapping[str, str], home: str) -> tuple[str, ...]:
+def _sign_in_sources(agent: Agent, environment: Mapping[str, str], home: str) -> tuple[str, ...]:
     """By which names it can be signed in: variables that are set, files of its own that are there."""
-    keys = [name for name in agent.surroundings.keys if environment.get(name)]
-    files = [f"~/{name}" for name in agent.credentials if os.path.exists(os.path.join(home, name))]  # noqa: PTH110, PTH118
+    keys = [name for name in agent.env_policy.api_key_names if environment.get(name)]
+    files = [f"~/{name}" for name in agent.credential_files if os.path.exists(os.path.join(home, name))]  # noqa: PTH110, PTH118
     return (*keys, *files)
 
 
-def _folder(path: str) -> Folder:
-    return Folder(path, os.path.isdir(path), os.access(path, os.R_OK | os.X_OK))  # noqa: PTH112
+def _inspect_folder(path: str) -> TranscriptFolder:
+    return TranscriptFolder(path, os.path.isdir(path), os.access(path, os.R_OK | os.X_OK))  # noqa: PTH112

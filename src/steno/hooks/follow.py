@@ -8,97 +8,97 @@ from pathlib import Path
 
 from .. import agents
 from ..agents import Agent
-from ..process import Loop
-from ..reading import Reading
+from ..process import ProcessLoop
+from ..reading import RunParser
 from ..report import StenoError
-from ..supervise.marks import find
-from ..tape import Growing
-from .acting import Acting, Wish
+from ..supervise.marks import get_active_run
+from ..tape import RecordingFollower
+from .acting import HookRunner, HookSpec
 
-CHUNK = 1 << 16  # bytes a read
-POLL = 0.07  # seconds between two looks at a tape
+READ_CHUNK_BYTES = 1 << 16  # bytes a read
+POLL_SECONDS = 0.07  # seconds between two looks at a tape
 
 
-def act(source: Path | int, agent: Agent | None, wish: Wish) -> Acting:
+def run_hook(source: Path | int, agent: Agent | None, wish: HookSpec) -> HookRunner:
     """Do what is wished for the events of a tape or of a stream on a descriptor, until it and all commands are over."""
-    with Loop() as loop:
-        events = Following(loop, source) if isinstance(source, Path) else Stream(loop, source, agent)
-        acting = Acting(loop, wish, events.reading)
-        events.begin(acting)
-        loop.run(until=lambda: events.over and acting.idle)
+    with ProcessLoop() as loop:
+        events = RecordingSource(loop, source) if isinstance(source, Path) else StreamSource(loop, source, agent)
+        acting = HookRunner(loop, wish, events.parser)
+        events.start(acting)
+        loop.run(until=lambda: events.is_finished and acting.is_idle)
     return acting
 
 
-class Stream:
+class StreamSource:
     """A stream on a descriptor. `over` when all of it was read."""
 
-    def __init__(self, loop: Loop, descriptor: int, agent: Agent | None) -> None:
-        self.reading, self.over = Reading(agent), False
+    def __init__(self, loop: ProcessLoop, descriptor: int, agent: Agent | None) -> None:
+        self.parser, self.is_finished = RunParser(agent), False
         self._loop, self._descriptor = loop, descriptor
-        self._acting: Acting | None = None
-        self._watched = False
+        self._runner: HookRunner | None = None
+        self._is_watched = False
 
-    def begin(self, acting: Acting) -> None:
+    def start(self, acting: HookRunner) -> None:
         """Hand on what comes from now on."""
-        self._acting = acting
+        self._runner = acting
         try:
             self._loop.watch(self._descriptor, self._read)
-            self._watched = True
+            self._is_watched = True
         except PermissionError:  # a file: it is always ready, and cannot be waited for
-            self._loop.soon(self._read)
+            self._loop.call_soon(self._read)
 
     def _read(self) -> None:
-        acting = self._acting
+        acting = self._runner
         if acting is None:
             return
         try:
-            data = os.read(self._descriptor, CHUNK)
+            data = os.read(self._descriptor, READ_CHUNK_BYTES)
         except BlockingIOError:
             return
         if data:
-            acting.add(() if acting.done else self.reading.feed(data))
-            if not self._watched:
-                self._loop.soon(self._read)
+            acting.add(() if acting.is_done else self.parser.feed(data))
+            if not self._is_watched:
+                self._loop.call_soon(self._read)
             return
-        if self._watched:
+        if self._is_watched:
             self._loop.unwatch(self._descriptor)
-        self.over = True
-        acting.add(self.reading.close())
-        acting.end()
+        self.is_finished = True
+        acting.add(self.parser.close())
+        acting.finish()
 
 
-class Following:
+class RecordingSource:
     """The tape of a run that goes on, or of one that is over."""
 
-    def __init__(self, loop: Loop, path: Path) -> None:
-        self._tape = Growing(path)
-        header = self._tape.header
+    def __init__(self, loop: ProcessLoop, path: Path) -> None:
+        self._recording = RecordingFollower(path)
+        header = self._recording.header
         if header is None:
             raise StenoError(f"{path}: not a tape")
-        self.reading, self.over = Reading(agents.named(header.agent)), False
-        self.reading.begin(header)
-        self._run, self._loop = header.run_id, loop
-        self._acting: Acting | None = None
+        self.parser, self.is_finished = RunParser(agents.get_agent(header.agent)), False
+        self.parser.begin_recording(header)
+        self._run_id, self._loop = header.run_id, loop
+        self._runner: HookRunner | None = None
 
-    def begin(self, acting: Acting) -> None:
+    def start(self, acting: HookRunner) -> None:
         """Hand on what is there, and what comes from now on."""
-        self._acting = acting
-        self._look()
+        self._runner = acting
+        self._poll()
 
-    def _look(self) -> None:
-        acting = self._acting
+    def _poll(self) -> None:
+        acting = self._runner
         if acting is None:
             return
-        goes_on = self._run is not None and find(self._run) is not None  # asked before it is read
-        for tick in self._tape.ticks():
-            events = self.reading.tick(tick)
-            self.reading.fold.add(events)
+        goes_on = self._run_id is not None and get_active_run(self._run_id) is not None  # asked before it is read
+        for tick in self._recording.records():
+            events = self.parser.interpret_record(tick)
+            self.parser.accumulator.add(events)
             acting.add(events)
-        if goes_on and not self._tape.ended and not acting.done:
-            self._loop.after(POLL, self._look)
+        if goes_on and not self._recording.is_ended and not acting.is_done:
+            self._loop.call_later(POLL_SECONDS, self._poll)
             return
-        self.over = True
-        rest = self.reading.end()
-        self.reading.fold.add(rest)
+        self.is_finished = True
+        rest = self.parser.flush()
+        self.parser.accumulator.add(rest)
         acting.add(rest)
-        acting.end()
+        acting.finish()

@@ -9,7 +9,7 @@ A migration is never changed once it was released: a new one is added at the end
 """
 
 # Words in <> are put in by the store: they are the few places where the two databases differ.
-FIRST = """
+INITIAL_SCHEMA = """
 CREATE TABLE sources (
     path        TEXT PRIMARY KEY,       -- a file that was imported, or a recording's folder
     kind        TEXT NOT NULL,          -- transcript, tape or recording
@@ -232,7 +232,7 @@ CREATE INDEX tool_use_name ON tool_use (name, calls, errors, denied, open, timed
 CREATE INDEX spend_session ON spend (session);
 """
 
-SECOND = """
+NOTES_AND_BUDGETS = """
 CREATE TABLE notes (
     id       <serial>,
     run      TEXT,
@@ -249,5 +249,5 @@ CREATE TABLE budgets (
 );
 """
 
-MIGRATIONS: tuple[tuple[str, str], ...] = (("first", FIRST), ("notes and budgets", SECOND))
+MIGRATIONS: tuple[tuple[str, str], ...] = (("first", INITIAL_SCHEMA), ("notes and budgets", NOTES_AND_BUDGETS))
 """Name and statements of each migration; the number of one is its place, from 1."""

@@ -4,21 +4,21 @@ from collections.abc import Iterable
 from operator import add as plus
 from typing import Any
 
-HOUR = 3_600_000  # milliseconds
+HOUR_MS = 3_600_000  # milliseconds
 
-SPEND_KEY = ("session", "model", "hour")
-SPENT = (
+SPEND_KEY_COLUMNS = ("session", "model", "hour")
+SPEND_SUM_COLUMNS = (
     "requests", "input", "cache_write", "cache_read", "output", "reasoning", "cache_write_1h",
     "reported_nano", "computed_nano", "saved_nano", "unpriced", "unpriced_tokens",
 )  # fmt: skip
-USE_KEY = ("hour", "agent", "project", "name")
-USED = ("calls", "errors", "denied", "open", "timed", "total_ms")
+TOOL_USE_KEY_COLUMNS = ("hour", "agent", "project", "name")
+TOOL_USE_SUM_COLUMNS = ("calls", "errors", "denied", "open", "timed", "total_ms")
 
-REQUEST = (
+REQUEST_COLUMNS = (
     "id", "agent", "session", "run", "kind", "message", "parent", "model", "at", "input", "cache_write", "cache_read",
     "output", "reasoning", "cache_write_1h", "cost_nano", "saved_nano", "source",
 )  # fmt: skip
-CALL = (
+CALL_COLUMNS = (
     "id", "call", "agent", "session", "run", "request", "parent", "name", "kind", "target", "at", "duration_ms", "ok", "denied",
     "error",
 )  # fmt: skip
@@ -26,7 +26,7 @@ CALL = (
 Row = tuple[Any, ...]
 
 
-def spent(row: Row) -> list[int]:
+def spend_delta(row: Row) -> list[int]:
     """What one row of `requests` adds to `spend`, in the order of SPENT."""
     kind, input_, write, read, output, reasoning, hour, cost, saved, source = row[4], *row[9:18]
     unknown = cost is None
@@ -46,14 +46,14 @@ def spent(row: Row) -> list[int]:
     ]
 
 
-def used(row: Row) -> list[int]:
+def tool_use_delta(row: Row) -> list[int]:
     """What one row of `calls` adds to `tool_use`, in the order of USED."""
     duration, ok, denied = row[11], row[12], row[13]
     failed = ok is not None and not ok and not denied
     return [1, int(failed), int(denied), int(ok is None and not denied), int(duration is not None), duration or 0]
 
 
-class Sums:
+class SumDeltas:
     """Changes to a table of sums, gathered by key."""
 
     def __init__(self) -> None:
@@ -65,14 +65,14 @@ class Sums:
         total = self.by_key.get(key)
         self.by_key[key] = list(figures if total is None else map(plus, total, figures))
 
-    def tally(self, rows: Iterable[Row]) -> None:
+    def add_new_requests(self, rows: Iterable[Row]) -> None:
         """Add rows of `requests` that are all new: what `spent` says of each, in one loop, because an import is mostly this."""
         by_key = self.by_key
         for row in rows:
-            key = (row[2], row[7], row[8] // HOUR)
+            key = (row[2], row[7], row[8] // HOUR_MS)
             total = by_key.get(key)
             if total is None:
-                total = by_key[key] = [0] * len(SPENT)
+                total = by_key[key] = [0] * len(SPEND_SUM_COLUMNS)
             input_, write, read, output, reasoning, hour, cost = row[9:16]
             total[0] += 1
             total[1] += input_
@@ -89,7 +89,7 @@ class Sums:
                 total[7 if row[17] == "reported" else 8] += cost
 
 
-def adding(table: str, key: tuple[str, ...], figures: tuple[str, ...], largest: tuple[str, ...] = ()) -> str:
+def add_on_conflict(table: str, key: tuple[str, ...], figures: tuple[str, ...], largest: tuple[str, ...] = ()) -> str:
     """The clash of a row of sums with one that is there: they are added up; of `largest` the larger stays."""
     parts = [f"{name} = {table}.{name} + excluded.{name}" for name in figures]
     for name in largest:
@@ -97,6 +97,6 @@ def adding(table: str, key: tuple[str, ...], figures: tuple[str, ...], largest: 
     return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {', '.join(parts)}"
 
 
-def replacing(columns: tuple[str, ...]) -> str:
+def replace_on_conflict(columns: tuple[str, ...]) -> str:
     """The clash of a row with an older one of the same id: the new one stands."""
     return "ON CONFLICT (id) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in columns if name != "id")

@@ -3,13 +3,13 @@
 from msgspec import Raw, Struct
 
 from .. import event as ev
-from ..decode import MISFIT, decoder
-from ..redact import clipped
+from ..decode import DECODE_ERRORS, decoder
+from ..redact import redact_and_truncate
 
-TARGET = 300  # characters of what a call worked on
+MAX_TARGET_CHARS = 300  # characters of what a call worked on
 
 
-class _Target(Struct, gc=False):
+class _TargetFields(Struct, gc=False):
     command: str | None = None
     file_path: str | None = None
     notebook_path: str | None = None
@@ -20,7 +20,7 @@ class _Target(Struct, gc=False):
     path: str | None = None
 
 
-_target = decoder(_Target).decode
+_decode_target = decoder(_TargetFields).decode
 
 
 def target_of(given: Raw) -> str | None:
@@ -28,9 +28,9 @@ def target_of(given: Raw) -> str | None:
     if given is ev.NO_JSON:
         return None
     try:
-        asked = _target(given)
-    except MISFIT:
+        asked = _decode_target(given)
+    except DECODE_ERRORS:
         return None
     found = asked.file_path or asked.command or asked.notebook_path or asked.pattern or asked.url or asked.query
     found = found or asked.description or asked.path
-    return clipped(found, TARGET) if found else None
+    return redact_and_truncate(found, MAX_TARGET_CHARS) if found else None

@@ -5,13 +5,13 @@ from typing import Any
 
 from msgspec import Struct
 
-MOST = (1 << 63) - 1
-END = 253_370_764_800_000  # the year 9999: a time from there on, or before 1970, is damage, and no calendar may have it
-STEP = 0x61C8_8646_80B5_83EB  # odd and far from any pattern: parts of different things do not meet
-UNKNOWN = -1  # what the window holds after a compaction that does not say: told as NULL, and not what it held before
+MAX_INT64 = (1 << 63) - 1
+MAX_TIME_MS = 253_370_764_800_000  # the year 9999: a time from there on, or before 1970, is damage, and no calendar may have it
+PART_ID_STEP = 0x61C8_8646_80B5_83EB  # odd and far from any pattern: parts of different things do not meet
+UNKNOWN_CONTEXT = -1  # what the window holds after a compaction that does not say: told as NULL, and not what it held before
 
 
-class Request(Struct, array_like=True, gc=False):
+class ParsedRequest(Struct, array_like=True, gc=False):
     """One request to a model, as far as this file tells it."""
 
     id: int
@@ -29,7 +29,7 @@ class Request(Struct, array_like=True, gc=False):
     cache_write_1h: int = 0
 
 
-class Call(Struct, array_like=True, gc=False):
+class ParsedToolCall(Struct, array_like=True, gc=False):
     """One tool call, with its answer once there was one."""
 
     id: int
@@ -48,7 +48,7 @@ class Call(Struct, array_like=True, gc=False):
     error: str | None = None
 
 
-class Session(Struct, gc=False):
+class ParsedSession(Struct, gc=False):
     """What a file says of a session besides its requests."""
 
     agent_version: str | None = None
@@ -67,39 +67,39 @@ class Session(Struct, gc=False):
     stop: str | None = None
 
 
-class Batch(Struct):
+class RowBatch(Struct):
     """Rows that belong together: what one reading of one file or run found."""
 
     agent: str
-    sessions: dict[str, Session]
-    requests: list[Request]
+    sessions: dict[str, ParsedSession]
+    requests: list[ParsedRequest]
     calls: list[tuple[Any, ...]]  # in the order of sums.CALL
     changes: list[tuple[Any, ...]]  # id, session, run, call, path, inside, change, source, at
     denials: list[tuple[Any, ...]]  # id, session, run, call, tool, reason, rule, at
     texts: list[tuple[Any, ...]]  # id, session, run, parent, role, at, text
-    whole: bool = True  # read from the beginning, not from where an earlier reading ended
+    is_from_start: bool = True  # read from the beginning, not from where an earlier reading ended
 
 
-def is_time(at: int) -> bool:
+def is_valid_time(at: int) -> bool:
     """Whether milliseconds since 1970 can be the time of something that an agent did."""
-    return 0 <= at < END
+    return 0 <= at < MAX_TIME_MS
 
 
-def number(*parts: object) -> int:
+def stable_id(*parts: object) -> int:
     """A number that stands for what it is made of: the same wherever and whenever it is made. Below 2**63."""
-    return hashed("\x00".join(map(str, parts)))
+    return hash_text("\x00".join(map(str, parts)))
 
 
-def mark(table: str, name: str) -> int:
+def pruned_id(table: str, name: str) -> int:
     """The number under which a session or a run that was pruned is remembered."""
-    return number("pruned", table, name)
+    return stable_id("pruned", table, name)
 
 
-def part(whole: int, place: int) -> int:
+def part_id(whole: int, place: int) -> int:
     """The number of the part of something that stands at a place in it."""
-    return (whole + place * STEP) & MOST
+    return (whole + place * PART_ID_STEP) & MAX_INT64
 
 
-def hashed(text: str) -> int:
+def hash_text(text: str) -> int:
     """The number of a text."""
     return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()) >> 1

@@ -14,20 +14,20 @@ from typing import Any
 from msgspec import Struct
 
 from .. import agents
-from ..agents import Agent, Ask, Backend
-from ..environment import surround
-from ..process.child import NOT_FOUND, NOT_STARTED
+from ..agents import Agent, Backend, LaunchOptions
+from ..environment import build_environment
+from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from ..report import StenoError, TaskReport, Verdict
-from ..settings import BY_NAME, Settings, load, meant
-from ..supervise.decide import Policy
-from ..supervise.place import run_id
-from ..supervise.values import Budget, Clocks, Setup, Stand
+from ..settings import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
+from ..supervise.decide import RetryPolicy
+from ..supervise.place import new_run_id
+from ..supervise.values import FallbackAgent, RunBudget, TaskSetup, Timeouts
 from . import known, models, serving, worktree
-from .fits import Fits
-from .others import Others
-from .shape import schema
+from .fits import CapabilityCheck
+from .others import FallbackBuilder
+from .shape import load_json_schema
 
-CALL = (
+RUN_ONLY_OPTIONS = (
     "session_id",
     "resume",
     "fork",
@@ -38,269 +38,269 @@ CALL = (
     "speed",
     "args",
 )  # what is asked this once, and never set
-TEXTS = {"session_id": str, "resume": str, "cwd": str | os.PathLike, "tape": str | os.PathLike}
-MODELS = ("model", "fallback_model")
-NANO = 1e9
-EXAMPLE = "123e4567-e89b-42d3-a456-426614174000"
+TEXT_OPTION_TYPES = {"session_id": str, "resume": str, "cwd": str | os.PathLike, "tape": str | os.PathLike}
+MODEL_OPTIONS = ("model", "fallback_model")
+NANO_PER_USD = 1e9
+EXAMPLE_SESSION_ID = "123e4567-e89b-42d3-a456-426614174000"
 
 
-class Prepared(Struct):
+class PreparedTask(Struct):
     """A task that can be started, or the report that says why it cannot. `notes` are for people."""
 
-    setup: Setup
+    setup: TaskSetup
     settings: Settings
     refusal: TaskReport | None = None
     notes: list[str] = []
 
 
-def prepared(prompt: Any, given: Mapping[str, Any], spell: Callable[[str], str] = str) -> Prepared:
+def prepare_task(prompt: Any, given: Mapping[str, Any], spell: Callable[[str], str] = str) -> PreparedTask:
     """Check all that was asked for. `given` are options by name; `spell` says how the asker calls them."""
     if not isinstance(prompt, str):
         raise StenoError(f"the prompt: expected a text, found {prompt!r}")
     for name in given:
-        meant(name, [*BY_NAME, *CALL], f"no option is called {spell(name)}", spell)
-    wanted = Wanted(prompt, given, spell)
-    refusal = wanted.not_found() or wanted.spent()
+        require_known_name(name, [*SETTINGS_BY_NAME, *RUN_ONLY_OPTIONS], f"no option is called {spell(name)}", spell)
+    wanted = TaskSetupBuilder(prompt, given, spell)
+    refusal = wanted.check_program() or wanted.check_budgets()
     if refusal is None:
-        wanted.branch_off()
-        wanted.ask_server()
-    return Prepared(wanted.setup(), wanted.settings, refusal, wanted.notes)
+        wanted.create_worktree()
+        wanted.probe_backend()
+    return PreparedTask(wanted.build(), wanted.settings, refusal, wanted.notes)
 
 
-class Wanted:
+class TaskSetupBuilder:
     """What was asked for, checked step by step."""
 
     def __init__(self, prompt: str, given: Mapping[str, Any], spell: Callable[[str], str]) -> None:
-        self.prompt, self.notes, self._spell = prompt, list[str](), spell
-        self._given = {name for name, value in given.items() if value not in (None, False)}
-        self._call = {name: given.get(name) for name in CALL}
-        self._check_call()
-        self.cwd = self._folder()
-        own = {name: value for name, value in given.items() if name in BY_NAME}
-        self.settings = load(own, os.environ, Path(self.cwd), spell, agents.unknown)
-        self._replays = self.settings["agent"] == agents.REPLAY
-        found = agents.named(self.settings["agent"], (agents.REPLAY,)) if not self._replays else None
+        self.prompt, self.notes, self._option_label = prompt, list[str](), spell
+        self._given_names = {name for name, value in given.items() if value not in (None, False)}
+        self._run_only_options = {name: given.get(name) for name in RUN_ONLY_OPTIONS}
+        self._check_run_only_options()
+        self.cwd = self._resolve_cwd()
+        own = {name: value for name, value in given.items() if name in SETTINGS_BY_NAME}
+        self.settings = load_settings(own, os.environ, Path(self.cwd), spell, agents.unknown_agent_message)
+        self._is_replay = self.settings["agent"] == agents.REPLAY_AGENT_NAME
+        found = agents.get_agent(self.settings["agent"], (agents.REPLAY_AGENT_NAME,)) if not self._is_replay else None
         self.agent: Agent = found if found is not None else agents.CLAUDE
-        fits = Fits(self.settings, self._given, spell, self.notes.append)
-        self._fits, self._others = fits, Others(self.settings, fits, os.environ, _found)
-        self._stand_by: tuple[Stand, ...] = ()
-        self._absent: str | None = None
-        self.task = run_id()
-        self._models = {name: models.meant(self.agent, self.settings.values[name], self.settings) for name in MODELS}
-        self._backend = self._server()
-        self._cost: float | None = self.settings["max_cost"]
-        self._program: str | None = None
-        self._check()
+        fits = CapabilityCheck(self.settings, self._given_names, spell, self.notes.append)
+        self._capability_check, self._fallback_builder = fits, FallbackBuilder(self.settings, fits, os.environ, _find_program)
+        self._fallback_agents: tuple[FallbackAgent, ...] = ()
+        self._not_found_reason: str | None = None
+        self.task_id = new_run_id()
+        self._models = {name: models.resolve_model(self.agent, self.settings.values[name], self.settings) for name in MODEL_OPTIONS}
+        self._backend = self._choose_backend()
+        self._max_cost: float | None = self.settings["max_cost"]
+        self._program_path: str | None = None
+        self._check_all()
 
-    def _folder(self) -> str:
-        given = self._call["cwd"]
+    def _resolve_cwd(self) -> str:
+        given = self._run_only_options["cwd"]
         path = Path(given).expanduser().absolute() if given is not None else Path.cwd()
         if not path.is_dir():
-            raise StenoError(f"{self._spell('cwd')} {given}: this is not a folder")
+            raise StenoError(f"{self._option_label('cwd')} {given}: this is not a folder")
         folder = os.path.normpath(path)
-        if not _is_text(folder):
+        if not _is_utf8_encodable(folder):
             raise StenoError(f"{folder!r}: the name of this folder is not UTF-8: it could not be written down where it ran")
         return folder
 
-    def _server(self) -> Backend | None:
+    def _choose_backend(self) -> Backend | None:
         """The model server that was chosen. A recording that is played asks none."""
         given, where = self.settings["backend"], self.settings.source("backend")
-        if self._replays and "backend" in self._given:
+        if self._is_replay and "backend" in self._given_names:
             raise StenoError(f"{where} {given}: a recording that is played asks no model")
-        own = None if self._replays else given
-        return serving.chosen(own, where, self.agent, self._models["model"], os.environ, self._spell)
+        own = None if self._is_replay else given
+        return serving.choose_backend(own, where, self.agent, self._models["model"], os.environ, self._option_label)
 
     # -- wrong use -------------------------------------------------------------------------------------------------
 
-    def _check_call(self) -> None:
+    def _check_run_only_options(self) -> None:
         """What is asked this once: an empty text is a variable that a script forgot to set, and is not passed over."""
-        for name, kinds in TEXTS.items():
-            given = self._call[name]
+        for name, kinds in TEXT_OPTION_TYPES.items():
+            given = self._run_only_options[name]
             if given is not None and (not isinstance(given, kinds) or not str(given).strip()):
-                raise StenoError(f"{self._spell(name)}: expected a text that is not empty, found {given!r}")
-        extra, speed = self._call["args"], self._call["speed"]
+                raise StenoError(f"{self._option_label(name)}: expected a text that is not empty, found {given!r}")
+        extra, speed = self._run_only_options["args"], self._run_only_options["speed"]
         if extra is not None and (not isinstance(extra, list | tuple) or not all(isinstance(word, str) for word in extra)):
-            raise StenoError(f"{self._spell('args')}: expected a list of words")
+            raise StenoError(f"{self._option_label('args')}: expected a list of words")
         if speed is not None and (isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 <= speed < float("inf")):
-            raise StenoError(f"{self._spell('speed')} {speed}: expected a number that is not below 0")
+            raise StenoError(f"{self._option_label('speed')} {speed}: expected a number that is not below 0")
 
-    def _check(self) -> None:
+    def _check_all(self) -> None:
         if not self.prompt.strip():
             raise StenoError("the prompt is empty")
-        if not _is_text(self.prompt):
+        if not _is_utf8_encodable(self.prompt):
             raise StenoError("the prompt holds halves of letters (lone surrogates): it cannot be written as UTF-8")
         self._check_session()
         self._check_files()
-        name = self._call["worktree"]
+        name = self._run_only_options["worktree"]
         if name is not None and not isinstance(name, str | bool):
-            raise StenoError(f"{self._spell('worktree')}: expected a name, or True, found {name!r}")
+            raise StenoError(f"{self._option_label('worktree')}: expected a name, or True, found {name!r}")
         if isinstance(name, str) and name:
-            worktree.check(name)
+            worktree.check_worktree_name(name)
         if self.settings["on_limit"] == "fallback" and not (self.settings["fallback_model"] or self.settings["fallback_agent"]):
-            needed = f"{self._spell('fallback_model')} NAME, or an agent: {self._spell('fallback_agent')} NAME"
-            raise StenoError(f"{self._spell('on_limit')} fallback needs a model: {needed}")
-        self._check_words()
+            needed = f"{self._option_label('fallback_model')} NAME, or an agent: {self._option_label('fallback_agent')} NAME"
+            raise StenoError(f"{self._option_label('on_limit')} fallback needs a model: {needed}")
+        self._check_capabilities()
 
-    def _check_words(self) -> None:
+    def _check_capabilities(self) -> None:
         """What an agent has no words for cannot be asked of it, nor of one that may take over."""
-        self._schema = schema(self.settings["json_schema"], self.settings.source("json_schema"))
-        others = self._others.named(self.agent, self._replays)
-        ask = self._ask()
-        self._fits.check(self.agent, ask)
-        self._check_tape()
-        self._stand_by = self._others.stand_by(others, ask, self.notes.append)
+        self._json_schema = load_json_schema(self.settings["json_schema"], self.settings.source("json_schema"))
+        others = self._fallback_builder.resolve_agents(self.agent, self._is_replay)
+        ask = self._launch_options()
+        self._capability_check.check(self.agent, ask)
+        self._check_replay()
+        self._fallback_agents = self._fallback_builder.build(others, ask, self.notes.append)
 
-    def _check_tape(self) -> None:
+    def _check_replay(self) -> None:
         """The agent `replay` plays a tape, and no other one does."""
-        agent, tape, speed = self._spell("agent"), self._spell("tape"), self._call["speed"]
-        if self._replays and not self._call["tape"]:
-            raise StenoError(f"{agent} {agents.REPLAY} needs a tape to play: {tape} FILE")
-        if not self._replays and (self._call["tape"] or speed is not None):
-            raise StenoError(f"{tape if self._call['tape'] else self._spell('speed')} is for {agent} {agents.REPLAY}")
+        agent, tape, speed = self._option_label("agent"), self._option_label("tape"), self._run_only_options["speed"]
+        if self._is_replay and not self._run_only_options["tape"]:
+            raise StenoError(f"{agent} {agents.REPLAY_AGENT_NAME} needs a tape to play: {tape} FILE")
+        if not self._is_replay and (self._run_only_options["tape"] or speed is not None):
+            raise StenoError(f"{tape if self._run_only_options['tape'] else self._option_label('speed')} is for {agent} {agents.REPLAY_AGENT_NAME}")
 
     def _check_session(self) -> None:
         """R5: one way to choose a session, and never two."""
-        call, spell = self._call, self._spell
+        call, spell = self._run_only_options, self._option_label
         ways = [spell(name) for name in ("session_id", "resume", "continue_") if call[name]]
         if len(ways) > 1:
             raise StenoError(f"{' and '.join(ways)} cannot be used together: each says which session it is")
         if call["fork"] and not call["resume"]:
             raise StenoError(f"{spell('fork')} needs {spell('resume')}: it goes on in a copy of that session")
-        if call["session_id"] and "session_id" not in self.agent.cannot and not self.agent.is_session(call["session_id"]):
-            told = f"expected an id that {self.agent.name} takes, such as {EXAMPLE}"
+        if call["session_id"] and "session_id" not in self.agent.unsupported_options and not self.agent.is_session_id(call["session_id"]):
+            told = f"expected an id that {self.agent.name} takes, such as {EXAMPLE_SESSION_ID}"
             raise StenoError(f"{spell('session_id')} {call['session_id']}: {told}")
         if call["resume"]:
-            earlier = known.session(self.agent, call["resume"], self.settings["ledger"], spell("resume"))
+            earlier = known.resolve_session(self.agent, call["resume"], self.settings["ledger"], spell("resume"))
             call["resume"] = earlier.id
-            self._follow(earlier.folder)
+            self._move_to_session_folder(earlier.folder)
 
-    def _follow(self, folder: str | None) -> None:
+    def _move_to_session_folder(self, folder: str | None) -> None:
         """A session that was named by its run goes on in its own folder: the agent finds it nowhere else."""
-        if folder is not None and self._call["cwd"] is None and folder != self.cwd and Path(folder).is_dir():
+        if folder is not None and self._run_only_options["cwd"] is None and folder != self.cwd and Path(folder).is_dir():
             self.notes.append(f"the session belongs to {folder}: going on there")
             self.cwd = folder
 
     def _check_files(self) -> None:
         for name, right, what in (("add_dir", Path.is_dir, "folder"), ("mcp_config", Path.is_file, "file")):
-            for text in self._paths(name):
+            for text in self._absolute_paths(name):
                 if not text.startswith("{") and not right(Path(text)):
                     raise StenoError(f"{self.settings.source(name)} {text}: there is no such {what}")
 
-    def _paths(self, name: str) -> tuple[str, ...]:
+    def _absolute_paths(self, name: str) -> tuple[str, ...]:
         """The paths of a setting, from where they were given; JSON in place of a path stays."""
         given = [text.lstrip() for text in self.settings[name]]
         return tuple(text if text.startswith("{") else str(Path(text).expanduser().absolute()) for text in given)
 
     # -- what stands against the start -----------------------------------------------------------------------------
 
-    def not_found(self) -> TaskReport | None:
+    def check_program(self) -> TaskReport | None:
         """The agent must be installed (A3)."""
-        if self._replays:
+        if self._is_replay:
             return None
         name = self.settings["program"] or self.agent.name
-        own = surround(os.environ, self.agent.surroundings, keys=not self.settings["no_api_key"], more=self.settings["env"])
-        self._program = _found(name, own)
-        if self._program is not None:
+        own = build_environment(os.environ, self.agent.env_policy, include_api_keys=not self.settings["no_api_key"], extra=self.settings["env"])
+        self._program_path = _find_program(name, own)
+        if self._program_path is not None:
             return None
-        what, hint, code = _hindered(name, f"to install {self.agent.name}: {self.agent.install or 'see where it comes from'}")
-        if self._stand_by:
-            self._absent = f"{name} {what}"
-            self.notes.append(f"{self._absent}; {hint}")
+        what, hint, code = _explain_missing_program(name, f"to install {self.agent.name}: {self.agent.install_command or 'see where it comes from'}")
+        if self._fallback_agents:
+            self._not_found_reason = f"{name} {what}"
+            self.notes.append(f"{self._not_found_reason}; {hint}")
             return None
-        report = self._refused("not_found" if code == NOT_FOUND else "subprocess", f"{name} {what}", hint)
-        report.exit_code = None if code == NOT_FOUND else code
+        report = self._refusal("not_found" if code == EXIT_NOT_FOUND else "subprocess", f"{name} {what}", hint)
+        report.exit_code = None if code == EXIT_NOT_FOUND else code
         return report
 
-    def spent(self) -> TaskReport | None:
+    def check_budgets(self) -> TaskReport | None:
         """R9: what the ledger's budgets leave is the most that the task may cost. What costs nothing needs none."""
-        if self._backend is not None and self._backend.local:
+        if self._backend is not None and self._backend.is_local:
             return None
-        budget = known.left(self.settings["ledger"], self.cwd, self.notes.append)
+        budget = known.tightest_budget(self.settings["ledger"], self.cwd, self.notes.append)
         if budget is None:
             return None
-        rest, whose = (budget.limit_nano - budget.spent_nano) / NANO, f"a {budget.period}"
+        rest, whose = (budget.limit_nano - budget.spent_nano) / NANO_PER_USD, f"a {budget.period}"
         whose += f" for {budget.project}" if budget.project else ""
         if rest <= 0:
-            what = f"the budget of ${budget.limit_nano / NANO:,.2f} {whose} is used up: ${budget.spent_nano / NANO:,.2f} is spent"
-            return self._refused("max_budget", what, f"raise it: steno budget set {budget.period} AMOUNT")
-        if self._cost is None or rest < self._cost:
-            self._cost = rest
+            what = f"the budget of ${budget.limit_nano / NANO_PER_USD:,.2f} {whose} is used up: ${budget.spent_nano / NANO_PER_USD:,.2f} is spent"
+            return self._refusal("max_budget", what, f"raise it: steno budget set {budget.period} AMOUNT")
+        if self._max_cost is None or rest < self._max_cost:
+            self._max_cost = rest
             self.notes.append(f"at most ${rest:,.2f} is left of the budget for {whose}")
         return None
 
-    def _refused(self, verdict: Verdict, error: str, hint: str) -> TaskReport:
+    def _refusal(self, verdict: Verdict, error: str, hint: str) -> TaskReport:
         return TaskReport(agent=self.agent.name, cwd=self.cwd, verdict=verdict, error=error, hint=hint)
 
-    def branch_off(self) -> None:
+    def create_worktree(self) -> None:
         """Where it was asked for: a worktree of its own."""
-        name = self._call["worktree"]
+        name = self._run_only_options["worktree"]
         if name is None or name is False:
             return
-        found = worktree.worktree(self.cwd, name if isinstance(name, str) and name else self.task)
+        found = worktree.ensure_worktree(self.cwd, name if isinstance(name, str) and name else self.task_id)
         self.cwd = found.cwd
-        self.notes.append(f"{'new worktree' if found.new else 'worktree'} {found.path} (branch {found.branch})")
+        self.notes.append(f"{'new worktree' if found.is_new else 'worktree'} {found.path} (branch {found.branch})")
 
-    def ask_server(self) -> None:
+    def probe_backend(self) -> None:
         """What the model server tells of its model, where there is one."""
         model = self._models["model"]
         if self._backend is not None and model is not None:
-            self._backend, note = serving.asked(self._backend, model)
+            self._backend, note = serving.probe_backend(self._backend, model)
             self.notes += [] if note is None else [note]
 
     # -- the task --------------------------------------------------------------------------------------------------
 
-    def setup(self) -> Setup:
+    def build(self) -> TaskSetup:
         """All of it, as a task is given it."""
-        return Setup(
-            ask=self._ask(),
-            agent=agents.REPLAY if self._replays else self.agent.name,
-            tape=None if self._call["tape"] is None else os.fspath(self._call["tape"]),
-            speed=1.0 if self._call["speed"] is None else self._call["speed"],
-            program=self._program,
-            absent=self._absent,
-            stand_by=self._stand_by,
-            task=self.task,
+        return TaskSetup(
+            launch_options=self._launch_options(),
+            agent=agents.REPLAY_AGENT_NAME if self._is_replay else self.agent.name,
+            replay_path=None if self._run_only_options["tape"] is None else os.fspath(self._run_only_options["tape"]),
+            replay_speed=1.0 if self._run_only_options["speed"] is None else self._run_only_options["speed"],
+            program=self._program_path,
+            not_found_reason=self._not_found_reason,
+            fallback_agents=self._fallback_agents,
+            task_id=self.task_id,
             cwd=self.cwd,
-            env=self.settings["env"],
-            keys=not self.settings["no_api_key"],
-            clocks=self._clocks(),
-            policy=self._policy(),
-            budget=Budget(cost=self._cost, tokens=self.settings["max_tokens"], warn_at=self.settings["warn_at"]),
-            advise=not self.settings["no_advice"],
-            changes="none" if self._replays else self.settings["changes"],  # a recording changes no file
+            extra_env=self.settings["env"],
+            pass_api_keys=not self.settings["no_api_key"],
+            timeouts=self._timeouts(),
+            policy=self._retry_policy(),
+            budget=RunBudget(cost=self._max_cost, tokens=self.settings["max_tokens"], warn_at=self.settings["warn_at"]),
+            use_heuristics=not self.settings["no_advice"],
+            changes="none" if self._is_replay else self.settings["changes"],  # a recording changes no file
             ledger=self.settings["ledger"],
         )
 
-    def _ask(self) -> Ask:
+    def _launch_options(self) -> LaunchOptions:
         names = ("max_turns", "permission_mode", "allow", "deny", "system_prompt", "steer")
-        call = self._call
-        return Ask(
+        call = self._run_only_options
+        return LaunchOptions(
             prompt=self.prompt,
             session_id=call["session_id"],
             resume=call["resume"],
             fork=bool(call["fork"]),
             continue_=bool(call["continue_"]),
-            add_dirs=self._paths("add_dir"),
-            mcp_config=self._paths("mcp_config"),
-            max_cost=self._cost,
+            add_dirs=self._absolute_paths("add_dir"),
+            mcp_config=self._absolute_paths("mcp_config"),
+            max_cost=self._max_cost,
             backend=self._backend,
             extra=tuple(call["args"] or ()),
-            json_schema=self._schema,
+            json_schema=self._json_schema,
             model=self._models["model"],
             fallback_model=self._models["fallback_model"],
             **{name: self.settings[name] for name in names},
         )
 
-    def _clocks(self) -> Clocks:
+    def _timeouts(self) -> Timeouts:
         names = ("first_output", "silence", "after_result", "background", "timeout")
-        return Clocks(tool=self.settings["tool_silence"], **{name: self.settings[name] for name in names})
+        return Timeouts(tool_silence=self.settings["tool_silence"], **{name: self.settings[name] for name in names})
 
-    def _policy(self) -> Policy:
+    def _retry_policy(self) -> RetryPolicy:
         names = ("attempts", "resume_on", "on_limit", "refresh_at")
-        return Policy(fallback_model=self._models["fallback_model"], **{name: self.settings[name] for name in names})
+        return RetryPolicy(fallback_model=self._models["fallback_model"], **{name: self.settings[name] for name in names})
 
 
-def _is_text(text: str) -> bool:
+def _is_utf8_encodable(text: str) -> bool:
     """Whether it can be written down: what came as bytes that are no letters cannot."""
     try:
         text.encode("utf-8")
@@ -309,19 +309,19 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def _hindered(program: str, install: str) -> tuple[str, str, int]:
+def _explain_missing_program(program: str, install: str) -> tuple[str, str, int]:
     """Why a program cannot be started: what is wrong with it, what to do, and the code that a shell has for it."""
     path = Path(program).expanduser()
     if os.sep not in program:
-        return "is not there in PATH", install, NOT_FOUND
+        return "is not there in PATH", install, EXIT_NOT_FOUND
     if path.is_dir():
-        return "is a folder", "give the program itself", NOT_STARTED
+        return "is a folder", "give the program itself", EXIT_NOT_EXECUTABLE
     if path.exists():
-        return "cannot be executed", f"to make it a program: chmod +x {quote(str(path))}", NOT_STARTED
-    return "is not there", install, NOT_FOUND
+        return "cannot be executed", f"to make it a program: chmod +x {quote(str(path))}", EXIT_NOT_EXECUTABLE
+    return "is not there", install, EXIT_NOT_FOUND
 
 
-def _found(program: str, environ: Mapping[str, str]) -> str | None:
+def _find_program(program: str, environ: Mapping[str, str]) -> str | None:
     """The whole path of a program, a word being looked for in the child's PATH; None if it is not there."""
     path = Path(program).expanduser() if os.sep in program else program
     found = shutil.which(path, path=environ.get("PATH", os.defpath))

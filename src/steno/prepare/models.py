@@ -4,10 +4,10 @@ from msgspec import Struct
 
 from ..agents import Agent
 from ..report import StenoError
-from ..settings import SIZES, Settings, Value
+from ..settings import MODEL_SIZES, Settings, SettingValue
 
 
-class Sized(Struct, frozen=True):
+class SizedModel(Struct, frozen=True):
     """The model of one size: its name, and where that comes from. None where nobody named it."""
 
     size: str
@@ -15,18 +15,18 @@ class Sized(Struct, frozen=True):
     source: str
 
 
-def sizes(agent: Agent, settings: Settings) -> list[Sized]:
+def sized_models(agent: Agent, settings: Settings) -> list[SizedModel]:
     """Every size of an agent: as a file names it, else as this version knows it."""
-    own = dict(zip(SIZES, agent.sizes, strict=False))
-    named = settings.sizes.get(agent.name, {})
-    return [Sized(size, *named.get(size, (own.get(size), "default"))) for size in SIZES]
+    own = dict(zip(MODEL_SIZES, agent.models_by_size, strict=False))
+    named = settings.models_by_size.get(agent.name, {})
+    return [SizedModel(size, *named.get(size, (own.get(size), "default"))) for size in MODEL_SIZES]
 
 
-def meant(agent: Agent, given: Value, settings: Settings) -> str | None:
+def resolve_model(agent: Agent, given: SettingValue, settings: Settings) -> str | None:
     """The model's name. StenoError for a size that is not known for this agent."""
-    if given.value not in SIZES:
+    if given.value not in MODEL_SIZES:
         return given.value  # type: ignore[no-any-return]  # a text or None: its kind saw to that
-    found = next(one.model for one in sizes(agent, settings) if one.size == given.value)
+    found = next(one.model for one in sized_models(agent, settings) if one.size == given.value)
     if found is None:
         told = f"no {given.value} model of {agent.name} is known"
         raise StenoError(

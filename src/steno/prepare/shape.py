@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from ..report import StenoError
-from ..schema import Shape
+from ..schema import AnswerSchema
 
 
-def schema(given: str | None, where: str) -> str | None:
+def load_json_schema(given: str | None, where: str) -> str | None:
     """The schema's text. StenoError if there is no such file, it is no schema, or nothing is installed to check it with."""
     if given is None:
         return None
@@ -19,5 +19,5 @@ def schema(given: str | None, where: str) -> str | None:
             raise StenoError(f"{name}: this is not UTF-8") from None
         except (OSError, ValueError) as problem:
             raise StenoError(f"{name}: cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
-    Shape(text, name)
+    AnswerSchema(text, name)
     return text

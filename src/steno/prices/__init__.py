@@ -18,11 +18,11 @@ from functools import cache
 from typing import Any
 
 from ..report import StenoError
-from .values import FINE, NANO, Period, Rates
+from .values import NANO_PER_USD, RATE_SCALE, PricePeriod, Rates
 
-__all__ = ["NANO", "Rates", "cost_of", "own_prices", "price", "rates", "read_prices", "ready", "saving", "table"]
+__all__ = ["NANO_PER_USD", "Rates", "cache_saving", "cost_of", "preload", "price", "price_table_info", "rates", "read_prices", "user_prices"]
 
-KINDS = ("input", "cache_write", "cache_read", "output", "cache_write_1h")
+TOKEN_KINDS = ("input", "cache_write", "cache_read", "output", "cache_write_1h")
 
 
 def price(model: str, share: Any, at: datetime | None) -> int | None:
@@ -37,9 +37,9 @@ def price(model: str, share: Any, at: datetime | None) -> int | None:
         return None
     cost = cost_of(known, share)
     if cost is None:
-        from .snapshot import whole_price
+        from .snapshot import table_price
 
-        return whole_price(model.removesuffix("[1m]"), share, at)
+        return table_price(model.removesuffix("[1m]"), share, at)
     return cost
 
 
@@ -52,59 +52,59 @@ def cost_of(known: Rates, share: Any) -> int | None:
     if hour > write:
         hour = write
     total = share.input * known.input + (write - hour) * known.cache_write + hour * known.cache_write_1h
-    return _rounded(total + read * known.cache_read + share.output * known.output)
+    return _round_to_nano(total + read * known.cache_read + share.output * known.output)
 
 
-def ready() -> None:
+def preload() -> None:
     """Load the table now, where it may be needed and there is nothing better to do: not where prices of models are kept."""
-    from .kept import known
+    from .kept import load_cached_periods
 
-    if not known():
+    if not load_cached_periods():
         import genai_prices  # noqa: F401
 
 
-def table(today: date) -> tuple[str, date | None]:
+def price_table_info(today: date) -> tuple[str, date | None]:
     """The version of the table, and the latest day until today on which one of its prices changed."""
-    from .snapshot import newest
+    from .snapshot import table_info
 
-    return newest(today)
+    return table_info(today)
 
 
-def saving(known: Rates, cache_read: int) -> int:
+def cache_saving(known: Rates, cache_read: int) -> int:
     """Nano-dollars that reading tokens from the cache saved against sending them anew."""
-    return _rounded(cache_read * (known.input - known.cache_read))
+    return _round_to_nano(cache_read * (known.input - known.cache_read))
 
 
 def rates(model: str, at: datetime | None) -> Rates | None:
     """What a token of each kind costs on that day; None for a model without a known price."""
-    return _rates(model.removesuffix("[1m]"), at.date() if at is not None else None)
+    return _rates_on_day(model.removesuffix("[1m]"), at.date() if at is not None else None)
 
 
-def _rounded(fine: int) -> int:
-    whole, rest = divmod(fine, FINE)
+def _round_to_nano(fine: int) -> int:
+    whole, rest = divmod(fine, RATE_SCALE)
     if not rest:
         return whole
-    return whole + (rest * 2 > FINE or (rest * 2 == FINE and whole % 2 == 1))
+    return whole + (rest * 2 > RATE_SCALE or (rest * 2 == RATE_SCALE and whole % 2 == 1))
 
 
 @cache  # a model and a day each: a few thousand at most
-def _rates(model: str, day: date | None) -> Rates | None:
-    if model in own_prices():
-        return own_prices()[model]
+def _rates_on_day(model: str, day: date | None) -> Rates | None:
+    if model in user_prices():
+        return user_prices()[model]
     day = day or datetime.now(timezone.utc).date()
     return next((period.rates for period in reversed(_periods(model)) if period.start is None or period.start <= day), None)
 
 
 @cache
-def _periods(model: str) -> list[Period]:
-    from .kept import keep, known
+def _periods(model: str) -> list[PricePeriod]:
+    from .kept import load_cached_periods, store_periods
 
-    found = known().get(model)
+    found = load_cached_periods().get(model)
     if found is None:
-        from .snapshot import periods
+        from .snapshot import price_periods
 
-        found = periods(model)
-        keep(model, found)
+        found = price_periods(model)
+        store_periods(model, found)
     return found
 
 
@@ -112,7 +112,7 @@ def _periods(model: str) -> list[Period]:
 
 
 @cache
-def own_prices() -> dict[str, Rates]:
+def user_prices() -> dict[str, Rates]:
     """The prices of the user's own file, by model. StenoError where the file cannot be read."""
     from pathlib import Path
 
@@ -137,19 +137,19 @@ def read_prices(path: str) -> dict[str, Rates]:
         raise StenoError(f"{path}: the prices cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
     if not isinstance(models, dict):
         raise StenoError(f'{path}: expected tables such as [models."name"], found models = ...')
-    return {name: _own(path, name, given) for name, given in models.items()}
+    return {name: _parse_rates(path, name, given) for name, given in models.items()}
 
 
-def _own(path: str, name: str, given: Any) -> Rates:
+def _parse_rates(path: str, name: str, given: Any) -> Rates:
     if not isinstance(given, dict):
         raise StenoError(f'{path}: models."{name}": expected a table with input and output in dollars for a million tokens')
     for key, value in given.items():
-        if key not in KINDS:
-            raise StenoError(f'{path}: models."{name}".{key}: not a kind of token; known: {", ".join(KINDS)}')
+        if key not in TOKEN_KINDS:
+            raise StenoError(f'{path}: models."{name}".{key}: not a kind of token; known: {", ".join(TOKEN_KINDS)}')
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
             raise StenoError(f'{path}: models."{name}".{key}: expected dollars for a million tokens, found {value!r}')
     if "input" not in given or "output" not in given:
         raise StenoError(f'{path}: models."{name}": input and output are needed')
     full = {"cache_read": given["input"], "cache_write": given["input"], **given}
     full.setdefault("cache_write_1h", full["cache_write"])
-    return Rates(**{kind: round(value * 1000 * FINE) for kind, value in full.items()})
+    return Rates(**{kind: round(value * 1000 * RATE_SCALE) for kind, value in full.items()})

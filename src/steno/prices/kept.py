@@ -12,52 +12,52 @@ from pathlib import Path
 from msgspec import DecodeError, Struct, json
 
 from ..redact import redact
-from .values import Period
+from .values import PricePeriod
 
-NAME = "prices-1.json"  # the number rises when what is kept changes its form or its meaning
-MANY = 500  # models: agents name what they like
-LONG = 200  # letters of a model's name
+CACHE_FILE_NAME = "prices-1.json"  # the number rises when what is kept changes its form or its meaning
+MAX_CACHED_MODELS = 500  # models: agents name what they like
+MAX_MODEL_NAME_CHARS = 200  # letters of a model's name
 
 
-class Kept(Struct):
+class PriceCache(Struct):
     """All of it; `table` is which table said so."""
 
     table: str
-    models: dict[str, list[Period]] = {}
+    models: dict[str, list[PricePeriod]] = {}
 
 
 @cache
-def known() -> dict[str, list[Period]]:
+def load_cached_periods() -> dict[str, list[PricePeriod]]:
     """What is kept, by model; of another table than the one that is installed, nothing is."""
     with suppress(OSError, DecodeError, RuntimeError):  # it is not there; it is damaged; there is no home
-        found = json.decode(_place().read_bytes(), type=Kept)
-        if found.table == _table():
+        found = json.decode(_cache_path().read_bytes(), type=PriceCache)
+        if found.table == _table_fingerprint():
             return found.models
     return {}
 
 
-def keep(model: str, periods: list[Period]) -> None:
+def store_periods(model: str, periods: list[PricePeriod]) -> None:
     """Keep what the table said of one more model."""
-    models = known()
-    if len(model) > LONG or len(models) >= MANY or not model.isascii() or redact(model) != model or not _table():
+    models = load_cached_periods()
+    if len(model) > MAX_MODEL_NAME_CHARS or len(models) >= MAX_CACHED_MODELS or not model.isascii() or redact(model) != model or not _table_fingerprint():
         return
     models[model] = periods
     with suppress(OSError, RuntimeError):
-        place = _place()
+        place = _cache_path()
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new = place.with_name(f"{NAME}.{os.getpid()}")
-        new.write_bytes(json.encode(Kept(_table(), models)))
+        new = place.with_name(f"{CACHE_FILE_NAME}.{os.getpid()}")
+        new.write_bytes(json.encode(PriceCache(_table_fingerprint(), models)))
         new.replace(place)
 
 
-def _place() -> Path:
+def _cache_path() -> Path:
     from platformdirs import user_cache_dir
 
-    return Path(user_cache_dir("steno", appauthor=False)) / NAME
+    return Path(user_cache_dir("steno", appauthor=False)) / CACHE_FILE_NAME
 
 
 @cache
-def _table() -> str:
+def _table_fingerprint() -> str:
     """Which table is installed: its file, its size and its time; "" where that cannot be told."""
     with suppress(OSError, ImportError, IndexError, TypeError):
         spec = find_spec("genai_prices")

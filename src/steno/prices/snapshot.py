@@ -7,7 +7,7 @@ from typing import Any
 from genai_prices import Usage, calc_price
 from genai_prices.data_snapshot import get_snapshot
 
-from .values import FINE, NANO, Period, Rates
+from .values import NANO_PER_USD, RATE_SCALE, PricePeriod, Rates
 
 # Whose price holds for a model, by how its name begins: the same model costs something else with each reseller.
 PROVIDERS = {
@@ -19,23 +19,23 @@ PROVIDERS = {
 }
 
 
-def newest(today: date) -> tuple[str, date | None]:
+def table_info(today: date) -> tuple[str, date | None]:
     """The version of the table, and the latest day until today on which one of its prices changed."""
-    found = [day for provider in get_snapshot().providers for model in provider.models for day in _starts(model)]
+    found = [day for provider in get_snapshot().providers for model in provider.models for day in _price_change_days(model)]
     return version("genai-prices"), max((day for day in found if day <= today), default=None)
 
 
-def periods(model: str) -> list[Period]:
+def price_periods(model: str) -> list[PricePeriod]:
     """What a model cost, and from when on; the oldest first. None at all: the table does not know the model."""
-    entry = _entry(model)
+    entry = _table_entry(model)
     if entry is None:
         return []
-    starts = _starts(entry)
+    starts = _price_change_days(entry)
     first = min(starts, default=date(2026, 1, 1)) - timedelta(days=1)
-    return [Period(None, _probed(model, entry, first)), *(Period(day, _probed(model, entry, day)) for day in starts)]
+    return [PricePeriod(None, _probe_rates(model, entry, first)), *(PricePeriod(day, _probe_rates(model, entry, day)) for day in starts)]
 
 
-def whole_price(model: str, share: Any, at: datetime | None) -> int | None:
+def table_price(model: str, share: Any, at: datetime | None) -> int | None:
     """The table's own figure: for requests so large that other prices hold."""
     parts = {
         "input_tokens": share.input + share.cache_write + share.cache_read,
@@ -46,10 +46,10 @@ def whole_price(model: str, share: Any, at: datetime | None) -> int | None:
     hour = share.cache_write_1h or 0
     if hour:
         parts["cache_write_1h_tokens"] = hour
-    return _asked(model, parts, at)
+    return _calculate_price(model, parts, at)
 
 
-def _starts(entry: Any) -> list[date]:
+def _price_change_days(entry: Any) -> list[date]:
     """The days on which prices of a model changed."""
     dated = entry.prices if isinstance(entry.prices, list) else []
     found = {getattr(price.constraint, "start_date", None) for price in dated}
@@ -61,7 +61,7 @@ def _provider(model: str) -> str:
     return next((provider for words, provider in PROVIDERS.items() if model.startswith(words)), "anthropic")
 
 
-def _entry(model: str) -> Any:
+def _table_entry(model: str) -> Any:
     """The table's entry of a model, or None."""
     try:
         return calc_price(Usage(input_tokens=1), model_ref=model, provider_id=_provider(model)).model
@@ -69,7 +69,7 @@ def _entry(model: str) -> Any:
         return None
 
 
-def _probed(model: str, entry: Any, day: date) -> Rates | None:
+def _probe_rates(model: str, entry: Any, day: date) -> Rates | None:
     """The rates behind an entry at noon, by asking for a number of tokens of each kind alone, below its tiers."""
     at = datetime(day.year, day.month, day.day, 12, tzinfo=timezone.utc)
     tiers = [price.tiers[0].start for price in vars(entry.get_prices(at)).values() if getattr(price, "tiers", None)]
@@ -81,14 +81,14 @@ def _probed(model: str, entry: Any, day: date) -> Rates | None:
         "output": {"output_tokens": some},
         "cache_write_1h": {"input_tokens": some, "cache_write_tokens": some, "cache_write_1h_tokens": some},
     }
-    parts = {kind: _asked(model, parts, at) for kind, parts in alone.items()}
-    whole = {kind: part * FINE // some for kind, part in parts.items() if part is not None}
+    parts = {kind: _calculate_price(model, parts, at) for kind, parts in alone.items()}
+    whole = {kind: part * RATE_SCALE // some for kind, part in parts.items() if part is not None}
     return Rates(**whole, tier=min(tiers, default=None)) if len(whole) == len(alone) else None
 
 
-def _asked(model: str, parts: dict[str, int], at: datetime | None) -> int | None:
+def _calculate_price(model: str, parts: dict[str, int], at: datetime | None) -> int | None:
     try:
         found = calc_price(Usage(**parts), model_ref=model, provider_id=_provider(model), genai_request_timestamp=at)
     except (LookupError, ValueError):
         return None
-    return round(found.total_price * NANO)
+    return round(found.total_price * NANO_PER_USD)

@@ -4,8 +4,8 @@ from datetime import date
 
 from msgspec import Struct
 
-NANO = 1_000_000_000
-FINE = 1_000_000  # rates are kept in millionths of a nano-dollar, so that sums of whole tokens stay whole
+NANO_PER_USD = 1_000_000_000
+RATE_SCALE = 1_000_000  # rates are kept in millionths of a nano-dollar, so that sums of whole tokens stay whole
 
 
 class Rates(Struct, frozen=True):
@@ -19,7 +19,7 @@ class Rates(Struct, frozen=True):
     tier: int | None = None
 
 
-class Period(Struct, frozen=True):
+class PricePeriod(Struct, frozen=True):
     """What holds from a day on (None: from the beginning); `rates` None: no price is known."""
 
     start: date | None

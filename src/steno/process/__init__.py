@@ -9,10 +9,10 @@ It never interprets what an agent prints. Windows is not served; where a system 
 (macOS), an exit is noticed by looking for it.
 """
 
-from .child import Child
-from .command import Command, Grace, Orphan
-from .guard import sweep
-from .loop import Loop
+from .child import ChildProcess
+from .command import GracePeriods, Orphan, ProcessCommand
+from .guard import terminate_orphans
+from .loop import ProcessLoop
 from .wheel import Timer
 
-__all__ = ["Child", "Command", "Grace", "Loop", "Orphan", "Timer", "sweep"]
+__all__ = ["ChildProcess", "GracePeriods", "Orphan", "ProcessCommand", "ProcessLoop", "Timer", "terminate_orphans"]

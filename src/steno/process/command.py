@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Command(Struct, frozen=True):
+class ProcessCommand(Struct, frozen=True):
     """A program to start, without a shell. `env` None is our own environment, `stdin` None is /dev/null.
 
     `stdout` is "pipe", or "file" for programs that drop what a pipe has not taken when they exit (Claude Code up
@@ -16,10 +16,10 @@ class Command(Struct, frozen=True):
     env: dict[str, str] | None = None
     stdin: bytes | None = None
     stdout: str = "pipe"
-    keep_open: bool = False
+    keep_stdin_open: bool = False
 
 
-class Grace(Struct, frozen=True):
+class GracePeriods(Struct, frozen=True):
     """How long each step of an end may take, in seconds. The sum is what a run can last beyond its clock."""
 
     interrupt: float = 5.0  # from SIGINT to SIGTERM: an agent that closes in order still prints its result

@@ -5,54 +5,54 @@ from collections.abc import Iterator
 
 import psutil
 
-from .kin import Kin
-from .mark import NAME
+from .kin import ProcessInfo
+from .mark import RUN_TAG_VARIABLE
 
-GONE = (psutil.Error, OSError)
+PSUTIL_ERRORS = (psutil.Error, OSError)
 
 
-def people() -> Iterator[Kin]:
+def iter_processes() -> Iterator[ProcessInfo]:
     """Every living process that can be looked at."""
     for process in psutil.process_iter():
         try:
             if process.status() != psutil.STATUS_ZOMBIE:
                 pid = process.pid
-                yield Kin(pid, process.ppid(), os.getsid(pid), _born(process), _environment(process).get(NAME, ""))
-        except GONE:
+                yield ProcessInfo(pid, process.ppid(), os.getsid(pid), _start_time(process), _read_environ(process).get(RUN_TAG_VARIABLE, ""))
+        except PSUTIL_ERRORS:
             continue
 
 
-def _environment(process: psutil.Process) -> dict[str, str]:
+def _read_environ(process: psutil.Process) -> dict[str, str]:
     try:
         return process.environ()
-    except GONE:  # macOS tells nobody the environment of its own programs
+    except PSUTIL_ERRORS:  # macOS tells nobody the environment of its own programs
         return {}
 
 
-def _born(process: psutil.Process) -> int:
+def _start_time(process: psutil.Process) -> int:
     return round(process.create_time() * 100)
 
 
-def born(pid: int) -> int | None:
+def start_time_of(pid: int) -> int | None:
     """When it was born, in hundredths of a second since 1970."""
     try:
         process = psutil.Process(pid)
-        return _born(process) if process.status() != psutil.STATUS_ZOMBIE else None
-    except GONE:
+        return _start_time(process) if process.status() != psutil.STATUS_ZOMBIE else None
+    except PSUTIL_ERRORS:
         return None
 
 
-def command(pid: int) -> str:
+def command_line_of(pid: int) -> str:
     """Its command line."""
     try:
         return " ".join(psutil.Process(pid).cmdline())
-    except GONE:
+    except PSUTIL_ERRORS:
         return ""
 
 
-def mine(pid: int) -> bool:
+def is_own_process(pid: int) -> bool:
     """Whether it runs as the same user as we do."""
     try:
         return psutil.Process(pid).uids().real == os.getuid()
-    except GONE:
+    except PSUTIL_ERRORS:
         return False

@@ -14,70 +14,70 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from .mark import NAME
+from .mark import RUN_TAG_VARIABLE
 
-LINUX = sys.platform == "linux"
-LOOKS_AGAIN = 20  # times that a process is asked which shows nothing of itself
-COMMAND_SHOWN = 200  # characters of a command line that are kept of a process
-_LABEL = f"\0{NAME}=".encode()
+IS_LINUX = sys.platform == "linux"
+ENVIRON_READ_RETRIES = 20  # times that a process is asked which shows nothing of itself
+MAX_COMMAND_CHARS = 200  # characters of a command line that are kept of a process
+_TAG_PREFIX = f"\0{RUN_TAG_VARIABLE}=".encode()
 
 
-class Kin(Struct, frozen=True, gc=False):
+class ProcessInfo(Struct, frozen=True, gc=False):
     """One process. `born` is in the system's own unit, and only good for comparing."""
 
     pid: int
-    parent: int
-    session: int
-    born: int
-    marks: str
+    parent_pid: int
+    sid: int
+    start_time: int
+    run_tags: str
 
 
-Census = Callable[[], list[Kin]]
+ListProcesses = Callable[[], list[ProcessInfo]]
 
 
-def everyone() -> list[Kin]:
+def list_processes() -> list[ProcessInfo]:
     """Every living process that can be looked at. One that is gone, but not yet waited for, does not live."""
-    if LINUX:
-        return list(_people())
-    from .elsewhere import people
+    if IS_LINUX:
+        return list(_iter_processes())
+    from .elsewhere import iter_processes
 
-    return list(people())
+    return list(iter_processes())
 
 
-def born(pid: int) -> int | None:
+def start_time_of(pid: int) -> int | None:
     """When a process was born, in the unit of `Kin.born`; None if it is not there."""
-    if LINUX:
-        fields = _stat(pid)
+    if IS_LINUX:
+        fields = _stat_fields(pid)
         return int(fields[19]) if fields else None
     from . import elsewhere
 
-    return elsewhere.born(pid)
+    return elsewhere.start_time_of(pid)
 
 
-def command(pid: int) -> str:
+def command_line_of(pid: int) -> str:
     """The command line of a process, shortened; "" if it is gone."""
-    if LINUX:
-        return _read(pid, "cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()[:COMMAND_SHOWN]
+    if IS_LINUX:
+        return _read_proc_file(pid, "cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()[:MAX_COMMAND_CHARS]
     from . import elsewhere
 
-    return elsewhere.command(pid)[:COMMAND_SHOWN]
+    return elsewhere.command_line_of(pid)[:MAX_COMMAND_CHARS]
 
 
-def mine(kin: Kin) -> bool:
+def is_own_process(kin: ProcessInfo) -> bool:
     """Whether the process runs as the same user as we do."""
-    if LINUX:
+    if IS_LINUX:
         try:
             return Path(f"/proc/{kin.pid}").stat().st_uid == os.getuid()
         except OSError:
             return False
     from . import elsewhere
 
-    return elsewhere.mine(kin.pid)
+    return elsewhere.is_own_process(kin.pid)
 
 
-def send(kin: Kin, number: int) -> bool:
+def send_signal(kin: ProcessInfo, number: int) -> bool:
     """Send a signal to that process and no other; False if it is gone or not ours to signal."""
-    if born(kin.pid) != kin.born:
+    if start_time_of(kin.pid) != kin.start_time:
         return False
     try:
         os.kill(kin.pid, number)
@@ -86,7 +86,7 @@ def send(kin: Kin, number: int) -> bool:
     return True
 
 
-def link(descriptor: int) -> str:
+def open_file_id(descriptor: int) -> str:
     """What the system calls an open file of ours, the same for everybody who has it open; "" where it does not say."""
     try:
         return str(Path(f"/proc/self/fd/{descriptor}").readlink())
@@ -94,7 +94,7 @@ def link(descriptor: int) -> str:
         return ""
 
 
-def writes(pid: int, links: Collection[str]) -> bool:
+def can_write_to(pid: int, links: Collection[str]) -> bool:
     """Whether a process can write to one of these open files. Of a process that is not ours to look at nothing is known."""
     try:
         names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
@@ -110,38 +110,38 @@ def _is_writer(path: str, links: Collection[str]) -> bool:
         return False  # closed in the meantime
 
 
-def _people() -> Iterator[Kin]:
+def _iter_processes() -> Iterator[ProcessInfo]:
     for name in os.listdir("/proc"):  # noqa: PTH208  # a Path for each process would double the cost
         if name.isdecimal():
             pid = int(name)
-            fields = _stat(pid)
+            fields = _stat_fields(pid)
             if fields:
-                yield Kin(pid, int(fields[1]), int(fields[3]), int(fields[19]), _mark(_environ(pid, fields)))
+                yield ProcessInfo(pid, int(fields[1]), int(fields[3]), int(fields[19]), _run_tags_in(_read_environ(pid, fields)))
 
 
-def _environ(pid: int, stat: list[bytes]) -> bytes:
+def _read_environ(pid: int, stat: list[bytes]) -> bytes:
     """What a process was started with. One that is just becoming another program shows nothing: it is asked again.
 
     It shows no command line then either. A thread of the system never has one, nor any memory (field 20).
     """
-    found = _read(pid, "environ")
-    looks = 0 if stat[20] == b"0" else LOOKS_AGAIN
+    found = _read_proc_file(pid, "environ")
+    looks = 0 if stat[20] == b"0" else ENVIRON_READ_RETRIES
     while not found and looks:
-        looks = looks - 1 if not _read(pid, "cmdline") else 0
-        found = _read(pid, "environ")
+        looks = looks - 1 if not _read_proc_file(pid, "cmdline") else 0
+        found = _read_proc_file(pid, "environ")
         if not found and looks:
             time.sleep(0.001)
     return found
 
 
-def _stat(pid: int) -> list[bytes]:
+def _stat_fields(pid: int) -> list[bytes]:
     """The fields after the name, which may hold anything: state, parent, group, session, ... the birth is number 19."""
-    stat = _read(pid, "stat")
+    stat = _read_proc_file(pid, "stat")
     fields = stat[stat.rfind(b")") + 2 :].split()
     return fields if len(fields) > 20 and fields[0] not in (b"Z", b"X") else []
 
 
-def _read(pid: int, name: str) -> bytes:
+def _read_proc_file(pid: int, name: str) -> bytes:
     try:
         file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
     except OSError:
@@ -157,6 +157,6 @@ def _read(pid: int, name: str) -> bytes:
     return data
 
 
-def _mark(environ: bytes) -> str:
-    found = (b"\0" + environ).partition(_LABEL)[2]
+def _run_tags_in(environ: bytes) -> str:
+    found = (b"\0" + environ).partition(_TAG_PREFIX)[2]
     return found.partition(b"\0")[0].decode("utf-8", "replace")

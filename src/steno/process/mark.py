@@ -9,28 +9,28 @@ from pathlib import Path
 
 from msgspec import Struct
 
-NAME = "STENO_RUN"
+RUN_TAG_VARIABLE = "STENO_RUN"
 
 
-class Mark(Struct, frozen=True):
+class RunTag(Struct, frozen=True):
     """One run, and the steno that started it: `born` is when, in the system's own unit; `space` its space of pids."""
 
-    run: str
-    pid: int
-    born: int
-    space: str
-    keep: bool = False  # what outlives the agent is meant to: the next steno leaves it alone
+    run_id: str
+    steno_pid: int
+    steno_start_time: int
+    pid_namespace: str
+    keep_orphans: bool = False  # what outlives the agent is meant to: the next steno leaves it alone
 
-    def text(self) -> str:
+    def encode(self) -> str:
         """As it stands in the environment."""
-        return f"{self.run}:{self.steno()}{':keep' if self.keep else ''}"
+        return f"{self.run_id}:{self.owner()}{':keep' if self.keep_orphans else ''}"
 
-    def steno(self) -> str:
+    def owner(self) -> str:
         """The part that names the steno."""
-        return f"{self.pid}:{self.born}:{self.space}"
+        return f"{self.steno_pid}:{self.steno_start_time}:{self.pid_namespace}"
 
 
-def space() -> str:
+def pid_namespace() -> str:
     """The space that our pids are counted in: a container has its own, and its pids mean nothing outside."""
     try:
         return str(Path("/proc/self/ns/pid").readlink()).removeprefix("pid:").strip("[]")
@@ -38,16 +38,16 @@ def space() -> str:
         return "0"
 
 
-def chained(mark: Mark, outer: str) -> str:
+def append_tag(mark: RunTag, outer: str) -> str:
     """The marks of a run that a run started: the inner one's processes belong to both."""
-    return f"{outer},{mark.text()}" if outer else mark.text()
+    return f"{outer},{mark.encode()}" if outer else mark.encode()
 
 
-def marks(text: str) -> list[Mark]:
+def parse_run_tags(text: str) -> list[RunTag]:
     """Every mark in the environment of a process; what cannot be read is none."""
     found = []
     for part in text.split(","):
         match part.split(":"):
             case [run, pid, born, where, *keep] if pid.isdecimal() and born.isdecimal() and keep in ([], ["keep"]):
-                found.append(Mark(run, int(pid), int(born), where, bool(keep)))
+                found.append(RunTag(run, int(pid), int(born), where, bool(keep)))
     return found

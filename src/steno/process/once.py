@@ -9,25 +9,25 @@ from signal import SIGKILL
 from tempfile import TemporaryFile
 from typing import IO
 
-PATIENCE = 60.0  # seconds; git in a large repository takes long, and nothing may take for ever
-NOT_THERE, TOO_LONG = 127, 124  # as a shell and `timeout` tell it
+DEFAULT_TIMEOUT_SECONDS = 60.0  # seconds; git in a large repository takes long, and nothing may take for ever
+EXIT_NOT_FOUND, EXIT_TIMEOUT = 127, 124  # as a shell and `timeout` tell it
 
 
-class Once:
+class RunOnce:
     """A command that can be run, and cut off while it runs. Its whole process group is ended with it."""
 
     def __init__(
         self,
         argv: Sequence[str],
         cwd: str,
-        more: Mapping[str, str] | None = None,
-        patience: float = PATIENCE,
-        without: Collection[str] = (),
+        extra_env: Mapping[str, str] | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        unset_env: Collection[str] = (),
     ) -> None:
-        self._argv, self._cwd, self._patience = list(argv), cwd, patience
-        self._environment = {name: value for name, value in os.environ.items() if name not in without} | dict(more or {})
+        self._argv, self._cwd, self._timeout = list(argv), cwd, timeout
+        self._env = {name: value for name, value in os.environ.items() if name not in unset_env} | dict(extra_env or {})
         self._process: subprocess.Popen[bytes] | None = None
-        self._killed = False
+        self._is_killed = False
 
     def run(self) -> tuple[int, bytes, str]:
         """Its exit code, stdout and stderr. 127: it cannot be started; 124: it did not end in time.
@@ -38,37 +38,37 @@ class Once:
             with TemporaryFile() as out, TemporaryFile() as err:
                 return self._run(out, err)
         except (OSError, ValueError) as problem:
-            return NOT_THERE, b"", f"{self._argv[0]}: {getattr(problem, 'strerror', None) or problem}"
+            return EXIT_NOT_FOUND, b"", f"{self._argv[0]}: {getattr(problem, 'strerror', None) or problem}"
 
     def _run(self, out: IO[bytes], err: IO[bytes]) -> tuple[int, bytes, str]:
         process = self._process = subprocess.Popen(  # noqa: S603  # no shell; the words are as they were given
             self._argv,
             cwd=self._cwd,
-            env=self._environment,
+            env=self._env,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
             start_new_session=True,
         )
-        if self._killed:  # while it was started
+        if self._is_killed:  # while it was started
             self.kill()
         try:
-            _ended(process, self._patience)
+            _wait_for_exit(process, self._timeout)
         except subprocess.TimeoutExpired:
             self.kill()
             process.wait()
-            return TOO_LONG, b"", f"{self._argv[0]} did not end within {self._patience:.0f} s"
-        return process.returncode, _printed(out), _printed(err).decode("utf-8", "replace")
+            return EXIT_TIMEOUT, b"", f"{self._argv[0]} did not end within {self._timeout:.0f} s"
+        return process.returncode, _read_all(out), _read_all(err).decode("utf-8", "replace")
 
     def kill(self) -> None:
         """End it at once, with all that it started in its group."""
-        self._killed = True
+        self._is_killed = True
         if self._process is not None and self._process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, SIGKILL)
 
 
-def _ended(process: "subprocess.Popen[bytes]", seconds: float) -> None:
+def _wait_for_exit(process: "subprocess.Popen[bytes]", seconds: float) -> None:
     """Wait for its end; TimeoutExpired. Where the system tells of it, at once: Python itself looks 20 times a second."""
     try:
         descriptor = os.pidfd_open(process.pid)
@@ -84,6 +84,6 @@ def _ended(process: "subprocess.Popen[bytes]", seconds: float) -> None:
     process.wait(0)
 
 
-def _printed(file: IO[bytes]) -> bytes:
+def _read_all(file: IO[bytes]) -> bytes:
     file.seek(0)
     return file.read()

@@ -11,50 +11,50 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from .kin import link
-from .wheel import Timer, Wheel
+from .kin import open_file_id
+from .wheel import EventLoop, Timer
 
-CHUNK = 65536  # what a pipe holds; one read for each turn, so that no stream waits for a louder one
-LOUD = 16384  # bytes in one read: a pipe that is filled faster than that would make its writer wait
-POLL_FIRST, POLL_LAST = 0.02, 0.08  # seconds between looks at a growing file: each quiet look doubles the wait
+READ_CHUNK_BYTES = 65536  # what a pipe holds; one read for each turn, so that no stream waits for a louder one
+FLUSH_THRESHOLD_BYTES = 16384  # bytes in one read: a pipe that is filled faster than that would make its writer wait
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.08  # seconds between looks at a growing file: each quiet look doubles the wait
 
 
-class Pipe:
+class PipeReader:
     """Reads a pipe until its last writer has closed it."""
 
-    finishing = False  # nobody can promise that an end comes: a process that we do not know may hold it open
+    is_finishing = False  # nobody can promise that an end comes: a process that we do not know may hold it open
 
-    def __init__(self, wheel: Wheel, file: IO[bytes], take: Callable[[bytes], None], ended: Callable[[], None]) -> None:
-        self._wheel, self._file, self._take, self._ended = wheel, file, take, ended
+    def __init__(self, wheel: EventLoop, file: IO[bytes], take: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        self._loop, self._file, self._on_data, self._on_end = wheel, file, take, ended
         self._fileno = file.fileno()
-        self.link = link(self._fileno)  # what the system calls it
+        self.open_file_id = open_file_id(self._fileno)  # what the system calls it
         os.set_blocking(self._fileno, False)
-        wheel.watch(self._fileno, self._ready)
+        wheel.watch(self._fileno, self._on_readable)
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether more can come."""
         return not self._file.closed
 
     @property
-    def held(self) -> bool:
+    def can_have_writers(self) -> bool:
         """Whether somebody may still hold it: its end is the end of the last one."""
-        return self.open
+        return self.is_open
 
-    def _ready(self) -> None:
+    def _on_readable(self) -> None:
         if self._file.closed:
             return  # closed by a call of the same turn
         try:
-            data = os.read(self._fileno, CHUNK)
+            data = os.read(self._fileno, READ_CHUNK_BYTES)
         except BlockingIOError:
             return
         if data:
-            if len(data) >= LOUD:
-                self._wheel.rush()
-            self._take(data)
+            if len(data) >= FLUSH_THRESHOLD_BYTES:
+                self._loop.flush()
+            self._on_data(data)
         else:
             self.close()
-            self._ended()
+            self._on_end()
 
     def finish(self) -> None:
         """No writer is left that we know of: a pipe tells its end by itself."""
@@ -62,51 +62,51 @@ class Pipe:
     def close(self) -> None:
         """Stop reading. A second call does nothing."""
         if not self._file.closed:
-            self._wheel.unwatch(self._fileno)
+            self._loop.unwatch(self._fileno)
             self._file.close()
 
 
-class Tail:
+class FileTail:
     """Reads a file while a child appends to it. It has no end of its own: `finish` says that no writer is left."""
 
-    held = True  # nothing tells when the last one has closed it
+    can_have_writers = True  # nothing tells when the last one has closed it
 
-    def __init__(self, wheel: Wheel, take: Callable[[bytes], None], ended: Callable[[], None]) -> None:
-        self._wheel, self._take, self._ended = wheel, take, ended
+    def __init__(self, wheel: EventLoop, take: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        self._loop, self._on_data, self._on_end = wheel, take, ended
         file, path = tempfile.mkstemp(prefix="steno-")
         try:
             self._file = Path(path).open("rb", buffering=0)  # noqa: SIM115  # for reading only: who has it from us is no writer
-            self.writer = os.open(path, os.O_WRONLY | os.O_APPEND)
+            self.writer_fd = os.open(path, os.O_WRONLY | os.O_APPEND)
         finally:
             os.close(file)
             Path(path).unlink()  # no name: nothing is left on the disk, however we end
-        self.link = link(self._file.fileno())
-        self.finishing = False  # what is there is read to its end, and then it is closed
-        self._wait = POLL_FIRST
-        self._timer: Timer = wheel.after(self._wait, self._look)
+        self.open_file_id = open_file_id(self._file.fileno())
+        self.is_finishing = False  # what is there is read to its end, and then it is closed
+        self._poll_delay = MIN_POLL_SECONDS
+        self._timer: Timer = wheel.call_later(self._poll_delay, self._poll)
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether more can come."""
         return not self._file.closed
 
-    def _look(self) -> None:
-        data = os.read(self._file.fileno(), CHUNK * 4)
+    def _poll(self) -> None:
+        data = os.read(self._file.fileno(), READ_CHUNK_BYTES * 4)
         if data:
-            self._take(data)
-        elif self.finishing:
+            self._on_data(data)
+        elif self.is_finishing:
             self.close()
-            self._ended()
+            self._on_end()
         if not self._file.closed:
-            self._wait = POLL_FIRST if data else min(self._wait * 2, POLL_LAST)
-            self._timer = self._wheel.after(0.0 if data else self._wait, self._look)
+            self._poll_delay = MIN_POLL_SECONDS if data else min(self._poll_delay * 2, MAX_POLL_SECONDS)
+            self._timer = self._loop.call_later(0.0 if data else self._poll_delay, self._poll)
 
     def finish(self) -> None:
         """No writer is left: the end of the file is the end."""
-        if not (self.finishing or self._file.closed):
-            self.finishing = True
+        if not (self.is_finishing or self._file.closed):
+            self.is_finishing = True
             self._timer.cancel()
-            self._timer = self._wheel.after(0.0, self._look)
+            self._timer = self._loop.call_later(0.0, self._poll)
 
     def close(self) -> None:
         """Stop reading. A second call does nothing."""
@@ -114,62 +114,62 @@ class Tail:
         self._file.close()
 
 
-class Feed:
+class StdinWriter:
     """Writes the prompt, and what is said later, as the child takes it. A child that does not want it is nobody's fault."""
 
-    def __init__(self, wheel: Wheel, file: IO[bytes], data: bytes, keep_open: bool = False) -> None:
-        self._wheel, self._file, self._left = wheel, file, memoryview(data)
-        self._open = keep_open
+    def __init__(self, wheel: EventLoop, file: IO[bytes], data: bytes, keep_open: bool = False) -> None:
+        self._loop, self._file, self._pending = wheel, file, memoryview(data)
+        self._accepts_more = keep_open
         self._fileno = file.fileno()
         os.set_blocking(self._fileno, False)
-        self._watched = False
-        self._watch()
+        self._is_watched = False
+        self._start_watching()
 
-    def add(self, data: bytes) -> bool:
+    def write(self, data: bytes) -> bool:
         """More to write; False if it is at its end."""
-        if self._file.closed or not self._open:
+        if self._file.closed or not self._accepts_more:
             return False
-        self._left = memoryview(bytes(self._left) + data)
-        self._watch()
+        self._pending = memoryview(bytes(self._pending) + data)
+        self._start_watching()
         return True
 
-    def hang_up(self) -> None:
+    def close_when_written(self) -> None:
         """Nothing more will be added."""
-        self._open = False
-        if not self._left:
+        self._accepts_more = False
+        if not self._pending:
             self.close()
 
-    def _watch(self) -> None:
-        if not self._watched:
-            self._watched = True
-            self._wheel.watch(self._fileno, self._ready, selectors.EVENT_WRITE)
+    def _start_watching(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            self._loop.watch(self._fileno, self._on_writable, selectors.EVENT_WRITE)
 
-    def _ready(self) -> None:
+    def _on_writable(self) -> None:
         if self._file.closed:
             return
-        self._wheel.rush()
+        self._loop.flush()
         try:
-            self._left = self._left[os.write(self._fileno, self._left[:CHUNK]) :]
+            self._pending = self._pending[os.write(self._fileno, self._pending[:READ_CHUNK_BYTES]) :]
         except BlockingIOError:
             return
         except OSError:  # it closed its stdin, or is gone
-            self._left, self._open = self._left[:0], False
-        if not self._left:
-            self._rest()
+            self._pending, self._accepts_more = self._pending[:0], False
+        if not self._pending:
+            self._on_all_written()
 
-    def _rest(self) -> None:
+    def _on_all_written(self) -> None:
         """All is written: close, or wait for more."""
-        if not self._open:
+        if not self._accepts_more:
             self.close()
-        elif self._watched:
-            self._watched = False
-            self._wheel.unwatch(self._fileno)
+        elif self._is_watched:
+            self._is_watched = False
+            self._loop.unwatch(self._fileno)
 
     def close(self) -> None:
         """It is at its end. A second call does nothing."""
         if not self._file.closed:
-            if self._watched:
-                self._watched = False
-                self._wheel.unwatch(self._fileno)
+            if self._is_watched:
+                self._is_watched = False
+                self._loop.unwatch(self._fileno)
             with suppress(OSError):
                 self._file.close()

@@ -3,30 +3,30 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .figures import COLOURS
-from .grid import Cell, Column, grid
-from .line import STATES, clock
-from .look import Look
-from .words import compact, money
+from .figures import STATUS_COLOURS
+from .grid import Cell, Column, render_table
+from .line import STATE_STYLES, format_clock
+from .look import PageStyle
+from .words import format_compact, format_money
 
 COLUMNS = (
     Column("id"),
-    Column("agent", spare=7),
+    Column("agent", drop_priority=7),
     Column("state"),
     Column("time", True),
     Column("turns", True, 5),
     Column("tokens", True, 4),
     Column("cost", True, 3),
     Column("context", True, 2),
-    Column("doing", spare=6, text=True),
-    Column("project", spare=8, text=True, end=True),
-    Column("prompt", spare=1, text=True),
+    Column("doing", drop_priority=6, can_truncate=True),
+    Column("project", drop_priority=8, can_truncate=True, keep_end=True),
+    Column("prompt", drop_priority=1, can_truncate=True),
 )
 
 
-def alive(rows: Sequence[Mapping[str, Any]], look: Look) -> list[str]:
+def active_runs_table(rows: Sequence[Mapping[str, Any]], look: PageStyle) -> list[str]:
     """One line for each run."""
-    return grid(look, COLUMNS, [_row(row) for row in rows])
+    return render_table(look, COLUMNS, [_row(row) for row in rows])
 
 
 def _row(row: Mapping[str, Any]) -> list[Cell | str]:
@@ -34,18 +34,18 @@ def _row(row: Mapping[str, Any]) -> list[Cell | str]:
     return [
         row["short"],
         row["agent"],
-        Cell(state, STATES.get(state, "red")),
-        clock(row["elapsed_s"]),
+        Cell(state, STATE_STYLES.get(state, "red")),
+        format_clock(row["elapsed_s"]),
         str(row["turns"] or ""),
-        compact(row["tokens"]) if row["tokens"] else "",
-        money(row["cost_usd"]) if row["cost_usd"] is not None else "",
-        Cell(f"{context['hp']:.0f}% HP", COLOURS.get(context["status"], "")) if context["hp"] is not None else "",
-        " ".join(filter(None, (row["tool"], row["target"]))) or _waits(row),
+        format_compact(row["tokens"]) if row["tokens"] else "",
+        format_money(row["cost_usd"]) if row["cost_usd"] is not None else "",
+        Cell(f"{context['hp']:.0f}% HP", STATUS_COLOURS.get(context["status"], "")) if context["hp"] is not None else "",
+        " ".join(filter(None, (row["tool"], row["target"]))) or _wait_text(row),
         row["cwd"] or "",
         row["prompt"],
     ]
 
 
-def _waits(row: Mapping[str, Any]) -> str:
+def _wait_text(row: Mapping[str, Any]) -> str:
     left = row["waits_s"]
-    return "" if left is None else f"{clock(left)} until the next attempt"
+    return "" if left is None else f"{format_clock(left)} until the next attempt"

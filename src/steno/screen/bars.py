@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-EIGHTHS = " ▏▎▍▌▋▊▉"
-LEVELS = "▁▂▃▄▅▆▇█"
+EIGHTH_BLOCKS = " ▏▎▍▌▋▊▉"
+SPARK_BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def bar(part: float, whole: float, columns: int) -> str:
@@ -13,7 +13,7 @@ def bar(part: float, whole: float, columns: int) -> str:
         return ""
     eighths = max(1, round(min(1.0, part / whole) * columns * 8))
     full, rest = divmod(eighths, 8)
-    return "█" * full + (EIGHTHS[rest] if rest else "")
+    return "█" * full + (EIGHTH_BLOCKS[rest] if rest else "")
 
 
 def gauge(fraction: float, columns: int) -> str:
@@ -25,14 +25,14 @@ def gauge(fraction: float, columns: int) -> str:
 
 def sparkline(values: Sequence[float], columns: int | None = None) -> str:
     """The course of some figures, one letter each (or the highest of several, where there is not the room)."""
-    shown = list(values) if columns is None or len(values) <= columns else squeezed(values, columns)
+    shown = list(values) if columns is None or len(values) <= columns else downsample(values, columns)
     top = max(shown, default=0)
     if top <= 0:
-        return LEVELS[0] * len(shown)
-    return "".join(LEVELS[min(7, int(max(0.0, value) / top * 7.999))] for value in shown)
+        return SPARK_BLOCKS[0] * len(shown)
+    return "".join(SPARK_BLOCKS[min(7, int(max(0.0, value) / top * 7.999))] for value in shown)
 
 
-def squeezed(values: Sequence[float], columns: int) -> list[float]:
+def downsample(values: Sequence[float], columns: int) -> list[float]:
     """As many figures as there are columns, each the highest of its share."""
     edges = [at * len(values) // columns for at in range(columns + 1)]
     return [max(values[low:high]) for low, high in pairwise(edges)]

@@ -3,56 +3,56 @@
 from collections.abc import Iterator, Sequence
 
 from ..answer.changed import Change
-from .clean import TAB, clean
-from .grid import Cell, Column, grid
-from .look import Look
-from .words import number, several
+from .clean import TAB_WIDTH, clean
+from .grid import Cell, Column, render_table
+from .look import PageStyle
+from .words import format_count, format_number
 
 COLUMNS = (
     Column("change"),
-    Column("path", text=True, end=True),
+    Column("path", can_truncate=True, keep_end=True),
     Column("lines", True, 2),
-    Column("by", spare=1),
-    Column("source", spare=3),
-    Column("mode", spare=4),
+    Column("by", drop_priority=1),
+    Column("source", drop_priority=3),
+    Column("mode", drop_priority=4),
 )
-COLOURS = {"created": "green", "deleted": "red", "renamed": "cyan", "modified": "yellow"}
-SIGNS = {"+": "green", "-": "red", "@": "cyan"}
+CHANGE_COLOURS = {"created": "green", "deleted": "red", "renamed": "cyan", "modified": "yellow"}
+DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def changes(found: Sequence[Change], look: Look) -> list[str]:
+def changes_table(found: Sequence[Change], look: PageStyle) -> list[str]:
     """One line for each change, and how many there are."""
     files = len({change.path for change in found})
-    return [*grid(look, COLUMNS, [_row(change) for change in found]), "", f"{several(files, 'file')} changed"]
+    return [*render_table(look, COLUMNS, [_row(change) for change in found]), "", f"{format_count(files, 'file')} changed"]
 
 
 def _row(change: Change) -> list[Cell | str]:
     path = f"{change.was} → {change.path}" if change.was is not None else change.path
     return [
-        Cell(change.change, COLOURS.get(change.change, "")),
+        Cell(change.change, CHANGE_COLOURS.get(change.change, "")),
         path if change.inside else f"{path} (outside)",
-        _lines(change),
+        _line_counts(change),
         f"{change.tool} {change.call}" if change.tool and change.call else change.call or "",
         change.source,
         change.mode or "",
     ]
 
 
-def _lines(change: Change) -> str:
+def _line_counts(change: Change) -> str:
     if change.binary:
         return "binary"
     if change.added is None or change.removed is None:
         return ""
-    return f"+{number(change.added)} -{number(change.removed)}"
+    return f"+{format_number(change.added)} -{format_number(change.removed)}"
 
 
-def patch(data: bytes, look: Look) -> Iterator[str]:
+def patch_lines(data: bytes, look: PageStyle) -> Iterator[str]:
     """A patch line by line: heads bold, what was added green, what was removed red."""
     within = False
     for line in data.decode("utf-8", "replace").split("\n"):
-        text = clean(line.expandtabs(TAB))
+        text = clean(line.expandtabs(TAB_WIDTH))
         if line.startswith("diff --git "):
             within = False
         within = within or line.startswith("@@")
-        style = SIGNS.get(line[:1], "") if within else "bold"
+        style = DIFF_COLOURS.get(line[:1], "") if within else "bold"
         yield look.paint(text, style)

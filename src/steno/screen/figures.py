@@ -3,74 +3,74 @@
 from collections.abc import Iterable
 
 from ..report import Context, Report, Tokens
-from .look import Look
-from .page import LABEL, Row, part
-from .words import UNKNOWN, money, number, percent, several
+from .look import PageStyle
+from .page import LABEL_COLUMNS, SectionRow, render_section
+from .words import UNKNOWN, format_count, format_money, format_number, format_percent
 
-BAR = 20  # columns of the gauge on a wide page
-SOURCES = {
+GAUGE_COLUMNS = 20  # columns of the gauge on a wide page
+COST_SOURCES = {
     "reported": "reported by the agent",
     "computed": "computed from the price table",
     "local": "on a model server of one's own",
 }
-WINDOWS = {"reported": "as reported", "known": "known for this model", "assumed": "assumed"}
-COLOURS = {"Healthy": "green", "Wounded": "yellow", "CRITICAL": "red"}
+WINDOW_SOURCES = {"reported": "as reported", "known": "known for this model", "assumed": "assumed"}
+STATUS_COLOURS = {"Healthy": "green", "Wounded": "yellow", "CRITICAL": "red"}
 
 
-def lines(report: Report, look: Look, extra: Iterable[Row] = ()) -> list[str]:
+def usage_section(report: Report, look: PageStyle, extra: Iterable[SectionRow] = ()) -> list[str]:
     """Tokens, cost and context as lines; `extra` rows stand below the cost."""
-    found = part(look, "tokens", _tokens(report))
-    found += part(look, "cost", [*_cost(report), *extra])
-    return found + part(look, "context", _context(report.context, look))
+    found = render_section(look, "tokens", _token_rows(report))
+    found += render_section(look, "cost", [*_cost_rows(report), *extra])
+    return found + render_section(look, "context", _context_rows(report.context, look))
 
 
-def _tokens(report: Report) -> list[Row]:
+def _token_rows(report: Report) -> list[SectionRow]:
     tokens = report.tokens
     if tokens == Tokens():
-        return [Row(UNKNOWN)]
+        return [SectionRow(UNKNOWN)]
     if tokens.total == 0:
-        return [Row("0")]
+        return [SectionRow("0")]
     parts = (
-        f"input {number(tokens.input)}",
-        f"cache write {number(tokens.cache_write)}",
-        f"cache read {number(tokens.cache_read)}",
-        f"output {number(tokens.output)}" + (f" (reasoning {number(tokens.reasoning)})" if tokens.reasoning else ""),
+        f"input {format_number(tokens.input)}",
+        f"cache write {format_number(tokens.cache_write)}",
+        f"cache read {format_number(tokens.cache_read)}",
+        f"output {format_number(tokens.output)}" + (f" (reasoning {format_number(tokens.reasoning)})" if tokens.reasoning else ""),
     )
     rows = [
-        Row(f"{number(tokens.total)} in all · cache hit rate {percent(report.cache_hit_rate)}"),
-        Row(" · ".join(parts)),
+        SectionRow(f"{format_number(tokens.total)} in all · cache hit rate {format_percent(report.cache_hit_rate)}"),
+        SectionRow(" · ".join(parts)),
     ]
     if len(report.models) > 1:
-        rows += [Row(f"{name}: {money(model.cost_usd)}, output {number(model.output)}") for name, model in report.models.items()]
+        rows += [SectionRow(f"{name}: {format_money(model.cost_usd)}, output {format_number(model.output)}") for name, model in report.models.items()]
     return rows
 
 
-def _cost(report: Report) -> list[Row]:
+def _cost_rows(report: Report) -> list[SectionRow]:
     cost = report.cost
-    text = UNKNOWN if cost.usd is None else f"{money(cost.usd)} {SOURCES.get(cost.source, cost.source)}"
+    text = UNKNOWN if cost.usd is None else f"{format_money(cost.usd)} {COST_SOURCES.get(cost.source, cost.source)}"
     session = cost.session_usd
     if session is not None and (cost.usd is None or abs(session - cost.usd) > 1e-6):
-        text += f" · the session so far {money(session)}"
-    return [Row(text)]
+        text += f" · the session so far {format_money(session)}"
+    return [SectionRow(text)]
 
 
-def _context(context: Context, look: Look) -> list[Row]:
+def _context_rows(context: Context, look: PageStyle) -> list[SectionRow]:
     if context.used is None or context.fraction is None:
-        rows = [Row(context.text)]
+        rows = [SectionRow(context.text)]
     else:
         most = "at most " if context.source == "upper_bound" else ""
-        room = look.columns - LABEL
-        gauge = f"{_bar(context.fraction, min(BAR, room // 2))} {most}{percent(context.fraction)} used"
+        room = look.columns - LABEL_COLUMNS
+        gauge = f"{_gauge(context.fraction, min(GAUGE_COLUMNS, room // 2))} {most}{format_percent(context.fraction)} used"
         texts = [f"{gauge} · {context.text}"] if len(gauge) + len(context.text) + 3 <= room else [gauge, context.text]
-        rows = [Row(text, COLOURS.get(context.status or "", "")) for text in texts]
-    facts = [f"peak {number(context.peak)}"] if context.peak is not None else []
-    facts.append(f"window {number(context.limit)} ({WINDOWS.get(context.limit_source, context.limit_source)})")
+        rows = [SectionRow(text, STATUS_COLOURS.get(context.status or "", "")) for text in texts]
+    facts = [f"peak {format_number(context.peak)}"] if context.peak is not None else []
+    facts.append(f"window {format_number(context.limit)} ({WINDOW_SOURCES.get(context.limit_source, context.limit_source)})")
     if context.compactions:
-        facts.append(several(context.compactions, "compaction"))
-    return [*rows, Row(" · ".join(facts))]
+        facts.append(format_count(context.compactions, "compaction"))
+    return [*rows, SectionRow(" · ".join(facts))]
 
 
-def _bar(fraction: float, columns: int) -> str:
+def _gauge(fraction: float, columns: int) -> str:
     full = min(columns, round(fraction * columns))
     if fraction > 0 and not full:
         full = 1

@@ -4,21 +4,21 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from .clean import flat, pad, tail, width
-from .look import Look
+from .clean import pad, single_line, truncate_start, width
+from .look import PageStyle
 
-GAP = "  "
-LEAST = 6  # columns that a column of text keeps before others are left out for it
+COLUMN_GAP = "  "
+MIN_TEXT_COLUMNS = 6  # columns that a column of text keeps before others are left out for it
 
 
 class Column(Struct, frozen=True):
     """A column: `spare` says how easily it is done without (0: never), `text` that it may be cut, `end` that its end is kept."""
 
     name: str
-    right: bool = False
-    spare: int = 0
-    text: bool = False
-    end: bool = False
+    align_right: bool = False
+    drop_priority: int = 0
+    can_truncate: bool = False
+    keep_end: bool = False
 
 
 class Cell(Struct, frozen=True):
@@ -28,61 +28,61 @@ class Cell(Struct, frozen=True):
     style: str = ""
 
 
-Cells = Sequence[Cell | str]
+TableRow = Sequence[Cell | str]
 
 
-def grid(look: Look, columns: Sequence[Column], rows: Sequence[Cells], foot: Sequence[Cells] = ()) -> list[str]:
+def render_table(look: PageStyle, columns: Sequence[Column], rows: Sequence[TableRow], foot: Sequence[TableRow] = ()) -> list[str]:
     """The table as lines, within the look's limit: columns that can be spared go first, then text is cut.
 
     The rows of `foot` stand below a line of their own.
     """
-    cells = [[_cell(cell) for cell in row] for row in (*rows, *foot)]
+    cells = [[_clean_cell(cell) for cell in row] for row in (*rows, *foot)]
     widths = [max([width(one.name), *(width(row[at].text) for row in cells)]) for at, one in enumerate(columns)]
     filled = [at for at in range(len(columns)) if not cells or any(row[at].text for row in cells)]
-    kept = _kept(columns, widths, filled, look.limit)
-    if look.limit is not None:
-        _shrink(columns, widths, kept, look.limit)
-    lines = [_line(look, columns, widths, kept, row) for row in cells]
-    head = GAP.join(pad(columns[at].name, widths[at], columns[at].right) for at in kept).rstrip(" ")
+    kept = _visible_columns(columns, widths, filled, look.line_limit)
+    if look.line_limit is not None:
+        _shrink_columns(columns, widths, kept, look.line_limit)
+    lines = [_render_row(look, columns, widths, kept, row) for row in cells]
+    head = COLUMN_GAP.join(pad(columns[at].name, widths[at], columns[at].align_right) for at in kept).rstrip(" ")
     if foot:
-        across = sum(widths[at] for at in kept) + len(GAP) * (len(kept) - 1)
+        across = sum(widths[at] for at in kept) + len(COLUMN_GAP) * (len(kept) - 1)
         lines.insert(len(rows), look.paint("─" * across, "dim"))
     return [look.paint(head, "dim"), *lines]
 
 
-def _cell(cell: Cell | str) -> Cell:
-    return Cell(flat(cell)) if isinstance(cell, str) else Cell(flat(cell.text), cell.style)
+def _clean_cell(cell: Cell | str) -> Cell:
+    return Cell(single_line(cell)) if isinstance(cell, str) else Cell(single_line(cell.text), cell.style)
 
 
-def _needed(columns: Sequence[Column], widths: list[int], kept: list[int]) -> int:
-    least = (min(widths[at], LEAST) if columns[at].text else widths[at] for at in kept)
-    return sum(least) + len(GAP) * (len(kept) - 1)
+def _min_width(columns: Sequence[Column], widths: list[int], kept: list[int]) -> int:
+    least = (min(widths[at], MIN_TEXT_COLUMNS) if columns[at].can_truncate else widths[at] for at in kept)
+    return sum(least) + len(COLUMN_GAP) * (len(kept) - 1)
 
 
-def _kept(columns: Sequence[Column], widths: list[int], filled: list[int], limit: int | None) -> list[int]:
+def _visible_columns(columns: Sequence[Column], widths: list[int], filled: list[int], limit: int | None) -> list[int]:
     """The columns that are shown: none that is empty, and no more than fit."""
     kept = list(filled)
-    while limit is not None and _needed(columns, widths, kept) > limit:
-        spare = max(kept, key=lambda at: columns[at].spare)
-        if not columns[spare].spare:
+    while limit is not None and _min_width(columns, widths, kept) > limit:
+        spare = max(kept, key=lambda at: columns[at].drop_priority)
+        if not columns[spare].drop_priority:
             break
         kept.remove(spare)
     return kept
 
 
-def _shrink(columns: Sequence[Column], widths: list[int], kept: list[int], limit: int) -> None:
-    room = limit - len(GAP) * (len(kept) - 1)
-    texts = [at for at in kept if columns[at].text] or kept
+def _shrink_columns(columns: Sequence[Column], widths: list[int], kept: list[int], limit: int) -> None:
+    room = limit - len(COLUMN_GAP) * (len(kept) - 1)
+    texts = [at for at in kept if columns[at].can_truncate] or kept
     while sum(widths[at] for at in kept) > room and max(widths[at] for at in texts) > 1:
         widest = max(texts, key=lambda at: widths[at])
         widths[widest] -= 1
 
 
-def _line(look: Look, columns: Sequence[Column], widths: list[int], kept: list[int], row: list[Cell]) -> str:
+def _render_row(look: PageStyle, columns: Sequence[Column], widths: list[int], kept: list[int], row: list[Cell]) -> str:
     shown = []
     for at in kept:
-        text = tail(row[at].text, widths[at]) if columns[at].end else row[at].text
-        padded = pad(text, widths[at], columns[at].right)
+        text = truncate_start(row[at].text, widths[at]) if columns[at].keep_end else row[at].text
+        padded = pad(text, widths[at], columns[at].align_right)
         shown.append(padded if not row[at].style else look.paint(padded, row[at].style))
-    last = GAP.join(shown)
+    last = COLUMN_GAP.join(shown)
     return last.rstrip(" ")

@@ -3,139 +3,148 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..answer.lists import Note, Run, Session
-from ..answer.sums import Sums
-from ..meter import dollars
+from ..answer.lists import Note, RunSummary, SessionSummary
+from ..answer.sums import UsageTotals
+from ..meter import nano_to_usd
 from .bars import gauge
 from .clean import wrap
-from .figures import COLOURS
-from .grid import Cell, Column, grid
-from .look import Look
-from .page import Row, headline, part
-from .words import UNKNOWN, colour_of, compact, money, number, percent, several, span
+from .figures import STATUS_COLOURS
+from .grid import Cell, Column, render_table
+from .look import PageStyle
+from .page import SectionRow, headline, render_section
+from .words import (
+    UNKNOWN,
+    format_compact,
+    format_count,
+    format_duration,
+    format_money,
+    format_number,
+    format_percent,
+    verdict_colour,
+)
 
-When = Callable[[int | None], str]
-SHOWN = 8  # runs on the card of a session
-GAUGE = 8  # columns of a session's context
-RUNS = (
+LocalTimeFormatter = Callable[[int | None], str]
+MAX_SESSION_RUNS = 8  # runs on the card of a session
+GAUGE_COLUMNS = 8  # columns of a session's context
+RUN_COLUMNS = (
     Column("id"),
-    Column("when", spare=1),
-    Column("agent", spare=7),
+    Column("when", drop_priority=1),
+    Column("agent", drop_priority=7),
     Column("verdict"),
     Column("cost", True),
     Column("tokens", True, 3),
     Column("turns", True, 6),
     Column("time", True, 4),
-    Column("project", spare=5, text=True, end=True),
-    Column("error", spare=2, text=True),
+    Column("project", drop_priority=5, can_truncate=True, keep_end=True),
+    Column("error", drop_priority=2, can_truncate=True),
 )
-SESSIONS = (
+SESSION_COLUMNS = (
     Column("id"),
-    Column("last", spare=1),
+    Column("last", drop_priority=1),
     Column("requests", True, 6),
     Column("tokens", True, 4),
     Column("cost", True),
-    Column("context", spare=3),
+    Column("context", drop_priority=3),
     Column("peak", True, 7),
-    Column("project", spare=5, text=True, end=True),
-    Column("title", spare=2, text=True),
+    Column("project", drop_priority=5, can_truncate=True, keep_end=True),
+    Column("title", drop_priority=2, can_truncate=True),
 )
 
 
-def runs(found: Sequence[Run], total: dict[str, Any], look: Look, when: When) -> list[str]:
+def runs_table(found: Sequence[RunSummary], total: dict[str, Any], look: PageStyle, when: LocalTimeFormatter) -> list[str]:
     """One line for each run, and what all of them come to."""
-    lines = grid(look, RUNS, [_run(run, when) for run in found])
-    return [*lines, "", *_sum_of_runs(total, total["runs"] - len(found), look)]
+    lines = render_table(look, RUN_COLUMNS, [_run_row(run, when) for run in found])
+    return [*lines, "", *_runs_footer(total, total["runs"] - len(found), look)]
 
 
-def _run(run: Run, when: When) -> list[Cell | str]:
-    colour = colour_of(run.verdict) if run.verdict is not None else "cyan"
+def _run_row(run: RunSummary, when: LocalTimeFormatter) -> list[Cell | str]:
+    colour = verdict_colour(run.verdict) if run.verdict is not None else "cyan"
     return [
-        run.short,
+        run.short_id,
         when(run.started_at),
         run.agent or UNKNOWN,
         Cell(run.state, colour),
-        "" if run.verdict is None and run.cost_nano is None else money(dollars(run.cost_nano)),
-        "" if run.tokens.total is None else compact(run.tokens.total),
-        "" if run.turns is None else number(run.turns),
-        "" if run.duration_ms is None else span(run.duration_ms),
+        "" if run.verdict is None and run.cost_nano is None else format_money(nano_to_usd(run.cost_nano)),
+        "" if run.tokens.total is None else format_compact(run.tokens.total),
+        "" if run.turns is None else format_number(run.turns),
+        "" if run.duration_ms is None else format_duration(run.duration_ms),
         run.project or "",
         (run.error or "").strip().partition("\n")[0],
     ]
 
 
-def _sum_of_runs(total: dict[str, Any], left_off: int, look: Look) -> list[str]:
+def _runs_footer(total: dict[str, Any], left_off: int, look: PageStyle) -> list[str]:
     cost = total["cost"]
-    more = f" and {several(cost['unpriced_runs'], 'run')} of unknown cost" if cost["unpriced_runs"] else ""
-    text = f"{several(total['runs'], 'run')}: {money(cost['usd'])}{more}, {number(total['tokens']['total'])} tokens"
-    return [*wrap(text, look.columns), *_hidden(left_off, look)]
+    more = f" and {format_count(cost['unpriced_runs'], 'run')} of unknown cost" if cost["unpriced_runs"] else ""
+    text = f"{format_count(total['runs'], 'run')}: {format_money(cost['usd'])}{more}, {format_number(total['tokens']['total'])} tokens"
+    return [*wrap(text, look.columns), *_more_rows_hint(left_off, look)]
 
 
-def _hidden(many: int, look: Look) -> list[str]:
-    text = f"and {number(many)} more that are not shown: --last N shows N of them"
+def _more_rows_hint(many: int, look: PageStyle) -> list[str]:
+    text = f"and {format_number(many)} more that are not shown: --last N shows N of them"
     return [look.paint(line, "dim") for line in wrap(text, look.columns)] if many > 0 else []
 
 
-def sessions(found: Sequence[Session], many: int, sums: Sums, look: Look, when: When) -> list[str]:
+def sessions_table(found: Sequence[SessionSummary], many: int, sums: UsageTotals, look: PageStyle, when: LocalTimeFormatter) -> list[str]:
     """One line for each session, and what all of them come to."""
-    lines = grid(look, SESSIONS, [_session(one, when) for one in found])
-    more = f" (+{number(sums.unpriced)} unpriced)" if sums.unpriced else ""
-    tokens = f"{number(sums.tokens.total)} tokens in {several(sums.requests, 'request')}"
-    lines += ["", *wrap(f"{several(many, 'session')}: {money(dollars(sums.nano))}{more}, {tokens}", look.columns)]
-    return lines + _hidden(many - len(found), look)
+    lines = render_table(look, SESSION_COLUMNS, [_session_row(one, when) for one in found])
+    more = f" (+{format_number(sums.unpriced)} unpriced)" if sums.unpriced else ""
+    tokens = f"{format_number(sums.tokens.total)} tokens in {format_count(sums.requests, 'request')}"
+    lines += ["", *wrap(f"{format_count(many, 'session')}: {format_money(nano_to_usd(sums.cost_nano))}{more}, {tokens}", look.columns)]
+    return lines + _more_rows_hint(many - len(found), look)
 
 
-def _session(one: Session, when: When) -> list[Cell | str]:
-    sums, context = one.sums, one.context
-    more = f" +{sums.unpriced}" if sums.unpriced and sums.nano is not None else ""
+def _session_row(one: SessionSummary, when: LocalTimeFormatter) -> list[Cell | str]:
+    sums, context = one.totals, one.context
+    more = f" +{sums.unpriced}" if sums.unpriced and sums.cost_nano is not None else ""
     return [
-        one.short,
+        one.short_id,
         when(one.last_at),
-        number(sums.requests),
-        compact(sums.tokens.total),
-        money(dollars(sums.nano)) + more,
-        _gauge(one) if context.used is not None else Cell(UNKNOWN, "dim"),
-        "" if one.context_peak is None else compact(one.context_peak),
+        format_number(sums.requests),
+        format_compact(sums.tokens.total),
+        format_money(nano_to_usd(sums.cost_nano)) + more,
+        _context_gauge(one) if context.used is not None else Cell(UNKNOWN, "dim"),
+        "" if one.context_peak is None else format_compact(one.context_peak),
         one.project or "",
         one.title or "",
     ]
 
 
-def _gauge(one: Session) -> Cell:
+def _context_gauge(one: SessionSummary) -> Cell:
     context = one.context
-    text = f"{gauge(context.fraction or 0, GAUGE)} {context.hp:.0f}% HP"
-    return Cell(text, COLOURS.get(context.status or "", ""))
+    text = f"{gauge(context.fraction or 0, GAUGE_COLUMNS)} {context.hp:.0f}% HP"
+    return Cell(text, STATUS_COLOURS.get(context.status or "", ""))
 
 
 # -- one of them -------------------------------------------------------------------------------------------------
 
 
-def session_card(one: Session, own: Sequence[Run], look: Look, when: When) -> list[str]:
+def session_card(one: SessionSummary, own: Sequence[RunSummary], look: PageStyle, when: LocalTimeFormatter) -> list[str]:
     """What the ledger itself knows of a session and of its own runs."""
-    sums, context = one.sums, one.context
+    sums, context = one.totals, one.context
     tokens = sums.tokens
     counters = (
-        f"input {number(tokens.input)} · cache write {number(tokens.cache_write)} · cache read {number(tokens.cache_read)} · "
-        f"output {number(tokens.output)}"
+        f"input {format_number(tokens.input)} · cache write {format_number(tokens.cache_write)} · cache read {format_number(tokens.cache_read)} · "
+        f"output {format_number(tokens.output)}"
     )
-    unpriced = f" · +{several(sums.unpriced, 'unpriced request')}" if sums.unpriced else ""
+    unpriced = f" · +{format_count(sums.unpriced, 'unpriced request')}" if sums.unpriced else ""
     parts = {
         "agent": " · ".join(filter(None, (f"{one.agent} {one.agent_version or ''}".strip(), one.model))),
         "session": one.id,
         "folder": one.project or "",
         "time": f"{when(one.first_at)} to {when(one.last_at)}",
-        "work": f"{several(one.prompts, 'prompt')} · {several(sums.requests, 'request')}",
-        "tokens": f"{number(tokens.total)} in all · cache hit rate {percent(sums.hit_rate)} · {counters}",
-        "cost": f"{money(dollars(sums.nano))}{unpriced} · the cache saved {money(dollars(sums.saved_nano))}",
-        "context": f"{context.text} · peak {number(context.peak)}",
+        "work": f"{format_count(one.prompts, 'prompt')} · {format_count(sums.requests, 'request')}",
+        "tokens": f"{format_number(tokens.total)} in all · cache hit rate {format_percent(sums.cache_hit_rate)} · {counters}",
+        "cost": f"{format_money(nano_to_usd(sums.cost_nano))}{unpriced} · the cache saved {format_money(nano_to_usd(sums.saved_nano))}",
+        "context": f"{context.text} · peak {format_number(context.peak)}",
     }
     lines = headline(look, "session", "cyan", one.title or "without a title")
-    shown = [f"{run.short}  {run.state}  {money(dollars(run.cost_nano))}  {when(run.started_at)}" for run in own[:SHOWN]]
-    more = [Row(f"and {len(own) - SHOWN} more: steno runs --session {one.short}", "dim")] if len(own) > SHOWN else []
-    lines += ["", *(line for label, text in parts.items() if text for line in part(look, label, [Row(text)]))]
-    return lines + part(look, "runs", [*map(Row, shown), *more])
+    shown = [f"{run.short_id}  {run.state}  {format_money(nano_to_usd(run.cost_nano))}  {when(run.started_at)}" for run in own[:MAX_SESSION_RUNS]]
+    more = [SectionRow(f"and {len(own) - MAX_SESSION_RUNS} more: steno runs --session {one.short_id}", "dim")] if len(own) > MAX_SESSION_RUNS else []
+    lines += ["", *(line for label, text in parts.items() if text for line in render_section(look, label, [SectionRow(text)]))]
+    return lines + render_section(look, "runs", [*map(SectionRow, shown), *more])
 
 
-def notes(found: Sequence[Note], look: Look, when: When) -> list[str]:
+def notes_section(found: Sequence[Note], look: PageStyle, when: LocalTimeFormatter) -> list[str]:
     """The notes beside a run or a session."""
-    return part(look, "notes", [Row(f"{when(note.at)}  {note.text}", most=20) for note in found])
+    return render_section(look, "notes", [SectionRow(f"{when(note.at)}  {note.text}", max_lines=20) for note in found])

@@ -5,57 +5,57 @@ from itertools import islice
 
 from msgspec import Struct
 
-from .clean import cut, flat, pad, tail, width, wrap
-from .look import Look
+from .clean import pad, single_line, truncate, truncate_start, width, wrap
+from .look import PageStyle
 
-LABEL = 11  # columns for the longest label, "background", and a blank
-HEADLINE = 6  # lines: enough for an error text to be understood; --json has the whole
+LABEL_COLUMNS = 11  # columns for the longest label, "background", and a blank
+MAX_HEADLINE_LINES = 6  # lines: enough for an error text to be understood; --json has the whole
 
 
-class Row(Struct, frozen=True):
+class SectionRow(Struct, frozen=True):
     """One thing to say: wrapped with `hang` blanks before its further lines, and cut after `most` lines."""
 
     text: str
     style: str = ""
-    hang: int = 2
-    most: int = 3
+    hanging_indent: int = 2
+    max_lines: int = 3
 
 
-def part(look: Look, label: str, rows: Iterable[Row]) -> list[str]:
+def render_section(look: PageStyle, label: str, rows: Iterable[SectionRow]) -> list[str]:
     """The lines of one part; none if it has nothing to say."""
     found: list[str] = []
     for row in rows:
-        for line in _lines(row, look.columns - LABEL):
-            head = pad("" if found else label, LABEL)
+        for line in _row_lines(row, look.columns - LABEL_COLUMNS):
+            head = pad("" if found else label, LABEL_COLUMNS)
             found.append((look.paint(head, "dim") + look.paint(line, row.style)).rstrip(" "))
     return found
 
 
-def _lines(row: Row, room: int) -> list[str]:
-    text = row.text[: room * row.most * 4]  # more than fits, and bounded: a text may have megabytes
+def _row_lines(row: SectionRow, room: int) -> list[str]:
+    text = row.text[: room * row.max_lines * 4]  # more than fits, and bounded: a text may have megabytes
     text = text.replace("\r\n", " ").replace("\n", " ")
-    wrapped = wrap(text, room - row.hang, -row.hang)
-    lines = list(islice(wrapped, row.most))
-    if len(row.text) > room * row.most * 4 or next(wrapped, None) is not None:
-        lines[-1] = _marked(lines[-1], room - row.hang)
-    return lines[:1] + [" " * row.hang + line for line in lines[1:]]
+    wrapped = wrap(text, room - row.hanging_indent, -row.hanging_indent)
+    lines = list(islice(wrapped, row.max_lines))
+    if len(row.text) > room * row.max_lines * 4 or next(wrapped, None) is not None:
+        lines[-1] = _add_ellipsis(lines[-1], room - row.hanging_indent)
+    return lines[:1] + [" " * row.hanging_indent + line for line in lines[1:]]
 
 
-def _marked(line: str, columns: int) -> str:
+def _add_ellipsis(line: str, columns: int) -> str:
     """A line with a mark that more would follow."""
-    return cut(line + " …", columns)
+    return truncate(line + " …", columns)
 
 
-def headline(look: Look, word: str, style: str, why: str) -> list[str]:
+def headline(look: PageStyle, word: str, style: str, why: str) -> list[str]:
     """The verdict's word, and why in a sentence or two."""
-    wrapped = wrap(why[: look.columns * HEADLINE * 4], look.columns - 2, width(word))
-    lines = list(islice(wrapped, HEADLINE))
+    wrapped = wrap(why[: look.columns * MAX_HEADLINE_LINES * 4], look.columns - 2, width(word))
+    lines = list(islice(wrapped, MAX_HEADLINE_LINES))
     if next(wrapped, None) is not None:
-        lines[-1] = _marked(lines[-1], look.columns - 2)
+        lines[-1] = _add_ellipsis(lines[-1], look.columns - 2)
     return [look.paint(word, f"bold {style}") + "  " + lines[0]] + ["  " + line for line in lines[1:]]
 
 
-def rule(look: Look, name: str) -> str:
+def titled_rule(look: PageStyle, name: str) -> str:
     """A line across the page with a source's name in it."""
-    title = tail(flat(name), look.columns - 6)
+    title = truncate_start(single_line(name), look.columns - 6)
     return look.paint("── " + title + " " + "─" * (look.columns - 4 - width(title)), "dim")

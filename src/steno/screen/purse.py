@@ -2,32 +2,32 @@
 
 from collections.abc import Sequence
 
-from ..answer.finds import Budget
-from ..meter import dollars
+from ..answer.finds import BudgetStatus
+from ..meter import nano_to_usd
 from .bars import gauge
-from .grid import Cell, Column, grid
-from .look import Look
-from .words import money, number, percent
+from .grid import Cell, Column, render_table
+from .look import PageStyle
+from .words import format_money, format_number, format_percent
 
-BAR = 20
+GAUGE_COLUMNS = 20
 COLUMNS = (
     Column("period"),
-    Column("project", text=True, end=True),
+    Column("project", can_truncate=True, keep_end=True),
     Column("spent", True),
     Column("limit", True),
     Column("left", True, 3),
     Column("forecast", True, 1),
     Column("unpriced", True, 4),
-    Column("", spare=2),
+    Column("", drop_priority=2),
 )
 
 
-def budgets(found: Sequence[Budget], look: Look) -> list[str]:
+def budgets_table(found: Sequence[BudgetStatus], look: PageStyle) -> list[str]:
     """One line for each budget."""
-    return grid(look, COLUMNS, [_line(one) for one in found])
+    return render_table(look, COLUMNS, [_row(one) for one in found])
 
 
-def _line(one: Budget) -> list[Cell | str]:
+def _row(one: BudgetStatus) -> list[Cell | str]:
     fraction = one.spent_nano / one.limit_nano
     ahead = one.forecast_nano > one.limit_nano
     style = "red" if one.exceeded else "yellow" if ahead else "green"
@@ -35,10 +35,10 @@ def _line(one: Budget) -> list[Cell | str]:
     return [
         one.period,
         one.project or "all",
-        Cell(money(dollars(one.spent_nano)), style),
-        money(dollars(one.limit_nano)),
-        money(dollars(left)) if left >= 0 else f"-{money(dollars(-left))}",
-        Cell(money(dollars(one.forecast_nano)), "yellow" if ahead else ""),
-        Cell(f"+{number(one.unpriced)}" if one.unpriced else "", "yellow"),
-        Cell(f"{gauge(min(1.0, fraction), BAR)} {percent(fraction)}", style),
+        Cell(format_money(nano_to_usd(one.spent_nano)), style),
+        format_money(nano_to_usd(one.limit_nano)),
+        format_money(nano_to_usd(left)) if left >= 0 else f"-{format_money(nano_to_usd(-left))}",
+        Cell(format_money(nano_to_usd(one.forecast_nano)), "yellow" if ahead else ""),
+        Cell(f"+{format_number(one.unpriced)}" if one.unpriced else "", "yellow"),
+        Cell(f"{gauge(min(1.0, fraction), GAUGE_COLUMNS)} {format_percent(fraction)}", style),
     ]

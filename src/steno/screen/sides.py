@@ -3,43 +3,43 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..answer.finds import Figure
-from .grid import Cell, Column, grid
-from .look import Look
-from .words import UNKNOWN, money, number, percent, span
+from ..answer.finds import ComparedFigure
+from .grid import Cell, Column, render_table
+from .look import PageStyle
+from .words import UNKNOWN, format_duration, format_money, format_number, format_percent
 
-_WRITTEN: dict[str, Callable[[Any], str]] = {"text": str, "number": number, "money": money, "span": span, "percent": percent}
+_FORMATTERS: dict[str, Callable[[Any], str]] = {"text": str, "number": format_number, "money": format_money, "span": format_duration, "percent": format_percent}
 LESS_IS_BETTER = ("cost_usd", "tokens_total", "duration_ms", "tool_errors", "denials", "context_peak")
 
 
-def sides(figures: Sequence[Figure], one: str, two: str, look: Look) -> list[str]:
+def comparison_table(figures: Sequence[ComparedFigure], one: str, two: str, look: PageStyle) -> list[str]:
     """One line for each figure."""
     columns = (
-        Column("", text=True),
-        Column(one, True, text=True),
-        Column(two, True, text=True),
+        Column("", can_truncate=True),
+        Column(one, True, can_truncate=True),
+        Column(two, True, can_truncate=True),
         Column("difference", True, 2),
         Column("ratio", True, 3),
     )
-    return grid(look, columns, [_line(figure) for figure in figures])
+    return render_table(look, columns, [_row(figure) for figure in figures])
 
 
-def _line(figure: Figure) -> list[Cell | str]:
+def _row(figure: ComparedFigure) -> list[Cell | str]:
     ratio = figure.ratio
     return [
         figure.name.removesuffix("_usd").removesuffix("_ms").replace("_", " "),
-        _written(figure.one, figure.kind),
-        _written(figure.two, figure.kind),
-        Cell(_difference(figure), _style(figure)),
+        _format_value(figure.first, figure.kind),
+        _format_value(figure.second, figure.kind),
+        Cell(_format_difference(figure), _difference_style(figure)),
         "" if ratio is None else f"{ratio:.2f} ×",
     ]
 
 
-def _written(value: Any, kind: str) -> str:
-    return UNKNOWN if value is None else _WRITTEN[kind](value)
+def _format_value(value: Any, kind: str) -> str:
+    return UNKNOWN if value is None else _FORMATTERS[kind](value)
 
 
-def _difference(figure: Figure) -> str:
+def _format_difference(figure: ComparedFigure) -> str:
     difference = figure.difference
     if difference is None:
         return ""
@@ -47,10 +47,10 @@ def _difference(figure: Figure) -> str:
         return "="
     if figure.kind == "percent":
         return f"{difference * 100:+.1f} points"
-    return ("+" if difference > 0 else "-") + _WRITTEN[figure.kind](abs(difference))
+    return ("+" if difference > 0 else "-") + _FORMATTERS[figure.kind](abs(difference))
 
 
-def _style(figure: Figure) -> str:
+def _difference_style(figure: ComparedFigure) -> str:
     if figure.name not in LESS_IS_BETTER or not figure.difference:
         return ""
     return "green" if figure.difference < 0 else "red"

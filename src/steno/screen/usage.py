@@ -2,45 +2,45 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..answer.sums import Line, Sums, ToolSums, Usage
-from ..meter import NANO, dollars
+from ..answer.sums import ToolCallStats, UsageReport, UsageRow, UsageTotals
+from ..meter import NANO_PER_USD, nano_to_usd
 from .bars import bar, sparkline
 from .clean import wrap
-from .grid import Cell, Column, grid
-from .look import Look
-from .words import UNKNOWN, compact, money, number, percent, several, span
+from .grid import Cell, Column, render_table
+from .look import PageStyle
+from .words import UNKNOWN, format_compact, format_count, format_duration, format_money, format_number, format_percent
 
-Courses = dict[str | None, list[int]]
-STEPS = 16  # letters of a course
-BAR = 24  # columns of the longest bar on a wide page
-WIDE = 150  # columns from which every counter has a column of its own
+CostTrends = dict[str | None, list[int]]
+TREND_STEPS = 16  # letters of a course
+MAX_BAR_COLUMNS = 24  # columns of the longest bar on a wide page
+WIDE_COLUMNS = 150  # columns from which every counter has a column of its own
 
 
-def usage(answer: Usage, look: Look, left_off: int = 0, courses: Courses | None = None) -> list[str]:
+def usage_page(answer: UsageReport, look: PageStyle, left_off: int = 0, courses: CostTrends | None = None) -> list[str]:
     """The whole page: a line for each key, the total, and what there is to say below it. `courses`: its cost over the time."""
-    wide = look.columns >= WIDE
-    dearest = max((line.sums.nano or 0 for line in answer.lines), default=0)
-    room = BAR if wide else max(6, min(BAR, look.columns // 6))
+    wide = look.columns >= WIDE_COLUMNS
+    dearest = max((line.totals.cost_nano or 0 for line in answer.rows), default=0)
+    room = MAX_BAR_COLUMNS if wide else max(6, min(MAX_BAR_COLUMNS, look.columns // 6))
     rows = [
         [
-            *_cells(_label(answer.by, line), line.sums, wide),
-            bar(line.sums.nano or 0, dearest, room),
+            *_usage_row(_label(answer.by, line), line.totals, wide),
+            bar(line.totals.cost_nano or 0, dearest, room),
             sparkline(courses[line.key]) if courses and line.key in courses else "",
         ]
-        for line in answer.lines
+        for line in answer.rows
     ]
-    foot = [[*_cells("total", answer.total, wide), "", ""]]
-    lines = grid(look, _columns(answer.by, wide), rows, foot)
+    foot = [[*_usage_row("total", answer.total, wide), "", ""]]
+    lines = render_table(look, _usage_columns(answer.by, wide), rows, foot)
     if left_off:
-        lines += [look.paint(line, "dim") for line in wrap(f"and {several(left_off, 'more line')}, in the total", look.columns)]
-    return [*lines, "", *(line for text in _notes(answer) for line in wrap(text, look.columns))]
+        lines += [look.paint(line, "dim") for line in wrap(f"and {format_count(left_off, 'more line')}, in the total", look.columns)]
+    return [*lines, "", *(line for text in _footnotes(answer) for line in wrap(text, look.columns))]
 
 
-def _columns(by: str, wide: bool) -> list[Column]:
+def _usage_columns(by: str, wide: bool) -> list[Column]:
     text = by in ("project", "model", "agent", "session")
     counters = [Column(name, True, 6) for name in ("input", "cache write", "cache read", "output")] if wide else []
     return [
-        Column(by, text=text, end=by == "project"),
+        Column(by, can_truncate=text, keep_end=by == "project"),
         Column("requests", True, 3),
         *counters,
         Column("tokens", True, 1),
@@ -49,29 +49,29 @@ def _columns(by: str, wide: bool) -> list[Column]:
         *([Column("reported", True, 7), Column("computed", True, 7)] if wide else []),
         Column("cache hit", True, 4),
         Column("saved", True, 5),
-        Column("", spare=8),
-        Column("over the time", spare=9),
+        Column("", drop_priority=8),
+        Column("over the time", drop_priority=9),
     ]
 
 
-def _cells(label: str, sums: Sums, wide: bool) -> list[Cell | str]:
-    tokens, figure = sums.tokens, number if wide else compact
+def _usage_row(label: str, sums: UsageTotals, wide: bool) -> list[Cell | str]:
+    tokens, figure = sums.tokens, format_number if wide else format_compact
     counters = [figure(one) for one in (tokens.input, tokens.cache_write, tokens.cache_read, tokens.output)] if wide else []
-    parts = [money(dollars(sums.reported_nano)), money(dollars(sums.computed_nano))] if wide else []
+    parts = [format_money(nano_to_usd(sums.reported_nano)), format_money(nano_to_usd(sums.computed_nano))] if wide else []
     return [
         label,
-        number(sums.requests),
+        format_number(sums.requests),
         *counters,
         figure(tokens.total),
-        money(dollars(sums.nano)),
-        Cell(f"+{number(sums.unpriced)}" if sums.unpriced else "", "yellow"),
+        format_money(nano_to_usd(sums.cost_nano)),
+        Cell(f"+{format_number(sums.unpriced)}" if sums.unpriced else "", "yellow"),
         *parts,
-        percent(sums.hit_rate) if sums.hit_rate is not None else "-",
-        money(dollars(sums.saved_nano)),
+        format_percent(sums.cache_hit_rate) if sums.cache_hit_rate is not None else "-",
+        format_money(nano_to_usd(sums.saved_nano)),
     ]
 
 
-def _label(by: str, line: Line) -> str:
+def _label(by: str, line: UsageRow) -> str:
     if line.key is None:
         return UNKNOWN
     if by == "session":
@@ -79,37 +79,37 @@ def _label(by: str, line: Line) -> str:
     return line.key
 
 
-def _notes(answer: Usage) -> Iterator[str]:
+def _footnotes(answer: UsageReport) -> Iterator[str]:
     """What the table cannot say: where the cost comes from, what has no price, what was wasted, the peak."""
     total = answer.total
-    parts = [f"{money(total.reported_nano / NANO)} reported by the agents"] if total.reported_nano else []
-    parts += [f"{money(total.computed_nano / NANO)} computed from the price table"] if total.computed_nano else []
-    parts += [f"+{number(total.unpriced)} unpriced"] if total.unpriced else []
+    parts = [f"{format_money(total.reported_nano / NANO_PER_USD)} reported by the agents"] if total.reported_nano else []
+    parts += [f"{format_money(total.computed_nano / NANO_PER_USD)} computed from the price table"] if total.computed_nano else []
+    parts += [f"+{format_number(total.unpriced)} unpriced"] if total.unpriced else []
     if parts:
         yield "cost: " + ", ".join(parts)
     if total.saved_nano:
-        yield f"cache: {percent(total.hit_rate)} of the input was read from it, which saved {money(total.saved_nano / NANO)}"
+        yield f"cache: {format_percent(total.cache_hit_rate)} of the input was read from it, which saved {format_money(total.saved_nano / NANO_PER_USD)}"
     for line in answer.unpriced:
-        sums = line.sums
+        sums = line.totals
         known = sums.as_json()["cost"]["unpriced_tokens"]
-        count = f"{several(sums.unpriced, 'request')}, {'tokens unknown' if known is None else several(known, 'token')}"
+        count = f"{format_count(sums.unpriced, 'request')}, {'tokens unknown' if known is None else format_count(known, 'token')}"
         yield f"unpriced: {line.key or 'a model without a name'} ({count})"
-    if answer.untold:
-        yield f"unknown: what {several(answer.untold, 'run')} used, which say nothing of it"
-    waste = answer.waste
+    if answer.runs_without_usage:
+        yield f"unknown: what {format_count(answer.runs_without_usage, 'run')} used, which say nothing of it"
+    waste = answer.wasted
     if waste.runs:
         known = waste.as_json()["usd"]
-        more = f" and {several(waste.unpriced, 'run')} of unknown cost" if waste.unpriced and known is not None else ""
-        yield f"wasted: {money(known)}{more} on {several(waste.runs, 'run')} that did not succeed"
-    if answer.peak is not None:
-        limit = f" of {compact(answer.peak.limit)}" if answer.peak.limit else ""
-        yield f"peak context: {compact(answer.peak.used)}{limit} tokens, in session {answer.peak.session[:8]}"
+        more = f" and {format_count(waste.unpriced, 'run')} of unknown cost" if waste.unpriced and known is not None else ""
+        yield f"wasted: {format_money(known)}{more} on {format_count(waste.runs, 'run')} that did not succeed"
+    if answer.peak_context is not None:
+        limit = f" of {format_compact(answer.peak_context.limit)}" if answer.peak_context.limit else ""
+        yield f"peak context: {format_compact(answer.peak_context.used)}{limit} tokens, in session {answer.peak_context.session[:8]}"
 
 
 # -- tools -----------------------------------------------------------------------------------------------------------
 
-TOOLS = (
-    Column("tool", text=True),
+TOOL_COLUMNS = (
+    Column("tool", can_truncate=True),
     Column("calls", True),
     Column("failed", True, 1),
     Column("rate", True),
@@ -117,29 +117,29 @@ TOOLS = (
     Column("open", True, 4),
     Column("mean", True, 2),
     Column("slowest", True, 5),
-    Column("", spare=6),
+    Column("", drop_priority=6),
 )
 
 
-def tools(lines: Sequence[ToolSums], total: ToolSums, look: Look, left_off: int = 0) -> list[str]:
+def tools_page(lines: Sequence[ToolCallStats], total: ToolCallStats, look: PageStyle, left_off: int = 0) -> list[str]:
     """Calls, failures and times of each tool, with a bar for the calls."""
     most = max((line.calls for line in lines), default=0)
-    room = max(6, min(BAR, look.columns // 6))
-    rows = [[*_tool(line.name or UNKNOWN, line), bar(line.calls, most, room)] for line in lines]
-    found = grid(look, TOOLS, rows, [[*_tool("total", total), ""]])
-    return found + ([look.paint(f"and {several(left_off, 'more tool')}, in the total", "dim")] if left_off else [])
+    room = max(6, min(MAX_BAR_COLUMNS, look.columns // 6))
+    rows = [[*_tool_row(line.name or UNKNOWN, line), bar(line.calls, most, room)] for line in lines]
+    found = render_table(look, TOOL_COLUMNS, rows, [[*_tool_row("total", total), ""]])
+    return found + ([look.paint(f"and {format_count(left_off, 'more tool')}, in the total", "dim")] if left_off else [])
 
 
-def _tool(name: str, sums: ToolSums) -> list[Cell | str]:
+def _tool_row(name: str, sums: ToolCallStats) -> list[Cell | str]:
     rate = sums.error_rate
     worry = "" if not rate else "red" if rate >= 0.2 else "yellow" if rate >= 0.05 else ""
     return [
         name,
-        number(sums.calls),
-        number(sums.errors),
-        Cell("-" if rate is None else percent(rate), worry),
-        number(sums.denied),
-        number(sums.open),
-        "-" if sums.mean_ms is None else span(sums.mean_ms),
-        "-" if sums.slowest_ms is None else span(sums.slowest_ms),
+        format_number(sums.calls),
+        format_number(sums.errors),
+        Cell("-" if rate is None else format_percent(rate), worry),
+        format_number(sums.denied),
+        format_number(sums.open),
+        "-" if sums.mean_ms is None else format_duration(sums.mean_ms),
+        "-" if sums.slowest_ms is None else format_duration(sums.slowest_ms),
     ]

@@ -3,12 +3,12 @@
 import re
 from datetime import datetime
 
-from ..glance import target as target
+from ..glance import call_target as call_target
 
 UNKNOWN = "unknown"
 
 # A verdict's colour, and why it was given where the run itself left no words for it.
-VERDICTS = {
+VERDICT_DISPLAY = {
     "success": ("green", "the run finished, and the agent reports success"),
     "max_turns": ("yellow", "the limit of turns was reached before the work was done"),
     "max_budget": ("yellow", "the budget was used up before the work was done"),
@@ -33,17 +33,17 @@ VERDICTS = {
 }
 
 
-def colour_of(verdict: str) -> str:
+def verdict_colour(verdict: str) -> str:
     """The colour of a verdict's severity."""
-    return VERDICTS.get(verdict, ("red", ""))[0]
+    return VERDICT_DISPLAY.get(verdict, ("red", ""))[0]
 
 
-def number(figure: int | None) -> str:
+def format_number(figure: int | None) -> str:
     """A whole number with its thousands apart."""
     return UNKNOWN if figure is None else f"{figure:,}"
 
 
-def compact(figure: int | None) -> str:
+def format_compact(figure: int | None) -> str:
     """A whole number in few letters: 950, 12.3k, 4.56M, 1.2G."""
     if figure is None:
         return UNKNOWN
@@ -57,17 +57,17 @@ def compact(figure: int | None) -> str:
     raise AssertionError
 
 
-def several(figure: int, noun: str, many: str | None = None) -> str:
+def format_count(figure: int, noun: str, many: str | None = None) -> str:
     """A number with its noun: 1 call, 3 calls."""
     return f"{figure:,} {noun if figure == 1 else many or noun + 's'}"
 
 
-def percent(fraction: float | None) -> str:
+def format_percent(fraction: float | None) -> str:
     """A part of a whole."""
     return UNKNOWN if fraction is None else f"{fraction * 100:.1f} %"
 
 
-def money(dollars: float | None) -> str:
+def format_money(dollars: float | None) -> str:
     """Dollars, with more places the smaller the sum."""
     if dollars is None:
         return UNKNOWN
@@ -75,7 +75,7 @@ def money(dollars: float | None) -> str:
     return f"${dollars:,.{places}f}"
 
 
-def span(milliseconds: float | None) -> str:
+def format_duration(milliseconds: float | None) -> str:
     """A length of time."""
     if milliseconds is None:
         return UNKNOWN
@@ -88,7 +88,7 @@ def span(milliseconds: float | None) -> str:
     return f"{minutes} min {seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def moment(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """A time in the reader's own zone; as it stands where no calendar goes that far."""
     try:
         return f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z}"
@@ -96,14 +96,14 @@ def moment(at: datetime) -> str:
         return str(at)
 
 
-def epoch(seconds: int) -> str:
+def format_epoch(seconds: int) -> str:
     """Seconds since 1970 as a time in the reader's own zone."""
     try:
-        return moment(datetime.fromtimestamp(seconds).astimezone())
+        return format_time(datetime.fromtimestamp(seconds).astimezone())
     except (OverflowError, ValueError, OSError):
         return f"{seconds} s after 1970"
 
 
-def untagged(text: str) -> str:
+def strip_tag(text: str) -> str:
     """An error text without the tag that some agents put around it."""
     return re.sub(r"^\s*<\w+>|</\w+>\s*$", "", text) if "<" in text else text

@@ -7,37 +7,37 @@ from typing import Any
 
 from ..report import StenoError
 
-NAME = "steno.toml"
-_AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
-_HEAD = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
-_KEY = re.compile(r"\s*([\w.\"' -]+?)\s*=")
+FILE_NAME = "steno.toml"
+_ERROR_POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_TABLE_HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
+_KEY_ASSIGNMENT = re.compile(r"\s*([\w.\"' -]+?)\s*=")
 
 
-class File:
+class SettingsFile:
     """A file of settings that was read."""
 
     def __init__(self, path: Path, text: str, table: dict[str, Any]) -> None:
         self.path, self.text, self.table = path, text, table
 
-    def at(self, *keys: str) -> str:
+    def location_of(self, *keys: str) -> str:
         """Where a key stands, as `path:line:column`; of one that is written within another, where that stands."""
         head: list[str] = []
         for number, line in enumerate(self.text.splitlines(), 1):
-            table, key = _HEAD.match(line), _KEY.match(line)
+            table, key = _TABLE_HEADER.match(line), _KEY_ASSIGNMENT.match(line)
             if table is not None:
-                head = _dotted(table[1])
-            elif key is None or [*head, *_dotted(key[1])] != list(keys):
+                head = _split_dotted_key(table[1])
+            elif key is None or [*head, *_split_dotted_key(key[1])] != list(keys):
                 continue
             if table is None or head == list(keys):
                 return f"{self.path}:{number}:{len(line) - len(line.lstrip()) + 1}"
-        return self.at(*keys[:-1]) if len(keys) > 1 else f"{self.path}:1:1"
+        return self.location_of(*keys[:-1]) if len(keys) > 1 else f"{self.path}:1:1"
 
 
-def _dotted(text: str) -> list[str]:
+def _split_dotted_key(text: str) -> list[str]:
     return [part.strip().strip("\"'") for part in text.split(".")]
 
 
-def read(path: Path) -> File:
+def read_settings_file(path: Path) -> SettingsFile:
     """The file, or StenoError with the place of what is wrong with it."""
     import tomllib
 
@@ -48,33 +48,33 @@ def read(path: Path) -> File:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise StenoError(f"{path}:{_end(data[: problem.start])}: this is not UTF-8") from None
+        raise StenoError(f"{path}:{_end_position(data[: problem.start])}: this is not UTF-8") from None
     try:
-        return File(path, text, tomllib.loads(text))
+        return SettingsFile(path, text, tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        raise StenoError(_told(path, data, str(problem))) from None
+        raise StenoError(_toml_error_message(path, data, str(problem))) from None
 
 
-def _told(path: Path, data: bytes, message: str) -> str:
-    found = _AT.search(message)
-    place = f"{found[1]}:{found[2]}" if found is not None and found[1] else _end(data)
-    return f"{path}:{place}: {_AT.sub('', message)}"
+def _toml_error_message(path: Path, data: bytes, message: str) -> str:
+    found = _ERROR_POSITION.search(message)
+    place = f"{found[1]}:{found[2]}" if found is not None and found[1] else _end_position(data)
+    return f"{path}:{place}: {_ERROR_POSITION.sub('', message)}"
 
 
-def _end(data: bytes) -> str:
+def _end_position(data: bytes) -> str:
     """The line and column behind these bytes."""
     lines = data.decode("utf-8", "replace").split("\n")
     return f"{len(lines)}:{len(lines[-1]) + 1}"
 
 
-def user_path() -> Path:
+def user_settings_path() -> Path:
     """Where the user's own file is, or would be."""
     from platformdirs import user_config_dir
 
-    return Path(user_config_dir("steno", appauthor=False)) / NAME
+    return Path(user_config_dir("steno", appauthor=False)) / FILE_NAME
 
 
-def project_path(cwd: Path, environ: Mapping[str, str]) -> Path | None:
+def project_settings_path(cwd: Path, environ: Mapping[str, str]) -> Path | None:
     """The nearest file from `cwd` upwards: to the root of its repository, else to the home folder.
 
     Outside of both only `cwd` itself is looked at: what lies above it may be anybody's.
@@ -84,8 +84,8 @@ def project_path(cwd: Path, environ: Mapping[str, str]) -> Path | None:
     home = Path(environ["HOME"]) if environ.get("HOME") else None
     last = root if root is not None else home if home in above else cwd
     for folder in above:
-        if (folder / NAME).is_file():
-            return folder / NAME
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
         if folder == last:
             break
     return None

@@ -10,58 +10,58 @@ from msgspec import Struct
 from ..report import Report
 from .reset import reset_time
 
-MOST_TURNS = 30  # R6: turns are doubled up to here
-MOST_CORRECTIONS = 3  # of an answer that does not fit the schema that was asked for
-MOST_LIMITS = 12  # R7: waits for one limit
-LIMIT_UNKNOWN = 3600.0  # seconds to wait for a limit that does not say when it is over
-LIMIT_LONGEST = 24 * 3600.0
-LIMIT_JITTER = 30.0
-BACKOFF = 2.0  # seconds before the second try of something that failed; doubled each time
-BACKOFF_LONGEST = 300.0
-REFRESH = 0.80  # of the context window: the next attempt gets a session of its own
+MAX_TURNS_CAP = 30  # R6: turns are doubled up to here
+MAX_SCHEMA_CORRECTIONS = 3  # of an answer that does not fit the schema that was asked for
+MAX_LIMIT_WAITS = 12  # R7: waits for one limit
+DEFAULT_LIMIT_WAIT_SECONDS = 3600.0  # seconds to wait for a limit that does not say when it is over
+MAX_LIMIT_WAIT_SECONDS = 24 * 3600.0
+LIMIT_JITTER_SECONDS = 30.0
+BASE_BACKOFF_SECONDS = 2.0  # seconds before the second try of something that failed; doubled each time
+MAX_BACKOFF_SECONDS = 300.0
+DEFAULT_REFRESH_FRACTION = 0.80  # of the context window: the next attempt gets a session of its own
 
-CORRECT = (
+SCHEMA_CORRECTION_PROMPT = (
     "Your answer does not fit the JSON schema that was asked for:\n{wrong}\n\n"
     "Answer again, with the corrected JSON and nothing else."
 )
-RETRIED = ("max_turns", "rate_limit", "api", "network", "stalled", "no_result", "context_full")
-GONE = (
+DEFAULT_RETRY_VERDICTS = ("max_turns", "rate_limit", "api", "network", "stalled", "no_result", "context_full")
+SESSION_NOT_FOUND_PHRASES = (
     "no conversation found", "session not found", "no session found", "could not find session", "no rollout found",
     "invalid session identifier", "no previous sessions found", "no saved session found", "no session, task, or name matched",
 )  # fmt: skip
 
 
 # A limit that no waiting ends.
-NO_CREDIT = ("insufficient_quota", "insufficient credit", "credit balance", "out of credit", "exceeded your current quota")
+OUT_OF_CREDIT_PHRASES = ("insufficient_quota", "insufficient credit", "credit balance", "out of credit", "exceeded your current quota")
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How far a task may go."""
 
     attempts: int = 3  # runs at most, waits for limits and handovers not among them
-    resume_on: tuple[str, ...] = RETRIED
+    resume_on: tuple[str, ...] = DEFAULT_RETRY_VERDICTS
     on_limit: str = "wait"  # wait, fail or fallback
     fallback_model: str | None = None
-    refresh_at: float = REFRESH
-    most_turns: int = MOST_TURNS
+    refresh_at: float = DEFAULT_REFRESH_FRACTION
+    max_turns_cap: int = MAX_TURNS_CAP
 
 
-class Tried(Struct, kw_only=True):
+class AttemptHistory(Struct, kw_only=True):
     """What was tried so far."""
 
-    runs: int = 0  # attempts that count
-    limits: int = 0  # waits for a limit in a row
-    failures: int = 0  # failures in a row
-    resumed: str | None = None  # the session that the last attempt went on with
+    attempts: int = 0  # attempts that count
+    limit_waits: int = 0  # waits for a limit in a row
+    consecutive_failures: int = 0  # failures in a row
+    resumed_session_id: str | None = None  # the session that the last attempt went on with
     max_turns: int | None = None
-    refused_resume: bool = False  # a session was gone once
-    fell_back: bool = False
-    others: tuple[str, ...] = ()  # agents that could take over
-    wrong: tuple[str, ...] = ()  # what is wrong with the last answer, by the schema that was asked for
+    has_lost_session: bool = False  # a session was gone once
+    has_used_fallback_model: bool = False
+    fallback_agents: tuple[str, ...] = ()  # agents that could take over
+    schema_errors: tuple[str, ...] = ()  # what is wrong with the last answer, by the schema that was asked for
     corrections: int = 0
 
 
-class Next(Struct, frozen=True, kw_only=True):
+class Decision(Struct, frozen=True, kw_only=True):
     """What comes next.
 
     `do`: stop; resume, which goes on with the session and says `prompt`; again, the same attempt once more where nothing was
@@ -69,135 +69,135 @@ class Next(Struct, frozen=True, kw_only=True):
     other, which goes on with another agent.
     """
 
-    do: str
-    why: str
-    wait: float = 0.0  # seconds before it
-    until: float | None = None  # the time that the wait is for, where one was told
+    action: str
+    reason: str
+    wait_seconds: float = 0.0  # seconds before it
+    wait_until: float | None = None  # the time that the wait is for, where one was told
     max_turns: int | None = None
     model: str | None = None
     prompt: str | None = None
-    counts: bool = True  # against the number of attempts
-    unasked: bool = False  # it is not what was asked for: told also where nothing else is to be told
+    counts_as_attempt: bool = True  # against the number of attempts
+    is_warning: bool = False  # it is not what was asked for: told also where nothing else is to be told
 
 
-Rule = Callable[[Report, Tried, Policy, float, float], Next | None]
+RetryRule = Callable[[Report, AttemptHistory, RetryPolicy, float, float], Decision | None]
 
 
-def decide(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next:
+def decide(report: Report, tried: AttemptHistory, policy: RetryPolicy, now: float, chance: float) -> Decision:
     """What comes after an attempt that ended like this. `chance` is a number from 0 to 1."""
-    for rule in RULES:
+    for rule in RETRY_RULES:
         found = rule(report, tried, policy, now, chance)
         if found is not None:
             return found
-    return Next(do="stop", why=f"{report.verdict}: nothing is gained by another attempt")
+    return Decision(action="stop", reason=f"{report.verdict}: nothing is gained by another attempt")
 
 
-def _done(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:
-    return Next(do="stop", why="done") if report.verdict == "success" else None
+def _stop_on_success(report: Report, tried: AttemptHistory, policy: RetryPolicy, now: float, chance: float) -> Decision | None:
+    return Decision(action="stop", reason="done") if report.verdict == "success" else None
 
 
-def _gone(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:
+def _replace_lost_session(report: Report, tried: AttemptHistory, policy: RetryPolicy, now: float, chance: float) -> Decision | None:
     """R5: a session that is gone is replaced by a new one, once."""
-    if tried.resumed is None or tried.refused_resume or report.requests:
+    if tried.resumed_session_id is None or tried.has_lost_session or report.requests:
         return None
     words = (report.error or "").lower()
-    if not any(word in words for word in GONE):
+    if not any(word in words for word in SESSION_NOT_FOUND_PHRASES):
         return None
-    return Next(do="fresh", why=f"the session {tried.resumed} is gone: starting a new one", counts=False, unasked=True)
+    return Decision(action="fresh", reason=f"the session {tried.resumed_session_id} is gone: starting a new one", counts_as_attempt=False, is_warning=True)
 
 
-def _misfit(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:
+def _request_schema_correction(report: Report, tried: AttemptHistory, policy: RetryPolicy, now: float, chance: float) -> Decision | None:
     """An answer that does not fit is sent back with what is wrong with it."""
-    if not tried.wrong or report.verdict != "no_result":
+    if not tried.schema_errors or report.verdict != "no_result":
         return None
-    if tried.corrections >= MOST_CORRECTIONS:
-        return Next(do="stop", why=f"schema: the answer still does not fit after {MOST_CORRECTIONS} corrections")
-    told = f"correction {tried.corrections + 1} of {MOST_CORRECTIONS} is asked for"
-    why = f"schema: the answer does not fit ({tried.wrong[0]}{' ...' if len(tried.wrong) > 1 else ''}): {told}"
+    if tried.corrections >= MAX_SCHEMA_CORRECTIONS:
+        return Decision(action="stop", reason=f"schema: the answer still does not fit after {MAX_SCHEMA_CORRECTIONS} corrections")
+    told = f"correction {tried.corrections + 1} of {MAX_SCHEMA_CORRECTIONS} is asked for"
+    why = f"schema: the answer does not fit ({tried.schema_errors[0]}{' ...' if len(tried.schema_errors) > 1 else ''}): {told}"
     do = "resume" if report.session_id is not None else "fresh"
-    return Next(do=do, why=why, prompt=CORRECT.format(wrong="\n".join(f"- {fault}" for fault in tried.wrong)), counts=False)
+    return Decision(action=do, reason=why, prompt=SCHEMA_CORRECTION_PROMPT.format(wrong="\n".join(f"- {fault}" for fault in tried.schema_errors)), counts_as_attempt=False)
 
 
-def _barred(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:
+def _switch_if_unavailable(report: Report, tried: AttemptHistory, policy: RetryPolicy, now: float, chance: float) -> Decision | None:
     """R11: an agent that is not there, not signed in or out of credit will not be later either; another one may."""
-    if not tried.others or report.verdict not in ("not_found", "auth", "rate_limit"):
+    if not tried.fallback_agents or report.verdict not in ("not_found", "auth", "rate_limit"):
         return None
     words = (report.error or "").lower()
-    if report.verdict == "rate_limit" and not any(word in words for word in NO_CREDIT):
+    if report.verdict == "rate_limit" and not any(word in words for word in OUT_OF_CREDIT_PHRASES):
         return None
-    return _other(report, tried)
+    return _switch_agent(report, tried)
 
 
-def _other(report: Report, tried: Tried) -> Next:
-    return Next(do="other", why=f"{report.verdict}: going on with {tried.others[0]}", counts=False)
+def _switch_agent(report: Report, tried: AttemptHistory) -> Decision:
+    return Decision(action="other", reason=f"{report.verdict}: going on with {tried.fallback_agents[0]}", counts_as_attempt=False)
 
 
-def _limit(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:
+def _wait_for_rate_limit(report: Report, tried: AttemptHistory, policy: RetryPolicy, now: float, chance: float) -> Decision | None:
     """R7: wait until the limit is over, then go on. R11: or go on with another model or agent."""
     if report.verdict != "rate_limit" or "rate_limit" not in policy.resume_on:
         return None
     if policy.on_limit == "fail":
-        return Next(do="stop", why="rate_limit: not waiting, as asked")
-    do = _on(report, policy)
-    if policy.on_limit == "fallback" and policy.fallback_model is not None and not tried.fell_back:
-        return Next(do=do, why=f"rate_limit: going on with {policy.fallback_model}", model=policy.fallback_model, counts=False)
-    if policy.on_limit == "fallback" and tried.others:
-        return _other(report, tried)
-    if tried.limits >= MOST_LIMITS:
-        return Next(do="stop", why=f"rate_limit: still limited after {MOST_LIMITS} waits")
-    until = reset_time(report.error or "", now, _told(report))
-    wait = min(LIMIT_UNKNOWN if until is None else max(0.0, until - now), LIMIT_LONGEST) + chance * LIMIT_JITTER
+        return Decision(action="stop", reason="rate_limit: not waiting, as asked")
+    do = _continuation_action(report, policy)
+    if policy.on_limit == "fallback" and policy.fallback_model is not None and not tried.has_used_fallback_model:
+        return Decision(action=do, reason=f"rate_limit: going on with {policy.fallback_model}", model=policy.fallback_model, counts_as_attempt=False)
+    if policy.on_limit == "fallback" and tried.fallback_agents:
+        return _switch_agent(report, tried)
+    if tried.limit_waits >= MAX_LIMIT_WAITS:
+        return Decision(action="stop", reason=f"rate_limit: still limited after {MAX_LIMIT_WAITS} waits")
+    until = reset_time(report.error or "", now, _reported_reset_time(report))
+    wait = min(DEFAULT_LIMIT_WAIT_SECONDS if until is None else max(0.0, until - now), MAX_LIMIT_WAIT_SECONDS) + chance * LIMIT_JITTER_SECONDS
     what = "until it is over" if until is not None else "for an hour, as it does not say until when"
-    return Next(do=do, why=f"rate_limit: waiting {what}", wait=wait, until=until, counts=False)
+    return Decision(action=do, reason=f"rate_limit: waiting {what}", wait_seconds=wait, wait_until=until, counts_as_attempt=False)
 
 
-def _told(report: Report) -> int | None:
+def _reported_reset_time(report: Report) -> int | None:
     """When the limit is over, by the agent's field; the field of a limit that is not reached says nothing of this one."""
     allowed = (report.limits.status or "").startswith("allowed")
     return None if allowed else report.limits.resets_at
 
 
-def _spent(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:
+def _stop_at_attempt_limit(report: Report, tried: AttemptHistory, policy: RetryPolicy, now: float, chance: float) -> Decision | None:
     if report.verdict not in policy.resume_on:
         return None
-    if tried.runs >= policy.attempts:
-        return Next(do="stop", why=f"{report.verdict}: {tried.runs} attempts were made, as many as asked for")
+    if tried.attempts >= policy.attempts:
+        return Decision(action="stop", reason=f"{report.verdict}: {tried.attempts} attempts were made, as many as asked for")
     return None
 
 
-def _full(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:
+def _hand_over_full_context(report: Report, tried: AttemptHistory, policy: RetryPolicy, now: float, chance: float) -> Decision | None:
     """R8: a session that does not fit its window is handed over; a prompt that does not, by itself, is nobody's to mend."""
     if report.verdict != "context_full" or "context_full" not in policy.resume_on:
         return None
-    if report.session_id is None or not (report.requests or tried.resumed):
-        return Next(do="stop", why="context_full: the prompt by itself does not fit the window")
-    return Next(do="handover", why=_why("the context is full", "handover", report), max_turns=_turns(tried, policy))
+    if report.session_id is None or not (report.requests or tried.resumed_session_id):
+        return Decision(action="stop", reason="context_full: the prompt by itself does not fit the window")
+    return Decision(action="handover", reason=_reason_with_handover("the context is full", "handover", report), max_turns=_doubled_turn_limit(tried, policy))
 
 
-def _max_turns(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:
+def _resume_with_more_turns(report: Report, tried: AttemptHistory, policy: RetryPolicy, now: float, chance: float) -> Decision | None:
     """R6: the same session, with twice the turns."""
     if report.verdict != "max_turns" or "max_turns" not in policy.resume_on:
         return None
-    turns, do = _turns(tried, policy), _on(report, policy)
+    turns, do = _doubled_turn_limit(tried, policy), _continuation_action(report, policy)
     told = "" if turns is None else f" with up to {turns} turns"
-    return Next(do=do, why=_why(f"max_turns: going on{told}", do, report), max_turns=turns)
+    return Decision(action=do, reason=_reason_with_handover(f"max_turns: going on{told}", do, report), max_turns=turns)
 
 
-def _turns(tried: Tried, policy: Policy) -> int | None:
+def _doubled_turn_limit(tried: AttemptHistory, policy: RetryPolicy) -> int | None:
     before = tried.max_turns
-    if before is None or before >= policy.most_turns:
+    if before is None or before >= policy.max_turns_cap:
         return before
-    return min(2 * before, policy.most_turns)
+    return min(2 * before, policy.max_turns_cap)
 
 
-def _failed(report: Report, tried: Tried, policy: Policy, now: float, chance: float) -> Next | None:
+def _retry_with_backoff(report: Report, tried: AttemptHistory, policy: RetryPolicy, now: float, chance: float) -> Decision | None:
     if report.verdict not in policy.resume_on:
         return None
-    wait, do = min(BACKOFF * 2**tried.failures, BACKOFF_LONGEST) * (0.5 + chance), _on(report, policy)
-    return Next(do=do, why=_why(f"{report.verdict}: trying again in {wait:.0f} s", do, report), wait=wait)
+    wait, do = min(BASE_BACKOFF_SECONDS * 2**tried.consecutive_failures, MAX_BACKOFF_SECONDS) * (0.5 + chance), _continuation_action(report, policy)
+    return Decision(action=do, reason=_reason_with_handover(f"{report.verdict}: trying again in {wait:.0f} s", do, report), wait_seconds=wait)
 
 
-def _on(report: Report, policy: Policy) -> str:
+def _continuation_action(report: Report, policy: RetryPolicy) -> str:
     """How to go on: where nothing was asked of a model yet, as before; R8: in a new session where this one is nearly full."""
     if report.session_id is None or not report.requests:
         return "again"
@@ -205,11 +205,11 @@ def _on(report: Report, policy: Policy) -> str:
     return "handover" if fraction is not None and fraction >= policy.refresh_at else "resume"
 
 
-def _why(what: str, do: str, report: Report) -> str:
+def _reason_with_handover(what: str, do: str, report: Report) -> str:
     if do != "handover":
         return what
     fraction = report.context.fraction
     return f"{what}; handing over to a new session" + ("" if fraction is None else f", as the context is {fraction:.0%} full")
 
 
-RULES: tuple[Rule, ...] = (_done, _gone, _misfit, _barred, _limit, _spent, _full, _max_turns, _failed)
+RETRY_RULES: tuple[RetryRule, ...] = (_stop_on_success, _replace_lost_session, _request_schema_correction, _switch_if_unavailable, _wait_for_rate_limit, _stop_at_attempt_limit, _hand_over_full_context, _resume_with_more_turns, _retry_with_backoff)

@@ -4,65 +4,65 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..process import Loop
+from ..process import ProcessLoop
 from ..report import TaskReport
-from .live import attend
-from .task import Say, Task
-from .values import Setup
+from .live import register
+from .task import LogFunction, Task
+from .values import TaskSetup
 
 
-class Errand:
+class TaskRunner:
     """A task that is carried out. `interrupt` may be called from any thread, and from a signal handler."""
 
-    def __init__(self, setup: Setup, say: Say | None = None, warn: Say | None = None) -> None:
-        self.loop = Loop()
+    def __init__(self, setup: TaskSetup, log: LogFunction | None = None, warn: LogFunction | None = None) -> None:
+        self.loop = ProcessLoop()
         try:
-            self.task = Task(self.loop, setup, say=say, warn=warn)
-            self.presence = attend(self.task)
+            self.task = Task(self.loop, setup, log=log, warn=warn)
+            self.registration = register(self.task)
         except BaseException:
             self.loop.close()
             raise
-        self.asked = 0  # how often it was asked to end
-        self.hears = False  # signals, in the main thread of a program that is ours: one ends a wait of the loop at once
+        self.interrupt_count = 0  # how often it was asked to end
+        self.has_signal_wakeup = False  # signals, in the main thread of a program that is ours: one ends a wait of the loop at once
 
-    def carry_out(self) -> TaskReport:
+    def run(self) -> TaskReport:
         """Until it is over. What still runs when this fails is killed."""
         try:
-            with self.loop, self._hearing():
+            with self.loop, self._signal_wakeup():
                 self.task.start()
                 try:
-                    self._turn()
+                    self._run_loop()
                 except KeyboardInterrupt:  # of a program that leaves Ctrl-C as it is: the run ends in order first
                     self.interrupt()
-                    self._turn()
+                    self._run_loop()
                     raise
         finally:
-            self.task.let_go()
-            self.presence.close()
-        return self._report()
+            self.task.release()
+            self.registration.close()
+        return self._finished_report()
 
     @contextmanager
-    def _hearing(self) -> Iterator[None]:
-        if self.hears:
-            signal.set_wakeup_fd(self.loop.rope, warn_on_full_buffer=False)
+    def _signal_wakeup(self) -> Iterator[None]:
+        if self.has_signal_wakeup:
+            signal.set_wakeup_fd(self.loop.wakeup_fd, warn_on_full_buffer=False)
         try:
             yield
         finally:
-            if self.hears:
+            if self.has_signal_wakeup:
                 signal.set_wakeup_fd(-1)
 
-    def _turn(self) -> None:
-        self.loop.run(until=lambda: self.task.over)
+    def _run_loop(self) -> None:
+        self.loop.run(until=lambda: self.task.is_finished)
 
-    def _report(self) -> TaskReport:
+    def _finished_report(self) -> TaskReport:
         if self.task.report is None:
             raise RuntimeError("the task is over and has no report")
         return self.task.report
 
     def interrupt(self) -> None:
         """End it: the first time in order, the second time at once."""
-        self.asked += 1
-        self.loop.soon(self._kill if self.asked > 1 else self._stop)
+        self.interrupt_count += 1
+        self.loop.call_soon(self._kill if self.interrupt_count > 1 else self._stop)
 
     def _stop(self) -> None:
         self.task.stop("interrupted")

@@ -14,15 +14,15 @@ from platform import node
 import msgspec
 from msgspec import Struct
 
-from ..process.kin import born
-from ..process.mark import space
-from .place import LIVE, home, live_folder
+from ..process.kin import start_time_of
+from ..process.mark import pid_namespace
+from .place import LIVE_FOLDER_NAME, data_folder, live_folder
 
-ENDING = ".json"
-FORGOTTEN = 30 * 86400.0  # seconds after which the mark of a dead run is of no use to anybody
+RUN_INFO_SUFFIX = ".json"
+LOST_RUN_RETENTION_SECONDS = 30 * 86400.0  # seconds after which the mark of a dead run is of no use to anybody
 
 
-class Live(Struct, kw_only=True):
+class RunInfo(Struct, kw_only=True):
     """A run that goes on, or went on when its steno died, or whose end is not in the ledger."""
 
     run: str
@@ -44,19 +44,19 @@ class Live(Struct, kw_only=True):
     over: bool = False  # it has ended, and the ledger could not take it: its tape is to be taken in
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it goes on: its steno lives and has not seen its end."""
-        return not self.over and born(self.steno_pid) == self.steno_born
+        return not self.over and start_time_of(self.steno_pid) == self.steno_born
 
 
-def here() -> str:
+def host_id() -> str:
     """This machine and its space of pids: of another one nothing can be said."""
-    return f"{node()} {space()}"
+    return f"{node()} {pid_namespace()}"
 
 
-def write(mark: Live) -> None:
+def write_run_info(mark: RunInfo) -> None:
     """Write a mark, or write it anew: whoever reads it sees the old one or the new one. OSError if that cannot be."""
-    path = live_folder() / f"{mark.run}{ENDING}"
+    path = live_folder() / f"{mark.run}{RUN_INFO_SUFFIX}"
     draft = path.with_name(f".{mark.run}.{secrets.token_hex(4)}")
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -71,50 +71,50 @@ def write(mark: Live) -> None:
         os.close(file)
 
 
-def remove(mark: Live) -> None:
+def remove_run_info(mark: RunInfo) -> None:
     """Take a mark away, and the socket of a run that is over."""
-    gone = [_path(mark.run).unlink]
+    gone = [_run_info_path(mark.run).unlink]
     if mark.socket is not None:
         socket = Path(mark.socket)
-        gone += [socket.unlink, *([socket.parent.rmdir] if socket.parent != home() / LIVE else ())]
+        gone += [socket.unlink, *([socket.parent.rmdir] if socket.parent != data_folder() / LIVE_FOLDER_NAME else ())]
     for remove_one in gone:
         with suppress(OSError):
             remove_one()
 
 
-def _path(run: str) -> Path:
-    return home() / LIVE / f"{run}{ENDING}"
+def _run_info_path(run: str) -> Path:
+    return data_folder() / LIVE_FOLDER_NAME / f"{run}{RUN_INFO_SUFFIX}"
 
 
-def living() -> list[Live]:
+def active_runs() -> list[RunInfo]:
     """The runs of this machine that go on, the oldest first."""
-    return [mark for mark in _all() if mark.alive]
+    return [mark for mark in _read_all() if mark.is_alive]
 
 
-def lost() -> list[Live]:
+def lost_runs() -> list[RunInfo]:
     """Those whose steno is gone, or could not book them, the oldest first. Marks too old to be of use are taken away."""
-    found = [mark for mark in _all() if not mark.alive]
+    found = [mark for mark in _read_all() if not mark.is_alive]
     for mark in found:
-        if mark.started < time.time() - FORGOTTEN:
-            remove(mark)
+        if mark.started < time.time() - LOST_RUN_RETENTION_SECONDS:
+            remove_run_info(mark)
     return found
 
 
-def find(run: str) -> Live | None:
+def get_active_run(run: str) -> RunInfo | None:
     """The mark of a run that goes on; None if it does not."""
-    mark = _read(_path(run))
-    return mark if mark is not None and mark.alive else None
+    mark = _read_run_info(_run_info_path(run))
+    return mark if mark is not None and mark.is_alive else None
 
 
-def _all() -> list[Live]:
-    marks = map(_read, sorted((home() / LIVE).glob(f"*{ENDING}")))
+def _read_all() -> list[RunInfo]:
+    marks = map(_read_run_info, sorted((data_folder() / LIVE_FOLDER_NAME).glob(f"*{RUN_INFO_SUFFIX}")))
     return [mark for mark in marks if mark is not None]
 
 
-def _read(path: Path) -> Live | None:
+def _read_run_info(path: Path) -> RunInfo | None:
     """A mark of this machine; None if it is gone in the meantime, or none of ours."""
     try:
-        mark = msgspec.json.decode(path.read_bytes(), type=Live)
+        mark = msgspec.json.decode(path.read_bytes(), type=RunInfo)
     except (OSError, msgspec.MsgspecError):
         return None
-    return mark if mark.host == here() and mark.run == path.name.removesuffix(ENDING) else None
+    return mark if mark.host == host_id() and mark.run == path.name.removesuffix(RUN_INFO_SUFFIX) else None

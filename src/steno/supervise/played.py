@@ -7,47 +7,47 @@ from pathlib import Path
 import msgspec
 
 from .. import agents
-from ..agents import REPLAY, Agent, Backend
-from ..play import Recording
+from ..agents import REPLAY_AGENT_NAME, Agent, Backend
+from ..play import ReplaySource
 from ..report import SourceError, StenoError
 from ..tick import Header
-from .values import Setup
+from .values import TaskSetup
 
 
-def played(setup: Setup) -> tuple[Agent, Setup]:
+def resolve_agent(setup: TaskSetup) -> tuple[Agent, TaskSetup]:
     """The agent of a task, and the task as it is then to be carried out. SourceError if its tape cannot be read."""
-    if setup.agent != REPLAY:
-        if setup.tape is not None:
-            raise StenoError(f"a tape is played by the agent {REPLAY!r}, not by {setup.agent!r}")
-        return _served(agents.named(setup.agent) or agents.CLAUDE, setup), setup
-    if setup.tape is None:
-        raise StenoError(f"the agent {REPLAY!r} needs a tape to play: --tape FILE")
-    path = Path(setup.tape).absolute()
-    recording = Recording(path)
-    if recording.strange:
+    if setup.agent != REPLAY_AGENT_NAME:
+        if setup.replay_path is not None:
+            raise StenoError(f"a tape is played by the agent {REPLAY_AGENT_NAME!r}, not by {setup.agent!r}")
+        return _with_backend_window(agents.get_agent(setup.agent) or agents.CLAUDE, setup), setup
+    if setup.replay_path is None:
+        raise StenoError(f"the agent {REPLAY_AGENT_NAME!r} needs a tape to play: --tape FILE")
+    path = Path(setup.replay_path).absolute()
+    recording = ReplaySource(path)
+    if recording.is_unrecognized:
         raise SourceError(
             f"{path}: no line of it is of an agent: give a tape, the folder of a recording, or what an agent printed"
         )
-    own, setup = agents.named(recording.agent) or agents.CLAUDE, _as_it_was(setup, recording.header)
-    return agents.replayed(_served(own, setup), str(path), setup.speed), _by_us(setup)
+    own, setup = agents.get_agent(recording.agent) or agents.CLAUDE, _with_recorded_backend(setup, recording.header)
+    return agents.replay_agent(_with_backend_window(own, setup), str(path), setup.replay_speed), _with_own_program(setup)
 
 
-def _as_it_was(setup: Setup, header: Header | None) -> Setup:
+def _with_recorded_backend(setup: TaskSetup, header: Header | None) -> TaskSetup:
     """The model server that the recording was made with: what it says of cost and window holds again."""
     given = header.backend if header is not None else None
     if given is None:
         return setup
-    server = Backend(kind=given.kind, url=given.url, local=given.local, window=given.window)
-    return msgspec.structs.replace(setup, ask=msgspec.structs.replace(setup.ask, backend=server))
+    server = Backend(kind=given.kind, url=given.url, is_local=given.local, context_window=given.window)
+    return msgspec.structs.replace(setup, launch_options=msgspec.structs.replace(setup.launch_options, backend=server))
 
 
-def _served(agent: Agent, setup: Setup) -> Agent:
+def _with_backend_window(agent: Agent, setup: TaskSetup) -> Agent:
     """The agent, as it is seen while it runs: what its server tells of the window is known better than by a name."""
-    window = setup.ask.backend.window if setup.ask.backend is not None else None
-    return agent if window is None else msgspec.structs.replace(agent, window=lambda model: window)
+    window = setup.launch_options.backend.context_window if setup.launch_options.backend is not None else None
+    return agent if window is None else msgspec.structs.replace(agent, context_window=lambda model: window)
 
 
-def _by_us(setup: Setup) -> Setup:
+def _with_own_program(setup: TaskSetup) -> TaskSetup:
     """Our own program, found again by the Python that runs us."""
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    return msgspec.structs.replace(setup, program=sys.executable, env={**setup.env, "PYTHONPATH": paths})
+    return msgspec.structs.replace(setup, program=sys.executable, extra_env={**setup.extra_env, "PYTHONPATH": paths})

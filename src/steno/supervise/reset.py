@@ -4,34 +4,34 @@ import re
 from datetime import datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
-_EPOCH = re.compile(r"\|(\d{10})\b")
+_EPOCH_PATTERN = re.compile(r"\|(\d{10})\b")
 _MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
-_WHEN = re.compile(
+_RESET_PATTERN = re.compile(
     rf"\breset(?:s(?:\s+at)?|\s+at)\s+(?:(?P<month>{_MONTHS})[a-z]*\s+(?P<day>\d{{1,2}})(?:,\s*(?P<year>\d{{4}}))?,?\s*(?:at\s+)?)?"
     r"(?P<hour>\d{1,2})(?![\d-])(?::(?P<minute>\d{2})(?!\d))?\s*(?P<half>[ap]m\b)?(?:\s*\((?P<zone>[\w/+-]+)\))?",
     re.I,
 )
 
 
-def reset_time(text: str, now: float, told: int | None = None) -> float | None:
+def reset_time(text: str, now: float, reported: int | None = None) -> float | None:
     """Seconds since 1970 at which the limit is over: as the agent told it in a field, else as its words say; None: not said."""
-    if told is not None:
-        return float(told)
-    epoch = _EPOCH.search(text)
+    if reported is not None:
+        return float(reported)
+    epoch = _EPOCH_PATTERN.search(text)
     if epoch is not None:
         return float(epoch[1])
-    found = _WHEN.search(text)
-    return None if found is None else _instant(found, now)
+    found = _RESET_PATTERN.search(text)
+    return None if found is None else _reset_timestamp(found, now)
 
 
-def _instant(found: "re.Match[str]", now: float) -> float | None:
+def _reset_timestamp(found: "re.Match[str]", now: float) -> float | None:
     hour = int(found["hour"])
     if found["half"] is not None:
         if not 1 <= hour <= 12:
             return None
         hour = hour % 12 + (12 if found["half"].lower() == "pm" else 0)
     try:
-        here = datetime.fromtimestamp(now, _zone(found["zone"]))
+        here = datetime.fromtimestamp(now, _timezone_named(found["zone"]))
         at = here.replace(hour=hour, minute=int(found["minute"] or 0), second=0, microsecond=0)
         if found["month"] is None:
             return (at if at > here else at + timedelta(days=1)).timestamp()
@@ -44,7 +44,7 @@ def _instant(found: "re.Match[str]", now: float) -> float | None:
         return None
 
 
-def _zone(name: str | None) -> tzinfo | None:
+def _timezone_named(name: str | None) -> tzinfo | None:
     """The zone of that name; None, the system's own, where the words name none or one that nobody knows."""
     if name is None:
         return None

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-PACKAGES = (
+NPM_PACKAGES = (
     "@anthropic-ai/claude-code", "@openai/codex", "@github/copilot", "@google/gemini-cli", "opencode-ai", "@qwen-code/qwen-code",
 )  # fmt: skip
-_NUMBER = re.compile(r"\d+\.\d+\.\d+")
+_VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+")
 
 
-class _Package(msgspec.Struct):
+class _PackageJson(msgspec.Struct):
     name: str = ""
     version: str = ""
 
@@ -27,15 +27,15 @@ def version_of(program: str, path: str | None = None, package: str = "") -> str 
     if found is None:
         return None
     file = Path(os.path.realpath(found))
-    if _NUMBER.fullmatch(file.name):
+    if _VERSION_PATTERN.fullmatch(file.name):
         return file.name
-    known = (*PACKAGES, package) if package else PACKAGES
-    return next(filter(None, (_packaged(folder / "package.json", known) for folder in file.parents[:3])), None)
+    known = (*NPM_PACKAGES, package) if package else NPM_PACKAGES
+    return next(filter(None, (_version_from_package_json(folder / "package.json", known) for folder in file.parents[:3])), None)
 
 
-def _packaged(path: Path, known: tuple[str, ...]) -> str | None:
+def _version_from_package_json(path: Path, known: tuple[str, ...]) -> str | None:
     try:
-        package = msgspec.json.decode(path.read_bytes(), type=_Package)
+        package = msgspec.json.decode(path.read_bytes(), type=_PackageJson)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return package.version if package.name in known else None

@@ -12,119 +12,119 @@ from threading import Thread
 
 from ..answer.changed import Change
 from ..files import git
-from ..files.index import Notice
-from ..files.inside import Root
-from ..files.looking import Looking
-from ..files.rules import Rules, patterns
-from ..process import Loop
+from ..files.index import ObservedChange
+from ..files.inside import RootFolder
+from ..files.looking import ChangeWatcher
+from ..files.rules import IgnoreRules, compile_patterns
+from ..process import ProcessLoop
 from ..report import StenoError
 
-NONE, GIT, ALL = "none", "git", "all"  # what is looked at: nothing, git's states, the file system too
-GIT_SECONDS = 3.0  # for one state: a repository of 100,000 files takes one; who has more waits no longer than this, twice
-READY_SECONDS = 3.0  # for the first look at every file: where that takes longer, what is gone meanwhile is not seen
-LOOK_SECONDS = 10.0  # for the last look at every file
-MOST = 5000  # files that git finds changed and the report names
-UNSEEN = "git gave no state of the files: it took too long, or too much is new; `steno changes` knows what tools told"
+CHANGES_NONE, CHANGES_GIT, CHANGES_ALL = "none", "git", "all"  # what is looked at: nothing, git's states, the file system too
+GIT_TIMEOUT_SECONDS = 3.0  # for one state: a repository of 100,000 files takes one; who has more waits no longer than this, twice
+FIRST_SCAN_TIMEOUT_SECONDS = 3.0  # for the first look at every file: where that takes longer, what is gone meanwhile is not seen
+LAST_SCAN_TIMEOUT_SECONDS = 10.0  # for the last look at every file
+MAX_REPORTED_FILES = 5000  # files that git finds changed and the report names
+GIT_SNAPSHOT_FAILED = "git gave no state of the files: it took too long, or too much is new; `steno changes` knows what tools told"
 
-Take = Callable[[list[Notice]], None]
+NoticesCallback = Callable[[list[ObservedChange]], None]
 
 
-class Witness:
+class WorkspaceObserver:
     """Looks at the files of one run. Every `then` is called by the loop."""
 
-    def __init__(self, loop: Loop, cwd: str, run: str, how: str, keep: bool) -> None:
-        self.troubles: list[str] = []  # what could not be seen, and why
-        self._loop, self._cwd, self._run = loop, cwd, run
-        self._git = keep and how != NONE and git.in_repository(cwd) and shutil.which("git") is not None
-        self._watches = how == ALL
-        self._looking: Looking | None = None
-        self._take: Take | None = None  # who is told what stirs
-        self._early: list[Notice] = []  # what stirred before
+    def __init__(self, loop: ProcessLoop, cwd: str, run: str, how: str, keep: bool) -> None:
+        self.problems: list[str] = []  # what could not be seen, and why
+        self._loop, self._cwd, self._run_id = loop, cwd, run
+        self._uses_git = keep and how != CHANGES_NONE and git.is_in_repository(cwd) and shutil.which("git") is not None
+        self._uses_watcher = how == CHANGES_ALL
+        self._change_watcher: ChangeWatcher | None = None
+        self._on_notices: NoticesCallback | None = None  # who is told what stirs
+        self._early_notices: list[ObservedChange] = []  # what stirred before
 
-    def before(self, then: Callable[[], None]) -> None:
+    def start(self, then: Callable[[], None]) -> None:
         """Take the state before the run, and begin to see what stirs; `then` at once where nothing of it is wanted."""
-        if self._git or self._watches:
-            self._aside(self._first, then)
+        if self._uses_git or self._uses_watcher:
+            self._run_in_thread(self._start_observing, then)
         else:
             then()
 
-    def tell(self, take: Take) -> None:
+    def subscribe(self, take: NoticesCallback) -> None:
         """Who is told what stirs, from now on, and what has stirred already."""
-        self._take = take
-        early, self._early = self._early, []
-        self._loop.soon(lambda: self._told(early))
+        self._on_notices = take
+        early, self._early_notices = self._early_notices, []
+        self._loop.call_soon(lambda: self._deliver(early))
 
-    def _told(self, notices: list[Notice]) -> None:
-        if self._take is None:
-            self._early += notices
+    def _deliver(self, notices: list[ObservedChange]) -> None:
+        if self._on_notices is None:
+            self._early_notices += notices
         elif notices:
-            self._take(notices)
+            self._on_notices(notices)
 
-    def after(self, then: Callable[[], None]) -> None:
+    def finish(self, then: Callable[[], None]) -> None:
         """The run is over: look once more, and take the state after it. What was seen is told before `then` is called."""
-        if self._git or self._looking is not None:
-            self._aside(self._last, then)
+        if self._uses_git or self._change_watcher is not None:
+            self._run_in_thread(self._finish_observing, then)
         else:
             then()
 
     def close(self) -> None:
         """There is no run: nothing more is looked at."""
-        if self._looking is not None:
-            Thread(target=self._looking.stop, args=(LOOK_SECONDS,), name="steno files", daemon=True).start()
-            self._looking = None
+        if self._change_watcher is not None:
+            Thread(target=self._change_watcher.stop, args=(LAST_SCAN_TIMEOUT_SECONDS,), name="steno files", daemon=True).start()
+            self._change_watcher = None
 
     # -- in a thread of its own ------------------------------------------------------------------------------------
 
-    def _aside(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+    def _run_in_thread(self, work: Callable[[], None], then: Callable[[], None]) -> None:
         def do() -> None:
             try:
                 work()
             except Exception as problem:  # the run is worth more than what is seen of it
-                self._git = False
-                self.troubles.append(f"its files could not be looked at: {type(problem).__name__}: {problem}")
-            self._loop.soon(then)
+                self._uses_git = False
+                self.problems.append(f"its files could not be looked at: {type(problem).__name__}: {problem}")
+            self._loop.call_soon(then)
 
         Thread(target=do, name="steno files", daemon=True).start()
 
-    def _first(self) -> None:
-        if self._watches:
-            self._watch()
-        if self._git and git.mark(self._cwd, self._run, "before", GIT_SECONDS) is None:
-            self._git = False
-            self.troubles.append(UNSEEN)
-        if self._looking is not None:
-            self._looking.ready(READY_SECONDS)
+    def _start_observing(self) -> None:
+        if self._uses_watcher:
+            self._start_watcher()
+        if self._uses_git and git.save_snapshot(self._cwd, self._run_id, "before", GIT_TIMEOUT_SECONDS) is None:
+            self._uses_git = False
+            self.problems.append(GIT_SNAPSHOT_FAILED)
+        if self._change_watcher is not None:
+            self._change_watcher.wait_ready(FIRST_SCAN_TIMEOUT_SECONDS)
 
-    def _watch(self) -> None:
+    def _start_watcher(self) -> None:
         try:
-            patterns(())  # the package for it is there
-            rules = Rules(os.path.realpath(self._cwd))
+            compile_patterns(())  # the package for it is there
+            rules = IgnoreRules(os.path.realpath(self._cwd))
         except StenoError as problem:
-            self.troubles.append(str(problem))
+            self.problems.append(str(problem))
             return
-        heard = lambda notices: self._loop.soon(lambda: self._told(notices))  # noqa: E731
-        self._looking = Looking(Root(self._cwd), rules, heard, self.troubles.append)
-        self._looking.start(time.time_ns() + int(READY_SECONDS * 1e9))  # what is there before the agent begins is not its work
+        heard = lambda notices: self._loop.call_soon(lambda: self._deliver(notices))  # noqa: E731
+        self._change_watcher = ChangeWatcher(RootFolder(self._cwd), rules, heard, self.problems.append)
+        self._change_watcher.start(time.time_ns() + int(FIRST_SCAN_TIMEOUT_SECONDS * 1e9))  # what is there before the agent begins is not its work
 
-    def _last(self) -> None:
-        if self._looking is not None and not self._looking.stop(LOOK_SECONDS):
-            self.troubles.append("there was no time left to look at every file")
-        if not self._git:
+    def _finish_observing(self) -> None:
+        if self._change_watcher is not None and not self._change_watcher.stop(LAST_SCAN_TIMEOUT_SECONDS):
+            self.problems.append("there was no time left to look at every file")
+        if not self._uses_git:
             return
-        if git.mark(self._cwd, self._run, "after", GIT_SECONDS) is None:
-            git.forget(self._cwd, [self._run])  # one state alone tells nothing
-            self.troubles.append(UNSEEN)
+        if git.save_snapshot(self._cwd, self._run_id, "after", GIT_TIMEOUT_SECONDS) is None:
+            git.delete_snapshots(self._cwd, [self._run_id])  # one state alone tells nothing
+            self.problems.append(GIT_SNAPSHOT_FAILED)
             return
-        trees = git.kept(self._cwd, self._run)
-        found = git.differences(self._cwd, trees) if trees is not None else []
-        if len(found) > MOST:
-            self.troubles.append(f"git found {len(found):,} changed files; the report names {MOST:,}, `steno changes` all")
-        notices = [notice for change in found[:MOST] for notice in _notices(change)]
-        self._loop.soon(lambda: self._told(notices))
+        trees = git.load_trees(self._cwd, self._run_id)
+        found = git.diff_trees(self._cwd, trees) if trees is not None else []
+        if len(found) > MAX_REPORTED_FILES:
+            self.problems.append(f"git found {len(found):,} changed files; the report names {MAX_REPORTED_FILES:,}, `steno changes` all")
+        notices = [notice for change in found[:MAX_REPORTED_FILES] for notice in _notices_of(change)]
+        self._loop.call_soon(lambda: self._deliver(notices))
 
 
-def _notices(change: Change) -> list[Notice]:
+def _notices_of(change: Change) -> list[ObservedChange]:
     """What git says of a file; one that was renamed is gone from one place, and new in another."""
     if change.was is not None:
-        return [Notice(change.was, "deleted", "git"), Notice(change.path, "created", "git")]
-    return [Notice(change.path, change.change, "git")]
+        return [ObservedChange(change.was, "deleted", "git"), ObservedChange(change.path, "created", "git")]
+    return [ObservedChange(change.path, change.change, "git")]

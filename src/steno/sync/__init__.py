@@ -7,7 +7,7 @@
 What could not be copied is kept in a journal. It never prints, and never writes anywhere but in its destinations.
 """
 
-from .syncing import Syncing
-from .values import Failed, SyncOptions, SyncSummary
+from .syncing import FolderSync
+from .values import FailedFile, SyncOptions, SyncSummary
 
-__all__ = ["Failed", "SyncOptions", "SyncSummary", "Syncing"]
+__all__ = ["FailedFile", "FolderSync", "SyncOptions", "SyncSummary"]

@@ -6,44 +6,44 @@ In its words, {path} is the file's whole path, {name} its name below the folder,
 
 import shlex
 
-from ..files.inside import Root
-from ..process.once import Once
+from ..files.inside import RootFolder
+from ..process.once import RunOnce
 from ..report import StenoError
 from .content import Content
-from .values import Trouble
+from .values import SyncError
 
-PATIENCE = 300.0  # seconds for one file
+COMMAND_TIMEOUT_SECONDS = 300.0  # seconds for one file
 
 
-class Command:
+class CommandDestination:
     """A destination."""
 
-    looks_first = answers = at_end = False
+    is_cheap_to_compare = can_compare = commits_on_close = False
 
-    def __init__(self, text: str, root: Root, before: str) -> None:
+    def __init__(self, text: str, root: RootFolder, before: str) -> None:
         self.name = f"cmd:{text}"
-        self._root, self._before = root, before
-        self._words = words(text)
-        self.deletes = any("{change}" in word for word in self._words)
-        self._running: set[Once] = set()
+        self._root, self._prefix = root, before
+        self._argv = parse_command(text)
+        self.can_delete = any("{change}" in word for word in self._argv)
+        self._running: set[RunOnce] = set()
 
-    def begin(self) -> None:
+    def open(self) -> None:
         """Nothing is to be made."""
 
-    def same(self, name: str, content: Content) -> bool:
+    def has_same(self, name: str, content: Content) -> bool:
         """It cannot be asked."""
         return False
 
     def put(self, name: str, content: Content) -> None:
         """Call it for a file that is there."""
-        self._call(name, "put")
+        self._run(name, "put")
 
     def delete(self, name: str) -> bool:
         """Call it for a file that is gone."""
-        self._call(name, "delete")
+        self._run(name, "delete")
         return True
 
-    def names(self) -> None:
+    def list_names(self) -> None:
         """It cannot be asked."""
 
     def close(self) -> None:
@@ -51,12 +51,12 @@ class Command:
         for once in list(self._running):
             once.kill()
 
-    def _call(self, name: str, change: str) -> None:
-        path = self._root.path(self._before + name)
+    def _run(self, name: str, change: str) -> None:
+        path = self._root.absolute_path(self._prefix + name)
         plain = f"./{name}" if name.startswith("-") else name  # never taken for an option
-        filled = [_filled(word, {"{path}": path, "{name}": plain, "{change}": change}) for word in self._words]
+        filled = [_substitute(word, {"{path}": path, "{name}": plain, "{change}": change}) for word in self._argv]
         more = {"STENO_PATH": path, "STENO_NAME": name, "STENO_CHANGE": change}
-        once = Once(filled, self._root.real, more, PATIENCE)
+        once = RunOnce(filled, self._root.real_path, more, COMMAND_TIMEOUT_SECONDS)
         self._running.add(once)
         try:
             code, _, err = once.run()
@@ -64,10 +64,10 @@ class Command:
             self._running.discard(once)
         if code != 0:
             told = err.strip().splitlines()[-1:] or [f"{filled[0]} ended with exit code {code}"]
-            raise Trouble(told[0][:300], lasting=code in (126, 127))
+            raise SyncError(told[0][:300], is_permanent=code in (126, 127))
 
 
-def words(text: str) -> list[str]:
+def parse_command(text: str) -> list[str]:
     """The words of a command. Nothing but quotes and backslashes is understood: there is no shell."""
     try:
         found = shlex.split(text)
@@ -79,10 +79,10 @@ def words(text: str) -> list[str]:
     return found if named else [*found, "{path}"]
 
 
-def _filled(word: str, values: dict[str, str]) -> str:
+def _substitute(word: str, values: dict[str, str]) -> str:
     """A word with what its marks stand for. What was put in is not looked at again."""
     start = min((at for mark in values if (at := word.find(mark)) >= 0), default=-1)
     if start < 0:
         return word
     mark = next(mark for mark in values if word.startswith(mark, start))
-    return word[:start] + values[mark] + _filled(word[start + len(mark) :], values)
+    return word[:start] + values[mark] + _substitute(word[start + len(mark) :], values)

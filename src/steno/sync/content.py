@@ -8,11 +8,11 @@ import os
 import tempfile
 from typing import IO
 
-from ..files.inside import Root
+from ..files.inside import RootFolder
 
-IN_MEMORY = 1 << 22  # bytes; four at a time of this size are nothing, and most source files are a thousandth of it
-CHUNK = 1 << 18
-LOOKS = 3  # a file that is written all the time is taken as it is after so many: its next change is told again
+MAX_MEMORY_BYTES = 1 << 22  # bytes; four at a time of this size are nothing, and most source files are a thousandth of it
+CHUNK_BYTES = 1 << 18
+MAX_READS = 3  # a file that is written all the time is taken as it is after so many: its next change is told again
 
 
 class Content:
@@ -26,31 +26,31 @@ class Content:
         """The hash of the bytes."""
         return self.digest.hex()
 
-    def rewound(self) -> IO[bytes]:
+    def rewind(self) -> IO[bytes]:
         """The bytes from the beginning."""
         self.file.seek(0)
         return self.file
 
-    def all(self) -> bytes:
+    def read_all(self) -> bytes:
         """The bytes in one piece."""
-        return self.rewound().read()
+        return self.rewind().read()
 
     def close(self) -> None:
         """Let go of them."""
         self.file.close()
 
 
-def content(root: Root, name: str) -> Content:
+def read_content(root: RootFolder, name: str) -> Content:
     """What a file holds now, as it stood at one moment where that can be had. OSError where it cannot be read."""
-    for look in range(LOOKS):
+    for look in range(MAX_READS):
         file = root.open(name)
         try:
             before = os.fstat(file)
-            found = _copy(file, before.st_mode & 0o777)
+            found = _copy_content(file, before.st_mode & 0o777)
             after = os.fstat(file)
         finally:
             os.close(file)
-        if look == LOOKS - 1 or (before.st_mtime_ns, before.st_size, found.size) == (
+        if look == MAX_READS - 1 or (before.st_mtime_ns, before.st_size, found.size) == (
             after.st_mtime_ns,
             after.st_size,
             after.st_size,
@@ -60,11 +60,11 @@ def content(root: Root, name: str) -> Content:
     return found
 
 
-def _copy(file: int, mode: int) -> Content:
-    kept = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  # its content is what is asked for
+def _copy_content(file: int, mode: int) -> Content:
+    kept = tempfile.SpooledTemporaryFile(MAX_MEMORY_BYTES)  # noqa: SIM115  # its content is what is asked for
     digest, size = hashlib.sha256(), 0
     try:
-        while data := os.read(file, CHUNK):
+        while data := os.read(file, CHUNK_BYTES):
             kept.write(data)
             digest.update(data)
             size += len(data)
@@ -74,9 +74,9 @@ def _copy(file: int, mode: int) -> Content:
     return Content(kept, size, digest.digest(), mode)
 
 
-def hashed(file: IO[bytes]) -> bytes:
+def sha256_of(file: IO[bytes]) -> bytes:
     """The hash of what is left of an open file."""
     digest = hashlib.sha256()
-    while data := file.read(CHUNK):
+    while data := file.read(CHUNK_BYTES):
         digest.update(data)
     return digest.digest()

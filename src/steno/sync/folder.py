@@ -15,71 +15,71 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..files.inside import FILE, FOLDER, descend, is_name
-from ..files.rules import TEMPORARY
-from .content import CHUNK, Content, hashed
-from .values import Trouble
+from ..files.inside import OPEN_DIR_NOFOLLOW, OPEN_FILE_NOFOLLOW, is_safe_name, open_subdir
+from ..files.rules import TEMP_PREFIX
+from .content import CHUNK_BYTES, Content, sha256_of
+from .values import SyncError
 
-NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-TOP = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-SHUT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)  # waiting mends none of these
-ABSENT = (FileNotFoundError, NotADirectoryError)
+CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+PERMANENT_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)  # waiting mends none of these
+NOT_FOUND_ERRORS = (FileNotFoundError, NotADirectoryError)
 
 
-class Folder:
+class FolderDestination:
     """A destination. `replace`: what stands in the way (a folder for a file, a file for a folder) may be removed."""
 
-    looks_first = True  # asking what is there costs nothing
-    answers = deletes = True
-    at_end = False
+    is_cheap_to_compare = True  # asking what is there costs nothing
+    can_compare = can_delete = True
+    commits_on_close = False
 
     def __init__(self, path: str, replace: bool) -> None:
         self.name = f"dir:{path}"
-        self.path, self._replace = os.path.abspath(path), replace  # noqa: PTH100
-        self._tidied: set[str] = set()  # folders in which we looked for what others left half written
-        self._one = threading.Lock()
+        self.path, self._can_replace = os.path.abspath(path), replace  # noqa: PTH100
+        self._cleaned_dirs: set[str] = set()  # folders in which we looked for what others left half written
+        self._lock = threading.Lock()
 
-    def begin(self) -> None:
+    def open(self) -> None:
         """Make the folder. If it goes away later, it is not made again: it may be on a disk that was taken out."""
-        with _told():
+        with _convert_os_errors():
             os.makedirs(self.path, exist_ok=True)  # noqa: PTH103
 
-    def same(self, name: str, content: Content) -> bool:
+    def has_same(self, name: str, content: Content) -> bool:
         """Whether these bytes are there already, with this mode."""
-        with _told():
+        with _convert_os_errors():
             try:
-                with self._at(name) as (folder, last):
-                    return _is(folder, last, content)
-            except ABSENT:
+                with self._open_parent(name) as (folder, last):
+                    return _has_content(folder, last, content)
+            except NOT_FOUND_ERRORS:
                 return False
 
     def put(self, name: str, content: Content) -> None:
         """Put a file there."""
-        with _told(), self._at(name, make=True) as (folder, last):
-            self._tidy(folder, name.rpartition("/")[0])
+        with _convert_os_errors(), self._open_parent(name, create=True) as (folder, last):
+            self._clean_once(folder, name.rpartition("/")[0])
             self._write(folder, last, content)
 
     def delete(self, name: str) -> bool:
         """Take a file away, and the folders that are empty then."""
-        with _told():
+        with _convert_os_errors():
             try:
-                with self._at(name) as (folder, last):
+                with self._open_parent(name) as (folder, last):
                     os.unlink(last, dir_fd=folder)
-            except (*ABSENT, IsADirectoryError):
+            except (*NOT_FOUND_ERRORS, IsADirectoryError):
                 return False
             parts = name.split("/")[:-1]
             with suppress(OSError):  # one that is not empty stays
                 while parts:
-                    with self._at("/".join(parts)) as (folder, last):
+                    with self._open_parent("/".join(parts)) as (folder, last):
                         os.rmdir(last, dir_fd=folder)
                     parts.pop()
         return True
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Every file that is there."""
-        with _told():
+        with _convert_os_errors():
             try:
-                return [name for name in self._all() if not name.rpartition("/")[2].startswith(TEMPORARY)]
+                return [name for name in self._walk() if not name.rpartition("/")[2].startswith(TEMP_PREFIX)]
             except FileNotFoundError:
                 return []
 
@@ -89,14 +89,14 @@ class Folder:
     # -- on the way ----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _at(self, name: str, make: bool = False) -> Iterator[tuple[int, str]]:
+    def _open_parent(self, name: str, create: bool = False) -> Iterator[tuple[int, str]]:
         """The open folder that a name lies in, and its last part."""
-        if not is_name(name):
-            raise Trouble("this can be no name in a folder", lasting=True)
+        if not is_safe_name(name):
+            raise SyncError("this can be no name in a folder", is_permanent=True)
         *parts, last = name.split("/")
-        top = os.open(self.path, TOP)
+        top = os.open(self.path, OPEN_DIR_FLAGS)
         try:
-            folder = self._made(top, parts) if make else descend(top, parts)
+            folder = self._make_dirs(top, parts) if create else open_subdir(top, parts)
         finally:
             os.close(top)
         try:
@@ -104,44 +104,44 @@ class Folder:
         finally:
             os.close(folder)
 
-    def _made(self, top: int, parts: list[str]) -> int:
+    def _make_dirs(self, top: int, parts: list[str]) -> int:
         """The folder this deep below another, made where it is not there."""
         at = os.dup(top)
         for part in parts:
             try:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=at)
-                deeper = self._opened(at, part)
+                deeper = self._open_subdir(at, part)
             finally:
                 os.close(at)
             at = deeper
         return at
 
-    def _opened(self, folder: int, part: str) -> int:
+    def _open_subdir(self, folder: int, part: str) -> int:
         try:
-            return os.open(part, FOLDER, dir_fd=folder)
+            return os.open(part, OPEN_DIR_NOFOLLOW, dir_fd=folder)
         except OSError as problem:
             if problem.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
         if stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise Trouble(f"{part} is a link in the destination, and links are not followed there", lasting=True)
-        if not self._replace:
-            raise Trouble(f"{part} is a file in the destination, and only --delete removes it", lasting=True)
+            raise SyncError(f"{part} is a link in the destination, and links are not followed there", is_permanent=True)
+        if not self._can_replace:
+            raise SyncError(f"{part} is a file in the destination, and only --delete removes it", is_permanent=True)
         os.unlink(part, dir_fd=folder)
         os.mkdir(part, dir_fd=folder)
-        return os.open(part, FOLDER, dir_fd=folder)
+        return os.open(part, OPEN_DIR_NOFOLLOW, dir_fd=folder)
 
-    def _tidy(self, folder: int, name: str) -> None:
+    def _clean_once(self, folder: int, name: str) -> None:
         """Once for each folder."""
-        with self._one:
-            if name not in self._tidied:
-                self._tidied.add(name)
-                remove_left(folder)
+        with self._lock:
+            if name not in self._cleaned_dirs:
+                self._cleaned_dirs.add(name)
+                remove_stale_temp_files(folder)
 
     def _write(self, folder: int, last: str, content: Content) -> None:
-        file, temporary = _new(folder)
+        file, temporary = _create_temp_file(folder)
         try:
-            _fill(file, content)
+            _write_content(file, content)
             self._rename(folder, temporary, last)
         except BaseException:
             with suppress(OSError):
@@ -155,15 +155,15 @@ class Folder:
         try:
             os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
         except IsADirectoryError:
-            if not self._replace:
-                raise Trouble("a folder stands there in the destination, and only --delete removes it", lasting=True) from None
+            if not self._can_replace:
+                raise SyncError("a folder stands there in the destination, and only --delete removes it", is_permanent=True) from None
             shutil.rmtree(last, dir_fd=folder)
             os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
 
-    def _all(self) -> Iterator[str]:
+    def _walk(self) -> Iterator[str]:
         def unread(problem: OSError) -> None:
             if not isinstance(problem, FileNotFoundError):  # gone meanwhile
-                raise Trouble(f"{problem.filename}: {problem.strerror}, so nothing is deleted there")
+                raise SyncError(f"{problem.filename}: {problem.strerror}, so nothing is deleted there")
 
         for folder, _, files, _ in os.fwalk(self.path, onerror=unread, follow_symlinks=False):
             inner = os.path.relpath(folder, self.path)
@@ -171,17 +171,17 @@ class Folder:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _convert_os_errors() -> Iterator[None]:
     """What the system says, as trouble."""
     try:
         yield
     except OSError as problem:
-        raise Trouble(problem.strerror or str(problem), lasting=problem.errno in SHUT) from None
+        raise SyncError(problem.strerror or str(problem), is_permanent=problem.errno in PERMANENT_ERRNOS) from None
 
 
-def _is(folder: int, last: str, content: Content) -> bool:
+def _has_content(folder: int, last: str, content: Content) -> bool:
     try:
-        file = os.open(last, FILE, dir_fd=folder)
+        file = os.open(last, OPEN_FILE_NOFOLLOW, dir_fd=folder)
     except OSError as problem:
         if problem.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
             return False
@@ -191,20 +191,20 @@ def _is(folder: int, last: str, content: Content) -> bool:
         os.close(file)
         return False
     with os.fdopen(file, "rb") as found:
-        return hashed(found) == content.digest
+        return sha256_of(found) == content.digest
 
 
-def _new(folder: int) -> tuple[int, str]:
+def _create_temp_file(folder: int) -> tuple[int, str]:
     """A new file with a name of ours, and its lock: as long as it is held, nobody takes the file for a leftover."""
     while True:
-        name = TEMPORARY + secrets.token_hex(8)
-        file = os.open(name, NEW, 0o600, dir_fd=folder)
-        if owned(file, name, folder):
+        name = TEMP_PREFIX + secrets.token_hex(8)
+        file = os.open(name, CREATE_FLAGS, 0o600, dir_fd=folder)
+        if lock_own_file(file, name, folder):
             return file, name
         os.close(file)  # it was taken for one before it was locked, and is removed
 
 
-def owned(file: int, name: str | Path, folder: int | None = None) -> bool:
+def lock_own_file(file: int, name: str | Path, folder: int | None = None) -> bool:
     """Lock a file that we made; whether it is ours: another who tidies up may have locked it first, and removed it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -213,20 +213,20 @@ def owned(file: int, name: str | Path, folder: int | None = None) -> bool:
         return False
 
 
-def _fill(file: int, content: Content) -> None:
+def _write_content(file: int, content: Content) -> None:
     """All the bytes into a file, and onto the disk."""
-    source = content.rewound()
-    while data := source.read(CHUNK):
+    source = content.rewind()
+    while data := source.read(CHUNK_BYTES):
         while data:
             data = data[os.write(file, data) :]
     os.fchmod(file, content.mode)
     os.fsync(file)
 
 
-def remove_left(folder: int) -> None:
+def remove_stale_temp_files(folder: int) -> None:
     """Remove what a steno that was killed left half written: whoever still writes holds a lock."""
     for name in os.listdir(folder):
-        if name.startswith(TEMPORARY):
-            with suppress(OSError), os.fdopen(os.open(name, FILE, dir_fd=folder), "rb") as file:
+        if name.startswith(TEMP_PREFIX):
+            with suppress(OSError), os.fdopen(os.open(name, OPEN_FILE_NOFOLLOW, dir_fd=folder), "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(name, dir_fd=folder)

@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ..files.inside import is_name
+from ..files.inside import is_safe_name
 from .values import SyncOptions
 
-SCHEMA = "steno.sync/1"
+JOURNAL_SCHEMA = "steno.sync/1"
 
 
-class Left(Struct):
+class PendingSync(Struct):
     """What a sync did not finish: its folder, what was asked for, and the files for each destination.
 
     `every`: it did not find out which, so that every file is to be looked at.
@@ -32,84 +32,84 @@ class Left(Struct):
     path: Path
     root: str
     options: SyncOptions
-    names: dict[int, list[str]]
-    every: bool = False
+    names_by_destination: dict[int, list[str]]
+    needs_full_scan: bool = False
 
 
 class Journal:
     """Writes one. Called from several threads. Where a line cannot be written, `failed` is told once, and no more is."""
 
     def __init__(self, path: str, root: str, options: SyncOptions, failed: Callable[[str], None]) -> None:
-        self.path, self.sound, self._failed = Path(path), True, failed
-        self._one = threading.Lock()
-        self._file = -1
+        self.path, self.is_intact, self._on_error = Path(path), True, failed
+        self._lock = threading.Lock()
+        self._fd = -1
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
         except OSError as problem:
             self._give_up(problem)
-        self._write({"schema": SCHEMA, "root": root, "options": msgspec.to_builtins(options)})
-        if not self.sound:
-            self.close(left=False)
+        self._write({"schema": JOURNAL_SCHEMA, "root": root, "options": msgspec.to_builtins(options)})
+        if not self.is_intact:
+            self.close(keep_file=False)
 
-    def want(self, lane: int, name: str) -> None:
+    def mark_wanted(self, lane: int, name: str) -> None:
         """A file is to be copied."""
         self._write(["+", lane, name])
 
-    def done(self, lane: int, name: str) -> None:
+    def mark_done(self, lane: int, name: str) -> None:
         """It is there."""
         self._write(["-", lane, name])
 
-    def every(self) -> None:
+    def mark_scan_started(self) -> None:
         """All files are to be looked at; until that is done, nobody knows which are left."""
         self._write(["*"])
 
-    def looked(self) -> None:
+    def mark_scan_done(self) -> None:
         """They have been."""
         self._write(["."])
 
-    def close(self, left: bool) -> None:
+    def close(self, keep_file: bool) -> None:
         """Close it; it stays only if something is left."""
-        with self._one:
-            if self._file >= 0:
-                if not left:
+        with self._lock:
+            if self._fd >= 0:
+                if not keep_file:
                     with suppress(OSError):
                         self.path.unlink()
-                os.close(self._file)
-                self._file = -1
+                os.close(self._fd)
+                self._fd = -1
 
     def _write(self, value: Any) -> None:
         line = json.dumps(value).encode("ascii") + b"\n"  # json keeps names that are no UTF-8
-        with self._one:
-            if self._file < 0 or not self.sound:
+        with self._lock:
+            if self._fd < 0 or not self.is_intact:
                 return
             try:
                 while line:
-                    line = line[os.write(self._file, line) :]
+                    line = line[os.write(self._fd, line) :]
             except OSError as problem:
                 self._give_up(problem)
 
     def _give_up(self, problem: OSError) -> None:
-        self.sound = False
-        self._failed(f"{self.path}: {problem.strerror}: what is left to be copied cannot all be remembered")
+        self.is_intact = False
+        self._on_error(f"{self.path}: {problem.strerror}: what is left to be copied cannot all be remembered")
 
 
-def pending(folder: Path, failed: Callable[[str], None] = lambda text: None) -> list[Left]:
+def pending_syncs(folder: Path, failed: Callable[[str], None] = lambda text: None) -> list[PendingSync]:
     """What was left, the oldest first. Journals that are being written are passed over; `failed`: one cannot be read."""
     found = []
     for path in sorted(folder.glob("*.journal")):
         try:
-            left = read(path)
+            left = read_journal(path)
         except OSError as problem:
             failed(f"{path}: {problem.strerror}")
             continue
-        if left is not None and (left.every or any(left.names.values())):
+        if left is not None and (left.needs_full_scan or any(left.names_by_destination.values())):
             found.append(left)
     return found
 
 
-def read(path: Path) -> Left | None:
+def read_journal(path: Path) -> PendingSync | None:
     """What one journal says is left; None where its steno still lives, or where it is none of ours."""
     if not path.is_file():
         return None
@@ -118,36 +118,36 @@ def read(path: Path) -> Left | None:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return None
-        lines = [_value(line) for line in file]
+        lines = [_decode_line(line) for line in file]
     head = lines[0] if lines else None
-    if not isinstance(head, dict) or head.get("schema") != SCHEMA:
+    if not isinstance(head, dict) or head.get("schema") != JOURNAL_SCHEMA:
         return None
     try:
         options = msgspec.convert(head.get("options"), SyncOptions)
     except msgspec.ValidationError:
         return None
-    return Left(path, str(head.get("root")), options, _open(lines[1:], len(options.destinations)), _every(lines))
+    return PendingSync(path, str(head.get("root")), options, _unfinished_names(lines[1:], len(options.destinations)), _is_scan_unfinished(lines))
 
 
-def _every(lines: list[Any]) -> bool:
+def _is_scan_unfinished(lines: list[Any]) -> bool:
     """Whether all files were to be looked at, and that was not done."""
     said = [line == ["*"] for line in lines if line in (["*"], ["."])]
     return said[-1:] == [True]
 
 
-def _open(lines: list[Any], many: int) -> dict[int, list[str]]:
+def _unfinished_names(lines: list[Any], many: int) -> dict[int, list[str]]:
     """The files that are wanted and not done, for each destination in their order. A line that was cut says nothing."""
     names: dict[int, dict[str, None]] = {lane: {} for lane in range(many)}
     for line in lines:
         match line:
-            case ["+", int(lane), str(name)] if lane in names and is_name(name):
+            case ["+", int(lane), str(name)] if lane in names and is_safe_name(name):
                 names[lane][name] = None
             case ["-", int(lane), str(name)] if lane in names:
                 names[lane].pop(name, None)
     return {lane: list(found) for lane, found in names.items()}
 
 
-def _value(line: bytes) -> Any:
+def _decode_line(line: bytes) -> Any:
     try:
         return json.loads(line)
     except ValueError:

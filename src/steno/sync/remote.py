@@ -10,62 +10,62 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..files.inside import is_name
-from ..files.rules import TEMPORARY
+from ..files.inside import is_safe_name
+from ..files.rules import TEMP_PREFIX
 from ..report import StenoError
-from .content import CHUNK, Content, hashed
-from .values import Trouble
+from .content import CHUNK_BYTES, Content, sha256_of
+from .values import SyncError
 
-AT_ONCE = 1 << 26  # bytes that are handed over in one piece
-RENAMES = {"file", "local", "sftp", "ssh", "ftp", "smb", "dbfs", "hdfs", "webhdfs", "arrow_hdfs"}  # kinds that do
+MAX_SINGLE_WRITE_BYTES = 1 << 26  # bytes that are handed over in one piece
+RENAMING_PROTOCOLS = {"file", "local", "sftp", "ssh", "ftp", "smb", "dbfs", "hdfs", "webhdfs", "arrow_hdfs"}  # kinds that do
 
-READ_ONLY = {"data", "reference", "tar", "libarchive", "github", "gist", "git", "generic"}  # kinds that take no files
-HOSTS = {"sftp", "ssh", "ftp", "smb", "webhdfs"}  # kinds whose addresses begin with a host
+READ_ONLY_PROTOCOLS = {"data", "reference", "tar", "libarchive", "github", "gist", "git", "generic"}  # kinds that take no files
+HOST_PROTOCOLS = {"sftp", "ssh", "ftp", "smb", "webhdfs"}  # kinds whose addresses begin with a host
 
 
-class Remote:
+class FsspecDestination:
     """A destination."""
 
-    looks_first = at_end = False
-    answers = deletes = True
+    is_cheap_to_compare = commits_on_close = False
+    can_compare = can_delete = True
 
     def __init__(self, url: str) -> None:
         self.name = url
-        kind = known(url)
+        kind = filesystem_class(url)
         protocols = {kind.protocol} if isinstance(kind.protocol, str) else set(kind.protocol)
-        self._renames = bool(protocols & RENAMES) or url.startswith(("sftp:", "ssh:"))
-        self._opening = threading.Lock()
-        self._one = threading.Lock() if not getattr(kind, "async_impl", False) else None
+        self._can_rename = bool(protocols & RENAMING_PROTOCOLS) or url.startswith(("sftp:", "ssh:"))
+        self._open_lock = threading.Lock()
+        self._lock = threading.Lock() if not getattr(kind, "async_impl", False) else None
         self._fs: Any = None
-        self._start = ""
+        self._root = ""
 
-    def begin(self) -> None:
+    def open(self) -> None:
         """Open it, which may mean to connect."""
-        with self._opening:
+        with self._open_lock:
             if self._fs is None:
-                self._fs, self._start = opened(self.name)
+                self._fs, self._root = open_filesystem(self.name)
 
-    def same(self, name: str, content: Content) -> bool:
+    def has_same(self, name: str, content: Content) -> bool:
         """Whether these bytes are there already."""
-        self.begin()
-        with self._alone(), suppress(FileNotFoundError, IsADirectoryError, KeyError):
+        self.open()
+        with self._locked(), suppress(FileNotFoundError, IsADirectoryError, KeyError):
             if self._fs.size(self._path(name)) != content.size:
                 return False
             with self._fs.open(self._path(name), "rb") as file:
-                return hashed(file) == content.digest
+                return sha256_of(file) == content.digest
         return False
 
     def put(self, name: str, content: Content) -> None:
         """Put a file there."""
         path = self._path(name)
-        with self._alone():
+        with self._locked():
             folder = path.rpartition("/")[0]
             if folder:
                 self._fs.makedirs(folder, exist_ok=True)
-            if not self._renames:
+            if not self._can_rename:
                 self._write(path, content)
                 return
-            temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}"
+            temporary = f"{folder}/{TEMP_PREFIX}{secrets.token_hex(8)}"
             try:
                 self._write(temporary, content)
                 self._rename(temporary, path)
@@ -76,20 +76,20 @@ class Remote:
 
     def delete(self, name: str) -> bool:
         """Take a file away."""
-        with self._alone():
+        with self._locked():
             try:
                 self._fs.rm_file(self._path(name))
             except FileNotFoundError:
                 return False
         return True
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Every file that is there."""
-        self.begin()
-        with self._alone():
-            skip = len(self._start.rstrip("/")) + 1 if self._start else 0
-            found = self._fs.find(self._start)
-            return [path[skip:] for path in found if not path.rpartition("/")[2].startswith(TEMPORARY)]
+        self.open()
+        with self._locked():
+            skip = len(self._root.rstrip("/")) + 1 if self._root else 0
+            found = self._fs.find(self._root)
+            return [path[skip:] for path in found if not path.rpartition("/")[2].startswith(TEMP_PREFIX)]
 
     def close(self) -> None:
         """fsspec keeps its connections for whoever comes next."""
@@ -97,17 +97,17 @@ class Remote:
     # -- one file ------------------------------------------------------------------------------------------------
 
     def _path(self, name: str) -> str:
-        if not is_name(name):
-            raise Trouble("this can be no name in a folder", lasting=True)
-        return f"{self._start.rstrip('/')}/{name}" if self._start else name
+        if not is_safe_name(name):
+            raise SyncError("this can be no name in a folder", is_permanent=True)
+        return f"{self._root.rstrip('/')}/{name}" if self._root else name
 
     def _write(self, path: str, content: Content) -> None:
-        if content.size <= AT_ONCE:
-            self._fs.pipe_file(path, content.all())
+        if content.size <= MAX_SINGLE_WRITE_BYTES:
+            self._fs.pipe_file(path, content.read_all())
             return
-        source = content.rewound()
+        source = content.rewind()
         with self._fs.open(path, "wb") as file:
-            while data := source.read(CHUNK):
+            while data := source.read(CHUNK_BYTES):
                 file.write(data)
 
     def _rename(self, old: str, new: str) -> None:
@@ -120,11 +120,11 @@ class Remote:
             self._fs.rm_file(new)
             self._fs.mv(old, new)
 
-    def _alone(self) -> "_Alone":
-        return _Alone(self._one)
+    def _locked(self) -> "_StoreLock":
+        return _StoreLock(self._lock)
 
 
-class _Alone:
+class _StoreLock:
     """One at a time where a store wants that; whatever it raises is told as trouble."""
 
     def __init__(self, lock: "threading.Lock | None") -> None:
@@ -137,34 +137,34 @@ class _Alone:
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
         if self._lock is not None:
             self._lock.release()
-        if isinstance(problem, Exception) and not isinstance(problem, Trouble):
+        if isinstance(problem, Exception) and not isinstance(problem, SyncError):
             lasting = isinstance(problem, PermissionError | NotImplementedError)
-            raise Trouble(str(problem) or type(problem).__name__, lasting) from problem
+            raise SyncError(str(problem) or type(problem).__name__, lasting) from problem
 
 
-def known(url: str) -> Any:
+def filesystem_class(url: str) -> Any:
     """The kind of store that a URL names. StenoError says what is missing. Nothing is opened."""
     try:
         from fsspec import get_filesystem_class  # type: ignore[import-untyped]  # it has no types
     except ImportError:
         raise StenoError(f"{url}: this needs one more package: pip install 'steno[sync]'") from None
     scheme = url.partition(":")[0]
-    if scheme in READ_ONLY:
+    if scheme in READ_ONLY_PROTOCOLS:
         raise StenoError(f"{url}: nothing can be written to {scheme}://")
     try:
-        if scheme in HOSTS and (not (parts := urlsplit(url)).hostname or parts.port == 0):
+        if scheme in HOST_PROTOCOLS and (not (parts := urlsplit(url)).hostname or parts.port == 0):
             raise StenoError(f"{url}: expected a host, such as {scheme}://host/folder")
         return get_filesystem_class(scheme)
     except (ImportError, ValueError) as problem:
         raise StenoError(f"{url}: {problem}") from None
 
 
-def opened(url: str) -> tuple[Any, str]:
+def open_filesystem(url: str) -> tuple[Any, str]:
     """The store behind a URL, and where in it we begin."""
     from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # it has no types
 
     try:
         store, start = url_to_fs(url)
     except Exception as problem:  # each kind of store has errors of its own
-        raise Trouble(f"it cannot be opened: {problem}") from problem
+        raise SyncError(f"it cannot be opened: {problem}") from problem
     return store, str(start)

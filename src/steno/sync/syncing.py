@@ -17,78 +17,78 @@ from msgspec.structs import replace
 
 from .. import event as ev
 from ..answer.changed import Change
-from ..files.changes import Changes
-from ..files.index import Index, Notice
-from ..files.inside import GONE, Root, is_name
-from ..files.looking import Looking
-from ..files.rules import Rules, check_patterns
-from ..files.watch import load
+from ..files.changes import ChangeTracker
+from ..files.index import FileIndex, ObservedChange
+from ..files.inside import FOLDER_MISSING, RootFolder, is_safe_name
+from ..files.looking import ChangeWatcher
+from ..files.rules import IgnoreRules, check_patterns
+from ..files.watch import preload
 from ..redact import redact
 from ..report import StenoError
 from .journal import Journal
-from .lane import Lane
-from .values import SyncOptions, SyncSummary, Trouble, shown
-from .where import Destination, check, destination, has_folder
+from .lane import DestinationQueue
+from .values import SyncError, SyncOptions, SyncSummary, escape_unprintable
+from .where import Destination, check_destination, has_folder, make_destination
 
-OF_INTEREST = (ev.Started, ev.ToolCall, ev.ToolResult, ev.FileChanged)
-LINES = 10_000  # that wait to be fetched; whoever never fetches them loses the oldest
-STIR = 0.05  # seconds between two looks at whether it is done
-END = object()
+RELEVANT_EVENTS = (ev.Started, ev.ToolCall, ev.ToolResult, ev.FileChanged)
+MAX_PENDING_MESSAGES = 10_000  # that wait to be fetched; whoever never fetches them loses the oldest
+POLL_SECONDS = 0.05  # seconds between two looks at whether it is done
+END_OF_QUEUE = object()
 
 
-class Syncing:
+class FolderSync:
     """Files on their way to every destination. `root` None: the folder that the agent says it works in."""
 
     def __init__(self, root: str | None, options: SyncOptions) -> None:
         for text in options.destinations:
-            check(text)
+            check_destination(text)
         check_patterns((*options.include, *options.exclude))
-        options = replace(options, prefix=_prefix(options.prefix))
+        options = replace(options, prefix=_clean_prefix(options.prefix))
         self.options = options
-        self._began, self._began_ns = time.monotonic(), time.time_ns()
-        self._lines: deque[str] = deque(maxlen=LINES)
-        self._lanes: list[Lane] = []
-        self._root: Root | None = None
-        self._rules: Rules | None = None
+        self._started, self._started_ns = time.monotonic(), time.time_ns()
+        self._messages: deque[str] = deque(maxlen=MAX_PENDING_MESSAGES)
+        self._queues: list[DestinationQueue] = []
+        self._root: RootFolder | None = None
+        self._rules: IgnoreRules | None = None
         self._journal: Journal | None = None
-        self._looking: Looking | None = None
-        self._changes = Changes()
-        self._early: list[ev.FileChanged] = []  # told before the folder was known
+        self._watcher: ChangeWatcher | None = None
+        self._changes = ChangeTracker()
+        self._early_events: list[ev.FileChanged] = []  # told before the folder was known
         self._prefix_seen = not options.prefix  # before that, nothing is deleted because the prefix is not there
-        self._lost = False  # it was told that the folder itself is gone
-        self._outside: dict[str, None] = {}
+        self._has_reported_root_loss = False  # it was told that the folder itself is gone
+        self._outside_paths: dict[str, None] = {}
         self._problems: list[str] = []
         self._summary: SyncSummary | None = None
-        self.forgets = False  # at the end: something is left, and could not be written down
-        self._queue: SimpleQueue[object] = SimpleQueue()
+        self.has_unsaved_files = False  # at the end: something is left, and could not be written down
+        self._inbox: SimpleQueue[object] = SimpleQueue()
         if root is not None:
-            self._settle(root)
-        self._clerk = threading.Thread(target=self._take_all, name="steno sync", daemon=True)
-        self._clerk.start()
+            self._set_root(root)
+        self._worker = threading.Thread(target=self._process_inbox, name="steno sync", daemon=True)
+        self._worker.start()
 
     # -- what is asked of it -------------------------------------------------------------------------------------
 
-    def event(self, event: ev.Event) -> None:
+    def add_event(self, event: ev.Event) -> None:
         """Take in an event. It is looked at later, in another thread."""
-        if isinstance(event, OF_INTEREST):
-            self._queue.put((event, datetime.now(timezone.utc)))
+        if isinstance(event, RELEVANT_EVENTS):
+            self._inbox.put((event, datetime.now(timezone.utc)))
 
-    def want(self, name: str, lane: int | None = None) -> None:
+    def enqueue(self, name: str, lane: int | None = None) -> None:
         """A file below the folder is to be copied, to every destination or to one."""
-        for one in self._lanes if lane is None else self._lanes[lane : lane + 1]:
-            one.want(name, verify=True)
+        for one in self._queues if lane is None else self._queues[lane : lane + 1]:
+            one.enqueue(name, verify=True)
 
-    def lines(self) -> list[str]:
+    def take_messages(self) -> list[str]:
         """What there is to say to people since the last call, a line each."""
         found = []
         with suppress(IndexError):
             while True:
-                found.append(self._lines.popleft())
+                found.append(self._messages.popleft())
         return found
 
     def changes(self) -> list[Change]:
         """What changed so far, by tools and in the file system."""
-        return self._changes.found()
+        return self._changes.all_changes()
 
     def finish(self, each: Callable[[], None] = lambda: None) -> SyncSummary:
         """Nothing more comes in: finish what is on its way, within the limit. `each` is called while it waits.
@@ -98,153 +98,153 @@ class Syncing:
         if self._summary is None:
             limit = self.options.limit
             until = time.monotonic() + limit if limit is not None else None
-            self._end_looking(until)
-            self._queue.put(END)
-            self._clerk.join(_left(until))
-            self._wait(until, each)
-            self._summary = self._sum_up()
+            self._stop_watcher(until)
+            self._inbox.put(END_OF_QUEUE)
+            self._worker.join(_remaining_seconds(until))
+            self._wait_for_queues(until, each)
+            self._summary = self._build_summary()
         return self._summary
 
     # -- events and hints ----------------------------------------------------------------------------------------
 
-    def _take_all(self) -> None:
+    def _process_inbox(self) -> None:
         if self.options.watch_files:
-            load()
-        while (item := self._queue.get()) is not END:
+            preload()
+        while (item := self._inbox.get()) is not END_OF_QUEUE:
             try:
-                self._take(item)
+                self._process_item(item)
             except Exception as problem:  # one that cannot be read must not end the others
-                self._problem(f"{type(problem).__name__}: {problem}")
+                self._add_problem(f"{type(problem).__name__}: {problem}")
         try:
-            self._look_again()
+            self._final_pass()
         except Exception as problem:
-            self._problem(f"{type(problem).__name__}: {problem}")
+            self._add_problem(f"{type(problem).__name__}: {problem}")
         if self._journal is not None and self.options.final_pass:
-            self._journal.looked()
+            self._journal.mark_scan_done()
 
-    def _take(self, item: object) -> None:
+    def _process_item(self, item: object) -> None:
         match item:
             case (ev.Event() as event, datetime() as now):
-                self._event(event, now)
+                self._process_event(event, now)
             case list() as notices:
-                self._notices(notices)
+                self._on_observed_changes(notices)
             case threading.Event() as taken:
                 taken.set()
 
-    def _event(self, event: ev.Event, now: datetime) -> None:
+    def _process_event(self, event: ev.Event, now: datetime) -> None:
         if isinstance(event, ev.Started) and self._root is None and event.cwd:
-            self._settle(event.cwd, begun=True)
+            self._set_root(event.cwd, is_streaming=True)
         self._changes.add(event, now)
         if isinstance(event, ev.FileChanged):
             if self._root is None:
-                self._early.append(event)
+                self._early_events.append(event)
             else:
-                self._told(event)
+                self._on_file_changed(event)
 
-    def _told(self, event: ev.FileChanged) -> None:
+    def _on_file_changed(self, event: ev.FileChanged) -> None:
         """A tool says that a file changed."""
         assert self._root is not None  # noqa: S101
-        name = self._root.name(event.path)
+        name = self._root.relative_name(event.path)
         if name is None:
-            if event.path not in self._outside:
-                self._outside[event.path] = None
-                self._tell("·", event.path, f"lies outside {shown(self._root.given)} and is not copied")
-        elif self._wants(name):
-            self._see_prefix()
-            self._spread([name])
+            if event.path not in self._outside_paths:
+                self._outside_paths[event.path] = None
+                self._add_message("·", event.path, f"lies outside {escape_unprintable(self._root.given_path)} and is not copied")
+        elif self._includes(name):
+            self._check_prefix()
+            self._enqueue_all([name])
 
-    def _notices(self, notices: Iterable[Notice]) -> None:
+    def _on_observed_changes(self, notices: Iterable[ObservedChange]) -> None:
         assert self._root is not None  # noqa: S101
         now = datetime.now(timezone.utc)
         for notice in notices:
-            self._changes.notice(os.path.join(self._changes.root or self._root.given, notice.name), notice.change, now)  # noqa: PTH118
-            if self._wants(notice.name) and not (notice.change == "deleted" and self._root_lost(self._root)):
-                self._see_prefix()
-                self._spread([notice.name])
+            self._changes.add_observed(os.path.join(self._changes.root or self._root.given_path, notice.name), notice.change, now)  # noqa: PTH118
+            if self._includes(notice.name) and not (notice.change == "deleted" and self._is_root_lost(self._root)):
+                self._check_prefix()
+                self._enqueue_all([notice.name])
 
-    def _look_again(self) -> None:
+    def _final_pass(self) -> None:
         """At the end: every file, if that is asked for."""
         if self._root is None:
-            if self.options.destinations and (self._early or self.options.final_pass):
-                self._problem("the folder of the agent is not known, so nothing was copied: the stream never said it")
+            if self.options.destinations and (self._early_events or self.options.final_pass):
+                self._add_problem("the folder of the agent is not known, so nothing was copied: the stream never said it")
             return
         if self.options.final_pass and self._rules is not None:
-            self._see_prefix()
-            if self._root.amiss() == GONE:
-                self._problem(f"{self._root.given}: {GONE} any more, so its files were not compared")
+            self._check_prefix()
+            if self._root.problem() == FOLDER_MISSING:
+                self._add_problem(f"{self._root.given_path}: {FOLDER_MISSING} any more, so its files were not compared")
             elif not self._prefix_seen:
-                self._problem(f"--prefix={self.options.prefix.rstrip('/')}: {GONE} in {self._root.given}")
+                self._add_problem(f"--prefix={self.options.prefix.rstrip('/')}: {FOLDER_MISSING} in {self._root.given_path}")
             else:
-                self._compare(Index(self._root, self._rules))
+                self._compare_all(FileIndex(self._root, self._rules))
 
-    def _compare(self, index: Index) -> None:
+    def _compare_all(self, index: FileIndex) -> None:
         """Every file that is here, and with --delete also those that are only there."""
-        index.begin()
-        for folder, why in index.unread.items():
+        index.scan()
+        for folder, why in index.unreadable_dirs.items():
             if f"{folder}/".startswith(self.options.prefix) or self.options.prefix.startswith(f"{folder}/" if folder else ""):
-                self._problem(f"{folder or index.root.given}: this folder cannot be read: {why}")
-        names = [name for name in index.names() if self._wants(name)]
-        self._spread(names, verify=True)
-        if self.options.delete and not self._root_lost(index.root):
-            self._spread_gone(set(names))
+                self._add_problem(f"{folder or index.root.given_path}: this folder cannot be read: {why}")
+        names = [name for name in index.names() if self._includes(name)]
+        self._enqueue_all(names, verify=True)
+        if self.options.delete and not self._is_root_lost(index.root):
+            self._enqueue_deleted(set(names))
 
-    def _root_lost(self, root: Root) -> bool:
+    def _is_root_lost(self, root: RootFolder) -> bool:
         """Whether the folder itself is gone: nobody can tell then what became of its files, so none is deleted for it."""
-        amiss = root.amiss()
-        if amiss is not None and self.options.delete and not self._lost:
-            self._lost = True
-            self._problem(f"{root.given}: {amiss}, so nothing is deleted for what is no longer in it")
+        amiss = root.problem()
+        if amiss is not None and self.options.delete and not self._has_reported_root_loss:
+            self._has_reported_root_loss = True
+            self._add_problem(f"{root.given_path}: {amiss}, so nothing is deleted for what is no longer in it")
         return amiss is not None
 
-    def _spread_gone(self, here: set[str]) -> None:
+    def _enqueue_deleted(self, here: set[str]) -> None:
         """What destinations have and the folder does not. What is ignored here is left alone there."""
-        for lane in self._lanes:
+        for lane in self._queues:
             try:
-                there = lane.destination.names()
-            except Trouble as problem:
-                self._problem(redact(f"{lane.destination.name}: {problem}"))
+                there = lane.destination.list_names()
+            except SyncError as problem:
+                self._add_problem(redact(f"{lane.destination.name}: {problem}"))
                 continue
             if there is None and not self.options.watch_files:
-                self._problem(f"{lane.destination.name}: it cannot be asked what it has, so --delete does nothing there")
-            found = lane.known() if there is None else [self.options.prefix + name for name in there]
+                self._add_problem(f"{lane.destination.name}: it cannot be asked what it has, so --delete does nothing there")
+            found = lane.known_names() if there is None else [self.options.prefix + name for name in there]
             for name in found:
-                if name not in here and self._wants(name):
-                    lane.want(name, verify=True)
+                if name not in here and self._includes(name):
+                    lane.enqueue(name, verify=True)
 
     # -- setting up and closing ----------------------------------------------------------------------------------
 
-    def _settle(self, path: str, begun: bool = False) -> None:
+    def _set_root(self, path: str, is_streaming: bool = False) -> None:
         """The folder is known: get ready. `begun`: by the stream, so that what is wrong with one place can only be told."""
         options = self.options
-        root = self._root = Root(path)
-        self._rules = Rules(root.real, options.include, options.exclude, options.ignore)
-        found = self._destinations(root, begun)
+        root = self._root = RootFolder(path)
+        self._rules = IgnoreRules(root.real_path, options.include, options.exclude, options.ignore)
+        found = self._make_destinations(root, is_streaming)
         if options.journal is not None and not options.dry_run and found:
-            lasting = _lasting(options, [one.name for one in found.values()])
-            self._journal = Journal(options.journal, root.real, lasting, self._problem)
+            lasting = _persistent_options(options, [one.name for one in found.values()])
+            self._journal = Journal(options.journal, root.real_path, lasting, self._add_problem)
             if options.final_pass:
-                self._journal.every()
+                self._journal.mark_scan_started()
         for at, (text, one) in enumerate(found.items()):
-            teller = self._teller(f" → {text}" if len(found) > 1 else "")
-            self._lanes.append(Lane(at, one, root, options, self._journal, teller))
-        self._changes.root = self._changes.root or root.given
+            teller = self._message_callback(f" → {text}" if len(found) > 1 else "")
+            self._queues.append(DestinationQueue(at, one, root, options, self._journal, teller))
+        self._changes.root = self._changes.root or root.given_path
         if options.watch_files:
-            self._listen(root, self._rules)
-        self._see_prefix()
-        for event in self._early:
-            self._told(event)
+            self._start_watcher(root, self._rules)
+        self._check_prefix()
+        for event in self._early_events:
+            self._on_file_changed(event)
 
-    def _destinations(self, root: Root, begun: bool) -> dict[str, Destination]:
+    def _make_destinations(self, root: RootFolder, begun: bool) -> dict[str, Destination]:
         """Each place that is meant, once. One that cannot be does not stop the others, once the stream has begun."""
         found: dict[str, Destination] = {}
         places = set()
         for text in self.options.destinations:
             try:
-                one = destination(text, root, self.options.prefix, self.options.delete)
+                one = make_destination(text, root, self.options.prefix, self.options.delete)
             except StenoError as problem:
                 if not begun:
                     raise
-                self._problem(str(problem))
+                self._add_problem(str(problem))
                 continue
             path = getattr(one, "path", None)
             place = os.path.realpath(path) if path is not None else one.name
@@ -253,45 +253,45 @@ class Syncing:
                 found[text] = one
         return found
 
-    def _listen(self, root: Root, rules: Rules) -> None:
+    def _start_watcher(self, root: RootFolder, rules: IgnoreRules) -> None:
         """Look at the file system too, from when this sync began."""
-        self._looking = Looking(root, rules, self._queue.put, lambda text: self._lines.append(f"[steno] · {shown(text)}"))
-        self._looking.start(self._began_ns)
+        self._watcher = ChangeWatcher(root, rules, self._inbox.put, lambda text: self._messages.append(f"[steno] · {escape_unprintable(text)}"))
+        self._watcher.start(self._started_ns)
 
-    def _end_looking(self, until: float | None) -> None:
+    def _stop_watcher(self, until: float | None) -> None:
         """Look once more, when everything that was told is taken in: the folder may be told by the last of it."""
         taken = threading.Event()
-        self._queue.put(taken)
-        taken.wait(_left(until))
-        if self._looking is not None and not self._looking.stop(_left(until)):
-            self._problem("there was no time left to look at every file")
+        self._inbox.put(taken)
+        taken.wait(_remaining_seconds(until))
+        if self._watcher is not None and not self._watcher.stop(_remaining_seconds(until)):
+            self._add_problem("there was no time left to look at every file")
 
-    def _wait(self, until: float | None, each: Callable[[], None]) -> None:
-        for lane in self._lanes:
-            while not lane.idle(STIR) and (until is None or time.monotonic() < until):
+    def _wait_for_queues(self, until: float | None, each: Callable[[], None]) -> None:
+        for lane in self._queues:
+            while not lane.wait_idle(POLL_SECONDS) and (until is None or time.monotonic() < until):
                 each()
-        for lane in self._lanes:
+        for lane in self._queues:
             lane.close()
 
-    def _sum_up(self) -> SyncSummary:
-        failed = [one for lane in self._lanes for one in lane.left()]
-        for lane in self._lanes:
-            if lane.stays:
-                self._problem(f"{lane.destination.name}: nothing can be deleted there: {_few(list(lane.stays))}")
-        every = self._clerk.is_alive()
+    def _build_summary(self) -> SyncSummary:
+        failed = [one for lane in self._queues for one in lane.unfinished()]
+        for lane in self._queues:
+            if lane.undeletable_names:
+                self._add_problem(f"{lane.destination.name}: nothing can be deleted there: {_abbreviate(list(lane.undeletable_names))}")
+        every = self._worker.is_alive()
         if every:
-            self._problem("there was no time left to take in every change")
+            self._add_problem("there was no time left to take in every change")
         journal = self._close_journal(bool(failed), every and self.options.final_pass)
-        tallies = [lane.tally for lane in self._lanes]
+        tallies = [lane.counts for lane in self._queues]
         return SyncSummary(
             put=sum(one.put for one in tallies),
             deleted=sum(one.deleted for one in tallies),
             same=sum(one.same for one in tallies),
             bytes=sum(one.bytes for one in tallies),
             failed=failed,
-            outside=list(dict.fromkeys([*self._outside, *(name for lane in self._lanes for name in lane.outside)])),
+            outside=list(dict.fromkeys([*self._outside_paths, *(name for lane in self._queues for name in lane.outside_names)])),
             problems=list(self._problems),
-            seconds=round(time.monotonic() - self._began, 3),
+            seconds=round(time.monotonic() - self._started, 3),
             journal=journal,
         )
 
@@ -300,51 +300,51 @@ class Syncing:
         if self._journal is None:
             return None
         self._journal.close(left or every)
-        self.forgets = (left or every) and not self._journal.sound
-        return str(self._journal.path) if (left or every) and not self.forgets else None
+        self.has_unsaved_files = (left or every) and not self._journal.is_intact
+        return str(self._journal.path) if (left or every) and not self.has_unsaved_files else None
 
     # -- small things --------------------------------------------------------------------------------------------
 
-    def _wants(self, name: str) -> bool:
-        return name.startswith(self.options.prefix) and self._rules is not None and self._rules.wants(name)
+    def _includes(self, name: str) -> bool:
+        return name.startswith(self.options.prefix) and self._rules is not None and self._rules.includes(name)
 
-    def _see_prefix(self) -> None:
+    def _check_prefix(self) -> None:
         if not self._prefix_seen and self._root is not None:
             self._prefix_seen = has_folder(self._root, self.options.prefix.rstrip("/"))
 
-    def _spread(self, names: Iterable[str], verify: bool = False) -> None:
+    def _enqueue_all(self, names: Iterable[str], verify: bool = False) -> None:
         for name in names:
-            for lane in self._lanes:
-                lane.want(name, verify)
+            for lane in self._queues:
+                lane.enqueue(name, verify)
 
-    def _problem(self, text: str) -> None:
+    def _add_problem(self, text: str) -> None:
         self._problems.append(text)
-        self._lines.append(f"[steno] ✗ {shown(text)}")
+        self._messages.append(f"[steno] ✗ {escape_unprintable(text)}")
 
-    def _teller(self, several: str) -> Callable[[str, str, str], None]:
-        return lambda sign, name, text: self._tell(sign, name + several, text)
+    def _message_callback(self, several: str) -> Callable[[str, str, str], None]:
+        return lambda sign, name, text: self._add_message(sign, name + several, text)
 
-    def _tell(self, sign: str, name: str, text: str) -> None:
-        self._lines.append(f"[steno] {sign} {shown(name)}" + (f": {shown(text)}" if text else ""))
+    def _add_message(self, sign: str, name: str, text: str) -> None:
+        self._messages.append(f"[steno] {sign} {escape_unprintable(name)}" + (f": {escape_unprintable(text)}" if text else ""))
 
 
-def _left(until: float | None) -> float | None:
+def _remaining_seconds(until: float | None) -> float | None:
     return None if until is None else max(0.0, until - time.monotonic())
 
 
-def _lasting(options: SyncOptions, names: list[str]) -> SyncOptions:
+def _persistent_options(options: SyncOptions, names: list[str]) -> SyncOptions:
     """The options as a later steno can use them, in whatever folder it is started."""
     places = [f"dir:{os.path.abspath(name[4:])}" if name.startswith("dir:") else name for name in names]  # noqa: PTH100
     return replace(options, destinations=tuple(places), journal=None)
 
 
-def _few(names: list[str]) -> str:
+def _abbreviate(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _prefix(given: str) -> str:
+def _clean_prefix(given: str) -> str:
     """The folder that is required and taken away, with a slash behind."""
     found = given.strip("/")
-    if found and not is_name(found):
+    if found and not is_safe_name(found):
         raise StenoError(f"--prefix={given}: expected a folder below the one that is synced, such as src/site")
     return f"{found}/" if found else ""

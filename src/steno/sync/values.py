@@ -3,12 +3,12 @@
 from msgspec import Struct
 
 
-class Trouble(Exception):  # noqa: N818  # it is no error of ours, and mostly mends itself
+class SyncError(Exception):  # noqa: N818  # it is no error of ours, and mostly mends itself
     """A file could not be copied. `lasting`: trying again helps only when something else changes; `after`: when to."""
 
-    def __init__(self, reason: str, lasting: bool = False, after: float | None = None) -> None:
+    def __init__(self, reason: str, is_permanent: bool = False, after: float | None = None) -> None:
         super().__init__(reason)
-        self.lasting, self.after = lasting, after
+        self.is_permanent, self.retry_after = is_permanent, after
 
 
 class SyncOptions(Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
     watch_files: bool = True
 
 
-class Failed(Struct, frozen=True):
+class FailedFile(Struct, frozen=True):
     """A file that is not where it should be, and why."""
 
     path: str
@@ -67,7 +67,7 @@ class SyncSummary(Struct, kw_only=True):
     deleted: int = 0
     same: int = 0
     bytes: int = 0
-    failed: list[Failed] = []
+    failed: list[FailedFile] = []
     outside: list[str] = []
     problems: list[str] = []
     seconds: float = 0.0
@@ -91,6 +91,6 @@ class SyncSummary(Struct, kw_only=True):
         return f"sync: {', '.join(parts)} ({self.bytes:,} bytes, {self.seconds:.1f} s)"
 
 
-def shown(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """A name for people: what could move a cursor or break a line is written out."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

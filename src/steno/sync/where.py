@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Protocol
 from urllib.parse import unquote
 
-from ..files.inside import GONE, Root
+from ..files.inside import FOLDER_MISSING, RootFolder
 from ..report import StenoError
 from .content import Content
 
-KINDS = "expected dir:PATH, cmd:PROGRAM ARGS {path}, http(s)://..., or another URL such as sftp://host/folder"
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*::?[^:]*://|[a-z][a-z0-9+.-]*://")
-_PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
-_LOCAL = re.compile(r"(?:file|local):(?://)?(.*)", re.S)
+DESTINATION_FORMS = "expected dir:PATH, cmd:PROGRAM ARGS {path}, http(s)://..., or another URL such as sftp://host/folder"
+_URL_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*::?[^:]*://|[a-z][a-z0-9+.-]*://")
+_URL_PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
+_LOCAL_URL = re.compile(r"(?:file|local):(?://)?(.*)", re.S)
 
 
 class Destination(Protocol):
@@ -22,30 +22,30 @@ class Destination(Protocol):
     name: str
 
     @property
-    def looks_first(self) -> bool:
+    def is_cheap_to_compare(self) -> bool:
         """Whether it is asked what it has before each put, since asking costs nothing."""
         ...
 
     @property
-    def answers(self) -> bool:
+    def can_compare(self) -> bool:
         """Whether it can be asked what a file holds there."""
         ...
 
     @property
-    def deletes(self) -> bool:
+    def can_delete(self) -> bool:
         """Whether a file can be taken away there."""
         ...
 
     @property
-    def at_end(self) -> bool:
+    def commits_on_close(self) -> bool:
         """Whether what was put is there only once it was closed."""
         ...
 
-    def begin(self) -> None:
+    def open(self) -> None:
         """Get ready."""
         ...
 
-    def same(self, name: str, content: Content) -> bool:
+    def has_same(self, name: str, content: Content) -> bool:
         """Whether it has these bytes already."""
         ...
 
@@ -57,7 +57,7 @@ class Destination(Protocol):
         """Take a file away; False: it was gone already."""
         ...
 
-    def names(self) -> list[str] | None:
+    def list_names(self) -> list[str] | None:
         """Every file that it has; None where it cannot be asked."""
         ...
 
@@ -66,19 +66,19 @@ class Destination(Protocol):
         ...
 
 
-def check(text: str) -> None:
+def check_destination(text: str) -> None:
     """StenoError where this names no destination. Nothing is opened."""
     if text.startswith("cmd:"):
-        from .command import words
+        from .command import parse_command
 
-        words(text.removeprefix("cmd:").strip())
+        parse_command(text.removeprefix("cmd:").strip())
     elif text.startswith("dir:"):
-        folder(text)
-    elif not _SCHEME.match(text):
-        raise StenoError(f"{text}: {KINDS}")
-    elif _PASSWORD.search(text):
+        parse_local_path(text)
+    elif not _URL_SCHEME.match(text):
+        raise StenoError(f"{text}: {DESTINATION_FORMS}")
+    elif _URL_PASSWORD.search(text):
         raise StenoError(
-            f"{_PASSWORD.sub('://', text)}: a password does not belong into an address, where others see it: use ~/.netrc, "
+            f"{_URL_PASSWORD.sub('://', text)}: a password does not belong into an address, where others see it: use ~/.netrc, "
             "STENO_SYNC_TOKEN, a key, or what fsspec reads from the environment"
         )
     else:
@@ -88,65 +88,65 @@ def check(text: str) -> None:
 def _check_url(text: str) -> None:
     scheme = text.partition(":")[0]
     if scheme in ("file", "local") and "::" not in text:
-        folder(text)
+        parse_local_path(text)
     elif scheme in ("http", "https"):
-        from .web import address, credentials
+        from .web import auth_headers, parse_url
 
-        credentials(address(text).hostname or "")
+        auth_headers(parse_url(text).hostname or "")
     elif scheme == "zip":
-        from .archive import parts
+        from .archive import parse_archive_url
 
-        parts(text)
+        parse_archive_url(text)
     else:
-        from .remote import known
+        from .remote import filesystem_class
 
-        known(text)
+        filesystem_class(text)
 
 
 def check_prefix(path: str, prefix: str) -> None:
     """StenoError where a folder has no such folder below it: what is to be compared must be there."""
-    root, name = Root(path), prefix.strip("/")
+    root, name = RootFolder(path), prefix.strip("/")
     if name and not has_folder(root, name):
-        why = "it is a link, or lies behind one," if root.is_folder(f"{name}/.") else GONE
-        raise StenoError(f"--prefix={prefix}: {why} in {root.given}")
+        why = "it is a link, or lies behind one," if root.is_folder(f"{name}/.") else FOLDER_MISSING
+        raise StenoError(f"--prefix={prefix}: {why} in {root.given_path}")
 
 
-def has_folder(root: Root, name: str) -> bool:
+def has_folder(root: RootFolder, name: str) -> bool:
     """Whether a folder has this name below another, and no link is on the way to it."""
-    return root.is_folder(name) and root.name(name) == name
+    return root.is_folder(name) and root.relative_name(name) == name
 
 
-def destination(text: str, root: Root, prefix: str, replace: bool) -> Destination:
+def make_destination(text: str, root: RootFolder, prefix: str, replace: bool) -> Destination:
     """The destination that is meant. StenoError where there is none, or where it would sync a folder into itself."""
-    check(text)
+    check_destination(text)
     if text.startswith("cmd:"):
-        from .command import Command
+        from .command import CommandDestination
 
-        return Command(text.removeprefix("cmd:").strip(), root, prefix)
+        return CommandDestination(text.removeprefix("cmd:").strip(), root, prefix)
     if text.startswith("dir:") or (text.startswith(("file://", "local://")) and "::" not in text):
-        from .folder import Folder
+        from .folder import FolderDestination
 
-        found = Folder(folder(text), replace)
-        _apart(text, found.path, root)
+        found = FolderDestination(parse_local_path(text), replace)
+        _check_no_overlap(text, found.path, root)
         return found
     if text.startswith(("http://", "https://")):
-        from .web import Web
+        from .web import HttpDestination
 
-        return Web(text)
+        return HttpDestination(text)
     if text.startswith("zip:"):
-        from .archive import Archive, parts
+        from .archive import ArchiveDestination, parse_archive_url
 
-        archive = Archive(*parts(text))
-        _apart(text, archive.path, root)
+        archive = ArchiveDestination(*parse_archive_url(text))
+        _check_no_overlap(text, archive.path, root)
         return archive
-    from .remote import Remote
+    from .remote import FsspecDestination
 
-    for path in _local_parts(text):
-        _apart(text, path, root)
-    return Remote(text)
+    for path in _local_paths(text):
+        _check_no_overlap(text, path, root)
+    return FsspecDestination(text)
 
 
-def folder(text: str) -> str:
+def parse_local_path(text: str) -> str:
     """The path in dir:PATH, file:///PATH or local://PATH. StenoError where it can be none."""
     kind, path = text.partition(":")[0], text.partition(":")[2]
     if kind == "file":
@@ -164,16 +164,16 @@ def folder(text: str) -> str:
     return found
 
 
-def _local_parts(url: str) -> Iterator[str]:
+def _local_paths(url: str) -> Iterator[str]:
     """The paths on this machine in a chain of URLs, as fsspec reads them."""
     for at, part in enumerate(url.split("::")):
-        if (found := _LOCAL.fullmatch(part)) is not None:
+        if (found := _LOCAL_URL.fullmatch(part)) is not None:
             yield os.path.expanduser(found[1])  # noqa: PTH111
         elif at and "://" not in part:
             yield os.path.expanduser(part)  # noqa: PTH111
 
 
-def _apart(text: str, path: str, root: Root) -> None:
-    here, there = root.real.rstrip("/") + "/", os.path.realpath(path).rstrip("/") + "/"
+def _check_no_overlap(text: str, path: str, root: RootFolder) -> None:
+    here, there = root.real_path.rstrip("/") + "/", os.path.realpath(path).rstrip("/") + "/"
     if here.startswith(there) or there.startswith(here):
-        raise StenoError(f"{text}: the destination and {root.real} lie in one another")
+        raise StenoError(f"{text}: the destination and {root.real_path} lie in one another")

@@ -24,10 +24,10 @@ from msgspec import Struct
 
 from ..agents.values import Agent
 from ..report import Report, SourceError
-from .readings import CHECKS, Check, read
-from .starts import starts
+from .readings import CHECKS, Check, read_report
+from .starts import start_violations
 
-__all__ = ["Case", "breaches", "cases", "check", "check_case", "check_start", "report"]
+__all__ = ["Case", "cases", "check", "check_case", "check_start", "report", "violations"]
 
 
 class Case(Struct, frozen=True):
@@ -49,12 +49,12 @@ def cases(folder: str | os.PathLike[str]) -> list[Case]:
     return found
 
 
-def breaches(agent: Agent, case: Case) -> list[str]:
+def violations(agent: Agent, case: Case) -> list[str]:
     """What one recording shows that the contract does not allow, a sentence each; none: all of it holds."""
-    return [f"{case.name}: {what}" for check in CHECKS for what in _kept(check, agent, case.folder)]
+    return [f"{case.name}: {what}" for check in CHECKS for what in _run_check(check, agent, case.folder)]
 
 
-def _kept(check: Check, agent: Agent, folder: Path) -> list[str]:
+def _run_check(check: Check, agent: Agent, folder: Path) -> list[str]:
     """What one check finds; that it cannot even be made is a finding too."""
     try:
         return list(check(agent, folder))
@@ -64,28 +64,28 @@ def _kept(check: Check, agent: Agent, folder: Path) -> list[str]:
 
 def check_case(agent: Agent, case: Case) -> None:
     """AssertionError if one recording shows that the contract does not hold."""
-    _hold(agent, breaches(agent, case))
+    _raise_violations(agent, violations(agent, case))
 
 
 def check_start(agent: Agent, sessions: tuple[str, ...] = ()) -> None:
     """AssertionError if the command lines that it builds break the contract. `sessions` are ids that it would return."""
-    _hold(agent, starts(agent, sessions))
+    _raise_violations(agent, start_violations(agent, sessions))
 
 
 def check(agent: Agent, folder: str | os.PathLike[str]) -> int:
     """All checks on all recordings below a folder, and on how it is started. Returns how many recordings there were."""
     found = cases(folder)
     sessions = {report(agent, case).session_id for case in found}
-    told = [what for case in found for what in breaches(agent, case)]
-    _hold(agent, [*told, *starts(agent, tuple(sorted(session for session in sessions if session is not None)))])
+    told = [what for case in found for what in violations(agent, case)]
+    _raise_violations(agent, [*told, *start_violations(agent, tuple(sorted(session for session in sessions if session is not None)))])
     return len(found)
 
 
 def report(agent: Agent, case: Case) -> Report:
     """The report of a case, read as this agent's. Its `to_json` is what stands in `expected.json`, once it was checked."""
-    return read(agent, case.folder)
+    return read_report(agent, case.folder)
 
 
-def _hold(agent: Agent, found: list[str]) -> None:
+def _raise_violations(agent: Agent, found: list[str]) -> None:
     if found:
         raise AssertionError("\n".join([f"agent {agent.name} does not keep the contract:", *(f"  {what}" for what in found)]))

@@ -12,17 +12,17 @@ from .. import agents, decode
 from .. import event as ev
 from ..agents.values import Agent
 from ..prices import price
-from ..reading import LOOKED_AT, Reading
+from ..reading import AGENT_DETECTION_LINES, RunParser
 from ..report import VERDICTS, Report
-from ..source import Input, open_input
-from ..tick import Header, Tick, write_tick
-from .damage import ODD, damaged
+from ..source import RecordingInput, open_recording
+from ..tick import Header, Record, encode_record
+from .damage import UNEXPECTED_LINES, damage_line
 
-CHUNKS = (1, 2, 7, 65_536)
-SMALL = 65_536  # bytes of a recording that come in small pieces; what follows comes at once
-DAMAGED = 150  # lines of a recording that are damaged, each in several ways: more show nothing new
-LONGEST = 8_000  # bytes of a line that is damaged
-NEVER_SEEN = b'{"steno.testing":{"a kind":"that nobody knows"}}\n'
+CHUNK_SIZES = (1, 2, 7, 65_536)
+MAX_CHUNKED_BYTES = 65_536  # bytes of a recording that come in small pieces; what follows comes at once
+MAX_DAMAGED_LINES = 150  # lines of a recording that are damaged, each in several ways: more show nothing new
+MAX_DAMAGED_LINE_BYTES = 8_000  # bytes of a line that is damaged
+UNKNOWN_LINE = b'{"steno.testing":{"a kind":"that nobody knows"}}\n'
 COUNTERS = ("input", "cache_write", "cache_read", "output")
 
 Check = Callable[[Agent, Path], Iterator[str]]
@@ -31,50 +31,50 @@ Check = Callable[[Agent, Path], Iterator[str]]
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
-def _input(folder: Path) -> Input:
+def _open_case(folder: Path) -> RecordingInput:
     """A recording by itself: what the agents of this machine keep is none of its business."""
-    given = open_input(folder)
-    given.machine = False
+    given = open_recording(folder)
+    given.use_local_transcripts = False
     return given
 
 
-def read(agent: Agent | None, folder: Path) -> Report:
+def read_report(agent: Agent | None, folder: Path) -> Report:
     """The report of a recording, read whole; without an agent the bytes tell whose it is."""
-    return _input(folder).read(agent).report(None, price)
+    return _open_case(folder).read(agent).report(None, price)
 
 
-def _in_chunks(agent: Agent, folder: Path, size: int) -> Report:
-    given, data, reading = _input(folder), (folder / "stdout").read_bytes(), Reading(agent)
-    small = data[:SMALL] if size < SMALL else data
+def _read_in_chunks(agent: Agent, folder: Path, size: int) -> Report:
+    given, data, reading = _open_case(folder), (folder / "stdout").read_bytes(), RunParser(agent)
+    small = data[:MAX_CHUNKED_BYTES] if size < MAX_CHUNKED_BYTES else data
     for start in range(0, len(small), size):
         reading.feed(small[start : start + size])
     reading.feed(data[len(small) :])
     reading.close()
-    reading.take_events(given.after)
-    reading.fold.add(reading.beside(given.kept(reading)))
+    reading.add_events(given.extra_events)
+    reading.accumulator.add(reading.enrich(given.transcript_lines(reading)))
     return reading.report(None, price)
 
 
-def _from_tape(agent: Agent, folder: Path) -> Report:
-    given, data = _input(folder), (folder / "stdout").read_bytes()
-    ticks = [Tick(None, "out", data[start : start + 777]) for start in range(0, len(data), 777)]
+def _read_from_recording(agent: Agent, folder: Path) -> Report:
+    given, data = _open_case(folder), (folder / "stdout").read_bytes()
+    ticks = [Record(None, "out", data[start : start + 777]) for start in range(0, len(data), 777)]
     code = None
-    for event in given.after:
+    for event in given.extra_events:
         if isinstance(event, ev.Stderr):
-            ticks.append(Tick(None, "err", event.text.encode() + b"\n"))
+            ticks.append(Record(None, "err", event.text.encode() + b"\n"))
         elif isinstance(event, ev.Exited):
             code = event.code
     own = given.read(agent)
-    ticks += [Tick(None, "kept", line) for line in _input(folder).kept(own)]
-    ticks += [] if code is None else [Tick(None, "exit", number=code)]
+    ticks += [Record(None, "kept", line) for line in _open_case(folder).transcript_lines(own)]
+    ticks += [] if code is None else [Record(None, "exit", number=code)]
     header = json.dumps({"schema": Header().schema, "agent": agent.name}).encode() + b"\n"
-    tape = [header, *(write_tick(tick) for tick in (*ticks, Tick(None, "end")))]
-    reading = Reading(agent)
-    reading.take(tape)
+    tape = [header, *(encode_record(tick) for tick in (*ticks, Record(None, "end")))]
+    reading = RunParser(agent)
+    reading.feed_lines(tape)
     return reading.report(None, price)
 
 
-def _plain(report: Report) -> dict[str, Any]:
+def _as_dict(report: Report) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(report.to_json())
     del found["source"]
     return found
@@ -82,10 +82,10 @@ def _plain(report: Report) -> dict[str, Any]:
 
 def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     names = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
-    return "; ".join(f"{name} is {_short(found.get(name))}, not {_short(wanted.get(name))}" for name in names)
+    return "; ".join(f"{name} is {_abbreviate(found.get(name))}, not {_abbreviate(wanted.get(name))}" for name in names)
 
 
-def _short(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 160 else text[:160] + "..."
 
@@ -93,32 +93,32 @@ def _short(value: Any) -> str:
 # -- checks --------------------------------------------------------------------------------------------------------
 
 
-def same_in_chunks(agent: Agent, folder: Path) -> Iterator[str]:
+def check_chunk_sizes(agent: Agent, folder: Path) -> Iterator[str]:
     """Live is replay: the pieces in which bytes come change nothing."""
-    whole = _plain(read(agent, folder))
-    for size in CHUNKS:
-        found = _plain(_in_chunks(agent, folder, size))
+    whole = _as_dict(read_report(agent, folder))
+    for size in CHUNK_SIZES:
+        found = _as_dict(_read_in_chunks(agent, folder, size))
         if found != whole:
             yield f"in chunks of {size} its report differs: {_differences(found, whole)}"
 
 
-def same_from_a_tape(agent: Agent, folder: Path) -> Iterator[str]:
+def check_recording(agent: Agent, folder: Path) -> Iterator[str]:
     """Live is replay: a tape of the same bytes says the same."""
-    whole, found = _plain(read(agent, folder)), _plain(_from_tape(agent, folder))
+    whole, found = _as_dict(read_report(agent, folder)), _as_dict(_read_from_recording(agent, folder))
     if found != whole:
         yield f"from a tape its report differs: {_differences(found, whole)}"
 
 
-def sane(agent: Agent, folder: Path) -> Iterator[str]:
+def check_figures(agent: Agent, folder: Path) -> Iterator[str]:
     """V1 and M1: a word of the table; four counters that are not negative and add up; reasoning within output."""
-    report = read(agent, folder)
-    yield from _sane(report, "its report")
+    report = read_report(agent, folder)
+    yield from _figure_problems(report, "its report")
     tokens = report.tokens
     if tokens.reasoning is not None and tokens.output is not None and tokens.reasoning > tokens.output:
         yield f"reasoning ({tokens.reasoning}) is a part of output ({tokens.output}), and more than that"
 
 
-def _sane(report: Report, whose: str) -> Iterator[str]:
+def _figure_problems(report: Report, whose: str) -> Iterator[str]:
     if report.verdict not in VERDICTS:
         yield f"{whose}: {report.verdict!r} is no verdict"
     shares = {"tokens": report.tokens, **report.models, **{one.id: one.tokens for one in report.subagents}}
@@ -135,7 +135,7 @@ def _sane(report: Report, whose: str) -> Iterator[str]:
         yield f"{whose}: it cost {report.cost.usd}"
 
 
-def expected(agent: Agent, folder: Path) -> Iterator[str]:
+def check_expected_report(agent: Agent, folder: Path) -> Iterator[str]:
     """The report that a person has checked still holds. One that names no agent is of bytes that do not tell it."""
     path = folder / "expected.json"
     if not path.is_file():
@@ -143,42 +143,42 @@ def expected(agent: Agent, folder: Path) -> Iterator[str]:
     kept = json.loads(path.read_text("utf-8"))
     wanted = kept[0] if isinstance(kept, list) else kept
     wanted.pop("source", None)
-    found = _plain(read(agent if wanted.get("agent") is not None else None, folder))
+    found = _as_dict(read_report(agent if wanted.get("agent") is not None else None, folder))
     if found != wanted:
         yield f"expected.json does not hold: {_differences(found, wanted)}"
 
 
-def sniffed(agent: Agent, folder: Path) -> Iterator[str]:
+def check_detection(agent: Agent, folder: Path) -> Iterator[str]:
     """I1: the bytes tell whose they are, and no agent of steno's own takes them for its own."""
-    objects = [value for line in (folder / "stdout").read_bytes().split(b"\n")[:LOOKED_AT] for value in _objects(line)]
+    objects = [value for line in (folder / "stdout").read_bytes().split(b"\n")[:AGENT_DETECTION_LINES] for value in _json_objects(line)]
     for value in objects:
-        own = agents.own(value)
+        own = agents.detect_builtin(value)
         whose = own if own is not None else agent.name if agent.looks_like(value) else None
         if whose is not None and whose != agent.name:
-            yield f"its line would be taken for one of {whose}: {_short(value)}"
+            yield f"its line would be taken for one of {whose}: {_abbreviate(value)}"
         if whose is not None:
             return
     if objects:
-        yield f"looks_like knows none of its first {len(objects)} lines, such as {_short(objects[0])}"
+        yield f"looks_like knows none of its first {len(objects)} lines, such as {_abbreviate(objects[0])}"
 
 
-def _objects(line: bytes) -> list[dict[str, Any]]:
+def _json_objects(line: bytes) -> list[dict[str, Any]]:
     """The object on a line, or the first one of an array; none on a line that is no JSON: nobody is asked whose it is."""
     try:
         value = msgspec.json.decode(line)
-    except decode.MISFIT:
+    except decode.DECODE_ERRORS:
         return []
     if isinstance(value, list):
         value = next((item for item in value if isinstance(item, dict)), None)
     return [value] if isinstance(value, dict) else []
 
 
-def unknown_is_counted(agent: Agent, folder: Path) -> Iterator[str]:
+def check_unknown_lines(agent: Agent, folder: Path) -> Iterator[str]:
     """I4: a line of a kind that nobody knows is one Unknown more, and changes nothing else."""
     lines = (folder / "stdout").read_bytes().splitlines(keepends=True)
     if not lines or not lines[0].startswith(b'{"') or not lines[-1].endswith(b"\n"):
         return  # a document, or cut: a line more would change what it is
-    before, after = (_stream(agent, given) for given in (lines, [*lines, NEVER_SEEN]))
+    before, after = (_read_lines(agent, given) for given in (lines, [*lines, UNKNOWN_LINE]))
     if after.lines.unknown != before.lines.unknown + 1:
         more = after.lines.unknown - before.lines.unknown
         yield f"a line of a kind that nobody knows must be one `Unknown`; {more} were counted"
@@ -186,25 +186,25 @@ def unknown_is_counted(agent: Agent, folder: Path) -> Iterator[str]:
         yield "a line of a kind that nobody knows changed the tokens, the text or the tools"
 
 
-def _stream(agent: Agent, lines: list[bytes]) -> Report:
-    reading = Reading(agent, "stream")
-    reading.take(lines)
+def _read_lines(agent: Agent, lines: list[bytes]) -> Report:
+    reading = RunParser(agent, "stream")
+    reading.feed_lines(lines)
     return reading.report(None, price)
 
 
-def survives_damage(agent: Agent, folder: Path) -> Iterator[str]:
+def check_damaged_lines(agent: Agent, folder: Path) -> Iterator[str]:
     """I3, I6: nothing in the data raises, no line is lost in the counts, and the figures stay sane."""
     by = Random(folder.name)  # noqa: S311  # the same damage every time
-    lines = [line for line in (folder / "stdout").read_bytes().split(b"\n") if 0 < len(line) <= LONGEST]
-    broken = [*(damage for line in lines[:DAMAGED] for damage in damaged(line, by)), *ODD]
+    lines = [line for line in (folder / "stdout").read_bytes().split(b"\n") if 0 < len(line) <= MAX_DAMAGED_LINE_BYTES]
+    broken = [*(damage for line in lines[:MAX_DAMAGED_LINES] for damage in damage_line(line, by)), *UNEXPECTED_LINES]
     for line in broken:
-        told = _raised(agent, line)
+        told = _unexpected_exception(agent, line)
         if told is not None:
             yield told
             return
     data = b"\n".join(broken) + b"\n"
     try:
-        reading = Reading(agent, "stream")
+        reading = RunParser(agent, "stream")
         reading.feed(data)
         reading.close()
         report = reading.report(None, price)
@@ -213,31 +213,31 @@ def survives_damage(agent: Agent, folder: Path) -> Iterator[str]:
         return
     if report.lines.read != len(broken):
         yield f"of {len(broken)} damaged lines {report.lines.read} were counted"
-    yield from _sane(report, "of damaged lines")
+    yield from _figure_problems(report, "of damaged lines")
 
 
-def _raised(agent: Agent, line: bytes) -> str | None:
+def _unexpected_exception(agent: Agent, line: bytes) -> str | None:
     """What one damaged line makes the agent raise that it may not."""
-    for name, call in (("read", agent.reader().read), ("salvage", agent.reader().salvage)):
-        if name == "salvage" and not isinstance(decode.plain(msgspec.Raw(line)), dict):
+    for name, call in (("read", agent.reader().read), ("salvage", agent.reader().read_lenient)):
+        if name == "salvage" and not isinstance(decode.decode_raw(msgspec.Raw(line)), dict):
             continue
         try:
             call(line, 1, None)
-        except decode.MISFIT:
+        except decode.DECODE_ERRORS:
             continue  # the way to say that a line does not fit
         except Exception as problem:
             return (
                 f"{name} raised {type(problem).__name__}: {problem}; only decode.MISFIT may be raised. The line: {line[:300]!r}"
             )
-    for value in _objects(line):
+    for value in _json_objects(line):
         try:
             agent.looks_like(value)
-            agent.keeps(line)
+            agent.is_transcript_line(line)
         except Exception as problem:
             return f"looks_like or keeps raised {type(problem).__name__}: {problem}. The line: {line[:300]!r}"
     return None
 
 
 CHECKS: tuple[Check, ...] = (
-    sniffed, same_in_chunks, same_from_a_tape, sane, expected, unknown_is_counted, survives_damage,
+    check_detection, check_chunk_sizes, check_recording, check_figures, check_expected_report, check_unknown_lines, check_damaged_lines,
 )  # fmt: skip

@@ -10,127 +10,127 @@ from pathlib import Path
 
 from .. import event as ev
 from ..agents import CLAUDE, Agent
-from ..ledger.rows import Rows
-from ..process.kin import born
+from ..ledger.rows import LedgerRowSink
+from ..process.kin import start_time_of
 from ..report import LedgerError, Report, StenoError
-from ..spool import Spool
+from ..spool import BackgroundQueue
 from ..supervise import marks
-from ..supervise.place import run_id, tape_path
+from ..supervise.place import new_recording_path, new_run_id
 from ..tape import Recorder
-from ..tick import Header, Tick
-from .tap import Tap
+from ..tick import Header, Record
+from .tap import PassThrough
 
-WAITING = 64 << 20  # bytes that may wait for the disk: a stalled one costs the tape, not the stream
-PATIENCE = 30.0  # seconds at the end for the disk
+MAX_QUEUED_BYTES = 64 << 20  # bytes that may wait for the disk: a stalled one costs the tape, not the stream
+FLUSH_TIMEOUT_SECONDS = 30.0  # seconds at the end for the disk
 
 
-class Keep:
+class StreamRecorder:
     """The record of one stream. StenoError: it cannot be made, and nothing was."""
 
     def __init__(self, agent: Agent | None, ledger: str | None) -> None:
         self.warnings: list[str] = []
         self._agent, self._ledger = agent, ledger
-        self._began, self._clock = time.time(), time.monotonic()
-        self.id = run_id(self._began)
-        self.tape: Path = tape_path(self.id, self._began)
+        self._started_at, self._started_monotonic = time.time(), time.monotonic()
+        self.id = new_run_id(self._started_at)
+        self.recording_path: Path = new_recording_path(self.id, self._started_at)
         cwd = os.getcwd()  # noqa: PTH109
         name = agent.name if agent is not None else None
-        self.header = Header(agent=name, run_id=self.id, cwd=cwd, started_at=self._began)
+        self.header = Header(agent=name, run_id=self.id, cwd=cwd, started_at=self._started_at)
         try:
-            self._recorder = Recorder(self.tape, self.header)
+            self._recorder = Recorder(self.recording_path, self.header)
         except OSError as problem:
-            raise StenoError(f"{self.tape}: the tape cannot be made: {problem.strerror or problem}") from None
-        self._spool: Spool[Tick] = Spool(self._recorder.write, WAITING, "steno tape")
-        self._cut = False
-        self._mark = self._marked(cwd)
-        self._rows: Rows | None = None
+            raise StenoError(f"{self.recording_path}: the tape cannot be made: {problem.strerror or problem}") from None
+        self._write_queue: BackgroundQueue[Record] = BackgroundQueue(self._recorder.write, MAX_QUEUED_BYTES, "steno tape")
+        self._is_cut = False
+        self._run_info = self._register(cwd)
+        self._rows: LedgerRowSink | None = None
 
-    def _marked(self, cwd: str) -> marks.Live:
+    def _register(self, cwd: str) -> marks.RunInfo:
         """So that others can follow it (`steno tail`, `steno on`). One that cannot be written only means that they cannot."""
         pid = os.getpid()
-        mark = marks.Live(
+        mark = marks.RunInfo(
             run=self.id,
             task=self.id,
             agent=(self._agent or CLAUDE).name,
-            host=marks.here(),
+            host=marks.host_id(),
             steno_pid=pid,
-            steno_born=born(pid) or 0,
-            tape=str(self.tape),
+            steno_born=start_time_of(pid) or 0,
+            tape=str(self.recording_path),
             cwd=cwd,
-            started=self._began,
+            started=self._started_at,
         )
         try:
-            marks.write(mark)
+            marks.write_run_info(mark)
         except (OSError, StenoError) as problem:
             self.warnings.append(f"it cannot be followed from outside: {problem}")
         return mark
 
     # -- while it goes on ------------------------------------------------------------------------------------------
 
-    def take(self, chunk: bytes) -> Tick:
+    def record_chunk(self, chunk: bytes) -> Record:
         """Bytes that have passed, as a tick that goes to the tape."""
-        return self._write(Tick(time.monotonic() - self._clock, "out", chunk))
+        return self._write_record(Record(time.monotonic() - self._started_monotonic, "out", chunk))
 
-    def add(self, events: list[ev.Event], agent: Agent) -> None:
+    def add_events(self, events: list[ev.Event], agent: Agent) -> None:
         """Events, for the ledger, and whose they are: with the first one that is known."""
         if self._rows is None and events:
-            self._rows = Rows(agent, self.id, int(self._began * 1000), self.id)
-            self._rows.place = self.header.cwd
+            self._rows = LedgerRowSink(agent, self.id, int(self._started_at * 1000), self.id)
+            self._rows.start_folder = self.header.cwd
         if self._rows is not None:
             self._rows.add(events)
 
-    def _write(self, tick: Tick) -> Tick:
+    def _write_record(self, tick: Record) -> Record:
         """What cannot be written cuts the tape: one with a hole would play as if it were whole."""
-        if not self._cut and not self._spool.put(tick, len(tick.data)):
-            self._cut = True
+        if not self._is_cut and not self._write_queue.put(tick, len(tick.data)):
+            self._is_cut = True
         return tick
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def end(self, tap: Tap) -> list[Tick]:
+    def finish(self, tap: PassThrough) -> list[Record]:
         """The last ticks of the tape, which is whole then."""
-        after, why = time.monotonic() - self._clock, _ending(tap)
-        found = [Tick(after, "note", why.encode())] if why is not None else []
+        after, why = time.monotonic() - self._started_monotonic, _interruption_reason(tap)
+        found = [Record(after, "note", why.encode())] if why is not None else []
         for tick in found:
-            self._write(tick)
-        done = self._spool.finish(PATIENCE)
+            self._write_record(tick)
+        done = self._write_queue.finish(FLUSH_TIMEOUT_SECONDS)
         try:
-            if self._cut or not done or self._spool.problem is not None:
-                raise self._spool.problem or OSError("the disk did not take what came in time")
+            if self._is_cut or not done or self._write_queue.problem is not None:
+                raise self._write_queue.problem or OSError("the disk did not take what came in time")
             self._recorder.close()
         except Exception as problem:
             told = getattr(problem, "strerror", None) or problem
-            self.warnings.append(f"the tape is cut: {told} ({self.tape})")
+            self.warnings.append(f"the tape is cut: {told} ({self.recording_path})")
             return found
-        return [*found, Tick(None, "end")]
+        return [*found, Record(None, "end")]
 
-    def book(self, report: Report) -> None:
+    def write_to_ledger(self, report: Report) -> None:
         """A row in the ledger. One that fails is told of: the tape can be imported later."""
         from ..ledger.book import Pricer
-        from ..ledger.record import record
+        from ..ledger.record import upsert_run
         from ..ledger.store import open_ledger
 
-        at = int(self._began * 1000)
-        rows = self._rows or Rows(self._agent or CLAUDE, self.id, at, self.id)
+        at = int(self._started_at * 1000)
+        rows = self._rows or LedgerRowSink(self._agent or CLAUDE, self.id, at, self.id)
         try:
             store = open_ledger(self._ledger)
             try:
-                with store.writing():
-                    record(store, report, rows.batch(), at, Pricer())
+                with store.transaction():
+                    upsert_run(store, report, rows.batch(), at, Pricer())
             finally:
                 store.close()
         except LedgerError as problem:
-            self.warnings.append(f"the ledger is left out: {problem}; later: steno import {self.tape}")
+            self.warnings.append(f"the ledger is left out: {problem}; later: steno import {self.recording_path}")
 
     def close(self) -> None:
         """It is over: nobody needs to find it any more."""
-        marks.remove(self._mark)
+        marks.remove_run_info(self._run_info)
 
 
-def _ending(tap: Tap) -> str | None:
+def _interruption_reason(tap: PassThrough) -> str | None:
     """Why a stream ended that did not end by itself."""
-    if tap.signal is not None:
-        return f"watch: ended by {signal.Signals(tap.signal).name}"
-    if tap.gone:
+    if tap.stop_signal is not None:
+        return f"watch: ended by {signal.Signals(tap.stop_signal).name}"
+    if tap.is_reader_gone:
         return "watch: whoever read it was gone"
     return f"watch: {tap.problem}" if tap.problem is not None else None

@@ -13,10 +13,10 @@ from typing import Any
 from msgspec import Struct
 
 from steno import event as ev
-from steno.agents.values import Abilities, Agent, Ask, Start
-from steno.decode import Count, decoder, lenient
-from steno.environment import Surroundings
-from steno.report import Wording
+from steno.agents.values import Agent, Capabilities, LaunchCommand, LaunchOptions
+from steno.decode import Count, decode_lenient, decoder
+from steno.environment import EnvPolicy
+from steno.report import HintTemplates
 
 
 class Used(Struct):
@@ -49,18 +49,18 @@ class Reader:
         self._begun, self._text = Line(), ""
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one line; what does not fit raises, and comes back by `salvage`."""
+        """The events of one line; what does not fit raises, and comes back by `read_lenient`."""
         return self._events(decoder(Line).decode(data), data, number, at)
 
-    def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
+    def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The same, without the fields that are of a wrong type."""
-        return self._events(lenient(data, Line), data, number, at)
+        return self._events(decode_lenient(data, Line), data, number, at)
 
     def state(self) -> bytes:
         """It keeps no transcripts: nothing is read in parts."""
         return b""
 
-    def go_on(self, state: bytes) -> None:
+    def restore(self, state: bytes) -> None:
         """Nothing was remembered."""
 
     def _events(self, line: Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
@@ -92,12 +92,12 @@ class Reader:
         return [*found, ev.Result(*head, subtype=word, is_error=failed, text=text, errors=errors, turns=1)]
 
 
-def start(ask: Ask, program: str, version: str | None = None) -> Start:
+def build_command(ask: LaunchOptions, program: str, version: str | None = None) -> LaunchCommand:
     """Its command line for what is asked. The prompt goes by stdin: it may be of any length and begin with anything."""
     words = [program]
     for option, value in (("--model", ask.model), ("--resume", ask.resume)):
         words += [] if value is None else [option, value]
-    return Start((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"))
+    return LaunchCommand((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"))
 
 
 def looks_like(line: dict[str, Any]) -> bool:
@@ -105,13 +105,13 @@ def looks_like(line: dict[str, Any]) -> bool:
     return isinstance(line.get("parrot"), str)
 
 
-def is_session(text: str) -> bool:
+def is_session_id(text: str) -> bool:
     """Whether a word can be the id of one of its sessions; what is none may be the beginning of a run's id."""
     return re.fullmatch(r"parrot-[0-9a-f]{8}", text) is not None
 
 
 # What may be asked of an agent and this one has no words for: it is then said before anything is started.
-CANNOT = (
+UNSUPPORTED_OPTIONS = (
     "session_id", "fork", "continue_", "max_turns", "max_cost", "permission_mode", "allow", "deny", "system_prompt",
     "add_dirs", "mcp_config", "fallback_model", "json_schema", "partial", "steer",
 )  # fmt: skip
@@ -119,13 +119,13 @@ AGENT = Agent(
     name="parrot",
     reader=Reader,
     looks_like=looks_like,
-    start=start,
-    is_session=is_session,
-    window=lambda model: 1_000 if model == "grey" else None,
-    surroundings=Surroundings(drop=("PARROT_CAGE",), put=(), keys=("PARROT_KEY",)),
-    install="pip install steno-parrot",
-    cannot=CANNOT,
-    abilities=Abilities(resume=True, json=True, context=True, file_events=True),
-    wording=Wording(go_on="echo {prompt} | parrot --resume {session}"),
-    tested=("1.0",),
+    build_command=build_command,
+    is_session_id=is_session_id,
+    context_window=lambda model: 1_000 if model == "grey" else None,
+    env_policy=EnvPolicy(drop=("PARROT_CAGE",), defaults=(), api_key_names=("PARROT_KEY",)),
+    install_command="pip install steno-parrot",
+    unsupported_options=UNSUPPORTED_OPTIONS,
+    capabilities=Capabilities(resume=True, json=True, context=True, file_events=True),
+    hint_templates=HintTemplates(resume="echo {prompt} | parrot --resume {session}"),
+    tested_versions=("1.0",),
 )

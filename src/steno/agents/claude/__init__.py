@@ -12,23 +12,23 @@ session: `model_usage_since_last_result` is then the part that is new.
 `kept` the transcripts, `start` how it is started.
 """
 
-from .kept import folders, keeps, usages
-from .names import window
-from .reader import Reader, looks_like
+from .kept import is_transcript_line, scan_usage, transcript_folders
+from .names import context_window
+from .reader import ClaudeReader, looks_like
 from .rules import allow_rule
-from .start import SIZES, is_session, message, shapes, start
+from .start import MODELS_BY_SIZE, build_command, encode_message, is_session_id, supports_schema
 
 __all__ = [
-    "SIZES",
-    "Reader",
+    "MODELS_BY_SIZE",
+    "ClaudeReader",
     "allow_rule",
-    "folders",
-    "is_session",
-    "keeps",
+    "build_command",
+    "context_window",
+    "encode_message",
+    "is_session_id",
+    "is_transcript_line",
     "looks_like",
-    "message",
-    "shapes",
-    "start",
-    "usages",
-    "window",
+    "scan_usage",
+    "supports_schema",
+    "transcript_folders",
 ]

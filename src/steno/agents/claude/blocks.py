@@ -6,27 +6,27 @@ from datetime import datetime
 from msgspec import Raw
 
 from ... import event as ev
-from ...decode import lenient, text_of
+from ...decode import decode_lenient, text_of
 from . import lines as ln
-from .names import ENDED, SERVER_CALLS, TOOLS, kind_of
-from .rare import Head
+from .names import FINISHED_TASK_STATUSES, SERVER_TOOL_BLOCK_TYPES, TOOLS, tool_kind
+from .rare import EventHead
 
-_INTERRUPTED = "[Request interrupted by user"
-_REJECTED = "reject"  # a decision on a call
-_REFUSALS = ("Claude requested permissions to", "Permission to use ", "Tool permission request failed")
+_INTERRUPTED_PREFIX = "[Request interrupted by user"
+_REJECT_DECISION = "reject"  # a decision on a call
+_DENIAL_PREFIXES = ("Claude requested permissions to", "Permission to use ", "Tool permission request failed")
 # A deny rule takes the whole tool away: the call then fails with "No such tool available: Bash. Bash ..."
-_GONE = "No such tool available: "
-_REMOVED = _GONE + r"(\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
-_MARKS = tuple(words.encode() for words in (f'"{_REJECTED}"', _GONE, *_REFUSALS))
-_NOTIFIED = r"(?s)<task-id>([^<]+)</task-id>(?:.*?<tool-use-id>([^<]+)</tool-use-id>)?.*?<status>(\w+)</status>"
+_TOOL_MISSING_PREFIX = "No such tool available: "
+_TOOL_DISABLED_PATTERN = _TOOL_MISSING_PREFIX + r"(\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
+_DENIAL_MARKERS = tuple(words.encode() for words in (f'"{_REJECT_DECISION}"', _TOOL_MISSING_PREFIX, *_DENIAL_PREFIXES))
+_TASK_NOTIFICATION_PATTERN = r"(?s)<task-id>([^<]+)</task-id>(?:.*?<tool-use-id>([^<]+)</tool-use-id>)?.*?<status>(\w+)</status>"
 
 
-def whole(line: ln.StreamLine | ln.KeptLine, data: bytes) -> ln.Line:
+def full_line(line: ln.StreamLine | ln.TranscriptLine, data: bytes) -> ln.FullLine:
     """The line with every field that somebody reads."""
-    return line if isinstance(line, ln.Line) else lenient(data, ln.Line)
+    return line if isinstance(line, ln.FullLine) else decode_lenient(data, ln.FullLine)
 
 
-def usage_of(
+def usage_event(
     number: int,
     session: str | None,
     parent: str | None,
@@ -57,7 +57,7 @@ def usage_of(
     )
 
 
-def failure(head: Head, line: ln.Line, message: ln.Message) -> ev.Failure | None:
+def failure_event(head: EventHead, line: ln.FullLine, message: ln.Message) -> ev.Failure | None:
     """A synthetic message can be the agent's word for a request that failed; not a word of the model."""
     if line.error is None and not line.is_api_error_message and not line.isApiErrorMessage:
         return None
@@ -67,37 +67,37 @@ def failure(head: Head, line: ln.Line, message: ln.Message) -> ev.Failure | None
     return ev.Failure(*head, line.error, status, text)
 
 
-def other_block(block: ln.Block, head: Head, message: str | None, data: bytes) -> ev.Event:
-    if block.type in SERVER_CALLS:
-        kind = "web" if (block.name or "").startswith("web_") else kind_of(block.name or "")
+def other_block_event(block: ln.Block, head: EventHead, message: str | None, data: bytes) -> ev.Event:
+    if block.type in SERVER_TOOL_BLOCK_TYPES:
+        kind = "web" if (block.name or "").startswith("web_") else tool_kind(block.name or "")
         return ev.ToolCall(*head, block.id or "", block.name or "", kind, message, block.input)
     if block.type.endswith("_tool_result"):
         return ev.ToolResult(*head, block.tool_use_id or "", block.is_error is True, block.content)
     return ev.Unknown(*head, f"block {block.type}", data)
 
 
-def said(line: ln.Line, head: Head, text: str) -> list[ev.Event]:
+def user_text_events(line: ln.FullLine, head: EventHead, text: str) -> list[ev.Event]:
     """Words to the model that are no tool result: whose they are, and what they mark."""
-    if text.startswith(_INTERRUPTED) and not line.isReplay:
+    if text.startswith(_INTERRUPTED_PREFIX) and not line.isReplay:
         return [ev.UserMessage(*head, "interrupted", text)]
     if line.version is not None and text.startswith("<task-notification>"):
-        found = re.search(_NOTIFIED, text)
-        if found is not None and found[3] in ENDED:
+        found = re.search(_TASK_NOTIFICATION_PATTERN, text)
+        if found is not None and found[3] in FINISHED_TASK_STATUSES:
             return [ev.TaskEnded(*head, found[1], found[2], found[3])]
     if line.isSynthetic or line.isMeta or line.isCompactSummary:
         return [ev.UserMessage(*head, "synthetic", text)]
     return [ev.UserMessage(*head, "replay" if line.isReplay else "prompt", text)]
 
 
-def as_it_came(data: bytes) -> Raw:
-    whole = lenient(data, ln.WholeResult)
+def raw_tool_result(data: bytes) -> Raw:
+    whole = decode_lenient(data, ln.RawToolResult)
     return whole.toolUseResult if whole.tool_use_result is ev.NO_JSON else whole.tool_use_result
 
 
-def notebook(data: bytes) -> ev.Outcome:
+def notebook_outcome(data: bytes) -> ev.ToolResultDetails:
     """The structured result of NotebookEdit, which spells its fields in a way of its own."""
-    told = lenient(as_it_came(data), ln.NotebookResult)
-    return ev.Outcome(
+    told = decode_lenient(raw_tool_result(data), ln.NotebookResult)
+    return ev.ToolResultDetails(
         notebook_path=told.notebook_path,
         edit_mode=told.edit_mode,
         original_file=told.original_file,
@@ -106,35 +106,35 @@ def notebook(data: bytes) -> ev.Outcome:
     )
 
 
-def refusal(line: ln.StreamLine | ln.KeptLine, data: bytes, block: ln.Block, head: Head) -> list[ev.Event]:
+def denial_events(line: ln.StreamLine | ln.TranscriptLine, data: bytes, block: ln.Block, head: EventHead) -> list[ev.Event]:
     """A failed result that is a refusal: by its permission decision, else by the words of the refusal."""
-    if not may_refuse(data):
+    if not may_be_denial(data):
         return []
     text = text_of(block.content)
-    if _is_rejected(whole(line, data).tool_result_meta, block.tool_use_id):
+    if _is_rejected(full_line(line, data).tool_result_meta, block.tool_use_id):
         return [ev.PermissionDenied(*head, block.tool_use_id, None, text)]
-    removed = re.search(_REMOVED, text)
+    removed = re.search(_TOOL_DISABLED_PATTERN, text)
     if removed is not None:
         tool = removed[1]
         if tool not in TOOLS or TOOLS[tool][1] in ("todo", "other"):
             return []
         return [ev.PermissionDenied(*head, block.tool_use_id, tool, text)]
-    return [ev.PermissionDenied(*head, block.tool_use_id, None, text)] if text.startswith(_REFUSALS) else []
+    return [ev.PermissionDenied(*head, block.tool_use_id, None, text)] if text.startswith(_DENIAL_PREFIXES) else []
 
 
-def may_refuse(data: bytes) -> bool:
+def may_be_denial(data: bytes) -> bool:
     """Whether the line of a failed result can be a refusal; few are, and their text is not read for nothing."""
-    return any(data.find(mark) >= 0 for mark in _MARKS)  # `in` costs ten times as much
+    return any(data.find(mark) >= 0 for mark in _DENIAL_MARKERS)  # `in` costs ten times as much
 
 
 def _is_rejected(metas: Raw, call: str | None) -> bool:
     if metas is ev.NO_JSON:
         return False
-    decisions = [meta.permission_decision for meta in lenient(metas, list[ln.ResultMeta]) if meta.id == call]
-    return any(decision is not None and decision.decision == _REJECTED for decision in decisions)
+    decisions = [meta.permission_decision for meta in decode_lenient(metas, list[ln.ToolResultMeta]) if meta.id == call]
+    return any(decision is not None and decision.decision == _REJECT_DECISION for decision in decisions)
 
 
-def change_of(write: tuple[str, Raw], output: ev.Outcome | None, content: Raw, call: str, head: Head) -> list[ev.Event]:
+def file_change_events(write: tuple[str, Raw], output: ev.ToolResultDetails | None, content: Raw, call: str, head: EventHead) -> list[ev.Event]:
     """The file that a write or edit did change; its path from the result, else from the call."""
     name, given = write
     path = change = None
@@ -144,7 +144,7 @@ def change_of(write: tuple[str, Raw], output: ev.Outcome | None, content: Raw, c
         path = output.file_path or output.notebook_path
         change = "created" if output.type == "create" else "modified"
     if path is None:
-        asked = lenient(given, ln.ToolInput)
+        asked = decode_lenient(given, ln.ToolInput)
         path = asked.file_path or asked.notebook_path
         created = name == "Write" and text_of(content).startswith("File created")
         change = "created" if created else "modified"

@@ -13,8 +13,8 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct, field
 
-from ...decode import Amount, Code, Count
-from ...event import NO_JSON, Outcome
+from ...decode import Amount, Count, ExitCode
+from ...event import NO_JSON, ToolResultDetails
 
 # A time without its zone is of the wrong type: it cannot be compared with the others.
 Instant = Annotated[datetime, Meta(tz=True)]
@@ -64,7 +64,7 @@ class Delta(Struct, gc=False):
     stop_reason: str | None = None
 
 
-class StreamPart(Struct, gc=False):
+class StreamEvent(Struct, gc=False):
     """The inside of a `stream_event`: what the model server sent, passed on."""
 
     type: str = ""
@@ -83,12 +83,12 @@ class StreamLine(Struct, gc=False):
     session_id: str | None = None
     uuid: str | None = None
     timestamp: Instant | None = None
-    tool_use_result: Outcome | str | list[Raw] | None = None
+    tool_use_result: ToolResultDetails | str | list[Raw] | None = None
     subtype: str | None = None
-    event: StreamPart | None = None
+    event: StreamEvent | None = None
 
 
-class Line(StreamLine, gc=False):
+class FullLine(StreamLine, gc=False):
     """Every field that somebody reads of an assistant, user or stream_event line, in both spellings."""
 
     isSidechain: bool | None = None
@@ -96,7 +96,7 @@ class Line(StreamLine, gc=False):
     cwd: str | None = None
     sessionId: str | None = None
     version: str | None = None
-    toolUseResult: Outcome | str | list[Raw] | None = None
+    toolUseResult: ToolResultDetails | str | list[Raw] | None = None
     tool_result_meta: Raw = NO_JSON
     error: str | None = None
     api_error_status: Count | None = None
@@ -110,7 +110,7 @@ class Line(StreamLine, gc=False):
     api_message_id: str | None = None
 
 
-class KeptLine(Struct, gc=False):
+class TranscriptLine(Struct, gc=False):
     """What a line of a transcript says most of the time, under the names that stdout has for it. In the order of writing."""
 
     isSidechain: bool | None = None
@@ -119,13 +119,13 @@ class KeptLine(Struct, gc=False):
     type: str = ""
     uuid: str | None = None
     timestamp: Instant | None = None
-    tool_use_result: Outcome | str | list[Raw] | None = field(name="toolUseResult", default=None)
+    tool_use_result: ToolResultDetails | str | list[Raw] | None = field(name="toolUseResult", default=None)
     subtype: str | None = None
-    event: StreamPart | None = None
+    event: StreamEvent | None = None
     parent_tool_use_id: str | None = None
 
 
-class WholeResult(Struct, gc=False):
+class RawToolResult(Struct, gc=False):
     """The structured tool result as it came, for shapes that `Outcome` does not know."""
 
     tool_use_result: Raw = NO_JSON
@@ -142,13 +142,13 @@ class NotebookResult(Struct, gc=False):
     error: str | None = None
 
 
-class Decision(Struct, gc=False):
+class PermissionDecision(Struct, gc=False):
     decision: str | None = None
 
 
-class ResultMeta(Struct, gc=False):
+class ToolResultMeta(Struct, gc=False):
     id: str | None = None
-    permission_decision: Decision | None = None
+    permission_decision: PermissionDecision | None = None
 
 
 class McpServer(Struct, gc=False):
@@ -175,7 +175,7 @@ class RateLimitInfo(Struct, gc=False):
     utilization: Amount | None = None
 
 
-class RareLine(Struct, gc=False):
+class OtherLine(Struct, gc=False):
     """system, rate_limit_event, tool_progress: every other field that somebody reads."""
 
     model: str | None = None
@@ -207,7 +207,7 @@ class RareLine(Struct, gc=False):
     elapsed_time_seconds: Amount | None = None
     hook_name: str | None = None
     hook_event: str | None = None
-    exit_code: Code | None = None
+    exit_code: ExitCode | None = None
     outcome: str | None = None
     content: str | None = None
     text: str | None = None
@@ -215,7 +215,7 @@ class RareLine(Struct, gc=False):
     rate_limit_info: RateLimitInfo | None = None
 
 
-class ModelShare(Struct, gc=False):
+class ModelUsageEntry(Struct, gc=False):
     inputTokens: Count | None = None
     outputTokens: Count | None = None
     cacheReadInputTokens: Count | None = 0
@@ -227,7 +227,7 @@ class ModelShare(Struct, gc=False):
     maxOutputTokens: Count | None = None
 
 
-class Denial(Struct, gc=False):
+class PermissionDenial(Struct, gc=False):
     tool_name: str | None = None
     tool_use_id: str | None = None
     tool_input: Raw = NO_JSON
@@ -253,17 +253,17 @@ class ResultLine(Struct, gc=False):
     duration_ms: Amount | None = None
     duration_api_ms: Amount | None = None
     usage: RequestUsage | None = None
-    modelUsage: dict[str, ModelShare] | None = None
-    model_usage_since_last_result: dict[str, ModelShare] | None = None
+    modelUsage: dict[str, ModelUsageEntry] | None = None
+    model_usage_since_last_result: dict[str, ModelUsageEntry] | None = None
     total_cost_usd: Amount | None = None
     result_index: Count | None = None
-    permission_denials: list[Denial] | None = None
+    permission_denials: list[PermissionDenial] | None = None
     subagent_stats: SubagentStats | None = None
 
 
 class CostLine(Struct, gc=False):
     totalCostUSD: Amount | None = None
-    modelUsage: dict[str, ModelShare] | None = None
+    modelUsage: dict[str, ModelUsageEntry] | None = None
 
 
 class ToolInput(Struct, gc=False):

@@ -1,49 +1,49 @@
 """The words that Claude Code uses, as tables: tools, windows, line kinds. Data without logic."""
 
 # What a call can do besides answering: go to the background; change a file; need a person; start a subagent.
-LAUNCHES, WRITES, ASKS, DELEGATES = 1, 2, 3, 4
-AWAY = b'"run_in_background"'  # without it, a call that could go to the background does not
+ROLE_BACKGROUND, ROLE_FILE_WRITE, ROLE_USER_INPUT, ROLE_SUBAGENT = 1, 2, 3, 4
+BACKGROUND_KEY = b'"run_in_background"'  # without it, a call that could go to the background does not
 
 
-def _tools(kind: str, role: int, *names: str) -> dict[str | None, tuple[str, str, int]]:
+def _tool_entries(kind: str, role: int, *names: str) -> dict[str | None, tuple[str, str, int]]:
     return {name: (name, kind, role) for name in names}
 
 
-def kind_of(name: str) -> str:
+def tool_kind(name: str) -> str:
     """The kind of a tool that is not in the table: MCP tools carry it in their name."""
     return "mcp" if name.startswith("mcp__") else "other"
 
 
-class Tools(dict[str | None, tuple[str, str, int]]):
+class ToolTable(dict[str | None, tuple[str, str, int]]):
     """Every tool by name: the name itself (one string object for thousands of calls), its kind (E2), its role."""
 
     def __missing__(self, name: str | None) -> tuple[str, str, int]:
-        return name or "", kind_of(name or ""), 0
+        return name or "", tool_kind(name or ""), 0
 
 
 # Old and new names stand side by side.
-TOOLS = Tools(
+TOOLS = ToolTable(
     {
-        **_tools("shell", LAUNCHES, "Bash"),
-        **_tools("shell", 0, "BashOutput", "TaskOutput", "KillShell", "KillBash", "TaskStop", "Monitor"),
-        **_tools("file_read", 0, "Read", "LS", "NotebookRead"),
-        **_tools("file_write", WRITES, "Write"),
-        **_tools("file_edit", WRITES, "Edit", "MultiEdit"),
-        **_tools("notebook", WRITES, "NotebookEdit"),
-        **_tools("search", 0, "Grep", "Glob", "ToolSearch"),
-        **_tools("subagent", DELEGATES, "Task", "Agent"),
-        **_tools("web", 0, "WebFetch", "WebSearch"),
-        **_tools("other", ASKS, "AskUserQuestion", "ExitPlanMode"),
-        **_tools("todo", 0, "TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"),
+        **_tool_entries("shell", ROLE_BACKGROUND, "Bash"),
+        **_tool_entries("shell", 0, "BashOutput", "TaskOutput", "KillShell", "KillBash", "TaskStop", "Monitor"),
+        **_tool_entries("file_read", 0, "Read", "LS", "NotebookRead"),
+        **_tool_entries("file_write", ROLE_FILE_WRITE, "Write"),
+        **_tool_entries("file_edit", ROLE_FILE_WRITE, "Edit", "MultiEdit"),
+        **_tool_entries("notebook", ROLE_FILE_WRITE, "NotebookEdit"),
+        **_tool_entries("search", 0, "Grep", "Glob", "ToolSearch"),
+        **_tool_entries("subagent", ROLE_SUBAGENT, "Task", "Agent"),
+        **_tool_entries("web", 0, "WebFetch", "WebSearch"),
+        **_tool_entries("other", ROLE_USER_INPUT, "AskUserQuestion", "ExitPlanMode"),
+        **_tool_entries("todo", 0, "TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"),
     }
 )
 # What the lines of stdout are: of the conversation, or beside it.
-TALK = ("assistant", "user")
-BESIDE = ("system", "result", "stream_event", "rate_limit_event", "tool_progress")
-ENDED = frozenset({"completed", "failed", "stopped", "killed"})
+CONVERSATION_TYPES = ("assistant", "user")
+OTHER_STREAM_TYPES = ("system", "result", "stream_event", "rate_limit_event", "tool_progress")
+FINISHED_TASK_STATUSES = frozenset({"completed", "failed", "stopped", "killed"})
 
 # Windows that the program was seen to report, for runs that end before it does (FACTS 3).
-WINDOWS = {
+CONTEXT_WINDOWS = {
     "claude-opus-5-5": 1_000_000,
     "claude-sonnet-5-5": 1_000_000,
     "claude-haiku-5-5": 1_000_000,
@@ -58,7 +58,7 @@ WINDOWS = {
 }
 
 # Lines of transcript files that hold no part of the conversation; some are huge request snapshots.
-SILENT = frozenset(
+IGNORED_LINE_TYPES = frozenset(
     [
         "summary",
         "queue-operation",
@@ -85,7 +85,7 @@ SILENT = frozenset(
 )
 
 # system subtypes in the program's own schema (2.1.325) that change no figure here.
-NOTICES = frozenset(
+NOTICE_SUBTYPES = frozenset(
     [
         "agents_killed",
         "api_error",
@@ -140,12 +140,12 @@ NOTICES = frozenset(
 )
 
 # Blocks of a message that are understood elsewhere or say nothing about the run.
-QUIET_BLOCKS = frozenset({"redacted_thinking", "image", "document", "search_result", "container_upload"})
-SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+IGNORED_BLOCK_TYPES = frozenset({"redacted_thinking", "image", "document", "search_result", "container_upload"})
+SERVER_TOOL_BLOCK_TYPES = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
-def window(model: str) -> int | None:
+def context_window(model: str) -> int | None:
     """The context window of a model that is known without being told, else None."""
     if model.endswith("[1m]"):
         return 1_000_000
-    return WINDOWS.get(model)
+    return CONTEXT_WINDOWS.get(model)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from ...paths import placed
+from ...paths import resolve_path
 
-EDITS = ("Write", "Edit", "MultiEdit", "NotebookEdit")  # an Edit rule covers every tool that writes files
+FILE_EDIT_TOOLS = ("Write", "Edit", "MultiEdit", "NotebookEdit")  # an Edit rule covers every tool that writes files
 
 
 def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
@@ -12,10 +12,10 @@ def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
     asked = given if isinstance(given, dict) else {}
     if tool == "Bash" and isinstance(asked.get("command"), str):
         return f"Bash({asked['command']})"
-    if tool in EDITS:
+    if tool in FILE_EDIT_TOOLS:
         return _edit_rule(asked.get("file_path") or asked.get("notebook_path"), tool, cwd)
     if tool == "WebFetch" and isinstance(asked.get("url"), str):
-        host = _host(asked["url"])
+        host = _hostname(asked["url"])
         return f"WebFetch(domain:{host})" if host else tool
     return tool
 
@@ -23,13 +23,13 @@ def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
 def _edit_rule(path: Any, tool: str, cwd: str | None) -> str:
     if not isinstance(path, str) or not path:
         return tool
-    relative, absolute, inside = placed(path, cwd)
+    relative, absolute, inside = resolve_path(path, cwd)
     if inside or absolute == (cwd or "").rstrip("/"):
         return f"Edit({relative if inside else '.'})"
     return f"Edit(/{absolute})" if absolute.startswith("/") else f"Edit({absolute})"
 
 
-def _host(url: str) -> str | None:
+def _hostname(url: str) -> str | None:
     from urllib.parse import urlsplit  # only a refused fetch needs it
 
     try:

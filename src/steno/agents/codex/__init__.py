@@ -15,17 +15,25 @@ stderr, but not in the stream.
 `kept` where they lie, `start` how it is started.
 """
 
-from ...environment import Surroundings
-from ...report import Wording
-from ..tell import codex as looks_like
-from ..values import Abilities, Agent
-from .kept import beside, folders, keeps, usages
-from .reader import Reader
-from .start import CANNOT, MODES, SIZES, is_session, message, shapes, start
-from .words import allow_rule, exits, window
+from ...environment import EnvPolicy
+from ...report import HintTemplates
+from ..tell import is_codex as looks_like
+from ..values import Agent, Capabilities
+from .kept import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
+from .reader import CodexReader
+from .start import (
+    MODELS_BY_SIZE,
+    PERMISSION_MODES,
+    UNSUPPORTED_OPTIONS,
+    build_command,
+    encode_message,
+    is_session_id,
+    supports_schema,
+)
+from .words import allow_rule, classify_exit, context_window
 
 # Seen in the environment of a command that Codex 0.166.0 ran, and set by no person.
-SURROUNDINGS = Surroundings(
+ENV_POLICY = EnvPolicy(
     drop=(
         "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS",
         "CODEX_CI",
@@ -38,35 +46,35 @@ SURROUNDINGS = Surroundings(
         "CODEX_TOOL_CALL_ID",
         "CODEX_VERSION",
     ),
-    put=(),
-    keys=("OPENAI_API_KEY", "CODEX_API_KEY"),
+    defaults=(),
+    api_key_names=("OPENAI_API_KEY", "CODEX_API_KEY"),
 )
 
 AGENT = Agent(
     "codex",
-    Reader,
-    window,
+    CodexReader,
+    context_window,
     allow_rule,
     looks_like,
-    keeps,
-    folders,
-    usages,
-    start,
-    message,
-    SURROUNDINGS,
+    is_transcript_line,
+    transcript_folders,
+    scan_usage,
+    build_command,
+    encode_message,
+    ENV_POLICY,
     "npm install -g @openai/codex",
-    is_session,
-    cannot=CANNOT,
-    abilities=Abilities(resume=True, json=True, schema=True, file_events=True),
-    wording=Wording("codex exec resume {session} {prompt}", "", "--config {rules}", "--json"),
-    package="@openai/codex",
-    tested=("0.166.0",),
-    exits=exits,
-    beside=beside,
+    is_session_id,
+    unsupported_options=UNSUPPORTED_OPTIONS,
+    capabilities=Capabilities(resume=True, json=True, schema=True, file_events=True),
+    hint_templates=HintTemplates("codex exec resume {session} {prompt}", "", "--config {rules}", "--json"),
+    npm_package="@openai/codex",
+    tested_versions=("0.166.0",),
+    classify_exit=classify_exit,
+    transcript_pattern=transcript_pattern,
     backends=("ollama", "openai"),
-    credentials=(".codex/auth.json",),
-    sizes=SIZES,
-    modes=MODES,
-    at_first=("system_prompt",),
-    shapes=shapes,
+    credential_files=(".codex/auth.json",),
+    models_by_size=MODELS_BY_SIZE,
+    permission_modes=PERMISSION_MODES,
+    new_session_options=("system_prompt",),
+    supports_schema=supports_schema,
 )

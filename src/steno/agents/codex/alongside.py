@@ -12,69 +12,69 @@ from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...decode import plain, text_of, tolerant
+from ...decode import decode_first_object, decode_raw, text_of
 from . import lines as ln
-from .rollout import Rollout
+from .rollout import RolloutReader
 
-_COUNTERS = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens", "reasoning_output_tokens")
-_KEPT = (ev.Usage, ev.Compaction, ev.RateLimit, ev.PermissionDenied, ev.ToolCall, ev.ToolResult, ev.Result)
+_USAGE_COUNTERS = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens", "reasoning_output_tokens")
+_MERGED_EVENT_TYPES = (ev.Usage, ev.Compaction, ev.RateLimit, ev.PermissionDenied, ev.ToolCall, ev.ToolResult, ev.Result)
 
 
-class Told(Struct):
+class CodexStreamSummary(Struct):
     """What the stream told of the end, and of its calls in their order."""
 
-    end: ev.Result | None = None
-    total: ln.Usage | None = None
+    result: ev.Result | None = None
+    total_usage: ln.TokenUsage | None = None
     commands: list[tuple[str, str]] = field(default_factory=list)  # the item's id, the command as one text
     patches: list[str] = field(default_factory=list)
-    finished: set[str] = field(default_factory=set)
-    heard: list[tuple[str, str]] = field(default_factory=list)  # calls that only stderr told of, and what it said
+    finished_calls: set[str] = field(default_factory=set)
+    stderr_calls: list[tuple[str, str]] = field(default_factory=list)  # calls that only stderr told of, and what it said
 
-    def heard_of(self, text: str) -> str:
+    def add_stderr_call(self, text: str) -> str:
         """A name for a call that only stderr told of."""
-        name = f"stderr {len(self.heard) + 1}"
-        self.heard.append((name, text))
-        self.finished.add(name)
+        name = f"stderr {len(self.stderr_calls) + 1}"
+        self.stderr_calls.append((name, text))
+        self.finished_calls.add(name)
         return name
 
-    def began(self, item: ln.Item) -> None:
+    def add_call(self, item: ln.Item) -> None:
         """A call that the stream shows."""
         if item.type == "command_execution":
             self.commands.append((item.id, text_of(item.command)))
         elif item.type == "file_change":
             self.patches.append(item.id)
 
-    def done(self, item: str) -> None:
+    def finish_call(self, item: str) -> None:
         """A call that it shows to be over."""
-        self.finished.add(item)
+        self.finished_calls.add(item)
 
 
 class Turn(Struct):
     """One turn of a rollout: its events, and what tells whose it is."""
 
     events: list[ev.Event] = field(default_factory=list)
-    total: ln.Usage | None = None
-    end: ev.Result | None = None
+    total_usage: ln.TokenUsage | None = None
+    result: ev.Result | None = None
     items: list[ln.Item] = field(default_factory=list)  # of calls that were carried out
-    aborted: bool = False
+    is_aborted: bool = False
     started: ev.Started | None = None  # all that is known of its surroundings
-    begun: datetime | None = None
+    started_at: datetime | None = None
 
 
-def understand(session: str | None, told: Told, lines: Iterable[bytes]) -> list[ev.Event]:
+def enrich(session: str | None, told: CodexStreamSummary, lines: Iterable[bytes]) -> list[ev.Event]:
     """The events of the run that the stream told of, as far as only its rollout knows them."""
     mine = None
     for turn in _turns(session, lines):
-        if _is_mine(turn, told):
+        if _matches_stream(turn, told):
             mine = turn
-    return [] if mine is None else _merged(mine, told)
+    return [] if mine is None else _merge(mine, told)
 
 
 def _turns(session: str | None, lines: Iterable[bytes]) -> Iterator[Turn]:
     """The turns of a thread. What stands before the first belongs to it; what stands before the thread, to another."""
-    rollout, turn, begun = Rollout(), Turn(), False
+    rollout, turn, begun = RolloutReader(), Turn(), False
     for data in lines:
-        line = tolerant(data, ln.Line)
+        line = decode_first_object(data, ln.CodexLine)
         if line is None or line.payload is None:
             continue
         if rollout.state.session is None and (line.type != "session_meta" or line.payload.id != session):
@@ -84,40 +84,40 @@ def _turns(session: str | None, lines: Iterable[bytes]) -> Iterator[Turn]:
                 yield turn
                 turn = Turn()
             begun = True
-            turn.begun = line.timestamp
-        _take(turn, line, rollout.events(line, data, 0))
+            turn.started_at = line.timestamp
+        _add_to_turn(turn, line, rollout.events(line, data, 0))
         if line.type in ("session_meta", "turn_context"):
-            turn.started = rollout.started(turn.begun)
+            turn.started = rollout.started_event(turn.started_at)
     if rollout.state.session is not None:
         yield turn
 
 
-def _take(turn: Turn, line: ln.Line, events: list[ev.Event]) -> None:
+def _add_to_turn(turn: Turn, line: ln.CodexLine, events: list[ev.Event]) -> None:
     payload = line.payload or ln.Payload()
     if payload.info is not None and payload.info.total_token_usage is not None:
-        turn.total = payload.info.total_token_usage
+        turn.total_usage = payload.info.total_token_usage
     if payload.item is not None and payload.item.type in ("CommandExecution", "FileChange"):
         turn.items.append(payload.item)
-    turn.aborted = turn.aborted or payload.type == "turn_aborted"
+    turn.is_aborted = turn.is_aborted or payload.type == "turn_aborted"
     for event in events:
         if isinstance(event, ev.Result):
-            turn.end = event
-        if isinstance(event, _KEPT):
+            turn.result = event
+        if isinstance(event, _MERGED_EVENT_TYPES):
             turn.events.append(event)
 
 
-def _is_mine(turn: Turn, told: Told) -> bool:
+def _matches_stream(turn: Turn, told: CodexStreamSummary) -> bool:
     """Whether a turn can be the one that the stream told of; of several, the last is."""
-    if told.end is None:
-        return turn.end is None or turn.aborted
-    if told.total is None or not told.end.usage:
-        return turn.end is not None and turn.end.errors == told.end.errors
-    return turn.total is not None and all(getattr(turn.total, name) == getattr(told.total, name) for name in _COUNTERS)
+    if told.result is None:
+        return turn.result is None or turn.is_aborted
+    if told.total_usage is None or not told.result.usage:
+        return turn.result is not None and turn.result.errors == told.result.errors
+    return turn.total_usage is not None and all(getattr(turn.total_usage, name) == getattr(told.total_usage, name) for name in _USAGE_COUNTERS)
 
 
-def _merged(turn: Turn, told: Told) -> list[ev.Event]:
+def _merge(turn: Turn, told: CodexStreamSummary) -> list[ev.Event]:
     """The turn's events under the names of the stream, without those that it told itself."""
-    names = _names(turn, told)
+    names = _call_ids(turn, told)
     events: list[ev.Event] = [] if turn.started is None else [turn.started]
     for index, event in enumerate(turn.events):
         if isinstance(event, ev.ToolCall):
@@ -125,19 +125,19 @@ def _merged(turn: Turn, told: Told) -> list[ev.Event]:
                 events.append(event)
         elif isinstance(event, ev.ToolResult):
             name = names.get(event.id)
-            if name not in told.finished:
+            if name not in told.finished_calls:
                 events.append(event if name is None else replace(event, id=name))
         elif isinstance(event, ev.PermissionDenied):
-            settled = _worked_later(turn.events[index + 1 :], event)
+            settled = _succeeded_later(turn.events[index + 1 :], event)
             events.append(replace(event, call=names.get(event.call or "", event.call), settled=settled))
         elif isinstance(event, ev.Result):
-            events.append(_ending(event, told))
+            events.append(_amended_result(event, told))
         else:
             events.append(event)
     return events
 
 
-def _names(turn: Turn, told: Told) -> dict[str, str]:
+def _call_ids(turn: Turn, told: CodexStreamSummary) -> dict[str, str]:
     """The calls of the rollout that the stream shows, by its names for them: both tell them in the same order."""
     commands, patches, names = list(told.commands), list(told.patches), {}
     for item in turn.items:
@@ -148,15 +148,15 @@ def _names(turn: Turn, told: Told) -> dict[str, str]:
             patches = [id_ for id_ in patches if id_ != shown[0]]
     for event in turn.events:  # what was cut off has a call, but was never told to be over
         if isinstance(event, ev.ToolCall) and event.id not in names:
-            match = next((id_ for id_, text in commands if _asked(event.input) in text), None)
-            if match is not None and match not in told.finished:
+            match = next((id_ for id_, text in commands if _command_of(event.input) in text), None)
+            if match is not None and match not in told.finished_calls:
                 names[event.id] = match
-    return {**names, **_heard(turn, told)}
+    return {**names, **_stderr_call_ids(turn, told)}
 
 
-def _heard(turn: Turn, told: Told) -> dict[str, str]:
+def _stderr_call_ids(turn: Turn, told: CodexStreamSummary) -> dict[str, str]:
     """The calls that stderr told of already, by the names that they got then."""
-    left, names = list(told.heard), {}
+    left, names = list(told.stderr_calls), {}
     for event in turn.events:
         if isinstance(event, ev.ToolResult) and event.is_error:
             text = text_of(event.content)
@@ -167,21 +167,21 @@ def _heard(turn: Turn, told: Told) -> dict[str, str]:
     return names
 
 
-def _asked(given: Raw) -> str:
+def _command_of(given: Raw) -> str:
     """The command in the arguments of a call; something that no command holds where there is none."""
-    asked = plain(given)
+    asked = decode_raw(given)
     command = asked.get("cmd") or asked.get("command") if isinstance(asked, dict) else None
     return command if isinstance(command, str) and command else "\x00"
 
 
-def _worked_later(events: list[ev.Event], denied: ev.PermissionDenied) -> bool:
+def _succeeded_later(events: list[ev.Event], denied: ev.PermissionDenied) -> bool:
     """Whether a later call of the same tool worked."""
     later = {event.id for event in events if isinstance(event, ev.ToolCall) and event.name == denied.tool}
     return any(isinstance(event, ev.ToolResult) and event.id in later and not event.is_error for event in events)
 
 
-def _ending(end: ev.Result, told: Told) -> ev.Result:
+def _amended_result(end: ev.Result, told: CodexStreamSummary) -> ev.Result:
     """The end as the rollout knows it, in the place of the one that the stream told."""
-    if told.end is None:
+    if told.result is None:
         return end
-    return replace(end, line=told.end.line, text=told.end.text or end.text, amends=True)
+    return replace(end, line=told.result.line, text=told.result.text or end.text, amends=True)

@@ -14,7 +14,7 @@ from ...event import NO_JSON
 Instant = Annotated[datetime, Meta(tz=True)]
 
 
-class Usage(Struct, gc=False):
+class TokenUsage(Struct, gc=False):
     """Input includes what was cached and what was written to the cache; output includes reasoning."""
 
     input_tokens: Count | None = None
@@ -50,22 +50,22 @@ class Item(Struct, gc=False):
     stderr: Raw = NO_JSON
 
 
-class Problem(Struct, gc=False):
+class TurnError(Struct, gc=False):
     """Why a turn failed; only a rollout has the structured part."""
 
     message: str | None = None
     codex_error_info: Raw = NO_JSON
 
 
-class Info(Struct, gc=False):
+class TokenCountInfo(Struct, gc=False):
     """How a thread stands after a request."""
 
-    total_token_usage: Usage | None = None
-    last_token_usage: Usage | None = None
+    total_token_usage: TokenUsage | None = None
+    last_token_usage: TokenUsage | None = None
     model_context_window: Count | None = None
 
 
-class Window(Struct, gc=False):
+class RateLimitWindow(Struct, gc=False):
     """One limit of an account."""
 
     used_percent: Amount | None = None
@@ -73,15 +73,15 @@ class Window(Struct, gc=False):
     resets_at: Count | None = None
 
 
-class Limits(Struct, gc=False):
+class RateLimits(Struct, gc=False):
     """The limits of an account, as a response told them."""
 
-    primary: Window | None = None
-    secondary: Window | None = None
+    primary: RateLimitWindow | None = None
+    secondary: RateLimitWindow | None = None
     rate_limit_reached_type: str | None = None
 
 
-class Policy(Struct, gc=False):
+class SandboxPolicy(Struct, gc=False):
     """What commands may do to the disk."""
 
     type: str | None = None
@@ -97,7 +97,7 @@ class Payload(Struct, gc=False):
     cwd: str | None = None
     cli_version: str | None = None
     model: str | None = None
-    sandbox_policy: Policy | None = None
+    sandbox_policy: SandboxPolicy | None = None
     model_context_window: Count | None = None
     item: Item | None = None
     name: str | None = None
@@ -107,27 +107,27 @@ class Payload(Struct, gc=False):
     action: Raw = NO_JSON
     output: Raw = NO_JSON
     status: str | None = None
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     response_id: str | None = None
-    info: Info | None = None
-    rate_limits: Limits | None = None
+    info: TokenCountInfo | None = None
+    rate_limits: RateLimits | None = None
     message: str | None = None
     text: str | None = None
     reason: str | None = None
     last_agent_message: str | None = None
-    error: Problem | None = None
+    error: TurnError | None = None
     codex_error_info: Raw = NO_JSON
     duration_ms: Count | None = None
 
 
-class Line(Struct, gc=False):
+class CodexLine(Struct, gc=False):
     """Any line: of the stream, or of a rollout, which has a time and a payload."""
 
     type: str = ""
     thread_id: str | None = None
     item: Item | None = None
-    usage: Usage | None = None
-    error: Problem | None = None
+    usage: TokenUsage | None = None
+    error: TurnError | None = None
     message: str | None = None
     timestamp: Instant | None = None
     payload: Payload | None = None

@@ -14,17 +14,17 @@ A command that ends with a code other than 0 is a success to Copilot, and a fail
 how it is started.
 """
 
-from ...environment import Surroundings
-from ...report import Wording
-from ..tell import copilot as looks_like
-from ..values import Abilities, Agent
-from .kept import beside, folders, keeps, usages
-from .reader import Reader
-from .start import CANNOT, INITIAL, MODES, OWN, is_session, message, start
-from .words import allow_rule, exits, window
+from ...environment import EnvPolicy
+from ...report import HintTemplates
+from ..tell import is_copilot as looks_like
+from ..values import Agent, Capabilities
+from .kept import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
+from .reader import CopilotReader
+from .start import FLAG_MODES, INITIAL_MODES, MODE_ARGS, UNSUPPORTED_OPTIONS, build_command, encode_message, is_session_id
+from .words import allow_rule, classify_exit, context_window
 
 # Seen in the environment of a command that Copilot 1.0.102 ran, and set by no person.
-SURROUNDINGS = Surroundings(
+ENV_POLICY = EnvPolicy(
     drop=(
         "COPILOT_AGENT_SESSION_ID",
         "COPILOT_CLI",
@@ -32,8 +32,8 @@ SURROUNDINGS = Surroundings(
         "COPILOT_CLI_RESOLVED_DIST_DIR",
         "COPILOT_LOADER_PID",
     ),
-    put=(("COPILOT_AUTO_UPDATE", "false"),),
-    keys=(
+    defaults=(("COPILOT_AUTO_UPDATE", "false"),),
+    api_key_names=(
         "COPILOT_GITHUB_TOKEN",
         "GH_TOKEN",
         "GITHUB_TOKEN",
@@ -44,27 +44,27 @@ SURROUNDINGS = Surroundings(
 
 AGENT = Agent(
     "copilot",
-    Reader,
-    window,
+    CopilotReader,
+    context_window,
     allow_rule,
     looks_like,
-    keeps,
-    folders,
-    usages,
-    start,
-    message,
-    SURROUNDINGS,
+    is_transcript_line,
+    transcript_folders,
+    scan_usage,
+    build_command,
+    encode_message,
+    ENV_POLICY,
     "npm install -g @github/copilot",
-    is_session,
-    cannot=CANNOT,
-    abilities=Abilities(resume=True, json=True, partial=True, file_events=True),
-    wording=Wording("copilot --resume={session} -p {prompt}", "", "--allow-tool {rules}", "--output-format json"),
-    package="@github/copilot",
-    tested=("1.0.102",),
-    exits=exits,
-    beside=beside,
+    is_session_id,
+    unsupported_options=UNSUPPORTED_OPTIONS,
+    capabilities=Capabilities(resume=True, json=True, partial=True, file_events=True),
+    hint_templates=HintTemplates("copilot --resume={session} -p {prompt}", "", "--allow-tool {rules}", "--output-format json"),
+    npm_package="@github/copilot",
+    tested_versions=("1.0.102",),
+    classify_exit=classify_exit,
+    transcript_pattern=transcript_pattern,
     backends=("ollama", "openai", "anthropic"),
     # Its own sign-in lies in the system's keyring, and its config.json is there without one; that of GitHub's CLI will do for it.
-    credentials=(".config/gh/hosts.yml",),
-    modes=(*MODES, *OWN, *INITIAL),
+    credential_files=(".config/gh/hosts.yml",),
+    permission_modes=(*MODE_ARGS, *FLAG_MODES, *INITIAL_MODES),
 )

@@ -5,48 +5,48 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from ... import event as ev
-from ...decode import MISFIT, lenient
-from .reader import Reader
+from ...decode import DECODE_ERRORS, decode_lenient
+from .reader import CopilotReader
 
-_SPENT = (b'"session.usage_record"', b'"session.start"', b'"session.resume"', b'"subagent.started"')  # what a sum must know
-_ONLY_KEPT = frozenset({"session.start", "session.resume", "session.usage_record", "session.shutdown", "system.message"})
+_USAGE_MARKERS = (b'"session.usage_record"', b'"session.start"', b'"session.resume"', b'"subagent.started"')  # what a sum must know
+_TRANSCRIPT_ONLY_TYPES = frozenset({"session.start", "session.resume", "session.usage_record", "session.shutdown", "system.message"})
 
 
-def folders(environment: Mapping[str, str], home: str) -> list[str]:
+def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
     """The folder below which the files of its sessions lie."""
     root = (environment.get("COPILOT_HOME") or f"{home}/.copilot").rstrip("/")
     return [f"{root}/session-state"]
 
 
-def beside(session: str) -> str:
+def transcript_pattern(session: str) -> str:
     """The file of a session, below the folder."""
     return f"{session}/events.jsonl"
 
 
-class _Signed(Struct, gc=False):
+class _LineProbe(Struct, gc=False):
     type: str = ""
 
 
-def keeps(line: bytes) -> bool:
+def is_transcript_line(line: bytes) -> bool:
     """Whether a line is one of a file that it keeps: these open with the start of the session, which no stream tells."""
-    return lenient(line, _Signed).type in _ONLY_KEPT
+    return decode_lenient(line, _LineProbe).type in _TRANSCRIPT_ONLY_TYPES
 
 
-def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
+def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     """The requests that a file tells of, and where it began. Most of its bytes are of neither."""
-    reader = Reader()
+    reader = CopilotReader()
     for number, data in enumerate(lines, 1):
-        if not any(mark in data for mark in _SPENT):
+        if not any(mark in data for mark in _USAGE_MARKERS):
             continue
         try:
             found = reader.read(data, number)
-        except MISFIT:
-            found = _tolerant(reader, data, number)
+        except DECODE_ERRORS:
+            found = _read_lenient(reader, data, number)
         yield from (event for event in found if isinstance(event, ev.Usage | ev.Started))
 
 
-def _tolerant(reader: Reader, data: bytes, number: int) -> list[ev.Event]:
+def _read_lenient(reader: CopilotReader, data: bytes, number: int) -> list[ev.Event]:
     try:
-        return reader.salvage(data, number)
-    except MISFIT:
+        return reader.read_lenient(data, number)
+    except DECODE_ERRORS:
         return []

@@ -21,7 +21,7 @@ class Accounting(Struct, gc=False, rename="camel"):
     source_session_id: str | None = None
 
 
-class Usage(Struct, gc=False, rename="camel"):
+class RequestUsage(Struct, gc=False, rename="camel"):
     """One request. Input includes what was read from and written to the cache; output includes reasoning."""
 
     model: str | None = None
@@ -36,35 +36,35 @@ class Usage(Struct, gc=False, rename="camel"):
     finish_reason: str | None = None
 
 
-class Place(Struct, gc=False, rename="camel"):
+class SessionContext(Struct, gc=False, rename="camel"):
     cwd: str | None = None
 
 
-class Problem(Struct, gc=False, rename="camel"):
+class ToolError(Struct, gc=False, rename="camel"):
     """Why a call failed."""
 
     message: str | None = None
     code: str | None = None
 
 
-class Answer(Struct, gc=False, rename="camel"):
+class ToolOutput(Struct, gc=False, rename="camel"):
     """What a tool answered."""
 
     content: Raw = NO_JSON
 
 
-class Shell(Struct, gc=False, rename="camel"):
+class ShellExecution(Struct, gc=False, rename="camel"):
     exit_code: int | None = None
 
 
-class Edit(Struct, gc=False, rename="camel"):
+class FileEdit(Struct, gc=False, rename="camel"):
     """A file that a tool did change."""
 
     path: str = ""
     kind: str = ""
 
 
-class Data(Struct, gc=False, rename="camel"):
+class EventData(Struct, gc=False, rename="camel"):
     """What an event holds; which fields are filled depends on its type."""
 
     content: str | None = None
@@ -76,8 +76,8 @@ class Data(Struct, gc=False, rename="camel"):
     copilot_version: str | None = None
     selected_model: str | None = None
     new_model: str | None = None
-    context: Place | None = None
-    usage: Usage | None = None
+    context: SessionContext | None = None
+    usage: RequestUsage | None = None
     tool_call_id: str | None = None
     tool_name: str | None = None
     mcp_server_name: str | None = None
@@ -85,10 +85,10 @@ class Data(Struct, gc=False, rename="camel"):
     arguments: Raw = NO_JSON
     parent_tool_call_id: str | None = None
     success: bool | None = None
-    result: Answer | str | None = None
-    error: Problem | str | None = None
-    file_edits: list[Edit] | None = None
-    shell_execution: Shell | None = None
+    result: ToolOutput | str | None = None
+    error: ToolError | str | None = None
+    file_edits: list[FileEdit] | None = None
+    shell_execution: ShellExecution | None = None
     error_type: str | None = None
     error_message: str | None = None
     message: str | None = None
@@ -109,25 +109,25 @@ class Data(Struct, gc=False, rename="camel"):
     hook_type: str | None = None
 
 
-class Totals(Struct, gc=False, rename="camel"):
+class ResultUsage(Struct, gc=False, rename="camel"):
     """What the result sums up, over the whole session."""
 
     total_api_duration_ms: Count | None = None
 
 
-class Line(Struct, gc=False, rename="camel"):
+class EventLine(Struct, gc=False, rename="camel"):
     """Any event; or the result, which has no data."""
 
     type: str = ""
-    data: Data | None = None
+    data: EventData | None = None
     timestamp: Instant | None = None
     agent_id: str | None = None
     session_id: str | None = None
     exit_code: int | None = None
-    usage: Totals | None = None
+    usage: ResultUsage | None = None
 
 
-class Asked(Struct, gc=False, rename="camel"):
+class ToolInput(Struct, gc=False, rename="camel"):
     """Of what a call asks for, whether it goes to the background."""
 
     mode: str | None = None

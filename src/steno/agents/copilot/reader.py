@@ -11,17 +11,17 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...decode import decoder, lenient, tolerant
+from ...decode import decode_first_object, decode_lenient, decoder
 from . import lines as ln
 from . import words
 
-_line = decoder(ln.Line).decode
+_decode_line = decoder(ln.EventLine).decode
 Odd = Callable[[bytes, int], list[ev.Event]]
-Head = tuple[int, str | None, str | None, datetime | None]
+EventHead = tuple[int, str | None, str | None, datetime | None]
 MILLISECOND = timedelta(milliseconds=1)
 
 
-class State(Struct):
+class CopilotReaderState(Struct):
     """What joins lines."""
 
     session: str | None = None  # of the file that it keeps
@@ -40,38 +40,38 @@ class State(Struct):
     asked: int = 0
 
 
-class Reader:
+class CopilotReader:
     """Turns the lines of one run, or of the file of a session, into events."""
 
     def __init__(self) -> None:
         self.session: str | None = None
-        self._state = State()
+        self._state = CopilotReaderState()
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
-        return self._events(_line(data), data, number, at)
+        return self._events(_decode_line(data), data, number, at)
 
-    def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
+    def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
-        return self._events(lenient(data, ln.Line), data, number, at)
+        return self._events(decode_lenient(data, ln.EventLine), data, number, at)
 
     def state(self) -> bytes:
         """What must be remembered to go on with the next lines of the same file another time."""
         return encode(self._state)
 
-    def go_on(self, state: bytes) -> None:
+    def restore(self, state: bytes) -> None:
         """Remember what `state` said."""
-        self._state = decoder(State).decode(state)
+        self._state = decoder(CopilotReaderState).decode(state)
 
-    def hear(self, line: ev.Stderr) -> list[ev.Event]:
+    def read_stderr(self, line: ev.Stderr) -> list[ev.Event]:
         """Its stderr says nothing of what it did."""
         return []
 
-    def beside(self, lines: Iterable[bytes]) -> list[ev.Event]:
+    def enrich(self, lines: Iterable[bytes]) -> list[ev.Event]:
         """What each request used, from the file of the session: of the run that was asked what this one was asked."""
-        kept, mine, run = Reader(), False, list[ev.Event]()
+        kept, mine, run = CopilotReader(), False, list[ev.Event]()
         for data in lines:
-            line = tolerant(data, ln.Line)
+            line = decode_first_object(data, ln.EventLine)
             if line is None or line.data is None:
                 continue
             if line.type in ("session.start", "session.resume"):
@@ -80,32 +80,32 @@ class Reader:
                 run.clear()
             mine = mine or (line.type == "user.message" and line.data.message_id in self._state.prompts)
             told = [event for event in kept._events(line, data, 0, None) if isinstance(event, ev.Started | ev.Usage)]
-            run += [_unkept(event) for event in told]
+            run += [_as_stream_event(event) for event in told]
         return run if mine else []
 
-    def _events(self, line: ln.Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
-        state, held = self._state, line.data or ln.Data()
+    def _events(self, line: ln.EventLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+        state, held = self._state, line.data or ln.EventData()
         at = line.timestamp or at
         state.begun = state.begun or at
         parent = held.parent_tool_call_id or (
             state.agents.get(line.agent_id, line.agent_id) if line.agent_id is not None else None
         )
-        head: Head = (number, self.session or state.session, parent, at)
+        head: EventHead = (number, self.session or state.session, parent, at)
         if line.type == "result" and line.data is None:
             return self._result(line, head)
-        make = _MAKERS.get(line.type)
+        make = _EVENT_BUILDERS.get(line.type)
         if make is not None and line.data is not None:
             return make(self, head, held, line)
-        if line.type in words.SILENT:
+        if line.type in words.IGNORED_EVENT_TYPES:
             return []
-        if line.type in words.NOTICES:
+        if line.type in words.NOTICE_EVENT_TYPES:
             kind = held.info_type or held.warning_type or line.type.partition(".")[2]
             return [ev.Notice(*head, kind, held.message or held.content or held.reason or held.new_model)]
         return [ev.Unknown(*head, line.type or "no type", data)]
 
     # -- who and where -------------------------------------------------------------------------------------
 
-    def _start(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _session_start(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         """A run begins in the file of a session."""
         state = self._state
         state.session = data.session_id or state.session
@@ -115,13 +115,13 @@ class Reader:
         number, _, parent, at = head
         return [ev.Started(number, state.session, parent, at, state.version, state.model, cwd, transcript=True)]
 
-    def _model(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _model_selected(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         return [ev.Started(*head, None, data.model)] if head[2] is None else []
 
     # -- what it used ------------------------------------------------------------------------------------------
 
-    def _usage(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
-        usage, state = data.usage or ln.Usage(), self._state
+    def _usage(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+        usage, state = data.usage or ln.RequestUsage(), self._state
         place = usage.accounting or ln.Accounting()
         name = f"{place.source_session_id}/{place.sequence}"  # small servers give the same names to the answers of every run
         if place.sequence is None:
@@ -129,76 +129,76 @@ class Reader:
         cached, written, all_ = usage.cache_read_tokens, usage.cache_write_tokens, usage.input_tokens
         new = None if all_ is None or cached is None or written is None else max(0, all_ - cached - written)
         counts = (new, written, cached, usage.output_tokens, usage.reasoning_tokens, 0)
-        events: list[ev.Event] = [ev.Usage(*head, name, usage.model, *counts, True, words.stop_of(usage.finish_reason), name)]
+        events: list[ev.Event] = [ev.Usage(*head, name, usage.model, *counts, True, words.stop_reason_of(usage.finish_reason), name)]
         if usage.max_prompt_tokens is not None and usage.max_prompt_tokens != state.window and head[2] is None:
             state.window = usage.max_prompt_tokens
             events.append(ev.Started(*head, None, usage.model, context_window=state.window))
         return events
 
-    def _asked(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _request_finished(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         if data.outcome == "success":
             self._state.asked += 1
             self._state.asking_ms += data.dispatch_duration_ms or 0
         return []
 
-    def _compacted(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _compaction(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         if data.success is False:
             return [ev.Notice(*head, "compaction_failed", data.reason)]
         return [ev.Compaction(*head, "auto", data.pre_compaction_tokens, data.post_compaction_tokens)]
 
     # -- what was said -------------------------------------------------------------------------------------------
 
-    def _prompt(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _prompt(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         self._state.aborted = None
         if data.message_id is not None:
             self._state.prompts.append(data.message_id)
         return [ev.UserMessage(*head, "prompt", data.content or "")]
 
-    def _text(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _text(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         if not data.content:
             return []
         if head[2] is None:
             self._state.text = data.content
         return [ev.Text(*head, data.api_call_id, data.content)]
 
-    def _piece(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _partial(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         return [ev.Partial(*head, data.delta_content)] if data.delta_content else []
 
-    def _thought(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _thinking(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         return [ev.Thinking(*head, None, data.content or "")]
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    def _call(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _tool_call(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         name, id_ = data.tool_name or "", data.tool_call_id or ""
-        asked = lenient(data.arguments, ln.Asked) if data.arguments is not ev.NO_JSON else ln.Asked()
-        kind = words.kind_of(name, data.mcp_server_name)
+        asked = decode_lenient(data.arguments, ln.ToolInput) if data.arguments is not ev.NO_JSON else ln.ToolInput()
+        kind = words.tool_kind(name, data.mcp_server_name)
         away = kind == "shell" and asked.mode == "async" and asked.detach is not True
         if away:
             self._state.away.append(id_)
-        return [ev.ToolCall(*head, id_, name, kind, data.api_call_id, data.arguments, away, name in words.ASKS)]
+        return [ev.ToolCall(*head, id_, name, kind, data.api_call_id, data.arguments, away, name in words.USER_INPUT_TOOLS)]
 
-    def _answer(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _tool_result(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         """A command that ends with a code is a success to Copilot: it did run. Here it failed, as with every agent."""
         id_, events = data.tool_call_id or "", list[ev.Event]()
         code = data.shell_execution.exit_code if data.shell_execution is not None else None
         failed = data.success is False or code not in (0, None)
-        error = data.error if isinstance(data.error, ln.Problem) else ln.Problem(data.error)
+        error = data.error if isinstance(data.error, ln.ToolError) else ln.ToolError(data.error)
         if error.code == "denied":
             events.append(ev.PermissionDenied(*head, id_, None, error.message))
-        content = data.result.content if isinstance(data.result, ln.Answer) else Raw(encode(data.result or error.message))
+        content = data.result.content if isinstance(data.result, ln.ToolOutput) else Raw(encode(data.result or error.message))
         events.append(ev.ToolResult(*head, id_, failed, content))
         if failed and id_ in self._state.away:
             self._state.away.remove(id_)
             events.append(ev.TaskEnded(*head, id_, id_, "failed"))
         for edit in data.file_edits or ():
-            events.append(ev.FileChanged(*head, edit.path, words.CHANGES.get(edit.kind, "modified"), id_))
+            events.append(ev.FileChanged(*head, edit.path, words.CHANGE_KINDS.get(edit.kind, "modified"), id_))
         return events
 
-    def _progress(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _progress(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         return [ev.TaskProgress(*head, data.tool_call_id or "", data.tool_call_id, data.tool_name)]
 
-    def _agent(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _subagent_started(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         number, session, _, at = head
         agent, call = line.agent_id or data.tool_call_id or "", data.tool_call_id
         if call is not None:
@@ -207,38 +207,38 @@ class Reader:
         about = (data.agent_type or data.agent_name, data.agent_description, away)
         return [ev.TaskStarted(number, session, None, at, agent, call, "subagent", *about)]
 
-    def _agent_end(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _subagent_ended(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         number, session, _, at = head
         status = "failed" if line.type == "subagent.failed" else "stopped" if data.cancelled else "completed"
         return [ev.TaskEnded(number, session, None, at, line.agent_id or "", data.tool_call_id, status)]
 
-    def _hook(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _hook(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         outcome = None if data.success is None else "success" if data.success else "error"
         return [ev.Hook(*head, None, data.hook_type, None, outcome)]
 
     # -- ends ------------------------------------------------------------------------------------------------------
 
-    def _upstream(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _request_failed(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         self._state.upstream = (data.retry_attempt, data.status_code, data.error_message or "")
         return []
 
-    def _retry(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _retry(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         tried, status, _ = self._state.upstream
         return [ev.Retry(*head, None if tried is None else tried + 1, None, status, data.reason)]
 
-    def _error(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
-        kind, text = words.blamed(data.error_type, self._state.upstream[2]), data.message or ""
+    def _error(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+        kind, text = words.classify_error(data.error_type, self._state.upstream[2]), data.message or ""
         if head[2] is None:
             self._state.error = (kind, data.status_code, text)
         return [ev.Failure(*head, kind, data.status_code, text)]
 
-    def _abort(self, head: Head, data: ln.Data, line: ln.Line) -> list[ev.Event]:
+    def _abort(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         """It was cut off; a result that follows may still say 0."""
         if head[2] is None:
             self._state.aborted = data.reason or "abort"
         return [ev.UserMessage(*head, "interrupted", data.reason or "")]
 
-    def _result(self, line: ln.Line, head: Head) -> list[ev.Event]:
+    def _result(self, line: ln.EventLine, head: EventHead) -> list[ev.Event]:
         """The end of a run. It waits for what it sent to the background; its own times count over the whole session."""
         state, number, at = self._state, head[0], head[3]
         self.session = line.session_id
@@ -257,43 +257,43 @@ class Reader:
             api_error=None if good else kind,
             api_status=None if good else status,
             duration_ms=spent,
-            duration_api_ms=self._asking(line.usage),
+            duration_api_ms=self._api_duration_ms(line.usage),
         )
         return [*events, end]
 
-    def _asking(self, totals: ln.Totals | None) -> int:
+    def _api_duration_ms(self, totals: ln.ResultUsage | None) -> int:
         """The time spent in requests: as the agent sums it up where that is this run's, else the sum of what was seen."""
         told, seen = totals.total_api_duration_ms if totals is not None else None, self._state.asking_ms
         return told if told is not None and abs(told - seen) <= self._state.asked else seen
 
 
-def _unkept(event: ev.Event) -> ev.Event:
+def _as_stream_event(event: ev.Event) -> ev.Event:
     """An event of the file, as one of the stream."""
     return replace(event, transcript=False) if isinstance(event, ev.Started) else event
 
 
-_MAKERS: dict[str, Callable[[Reader, Head, ln.Data, ln.Line], list[ev.Event]]] = {
-    "session.start": Reader._start,
-    "session.resume": Reader._start,
-    "session.tools_updated": Reader._model,
-    "session.usage_record": Reader._usage,
-    "model.call_finished": Reader._asked,
-    "session.compaction_complete": Reader._compacted,
-    "user.message": Reader._prompt,
-    "assistant.message": Reader._text,
-    "assistant.message_delta": Reader._piece,
-    "assistant.reasoning": Reader._thought,
-    "tool.execution_start": Reader._call,
-    "tool.execution_complete": Reader._answer,
-    "tool.execution_partial_result": Reader._progress,
-    "tool.execution_progress": Reader._progress,
-    "subagent.started": Reader._agent,
-    "subagent.completed": Reader._agent_end,
-    "subagent.failed": Reader._agent_end,
-    "hook.start": Reader._hook,
-    "hook.end": Reader._hook,
-    "model.call_failure": Reader._upstream,
-    "assistant.turn_retry": Reader._retry,
-    "session.error": Reader._error,
-    "abort": Reader._abort,
+_EVENT_BUILDERS: dict[str, Callable[[CopilotReader, EventHead, ln.EventData, ln.EventLine], list[ev.Event]]] = {
+    "session.start": CopilotReader._session_start,
+    "session.resume": CopilotReader._session_start,
+    "session.tools_updated": CopilotReader._model_selected,
+    "session.usage_record": CopilotReader._usage,
+    "model.call_finished": CopilotReader._request_finished,
+    "session.compaction_complete": CopilotReader._compaction,
+    "user.message": CopilotReader._prompt,
+    "assistant.message": CopilotReader._text,
+    "assistant.message_delta": CopilotReader._partial,
+    "assistant.reasoning": CopilotReader._thinking,
+    "tool.execution_start": CopilotReader._tool_call,
+    "tool.execution_complete": CopilotReader._tool_result,
+    "tool.execution_partial_result": CopilotReader._progress,
+    "tool.execution_progress": CopilotReader._progress,
+    "subagent.started": CopilotReader._subagent_started,
+    "subagent.completed": CopilotReader._subagent_ended,
+    "subagent.failed": CopilotReader._subagent_ended,
+    "hook.start": CopilotReader._hook,
+    "hook.end": CopilotReader._hook,
+    "model.call_failure": CopilotReader._request_failed,
+    "assistant.turn_retry": CopilotReader._retry,
+    "session.error": CopilotReader._error,
+    "abort": CopilotReader._abort,
 }

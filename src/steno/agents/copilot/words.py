@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-KINDS = {
+TOOL_KINDS = {
     **dict.fromkeys(("bash", "read_bash", "write_bash", "stop_bash", "list_bash", "powershell"), "shell"),
     **dict.fromkeys(("view", "show_file", "lsp"), "file_read"),
     "create": "file_write",
@@ -14,11 +14,11 @@ KINDS = {
     **dict.fromkeys(("web_fetch", "web_search", "fetch"), "web"),
     **dict.fromkeys(("update_todo", "todo", "sql"), "todo"),
 }
-ASKS = ("ask_user", "exit_plan_mode")
-CHANGES = {"create": "created", "delete": "deleted"}
+USER_INPUT_TOOLS = ("ask_user", "exit_plan_mode")
+CHANGE_KINDS = {"create": "created", "delete": "deleted"}
 
 # Events that hold no part of what happened, or hold it once more.
-SILENT = frozenset(
+IGNORED_EVENT_TYPES = frozenset(
     {
         *("assistant.turn_start", "assistant.turn_end", "assistant.message_start", "assistant.tool_call_delta", "assistant.idle"),
         *("assistant.reasoning_delta", "assistant.streaming_delta", "assistant.server_tool_progress", "assistant.intent"),
@@ -51,7 +51,7 @@ SILENT = frozenset(
         ),
     }
 )
-NOTICES = frozenset(
+NOTICE_EVENT_TYPES = frozenset(
     {
         *("session.info", "session.warning", "session.model_change", "session.truncation", "session.handoff"),
         *("session.snapshot_rewind", "session.task_complete", "session.autopilot_stopped", "system.notification"),
@@ -60,7 +60,7 @@ NOTICES = frozenset(
 )
 
 # What `errorType` says, in the words of every agent; a `query` is told by its status.
-_ERRORS = {
+_ERROR_KINDS = {
     "authentication": "authentication_failed",
     "authorization": "authentication_failed",
     "quota": "usage_limit_reached",
@@ -70,22 +70,22 @@ _ERRORS = {
 }
 
 
-def blamed(kind: str | None, upstream: str) -> str | None:
+def classify_error(kind: str | None, upstream: str) -> str | None:
     """What an error is in the words of every agent, by its type and by what the service had said."""
-    return "prompt_too_long" if "context_length_exceeded" in upstream else _ERRORS.get(kind or "")
+    return "prompt_too_long" if "context_length_exceeded" in upstream else _ERROR_KINDS.get(kind or "")
 
 
-def stop_of(reason: str | None) -> str | None:
+def stop_reason_of(reason: str | None) -> str | None:
     """Why a model stopped, in the words of every agent."""
     return {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}.get(reason or "", reason)
 
 
-def kind_of(name: str, server: str | None) -> str:
+def tool_kind(name: str, server: str | None) -> str:
     """The kind of a tool (E2)."""
-    return "mcp" if server is not None else KINDS.get(name, "other")
+    return "mcp" if server is not None else TOOL_KINDS.get(name, "other")
 
 
-def window(model: str) -> int | None:
+def context_window(model: str) -> int | None:
     """The file that it keeps tells the window of each request; nothing is known without it."""
     return None
 
@@ -93,9 +93,9 @@ def window(model: str) -> int | None:
 def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
     """The narrowest rule for `--allow-tool` that would have let this call through."""
     asked = given if isinstance(given, dict) else {}
-    if KINDS.get(tool) == "shell":
+    if TOOL_KINDS.get(tool) == "shell":
         return _shell_rule(asked.get("command"))
-    if KINDS.get(tool) in ("file_write", "file_edit"):
+    if TOOL_KINDS.get(tool) in ("file_write", "file_edit"):
         path = asked.get("path")
         return f"write({path})" if isinstance(path, str) and path.startswith("/") else "write"
     url = asked.get("url")
@@ -111,7 +111,7 @@ def _shell_rule(command: Any) -> str:
     return f"shell({' '.join(words[:several])})" if words else "shell"
 
 
-def exits(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
+def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
     """What an exit code without a result means: it did not start, and says why on stderr."""
     text = "\n".join(line for line in errors if line.strip())
     if code <= 0 or code == 127 or not text:

@@ -14,38 +14,38 @@ the answers of its tools. The exit code of a failed request is its HTTP status m
 `ends` what exit codes and errors mean, `names` the tables, `start` how it is started.
 """
 
-from ...environment import Surroundings
-from ...report import Wording
+from ...environment import EnvPolicy
+from ...report import HintTemplates
 from .. import tell
-from ..values import Abilities, Agent
-from .chats import beside, folders, keeps, usages
-from .ends import exits, heard
-from .names import allow_rule, window
-from .reader import Reader
-from .start import CANNOT, MODES, OWN, SIZES, is_session, message, start
+from ..values import Agent, Capabilities
+from .chats import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
+from .ends import classify_exit, read_stderr
+from .names import allow_rule, context_window
+from .reader import GeminiReader
+from .start import MODE_ALIASES, MODELS_BY_SIZE, NATIVE_MODES, UNSUPPORTED_OPTIONS, build_command, encode_message, is_session_id
 
 AGENT = Agent(
     "gemini",
-    Reader,
-    window,
+    GeminiReader,
+    context_window,
     allow_rule,
-    tell.gemini,
-    keeps,
-    folders,
-    usages,
-    start,
-    message,
-    Surroundings(
+    tell.is_gemini,
+    is_transcript_line,
+    transcript_folders,
+    scan_usage,
+    build_command,
+    encode_message,
+    EnvPolicy(
         drop=("GEMINI_CLI", "GEMINI_CLI_IDE_SERVER_PORT", "GEMINI_CLI_IDE_AUTH_TOKEN", "GEMINI_CLI_IDE_WORKSPACE_PATH"),
         # It starts itself a second time and its first process swallows signals; with this it is one process.
-        put=(("GEMINI_CLI_NO_RELAUNCH", "true"), ("GEMINI_TELEMETRY_ENABLED", "false")),
-        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        defaults=(("GEMINI_CLI_NO_RELAUNCH", "true"), ("GEMINI_TELEMETRY_ENABLED", "false")),
+        api_key_names=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     ),
     "npm install -g @google/gemini-cli",
-    is_session,
-    CANNOT,
-    Abilities(resume=True, json=True, partial=True),
-    Wording(
+    is_session_id,
+    UNSUPPORTED_OPTIONS,
+    Capabilities(resume=True, json=True, partial=True),
+    HintTemplates(
         "gemini --resume {session} -p {prompt}",
         "",
         "--allowed-tools {rules}",
@@ -53,10 +53,10 @@ AGENT = Agent(
     ),
     "@google/gemini-cli",
     ("0.61.0",),
-    exits,
-    heard,
-    beside,
-    credentials=(".gemini/oauth_creds.json",),
-    sizes=SIZES,
-    modes=(*OWN, *MODES),
+    classify_exit,
+    read_stderr,
+    transcript_pattern,
+    credential_files=(".gemini/oauth_creds.json",),
+    models_by_size=MODELS_BY_SIZE,
+    permission_modes=(*NATIVE_MODES, *MODE_ALIASES),
 )

@@ -13,26 +13,26 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...decode import MISFIT, values
-from .chats import Chat
+from ...decode import DECODE_ERRORS, iter_json_values
+from .chats import GeminiTranscriptReader
 
 
-class Told(Struct):
+class GeminiStreamSummary(Struct):
     """What the stream told: when it began, how many turns the model took, and its end."""
 
-    began: datetime | None = None
+    started_at: datetime | None = None
     turns: int = 0
-    end: ev.Result | None = None
+    result: ev.Result | None = None
 
 
-def understand(session: str | None, told: Told, lines: Iterable[bytes]) -> list[ev.Event]:
+def enrich(session: str | None, told: GeminiStreamSummary, lines: Iterable[bytes]) -> list[ev.Event]:
     """The events of the run that the stream told of, as far as only its chat knows them."""
     requests: dict[str, ev.Usage] = {}
     files: list[ev.Event] = []
-    for event in _events(lines):
+    for event in _transcript_events(lines):
         if isinstance(event, ev.Started) and event.session == session and event.cwd is not None:
             files[:0] = [ev.Started(0, session, None, None, cwd=event.cwd)]
-        if event.session != session or not _is_mine(event, told):
+        if event.session != session or not _is_in_run(event, told):
             continue
         if isinstance(event, ev.Usage):
             requests[event.message or ""] = event
@@ -41,40 +41,40 @@ def understand(session: str | None, told: Told, lines: Iterable[bytes]) -> list[
     if not requests or len(requests) != told.turns:
         return []
     found: list[ev.Event] = list(requests.values())
-    return found + files + _amended(told.end, list(requests.values()))
+    return found + files + _amended_result(told.result, list(requests.values()))
 
 
-def _events(lines: Iterable[bytes]) -> Iterable[ev.Event]:
-    chat = Chat()
+def _transcript_events(lines: Iterable[bytes]) -> Iterable[ev.Event]:
+    chat = GeminiTranscriptReader()
     for data in lines:
         try:
-            for value in values(data):
+            for value in iter_json_values(data):
                 if value[:1] == b"{":
-                    yield from chat.salvage(value, 0)
-        except (ValueError, *MISFIT):
+                    yield from chat.read_lenient(value, 0)
+        except (ValueError, *DECODE_ERRORS):
             continue
 
 
-def _is_mine(event: ev.Event, told: Told) -> bool:
+def _is_in_run(event: ev.Event, told: GeminiStreamSummary) -> bool:
     """Whether something in the chat came about while the stream was written."""
-    ended = told.end.at if told.end is not None else None
-    if event.at is None or told.began is None or event.at < told.began:
+    ended = told.result.at if told.result is not None else None
+    if event.at is None or told.started_at is None or event.at < told.started_at:
         return False
     return ended is None or event.at <= ended
 
 
-def _amended(end: ev.Result | None, requests: list[ev.Usage]) -> list[ev.Event]:
+def _amended_result(end: ev.Result | None, requests: list[ev.Usage]) -> list[ev.Event]:
     """The result once more, with the thoughts: only if it is otherwise the sum of these requests."""
     if end is None or not end.models:
         return []
-    models = {name: _sum([request for request in requests if request.model == name]) for name in end.models}
-    if any(_plain(models[name]) != _plain(share) for name, share in end.models.items()):
+    models = {name: _sum_usage([request for request in requests if request.model == name]) for name in end.models}
+    if any(_comparable_counters(models[name]) != _comparable_counters(share) for name, share in end.models.items()):
         return []
     usage = models.get(requests[-1].model or "", end.usage)
     return [replace(end, models=models, usage=usage, amends=True)]
 
 
-def _sum(requests: list[ev.Usage]) -> ev.ModelUsage:
+def _sum_usage(requests: list[ev.Usage]) -> ev.ModelUsage:
     def added(name: str) -> Any:
         parts = [getattr(request, name) for request in requests]
         return None if None in parts else sum(parts)
@@ -82,7 +82,7 @@ def _sum(requests: list[ev.Usage]) -> ev.ModelUsage:
     return ev.ModelUsage(added("input"), 0, added("cache_read"), added("output"), added("reasoning"))
 
 
-def _plain(share: ev.ModelUsage) -> tuple[int | None, int | None, int | None]:
+def _comparable_counters(share: ev.ModelUsage) -> tuple[int | None, int | None, int | None]:
     """The counters that both tell: the stream's output is without thoughts, the chat's share knows how many there are."""
     output = None if share.output is None else share.output - (share.reasoning or 0)
     return share.input, share.cache_read, output

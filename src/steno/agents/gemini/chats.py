@@ -12,18 +12,18 @@ from typing import Annotated
 from msgspec import Meta, Raw, Struct, field
 
 from ... import event as ev
-from ...decode import MISFIT, Count, lenient, text_of
+from ...decode import DECODE_ERRORS, Count, decode_lenient, text_of
 from .. import chat
-from ..calls import Open
-from .names import ASKS, WRITES, kind_of
+from ..calls import PendingCall
+from .names import FILE_WRITE_TOOLS, USER_INPUT_TOOLS, tool_kind
 
 Instant = Annotated[datetime, Meta(tz=True)]
-Head = tuple[int, str | None, str | None, datetime | None]
-CREATED = b"Successfully created and wrote to new file"  # what the model is told of a file that was not there before
-_FOLDER = re.compile(r"\*\*Workspace Directories:\*\*\n\s*- (.+)")
+EventHead = tuple[int, str | None, str | None, datetime | None]
+FILE_CREATED_TEXT = b"Successfully created and wrote to new file"  # what the model is told of a file that was not there before
+_WORKSPACE_FOLDER_PATTERN = re.compile(r"\*\*Workspace Directories:\*\*\n\s*- (.+)")
 
 
-class Tokens(Struct, gc=False):
+class MessageTokens(Struct, gc=False):
     input: Count | None = None
     output: Count | None = None
     cached: Count | None = None
@@ -36,7 +36,7 @@ class Thought(Struct, gc=False):
     description: str | None = None
 
 
-class Call(Struct, gc=False):
+class ChatToolCall(Struct, gc=False):
     id: str = ""
     name: str = ""
     args: Raw = ev.NO_JSON
@@ -52,12 +52,12 @@ class Message(Struct, gc=False):
     type: str = ""
     content: Raw = ev.NO_JSON
     thoughts: list[Thought] | None = None
-    tokens: Tokens | None = None
+    tokens: MessageTokens | None = None
     model: str | None = None
-    toolCalls: list[Call] | None = None
+    toolCalls: list[ChatToolCall] | None = None
 
 
-class Line(Message, gc=False):
+class ChatLine(Message, gc=False):
     sessionId: str | None = None
     projectHash: str | None = None
     startTime: Instant | None = None
@@ -66,7 +66,7 @@ class Line(Message, gc=False):
     rewind: Raw = field(name="$rewindTo", default=ev.NO_JSON)
 
 
-class Kept(Struct):
+class GeminiTranscriptState(Struct):
     """What joins lines: the session, the message that was told last, and which of its calls were."""
 
     session: str | None = None
@@ -76,101 +76,101 @@ class Kept(Struct):
     placed: bool = False
 
 
-def keeps(line: bytes) -> bool:
+def is_transcript_line(line: bytes) -> bool:
     """Whether a line is one of a chat, not of a stream."""
     try:
-        known = lenient(line, Line)
-    except MISFIT:
+        known = decode_lenient(line, ChatLine)
+    except DECODE_ERRORS:
         return False
     return known.projectHash is not None or known.type == "gemini" or known.set is not ev.NO_JSON
 
 
-def folders(environment: Mapping[str, str], home: str) -> list[str]:
+def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
     """The folder below which chats lie, one for each project."""
     return [f"{environment.get('GEMINI_CLI_HOME') or home}/.gemini/tmp"]
 
 
-def beside(session: str) -> str:
+def transcript_pattern(session: str) -> str:
     """The chats of a session, below one of the folders: their names end with the beginning of its id."""
     return f"**/session-*-{session[:8]}.jsonl"
 
 
-def usages(lines: Iterable[bytes]) -> Iterator[ev.Event]:
+def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     """The requests that a chat tells of, and where it began."""
-    return chat.requests(Chat(), lines)
+    return chat.scan_requests(GeminiTranscriptReader(), lines)
 
 
-def changed(head: Head, call: Open, created: bool | None = None) -> list[ev.Event]:
+def file_change_events(head: EventHead, call: PendingCall, created: bool | None = None) -> list[ev.Event]:
     """The file that a call did change. The stream does not say whether it is new."""
-    if call.tool not in WRITES:
+    if call.tool not in FILE_WRITE_TOOLS:
         return []
-    path = lenient(call.input, _Target).file_path
+    path = decode_lenient(call.input, _FileInput).file_path
     return [] if path is None else [ev.FileChanged(*head, path, "created" if created else "modified", call.id)]
 
 
-class _Target(Struct, gc=False):
+class _FileInput(Struct, gc=False):
     file_path: str | None = None
 
 
-class Chat(chat.Chat[Line, Kept]):
+class GeminiTranscriptReader(chat.TranscriptReader[ChatLine, GeminiTranscriptState]):
     """Turns the lines of one chat into events."""
 
     def __init__(self) -> None:
-        super().__init__(Line, Kept())
+        super().__init__(ChatLine, GeminiTranscriptState())
 
-    def _events(self, line: Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+    def _events(self, line: ChatLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
         if line.sessionId is not None and line.projectHash is not None:
-            self._kept.session = line.sessionId
+            self._state.session = line.sessionId
             begun = (number, line.sessionId, None, line.startTime or at)
             found: list[ev.Event] = [ev.Started(*begun, transcript=True)]
             return found + [event for message in line.messages or () for event in self._message(message, data, number, at)]
         if line.set is not ev.NO_JSON or line.rewind is not ev.NO_JSON:
-            return self._set(line.set, (number, self._kept.session, None, at))
+            return self._update_events(line.set, (number, self._state.session, None, at))
         return self._message(line, data, number, at)
 
-    def _set(self, given: Raw, head: Head) -> list[ev.Event]:
+    def _update_events(self, given: Raw, head: EventHead) -> list[ev.Event]:
         """The first such line holds what the model is told of its surroundings: the folder, too."""
-        if self._kept.placed or b"Workspace Directories" not in bytes(given):
+        if self._state.placed or b"Workspace Directories" not in bytes(given):
             return []
-        self._kept.placed = True
-        first = next((text_of(message.content) for message in lenient(given, Line).messages or ()), "")
-        found = _FOLDER.search(first)
+        self._state.placed = True
+        first = next((text_of(message.content) for message in decode_lenient(given, ChatLine).messages or ()), "")
+        found = _WORKSPACE_FOLDER_PATTERN.search(first)
         return [] if found is None else [ev.Started(*head, cwd=found[1].strip(), transcript=True)]
 
     def _message(self, message: Message, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
-        head = (number, self._kept.session, None, message.timestamp or at)
+        head = (number, self._state.session, None, message.timestamp or at)
         if message.type == "user":
-            return _asked(head, message)
+            return _prompt_events(head, message)
         if message.type in ("info", "warning", "error"):
             return [ev.Notice(*head, message.type, text_of(message.content))]
         if message.type != "gemini":
             return [ev.Unknown(*head, message.type or "no type", data)]
         found: list[ev.Event] = []
-        if message.id is None or message.id != self._kept.message:
-            self._kept.message, self._kept.calls, self._kept.done = message.id, [], []
-            found += _spoke(head, message)
+        if message.id is None or message.id != self._state.message:
+            self._state.message, self._state.calls, self._state.done = message.id, [], []
+            found += _message_events(head, message)
         for call in message.toolCalls or ():
-            found += self._call(head, message, call)
+            found += self._tool_call_events(head, message, call)
         return found
 
-    def _call(self, head: Head, message: Message, call: Call) -> list[ev.Event]:
+    def _tool_call_events(self, head: EventHead, message: Message, call: ChatToolCall) -> list[ev.Event]:
         found: list[ev.Event] = []
-        if call.id not in self._kept.calls:
-            self._kept.calls.append(call.id)
-            asks = call.name in ASKS
-            found.append(ev.ToolCall(*head, call.id, call.name, kind_of(call.name), message.id, call.args, asks=asks))
-        if call.status not in ("success", "error", "cancelled") or call.id in self._kept.done:
+        if call.id not in self._state.calls:
+            self._state.calls.append(call.id)
+            asks = call.name in USER_INPUT_TOOLS
+            found.append(ev.ToolCall(*head, call.id, call.name, tool_kind(call.name), message.id, call.args, asks=asks))
+        if call.status not in ("success", "error", "cancelled") or call.id in self._state.done:
             return found
-        self._kept.done.append(call.id)
+        self._state.done.append(call.id)
         over = (*head[:3], call.timestamp or head[3])
         failed = call.status != "success" or text_of(call.resultDisplay).startswith("Command exited with code: ")
         found.append(ev.ToolResult(*over, call.id, failed, call.resultDisplay))
         if not failed:
-            found += changed(over, Open(call.id, call.name, call.args), CREATED in bytes(call.result))
+            found += file_change_events(over, PendingCall(call.id, call.name, call.args), FILE_CREATED_TEXT in bytes(call.result))
         return found
 
 
-def _asked(head: Head, message: Message) -> list[ev.Event]:
+def _prompt_events(head: EventHead, message: Message) -> list[ev.Event]:
     """A prompt; results of tools stand with their calls, and are not told twice."""
     text = text_of(message.content)
     if text.startswith("<session_context>"):
@@ -178,11 +178,11 @@ def _asked(head: Head, message: Message) -> list[ev.Event]:
     return [] if text.strip("\n").startswith("[part]") else [ev.UserMessage(*head, "prompt", text)]
 
 
-def _spoke(head: Head, message: Message) -> list[ev.Event]:
+def _message_events(head: EventHead, message: Message) -> list[ev.Event]:
     found: list[ev.Event] = []
     tokens = message.tokens
     if tokens is not None:
-        figures = _figures(tokens)
+        figures = _usage_counters(tokens)
         found.append(ev.Usage(*head, message.id, message.model, *figures, final=True, uuid=message.id))
     for thought in message.thoughts or ():
         found.append(ev.Thinking(*head, message.id, "\n".join(filter(None, (thought.subject, thought.description)))))
@@ -192,7 +192,7 @@ def _spoke(head: Head, message: Message) -> list[ev.Event]:
     return found
 
 
-def _figures(tokens: Tokens) -> tuple[int | None, int, int | None, int | None, int | None]:
+def _usage_counters(tokens: MessageTokens) -> tuple[int | None, int, int | None, int | None, int | None]:
     """input, cache write, cache read, output, reasoning: see the package's docstring."""
     fresh = None
     if tokens.input is not None and tokens.cached is not None:

@@ -8,20 +8,20 @@ from datetime import datetime
 from msgspec import Struct
 
 from ... import event as ev
-from ...decode import Count, lenient
+from ...decode import Count, decode_lenient
 from . import ends
-from .names import kind_of
+from .names import tool_kind
 
-Head = tuple[int, str | None, str | None, datetime | None]
-MANY = 10_000  # calls that are told one by one: no run has more, and a wrong figure must not fill the memory
+EventHead = tuple[int, str | None, str | None, datetime | None]
+MAX_TOOL_CALLS = 10_000  # calls that are told one by one: no run has more, and a wrong figure must not fill the memory
 
 
-class Api(Struct, gc=False):
+class ApiStats(Struct, gc=False):
     totalRequests: Count | None = None
     totalLatencyMs: Count | None = None
 
 
-class Tokens(Struct, gc=False):
+class TokenStats(Struct, gc=False):
     prompt: Count | None = None
     candidates: Count | None = None
     cached: Count | None = None
@@ -29,31 +29,31 @@ class Tokens(Struct, gc=False):
     tool: Count | None = 0
 
 
-class Role(Struct, gc=False):
+class RoleStats(Struct, gc=False):
     totalRequests: Count | None = None
 
 
-class Model(Struct, gc=False):
-    api: Api | None = None
-    tokens: Tokens | None = None
-    roles: dict[str, Role] | None = None
+class ModelStats(Struct, gc=False):
+    api: ApiStats | None = None
+    tokens: TokenStats | None = None
+    roles: dict[str, RoleStats] | None = None
 
 
-class Tool(Struct, gc=False):
+class ToolStats(Struct, gc=False):
     count: Count | None = None
     fail: Count | None = None
 
 
-class Tools(Struct, gc=False):
-    byName: dict[str, Tool] | None = None
+class ToolStatsByName(Struct, gc=False):
+    byName: dict[str, ToolStats] | None = None
 
 
-class Stats(Struct, gc=False):
-    models: dict[str, Model] | None = None
-    tools: Tools | None = None
+class DocumentStats(Struct, gc=False):
+    models: dict[str, ModelStats] | None = None
+    tools: ToolStatsByName | None = None
 
 
-class Problem(Struct, gc=False):
+class DocumentError(Struct, gc=False):
     type: str | None = None
     message: str | None = None
     code: Count | None = None
@@ -62,69 +62,69 @@ class Problem(Struct, gc=False):
 class Document(Struct, gc=False):
     session_id: str | None = None
     response: str | None = None
-    stats: Stats | None = None
-    error: Problem | None = None
+    stats: DocumentStats | None = None
+    error: DocumentError | None = None
     warnings: list[str] | None = None
 
 
-def read(data: bytes, head: Head) -> list[ev.Event]:
+def read(data: bytes, head: EventHead) -> list[ev.Event]:
     """The events of the document; what is none is kept as unknown."""
-    given = lenient(data, Document)
+    given = decode_lenient(data, Document)
     if given.response is None and given.error is None and given.stats is None:
         return [ev.Unknown(*head, "no type", data)]
     head = (head[0], given.session_id, None, head[3])
-    stats = given.stats or Stats()
+    stats = given.stats or DocumentStats()
     models = stats.models or {}
-    main = max(models, key=lambda name: _asked(models[name]), default=None)
+    main = max(models, key=lambda name: _main_requests(models[name]), default=None)
     found: list[ev.Event] = [ev.Started(*head, None, main)]
     found += [ev.Notice(*head, "warning", text) for text in given.warnings or ()]
-    for name, tool in ((stats.tools or Tools()).byName or {}).items():
-        found += _calls(head, name, tool)
+    for name, tool in ((stats.tools or ToolStatsByName()).byName or {}).items():
+        found += _tool_call_events(head, name, tool)
     if given.response:
         found.append(ev.Text(*head, None, given.response))
     return [*found, _result(head, given, models, main)]
 
 
-def _asked(model: Model) -> int:
+def _main_requests(model: ModelStats) -> int:
     """How often the main loop asked it."""
     main = (model.roles or {}).get("main")
     told = main.totalRequests if main is not None else model.api.totalRequests if model.api is not None else None
     return told or 0
 
 
-def _calls(head: Head, name: str, tool: Tool) -> list[ev.Event]:
+def _tool_call_events(head: EventHead, name: str, tool: ToolStats) -> list[ev.Event]:
     found: list[ev.Event] = []
-    count, failures = min(tool.count or 0, MANY), tool.fail or 0
+    count, failures = min(tool.count or 0, MAX_TOOL_CALLS), tool.fail or 0
     for number in range(count):
         call = f"{name} {number + 1}"
-        found.append(ev.ToolCall(*head, call, name, kind_of(name)))
+        found.append(ev.ToolCall(*head, call, name, tool_kind(name)))
         found.append(ev.ToolResult(*head, call, number >= count - failures))
     return found
 
 
-def _share(tokens: Tokens | None) -> ev.ModelUsage:
+def _model_usage(tokens: TokenStats | None) -> ev.ModelUsage:
     if tokens is None or tokens.prompt is None or tokens.cached is None:
         return ev.ModelUsage(None, 0, None, None if tokens is None else tokens.candidates, None)
     output = None if tokens.candidates is None or tokens.thoughts is None else tokens.candidates + tokens.thoughts
     return ev.ModelUsage(max(0, tokens.prompt - tokens.cached) + (tokens.tool or 0), 0, tokens.cached, output, tokens.thoughts)
 
 
-def _result(head: Head, given: Document, models: dict[str, Model], main: str | None) -> ev.Result:
-    from .reader import reason_of
+def _result(head: EventHead, given: Document, models: dict[str, ModelStats], main: str | None) -> ev.Result:
+    from .reader import terminal_reason_of
 
-    problem = given.error or Problem()
+    problem = given.error or DocumentError()
     failed = given.error is not None
-    shares = {name: _share(model.tokens) for name, model in models.items()}
+    shares = {name: _model_usage(model.tokens) for name, model in models.items()}
     return ev.Result(
         *head,
         subtype="error" if failed else "success",
         is_error=failed,
         text=problem.message if failed else given.response,
         errors=(problem.message,) if problem.message else (),
-        terminal_reason=reason_of(problem.type, problem.message),
-        api_error=ends.error_of(problem.message or ""),
+        terminal_reason=terminal_reason_of(problem.type, problem.message),
+        api_error=ends.classify_error(problem.message or ""),
         api_status=problem.code if problem.code is not None and problem.code >= 400 else None,
-        turns=_asked(models[main]) if main is not None else None,
+        turns=_main_requests(models[main]) if main is not None else None,
         duration_api_ms=sum(model.api.totalLatencyMs or 0 for model in models.values() if model.api) or None,
         usage=shares.get(main or ""),
         models=shares or None,

@@ -5,52 +5,52 @@ from collections.abc import Sequence
 
 from ... import event as ev
 
-FATAL = {41: "auth", 42: "subprocess", 44: "subprocess", 52: "subprocess", 53: "max_turns", 54: "subprocess", 55: "subprocess"}
+EXIT_CODE_VERDICTS = {41: "auth", 42: "subprocess", 44: "subprocess", 52: "subprocess", 53: "max_turns", 54: "subprocess", 55: "subprocess"}
 # HTTP statuses that were seen or can be expected; an exit code is one of them modulo 256.
-STATUSES = (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 502, 503, 504)
-WORDS = {
+HTTP_STATUSES = (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 502, 503, 504)
+STATUS_VERDICTS = {
     401: "auth", 403: "auth", 429: "rate_limit", 408: "api",
     **dict.fromkeys((400, 404, 409, 413, 422), "invalid_request"),
     **dict.fromkeys((500, 502, 503, 504), "api"),
 }  # fmt: skip
-_BY_CODE = {status % 256: status for status in STATUSES}
+_STATUS_BY_EXIT_CODE = {status % 256: status for status in HTTP_STATUSES}
 # The service says these in place of, or beside, a status: a wrong key comes as a 400.
-_NAMED = (
+_ERROR_PATTERNS = (
     (r"API key not valid|API_KEY_INVALID|UNAUTHENTICATED|PERMISSION_DENIED", "authentication_failed"),
     (r"RESOURCE_EXHAUSTED|Resource has been exhausted|exceeded your current quota", "rate_limit"),
 )
-_NOISE = re.compile(
+_STDERR_NOISE_PATTERN = re.compile(
     r"^(?:Warning: |Ripgrep is not|\[STARTUP\]|YOLO mode|    at |Attempt \d+ failed|Error executing tool|\s*[{}]?$|  status: )"
 )
-_ATTEMPT = re.compile(r"Attempt (\d{1,9}) failed with status (\d{3})\. Retrying")
+_RETRY_PATTERN = re.compile(r"Attempt (\d{1,9}) failed with status (\d{3})\. Retrying")
 
 
-def heard(line: ev.Stderr) -> list[ev.Event]:
+def read_stderr(line: ev.Stderr) -> list[ev.Event]:
     """A failed request that will be tried again is told on stderr alone."""
-    found = _ATTEMPT.match(line.text)
+    found = _RETRY_PATTERN.match(line.text)
     if found is None:
         return []
-    return [ev.Retry(0, None, None, line.at, int(found[1]), 10, int(found[2]), error_of(line.text))]
+    return [ev.Retry(0, None, None, line.at, int(found[1]), 10, int(found[2]), classify_error(line.text))]
 
 
-def error_of(text: str) -> str | None:
+def classify_error(text: str) -> str | None:
     """The name that the agents' vocabulary has for what the service said; None where it has none."""
-    return next((name for words, name in _NAMED if re.search(words, text)), None)
+    return next((name for words, name in _ERROR_PATTERNS if re.search(words, text)), None)
 
 
-def status_of(text: str) -> int | None:
+def http_status_of(text: str) -> int | None:
     """The HTTP status in an error text of the service, which is JSON: {"error":{"code":400,...}}."""
     found = re.search(r'"code":\s*(\d{3})\b', text)
     return int(found[1]) if found is not None else None
 
 
-def exits(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
+def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
     """The verdict's word and the message for an exit code."""
-    status = _BY_CODE.get(code)
-    if code not in FATAL and status is None:
+    status = _STATUS_BY_EXIT_CODE.get(code)
+    if code not in EXIT_CODE_VERDICTS and status is None:
         return None
-    text = "\n".join(line for line in errors if not _NOISE.match(line)).strip()
-    named = error_of("\n".join(errors)) if status is not None else None
-    word = FATAL.get(code) or {"authentication_failed": "auth"}.get(named or "", named) or WORDS[status or 500]
+    text = "\n".join(line for line in errors if not _STDERR_NOISE_PATTERN.match(line)).strip()
+    named = classify_error("\n".join(errors)) if status is not None else None
+    word = EXIT_CODE_VERDICTS.get(code) or {"authentication_failed": "auth"}.get(named or "", named) or STATUS_VERDICTS[status or 500]
     what = f"HTTP status {status}" if status is not None else "a fatal error"
     return word, text or f"exit code {code}: {what}"

@@ -2,39 +2,39 @@
 
 from typing import Any
 
-WINDOW = 1_048_576  # of every Gemini model that the program knows
+CONTEXT_WINDOW = 1_048_576  # of every Gemini model that the program knows
 
 
-def _tools(kind: str, *names: str) -> dict[str, str]:
+def _tool_entries(kind: str, *names: str) -> dict[str, str]:
     return dict.fromkeys(names, kind)
 
 
-TOOLS = {
-    **_tools("shell", "run_shell_command"),
-    **_tools("file_read", "read_file", "read_many_files", "list_directory", "read_mcp_resource"),
-    **_tools("file_write", "write_file"),
-    **_tools("file_edit", "replace"),
-    **_tools("search", "glob", "grep_search", "search_file_content"),
-    **_tools("web", "web_fetch", "google_web_search"),
-    **_tools("subagent", "invoke_agent"),
-    **_tools("todo", "write_todos", "tracker_create_task", "tracker_update_task", "tracker_get_task", "tracker_list_tasks"),
-    **_tools("other", "ask_user", "enter_plan_mode", "exit_plan_mode", "activate_skill", "update_topic", "save_memory"),
+TOOL_KINDS = {
+    **_tool_entries("shell", "run_shell_command"),
+    **_tool_entries("file_read", "read_file", "read_many_files", "list_directory", "read_mcp_resource"),
+    **_tool_entries("file_write", "write_file"),
+    **_tool_entries("file_edit", "replace"),
+    **_tool_entries("search", "glob", "grep_search", "search_file_content"),
+    **_tool_entries("web", "web_fetch", "google_web_search"),
+    **_tool_entries("subagent", "invoke_agent"),
+    **_tool_entries("todo", "write_todos", "tracker_create_task", "tracker_update_task", "tracker_get_task", "tracker_list_tasks"),
+    **_tool_entries("other", "ask_user", "enter_plan_mode", "exit_plan_mode", "activate_skill", "update_topic", "save_memory"),
 }
-ASKS = frozenset({"ask_user", "exit_plan_mode"})
-WRITES = frozenset({"write_file", "replace"})
-UNASKED = "requires user confirmation, which is not supported"  # a command of an allowed tool that writes to a file by itself
+USER_INPUT_TOOLS = frozenset({"ask_user", "exit_plan_mode"})
+FILE_WRITE_TOOLS = frozenset({"write_file", "replace"})
+CONFIRMATION_REQUIRED_TEXT = "requires user confirmation, which is not supported"  # a command of an allowed tool that writes to a file by itself
 # Tools that need a permission: without one they are not there at all, and a call of one fails as if it did not exist.
-GUARDED = frozenset({"run_shell_command", "write_file", "replace", "web_fetch"})
+PERMISSION_TOOLS = frozenset({"run_shell_command", "write_file", "replace", "web_fetch"})
 
 
-def kind_of(name: str) -> str:
+def tool_kind(name: str) -> str:
     """The kind of a tool (E2); MCP tools carry it in their name."""
-    return TOOLS.get(name) or ("mcp" if name.startswith("mcp_") or "__" in name else "other")
+    return TOOL_KINDS.get(name) or ("mcp" if name.startswith("mcp_") or "__" in name else "other")
 
 
-def window(model: str) -> int | None:
+def context_window(model: str) -> int | None:
     """The context window of a model that is known without being told, else None."""
-    return WINDOW if model.startswith("gemini-") else None
+    return CONTEXT_WINDOW if model.startswith("gemini-") else None
 
 
 def allow_rule(tool: str, given: Any, cwd: str | None) -> str:

@@ -12,23 +12,23 @@ from msgspec import Meta, Raw, Struct
 from msgspec.json import encode
 
 from ... import event as ev
-from ...decode import Count, decoder, lenient, text_of
-from ..calls import Calls
+from ...decode import Count, decode_lenient, decoder, text_of
+from ..calls import CallTracker
 from . import chats, ends
-from .alongside import Told, understand
-from .names import ASKS, GUARDED, UNASKED, WRITES, kind_of
+from .alongside import GeminiStreamSummary, enrich
+from .names import CONFIRMATION_REQUIRED_TEXT, FILE_WRITE_TOOLS, PERMISSION_TOOLS, USER_INPUT_TOOLS, tool_kind
 
 Instant = Annotated[datetime, Meta(tz=True)]
-Head = tuple[int, str | None, str | None, datetime | None]
-EXITED = "Command exited with code: "  # all that a command without output says of its failure
+EventHead = tuple[int, str | None, str | None, datetime | None]
+COMMAND_FAILED_PREFIX = "Command exited with code: "  # all that a command without output says of its failure
 
 
-class Problem(Struct, gc=False):
+class StreamError(Struct, gc=False):
     type: str | None = None
     message: str | None = None
 
 
-class Share(Struct, gc=False):
+class StreamTokens(Struct, gc=False):
     """Figures of the stream's result, of all models or of one."""
 
     total_tokens: Count | None = None
@@ -38,12 +38,12 @@ class Share(Struct, gc=False):
     input: Count | None = None
 
 
-class Stats(Share, gc=False):
+class StreamStats(StreamTokens, gc=False):
     duration_ms: Count | None = None
-    models: dict[str, Share] | None = None
+    models: dict[str, StreamTokens] | None = None
 
 
-class Line(Struct, gc=False):
+class StreamLine(Struct, gc=False):
     """Every field that somebody reads of a line of the stream."""
 
     type: str = ""
@@ -58,166 +58,166 @@ class Line(Struct, gc=False):
     parameters: Raw = ev.NO_JSON
     status: str | None = None
     output: Raw = ev.NO_JSON
-    error: Problem | None = None
-    stats: Stats | None = None
+    error: StreamError | None = None
+    stats: StreamStats | None = None
     severity: str | None = None
     message: str | None = None
 
 
-_line = decoder(Line).decode
+_decode_line = decoder(StreamLine).decode
 
 
-class Reader:
+class GeminiReader:
     """Turns the lines of one run, or of one chat, into events."""
 
     def __init__(self) -> None:
-        self._chat: chats.Chat | None = None
+        self._transcript: chats.GeminiTranscriptReader | None = None
         self.session: str | None = None
         self._model: str | None = None
-        self._pieces: list[str] = []
-        self._piece: Head = (0, None, None, None)  # where the last piece stood
-        self._text: str | None = None  # the last whole answer
-        self._calls = Calls()
-        self._told = Told()
-        self._turn: str | None = None  # the name of the model's turn; None: its tools answer, or nothing was said yet
-        self._trouble: str | None = None  # an error that nothing followed but the result
+        self._text_parts: list[str] = []
+        self._last_part_head: EventHead = (0, None, None, None)  # where the last piece stood
+        self._last_text: str | None = None  # the last whole answer
+        self._calls = CallTracker()
+        self._summary = GeminiStreamSummary()
+        self._turn_id: str | None = None  # the name of the model's turn; None: its tools answer, or nothing was said yet
+        self._pending_error: str | None = None  # an error that nothing followed but the result
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
-        if self._chat is not None:
-            return self._chat.read(data, number, at)
-        return self._events(_line(data), data, number, at)
+        if self._transcript is not None:
+            return self._transcript.read(data, number, at)
+        return self._events(_decode_line(data), data, number, at)
 
-    def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
+    def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
-        if self._chat is not None:
-            return self._chat.salvage(data, number, at)
-        return self._events(lenient(data, Line), data, number, at)
+        if self._transcript is not None:
+            return self._transcript.read_lenient(data, number, at)
+        return self._events(decode_lenient(data, StreamLine), data, number, at)
 
     def state(self) -> bytes:
         """Only a chat is read in parts."""
-        return b"" if self._chat is None else self._chat.state()
+        return b"" if self._transcript is None else self._transcript.state()
 
-    def go_on(self, state: bytes) -> None:
+    def restore(self, state: bytes) -> None:
         """Remember what `state` said."""
-        self._chat = chats.Chat()
-        self._chat.go_on(state)
+        self._transcript = chats.GeminiTranscriptReader()
+        self._transcript.restore(state)
 
-    def hear(self, line: ev.Stderr) -> list[ev.Event]:
+    def read_stderr(self, line: ev.Stderr) -> list[ev.Event]:
         """A failed request that will be tried again is told on stderr alone."""
-        return ends.heard(line)
+        return ends.read_stderr(line)
 
-    def beside(self, lines: Iterable[bytes]) -> list[ev.Event]:
+    def enrich(self, lines: Iterable[bytes]) -> list[ev.Event]:
         """What the chat of the same session says that the stream does not."""
-        return understand(self.session, self._told, lines)
+        return enrich(self.session, self._summary, lines)
 
     # -- one line -------------------------------------------------------------------------------------------------
 
-    def _events(self, line: Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+    def _events(self, line: StreamLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
         if not line.type:
-            return self._untyped(data, number, at)
+            return self._untyped_line(data, number, at)
         head = (number, self.session, None, line.timestamp or at)
         if line.type == "message" and line.role == "assistant":
-            return self._spoke(head, line)
-        make = _MAKERS.get(line.type)
+            return self._assistant_message(head, line)
+        make = _EVENT_BUILDERS.get(line.type)
         if make is None:  # it may stand between two pieces of one answer
             return [ev.Unknown(*head, line.type, data)]
-        return self._whole() + make(self, head, line)
+        return self._flush_text() + make(self, head, line)
 
-    def _untyped(self, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+    def _untyped_line(self, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
         """No line of a stream: the first line of a chat, the document of the json format, or nothing that is known."""
-        if chats.keeps(data):
-            self._chat = chats.Chat()
-            return self._chat.salvage(data, number, at)
+        if chats.is_transcript_line(data):
+            self._transcript = chats.GeminiTranscriptReader()
+            return self._transcript.read_lenient(data, number, at)
         from . import document  # a stream does not need it
 
         return document.read(data, (number, self.session, None, at))
 
-    def _begun(self, head: Head) -> list[ev.Event]:
+    def _begin_turn(self, head: EventHead) -> list[ev.Event]:
         """A turn of the model: a request whose figures the stream does not tell. Named by its time: lines have no ids."""
-        if self._turn is not None:
+        if self._turn_id is not None:
             return []
-        self._turn = f"line {head[0]}" if head[3] is None else head[3].isoformat()
-        self._told.turns += 1
+        self._turn_id = f"line {head[0]}" if head[3] is None else head[3].isoformat()
+        self._summary.turns += 1
         return [ev.Notice(*head, "request")]
 
-    def _spoke(self, head: Head, line: Line) -> list[ev.Event]:
-        self._trouble = None
-        found = self._begun(head)
-        self._pieces.append(line.content or "")
-        self._piece = head
-        return found + ([ev.Partial(*head, line.content or "")] if line.delta is True else self._whole())
+    def _assistant_message(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
+        self._pending_error = None
+        found = self._begin_turn(head)
+        self._text_parts.append(line.content or "")
+        self._last_part_head = head
+        return found + ([ev.Partial(*head, line.content or "")] if line.delta is True else self._flush_text())
 
-    def _whole(self) -> list[ev.Event]:
+    def _flush_text(self) -> list[ev.Event]:
         """The answer that is over, now that something else comes."""
-        if not self._pieces:
+        if not self._text_parts:
             return []
-        self._text = "".join(self._pieces)
-        self._pieces.clear()
-        return [ev.Text(*self._piece, self._turn, self._text)]
+        self._last_text = "".join(self._text_parts)
+        self._text_parts.clear()
+        return [ev.Text(*self._last_part_head, self._turn_id, self._last_text)]
 
-    def _init(self, head: Head, line: Line) -> list[ev.Event]:
+    def _init(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
         self.session, self._model = line.session_id, line.model
-        self._told.began = self._told.began or head[3]
+        self._summary.started_at = self._summary.started_at or head[3]
         return [ev.Started(head[0], line.session_id, None, head[3], None, line.model)]
 
-    def _said(self, head: Head, line: Line) -> list[ev.Event]:
-        self._turn = None
+    def _user_message(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
+        self._turn_id = None
         return [ev.UserMessage(*head, "prompt", line.content or "")]
 
-    def _used(self, head: Head, line: Line) -> list[ev.Event]:
-        self._trouble = None
+    def _tool_use(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
+        self._pending_error = None
         name = line.tool_name or ""
-        found = self._begun(head)
-        call = self._calls.made(line.tool_id or "", name, line.parameters if name in WRITES else ev.NO_JSON)
-        return [*found, ev.ToolCall(*head, call, name, kind_of(name), self._turn, line.parameters, asks=name in ASKS)]
+        found = self._begin_turn(head)
+        call = self._calls.open(line.tool_id or "", name, line.parameters if name in FILE_WRITE_TOOLS else ev.NO_JSON)
+        return [*found, ev.ToolCall(*head, call, name, tool_kind(name), self._turn_id, line.parameters, asks=name in USER_INPUT_TOOLS)]
 
-    def _answered(self, head: Head, line: Line) -> list[ev.Event]:
-        self._turn = None
-        call = self._calls.answered(line.tool_id or "")
-        problem = line.error or Problem()
+    def _tool_result(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
+        self._turn_id = None
+        call = self._calls.close(line.tool_id or "")
+        problem = line.error or StreamError()
         content = line.output if line.output is not ev.NO_JSON or problem.message is None else Raw(encode(problem.message))
-        failed = line.status == "error" or text_of(content).startswith(EXITED)
+        failed = line.status == "error" or text_of(content).startswith(COMMAND_FAILED_PREFIX)
         found: list[ev.Event] = []
-        missing = problem.type == "tool_not_registered" and call.tool in GUARDED
-        if missing or problem.type == "policy_violation" or UNASKED in (problem.message or ""):
+        missing = problem.type == "tool_not_registered" and call.tool in PERMISSION_TOOLS
+        if missing or problem.type == "policy_violation" or CONFIRMATION_REQUIRED_TEXT in (problem.message or ""):
             found.append(ev.PermissionDenied(*head, call.id, call.tool or None, problem.message))
         found.append(ev.ToolResult(*head, call.id, failed, content))
-        return found if failed else found + chats.changed(head, call)
+        return found if failed else found + chats.file_change_events(head, call)
 
-    def _failed(self, head: Head, line: Line) -> list[ev.Event]:
+    def _error(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
         """An error of the program. A warning is no failure; an error is one unless the model goes on."""
         if line.severity != "error":
             return [ev.Notice(*head, line.severity or "error", line.message)]
-        self._trouble = line.message or "error"
+        self._pending_error = line.message or "error"
         return [ev.Failure(*head, None, None, line.message)]
 
-    def _ended(self, head: Head, line: Line) -> list[ev.Event]:
-        self._told.end = self._result(head, line)
-        return [self._told.end]
+    def _record_result(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
+        self._summary.result = self._build_result(head, line)
+        return [self._summary.result]
 
-    def _result(self, head: Head, line: Line) -> ev.Result:
-        stats, problem = line.stats or Stats(), line.error or Problem()
-        message = problem.message or self._trouble
-        failed = line.status != "success" or self._trouble is not None
-        models = None if stats.models is None else {name: _share(share) for name, share in stats.models.items()}
+    def _build_result(self, head: EventHead, line: StreamLine) -> ev.Result:
+        stats, problem = line.stats or StreamStats(), line.error or StreamError()
+        message = problem.message or self._pending_error
+        failed = line.status != "success" or self._pending_error is not None
+        models = None if stats.models is None else {name: _model_usage(share) for name, share in stats.models.items()}
         return ev.Result(
             *head,
             subtype=line.status,
             is_error=failed,
-            text=message if failed else self._text,
+            text=message if failed else self._last_text,
             errors=(message,) if failed and message else (),
-            terminal_reason=reason_of(problem.type, message),
-            api_error=ends.error_of(message or ""),
-            api_status=ends.status_of(message or "") if failed else None,
-            turns=self._told.turns or None,  # the stream shows no turn that failed
+            terminal_reason=terminal_reason_of(problem.type, message),
+            api_error=ends.classify_error(message or ""),
+            api_status=ends.http_status_of(message or "") if failed else None,
+            turns=self._summary.turns or None,  # the stream shows no turn that failed
             duration_ms=stats.duration_ms or None,  # a failure says 0
-            usage=(models or {}).get(self._model or "", None if line.stats is None else _share(stats)),
+            usage=(models or {}).get(self._model or "", None if line.stats is None else _model_usage(stats)),
             models=models,
         )
 
 
-def reason_of(kind: str | None, message: str | None) -> str | None:
+def terminal_reason_of(kind: str | None, message: str | None) -> str | None:
     """Why it stopped, in the words of the vocabulary; None where it only failed."""
     if kind == "FatalCancellationError":
         return "aborted_streaming"
@@ -225,7 +225,7 @@ def reason_of(kind: str | None, message: str | None) -> str | None:
     return "max_turns" if limit else None
 
 
-def _share(share: Share) -> ev.ModelUsage:
+def _model_usage(share: StreamTokens) -> ev.ModelUsage:
     """Four counters that do not overlap; see the package's docstring."""
     cached, fresh, output = share.cached, share.input, share.output_tokens
     if fresh is None and share.input_tokens is not None and cached is not None:
@@ -235,11 +235,11 @@ def _share(share: Share) -> ev.ModelUsage:
     return ev.ModelUsage(fresh, 0, cached, output, None, 0)
 
 
-_MAKERS: dict[str, Callable[[Reader, Head, Line], list[Any]]] = {
-    "init": Reader._init,
-    "message": Reader._said,
-    "tool_use": Reader._used,
-    "tool_result": Reader._answered,
-    "error": Reader._failed,
-    "result": Reader._ended,
+_EVENT_BUILDERS: dict[str, Callable[[GeminiReader, EventHead, StreamLine], list[Any]]] = {
+    "init": GeminiReader._init,
+    "message": GeminiReader._user_message,
+    "tool_use": GeminiReader._tool_use,
+    "tool_result": GeminiReader._tool_result,
+    "error": GeminiReader._error,
+    "result": GeminiReader._record_result,
 }

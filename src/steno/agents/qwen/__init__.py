@@ -18,37 +18,37 @@ and the run ends with `success` and exit code 0. At the limit of turns there is 
 `reader` is the stream, `chats` what it keeps, `alongside` a chat beside a stream, `names` the tables, `start` how it is started.
 """
 
-from ...environment import Surroundings
-from ...report import Wording
+from ...environment import EnvPolicy
+from ...report import HintTemplates
 from .. import tell
-from ..values import Abilities, Agent
-from .chats import beside, folders, keeps, usages
-from .names import allow_rule, window
-from .reader import Reader
-from .start import CANNOT, MODES, OWN, exits, is_session, message, start
+from ..values import Agent, Capabilities
+from .chats import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
+from .names import allow_rule, context_window
+from .reader import QwenReader
+from .start import MODE_ALIASES, NATIVE_MODES, UNSUPPORTED_OPTIONS, build_command, classify_exit, encode_message, is_session_id
 
 AGENT = Agent(
     "qwen",
-    Reader,
-    window,
+    QwenReader,
+    context_window,
     allow_rule,
-    tell.qwen,
-    keeps,
-    folders,
-    usages,
-    start,
-    message,
-    Surroundings(
+    tell.is_qwen,
+    is_transcript_line,
+    transcript_folders,
+    scan_usage,
+    build_command,
+    encode_message,
+    EnvPolicy(
         drop=("QWEN_CODE", "QWEN_CODE_IDE_SERVER_PORT", "QWEN_CODE_IDE_WORKSPACE_PATH"),
         # It starts itself a second time, for more memory, and the first process only waits; with this it is one process.
-        put=(("QWEN_TELEMETRY_ENABLED", "false"), ("QWEN_CODE_NO_RELAUNCH", "true")),
-        keys=("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY", "OPENROUTER_API_KEY"),
+        defaults=(("QWEN_TELEMETRY_ENABLED", "false"), ("QWEN_CODE_NO_RELAUNCH", "true")),
+        api_key_names=("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY", "OPENROUTER_API_KEY"),
     ),
     "npm install -g @qwen-code/qwen-code",
-    is_session,
-    CANNOT,
-    Abilities(resume=True, json=True, partial=True, schema=True, context=True, file_events=True),
-    Wording(
+    is_session_id,
+    UNSUPPORTED_OPTIONS,
+    Capabilities(resume=True, json=True, partial=True, schema=True, context=True, file_events=True),
+    HintTemplates(
         "qwen --resume {session} -p {prompt}",
         "--max-session-turns N",
         "--allowed-tools {rules}",
@@ -56,11 +56,11 @@ AGENT = Agent(
     ),
     "@qwen-code/qwen-code",
     ("0.15.10",),
-    exits,
-    beside=beside,
-    credentials=(".qwen/oauth_creds.json",),
+    classify_exit,
+    transcript_pattern=transcript_pattern,
+    credential_files=(".qwen/oauth_creds.json",),
     backends=("ollama", "openai"),
-    imported=False,
-    modes=(*OWN, *MODES),
-    single=("mcp_config",),
+    auto_import=False,
+    permission_modes=(*NATIVE_MODES, *MODE_ALIASES),
+    single_value_options=("mcp_config",),
 )

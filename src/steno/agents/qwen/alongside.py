@@ -12,12 +12,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...decode import MISFIT, Count, lenient
+from ...decode import DECODE_ERRORS, Count, decode_lenient
 
-Figures = tuple[int, int, int]  # all input, what of it was cached, output
+TokenCounts = tuple[int, int, int]  # all input, what of it was cached, output
 
 
-class Used(Struct, gc=False, rename={"name": "event.name"}):
+class ApiResponse(Struct, gc=False, rename={"name": "event.name"}):
     name: str | None = None
     model: str | None = None
     input_token_count: Count | None = None
@@ -27,39 +27,39 @@ class Used(Struct, gc=False, rename={"name": "event.name"}):
     subagent_name: str | None = None
 
 
-class Payload(Struct, gc=False):
-    uiEvent: Used | None = None
+class TelemetryPayload(Struct, gc=False):
+    uiEvent: ApiResponse | None = None
 
 
-class Line(Struct, gc=False):
+class TelemetryLine(Struct, gc=False):
     sessionId: str | None = None
     type: str = ""
-    systemPayload: Payload | None = None
+    systemPayload: TelemetryPayload | None = None
 
 
-class Told(Struct):
+class QwenStreamSummary(Struct):
     """What the stream told: the requests of its main thread, its last result, and how many results there were."""
 
-    requests: list[Figures] = field(default_factory=list)
-    end: ev.Result | None = None
-    ends: int = 0
+    requests: list[TokenCounts] = field(default_factory=list)
+    result: ev.Result | None = None
+    result_count: int = 0
 
 
-def understand(session: str | None, told: Told, lines: Iterable[bytes]) -> list[ev.Event]:
+def enrich(session: str | None, told: QwenStreamSummary, lines: Iterable[bytes]) -> list[ev.Event]:
     """The result once more, with what the run itself used."""
-    own = None if told.end is None else _own(_prompts(session, lines), told)
-    if own is None or told.end is None:
+    own = None if told.result is None else _find_run(_requests_by_prompt(session, lines), told)
+    if own is None or told.result is None:
         return []
-    names = dict.fromkeys(used.model or "unknown" for used in own) if own else told.end.models or {}
-    models = {name: _share([used for used in own if (used.model or "unknown") == name]) for name in names}
-    return [replace(told.end, models=models, usage=_share(own), over_session=False, amends=True)]
+    names = dict.fromkeys(used.model or "unknown" for used in own) if own else told.result.models or {}
+    models = {name: _sum_usage([used for used in own if (used.model or "unknown") == name]) for name in names}
+    return [replace(told.result, models=models, usage=_sum_usage(own), over_session=False, amends=True)]
 
 
-def _prompts(session: str | None, lines: Iterable[bytes]) -> list[list[Used]]:
+def _requests_by_prompt(session: str | None, lines: Iterable[bytes]) -> list[list[ApiResponse]]:
     """The requests that follow each prompt of a session."""
-    found: list[list[Used]] = []
+    found: list[list[ApiResponse]] = []
     for data in lines:
-        line = _line(data)
+        line = _decode_line(data)
         if line.sessionId != session:
             continue
         used = line.systemPayload.uiEvent if line.systemPayload is not None else None
@@ -70,27 +70,27 @@ def _prompts(session: str | None, lines: Iterable[bytes]) -> list[list[Used]]:
     return found
 
 
-def _own(prompts: list[list[Used]], told: Told) -> list[Used] | None:
+def _find_run(prompts: list[list[ApiResponse]], told: QwenStreamSummary) -> list[ApiResponse] | None:
     """The requests of the run, the last that can be it; None where none can."""
-    for start in range(len(prompts) - told.ends, -1, -1):
-        own = [used for requests in prompts[start : start + told.ends] for used in requests]
-        if [_figures(used) for used in own if used.subagent_name is None] == told.requests:
+    for start in range(len(prompts) - told.result_count, -1, -1):
+        own = [used for requests in prompts[start : start + told.result_count] for used in requests]
+        if [_token_counts(used) for used in own if used.subagent_name is None] == told.requests:
             return own
     return None
 
 
-def _line(data: bytes) -> Line:
+def _decode_line(data: bytes) -> TelemetryLine:
     try:
-        return lenient(data, Line)
-    except (ValueError, *MISFIT):
-        return Line()
+        return decode_lenient(data, TelemetryLine)
+    except (ValueError, *DECODE_ERRORS):
+        return TelemetryLine()
 
 
-def _figures(used: Used) -> Figures:
+def _token_counts(used: ApiResponse) -> TokenCounts:
     return used.input_token_count or 0, used.cached_content_token_count or 0, used.output_token_count or 0
 
 
-def _share(own: list[Used]) -> ev.ModelUsage:
+def _sum_usage(own: list[ApiResponse]) -> ev.ModelUsage:
     """Four counters that do not overlap; thoughts are in the output."""
 
     def added(name: str) -> Any:

@@ -3,32 +3,32 @@
 from typing import Any
 
 
-def _tools(kind: str, *names: str) -> dict[str, str]:
+def _tool_entries(kind: str, *names: str) -> dict[str, str]:
     return dict.fromkeys(names, kind)
 
 
-TOOLS = {
-    **_tools("shell", "run_shell_command", "monitor", "task_stop"),
-    **_tools("file_read", "read_file", "read_many_files", "list_directory"),
-    **_tools("file_write", "write_file"),
-    **_tools("file_edit", "edit", "replace"),
-    **_tools("notebook", "notebook_edit"),
-    **_tools("search", "grep_search", "glob", "tool_search", "search_file_content"),
-    **_tools("subagent", "agent", "task"),
-    **_tools("web", "web_fetch", "web_search"),
-    **_tools("todo", "todo_write"),
+TOOL_KINDS = {
+    **_tool_entries("shell", "run_shell_command", "monitor", "task_stop"),
+    **_tool_entries("file_read", "read_file", "read_many_files", "list_directory"),
+    **_tool_entries("file_write", "write_file"),
+    **_tool_entries("file_edit", "edit", "replace"),
+    **_tool_entries("notebook", "notebook_edit"),
+    **_tool_entries("search", "grep_search", "glob", "tool_search", "search_file_content"),
+    **_tool_entries("subagent", "agent", "task"),
+    **_tool_entries("web", "web_fetch", "web_search"),
+    **_tool_entries("todo", "todo_write"),
 }
-ASKS = frozenset({"ask_user_question", "exit_plan_mode"})
-WRITES = frozenset({"write_file", "edit", "replace", "notebook_edit"})
-DECLINED = "Qwen Code requires permission to use"
+USER_INPUT_TOOLS = frozenset({"ask_user_question", "exit_plan_mode"})
+FILE_WRITE_TOOLS = frozenset({"write_file", "edit", "replace", "notebook_edit"})
+PERMISSION_DENIED_PREFIX = "Qwen Code requires permission to use"
 
 
-def kind_of(name: str) -> str:
+def tool_kind(name: str) -> str:
     """The kind of a tool (E2); MCP tools carry it in their name."""
-    return TOOLS.get(name) or ("mcp" if name.startswith("mcp__") else "other")
+    return TOOL_KINDS.get(name) or ("mcp" if name.startswith("mcp__") else "other")
 
 
-def window(model: str) -> int | None:
+def context_window(model: str) -> int | None:
     """Its models are those of any provider; none is known here."""
     return None
 

@@ -1,89 +1,89 @@
 """Sessions: lists of them with what their requests come to, and the files that they came from. It never changes one."""
 
-from ...answer.lists import Session
-from ...answer.sums import Sums
+from ...answer.lists import SessionSummary
+from ...answer.sums import UsageTotals
 from ..store import Store
-from .runs import shortened
-from .sums import WHOLE
-from .where import TOGETHER, Filters, Where
+from .runs import short_ids
+from .sums import SPEND_SUMS_SQL
+from .where import MAX_VALUES_PER_QUERY, Filters, WhereClause
 
-COLUMNS = ", ".join(Session.__struct_fields__[:-2])
+SESSION_SELECT_COLUMNS = ", ".join(SessionSummary.__struct_fields__[:-2])
 # What sessions can be ranked by.
-_SUM = "(SELECT sum({}) FROM spend WHERE spend.session = sessions.id)"
-TOP = {
-    "cost": _SUM.format("reported_nano + computed_nano"),
-    "tokens": _SUM.format("input + cache_write + cache_read + output"),
+_SPEND_SUM_SQL = "(SELECT sum({}) FROM spend WHERE spend.session = sessions.id)"
+SESSION_RANKINGS = {
+    "cost": _SPEND_SUM_SQL.format("reported_nano + computed_nano"),
+    "tokens": _SPEND_SUM_SQL.format("input + cache_write + cache_read + output"),
     "time": "last_at - first_at",
     "context": "context_peak",
 }
-NOTHING = Sums()
+NO_SPEND = UsageTotals()
 
 
-def conditions(filters: Filters) -> Where:
+def sessions_where(filters: Filters) -> WhereClause:
     """The sessions that were at work in the span."""
-    where = Where().among("project", filters.projects).among("model", filters.models).among("agent", filters.agents)
-    if filters.span.since is not None:
-        where.add("last_at >= ?", filters.span.since)
-    if filters.span.until is not None:
-        where.add("first_at < ?", filters.span.until)
+    where = WhereClause().add_in("project", filters.projects).add_in("model", filters.models).add_in("agent", filters.agents)
+    if filters.time_range.since is not None:
+        where.add("last_at >= ?", filters.time_range.since)
+    if filters.time_range.until is not None:
+        where.add("first_at < ?", filters.time_range.until)
     return where
 
 
-def sessions(store: Store, where: Where, most: int | None = None, top: str | None = None) -> list[Session]:
+def list_sessions(store: Store, where: WhereClause, most: int | None = None, top: str | None = None) -> list[SessionSummary]:
     """The sessions, each with its sums: the newest first, or those with the most of something; the unknown comes last."""
     limit = f" LIMIT {most}" if most is not None else ""
-    first = f"coalesce({TOP[top]}, -1) DESC, " if top is not None else ""
-    sql = f"SELECT {COLUMNS} FROM sessions{where.sql} ORDER BY {first}coalesce(last_at, 0) DESC, id{limit}"  # noqa: S608
-    found = [Session(*row) for row in store.rows(sql, where.values)]
-    shorts = shortened(store, "sessions", [one.id for one in found])
-    sums = spent(store, [one.id for one in found])
+    first = f"coalesce({SESSION_RANKINGS[top]}, -1) DESC, " if top is not None else ""
+    sql = f"SELECT {SESSION_SELECT_COLUMNS} FROM sessions{where.sql} ORDER BY {first}coalesce(last_at, 0) DESC, id{limit}"  # noqa: S608
+    found = [SessionSummary(*row) for row in store.query(sql, where.values)]
+    shorts = short_ids(store, "sessions", [one.id for one in found])
+    sums = sums_by_session(store, [one.id for one in found])
     for session in found:
-        session.short, session.sums = shorts[session.id], sums.get(session.id) or Sums()
-    _untold(store, [session for session in found if session.sums == NOTHING])
+        session.short_id, session.totals = shorts[session.id], sums.get(session.id) or UsageTotals()
+    _mark_unknown_usage(store, [session for session in found if session.totals == NO_SPEND])
     return found
 
 
-def _untold(store: Store, found: list[Session]) -> None:
+def _mark_unknown_usage(store: Store, found: list[SessionSummary]) -> None:
     """Of sessions without a request: what their runs used is unknown where a run says nothing of it."""
     by_id = {session.id: session for session in found}
     ids = list(by_id)
-    for start in range(0, len(ids), TOGETHER):
-        where = Where().among("session", ids[start : start + TOGETHER]).add("output IS NULL")
-        for id_, many in store.rows(f"SELECT session, count(*) FROM runs{where.sql} GROUP BY session", where.values):  # noqa: S608
-            by_id[id_].sums = Sums(unpriced=int(many))
+    for start in range(0, len(ids), MAX_VALUES_PER_QUERY):
+        where = WhereClause().add_in("session", ids[start : start + MAX_VALUES_PER_QUERY]).add("output IS NULL")
+        for id_, many in store.query(f"SELECT session, count(*) FROM runs{where.sql} GROUP BY session", where.values):  # noqa: S608
+            by_id[id_].totals = UsageTotals(unpriced=int(many))
 
 
-def spent(store: Store, ids: list[str]) -> dict[str, Sums]:
+def sums_by_session(store: Store, ids: list[str]) -> dict[str, UsageTotals]:
     """What each of these sessions spent."""
-    found: dict[str, Sums] = {}
-    for start in range(0, len(ids), TOGETHER):
-        where = Where().among("session", ids[start : start + TOGETHER])
-        sql = f"SELECT session, {WHOLE} FROM spend{where.sql} GROUP BY session"  # noqa: S608
-        found |= {row[0]: Sums(*map(int, row[1:])) for row in store.rows(sql, where.values)}
+    found: dict[str, UsageTotals] = {}
+    for start in range(0, len(ids), MAX_VALUES_PER_QUERY):
+        where = WhereClause().add_in("session", ids[start : start + MAX_VALUES_PER_QUERY])
+        sql = f"SELECT session, {SPEND_SUMS_SQL} FROM spend{where.sql} GROUP BY session"  # noqa: S608
+        found |= {row[0]: UsageTotals(*map(int, row[1:])) for row in store.query(sql, where.values)}
     return found
 
 
-def total(store: Store, where: Where) -> tuple[int, Sums]:
+def sum_sessions(store: Store, where: WhereClause) -> tuple[int, UsageTotals]:
     """How many there are, and what all of them spent together."""
-    many = int(store.rows(f"SELECT count(*) FROM sessions{where.sql}", where.values)[0][0])  # noqa: S608
-    chosen = f" WHERE session IN (SELECT id FROM sessions{where.sql})" if where.parts else ""  # noqa: S608
-    figures = store.rows(f"SELECT {WHOLE} FROM spend{chosen}", where.values)[0]  # noqa: S608
-    return many, Sums(*(int(figure or 0) for figure in figures))
+    many = int(store.query(f"SELECT count(*) FROM sessions{where.sql}", where.values)[0][0])  # noqa: S608
+    chosen = f" WHERE session IN (SELECT id FROM sessions{where.sql})" if where.conditions else ""  # noqa: S608
+    figures = store.query(f"SELECT {SPEND_SUMS_SQL} FROM spend{chosen}", where.values)[0]  # noqa: S608
+    return many, UsageTotals(*(int(figure or 0) for figure in figures))
 
 
-def one(store: Store, id_: str) -> Session:
+def get_session(store: Store, id_: str) -> SessionSummary:
     """The session of this id."""
-    return sessions(store, Where().add("id = ?", id_), 1)[0]
+    return list_sessions(store, WhereClause().add("id = ?", id_), 1)[0]
 
 
-def newest(store: Store) -> str | None:
+def newest_session(store: Store) -> str | None:
     """The session that was at work last, of those whose context is known."""
     known = "SELECT id FROM sessions WHERE context_used IS NOT NULL"
-    rows = store.rows(f"{known} ORDER BY coalesce(last_at, 0) DESC, id LIMIT 1")
+    rows = store.query(f"{known} ORDER BY coalesce(last_at, 0) DESC, id LIMIT 1")
     return str(rows[0][0]) if rows else None
 
 
-def transcripts(store: Store, id_: str) -> list[str]:
+def transcript_paths(store: Store, id_: str) -> list[str]:
     """The files that carry the session's id in their name, the plainest name first."""
-    rows = store.rows("SELECT path FROM sources WHERE kind = 'transcript' AND path LIKE ?", (f"%{id_}%",))
+    rows = store.query("SELECT path FROM sources WHERE kind = 'transcript' AND path LIKE ?", (f"%{id_}%",))
     return sorted((row[0] for row in rows), key=lambda path: (not path.endswith(f"/{id_}.jsonl"), len(path), path))
