@@ -53,14 +53,20 @@ def source(home: Home) -> Path:
 
 
 def without_ledger(home: Home) -> Figures:
-    return steno_totals(json.loads(home.run([*STENO, "report", "model", "--no-ledger", source(home), "--json"])))
+    return steno_totals(
+        json.loads(home.run([*STENO, "report", "model", "--no-ledger", source(home), "--json"]))
+    )
 
 
 def imported(home: Home, ledger: str) -> Figures:
     """Imports twice: the second time must change nothing."""
     for _ in range(2):
         home.run([*STENO, "import", source(home), "--ledger", ledger, "--quiet"])
-    return steno_totals(json.loads(home.run([*STENO, "report", "model", "--json", "--no-import", "--ledger", ledger])))
+    return steno_totals(
+        json.loads(
+            home.run([*STENO, "report", "model", "--json", "--no-import", "--ledger", ledger])
+        )
+    )
 
 
 def with_ledger(home: Home) -> Figures:
@@ -70,7 +76,9 @@ def with_ledger(home: Home) -> Figures:
 def in_parts(home: Home) -> Figures:
     """Everything is imported when half of each file is there, in the middle of a line, and again when all is."""
     ledger = f"sqlite:///{home.path}/parts.db"
-    files = [path for path in home.path.rglob("*") if path.suffix == ".jsonl" or path.name == "stdout"]
+    files = [
+        path for path in home.path.rglob("*") if path.suffix == ".jsonl" or path.name == "stdout"
+    ]
     whole = {path: path.read_bytes() for path in files}
     for path, data in whole.items():
         path.write_bytes(data[: len(data) // 2])
@@ -102,7 +110,9 @@ def answered(tool: str, ask: Callable[[], Figures]) -> Answer:
 
 
 def ours(home: Home) -> list[Answer]:
-    return [replace(answered(tool, partial(ask, home)), margin=OURS) for tool, ask in STENOS.items()]
+    return [
+        replace(answered(tool, partial(ask, home)), margin=OURS) for tool, ask in STENOS.items()
+    ]
 
 
 def theirs(variant: Variant, home: Home, peer: Peer) -> Answer:
@@ -144,7 +154,12 @@ def times(found: float, truth: float) -> str:
 
 def faults(answer: Answer, said: Figures, truth: Figures) -> Iterator[str]:
     """What differs; nothing is said of a figure that the tool does not give."""
-    names = {"input": "input", "cache_write": "cache write", "cache_read": "cache read", "output": "output"}
+    names = {
+        "input": "input",
+        "cache_write": "cache write",
+        "cache_read": "cache read",
+        "output": "output",
+    }
     for name, word in names.items():
         found, wanted = getattr(said, name), getattr(truth, name)
         if found is not None and found != wanted:
@@ -165,7 +180,9 @@ def verdict(answer: Answer, truth: Figures) -> str:
 def exact(answer: Answer, truth: Figures) -> bool:
     """Ours must give all five figures, and all must be right."""
     said = answer.figures
-    return said is not None and None not in (said.input, said.usd) and verdict(answer, truth) == EXACT
+    return (
+        said is not None and None not in (said.input, said.usd) and verdict(answer, truth) == EXACT
+    )
 
 
 # --- showing
@@ -204,7 +221,10 @@ def short(answer: Answer, truth: Figures) -> str:
 
 def overview(found: dict[str, tuple[Variant, list[Answer]]]) -> str:
     tools = [answer.tool for answer in next(iter(found.values()))[1]]
-    lines = [[name, *(short(answer, variant.truth) for answer in some)] for name, (variant, some) in found.items()]
+    lines = [
+        [name, *(short(answer, variant.truth) for answer in some)]
+        for name, (variant, some) in found.items()
+    ]
     return table(["variant", *tools], lines)
 
 
@@ -220,11 +240,17 @@ def section(found: dict[str, tuple[Variant, list[Answer]]]) -> str:
 def wrong(found: dict[str, tuple[Variant, list[Answer]]]) -> list[str]:
     every = ((name, answer, variant) for name, (variant, some) in found.items() for answer in some)
     mine = ((name, answer, variant) for name, answer, variant in every if answer.tool in STENOS)
-    return [f"{name}: {answer.tool}: {verdict(answer, one.truth)}" for name, answer, one in mine if not exact(answer, one.truth)]
+    return [
+        f"{name}: {answer.tool}: {verdict(answer, one.truth)}"
+        for name, answer, one in mine
+        if not exact(answer, one.truth)
+    ]
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Compare the totals of steno and its peers with the agent's own.")
+    parser = argparse.ArgumentParser(
+        description="Compare the totals of steno and its peers with the agent's own."
+    )
     parser.add_argument("--only", default="", help="only the variants whose name has this in it")
     parser.add_argument("--alone", action="store_true", help="ask steno only")
     parser.add_argument("--brief", action="store_true", help="the overview without the figures")

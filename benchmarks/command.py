@@ -40,11 +40,19 @@ def parser(what: str, rounds: int) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=what)
     made.add_argument("--rounds", type=int, default=rounds)
     made.add_argument("--out", type=Path, help="Markdown page to put the tables into")
-    made.add_argument("--strict", action="store_true", help="exit 1 when a goal is missed or not measured")
+    made.add_argument(
+        "--strict", action="store_true", help="exit 1 when a goal is missed or not measured"
+    )
     return made
 
 
-def finish(given: argparse.Namespace, text: str, name: str, goals: Iterable[Goal], faults: Iterable[str] = ()) -> int:
+def finish(
+    given: argparse.Namespace,
+    text: str,
+    name: str,
+    goals: Iterable[Goal],
+    faults: Iterable[str] = (),
+) -> int:
     """Show what was found and put it into the page; the exit code."""
     print(text)
     if given.out:

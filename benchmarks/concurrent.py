@@ -36,13 +36,18 @@ def checked(found: dict[str, Series], given: argparse.Namespace) -> None:
     said = given.runs * given.seconds * given.rate
     for one in found.values():
         for heard in one.inside("events"):
-            if abs(heard - said) > said * 0.2:  # on a busy machine the talkers themselves fall behind
+            if (
+                abs(heard - said) > said * 0.2
+            ):  # on a busy machine the talkers themselves fall behind
                 raise SystemExit(f"WRONG: {one.name} heard {heard:,.0f} lines of {said:,.0f}")
 
 
 def each(one: Series) -> list[float]:
     """Microseconds of CPU for a line."""
-    return [cpu / events * 1e6 for cpu, events in zip(one.inside("cpu"), one.inside("events"), strict=True)]
+    return [
+        cpu / events * 1e6
+        for cpu, events in zip(one.inside("cpu"), one.inside("events"), strict=True)
+    ]
 
 
 def figure(one: Series, name: str) -> float | None:
@@ -50,7 +55,14 @@ def figure(one: Series, name: str) -> float | None:
 
 
 def goals(found: dict[str, Series]) -> list[Goal]:
-    return [Goal("CPU against the transport of claude-agent-sdk", ratio(each(found["steno"]), each(found["sdk"])), 0.33, "x")]
+    return [
+        Goal(
+            "CPU against the transport of claude-agent-sdk",
+            ratio(each(found["steno"]), each(found["sdk"])),
+            0.33,
+            "x",
+        )
+    ]
 
 
 def row(one: Series, found: dict[str, Series], given: argparse.Namespace) -> list[str]:
@@ -76,7 +88,15 @@ def section(found: dict[str, Series], given: argparse.Namespace) -> str:
         f" {given.rounds} rounds of {given.seconds:g} s, competitors in turns, a fresh process for each. {given.runs} runs at"
         f" {given.rate} lines a second each, of 800 bytes. CPU and delay are those of the time in which all of them talk."
     )
-    head = ["follower", "µs of CPU a line", "of a core", "KB a run", "delay p50 ms", "p99 ms", "CPU to SDK"]
+    head = [
+        "follower",
+        "µs of CPU a line",
+        "of a core",
+        "KB a run",
+        "delay p50 ms",
+        "p99 ms",
+        "CPU to SDK",
+    ]
     rows = [row(one, found, given) for one in found.values()]
     verdicts = table(["goal", "asked", "found", ""], [goal.cells() for goal in goals(found)])
     return "\n\n".join(["## Many runs in one process", how, verdicts, table(head, rows)])
@@ -94,7 +114,9 @@ def main() -> int:
     given = options()
     found = measured(given)
     checked(found, given)
-    failures = [f"FAILED {one.name}: {one.note}" for one in found.values() if one.note.startswith("failed")]
+    failures = [
+        f"FAILED {one.name}: {one.note}" for one in found.values() if one.note.startswith("failed")
+    ]
     return finish(given, section(found, given), "concurrent", goals(found), failures)
 
 

@@ -29,7 +29,11 @@ class Watch:
     """What this process used in the window, and how late each line was."""
 
     def __init__(self, given: argparse.Namespace, folder: str) -> None:
-        self.runs, self.seconds, self.program = given.runs, given.seconds, str(Path(folder, "talker"))
+        self.runs, self.seconds, self.program = (
+            given.runs,
+            given.seconds,
+            str(Path(folder, "talker")),
+        )
         self.empty, self.start, self.go = rss(), 0, Path(folder, "go")
         self.env = {
             "TALK_GO": str(self.go),
@@ -102,13 +106,22 @@ class Listener:
 
 def steno(watch: Watch, folder: str) -> None:
     """Runs, as a task makes them: process, tape, events, running report, clocks."""
-    run, place = importlib.import_module("steno.supervise.run").Run, importlib.import_module("steno.supervise.place")
-    values, agents = importlib.import_module("steno.supervise.values"), importlib.import_module("steno.agents")
-    witness = importlib.import_module("steno.supervise.witness").Witness
+    run, place = (
+        importlib.import_module("steno.runner.attempt").Run,
+        importlib.import_module("steno.config.data_dir"),
+    )
+    values, agents = (
+        importlib.import_module("steno.runner.setup"),
+        importlib.import_module("steno.agents"),
+    )
+    witness = importlib.import_module("steno.runner.workspace_observer").Witness
 
     def begin(loop: Any, setup: Any) -> Any:
         now, name = time.time(), place.run_id()
-        tape, watcher = place.tape_path(name, now), witness(loop, setup.cwd, name, setup.changes, True)
+        tape, watcher = (
+            place.tape_path(name, now),
+            witness(loop, setup.cwd, name, setup.changes, True),
+        )
         one = run(loop, agents.CLAUDE, setup.ask, setup, name, tape, now, lambda run: "", watcher)
         one.prepare(values.Budget())
         one.start()
@@ -119,16 +132,21 @@ def steno(watch: Watch, folder: str) -> None:
 
 def booked(watch: Watch, folder: str) -> None:
     """Tasks of one run each, with their rows for the ledger."""
-    task = importlib.import_module("steno.supervise.task").Task
+    task = importlib.import_module("steno.runner.task").Task
     followed(watch, folder, lambda loop, setup: task(loop, setup).start().run)
 
 
 def followed(watch: Watch, folder: str, begin: Callable[[Any, Any], Any]) -> None:
     """Begin all runs, and turn until they are over."""
-    values, agents = importlib.import_module("steno.supervise.values"), importlib.import_module("steno.agents")
+    values, agents = (
+        importlib.import_module("steno.runner.setup"),
+        importlib.import_module("steno.agents"),
+    )
     os.environ["XDG_DATA_HOME"] = folder
     env = {"PATH": os.defpath, **watch.env}
-    setup = values.Setup(ask=agents.Ask(prompt="talk"), program=watch.program, cwd=folder, environ=env)
+    setup = values.Setup(
+        ask=agents.Ask(prompt="talk"), program=watch.program, cwd=folder, environ=env
+    )
     listener, runs = Listener(watch), []
     with importlib.import_module("steno.process").Loop() as loop:
         for _ in range(watch.runs):
@@ -151,12 +169,18 @@ def sdk(watch: Watch, folder: str) -> None:
 
 def parsed(watch: Watch, folder: str) -> None:
     """The same, and its own typed messages."""
-    heard(watch, folder, importlib.import_module("claude_agent_sdk._internal.message_parser").parse_message)
+    heard(
+        watch,
+        folder,
+        importlib.import_module("claude_agent_sdk._internal.message_parser").parse_message,
+    )
 
 
 def heard(watch: Watch, folder: str, parse: Callable[[dict[str, Any]], Any]) -> None:
     """All transports in one loop of asyncio."""
-    transport = importlib.import_module("claude_agent_sdk._internal.transport.subprocess_cli").SubprocessCLITransport
+    transport = importlib.import_module(
+        "claude_agent_sdk._internal.transport.subprocess_cli"
+    ).SubprocessCLITransport
     options = importlib.import_module("claude_agent_sdk").ClaudeAgentOptions
 
     async def follow(one: Any) -> None:
@@ -164,7 +188,10 @@ def heard(watch: Watch, folder: str, parse: Callable[[dict[str, Any]], Any]) -> 
             parse(message)
             if watch.counting:
                 watch.events += 1
-            if message["type"] == "assistant" and message["message"]["content"][0]["type"] == "text":
+            if (
+                message["type"] == "assistant"
+                and message["message"]["content"][0]["type"] == "text"
+            ):
                 watch.heard(message["message"]["content"][0]["text"])
 
     async def at(seconds: float, call: Callable[[], None]) -> None:
@@ -188,7 +215,12 @@ def heard(watch: Watch, folder: str, parse: Callable[[dict[str, Any]], Any]) -> 
     asyncio.run(all_of_them())
 
 
-FOLLOWERS: dict[str, Callable[[Watch, str], None]] = {"steno": steno, "booked": booked, "sdk": sdk, "parsed": parsed}
+FOLLOWERS: dict[str, Callable[[Watch, str], None]] = {
+    "steno": steno,
+    "booked": booked,
+    "sdk": sdk,
+    "parsed": parsed,
+}
 
 
 def main() -> int:
@@ -201,7 +233,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         watch = Watch(given, folder)
         program = Path(watch.program)
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -ISE {shlex.quote(str(TALKER))} "$@"\n')
+        program.write_text(
+            f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -ISE {shlex.quote(str(TALKER))} "$@"\n'
+        )
         program.chmod(0o755)
         try:
             FOLLOWERS[given.follower](watch, folder)

@@ -54,7 +54,10 @@ def take() -> None:
                 waits.append(now - int(found[1]))
         fresh = chunk.endswith(b"\n")
     waits.sort()
-    told = {name: waits[int(len(waits) * part)] / 1000 for name, part in (("p50", 0.5), ("p99", 0.99), ("worst", 0.99999))}
+    told = {
+        name: waits[int(len(waits) * part)] / 1000
+        for name, part in (("p50", 0.5), ("p99", 0.99), ("worst", 0.99999))
+    }
     print(json.dumps({**told, "count": len(waits)}))
 
 

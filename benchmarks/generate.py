@@ -26,7 +26,18 @@ RESERVE = 2_600
 SUBAGENT_SHARE, RETRY_SHARE = 0.012, 0.002
 AGENT_TYPE, AGENT_TASK = "general-purpose", "Look for other callers"
 PROMPT, REPORT = "Find every caller and list the files.", "Found 3 callers in 2 files."
-TOOLS = ("Task", "Bash", "Edit", "Glob", "Grep", "NotebookEdit", "Read", "WebFetch", "WebSearch", "Write")
+TOOLS = (
+    "Task",
+    "Bash",
+    "Edit",
+    "Glob",
+    "Grep",
+    "NotebookEdit",
+    "Read",
+    "WebFetch",
+    "WebSearch",
+    "Write",
+)
 
 ASSISTANT = (
     b'{"type":"assistant","message":{"model":"%b","id":"%b","type":"message","role":"assistant",'
@@ -153,7 +164,9 @@ class Stream:
 
     def uuid(self) -> bytes:
         digits = f"{self.rng.getrandbits(128):032x}"
-        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}".encode()
+        return (
+            f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}".encode()
+        )
 
     def id(self, prefix: bytes) -> bytes:
         self.serial += 1
@@ -166,13 +179,18 @@ class Stream:
 
     def system(self, subtype: str, **fields: object) -> None:
         head = {"type": "system", "subtype": subtype, **fields}
-        self.put(encode({**head, "session_id": self.session.decode(), "uuid": self.uuid().decode()}) + b"\n")
+        self.put(
+            encode({**head, "session_id": self.session.decode(), "uuid": self.uuid().decode()})
+            + b"\n"
+        )
 
     # --- one message of the model
 
     def spend(self, voice: Voice) -> Usage:
         written = self.rng.randrange(200, 6_000)
-        spent = Usage(self.rng.randrange(1, 12), written, self.context, self.rng.randrange(40, 2_000))
+        spent = Usage(
+            self.rng.randrange(1, 12), written, self.context, self.rng.randrange(40, 2_000)
+        )
         self.context = 20_000 if self.context > 180_000 else self.context + written
         self.totals.models.setdefault(voice.model, Usage()).add(spent)
         if voice is SPEAKER:
@@ -187,16 +205,26 @@ class Stream:
 
     def block(self, voice: Voice, message: Message, block: bytes) -> None:
         head = (voice.model.encode(), message.id, block, message.usage, voice.parent, voice.agent)
-        self.put(ASSISTANT % (*head, self.session, self.uuid(), self.stamp(), message.request, voice.tail))
+        self.put(
+            ASSISTANT
+            % (*head, self.session, self.uuid(), self.stamp(), message.request, voice.tail)
+        )
 
     def event(self, message: Message, event: bytes) -> None:
         self.put(DELTA % (event, self.session, self.uuid(), message.id))
 
-    def streamed(self, message: Message, index: int, start: bytes, deltas: Deltas, block: bytes) -> None:
+    def streamed(
+        self, message: Message, index: int, start: bytes, deltas: Deltas, block: bytes
+    ) -> None:
         """A block in its pieces; the finished one comes before the stop, as the real program prints it."""
-        self.event(message, b'{"type":"content_block_start","index":%d,"content_block":%b}' % (index, start))
+        self.event(
+            message,
+            b'{"type":"content_block_start","index":%d,"content_block":%b}' % (index, start),
+        )
         for delta in deltas:
-            self.event(message, b'{"type":"content_block_delta","index":%d,"delta":%b}' % (index, delta))
+            self.event(
+                message, b'{"type":"content_block_delta","index":%d,"delta":%b}' % (index, delta)
+            )
         self.block(SPEAKER, message, block)
         self.event(message, b'{"type":"content_block_stop","index":%d}' % index)
 
@@ -220,7 +248,11 @@ class Stream:
         call = use.call
         self.totals.errors += call.failed
         flag = b',"is_error":false' if call.name == b"Bash" else b""
-        block = FAILURE % (call.content, use.id) if call.failed else ANSWER % (use.id, call.content, flag)
+        block = (
+            FAILURE % (call.content, use.id)
+            if call.failed
+            else ANSWER % (use.id, call.content, flag)
+        )
         result = b',"tool_use_result":' + call.result if voice is SPEAKER else b""
         self.user(voice, block, result + META % use.id)
 
@@ -264,7 +296,9 @@ class Stream:
         for use in waiting:
             self.answer(voice, use)
 
-    def uses(self, voice: Voice, message: Message, calls: list[Call], first: int, early: bool) -> Iterator[Use]:
+    def uses(
+        self, voice: Voice, message: Message, calls: list[Call], first: int, early: bool
+    ) -> Iterator[Use]:
         """Makes the calls; gives back those whose answer is still to come."""
         for index, call in enumerate(calls, first):
             use = self.use(voice, message, index, call)
@@ -300,13 +334,19 @@ class Stream:
         tail = f',"subagent_type":"{AGENT_TYPE}","task_description":"{AGENT_TASK}"'.encode()
         voice = Voice(SUB, encode(parent), b'"agent_id":%b,' % encode(agent), tail)
         self.totals.subagents += 1
-        self.system("task_started", **names, task_type="local_agent", is_backgrounded=False, prompt=PROMPT)
+        self.system(
+            "task_started", **names, task_type="local_agent", is_backgrounded=False, prompt=PROMPT
+        )
         self.user(voice, encode({"type": "text", "text": PROMPT}), b"")
         for _ in range(self.rng.randrange(2, 7)):
             self.usual(voice)
             self.system("task_progress", **names, description="Reading", last_tool_name="Read")
-        self.system("task_updated", **names, patch={"status": "completed", "end_time": int(self.now * 1000)})
-        self.system("task_notification", **names, status="completed", output_file="", summary=REPORT)
+        self.system(
+            "task_updated", **names, patch={"status": "completed", "end_time": int(self.now * 1000)}
+        )
+        self.system(
+            "task_notification", **names, status="completed", output_file="", summary=REPORT
+        )
 
     def retry(self) -> None:
         for attempt in range(1, self.rng.randrange(2, 4)):
@@ -327,16 +367,30 @@ class Stream:
 
     def init(self) -> None:
         names: dict[str, object] = {"cwd": ROOT, "tools": TOOLS, "mcp_servers": [], "model": MAIN}
-        more = {"permissionMode": "bypassPermissions", "slash_commands": ["compact"], "apiKeySource": "none"}
+        more = {
+            "permissionMode": "bypassPermissions",
+            "slash_commands": ["compact"],
+            "apiKeySource": "none",
+        }
         rest = {"output_style": "default", "agents": [AGENT_TYPE], "skills": [], "plugins": []}
-        self.system("init", **names, **more, claude_code_version="2.1.325", **rest, fast_mode_state="off")
+        self.system(
+            "init", **names, **more, claude_code_version="2.1.325", **rest, fast_mode_state="off"
+        )
 
     def result(self, text: str) -> None:
         """The real program begins this line with another key than `type`; so does this one."""
         totals, by_model = self.totals, model_usage(self.totals.models)
         ms = int((self.now - START) * 1000)
-        head = {"duration_api_ms": ms // 2, "stop_reason": "end_turn", "session_id": self.session.decode()}
-        cost = {"total_cost_usd": totals.cost_usd(), "usage": api_usage(totals.main), "modelUsage": by_model}
+        head = {
+            "duration_api_ms": ms // 2,
+            "stop_reason": "end_turn",
+            "session_id": self.session.decode(),
+        }
+        cost = {
+            "total_cost_usd": totals.cost_usd(),
+            "usage": api_usage(totals.main),
+            "modelUsage": by_model,
+        }
         end = {
             "permission_denials": [],
             "terminal_reason": "completed",
@@ -344,7 +398,12 @@ class Stream:
             "subtype": "success",
         }
         turns = {"num_turns": totals.tools + 1, "api_error_status": None, "result": text}
-        tail = {"type": "result", "duration_ms": ms, "uuid": self.uuid().decode(), "result_index": 0}
+        tail = {
+            "type": "result",
+            "duration_ms": ms,
+            "uuid": self.uuid().decode(),
+            "result_index": 0,
+        }
         last = {"model_usage_since_last_result": by_model}
         self.put(encode({**head, **cost, **end, **turns, **tail, **last}) + b"\n")
 
@@ -362,7 +421,13 @@ def api_usage(usage: Usage) -> dict[str, Any]:
     counts = {"input_tokens": usage.input, "cache_creation_input_tokens": usage.cache_write}
     more = {"cache_read_input_tokens": usage.cache_read, "output_tokens": usage.output}
     kinds = {"ephemeral_1h_input_tokens": 0, "ephemeral_5m_input_tokens": usage.cache_write}
-    return {**counts, **more, "service_tier": "standard", "cache_creation": kinds, "speed": "standard"}
+    return {
+        **counts,
+        **more,
+        "service_tier": "standard",
+        "cache_creation": kinds,
+        "speed": "standard",
+    }
 
 
 def model_usage(models: dict[str, Usage]) -> dict[str, dict[str, Any]]:
@@ -395,7 +460,9 @@ def generate(path: str | Path, megabytes: float, seed: int = 7, kind: Kind = "bl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write a generated stream; print its totals as JSON.")
+    parser = argparse.ArgumentParser(
+        description="Write a generated stream; print its totals as JSON."
+    )
     parser.add_argument("out")
     parser.add_argument("--megabytes", type=float, default=100)
     parser.add_argument("--kind", choices=("blocks", "partial"), default="blocks")

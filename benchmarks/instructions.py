@@ -17,7 +17,12 @@ from pathlib import Path
 from benchmarks.generate import generate
 from benchmarks.measure import ENVIRONMENT, HOME
 
-READERS = {"bare": "bare msgspec, needed fields", "sdk": "claude-agent-sdk", "events": "steno.events", "report": "steno.read"}
+READERS = {
+    "bare": "bare msgspec, needed fields",
+    "sdk": "claude-agent-sdk",
+    "events": "steno.events",
+    "report": "steno.read",
+}
 GOALS = {"bare": 0.6, "sdk": 2.5}
 
 
@@ -25,7 +30,9 @@ def counted(reader: str, stream: Path, small: Path) -> int | None:
     """The instructions of one process that reads one stream; None if it could not be run."""
     work = [sys.executable, "-m", "benchmarks.work", reader, str(stream), str(small)]
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *work]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=HOME, env=ENVIRONMENT, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=HOME, env=ENVIRONMENT, check=False
+    )
     found = re.search(r"Collected : (\d+)", done.stderr)
     return int(found[1]) if found and done.returncode == 0 else None
 
@@ -38,13 +45,18 @@ def reading(reader: str, stream: Path, small: Path) -> int | None:
 
 def table(counts: dict[str, int | None]) -> list[str]:
     """A line for each reader, and one for each goal."""
-    rows = [f"{label:30} {'not run' if counts[name] is None else f'{counts[name]:>15,}'}" for name, label in READERS.items()]
+    rows = [
+        f"{label:30} {'not run' if counts[name] is None else f'{counts[name]:>15,}'}"
+        for name, label in READERS.items()
+    ]
     ours = counts["report"]
     for name, goal in GOALS.items():
         theirs = counts[name]
         if ours and theirs:
             found = theirs / ours
-            rows.append(f"report against {READERS[name]}: {found:.2f}x ({'at least' if found >= goal else 'below'} {goal}x)")
+            rows.append(
+                f"report against {READERS[name]}: {found:.2f}x ({'at least' if found >= goal else 'below'} {goal}x)"
+            )
     return rows
 
 

@@ -22,11 +22,24 @@ from typing import Any
 from benchmarks.accuracy import STENO, steno_totals
 from benchmarks.command import Goal, finish, parser, tell
 from benchmarks.measure import Run, megabytes, middle, ratio, run
-from benchmarks.peers import CCUSAGE, Command, Figures, Home, ccusage_totals, figures, native, wrapper
+from benchmarks.peers import (
+    CCUSAGE,
+    Command,
+    Figures,
+    Home,
+    ccusage_totals,
+    figures,
+    native,
+    wrapper,
+)
 from benchmarks.table import number, table
 
 PEER, NPM = "ccusage (native)", "ccusage (by npm)"
-FIRST, SECOND, BARE = "steno report, first: import and report", "steno report, second", "steno report --no-ledger"
+FIRST, SECOND, BARE = (
+    "steno report, first: import and report",
+    "steno report, second",
+    "steno report --no-ledger",
+)
 MILLION = "steno report --no-import, a million requests"
 DAILY = ("daily", "--json", "--offline")
 PAUSE = 0.05  # seconds between two looks at the memory: short beside a run, and cheap
@@ -100,7 +113,13 @@ def watched(command: Command, home: Home) -> Run:
     """One fresh process from start to end; its memory is the largest sum over its family that was seen."""
     start = time.perf_counter()
     words = [str(part) for part in command]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=home.path, env=environment(home))
+    process = subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        cwd=home.path,
+        env=environment(home),
+    )
     assert process.stdout is not None
     done, peak = threading.Event(), [0]
     looking = threading.Thread(target=watch, args=(process.pid, done, peak))
@@ -134,7 +153,9 @@ def forget(home: Home) -> None:
 
 def peer(name: str, program: Path | None, home: Home) -> Task:
     there = program is not None and program.exists()
-    return Task(name, [program or "", *DAILY], home, ccusage_totals, note="" if there else "not installed")
+    return Task(
+        name, [program or "", *DAILY], home, ccusage_totals, note="" if there else "not installed"
+    )
 
 
 def tasks(home: Home) -> Iterator[Task]:
@@ -143,7 +164,9 @@ def tasks(home: Home) -> Iterator[Task]:
     yield peer(NPM, wrapper(), home)
     yield Task(FIRST, [*STENO, "report", "--json"], home, steno_totals, lambda: forget(home))
     yield Task(SECOND, [*STENO, "report", "--json"], home, steno_totals)
-    yield Task(BARE, [*STENO, "report", "--no-ledger", home.projects(), "--json"], home, steno_totals)
+    yield Task(
+        BARE, [*STENO, "report", "--no-ledger", home.projects(), "--json"], home, steno_totals
+    )
 
 
 def written(module: str, *words: str | Path) -> dict[str, Any]:
@@ -156,7 +179,10 @@ def written(module: str, *words: str | Path) -> dict[str, Any]:
 
 def true(totals: dict[str, Any]) -> Figures:
     tokens = totals["tokens"]
-    return figures((tokens[name] for name in ("input", "cache_write", "cache_read", "output")), totals["cost_usd"])
+    return figures(
+        (tokens[name] for name in ("input", "cache_write", "cache_read", "output")),
+        totals["cost_usd"],
+    )
 
 
 def over_transcripts(home: Home, count: int) -> dict[str, Task]:
@@ -189,10 +215,14 @@ def measured(size: float, files: int, sessions: int, count: int) -> Measured:
     with tempfile.TemporaryDirectory() as folder:
         home = new_home(folder, "tree")
         tell(f"writing {size:,.0f} MB of transcripts")
-        truth = written("transcripts", home.projects(), "--megabytes", str(size), "--files", str(files))
+        truth = written(
+            "transcripts", home.projects(), "--megabytes", str(size), "--files", str(files)
+        )
         tell(f"reading them, {count} rounds")
         found = over_transcripts(home, count)
-        million, wanted = over_ledger(new_home(folder, "million"), sessions) if sessions else (None, None)
+        million, wanted = (
+            over_ledger(new_home(folder, "million"), sessions) if sessions else (None, None)
+        )
         return Measured(truth, found, million, wanted)
 
 
@@ -219,7 +249,9 @@ def wrong(found: Measured) -> list[str]:
     """Where steno failed or does not find what was written; a peer's difference is only shown."""
     mine = [(task, truth) for task, truth in judged(found) if task.name.startswith("steno")]
     return [
-        f"{task.name}: {task.note or f'{task.answer}, written: {truth}'}" for task, truth in mine if not fits(task.answer, truth)
+        f"{task.name}: {task.note or f'{task.answer}, written: {truth}'}"
+        for task, truth in mine
+        if not fits(task.answer, truth)
     ]
 
 
@@ -249,10 +281,19 @@ def goals(found: Measured) -> list[Goal]:
 def task_row(task: Task, truth: Figures, others: list[float]) -> list[str]:
     if task.note:
         return [task.name, task.note, *["–"] * 4]
-    wall, cpu, rss = (middle(getattr(run, name) for run in task.runs) for name in ("wall", "cpu", "rss"))
+    wall, cpu, rss = (
+        middle(getattr(run, name) for run in task.runs) for name in ("wall", "cpu", "rss")
+    )
     against = ratio(task.walls(), others) if len(others) == len(task.runs) else None
     totals = "exact" if fits(task.answer, truth) else "differ"
-    return [task.name, number(wall, 3), number(cpu, 3), number(rss, 0), number(against, 2, "x"), totals]
+    return [
+        task.name,
+        number(wall, 3),
+        number(cpu, 3),
+        number(rss, 0),
+        number(against, 2, "x"),
+        totals,
+    ]
 
 
 def task_table(found: Measured) -> str:
@@ -282,7 +323,10 @@ def options() -> argparse.Namespace:
     made.add_argument("--megabytes", type=float, default=1000, help="size of the transcripts")
     made.add_argument("--files", type=int, default=2_000)
     made.add_argument(
-        "--sessions", type=int, default=5_000, help="sessions of the big ledger, 200 requests each; 0 leaves it out"
+        "--sessions",
+        type=int,
+        default=5_000,
+        help="sessions of the big ledger, 200 requests each; 0 leaves it out",
     )
     return made.parse_args()
 

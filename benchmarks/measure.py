@@ -57,7 +57,9 @@ class Series:
         if self.note:
             return
         done = run(self.command)
-        self.note = {0: "", MISSING: "not installed"}.get(done.code, f"failed (exit code {done.code})")
+        self.note = {0: "", MISSING: "not installed"}.get(
+            done.code, f"failed (exit code {done.code})"
+        )
         self.runs = [] if self.note else [*self.runs, done]
 
     def inside(self, name: str) -> list[float]:
@@ -73,14 +75,18 @@ def megabytes(peak: int) -> float:
 def run(command: Sequence[str]) -> Run:
     """One fresh process from start to end."""
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=HOME, env=ENVIRONMENT)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=HOME, env=ENVIRONMENT
+    )
     assert process.stdout is not None
     with process.stdout as out:
         printed = out.read().decode()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     wall = time.perf_counter() - start
-    return Run(process.returncode, used.ru_utime + used.ru_stime, wall, megabytes(used.ru_maxrss), printed)
+    return Run(
+        process.returncode, used.ru_utime + used.ru_stime, wall, megabytes(used.ru_maxrss), printed
+    )
 
 
 def rounds(series: Iterable[Series], count: int) -> dict[str, Series]:

@@ -21,10 +21,34 @@ PROJECTS, DAYS = 12, 180
 AGENT = "claude"
 
 REQUEST = (
-    *("id", "agent", "session", "run", "kind", "message", "parent", "model", "at", "input", "cache_write", "cache_read"),
+    *(
+        "id",
+        "agent",
+        "session",
+        "run",
+        "kind",
+        "message",
+        "parent",
+        "model",
+        "at",
+        "input",
+        "cache_write",
+        "cache_read",
+    ),
     *("output", "reasoning", "cache_write_1h", "cost_nano", "saved_nano", "source"),
 )
-SESSION = ("id", "agent", "agent_version", "project", "model", "title", "first_at", "last_at", "prompts", "compactions")
+SESSION = (
+    "id",
+    "agent",
+    "agent_version",
+    "project",
+    "model",
+    "title",
+    "first_at",
+    "last_at",
+    "prompts",
+    "compactions",
+)
 SPEND = """
 INSERT INTO spend (session, model, hour, agent, project, requests, input, cache_write, cache_read, output, reasoning,
                    cache_write_1h, reported_nano, computed_nano, saved_nano, unpriced, unpriced_tokens)
@@ -56,7 +80,9 @@ class Writer:
             at += self.rng.randrange(1_000, 90_000)
             yield self.request(name, HAIKU if self.rng.random() < 0.1 else model, at)
         project = f"/srv/code/project-{number % PROJECTS}"
-        self.sessions.append((name, AGENT, "2.1.197", project, model, "Find every caller", first, at, 9, 0))
+        self.sessions.append(
+            (name, AGENT, "2.1.197", project, model, "Find every caller", first, at, 9, 0)
+        )
         self.totals.sessions += 1
 
     def request(self, session: str, model: str, at: int) -> Row:
@@ -65,9 +91,25 @@ class Writer:
         self.totals.models.setdefault(model, Spend()).add(spend)
         self.serial += 1
         prices = PRICES[model]
-        head = (self.serial, AGENT, session, None, "request", f"msg_01{self.serial:022}", None, model, at)
+        head = (
+            self.serial,
+            AGENT,
+            session,
+            None,
+            "request",
+            f"msg_01{self.serial:022}",
+            None,
+            model,
+            at,
+        )
         counts = (spend.input, spend.cache_write, spend.cache_read, spend.output, 0, 0)
-        return (*head, *counts, spend.nano(model), spend.cache_read * (prices[0] - prices[3]), "computed")
+        return (
+            *head,
+            *counts,
+            spend.nano(model),
+            spend.cache_read * (prices[0] - prices[3]),
+            "computed",
+        )
 
 
 def fill(store: Store, writer: Writer) -> None:
@@ -89,7 +131,9 @@ def generate(path: str, sessions: int = SESSIONS, seed: int = 7) -> dict[str, An
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write a ledger of made-up requests; print its totals as JSON.")
+    parser = argparse.ArgumentParser(
+        description="Write a ledger of made-up requests; print its totals as JSON."
+    )
     parser.add_argument("ledger", help="path of the ledger; must not be there yet")
     parser.add_argument("--sessions", type=int, default=SESSIONS)
     parser.add_argument("--seed", type=int, default=7)

@@ -30,7 +30,11 @@ NAIVE = "import sys, json\nfor line in sys.stdin:\n    json.loads(line)\n    pri
 STENO = str(Path(sys.executable).parent / "steno")
 CAT, TEE, LOOP = "cat", "tee FILE", "json.loads, print, flush"
 QUIET, EVENTS, WATCH = "steno watch --quiet", "steno watch --quiet --json-events", "steno watch"
-RECORD, DEAD, SLOW = "steno watch --record", "steno watch --post-events (dead)", "steno watch --sync (slow)"
+RECORD, DEAD, SLOW = (
+    "steno watch --record",
+    "steno watch --post-events (dead)",
+    "steno watch --sync (slow)",
+)
 BULK, LINES = "all at once", "line by line"
 RATE = 1000
 
@@ -61,9 +65,16 @@ def passed(one: Passing, sender: Sequence[str], taker: Sequence[str], folder: st
     with open(f"{folder}/stderr", "wb") as errors:
         first = subprocess.Popen(sender, stdout=subprocess.PIPE, cwd=HOME, env=environment)
         middle_ = subprocess.Popen(
-            one.command, stdin=first.stdout, stdout=subprocess.PIPE, stderr=errors, cwd=HOME, env=environment
+            one.command,
+            stdin=first.stdout,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=HOME,
+            env=environment,
         )
-        last = subprocess.Popen(taker, stdin=middle_.stdout, stdout=subprocess.PIPE, cwd=HOME, env=environment)
+        last = subprocess.Popen(
+            taker, stdin=middle_.stdout, stdout=subprocess.PIPE, cwd=HOME, env=environment
+        )
     for pipe in (first.stdout, middle_.stdout):
         assert pipe is not None
         pipe.close()
@@ -73,12 +84,20 @@ def passed(one: Passing, sender: Sequence[str], taker: Sequence[str], folder: st
         middle_.terminate()
     _, status, used = os.wait4(middle_.pid, 0)
     middle_.returncode = os.waitstatus_to_exitcode(status)
-    if first.wait() or last.returncode or middle_.returncode not in ((0, -signal.SIGTERM) if one.cut else (0,)):
-        raise SystemExit(f"WRONG: {' '.join(one.command)} did not pass on every byte ({told or middle_.returncode})")
+    if (
+        first.wait()
+        or last.returncode
+        or middle_.returncode not in ((0, -signal.SIGTERM) if one.cut else (0,))
+    ):
+        raise SystemExit(
+            f"WRONG: {' '.join(one.command)} did not pass on every byte ({told or middle_.returncode})"
+        )
     return Run(0, used.ru_utime + used.ru_stime, wall, megabytes(used.ru_maxrss), told)
 
 
-def turns(series: Sequence[Passing], sender: Sequence[str], taker: Sequence[str], count: int, folder: str) -> dict[str, Passing]:
+def turns(
+    series: Sequence[Passing], sender: Sequence[str], taker: Sequence[str], count: int, folder: str
+) -> dict[str, Passing]:
     for _ in range(count):
         for one in series:
             one.runs.append(passed(one, sender, taker, folder))
@@ -92,7 +111,11 @@ def turns(series: Sequence[Passing], sender: Sequence[str], taker: Sequence[str]
 
 def bulk(stream: Stream, feed: str, count: int, folder: str) -> dict[str, Passing]:
     tell(f"passing on {stream.said()}, {feed}, {count} rounds")
-    sender = ["cat", stream.path] if feed == BULK else [sys.executable, "-m", "benchmarks.ends", "send", stream.path]
+    sender = (
+        ["cat", stream.path]
+        if feed == BULK
+        else [sys.executable, "-m", "benchmarks.ends", "send", stream.path]
+    )
     series = [
         Passing(CAT, ["cat"]),
         Passing(TEE, ["tee", f"{folder}/copy"]),
@@ -107,7 +130,17 @@ def bulk(stream: Stream, feed: str, count: int, folder: str) -> dict[str, Passin
 def delays(stream: Stream, lines: int, count: int, folder: str) -> dict[str, Passing]:
     tell(f"{RATE} lines a second, {lines} lines, {count} rounds")
     path = f"{folder}/housed.jsonl"
-    sender = [sys.executable, "-m", "benchmarks.ends", "send", path, "--rate", str(RATE), "--count", str(lines)]
+    sender = [
+        sys.executable,
+        "-m",
+        "benchmarks.ends",
+        "send",
+        path,
+        "--rate",
+        str(RATE),
+        "--count",
+        str(lines),
+    ]
     housed(stream, folder, lines)
     with undisturbed(), silent() as port:
         series = [
@@ -118,9 +151,13 @@ def delays(stream: Stream, lines: int, count: int, folder: str) -> dict[str, Pas
             Passing(WATCH, [STENO, "watch"]),
             Passing(RECORD, [STENO, "watch", "--record"]),
             Passing(DEAD, [STENO, "watch", "--post-events", f"http://127.0.0.1:{port}/"]),
-            Passing(SLOW, [STENO, "watch", "--sync", "cmd:env -u {name} sleep 15"], cut=True),  # no use for the name
+            Passing(
+                SLOW, [STENO, "watch", "--sync", "cmd:env -u {name} sleep 15"], cut=True
+            ),  # no use for the name
         ]
-        return turns(series, sender, [sys.executable, "-m", "benchmarks.ends", "take"], count, folder)
+        return turns(
+            series, sender, [sys.executable, "-m", "benchmarks.ends", "take"], count, folder
+        )
 
 
 def housed(stream: Stream, folder: str, lines: int) -> None:
@@ -180,22 +217,36 @@ def cost_goals(found: Measured) -> list[Goal]:
     for feed, series in found.feeds.items():
         for name in (QUIET, WATCH):
             own = series[name].cpu()
-            goals.append(Goal(f"{name}, {feed}: CPU against cat", least(own, series[CAT].cpu()), 6, "x"))
-            goals.append(Goal(f"{name}, {feed}: CPU against the loop", least(own, series[LOOP].cpu()), 0.33, "x"))
+            goals.append(
+                Goal(f"{name}, {feed}: CPU against cat", least(own, series[CAT].cpu()), 6, "x")
+            )
+            goals.append(
+                Goal(
+                    f"{name}, {feed}: CPU against the loop",
+                    least(own, series[LOOP].cpu()),
+                    0.33,
+                    "x",
+                )
+            )
     return goals
 
 
 def memory_goals(found: Measured) -> list[Goal]:
     series = found.feeds[BULK]
     limits = {QUIET: 40, EVENTS: 40, WATCH: 150}
-    return [Goal(f"{name}: peak memory", peak(series[name]), limit, " MB") for name, limit in limits.items()]
+    return [
+        Goal(f"{name}: peak memory", peak(series[name]), limit, " MB")
+        for name, limit in limits.items()
+    ]
 
 
 def delay_goals(found: Measured) -> list[Goal]:
     goals = []
     for name in (QUIET, WATCH, RECORD, DEAD, SLOW):
         for part, limit in (("p50", 15), ("p99", 150)):
-            goals.append(Goal(f"{name}: {part} above cat", above(found.delays, name, part), limit, " µs"))
+            goals.append(
+                Goal(f"{name}: {part} above cat", above(found.delays, name, part), limit, " µs")
+            )
     return goals
 
 
@@ -228,7 +279,9 @@ def cost_table(series: dict[str, Passing]) -> str:
 
 
 def delay_row(one: Passing, series: dict[str, Passing]) -> list[str]:
-    own = [number(of(one.waits(part)), 0) for part in ("p50", "p99", "worst") for of in (min, middle)]
+    own = [
+        number(of(one.waits(part)), 0) for part in ("p50", "p99", "worst") for of in (min, middle)
+    ]
     return [one.name, *own, *(number(above(series, one.name, part), 0) for part in ("p50", "p99"))]
 
 
@@ -249,13 +302,17 @@ def section(found: Measured, lines: int) -> str:
     parts = [how, table(["goal", "asked", "found", ""], [goal.cells() for goal in goals(found)])]
     for feed, series in found.feeds.items():
         parts += [f"{found.stream.said()}, {feed}:", cost_table(series)]
-    told = "from sending to taking, all three processes with real-time priority where that is allowed:"
+    told = (
+        "from sending to taking, all three processes with real-time priority where that is allowed:"
+    )
     parts += [f"{RATE:,} lines a second, {lines:,} lines, {told}", delay_table(found.delays)]
     return "\n\n".join(parts)
 
 
 def options() -> argparse.Namespace:
-    made = parser("Measure passing a stream on, steno watch beside cat, tee and a plain loop.", rounds=5)
+    made = parser(
+        "Measure passing a stream on, steno watch beside cat, tee and a plain loop.", rounds=5
+    )
     made.add_argument("--megabytes", type=float, default=1000)
     made.add_argument("--lines", type=int, default=3000, help="lines of the measurement of delays")
     made.add_argument("--delay-rounds", type=int, default=9)

@@ -44,8 +44,12 @@ class Figures:
         return sum(known) if len(known) == len(counts) else self.total
 
     def __add__(self, other: Figures) -> Figures:
-        pairs = {one.name: (getattr(self, one.name), getattr(other, one.name)) for one in fields(self)}
-        return Figures(**{name: None if None in pair else sum(pair) for name, pair in pairs.items()})
+        pairs = {
+            one.name: (getattr(self, one.name), getattr(other, one.name)) for one in fields(self)
+        }
+        return Figures(
+            **{name: None if None in pair else sum(pair) for name, pair in pairs.items()}
+        )
 
 
 def figures(counts: Iterable[int | None], usd: float | None = None) -> Figures:
@@ -65,7 +69,11 @@ class Home(NamedTuple):
     def environment(self) -> dict[str, str]:
         """Nothing of the user's but the way to programs."""
         quiet = {"DO_NOT_TRACK": "1", "NO_COLOR": "1", "TZ": "UTC", "LANG": "C.UTF-8"}
-        alone = {"AGENTSVIEW_NO_DAEMON": "1", "AGENTSVIEW_DISABLE_UPDATE_CHECK": "1", "AGENTSVIEW_TELEMETRY_ENABLED": "0"}
+        alone = {
+            "AGENTSVIEW_NO_DAEMON": "1",
+            "AGENTSVIEW_DISABLE_UPDATE_CHECK": "1",
+            "AGENTSVIEW_TELEMETRY_ENABLED": "0",
+        }
         here = {"HOME": str(self.path), "CLAUDE_CONFIG_DIR": str(self.path / ".claude")}
         return {"PATH": os.environ.get("PATH", os.defpath), **quiet, **alone, **here}
 
@@ -104,7 +112,10 @@ def ccusage(program: Path, home: Home) -> Figures:
 
 
 def ccusage_totals(answer: dict[str, Any]) -> Figures:
-    totals, names = answer["totals"], ("inputTokens", "cacheCreationTokens", "cacheReadTokens", "outputTokens")
+    totals, names = (
+        answer["totals"],
+        ("inputTokens", "cacheCreationTokens", "cacheReadTokens", "outputTokens"),
+    )
     return figures((totals[name] for name in names), totals["totalCost"])
 
 
@@ -136,12 +147,26 @@ def summary(text: str) -> Figures:
 
 def agentsview(program: Path, home: Home) -> Figures:
     home.run([program, "sync"])
-    asked: Command = [program, "usage", "daily", "--all", "--json", "--offline", "--no-sync", "--agent", "claude"]
+    asked: Command = [
+        program,
+        "usage",
+        "daily",
+        "--all",
+        "--json",
+        "--offline",
+        "--no-sync",
+        "--agent",
+        "claude",
+    ]
     totals = json.loads(home.run(asked))["totals"]
     cost = totals["totalCost"]
     usd = cost["microdollars"] / 1e6 if isinstance(cost, dict) else cost
     return Figures(
-        totals["inputTokens"], totals["cacheCreationTokens"], totals["cacheReadTokens"], totals["outputTokens"], usd=usd
+        totals["inputTokens"],
+        totals["cacheCreationTokens"],
+        totals["cacheReadTokens"],
+        totals["outputTokens"],
+        usd=usd,
     )
 
 
@@ -178,7 +203,9 @@ def set_up() -> None:
     names = (line.partition("#")[0].strip() for line in PACKAGES.read_text("utf-8").splitlines())
     for package in filter(None, names):
         attempt([python, "-m", "pip", "--disable-pip-version-check", "-q", "install", package])
-    attempt(["npm", "install", "--prefix", NPM, "--no-audit", "--no-fund", "--loglevel=error", CCUSAGE])
+    attempt(
+        ["npm", "install", "--prefix", NPM, "--no-audit", "--no-fund", "--loglevel=error", CCUSAGE]
+    )
     if program := native():
         program.chmod(0o755)  # npm's wrapper does this when it first starts it
 

@@ -17,8 +17,30 @@ DELTA = 40
 PREVIEW, INLINE = 2_000, 30_000
 
 WORDS = [
-    *("parcel", "ledger", "harbor", "signal", "meter", "branch", "anchor", "window", "filter", "cursor"),
-    *("bucket", "column", "record", "packet", "margin", "ticket", "socket", "vector", "folder", "thread"),
+    *(
+        "parcel",
+        "ledger",
+        "harbor",
+        "signal",
+        "meter",
+        "branch",
+        "anchor",
+        "window",
+        "filter",
+        "cursor",
+    ),
+    *(
+        "bucket",
+        "column",
+        "record",
+        "packet",
+        "margin",
+        "ticket",
+        "socket",
+        "vector",
+        "folder",
+        "thread",
+    ),
     *("sample", "binder", "beacon", "shelf", "carton", "ribbon", "kernel", "canvas"),
 ]
 
@@ -131,28 +153,44 @@ def deltas(kind: str, field: str, text: str) -> Deltas:
     return tuple(encode({"type": kind, field: piece}) for piece in pieces)
 
 
-def call(name: str, given: dict[str, Any], content: object, result: object, failed: bool = False) -> Call:
+def call(
+    name: str, given: dict[str, Any], content: object, result: object, failed: bool = False
+) -> Call:
     parts = deltas("input_json_delta", "partial_json", json.dumps(given, ensure_ascii=False))
     return Call(name.encode(), encode(given), encode(content), encode(result), failed, parts)
 
 
 def bash_result(shelf: Shelf, output: str) -> tuple[str, dict[str, Any]]:
     """The shown content and the result object; the shown content of a long output is only its beginning."""
-    result: dict[str, Any] = {"stdout": output, "stderr": "", "interrupted": False, "isImage": False}
+    result: dict[str, Any] = {
+        "stdout": output,
+        "stderr": "",
+        "interrupted": False,
+        "isImage": False,
+    }
     result["noOutputExpected"] = False
     if len(output) <= INLINE:
         return output, result
     path = shelf.fill("/srv/dev/.claude/tool-results/{a}-{n}.txt")
     result["persistedOutputPath"], result["persistedOutputSize"] = path, len(output)
     head = output[:PREVIEW]
-    shown = f"<persisted-output>\nOutput is long and was saved to {path}\n\n{head}\n</persisted-output>"
+    shown = (
+        f"<persisted-output>\nOutput is long and was saved to {path}\n\n{head}\n</persisted-output>"
+    )
     return shown, result
 
 
 def bash(shelf: Shelf, size: int) -> Call:
-    command = shelf.fill('cd src/{a} && python -m pytest -q -k "{b} and not {c}" 2>&1 | tail -n {n}')
+    command = shelf.fill(
+        'cd src/{a} && python -m pytest -q -k "{b} and not {c}" 2>&1 | tail -n {n}'
+    )
     content, result = bash_result(shelf, shelf.cut(size))
-    return call("Bash", {"command": command, "description": shelf.fill("Run the {a} tests")}, content, result)
+    return call(
+        "Bash",
+        {"command": command, "description": shelf.fill("Run the {a} tests")},
+        content,
+        result,
+    )
 
 
 def read(shelf: Shelf, size: int) -> Call:
@@ -160,7 +198,13 @@ def read(shelf: Shelf, size: int) -> Call:
     lines = text.split("\n")
     shown = "\n".join(f"{number}\t{line}" for number, line in enumerate(lines, 1))
     count = len(lines)
-    file = {"filePath": path, "content": text, "numLines": count, "startLine": 1, "totalLines": count}
+    file = {
+        "filePath": path,
+        "content": text,
+        "numLines": count,
+        "startLine": 1,
+        "totalLines": count,
+    }
     return call("Read", {"file_path": path}, shown, {"type": "text", "file": file})
 
 
@@ -170,7 +214,13 @@ def patch(lines: list[str], at: int, old: str, new: str) -> dict[str, Any]:
     count = len(before) + len(after) + 1
     hunk = [*before, "-" + old, "+" + new, *after]
     first = max(at - 3, 0) + 1
-    return {"oldStart": first, "oldLines": count, "newStart": first, "newLines": count, "lines": hunk}
+    return {
+        "oldStart": first,
+        "oldLines": count,
+        "newStart": first,
+        "newLines": count,
+        "lines": hunk,
+    }
 
 
 def edit(shelf: Shelf, size: int) -> Call:
@@ -181,13 +231,19 @@ def edit(shelf: Shelf, size: int) -> Call:
     given = {"replace_all": False, "file_path": path, "old_string": old, "new_string": new}
     shown = f"The file {path} has been updated. (file state is current — no need to read it back)"
     head = {"filePath": path, "oldString": old, "newString": new, "originalFile": original}
-    tail = {"structuredPatch": [patch(lines, at, old, new)], "userModified": False, "replaceAll": False}
+    tail = {
+        "structuredPatch": [patch(lines, at, old, new)],
+        "userModified": False,
+        "replaceAll": False,
+    }
     return call("Edit", given, shown, {**head, **tail})
 
 
 def write(shelf: Shelf, size: int) -> Call:
     path, text = shelf.path(), shelf.cut(size)
-    shown = f"File created successfully at: {path} (file state is current — no need to read it back)"
+    shown = (
+        f"File created successfully at: {path} (file state is current — no need to read it back)"
+    )
     head = {"type": "create", "filePath": path, "content": text}
     tail: dict[str, Any] = {"structuredPatch": [], "originalFile": None, "userModified": False}
     return call("Write", {"file_path": path, "content": text}, shown, {**head, **tail})
@@ -197,22 +253,46 @@ def grep(shelf: Shelf, size: int) -> Call:
     found = shelf.cut(size // 2).split("\n")
     lines = [f"{shelf.path()}:{number}:{line}" for number, line in enumerate(found, 1)]
     shown = "\n".join(lines)
-    given = {"pattern": shelf.fill('{a}\\(.*"{b}"'), "path": ROOT, "output_mode": "content", "-n": True}
-    result = {"mode": "content", "numFiles": 0, "filenames": [], "content": shown, "numLines": len(lines)}
+    given = {
+        "pattern": shelf.fill('{a}\\(.*"{b}"'),
+        "path": ROOT,
+        "output_mode": "content",
+        "-n": True,
+    }
+    result = {
+        "mode": "content",
+        "numFiles": 0,
+        "filenames": [],
+        "content": shown,
+        "numLines": len(lines),
+    }
     return call("Grep", given, shown, result)
 
 
 def failed_bash(shelf: Shelf, size: int) -> Call:
     output = f"Exit code 1\n{shelf.cut(min(size, 4_000))}"
     command = shelf.fill("make {a} && ./run --{b} '{c}'")
-    return call("Bash", {"command": command, "description": "Build and run"}, output, "Error: " + output, failed=True)
+    return call(
+        "Bash",
+        {"command": command, "description": "Build and run"},
+        output,
+        "Error: " + output,
+        failed=True,
+    )
 
 
 def failed_edit(shelf: Shelf, _size: int) -> Call:
     old = shelf.fill(PLAIN[6])
-    given = {"replace_all": False, "file_path": shelf.path(), "old_string": old, "new_string": "pass"}
+    given = {
+        "replace_all": False,
+        "file_path": shelf.path(),
+        "old_string": old,
+        "new_string": "pass",
+    }
     reason = f"String to replace not found in file.\nString: {old}"
-    return call("Edit", given, f"<tool_use_error>{reason}</tool_use_error>", "Error: " + reason, failed=True)
+    return call(
+        "Edit", given, f"<tool_use_error>{reason}</tool_use_error>", "Error: " + reason, failed=True
+    )
 
 
 def failed_read(shelf: Shelf, _size: int) -> Call:

@@ -73,12 +73,16 @@ def generated(folder: str, name: str, megabytes: float) -> Stream:
     return Stream(path, done.figures())
 
 
-def readings(names: tuple[str, ...], stream: Stream, small: Stream, count: int) -> dict[str, Series]:
+def readings(
+    names: tuple[str, ...], stream: Stream, small: Stream, count: int
+) -> dict[str, Series]:
     """The readers in turns; the file is read once beforehand so that all find it in the page cache."""
     tell(f"reading {stream.said()}, {count} rounds")
     command = [sys.executable, "-m", "benchmarks.work"]
     run([*command, "lines", stream.path, small.path])
-    series = rounds((Series(name, [*command, name, stream.path, small.path]) for name in names), count)
+    series = rounds(
+        (Series(name, [*command, name, stream.path, small.path]) for name in names), count
+    )
     for one in series.values():
         checked(one, stream)
     return series
@@ -110,7 +114,9 @@ def commands(small: Stream) -> Iterator[Series]:
 
 
 def module_note() -> str:
-    probe = f"import importlib.util as u; raise SystemExit(0 if u.find_spec('steno') else {MISSING})"
+    probe = (
+        f"import importlib.util as u; raise SystemExit(0 if u.find_spec('steno') else {MISSING})"
+    )
     return "not installed" if run([sys.executable, "-c", probe]).code else ""
 
 
@@ -197,10 +203,18 @@ def reading_row(one: Series, size: float, found: dict[str, Series]) -> list[str]
     if one.note:
         return [name, one.note, *["–"] * 6]
     seconds = min(cpu(one), default=None)
-    peers = [least(cpu(found[peer]), cpu(one)) if peer in found else None for peer in ("sdk", "bare")]
+    peers = [
+        least(cpu(found[peer]), cpu(one)) if peer in found else None for peer in ("sdk", "bare")
+    ]
     whole, wall = middle(run.cpu for run in one.runs), middle(one.inside("wall"))
     speed = size / seconds if seconds else None
-    figures = [number(speed, 0), number(seconds, 3), number(wall, 3), number(whole, 3), number(rss(one), 1)]
+    figures = [
+        number(speed, 0),
+        number(seconds, 3),
+        number(wall, 3),
+        number(whole, 3),
+        number(rss(one), 1),
+    ]
     return [name, *figures, *(number(peer, 2, "x") for peer in peers)]
 
 
@@ -241,7 +255,9 @@ def versions() -> str:
         except PackageNotFoundError:
             return f"{name} not installed"
 
-    return ", ".join([f"Python {platform.python_version()}", one("msgspec"), one("claude-agent-sdk")])
+    return ", ".join(
+        [f"Python {platform.python_version()}", one("msgspec"), one("claude-agent-sdk")]
+    )
 
 
 def section(found: Measured, count: int) -> str:
@@ -271,7 +287,9 @@ def broken(found: Measured) -> list[str]:
 def options() -> argparse.Namespace:
     made = parser("Measure reading and start-up, steno beside its peers.", rounds=9)
     made.add_argument("--megabytes", type=float, default=100, help="size of the medium stream")
-    made.add_argument("--big", type=float, default=1000, help="size of the big stream; 0 leaves it out")
+    made.add_argument(
+        "--big", type=float, default=1000, help="size of the big stream; 0 leaves it out"
+    )
     return made.parse_args()
 
 

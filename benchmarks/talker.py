@@ -8,7 +8,11 @@ import os
 import time
 
 SESSION = b"00000000-0000-4000-8000-%012d" % os.getpid()
-TAIL = b'"parent_tool_use_id":null,"session_id":"' + SESSION + b'","uuid":"00000000-0000-4000-9000-%012d"}\n'
+TAIL = (
+    b'"parent_tool_use_id":null,"session_id":"'
+    + SESSION
+    + b'","uuid":"00000000-0000-4000-9000-%012d"}\n'
+)
 INIT = (
     b'{"type":"system","subtype":"init","cwd":"/srv/project","tools":["Bash","Read","Edit","Write"],"mcp_servers":[],'
     b'"model":"claude-opus-5-5","permissionMode":"default","apiKeySource":"none","claude_code_version":"2.1.325","session_id":"'
@@ -20,10 +24,11 @@ USAGE = (
     b'"cache_creation":{"ephemeral_5m_input_tokens":1001,"ephemeral_1h_input_tokens":0},"output_tokens":1,'
     b'"service_tier":"standard"}},'
 )
-MESSAGE = (
-    b'{"type":"assistant","message":{"model":"claude-opus-5-5","id":"msg_%d","type":"message","role":"assistant","content":['
+MESSAGE = b'{"type":"assistant","message":{"model":"claude-opus-5-5","id":"msg_%d","type":"message","role":"assistant","content":['
+WORDS = (
+    b"Now look at how the next part of it is put together, and whether the tests still say what they should. "
+    * 3
 )
-WORDS = b"Now look at how the next part of it is put together, and whether the tests still say what they should. " * 3
 TEXT = MESSAGE + b'{"type":"text","text":"%d ' + WORDS + b'"}],' + USAGE + TAIL
 CALL = (
     MESSAGE

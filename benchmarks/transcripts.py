@@ -134,7 +134,9 @@ class Chance:
 
     def uuid(self) -> bytes:
         digits = f"{self.rng.getrandbits(128):032x}"
-        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}".encode()
+        return (
+            f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}".encode()
+        )
 
     def id(self, prefix: str) -> bytes:
         return (prefix + "".join(self.rng.choices(LETTERS, k=22))).encode()
@@ -155,7 +157,13 @@ class Thread:
     """One file being written: the lines of a session, or of a subagent in it."""
 
     def __init__(
-        self, chance: Chance, totals: Totals, place: Place, now: float, agent: bytes = b"", session: bytes = b""
+        self,
+        chance: Chance,
+        totals: Totals,
+        place: Place,
+        now: float,
+        agent: bytes = b"",
+        session: bytes = b"",
     ) -> None:
         self.chance, self.rng, self.totals, self.place = chance, chance.rng, totals, place
         self.session, self.agent = session or chance.uuid(), agent
@@ -199,7 +207,9 @@ class Thread:
     def spend(self) -> Spend:
         written = self.rng.randrange(200, 6_000)
         hour = written if self.hourly else 0
-        spend = Spend(1, self.rng.randrange(1, 12), written, self.context, self.rng.randrange(40, 2_000), hour)
+        spend = Spend(
+            1, self.rng.randrange(1, 12), written, self.context, self.rng.randrange(40, 2_000), hour
+        )
         self.context += written
         self.totals.models.setdefault(self.model, Spend()).add(spend)
         return spend
@@ -212,7 +222,16 @@ class Thread:
 
     def block(self, message: Message, block: bytes) -> None:
         before, uuid = self.link()
-        head = (before, self.aside, self.label, self.model.encode(), message.id, block, message.stop, message.usage)
+        head = (
+            before,
+            self.aside,
+            self.label,
+            self.model.encode(),
+            message.id,
+            block,
+            message.stop,
+            message.usage,
+        )
         self.put(ASSISTANT % (*head, message.request, uuid, self.stamp(), self.tail))
 
     def turn(self, words: list[Text], calls: list[Call]) -> None:
@@ -242,9 +261,16 @@ class Thread:
         self.put(SNAPSHOT % (uuid, uuid, self.stamp(0.1)))
 
     def compact(self) -> None:
-        meta = b'"compactMetadata":{"trigger":"auto","preTokens":%d,"postTokens":9000}' % self.context
-        self.system(b'"subtype":"compact_boundary","content":"Conversation compacted","level":"info",' + meta)
-        summary = "This session is being continued from a previous conversation.\n\nSummary:\n" + PROMPT
+        meta = (
+            b'"compactMetadata":{"trigger":"auto","preTokens":%d,"postTokens":9000}' % self.context
+        )
+        self.system(
+            b'"subtype":"compact_boundary","content":"Conversation compacted","level":"info",'
+            + meta
+        )
+        summary = (
+            "This session is being continued from a previous conversation.\n\nSummary:\n" + PROMPT
+        )
         self.user(encode(summary), b'"isCompactSummary":true,')
         self.context = 9_000
 
@@ -252,8 +278,26 @@ class Thread:
         """An error of the service stands as a message that no model wrote and nobody paid for."""
         before, uuid = self.link()
         text = b'{"type":"text","text":"API Error: 529 Overloaded"}'
-        head = (before, self.aside, self.label, b"<synthetic>", self.chance.uuid(), text, b"stop_sequence")
-        self.put(ASSISTANT % (*head, USAGE % ((0,) * 6), b"req_011CNone", uuid, self.stamp(), SYNTHETIC + self.tail))
+        head = (
+            before,
+            self.aside,
+            self.label,
+            b"<synthetic>",
+            self.chance.uuid(),
+            text,
+            b"stop_sequence",
+        )
+        self.put(
+            ASSISTANT
+            % (
+                *head,
+                USAGE % ((0,) * 6),
+                b"req_011CNone",
+                uuid,
+                self.stamp(),
+                SYNTHETIC + self.tail,
+            )
+        )
 
     def step(self) -> None:
         if self.context > FULL:
@@ -263,7 +307,9 @@ class Thread:
             self.fail()
         if chance > 1 - PROMPT_SHARE:
             self.turn([self.rng.choice(self.chance.pool.texts)], [])
-            self.system(b'"subtype":"turn_duration","durationMs":%d' % self.rng.randrange(2_000, 400_000))
+            self.system(
+                b'"subtype":"turn_duration","durationMs":%d' % self.rng.randrange(2_000, 400_000)
+            )
             self.prompt()
         else:
             self.turn(self.chance.words(), self.chance.calls())
@@ -288,7 +334,13 @@ class Thread:
         child.grow(limit)
         self.now = child.now
         content = [{"type": "text", "text": REPORT}]
-        done = {"status": "completed", "prompt": PROMPT, "agentId": agent.decode(), "agentType": AGENT_TYPE, "content": content}
+        done = {
+            "status": "completed",
+            "prompt": PROMPT,
+            "agentId": agent.decode(),
+            "agentType": AGENT_TYPE,
+            "content": content,
+        }
         result = encode({**done, "totalTokens": child.context, "totalToolUseCount": 7})
         self.answer(use, Call(b"Task", b"", encode(content), result, False, ()))
         return child
@@ -316,8 +368,15 @@ class Thread:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"".join(self.lines))
         totals = self.totals
-        totals.files, totals.lines, totals.size = totals.files + 1, totals.lines + len(self.lines), totals.size + self.size
-        totals.subagents, totals.sessions = totals.subagents + bool(self.agent), totals.sessions + (not self.agent)
+        totals.files, totals.lines, totals.size = (
+            totals.files + 1,
+            totals.lines + len(self.lines),
+            totals.size + self.size,
+        )
+        totals.subagents, totals.sessions = (
+            totals.subagents + bool(self.agent),
+            totals.sessions + (not self.agent),
+        )
 
 
 class Plan(NamedTuple):
@@ -335,7 +394,10 @@ def places(folder: Path, rng: random.Random) -> list[Place]:
     names = [f"{one}-{other}" for one in WORDS for other in WORDS if one != other]
     paths = [f"/srv/code/{name}" for name in rng.sample(names, PROJECTS)]
     branches = ("main", "main", "develop", "fix/parser")
-    return [Place(folder / path.replace("/", "-"), path.encode(), rng.choice(branches).encode()) for path in paths]
+    return [
+        Place(folder / path.replace("/", "-"), path.encode(), rng.choice(branches).encode())
+        for path in paths
+    ]
 
 
 def plans(folder: Path, files: int, size: float, rng: random.Random) -> list[Plan]:
@@ -350,7 +412,10 @@ def plans(folder: Path, files: int, size: float, rng: random.Random) -> list[Pla
     spread = rng.sample([*parents, *[0] * (count - len(parents))], count)
     origins = set(rng.sample(range(count), min(forks, count)))
     rows = zip(starts, shares, spread, strict=True)
-    return [Plan(rng.choice(where), start, share * unit, some, i in origins) for i, (start, share, some) in enumerate(rows)]
+    return [
+        Plan(rng.choice(where), start, share * unit, some, i in origins)
+        for i, (start, share, some) in enumerate(rows)
+    ]
 
 
 def carry_out(plan: Plan, chance: Chance, totals: Totals, mean: float) -> None:
@@ -375,7 +440,9 @@ def generate(folder: str | Path, megabytes: float, files: int = 2_000, seed: int
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write a generated tree of transcripts; print its totals as JSON.")
+    parser = argparse.ArgumentParser(
+        description="Write a generated tree of transcripts; print its totals as JSON."
+    )
     parser.add_argument("out", help="folder to write into, as ~/.claude/projects")
     parser.add_argument("--megabytes", type=float, default=1000)
     parser.add_argument("--files", type=int, default=2_000)

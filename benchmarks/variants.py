@@ -24,7 +24,9 @@ BASE = "multi_tool_edit"
 RESUMED = ("max_turns", "max_turns_resume", "max_turns_resume2")
 FORKED = (*RESUMED, "fork_session")
 PROJECT = "-tmp-demo-project"
-AGO = 3_600.0  # seconds: the sessions ended an hour ago, because one peer looks at the last days only
+AGO = (
+    3_600.0  # seconds: the sessions ended an hour ago, because one peer looks at the last days only
+)
 HOUR_EXTRA = 3.75e-6  # dollars a token: what claude-opus-4-8 costs more for a cache write of an hour than of five minutes
 
 Line = dict[str, Any]
@@ -54,7 +56,9 @@ def stream(version: str, name: str) -> Lines:
 def transcripts(version: str, name: str) -> dict[str, Lines]:
     """Every transcript of a case, by its path below the project."""
     folder = RECORDINGS / "transcripts" / version / name
-    return {str(path.relative_to(folder)): decoded(path) for path in sorted(folder.rglob("*.jsonl"))}
+    return {
+        str(path.relative_to(folder)): decoded(path) for path in sorted(folder.rglob("*.jsonl"))
+    }
 
 
 def result(version: str, name: str) -> Line:
@@ -83,7 +87,12 @@ def told_by_all(version: str, names: Iterable[str]) -> Figures:
 @cache
 def shift() -> timedelta:
     """How much later than it was recorded everything happens."""
-    last = max(line["timestamp"] for lines in transcripts(OLD, BASE).values() for line in lines if "timestamp" in line)
+    last = max(
+        line["timestamp"]
+        for lines in transcripts(OLD, BASE).values()
+        for line in lines
+        if "timestamp" in line
+    )
     return datetime.fromtimestamp(time.time() - AGO, timezone.utc) - datetime.fromisoformat(last)
 
 
@@ -124,7 +133,10 @@ def told_apart(lines: Lines) -> Lines:
 
 def with_request_ids(lines: Lines) -> Lines:
     names = ((line, message(line)) for line in lines)
-    return [{**line, "requestId": name.replace("msg_01", "req_011C")} if name else line for line, name in names]
+    return [
+        {**line, "requestId": name.replace("msg_01", "req_011C")} if name else line
+        for line, name in names
+    ]
 
 
 def without_request_ids(lines: Lines) -> Lines:
@@ -147,7 +159,13 @@ def with_hours(lines: Lines) -> Lines:
 
 def split(line: Line) -> Line:
     written, hour = line["message"]["usage"]["cache_creation_input_tokens"], kept_for_an_hour(line)
-    return with_usage(line, cache_creation={"ephemeral_1h_input_tokens": hour, "ephemeral_5m_input_tokens": written - hour})
+    return with_usage(
+        line,
+        cache_creation={
+            "ephemeral_1h_input_tokens": hour,
+            "ephemeral_5m_input_tokens": written - hour,
+        },
+    )
 
 
 def hours(lines: Lines) -> int:
@@ -184,13 +202,17 @@ def wide(line: Line) -> str:
     return json.dumps(line, ensure_ascii=False)
 
 
-def save(path: Path, lines: Iterable[Line], spell: Callable[[Line], str] = close, torn: int = 0) -> None:
+def save(
+    path: Path, lines: Iterable[Line], spell: Callable[[Line], str] = close, torn: int = 0
+) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(spell(moved(line)) + "\n" for line in lines)
     path.write_text(text[: len(text) - torn], "utf-8")
 
 
-def keep(home: Home, files: dict[str, Lines], spell: Callable[[Line], str] = close, torn: int = 0) -> None:
+def keep(
+    home: Home, files: dict[str, Lines], spell: Callable[[Line], str] = close, torn: int = 0
+) -> None:
     """Transcripts, where the agent would have left them."""
     for name, lines in files.items():
         save(home.projects() / PROJECT / name, lines, spell, torn)
@@ -223,8 +245,19 @@ def torn(home: Home) -> None:
 def odd(home: Home) -> None:
     """Between the lines: nothing, words, a list, a line that broke off, and one of a kind that nobody knows."""
     for name, lines in base().items():
-        between = ["", "not JSON", "[]", "null", close(lines[-2])[:99], '{"type":"of-tomorrow","message":7}']
-        words = [word for i, line in enumerate(lines) for word in (between[i % len(between)], close(moved(line)))]
+        between = [
+            "",
+            "not JSON",
+            "[]",
+            "null",
+            close(lines[-2])[:99],
+            '{"type":"of-tomorrow","message":7}',
+        ]
+        words = [
+            word
+            for i, line in enumerate(lines)
+            for word in (between[i % len(between)], close(moved(line)))
+        ]
         path = home.projects() / PROJECT / name
         path.parent.mkdir(parents=True)
         path.write_text("\n".join(words) + "\n", "utf-8")
@@ -242,7 +275,9 @@ def changed(change: Callable[[Lines], Lines]) -> Callable[[Home], None]:
 
 
 def apart(version: str, name: str) -> Callable[[Home], None]:
-    return lambda home: keep(home, {file: told_apart(lines) for file, lines in transcripts(version, name).items()})
+    return lambda home: keep(
+        home, {file: told_apart(lines) for file, lines in transcripts(version, name).items()}
+    )
 
 
 def streams(version: str, names: tuple[str, ...]) -> Callable[[Home], None]:
@@ -264,7 +299,9 @@ def one_session() -> Iterator[Variant]:
     yield Variant("as recorded", truth, lambda home: keep(home, transcripts(OLD, BASE)))
     yield Variant("a request id for each message", truth, changed(list))
     yield Variant("no request ids", truth, changed(without_request_ids))
-    yield Variant("cache writes of 5 minutes and 1 hour", truth + hour_cost(written), changed(with_hours))
+    yield Variant(
+        "cache writes of 5 minutes and 1 hour", truth + hour_cost(written), changed(with_hours)
+    )
     yield Variant("streamed: output grows line by line", truth, changed(growing))
     yield Variant("spaces in the JSON", truth, lambda home: keep(home, base(), wide))
     yield Variant("odd lines between", truth, odd)
@@ -284,9 +321,18 @@ def several_processes() -> Iterator[Variant]:
     yield Variant("resumed, cumulative cost: transcript", new, apart(NEW, RESUMED[-1]))
     yield Variant("resumed, cost per process: both together", old, both(OLD))
     yield Variant("resumed, cumulative cost: both together", new, both(NEW))
-    yield Variant("forked: the copy repeats messages", told_by_all(OLD, FORKED), apart(OLD, FORKED[-1]))
-    yield Variant("forked, cumulative cost: streams", told(NEW, FORKED[-1]), streams(NEW, FORKED), streams=True)
-    yield Variant("forked, cumulative cost: transcripts", told(NEW, FORKED[-1]), apart(NEW, FORKED[-1]))
+    yield Variant(
+        "forked: the copy repeats messages", told_by_all(OLD, FORKED), apart(OLD, FORKED[-1])
+    )
+    yield Variant(
+        "forked, cumulative cost: streams",
+        told(NEW, FORKED[-1]),
+        streams(NEW, FORKED),
+        streams=True,
+    )
+    yield Variant(
+        "forked, cumulative cost: transcripts", told(NEW, FORKED[-1]), apart(NEW, FORKED[-1])
+    )
 
 
 def others() -> Iterator[Variant]:
@@ -294,7 +340,9 @@ def others() -> Iterator[Variant]:
     files = {name: with_request_ids(lines) for name, lines in transcripts(OLD, agents).items()}
     yield Variant("subagents: transcripts", told(OLD, agents), lambda home: keep(home, files))
     yield Variant("subagents: stream", told(OLD, agents), streams(OLD, (agents,)), streams=True)
-    yield Variant("killed before its result: stream", told(OLD, "partial_messages"), killed, streams=True)
+    yield Variant(
+        "killed before its result: stream", told(OLD, "partial_messages"), killed, streams=True
+    )
 
 
 def variants() -> list[Variant]:

@@ -110,7 +110,11 @@ def peak() -> dict[str, float]:
     """The highest memory of this program in MB, where the system tells it apart from its parent's."""
     try:
         with open("/proc/self/status", encoding="ascii") as file:
-            return {"peak": next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM:"))}
+            return {
+                "peak": next(
+                    int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM:")
+                )
+            }
     except (OSError, StopIteration):
         return {}
 

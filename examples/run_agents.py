@@ -27,7 +27,11 @@ def one() -> steno.TaskReport:
 
 async def several() -> list[steno.TaskReport]:
     """Three at once. Whoever cancels this ends them in order, and waits for that."""
-    return list(await asyncio.gather(*(steno.arun(f"tidy up part {number}", **RECORDED) for number in range(3))))
+    return list(
+        await asyncio.gather(
+            *(steno.arun(f"tidy up part {number}", **RECORDED) for number in range(3))
+        )
+    )
 
 
 def followed(most: int) -> steno.TaskReport | None:
@@ -54,10 +58,17 @@ async def followed_without_blocking() -> steno.TaskReport | None:
 
 def main() -> int:
     """All four; 0 if every run is ok."""
-    reports = [one(), *asyncio.run(several()), followed(100), asyncio.run(followed_without_blocking())]
+    reports = [
+        one(),
+        *asyncio.run(several()),
+        followed(100),
+        asyncio.run(followed_without_blocking()),
+    ]
     for report in reports:
         if report is not None:
-            say(f"{report.verdict}: {report.cost.usd} dollars, {len(report.files)} files, {report.attempts[-1].why}")
+            say(
+                f"{report.verdict}: {report.cost.usd} dollars, {len(report.files)} files, {report.attempts[-1].why}"
+            )
     return 0 if all(report is not None and report.ok for report in reports) else 1
 
 

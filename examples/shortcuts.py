@@ -33,7 +33,9 @@ def main(words: list[str]) -> int:
     """Count agreement and disagreement over all recordings below the given folder."""
     folders = sorted(path.parent for word in words for path in Path(word).rglob("stdout"))
     if not folders:
-        sys.stderr.write("usage: shortcuts.py FOLDER... (each with folders below it that hold stdout)\n")
+        sys.stderr.write(
+            "usage: shortcuts.py FOLDER... (each with folders below it that hold stdout)\n"
+        )
         return 2
     called: Counter[str] = Counter()
     wrong: dict[str, Counter[str]] = {}
@@ -50,7 +52,9 @@ def main(words: list[str]) -> int:
     sys.stdout.write(f"{len(folders)} recordings\n")
     for shortcut, count in called.items():
         misses = wrong.get(shortcut, Counter())
-        sys.stdout.write(f"{shortcut}: {count} called a success, {misses.total()} of them are not\n")
+        sys.stdout.write(
+            f"{shortcut}: {count} called a success, {misses.total()} of them are not\n"
+        )
         sys.stdout.write("".join(f"  {times:4} {word}\n" for word, times in misses.most_common()))
     return 0
 

@@ -42,7 +42,9 @@ def main(words: list[str]) -> int:
                 continue
             failed[tool.name] += 1
             reason = (tool.error or "no reason given").splitlines()[0]
-            sys.stdout.write(f"{tool.name:12} {'refused' if tool.denied else 'failed':8} {reason[:80]}\n")
+            sys.stdout.write(
+                f"{tool.name:12} {'refused' if tool.denied else 'failed':8} {reason[:80]}\n"
+            )
     for name, count in failed.most_common():
         sys.stdout.write(f"{name}: {count} of {calls[name]} calls\n")
     return code

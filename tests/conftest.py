@@ -17,7 +17,9 @@ _numbers = count()
 # Whoever starts the tests in the background may have signals ignored, and every program that is started inherits that.
 for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     if signal.getsignal(_signal) == signal.SIG_IGN:
-        signal.signal(_signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(
+            _signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,7 +18,7 @@ from random import Random
 from msgspec import Struct
 
 import steno
-from steno.tick import Record, encode_record
+from steno.recording.format import Record, encode_record
 from tests.script import REFUSED, dump, failed, init, recorded, stream, worked
 
 BATCH = 500  # lines that one Reading gets
@@ -28,7 +28,7 @@ SHOWN = 20  # different problems that are told
 ALIKE = 24  # characters by which two problems are the same: the name of the exception and how its text begins
 
 FIRST = stream(init())
-HEADER = b'{"schema":"steno.tape/1","agent":"claude","started_at":1800000000.0}\n'
+HEADER = b'{"schema":"steno.recording.record/1","agent":"claude","started_at":1800000000.0}\n'
 LITERALS = [
     b"null", b"true", b"false", b"0", b"-1", b"1.5", b"1e308", b"1e999", b"-0.0", b"9" * 30, b"9" * 5000, b'""', b'"x"',
     b'"true"', b'"\\ud83d"', b'"\\u0000"', b'"\xff"', b"[]", b"[[]]", b"[null]", b'["x"]',
@@ -69,7 +69,9 @@ def sources() -> list[tuple[bytes, list[tuple[int, int]]]]:
     """The lines to damage, each with the places of its values."""
     lines = {dump(line) for line in (*worked(), *REFUSED, failed())}
     for path in recorded(1 << 20):
-        lines.update(line for line in path.read_bytes().split(b"\n") if line and len(line) <= LONGEST)
+        lines.update(
+            line for line in path.read_bytes().split(b"\n") if line and len(line) <= LONGEST
+        )
     return [(line, [found.span() for found in _value.finditer(line)]) for line in sorted(lines)]
 
 
@@ -110,7 +112,11 @@ def _glue(line: bytes, spans: list[tuple[int, int]], by: Random) -> bytes:
 
 def _insert(line: bytes, spans: list[tuple[int, int]], by: Random) -> bytes:
     at = by.randrange(len(line) + 1)
-    return line[:at] + by.choice((*LITERALS, by.randbytes(by.randrange(1, 9)), b"\xef\xbb\xbf", b"\x1b[?25l")) + line[at:]
+    return (
+        line[:at]
+        + by.choice((*LITERALS, by.randbytes(by.randrange(1, 9)), b"\xef\xbb\xbf", b"\x1b[?25l"))
+        + line[at:]
+    )
 
 
 def _swap(line: bytes, spans: list[tuple[int, int]], by: Random) -> bytes:
@@ -131,7 +137,19 @@ def _put(line: bytes, spans: list[tuple[int, int]], by: Random, value: bytes) ->
 
 
 Damage = Callable[[bytes, list[tuple[int, int]], Random], bytes]
-DAMAGES: list[Damage] = [_flip, _delete, _duplicate, _splice, _truncate, _glue, _insert, _swap, _swap, _swap, _nest]
+DAMAGES: list[Damage] = [
+    _flip,
+    _delete,
+    _duplicate,
+    _splice,
+    _truncate,
+    _glue,
+    _insert,
+    _swap,
+    _swap,
+    _swap,
+    _nest,
+]
 
 
 def damaged(by: Random) -> bytes:
@@ -187,7 +205,11 @@ def _shrunk(opening: bytes, lines: list[bytes]) -> list[bytes]:
 
 def _blame(opening: bytes, lines: list[bytes]) -> list[str]:
     """Which of the lines raise when they stand alone; if none does, the few that do together."""
-    alone = [f"{problem}: {line[:300]!r}" for line in lines if (problem := _problem(opening + line)) is not None]
+    alone = [
+        f"{problem}: {line[:300]!r}"
+        for line in lines
+        if (problem := _problem(opening + line)) is not None
+    ]
     if alone:
         return alone
     problem = _problem(opening + b"".join(lines))
@@ -203,13 +225,19 @@ def _batch(opening: bytes, lines: list[bytes], expected: int | None, by: Random)
         told = _blame(opening, lines)
         return Outcome(len(lines), len(told), 0, told)
     lost = 0 if expected is None else abs(expected - counted)
-    return Outcome(len(lines), 0, lost, [f"{lost} lines lost of a batch of {len(lines)}"] if lost else [])
+    return Outcome(
+        len(lines), 0, lost, [f"{lost} lines lost of a batch of {len(lines)}"] if lost else []
+    )
 
 
 def _tick(line: bytes, by: Random) -> bytes:
     """A damaged line on a tape, and in one of five cases its tick damaged as well."""
-    tick = encode_record(Record(by.choice((None, 0.5, 1e18)), by.choice(("out", "out", "err", "file")), line))
-    return by.choice((_flip, _delete, _truncate, _insert))(tick, [], by) if by.random() < 0.2 else tick
+    tick = encode_record(
+        Record(by.choice((None, 0.5, 1e18)), by.choice(("out", "out", "err", "file")), line)
+    )
+    return (
+        by.choice((_flip, _delete, _truncate, _insert))(tick, [], by) if by.random() < 0.2 else tick
+    )
 
 
 def batch(seed: int, number: int, size: int = BATCH) -> Outcome:
@@ -217,7 +245,9 @@ def batch(seed: int, number: int, size: int = BATCH) -> Outcome:
     by = Random(f"{seed} {number}")
     lines = [damaged(by) + b"\n" for _ in range(size)]
     kind = number % 20
-    if kind == 7:  # what opens the input may make it an array or a document: only that it can be read is checked
+    if (
+        kind == 7
+    ):  # what opens the input may make it an array or a document: only that it can be read is checked
         return _batch(b"", lines, None, by)
     if kind == 13:  # how many lines a damaged tape still holds cannot be told
         return _batch(HEADER, [_tick(line, by) for line in lines], None, by)
@@ -246,10 +276,16 @@ def run(count: int, seed: int, jobs: int, progress: Callable[[Outcome], None]) -
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description=__doc__.partition("\n")[0] if __doc__ else None
+    )
     parser.add_argument("--count", type=int, default=1_000_000, help="mutations (default: 1000000)")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same mutations (default: 1)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all processors)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="the same seed gives the same mutations (default: 1)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all processors)"
+    )
     asked = parser.parse_args()
 
     def progress(so_far: Outcome) -> None:

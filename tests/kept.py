@@ -28,7 +28,9 @@ class Transcript:
                 "version": "2.1.197",
                 "type": kind,
                 "message": message,
-                "uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.session} {len(self.lines)} {self.at}")),
+                "uuid": str(
+                    uuid.uuid5(uuid.NAMESPACE_URL, f"{self.session} {len(self.lines)} {self.at}")
+                ),
                 "timestamp": self.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
                 **more,
             }
@@ -45,7 +47,14 @@ class Transcript:
             "cache_read_input_tokens": 20000,
             "output_tokens": output,
         }
-        said = {"id": message, "type": "message", "role": "assistant", "model": self.model, "content": [block], "usage": usage}
+        said = {
+            "id": message,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": [block],
+            "usage": usage,
+        }
         self._add("assistant", said, requestId=f"req_{message}")
 
     def answer(self, message: str, output: int = 100, blocks: int = 1, text: str = "done") -> None:
@@ -60,7 +69,11 @@ class Transcript:
     def result(self, call: str, text: str = "ok", error: bool = False) -> None:
         """A tool answers."""
         block = {"type": "tool_result", "tool_use_id": call, "content": text, "is_error": error}
-        self._add("user", {"role": "user", "content": [block]}, toolUseResult={"stdout": text, "stderr": ""})
+        self._add(
+            "user",
+            {"role": "user", "content": [block]},
+            toolUseResult={"stdout": text, "stderr": ""},
+        )
 
     def fork(self, session: str) -> "Transcript":
         """A new session that begins with a copy of this one, as the agent makes it."""
@@ -86,11 +99,18 @@ def tree(folder: Path, sessions: int, answers: int) -> Path:
     before: Transcript | None = None
     for number in range(sessions):
         name = str(uuid.UUID(int=number))
-        one = before.fork(name) if before is not None and number % 10 == 9 else Transcript(name, start=number * 7)
+        one = (
+            before.fork(name)
+            if before is not None and number % 10 == 9
+            else Transcript(name, start=number * 7)
+        )
         one.prompt(f"do thing {number}")
         for turn in range(answers):
             one.call(
-                f"msg_{number}_{turn}", f"call_{number}_{turn}", ("Bash", "Read", "Edit")[turn % 3], {"command": f"ls {turn}"}
+                f"msg_{number}_{turn}",
+                f"call_{number}_{turn}",
+                ("Bash", "Read", "Edit")[turn % 3],
+                {"command": f"ls {turn}"},
             )
             one.result(f"call_{number}_{turn}", "x" * 200, turn % 7 == 6)
         one.answer(f"msg_{number}_end")

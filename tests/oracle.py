@@ -21,30 +21,52 @@ Event = dict[str, Any]
 Counts = dict[str, int]
 
 COUNTERS = ("input", "cache_write", "cache_read", "output")
-USAGE_KEYS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+USAGE_KEYS = (
+    "input_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+    "output_tokens",
+)
 MODEL_KEYS = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
 SINCE = "model_usage_since_last_result"
 WRITERS = {"Write", "Edit", "MultiEdit", "NotebookEdit"}
 
-KILLED = {143: "SIGTERM", 129: "SIGHUP", 137: "SIGKILL", -15: "SIGTERM", -1: "SIGHUP", -9: "SIGKILL"}
+KILLED = {
+    143: "SIGTERM",
+    129: "SIGHUP",
+    137: "SIGKILL",
+    -15: "SIGTERM",
+    -1: "SIGHUP",
+    -9: "SIGKILL",
+}
 LIMITS = {"error_max_turns": "max_turns", "error_max_budget_usd": "max_budget"}
 BY_STATUS = {401: "auth", 403: "auth", 429: "rate_limit"}  # other 4xx: invalid_request; 5xx: api
-BY_LABEL = {"authentication_failed": "auth", "rate_limit": "rate_limit", "invalid_request": "invalid_request"}
+BY_LABEL = {
+    "authentication_failed": "auth",
+    "rate_limit": "rate_limit",
+    "invalid_request": "invalid_request",
+}
 ENDED = {"completed", "failed", "stopped", "killed"}
 ASKING = {"AskUserQuestion", "ExitPlanMode"}
 # Tools every session has unless someone took them away. "X is disabled for this session" about one of these
 # is a deny rule at work; the same sentence about TodoWrite or AskUserQuestion is only the default tool set.
 CORE = {"Bash", "Read", "Write", "Edit", "NotebookEdit", "WebFetch", "WebSearch", "Task", "Agent"}
-REMOVED = re.compile(r"No such tool available: (\w+)\. \1 (is disabled for this|exists but is not enabled)")
+REMOVED = re.compile(
+    r"No such tool available: (\w+)\. \1 (is disabled for this|exists but is not enabled)"
+)
 REFUSED = re.compile(
     r"^(Error: )?(Claude requested permissions to |Permission to use \S+ has been denied"
     r"|This command requires approval|Tool permission request failed|Cannot write to .* while in plan mode)"
 )
 LAUNCHED = re.compile(r"running in background with ID: ([\w-]+)")
 WAITING = re.compile(r"(?i)waiting on|still waiting|continuing|in progress|in the background")
-NETWORK = re.compile(r"(?i)ECONN\w+|connection (dropped|refused|reset|error)|unable to connect|timed out")
+NETWORK = re.compile(
+    r"(?i)ECONN\w+|connection (dropped|refused|reset|error)|unable to connect|timed out"
+)
 LIMITED = re.compile(r"(?i)(?<!\d)429(?!\d)|rate[ -]limit|(usage|session|weekly) limit")
-AUTH = re.compile(r"(?i)(?<!\d)40[13](?!\d)|unauthorized|authentication|auth error|ANTHROPIC_API_KEY")
+AUTH = re.compile(
+    r"(?i)(?<!\d)40[13](?!\d)|unauthorized|authentication|auth error|ANTHROPIC_API_KEY"
+)
 
 
 def clean(text: str) -> str:
@@ -63,7 +85,11 @@ def inputs(usage: Event | None) -> int:
 def blocks(event: Event, kind: str) -> list[Event]:
     message = event.get("message")  # a string on permission_denied events
     content = message.get("content") if isinstance(message, dict) else None
-    return [block for block in content if block.get("type") == kind] if isinstance(content, list) else []
+    return (
+        [block for block in content if block.get("type") == kind]
+        if isinstance(content, list)
+        else []
+    )
 
 
 def is_model(event: Event) -> bool:
@@ -90,7 +116,9 @@ class Recording:
         self.last: Event = self.results[-1] if self.results else {}
         self.since: list[Event] = [r[SINCE] for r in self.results if SINCE in r]
         self.use: dict[str, Event] = {}  # tool calls by id, in order of call
-        self.answer: dict[str, tuple[Event, Event]] = {}  # each one's tool_result block, and its event
+        self.answer: dict[
+            str, tuple[Event, Event]
+        ] = {}  # each one's tool_result block, and its event
         self.asked_last: list[str] = []  # the calls of the last main-thread message
         self.pair_calls()
         self.requests = self.read_requests()
@@ -103,14 +131,20 @@ class Recording:
         for number, line in enumerate(lines, 1):
             try:
                 value = json.loads(line) if line.strip() else []
-                events += [e for e in (value if isinstance(value, list) else [value]) if isinstance(e, dict)]
+                events += [
+                    e
+                    for e in (value if isinstance(value, list) else [value])
+                    if isinstance(e, dict)
+                ]
             except ValueError:
                 torn = number == len(lines)
                 malformed += not torn
         return events, malformed, torn
 
     def of(self, kind: str, subtype: str | None = None) -> list[Event]:
-        return [e for e in self.events if e.get("type") == kind and subtype in (None, e.get("subtype"))]
+        return [
+            e for e in self.events if e.get("type") == kind and subtype in (None, e.get("subtype"))
+        ]
 
     def pair_calls(self) -> None:
         last_id = ""
@@ -142,9 +176,18 @@ class Recording:
     def text(self) -> str:
         """E5. A synthetic API error is no text; in old versions only the failed result's words show it."""
         failed = [r.get("result") for r in self.results if r.get("is_error") is True]
-        said = [(e, block["text"]) for e in self.of("assistant") if is_main(e) for block in blocks(e, "text")]
+        said = [
+            (e, block["text"])
+            for e in self.of("assistant")
+            if is_main(e)
+            for block in blocks(e, "text")
+        ]
         flags = ("error", "is_api_error_message")
-        kept = [t for e, t in said if is_model(e) or not (t in failed or any(e.get(flag) for flag in flags))]
+        kept = [
+            t
+            for e, t in said
+            if is_model(e) or not (t in failed or any(e.get(flag) for flag in flags))
+        ]
         return clean("\n".join(kept))
 
     def turns(self) -> int | None:
@@ -154,12 +197,16 @@ class Recording:
 
     def tokens(self) -> dict[str, int | None]:
         """This run's own spend: modelUsage where it says anything, else the messages, else result.usage."""
-        models = [m for part in self.since or [self.last.get("modelUsage") or {}] for m in part.values()]
+        models = [
+            m for part in self.since or [self.last.get("modelUsage") or {}] for m in part.values()
+        ]
         each = [counts(model, MODEL_KEYS) for model in models]
         reported = counts(self.last.get("usage"))
         if not each and self.requests:
             each = [dict(usage) for usage in self.requests.values()]
-            if all(each[-1][name] == reported[name] for name in COUNTERS[:3]):  # 1.0.100: the last request's
+            if all(
+                each[-1][name] == reported[name] for name in COUNTERS[:3]
+            ):  # 1.0.100: the last request's
                 each[-1]["output"] = max(each[-1]["output"], reported["output"])
         if not each and not self.results:
             return dict.fromkeys((*COUNTERS, "total"))
@@ -205,7 +252,11 @@ class Recording:
     def words(self, call: str) -> str:
         """The text of a tool result, whose content may be a string, an array of parts or null."""
         content = self.answer[call][0].get("content") if call in self.answer else None
-        return content if isinstance(content, str) else "\n".join(p.get("text", "") for p in content or [])
+        return (
+            content
+            if isinstance(content, str)
+            else "\n".join(p.get("text", "") for p in content or [])
+        )
 
     def detail(self, call: str) -> Event:
         """`tool_use_result`: an object on success, else a string, a list or nothing."""
@@ -216,8 +267,12 @@ class Recording:
         """W2: only what a successful tool result says; one entry a path, the first change names it."""
         changes: dict[str, str] = {}
         for call in (c for c, use in self.use.items() if use["name"] in WRITERS and self.ok(c)):
-            path = self.use[call]["input"].get("file_path") or self.use[call]["input"]["notebook_path"]
-            made = self.detail(call).get("type") == "create" or self.words(call).startswith("File created")
+            path = (
+                self.use[call]["input"].get("file_path") or self.use[call]["input"]["notebook_path"]
+            )
+            made = self.detail(call).get("type") == "create" or self.words(call).startswith(
+                "File created"
+            )
             changes.setdefault(path, "created" if made else "modified")
         return sorted([clean(path), change] for path, change in changes.items())
 
@@ -249,15 +304,21 @@ class Recording:
         """How much background work was launched, and what was not seen to end: {task id: call id}."""
         # task_started alone proves nothing: 2.1.50 prints it for a synchronous subagent too, and then no end.
         started = [e for e in self.of("system", "task_started") if e.get("is_backgrounded") is True]
-        launched: dict[str, str] = {event["task_id"]: event.get("tool_use_id", "") for event in started}
+        launched: dict[str, str] = {
+            event["task_id"]: event.get("tool_use_id", "") for event in started
+        }
         for call, use in self.use.items():
             detail, named = self.detail(call), LAUNCHED.search(self.words(call))
-            task = detail.get("backgroundTaskId") or (detail.get("isAsync") and detail.get("agentId"))
+            task = detail.get("backgroundTaskId") or (
+                detail.get("isAsync") and detail.get("agentId")
+            )
             if self.ok(call) and (task or named or use["input"].get("run_in_background") is True):
                 launched[task or (named.group(1) if named else call)] = call
         ended = {e["task_id"]: e.get("status") for e in self.of("system", "task_notification")}
         ended |= {e["task_id"]: e["patch"].get("status") for e in self.of("system", "task_updated")}
-        return len(launched), {task: c for task, c in launched.items() if ended.get(task) not in ENDED}
+        return len(launched), {
+            task: c for task, c in launched.items() if ended.get(task) not in ENDED
+        }
 
     def interrupted(self) -> str:
         if str(self.result.get("terminal_reason")).startswith("aborted_"):
@@ -270,10 +331,14 @@ class Recording:
         """The word for a failed result: structured fields first, the error text's words last (V2, V3)."""
         text = self.result.get("result") or " ".join(map(str, self.result.get("errors") or []))
         status = self.result.get("api_error_status")
-        labels = [str(e.get("error")) for e in self.of("assistant") if is_main(e) and not is_model(e)]
+        labels = [
+            str(e.get("error")) for e in self.of("assistant") if is_main(e) and not is_model(e)
+        ]
         if not (self.of("system", "init") or self.requests or self.result.get("num_turns")):
             return "subprocess", f"failed at start, no request was made: {text[:90]}"
-        if self.result.get("terminal_reason") == "prompt_too_long" or text.startswith("Prompt is too long"):
+        if self.result.get("terminal_reason") == "prompt_too_long" or text.startswith(
+            "Prompt is too long"
+        ):
             return "context_full", "prompt is too long"
         if isinstance(status, int):
             word = "api" if status >= 500 else "invalid_request"
@@ -281,7 +346,9 @@ class Recording:
         if self.result.get("api_error") == "connection_failed" or NETWORK.search(text):
             return "network", f"no answer from the server: {text[:90]}"
         word = "rate_limit" if LIMITED.search(text) else "auth" if AUTH.search(text) else "api"
-        return BY_LABEL.get("".join(labels[-1:]), word), f"assistant.error {labels}, error text: {text[:90]}"
+        return BY_LABEL.get(
+            "".join(labels[-1:]), word
+        ), f"assistant.error {labels}, error text: {text[:90]}"
 
     def verdict(self) -> tuple[str, str]:
         """The word and why, in the order of V7."""
@@ -298,7 +365,11 @@ class Recording:
             return LIMITS[subtype], f"subtype {subtype}"
         if self.result.get("is_error") is True or subtype.startswith("error_"):
             return self.failure()
-        return ("subprocess", "a good result, yet a bad exit code") if self.exit_code else self.advisory()
+        return (
+            ("subprocess", "a good result, yet a bad exit code")
+            if self.exit_code
+            else self.advisory()
+        )
 
     def advisory(self) -> tuple[str, str]:
         """V5, V6, V8, then empty and success: the run ended well, but did it do the work?"""
@@ -307,7 +378,9 @@ class Recording:
             return "interactive", "the last message asked the user, and nobody answered"
         worked = self.files() or any(use["name"] == "Bash" for use in self.use.values())
         if words.rstrip().endswith("?") and (turns == 1 or not worked):
-            return "interactive", "final text ends with ? after " + ("one turn" if turns == 1 else "no work")
+            return "interactive", "final text ends with ? after " + (
+                "one turn" if turns == 1 else "no work"
+            )
         launches, pending = self.background()
         if pending or (not launches and WAITING.search(words) and turns < 2):
             return "background_task", f"not seen to end: {', '.join(pending) or 'by its own words'}"
@@ -315,13 +388,23 @@ class Recording:
             return "permission", f"refused and never allowed later: {', '.join(stuck)}"
         if self.requests and not (words or self.text()):
             return "empty", "the model was asked and nothing came out"
-        return "success", "result without error" if words else "finished local command with an empty result"
+        return (
+            "success",
+            "result without error" if words else "finished local command with an empty result",
+        )
 
     def facts(self) -> dict[str, Any]:
-        (verdict, why), (cost, session), (used, source) = self.verdict(), self.cost(), self.context()
+        (verdict, why), (cost, session), (used, source) = (
+            self.verdict(),
+            self.cost(),
+            self.context(),
+        )
         words, text, pending = self.result.get("result"), self.text(), self.background()[1]
         out: dict[str, Any] = {"case": self.case, "verdict": verdict, "why": clean(why)}
-        out |= {"ok": verdict == "success", "succeeded": not self.exit_code and bool((words or text).strip())}
+        out |= {
+            "ok": verdict == "success",
+            "succeeded": not self.exit_code and bool((words or text).strip()),
+        }
         out |= {"complete": bool(self.results) and not self.torn, "exit_code": self.exit_code}
         out |= {"signal": -self.exit_code if self.exit_code < 0 else None}
         out |= {key: self.result.get(key) for key in ("subtype", "terminal_reason", "stop_reason")}
@@ -329,7 +412,12 @@ class Recording:
         out |= {"structured_output": self.result.get("structured_output")}
         out |= {"text_sha1": hashlib.sha1(text.encode()).hexdigest()}
         out |= {"turns": self.turns(), "requests": len(self.requests), "tokens": self.tokens()}
-        out |= {"cost_usd": cost, "session_usd": session, "context_used": used, "context_limit": self.limit()}
+        out |= {
+            "cost_usd": cost,
+            "session_usd": session,
+            "context_used": used,
+            "context_limit": self.limit(),
+        }
         out |= {"context_source": source, "compactions": len(self.of("system", "compact_boundary"))}
         out |= {"tools": [[call, use["name"], self.ok(call)] for call, use in self.use.items()]}
         retries = len(self.of("system", "api_retry"))

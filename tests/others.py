@@ -21,7 +21,11 @@ def case(agent: str, name: str) -> Path:
 def lines(path: Path) -> list[Json]:
     """The objects of a recording's stdout, read with nothing of ours."""
     text = (path / "stdout").read_text("utf-8")
-    return json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.split("\n") if line]
+    return (
+        json.loads(text)
+        if text.startswith("[")
+        else [json.loads(line) for line in text.split("\n") if line]
+    )
 
 
 def dump(given: list[Json]) -> bytes:
@@ -29,12 +33,16 @@ def dump(given: list[Json]) -> bytes:
     return b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in given)
 
 
-def read(given: list[Json], *, code: int | None = None, errors: str = "", agent: str | None = None) -> steno.Report:
+def read(
+    given: list[Json], *, code: int | None = None, errors: str = "", agent: str | None = None
+) -> steno.Report:
     """The report of lines, with an exit code and stderr beside them."""
     from steno import agents, event
 
     reading = steno.RunParser(agents.get_agent(agent))
     reading.feed_lines(dump(given).splitlines(keepends=True))
-    told: list[steno.Event] = [event.Stderr(0, None, None, None, line) for line in errors.splitlines() if line.strip()]
+    told: list[steno.Event] = [
+        event.Stderr(0, None, None, None, line) for line in errors.splitlines() if line.strip()
+    ]
     reading.add_events(told + ([] if code is None else [event.Exited(0, None, None, None, code)]))
     return reading.report()

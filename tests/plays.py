@@ -13,7 +13,7 @@ from tests.script import RECORDINGS, assistant, init, result, stream, text
 
 Json = dict[str, Any]
 NEWEST = RECORDINGS / "claude" / "2.1.325"
-PLAYED = Path(__file__).parent / "agents" / "played.py"
+PLAYED = Path(__file__).parent / "scripted_agents" / "played.py"
 OURS = ("STENO_", "CLAUDE", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "XDG_")
 Done = subprocess.CompletedProcess[bytes]
 
@@ -32,13 +32,25 @@ class Place:
         for path in (self.home / "config" / "steno", self.work, folder / "bin"):
             path.mkdir(parents=True)
         self.program = folder / "bin" / "claude"
-        self.program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{PLAYED}" "{folder / "plan"}" "$@"\n')
+        self.program.write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" "{PLAYED}" "{folder / "plan"}" "$@"\n'
+        )
         self.program.chmod(0o755)
         self.plan({"out": done_well()})
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         search = f"{folder / 'bin'}{os.pathsep}{kept['PATH']}"
-        own = {"HOME": str(self.home), "XDG_DATA_HOME": str(self.home / "data"), "XDG_CONFIG_HOME": str(self.home / "config")}
-        self.environ: dict[str, str] = {**kept, **own, "PATH": search, "TZ": "UTC", "PYTHONIOENCODING": "utf-8"}
+        own = {
+            "HOME": str(self.home),
+            "XDG_DATA_HOME": str(self.home / "data"),
+            "XDG_CONFIG_HOME": str(self.home / "config"),
+        }
+        self.environ: dict[str, str] = {
+            **kept,
+            **own,
+            "PATH": search,
+            "TZ": "UTC",
+            "PYTHONIOENCODING": "utf-8",
+        }
 
     def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Put this very process into the place: for the library."""
@@ -56,7 +68,11 @@ class Place:
     def calls(self) -> list[Json]:
         """Every start of the agent: argv, prompt, cwd, env."""
         path = self.folder / "calls"
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+        return (
+            [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+            if path.exists()
+            else []
+        )
 
     @property
     def tapes(self) -> list[Path]:
@@ -67,7 +83,13 @@ class Place:
         """A command line of steno."""
         return [sys.executable, "-m", "steno", *map(str, words)]
 
-    def steno(self, *words: str | Path, stdin: bytes | None = None, cwd: Path | None = None, **environ: str) -> Done:
+    def steno(
+        self,
+        *words: str | Path,
+        stdin: bytes | None = None,
+        cwd: Path | None = None,
+        **environ: str,
+    ) -> Done:
         """Run steno here, to its end."""
         given: Any = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
         return subprocess.run(
@@ -83,4 +105,6 @@ class Place:
     def start(self, *words: str | Path, **more: Any) -> "subprocess.Popen[bytes]":
         """Start steno here."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(self.command(*words), cwd=self.work, **{"env": self.environ, **pipes, **more})
+        return subprocess.Popen(
+            self.command(*words), cwd=self.work, **{"env": self.environ, **pipes, **more}
+        )

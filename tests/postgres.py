@@ -47,7 +47,9 @@ def _user() -> pwd.struct_passwd | None:
 
 
 def _call(user: pwd.struct_passwd | None, *words: str | Path) -> None:
-    identity = {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    identity = (
+        {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    )
     settings = {name: value for name, value in os.environ.items() if name in STAYS}
     done = subprocess.run(
         [str(word) for word in words],
@@ -73,8 +75,24 @@ def server() -> Iterator[str]:
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
         folder.chmod(0o755)
-        _call(user, str(program("initdb")), "-D", data, "-U", "steno", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
-        given = " ".join(f"-c {name}='{value}'" for name, value in {**SETTINGS, "unix_socket_directories": str(folder)}.items())
+        _call(
+            user,
+            str(program("initdb")),
+            "-D",
+            data,
+            "-U",
+            "steno",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "-N",
+        )
+        given = " ".join(
+            f"-c {name}='{value}'"
+            for name, value in {**SETTINGS, "unix_socket_directories": str(folder)}.items()
+        )
         _call(user, str(program("pg_ctl")), "-D", data, "-l", log, "-o", given, "-w", "start")
         try:
             yield str(folder)

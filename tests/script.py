@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import steno
+from steno.recording.record import Header, Record, Recorder
 from steno.report import Report
-from steno.tape import Header, Record, Recorder
 
 Json = dict[str, Any]
 
@@ -105,13 +105,18 @@ def system(subtype: str, **more: Any) -> Json:
     return {"type": "system", "subtype": subtype, "session_id": SESSION, **more}
 
 
-def usage(given: int = 3, write: int = 1001, read: int = 20000, output: int = 1, hour: int = 0) -> Json:
+def usage(
+    given: int = 3, write: int = 1001, read: int = 20000, output: int = 1, hour: int = 0
+) -> Json:
     """The counters of one request as a message or a result tells them; `hour` is the part of `write` kept an hour."""
     return {
         "input_tokens": given,
         "cache_creation_input_tokens": write,
         "cache_read_input_tokens": read,
-        "cache_creation": {"ephemeral_5m_input_tokens": write - hour, "ephemeral_1h_input_tokens": hour},
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": write - hour,
+            "ephemeral_1h_input_tokens": hour,
+        },
         "output_tokens": output,
     }
 
@@ -142,12 +147,24 @@ def assistant(
         "stop_reason": stop_reason,
         "usage": usage() if used is None else used,
     }
-    return {"type": "assistant", "message": inner, "parent_tool_use_id": parent, "session_id": SESSION, **more}
+    return {
+        "type": "assistant",
+        "message": inner,
+        "parent_tool_use_id": parent,
+        "session_id": SESSION,
+        **more,
+    }
 
 
 def user(content: Any, parent: str | None = None, **more: Any) -> Json:
     message = {"role": "user", "content": content}
-    return {"type": "user", "message": message, "parent_tool_use_id": parent, "session_id": SESSION, **more}
+    return {
+        "type": "user",
+        "message": message,
+        "parent_tool_use_id": parent,
+        "session_id": SESSION,
+        **more,
+    }
 
 
 def outcome(id_: str, content: Any = "ok", is_error: Any = False) -> Json:
@@ -168,13 +185,28 @@ def refusal(id_: str) -> Json:
 def opened(message: str = "msg_1") -> Json:
     """The start of a streamed message."""
     event = {"type": "message_start", "message": assistant(message=message)["message"]}
-    return {"type": "stream_event", "event": event, "session_id": SESSION, "parent_tool_use_id": None}
+    return {
+        "type": "stream_event",
+        "event": event,
+        "session_id": SESSION,
+        "parent_tool_use_id": None,
+    }
 
 
 def delta(output: int, stop_reason: str = "end_turn", **more: Any) -> Json:
     """The end of a streamed message, with its true output."""
-    event = {"type": "message_delta", "delta": {"stop_reason": stop_reason}, "usage": {"output_tokens": output}}
-    return {"type": "stream_event", "event": event, "session_id": SESSION, "parent_tool_use_id": None, **more}
+    event = {
+        "type": "message_delta",
+        "delta": {"stop_reason": stop_reason},
+        "usage": {"output_tokens": output},
+    }
+    return {
+        "type": "stream_event",
+        "event": event,
+        "session_id": SESSION,
+        "parent_tool_use_id": None,
+        **more,
+    }
 
 
 def share(
@@ -242,14 +274,32 @@ def worked() -> list[Json]:
         init(),
         assistant(text("I will write it.")),
         assistant(call("toolu_1", "Write", file_path=f"{CWD}/notes.txt", content="one\n")),
-        answer("toolu_1", "File created", tool_use_result={"type": "create", "filePath": f"{CWD}/notes.txt"}),
-        assistant(call("toolu_2", "Bash", command="wc -l notes.txt"), message="msg_2", used=usage(write=1002)),
-        answer("toolu_2", "1 notes.txt", tool_use_result={"stdout": "1 notes.txt", "stderr": "", "interrupted": False}),
+        answer(
+            "toolu_1",
+            "File created",
+            tool_use_result={"type": "create", "filePath": f"{CWD}/notes.txt"},
+        ),
         assistant(
-            call("toolu_3", "Task", description="Look around", subagent_type="Explore"), message="msg_3", used=usage(write=1003)
+            call("toolu_2", "Bash", command="wc -l notes.txt"),
+            message="msg_2",
+            used=usage(write=1002),
+        ),
+        answer(
+            "toolu_2",
+            "1 notes.txt",
+            tool_use_result={"stdout": "1 notes.txt", "stderr": "", "interrupted": False},
+        ),
+        assistant(
+            call("toolu_3", "Task", description="Look around", subagent_type="Explore"),
+            message="msg_3",
+            used=usage(write=1003),
         ),
         assistant(text("I see one file."), message="msg_4", parent="toolu_3", used=usage(7, 1004)),
-        answer("toolu_3", [text("I see one file.")], tool_use_result={"status": "completed", "agentId": "a1"}),
+        answer(
+            "toolu_3",
+            [text("I see one file.")],
+            tool_use_result={"status": "completed", "agentId": "a1"},
+        ),
         assistant(text("All is done — naïvely ✓"), message="msg_5", used=usage(write=1005)),
         result(
             "All is done — naïvely ✓",
@@ -267,16 +317,43 @@ REFUSED: list[Json] = [
     opened(),
     assistant(call("toolu_1", "Bash", command="rm -rf build")),
     delta(101, "tool_use"),
-    system("permission_denied", tool_name="Bash", tool_use_id="toolu_1", message="It needs approval."),
+    system(
+        "permission_denied", tool_name="Bash", tool_use_id="toolu_1", message="It needs approval."
+    ),
     refusal("toolu_1"),
-    system("compact_boundary", compact_metadata={"trigger": "auto", "pre_tokens": 21105, "post_tokens": 2517}),
+    system(
+        "compact_boundary",
+        compact_metadata={"trigger": "auto", "pre_tokens": 21105, "post_tokens": 2517},
+    ),
     user("Carry on.", isSynthetic=True),
-    system("task_started", task_id="t1", tool_use_id="toolu_1", task_type="local_bash", is_backgrounded=True),
-    system("task_notification", task_id="t1", tool_use_id="toolu_1", status="completed", summary="done"),
-    system("api_retry", attempt=1, max_retries=10, retry_delay_ms=500, error_status=529, error="overloaded"),
-    {"type": "rate_limit_event", "rate_limit_info": {"status": "allowed", "resetsAt": 1800000000, "utilization": 0.5}},
+    system(
+        "task_started",
+        task_id="t1",
+        tool_use_id="toolu_1",
+        task_type="local_bash",
+        is_backgrounded=True,
+    ),
+    system(
+        "task_notification", task_id="t1", tool_use_id="toolu_1", status="completed", summary="done"
+    ),
+    system(
+        "api_retry",
+        attempt=1,
+        max_retries=10,
+        retry_delay_ms=500,
+        error_status=529,
+        error="overloaded",
+    ),
+    {
+        "type": "rate_limit_event",
+        "rate_limit_info": {"status": "allowed", "resetsAt": 1800000000, "utilization": 0.5},
+    },
     assistant(text("I may not."), message="msg_2"),
-    result("I may not.", permission_denials=[denied("toolu_1", "Bash", command="rm -rf build")], num_turns=2),
+    result(
+        "I may not.",
+        permission_denials=[denied("toolu_1", "Bash", command="rm -rf build")],
+        num_turns=2,
+    ),
 ]
 
 # -- recordings -------------------------------------------------------------------------------------------
@@ -284,7 +361,11 @@ REFUSED: list[Json] = [
 
 def recorded(limit: int) -> list[Path]:
     """The stdout of recordings of at most `limit` bytes, as far as there are any here."""
-    return [path for path in sorted(RECORDINGS.glob("claude/*/*/stdout")) if 0 < path.stat().st_size <= limit]
+    return [
+        path
+        for path in sorted(RECORDINGS.glob("claude/*/*/stdout"))
+        if 0 < path.stat().st_size <= limit
+    ]
 
 
 def spread(paths: Iterable[Path], count: int) -> list[Path]:

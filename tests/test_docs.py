@@ -20,11 +20,18 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TOPS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md"]
+TOPS = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "examples" / "README.md",
+]
 PAGES = [*TOPS, *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 REFUSED = "tests/recordings/claude/2.1.325/permission_denied"
-ARGUMENTS: dict[str, tuple[list[str], int]] = {  # for each example, what it is run with and the exit code it ends with
+ARGUMENTS: dict[
+    str, tuple[list[str], int]
+] = {  # for each example, what it is run with and the exit code it ends with
     "fail_by_verdict.py": ([REFUSED], 1),
     "run_agents.py": ([], 0),
     "shortcuts.py": (["tests/recordings/claude/1.0.100"], 0),
@@ -52,7 +59,11 @@ class Block(NamedTuple):
 def blocks(path: Path, language: str) -> list[Block]:
     """The blocks of a document in one language."""
     page = path.read_text("utf-8")
-    return [Block(page.count("\n", 0, found.start(2)), found[2]) for found in FENCE.finditer(page) if found[1] == language]
+    return [
+        Block(page.count("\n", 0, found.start(2)), found[2])
+        for found in FENCE.finditer(page)
+        if found[1] == language
+    ]
 
 
 @pytest.fixture
@@ -63,7 +74,9 @@ def place(tmp_path: Path) -> Path:
 
 def at_home(folder: Path) -> dict[str, str]:
     """The environment, with the folder for a home: what a run leaves behind stays there."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("STENO_", "XDG_"))}
+    own = {
+        name: value for name, value in os.environ.items() if not name.startswith(("STENO_", "XDG_"))
+    }
     return {**own, "HOME": str(folder)}
 
 
@@ -83,7 +96,9 @@ def test_python_runs(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(place)
     for block in blocks(path, "python"):
         if not block.text.startswith("# not run: "):
-            code = compile("\n" * block.line + block.text, str(path), "exec")  # a failure then names the document's line
+            code = compile(
+                "\n" * block.line + block.text, str(path), "exec"
+            )  # a failure then names the document's line
             exec(code, {"__name__": "__main__"})
 
 
@@ -97,25 +112,44 @@ def test_examples_run(path: Path, place: Path) -> None:
     """On a recording of this repository, without a traceback."""
     words, code = ARGUMENTS[path.name]
     done = subprocess.run(
-        [sys.executable, path, *words], cwd=place, env=at_home(place), capture_output=True, encoding="utf-8", check=False
+        [sys.executable, path, *words],
+        cwd=place,
+        env=at_home(place),
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
     )
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     assert done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name_", [name for name in sorted(ARGUMENTS) if ARGUMENTS[name][0]])
-@pytest.mark.parametrize("words", [[], ["/no/such/folder"], ["src/steno/cli"]], ids=["nothing", "not there", "not one"])
+@pytest.mark.parametrize(
+    "words", [[], ["/no/such/folder"], ["src/steno/cli"]], ids=["nothing", "not there", "not one"]
+)
 def test_examples_say_what_they_expect(name_: str, words: list[str], place: Path) -> None:
     """One line on stderr, exit code 2, and no traceback, where there is nothing that they can read."""
     command = [sys.executable, str(ROOT / "examples" / name_), *words]
-    done = subprocess.run(command, cwd=place, env=at_home(place), capture_output=True, text=True, check=False)
-    assert (done.returncode, len(done.stderr.splitlines()), "Traceback" in done.stderr) == (2, 1, False), done.stderr
+    done = subprocess.run(
+        command, cwd=place, env=at_home(place), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, len(done.stderr.splitlines()), "Traceback" in done.stderr) == (
+        2,
+        1,
+        False,
+    ), done.stderr
 
 
 def test_examples_read_a_folder_of_recordings(place: Path) -> None:
     """And tell of all that is in it."""
-    words = [sys.executable, str(ROOT / "examples" / "tool_failures.py"), "tests/recordings/claude/2.1.325"]
-    done = subprocess.run(words, cwd=place, env=at_home(place), capture_output=True, encoding="utf-8", check=True)
+    words = [
+        sys.executable,
+        str(ROOT / "examples" / "tool_failures.py"),
+        "tests/recordings/claude/2.1.325",
+    ]
+    done = subprocess.run(
+        words, cwd=place, env=at_home(place), capture_output=True, encoding="utf-8", check=True
+    )
     assert re.search(r"^Bash: \d\d+ of \d\d+ calls$", done.stdout, re.M)
 
 
@@ -145,7 +179,12 @@ def run(command: str, place: Path) -> tuple[int, list[str]]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     settings = {"PATH": path, "TZ": "UTC", "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "HOME": str(place)}
     done = subprocess.run(
-        ["sh", "-c", command], cwd=place, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        ["sh", "-c", command],
+        cwd=place,
+        env=settings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
     )
     return done.returncode, done.stdout.decode("utf-8").rstrip("\n").split("\n")
 
@@ -170,7 +209,9 @@ def test_commands_print_what_is_pasted(path: Path, place: Path) -> None:
             assert set(command.pasted) != {CUT}, f"{where}\nshow something of what it prints"
             assert missing(command.pasted, printed) is None, f"{where}\n" + "\n".join(printed)
         elif command.pasted:
-            assert [line.rstrip() for line in command.pasted] == [line.rstrip() for line in printed], where
+            assert [line.rstrip() for line in command.pasted] == [
+                line.rstrip() for line in printed
+            ], where
 
 
 # -- links and tables --------------------------------------------------------------------------------------------
@@ -200,19 +241,30 @@ def test_every_page_is_linked() -> None:
     """A page that no other names is a page that nobody finds."""
     linked = set()
     for path in PAGES:
-        linked |= {(path.parent / link.partition("#")[0]).resolve() for link in LINK.findall(path.read_text("utf-8"))}
-    assert [name(path) for path in PAGES if path.resolve() not in linked and path.name != "README.md"] == []
+        linked |= {
+            (path.parent / link.partition("#")[0]).resolve()
+            for link in LINK.findall(path.read_text("utf-8"))
+        }
+    assert [
+        name(path) for path in PAGES if path.resolve() not in linked and path.name != "README.md"
+    ] == []
 
 
 def test_the_figures_of_the_readme() -> None:
     """The comparison counts what examples/shortcuts.py counts."""
-    words = [sys.executable, str(ROOT / "examples" / "shortcuts.py"), str(ROOT / "tests" / "recordings" / "claude")]
+    words = [
+        sys.executable,
+        str(ROOT / "examples" / "shortcuts.py"),
+        str(ROOT / "tests" / "recordings" / "claude"),
+    ]
     printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     counted = re.findall(r": (\d+) called a success, (\d+) of them", printed)
     page = (ROOT / "README.md").read_text("utf-8")
     assert re.findall(r"^\| [^|]+ \| (\d+) \| (\d+) \|$", page, re.M) == counted
     assert f"the {printed.split()[0]} recorded runs" in page
-    assert re.findall(r"In each row, (\d+) of", page) == list(dict.fromkeys(re.findall(r"(\d+) interactive", printed)))
+    assert re.findall(r"In each row, (\d+) of", page) == list(
+        dict.fromkeys(re.findall(r"(\d+) interactive", printed))
+    )
 
 
 def test_the_versions_of_the_readme() -> None:
@@ -221,14 +273,18 @@ def test_the_versions_of_the_readme() -> None:
 
     page = (ROOT / "README.md").read_text("utf-8")
     shown = re.findall(r"^  \| (?!agent|---)([^|]+?) \|.*\| ([\d., ]+) \|$", page, re.M)
-    assert [versions.split(", ") for _, versions in shown] == [list(agent.tested_versions) for agent in AGENTS.values()]
+    assert [versions.split(", ") for _, versions in shown] == [
+        list(agent.installation.tested_versions) for agent in AGENTS.values()
+    ]
 
 
 def test_the_extras_of_the_readme() -> None:
     """Each has its row, and there are no others."""
     import tomllib
 
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "optional-dependencies"
+    ]
     page = (ROOT / "README.md").read_text("utf-8").partition("## Install")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `(\w+)` \|", page, re.M) == list(extras)
 
@@ -237,23 +293,46 @@ def test_what_is_handed_on_as_source(tmp_path: Path) -> None:
     """The sdist holds the documents, the examples and the tests, and nothing by accident."""
     import tarfile
 
-    words = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
+    words = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "--target",
+        "sdist",
+        "--directory",
+        str(tmp_path),
+    ]
     subprocess.run(words, cwd=ROOT, capture_output=True, check=True)
     (packed,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(packed) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {name for name in names if "/" not in name} == {
-        *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"),
+        *(
+            "CHANGELOG.md",
+            "CONTRIBUTING.md",
+            "LICENSE",
+            "Makefile",
+            "PKG-INFO",
+            "README.md",
+            "pyproject.toml",
+            ".gitignore",
+        ),
     }
     assert {name.partition("/")[0] for name in names if "/" in name} == {
         *("benchmarks", "docs", "examples", "requirements", "src", "tests"),
     }
-    assert {"docs/reference/cli.md", "examples/run_agents.py", "tests/test_docs.py", "src/steno/py.typed"} <= names
+    assert {
+        "docs/reference/cli.md",
+        "examples/run_agents.py",
+        "tests/test_docs.py",
+        "src/steno/py.typed",
+    } <= names
 
 
 def test_the_import_table_is_the_one_that_is_enforced() -> None:
     """docs/architecture.md shows the table of test_house.py."""
-    from tests.test_house import ALLOWED
+    from tests.test_architecture import ALLOWED
 
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     shown = {}
@@ -266,10 +345,16 @@ def rule_names(path: Path) -> set[str]:
     """The rules that the comments, docstrings and functions of a module name."""
     with path.open("rb") as file:
         tokens = list(tokenize.tokenize(file.readline))
-    nodes = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, DOCUMENTED)]
+    nodes = [
+        node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, DOCUMENTED)
+    ]
     told = [token.string for token in tokens if token.type == tokenize.COMMENT]
     told += [ast.get_docstring(node) or "" for node in nodes]
-    told += [found[1].upper() for node in nodes if (found := re.match(r"test_([a-z]\d+)_", getattr(node, "name", "")))]
+    told += [
+        found[1].upper()
+        for node in nodes
+        if (found := re.match(r"test_([a-z]\d+)_", getattr(node, "name", "")))
+    ]
     return set(re.findall(r"\b[A-Z]\d{1,2}\b", "\n".join(told)))
 
 
@@ -277,7 +362,9 @@ def test_every_rule_that_is_named_is_told() -> None:
     """docs/reference/rules.md has each rule that the source or a test names, once."""
     sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     named = set().union(*(rule_names(path) for path in sources if "recordings" not in path.parts))
-    told = re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "docs" / "reference" / "rules.md").read_text("utf-8"), re.M)
+    told = re.findall(
+        r"^\| ([A-Z]\d+) \|", (ROOT / "docs" / "reference" / "rules.md").read_text("utf-8"), re.M
+    )
     assert sorted(named - set(told)) == []
     assert len(told) == len(set(told))
 
@@ -297,7 +384,9 @@ def test_the_check_names_what_differs(tmp_path: Path) -> None:
     """A page that was changed by hand is named, the others are not."""
     subprocess.run([*GENERATE, tmp_path], check=True)
     (tmp_path / "cli.md").write_text("by hand")
-    done = subprocess.run([*GENERATE, "--check", tmp_path], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*GENERATE, "--check", tmp_path], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert re.findall(r"(\w+\.md): differs", done.stderr) == ["cli.md"]
 
@@ -311,7 +400,9 @@ def pasted_anew(path: Path, place: Path) -> str:
     for command in commands(path):
         old = "\n".join([f"$ {command.words}", *command.pasted])
         if command.pasted and CUT not in [line.strip() for line in command.pasted]:
-            page = page.replace(old, "\n".join([f"$ {command.words}", *run(command.words, place)[1]]))
+            page = page.replace(
+                old, "\n".join([f"$ {command.words}", *run(command.words, place)[1]])
+            )
     return page
 
 

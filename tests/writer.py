@@ -2,10 +2,10 @@
 
 import sys
 
-from steno.ledger.book import Pricer
-from steno.ledger.record import upsert_run
+from steno.ledger.rows import ParsedRequest, ParsedSession, RowBatch, stable_id
+from steno.ledger.run_record import upsert_run
 from steno.ledger.store import open_ledger
-from steno.ledger.values import ParsedRequest, ParsedSession, RowBatch, stable_id
+from steno.ledger.upsert import Pricer
 from steno.report import Cost, ModelSummary, Report, Tokens
 
 AT = 1_763_000_000_000
@@ -15,14 +15,41 @@ MODEL = "claude-sonnet-4-6"
 def a_run(place: int) -> tuple[Report, RowBatch]:
     """A run of one request, in one of a few sessions; the agent reports a little more than the request shows."""
     run, session, at = f"run{place:08d}", f"session{place % 50}", AT + place * 1000
-    request = ParsedRequest(stable_id("claude", "message", place), session, run, f"msg{place}", None, MODEL, at, 3, 1000, 20_000, 1)
+    request = ParsedRequest(
+        stable_id("claude", "message", place),
+        session,
+        run,
+        f"msg{place}",
+        None,
+        MODEL,
+        at,
+        3,
+        1000,
+        20_000,
+        1,
+    )
     told = ModelSummary(3, 1000, 20_000, 101, 0.0112)
     report = Report(
-        agent="claude", run_id=run, session_id=session, model=MODEL, cwd="/home/ada/engine", verdict="success", ok=True, turns=1
+        agent="claude",
+        run_id=run,
+        session_id=session,
+        model=MODEL,
+        cwd="/home/ada/engine",
+        verdict="success",
+        ok=True,
+        turns=1,
     )
     report.tokens = Tokens(3, 1000, 20_000, 101, 0, 21_104)
     report.cost, report.models, report.requests = Cost(0.0112, "reported"), {MODEL: told}, 1
-    return report, RowBatch("claude", {session: ParsedSession(project="/home/ada/engine", last_at=at)}, [request], [], [], [], [])
+    return report, RowBatch(
+        "claude",
+        {session: ParsedSession(project="/home/ada/engine", last_at=at)},
+        [request],
+        [],
+        [],
+        [],
+        [],
+    )
 
 
 def main(url: str, first: int, count: int) -> None:

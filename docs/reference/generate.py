@@ -22,18 +22,20 @@ import ledger_page as ledger_tables
 import msgspec
 
 import steno
-from steno import cli, event, report, testing, verdict
+from steno import cli, event, report, testing
 from steno import event as ev
 from steno.agents import AGENTS
-from steno.agents.asking import OPTION_FIELDS, option_support
-from steno.answer import finds, lists
-from steno.answer import sums as answer_sums
-from steno.ledger import pull
+from steno.agents.base import OPTION_FIELDS, option_support
+from steno.analysis import verdict
+from steno.analysis.verdict import ERROR_CATEGORIES, RULES, Facts
+from steno.config import AGENT_SETTINGS, MODEL_SIZES, SETTINGS, SETTINGS_BY_NAME, Setting
+from steno.ledger import importer as pull
+from steno.ledger import results as finds
+from steno.ledger import results as lists
+from steno.ledger import totals as answer_sums
 from steno.report import BackgroundTask, DeniedCall, Report
-from steno.screen.words import VERDICT_DISPLAY
-from steno.settings import AGENT_SETTINGS, MODEL_SIZES, SETTINGS, SETTINGS_BY_NAME, Setting
-from steno.testing import readings
-from steno.verdict import ERROR_CATEGORIES, RULES, Facts
+from steno.testing import checks as readings
+from steno.views.formatting import VERDICT_DISPLAY
 
 HERE = Path(__file__).parent
 NOTE = "<!-- Written by docs/reference/generate.py: change the source or the generator, not this page. -->"
@@ -246,7 +248,11 @@ def _shape(node: ast.ClassDef) -> Shape:
         if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
             default = None if part.value is None else ast.unparse(part.value)
             fields.append(Field(part.target.id, ast.unparse(part.annotation), default))
-    methods = [part for part in node.body if isinstance(part, ast.FunctionDef) and not part.name.startswith("_")]
+    methods = [
+        part
+        for part in node.body
+        if isinstance(part, ast.FunctionDef) and not part.name.startswith("_")
+    ]
     base = ast.unparse(node.bases[0]) if node.bases else ""
     return Shape(node.name, base, told(ast.get_docstring(node)), fields, methods)
 
@@ -269,7 +275,10 @@ def typed(annotation: str, known: dict[str, str]) -> str:
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
     """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines]
+    return [
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
+        for line in lines
+    ]
 
 
 def page(title: str, *parts: str | list[str]) -> str:
@@ -296,7 +305,10 @@ def report_page() -> str:
     first = ["Report", "TaskReport", "Attempt"]
     for name in [*first, *(name for name in found if name not in first)]:
         shape = found[name]
-        rows = [[f"`{one.name}`", typed(_written(one.type), links), MEANINGS[name][one.name]] for one in shape.fields]
+        rows = [
+            [f"`{one.name}`", typed(_written(one.type), links), MEANINGS[name][one.name]]
+            for one in shape.fields
+        ]
         parts += [f"## {name}", shape.text, table(["field", "type", "meaning"], rows)]
     return page("The report", *parts)
 
@@ -319,9 +331,16 @@ def _parts(found: dict[str, Shape]) -> dict[str, Shape]:
 def _agree(found: dict[str, Shape]) -> None:
     """Stop unless every field has a meaning and every meaning its field."""
     fields = {f"{name}.{field.name}" for name, shape in found.items() for field in shape.fields}
-    meant = {f"{name}.{field}" for name, table_ in MEANINGS.items() for field, text in table_.items() if text}
+    meant = {
+        f"{name}.{field}"
+        for name, table_ in MEANINGS.items()
+        for field, text in table_.items()
+        if text
+    }
     if fields != meant:
-        raise SystemExit(f"report.md: no meaning for {sorted(fields - meant)}; no field for {sorted(meant - fields)}")
+        raise SystemExit(
+            f"report.md: no meaning for {sorted(fields - meant)}; no field for {sorted(meant - fields)}"
+        )
 
 
 # -- events --------------------------------------------------------------------------------------------------------
@@ -364,11 +383,23 @@ for event in steno.events("tests/recordings/claude/2.1.325/permission_denied"):
 
 
 def _fields(shape: Shape, links: dict[str, str]) -> list[str]:
-    written = {one.name: one.encode_name for one in msgspec.structs.fields(getattr(event, shape.name))}
+    written = {
+        one.name: one.encode_name for one in msgspec.structs.fields(getattr(event, shape.name))
+    }
     rows = []
     for one in shape.fields:
-        name = f"`{one.name}`" if written[one.name] == one.name else f"`{one.name}` (JSON: `{written[one.name]}`)"
-        rows.append([name, typed(one.type, links), "" if one.default is None else f"`{_default(one.default)}`"])
+        name = (
+            f"`{one.name}`"
+            if written[one.name] == one.name
+            else f"`{one.name}` (JSON: `{written[one.name]}`)"
+        )
+        rows.append(
+            [
+                name,
+                typed(one.type, links),
+                "" if one.default is None else f"`{_default(one.default)}`",
+            ]
+        )
     return table(["field", "type", "default"], rows) if rows else []
 
 
@@ -409,13 +440,18 @@ def samples() -> dict[str, list[Facts]]:
     """For every word, facts that lead to it: one for each rule that can give it."""
     done = _result(subtype="success", text="Done.")
     refusal = (DeniedCall("Bash", "CALL", allow_rule="Bash(ls)"), 5)
-    at_start = _facts(result=_result(is_error=True, subtype="error_during_execution", startup_failure="config"))
+    at_start = _facts(
+        result=_result(is_error=True, subtype="error_during_execution", startup_failure="config")
+    )
     answered = _facts(result=done)
     answered.report.result = "Done."
     return {
         "success": [answered],
         "max_turns": [_facts(result=_result(subtype="error_max_turns"))],
-        "max_budget": [_facts(result=_result(subtype="error_max_budget_usd")), _stopped("max_budget")],
+        "max_budget": [
+            _facts(result=_result(subtype="error_max_budget_usd")),
+            _stopped("max_budget"),
+        ],
         "rate_limit": [_failed(api_error="usage_limit_reached")],
         "auth": [_failed(api_status=401)],
         "api": [_failed(api_status=500)],
@@ -427,10 +463,19 @@ def samples() -> dict[str, list[Facts]]:
         "interactive": [_facts(result=done, final_text="Which one?")],
         "background_task": [_waiting()],
         "empty": [_facts(result=_result(subtype="success"))],
-        "no_result": [_facts(), _facts(result=done, checked=ev.SchemaChecked(0, None, None, None, wrong=("$.age: ...",)))],
+        "no_result": [
+            _facts(),
+            _facts(
+                result=done, checked=ev.SchemaChecked(0, None, None, None, wrong=("$.age: ...",))
+            ),
+        ],
         "stalled": [_stopped("stalled")],
         "timeout": [_stopped("timeout")],
-        "interrupted": [_stopped("interrupted"), _facts(-2), _facts(result=_result(terminal_reason="aborted_streaming"))],
+        "interrupted": [
+            _stopped("interrupted"),
+            _facts(-2),
+            _facts(result=_result(terminal_reason="aborted_streaming")),
+        ],
         "killed": [_stopped("killed"), _facts(-9)],
         "subprocess": [at_start, _facts(1, stderr=["error: unknown option"])],
         "not_found": [_facts(exited=ev.Exited(0, None, None, None, None))],
@@ -441,9 +486,14 @@ def verdicts_page() -> str:
     """Every word, the rules that can give it, and their hints."""
     given = samples()
     if list(given) != list(report.VERDICTS):
-        raise SystemExit(f"verdicts.md: the samples are for {list(given)}, the words are {list(report.VERDICTS)}")
+        raise SystemExit(
+            f"verdicts.md: the samples are for {list(given)}, the words are {list(report.VERDICTS)}"
+        )
     order = ", ".join(f"`{rule.__name__}`" for rule in RULES)
-    rows = [[f"[`{word}`](#{word})", VERDICT_DISPLAY[word][1], _category(word)] for word in report.VERDICTS]
+    rows = [
+        [f"[`{word}`](#{word})", VERDICT_DISPLAY[word][1], _category(word)]
+        for word in report.VERDICTS
+    ]
     parts: list[str | list[str]] = [
         "A verdict is one word, with the lines that prove it (`evidence`), the error text where there is one, and a hint. "
         "Every run gets exactly one.",
@@ -476,7 +526,15 @@ def _told(word: str, cases: list[Facts]) -> Iterator[str]:
 
 def _judged(word: str, facts: Facts) -> tuple[str, str, str | None]:
     """The rule that gives the word for these facts, its docstring and its hint."""
-    rules = [part for rule in RULES for part in ((verdict.detect_open_question, verdict.detect_background_work) if rule is verdict.detect_advisories else (rule,))]
+    rules = [
+        part
+        for rule in RULES
+        for part in (
+            (verdict.detect_open_question, verdict.detect_background_work)
+            if rule is verdict.detect_advisories
+            else (rule,)
+        )
+    ]
     for rule in rules:
         found = rule(facts)
         if found is not None:
@@ -508,7 +566,10 @@ def settings_page() -> str:
     ]
     for group in dict.fromkeys(setting.group for setting in SETTINGS):
         rows = [_setting(setting) for setting in SETTINGS if setting.group == group]
-        parts += [f"## {group[:1].upper()}{group[1:]}", table(["name", "option", "variable", "default", "meaning"], rows)]
+        parts += [
+            f"## {group[:1].upper()}{group[1:]}",
+            table(["name", "option", "variable", "default", "meaning"], rows),
+        ]
     return page("Settings", *parts)
 
 
@@ -525,7 +586,13 @@ def _setting(setting: Setting) -> list[str]:
         if isinstance(default, tuple)
         else f"{default}".lower().removesuffix(".0")
     )
-    name = f"[agents.NAME] {setting.name}" if setting.is_per_agent else setting.name if setting.is_file_setting else ""
+    name = (
+        f"[agents.NAME] {setting.name}"
+        if setting.is_per_agent
+        else setting.name
+        if setting.is_file_setting
+        else ""
+    )
     variable = f"`{setting.variable}`" if setting.variable else ""
     return [
         f"`{name}`" if name else "(in no file)",
@@ -545,11 +612,20 @@ def agents_page() -> str:
     """Who deals with each option of a run, and each agent's models and permission modes."""
     head = [f"`{name}`" for name in AGENTS]
     rows = [
-        [f"`--{option.rstrip('_').replace('_', '-')}`", *(WHO[option_support(agent, option)] for agent in AGENTS.values())]
+        [
+            f"`--{option.rstrip('_').replace('_', '-')}`",
+            *(WHO[option_support(agent, option)] for agent in AGENTS.values()),
+        ]
         for option in OPTION_FIELDS
     ]
-    sized = [[f"`{name}`", *([f"`{model}`" for model in agent.sizes] or [""] * 3)] for name, agent in AGENTS.items()]
-    modes = [[f"`{name}`", ", ".join(f"`{mode}`" for mode in agent.permission_modes) or "its own"] for name, agent in AGENTS.items()]
+    sized = [
+        [f"`{name}`", *([f"`{model}`" for model in agent.sizes] or [""] * 3)]
+        for name, agent in AGENTS.items()
+    ]
+    modes = [
+        [f"`{name}`", ", ".join(f"`{mode}`" for mode in agent.launch.permission_modes) or "its own"]
+        for name, agent in AGENTS.items()
+    ]
     return page(
         "Agents",
         "One set of options holds for all agents. What an agent cannot do is said before it starts: an option that nobody would "
@@ -583,11 +659,20 @@ def cli_page() -> str:
     for name, what in cli.COMMANDS.items():
         parts += [f"## steno {name}", f"{what[:1].upper()}{what[1:]}.", _help([name])]
     codes = [
-        ["0", "it did what was asked. `steno show` and every question to the ledger: however the runs ended that it tells of"],
+        [
+            "0",
+            "it did what was asked. `steno show` and every question to the ledger: however the runs ended that it tells of",
+        ],
         ["1", "`steno doctor`: something is wrong, which is more than a note"],
-        ["1", "`steno sync`, `steno run --sync`, `steno watch --strict`: a file did not arrive everywhere"],
+        [
+            "1",
+            "`steno sync`, `steno run --sync`, `steno watch --strict`: a file did not arrive everywhere",
+        ],
         ["1", "`steno on`: a command failed, or was not run"],
-        [str(cli.EXIT_USAGE_ERROR), "wrong use, or a source that could not be read; what could be read was shown, or taken in"],
+        [
+            str(cli.EXIT_USAGE_ERROR),
+            "wrong use, or a source that could not be read; what could be read was shown, or taken in",
+        ],
         ["3", "`steno budget check` and `steno budget list --check`: a budget is exceeded"],
         [str(cli.EXIT_INTERNAL_ERROR), "a fault of steno itself: `--debug` shows where"],
         [str(cli.EXIT_WRITE_FAILED), "the output, or the record of a run, could not be written"],
@@ -595,16 +680,26 @@ def cli_page() -> str:
         [str(cli.EXIT_PIPE_CLOSED), "whoever read the output went away first"],
     ]
     settings = [
-        ["`COLUMNS`", "the width of the page; without it the terminal's, or 80 where there is none"],
+        [
+            "`COLUMNS`",
+            "the width of the page; without it the terminal's, or 80 where there is none",
+        ],
         ["`NO_COLOR`", "not empty: no colours"],
         ["`FORCE_COLOR`", "not empty and not 0: colours also where stdout is no terminal"],
         ["`STENO_LEDGER`", "the ledger: a path or `postgresql://...`; `--ledger` comes before it"],
-        ["`TZ`", "the time zone of days, weeks and months, as for other programs; `--timezone` comes before it"],
+        [
+            "`TZ`",
+            "the time zone of days, weeks and months, as for other programs; `--timezone` comes before it",
+        ],
         ["`STENO_DEBUG`", "not empty and not 0: the same as `--debug`"],
         ["`STENO_...`", "every [setting](settings.md) of a run"],
     ]
     codes_of = [
-        [f"{code}", ", ".join(f"`{word}`" for word in report.VERDICTS if report.EXIT_CODES[word] == code)] for code in EXITS
+        [
+            f"{code}",
+            ", ".join(f"`{word}`" for word in report.VERDICTS if report.EXIT_CODES[word] == code),
+        ]
+        for code in EXITS
     ]
     parts += ["## Exit codes", table(["code", "meaning"], codes)]
     parts.append(
@@ -614,7 +709,11 @@ def cli_page() -> str:
         "`--exit-from verdict`; of several sources `show` takes the highest, and 2 comes before all others. `steno replay` "
         "exits as the recorded agent did: with its code, or by its signal."
     )
-    parts += [table(["code of `steno run`", "verdict"], codes_of), "## Environment", table(["variable", "effect"], settings)]
+    parts += [
+        table(["code of `steno run`", "verdict"], codes_of),
+        "## Environment",
+        table(["variable", "effect"], settings),
+    ]
     return page("The command line", *parts)
 
 
@@ -694,7 +793,14 @@ SCOPE = {
 
 def library_page() -> str:
     """Every public name with its signature and docstring."""
-    return page("The library", _indented(steno.__doc__ or ""), *_names(steno), "## What the ledger answers", ANSWERS, *_answers())
+    return page(
+        "The library",
+        _indented(steno.__doc__ or ""),
+        *_names(steno),
+        "## What the ledger answers",
+        ANSWERS,
+        *_answers(),
+    )
 
 
 def _answers() -> Iterator[str]:
@@ -705,14 +811,22 @@ def _answers() -> Iterator[str]:
         fields = [f"{one.name}: {one.type}" for one in shape.fields]
         derived = [(one, one.returns) for one in shape.methods if _is_property(one)]
         fields += [
-            f"{one.name}: {ast.unparse(kind)}  # {told(ast.get_docstring(one))}" for one, kind in derived if kind is not None
+            f"{one.name}: {ast.unparse(kind)}  # {told(ast.get_docstring(one))}"
+            for one, kind in derived
+            if kind is not None
         ]
         yield "\n".join(["```text", *fields, "```"])
 
 
 def testing_page() -> str:
     """The same of the checks for agents."""
-    return page("The contract of an agent", _indented(testing.__doc__ or ""), *_names(testing), "## The checks", _checks())
+    return page(
+        "The contract of an agent",
+        _indented(testing.__doc__ or ""),
+        *_names(testing),
+        "## The checks",
+        _checks(),
+    )
 
 
 def _names(module: ModuleType) -> Iterator[str]:
@@ -726,37 +840,62 @@ def _names(module: ModuleType) -> Iterator[str]:
             continue
         home = sys.modules[getattr(module, name).__module__]
         tree = ast.parse(Path(str(home.__file__)).read_text("utf-8"))
-        node = next(part for part in tree.body if isinstance(part, DEFINITIONS) and part.name == name)
+        node = next(
+            part for part in tree.body if isinstance(part, DEFINITIONS) and part.name == name
+        )
         yield f"## {name}"
-        yield from _of_class(node, where) if isinstance(node, ast.ClassDef) else _of_function(node, f"{where}.{name}")
+        yield from (
+            _of_class(node, where)
+            if isinstance(node, ast.ClassDef)
+            else _of_function(node, f"{where}.{name}")
+        )
 
 
 def _checks() -> list[str]:
     told_ = {check.__name__: told(check.__doc__) for check in readings.CHECKS}
-    return table(["check", "what must hold of every recording"], [[f"`{name}`", text] for name, text in told_.items()])
+    return table(
+        ["check", "what must hold of every recording"],
+        [[f"`{name}`", text] for name, text in told_.items()],
+    )
 
 
 def _of_class(node: ast.ClassDef, where: str) -> Iterator[str]:
     shape = _shape(node)
-    inits = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+    inits = [
+        part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"
+    ]
     made = [] if node.name == "Live" else inits
     yield f"```text\nclass {where}.{node.name}({_arguments(made[0]) if made else '...'})\n```"
     yield shape.text
     yield f"A kind of `{shape.base}`." if shape.base not in ("", "Struct", "TypedDict") else ""
     yield ELSEWHERE.get(node.name, "")
     if shape.base == "TypedDict":
-        yield "\n".join(table(["keyword", "type", "meaning"], [_keyword(one, node.name) for one in shape.fields]))
+        yield "\n".join(
+            table(
+                ["keyword", "type", "meaning"], [_keyword(one, node.name) for one in shape.fields]
+            )
+        )
     for method in shape.methods:
         yield from _of_function(method, f"{node.name}.{method.name}")
 
 
 def _keyword(one: Field, of: str) -> list[str]:
     kind = typed(re.sub(r"\bWhere\b", "str or PathLike", one.type), {}).replace("null", "`None`")
-    return [f"`{one.name}`", kind, SCOPE[one.name] if of == "Scope" else CALLS.get(one.name) or SETTINGS_BY_NAME[one.name].what]
+    return [
+        f"`{one.name}`",
+        kind,
+        SCOPE[one.name]
+        if of == "Scope"
+        else CALLS.get(one.name) or SETTINGS_BY_NAME[one.name].what,
+    ]
 
 
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[str]:
-    returns = f" -> {ast.unparse(node.returns)}".replace("ev.", "").replace("'", "") if node.returns is not None else ""
+    returns = (
+        f" -> {ast.unparse(node.returns)}".replace("ev.", "").replace("'", "")
+        if node.returns is not None
+        else ""
+    )
     if _is_property(node):
         given, returns = "", returns.replace(" ->", ":")
     else:
@@ -776,7 +915,11 @@ def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 def _indented(text: str) -> str:
     """A docstring with its example in a fence."""
-    return re.sub(r"\n\n((?: {4}.*\n|\n)+)\n", lambda found: f"\n\n```text\n{_outdented(found[1])}\n```\n\n", text).strip()
+    return re.sub(
+        r"\n\n((?: {4}.*\n|\n)+)\n",
+        lambda found: f"\n\n```text\n{_outdented(found[1])}\n```\n\n",
+        text,
+    ).strip()
 
 
 def _outdented(text: str) -> str:
@@ -811,7 +954,9 @@ def main(words: list[str]) -> int:
         if not check:
             path.write_text(text, "utf-8")
         elif not path.is_file() or path.read_text("utf-8") != text:
-            sys.stderr.write(f"{path}: differs from the program; run: python docs/reference/generate.py\n")
+            sys.stderr.write(
+                f"{path}: differs from the program; run: python docs/reference/generate.py\n"
+            )
             differs = 1
     return differs
 

@@ -128,9 +128,14 @@ def tables() -> dict[str, list[Column]]:
         found = {}
         for name in named:
             rows = ledger.execute(f"PRAGMA table_info({name})").fetchall()
-            found[name] = [Column(row[1], row[2], not row[3] and not row[5], _meaning(said, name, row[1])) for row in rows]
+            found[name] = [
+                Column(row[1], row[2], not row[3] and not row[5], _meaning(said, name, row[1]))
+                for row in rows
+            ]
         ledger.close()
-    return {name: columns for name, columns in found.items() if columns}  # one that a later migration drops is none
+    return {
+        name: columns for name, columns in found.items() if columns
+    }  # one that a later migration drops is none
 
 
 def _meaning(said: dict[str, str], table: str, column: str) -> str:
@@ -145,6 +150,13 @@ def parts() -> list[tuple[str, str, list[list[str]]]]:
     if set(found) - set(ABOUT):
         raise SystemExit(f"ledger.md: no sentence for {sorted(set(found) - set(ABOUT))}")
     return [
-        (name, ABOUT[name], [[f"`{one.name}`", f"{one.kind}{' or NULL' * one.nullable}", one.what] for one in columns])
+        (
+            name,
+            ABOUT[name],
+            [
+                [f"`{one.name}`", f"{one.kind}{' or NULL' * one.nullable}", one.what]
+                for one in columns
+            ],
+        )
         for name, columns in found.items()
     ]

@@ -15,17 +15,17 @@ that importing does nothing and costs nothing.
 
 TYPE_CHECKING = False  # `typing` itself costs a start 4 ms
 if TYPE_CHECKING:
-    from .answer.finds import SearchHit
-    from .answer.lists import Note, RunSummary, SessionSummary
-    from .answer.sums import ToolCallStats, UsageReport, UsageRow, UsageTotals
     from .api import events, read
-    from .decode import decode_raw
-    from .embed import RunOptions, RunStream, arun, run, stream
+    from .api.ledger import Ledger, QueryScope
+    from .api.run import RunOptions, RunStream, arun, run, stream
+    from .codec.decode import decode_raw
+    from .errors import LedgerError, RunFailed, SourceError, StenoError
     from .event import Event
-    from .ledger.pull import ImportResult
-    from .question import Ledger, QueryScope
-    from .reading import RunParser
-    from .report import LedgerError, Report, RunFailed, SourceError, StenoError, TaskReport, Verdict
+    from .ledger.importer import ImportResult
+    from .ledger.results import Note, RunSummary, SearchHit, SessionSummary
+    from .ledger.totals import ToolCallStats, UsageReport, UsageRow, UsageTotals
+    from .recording.parse import RunParser
+    from .report import Report, TaskReport, Verdict
 
 __version__ = "0.1.0"
 __all__ = [
@@ -61,33 +61,33 @@ __all__ = [
 
 _EXPORTS = {
     "Event": "event",
-    "ImportResult": "ledger.pull",
-    "Ledger": "question",
-    "LedgerError": "report",
-    "Note": "answer.lists",
-    "QueryScope": "question",
+    "ImportResult": "ledger.importer",
+    "Ledger": "api.ledger",
+    "LedgerError": "errors",
+    "Note": "ledger.results",
+    "QueryScope": "api.ledger",
     "Report": "report",
-    "RunFailed": "report",
-    "RunOptions": "embed",
-    "RunParser": "reading",
-    "RunStream": "embed",
-    "RunSummary": "answer.lists",
-    "SearchHit": "answer.finds",
-    "SessionSummary": "answer.lists",
-    "SourceError": "report",
-    "StenoError": "report",
+    "RunFailed": "errors",
+    "RunOptions": "api.run",
+    "RunParser": "recording.parse",
+    "RunStream": "api.run",
+    "RunSummary": "ledger.results",
+    "SearchHit": "ledger.results",
+    "SessionSummary": "ledger.results",
+    "SourceError": "errors",
+    "StenoError": "errors",
     "TaskReport": "report",
-    "ToolCallStats": "answer.sums",
-    "UsageReport": "answer.sums",
-    "UsageRow": "answer.sums",
-    "UsageTotals": "answer.sums",
+    "ToolCallStats": "ledger.totals",
+    "UsageReport": "ledger.totals",
+    "UsageRow": "ledger.totals",
+    "UsageTotals": "ledger.totals",
     "Verdict": "report",
-    "arun": "embed",
-    "decode_raw": "decode",
+    "arun": "api.run",
+    "decode_raw": "codec.decode",
     "events": "api",
     "read": "api",
-    "run": "embed",
-    "stream": "embed",
+    "run": "api.run",
+    "stream": "api.run",
 }
 
 

@@ -1,19 +1,28 @@
-"""The report: everything that is known about a run, under the fixed names of the documents.
+"""Paths as agents name them: where one stands to the folder that the agent works in. Pure: it never looks at a disk."""
 
-Values only. A figure that is not known is None. It never reads, folds or judges.
-
-    StenoError
-    +-- SourceError      a source cannot be read: missing, unreadable, not a recording
-    +-- LedgerError      the ledger cannot be opened, read or written
-    +-- RunFailed        raised by choice, from Report.raise_for_verdict()
-"""
-
+import posixpath
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol, get_args
 
 import msgspec
 from msgspec import Struct, field
+
+from .errors import RunFailed
+
+
+def resolve_path(path: str, root: str | None) -> tuple[str, str, bool]:
+    """A path relative to `root` where it lies below it, its absolute form, and whether it does.
+
+    Containment is by whole names: `/proj2` is not below `/proj`.
+    """
+    absolute = path
+    if absolute[:1] != "/" or "//" in absolute or "/." in absolute:
+        absolute = posixpath.normpath(posixpath.join(root or "", absolute))
+    start = "" if root is None else root.rstrip("/") + "/"
+    inside = bool(root) and absolute.startswith(start)
+    return (absolute[len(start) :] if inside else absolute), absolute, inside
+
 
 SCHEMA = "steno.report/1"
 
@@ -43,37 +52,6 @@ EXIT_CODES = {
 ADVISORY_PREFIXES = ("interactive-hang:", "background-task:", "permission:")
 
 
-class StenoError(Exception):
-    """The root of what this library raises."""
-
-
-class SourceError(StenoError):
-    """A source cannot be read. The message names it and says what was expected.
-
-    `strerror` is the same without the name, as an OSError has it; None where the message names no source.
-    """
-
-    def __init__(self, message: str, strerror: str | None = None) -> None:
-        super().__init__(message)
-        self.strerror = strerror
-
-
-class LedgerError(StenoError):
-    """The ledger cannot be opened, read or written. The message names it and says what to do."""
-
-
-class RecordingError(StenoError):
-    """A run cannot be recorded: no room, or no permission. The message names the place. Nothing was started."""
-
-
-class RunFailed(StenoError):  # noqa: N818  # it reads as what it says: except steno.RunFailed
-    """The run did not succeed; `report` says how."""
-
-    def __init__(self, report: "Report") -> None:
-        super().__init__(f"{report.verdict}: {report.error or report.hint or 'the run did not succeed'}")
-        self.report = report
-
-
 class HintTemplates(Struct, frozen=True):
     """How a person writes to one agent what a hint suggests; empty where it has no words for that.
 
@@ -99,7 +77,7 @@ class AgentProfile(Protocol):
     def allow_rule(self) -> Callable[[str, Any, str | None], str]: ...
 
     @property
-    def hint_templates(self) -> HintTemplates: ...
+    def hints(self) -> HintTemplates: ...
 
     @property
     def classify_exit(self) -> Callable[[int, Sequence[str]], tuple[str, str] | None]: ...

@@ -12,7 +12,11 @@ import pytest
 def small_disk(path: Path, size: str = "256k") -> Iterator[Path]:
     """A disk that is soon full."""
     path.mkdir(parents=True, exist_ok=True)
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)], capture_output=True, check=False)
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)],
+        capture_output=True,
+        check=False,
+    )
     if made.returncode != 0:
         pytest.skip("no file system can be mounted here")
     try:

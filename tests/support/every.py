@@ -15,13 +15,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from steno.process import kin, mark
+from steno.process import process_table as kin
+from steno.process import process_table as mark
 
 from . import claude, completions, openai, program
 from .modelserver import Call, ModelServer, Step
 
 AGENTS = ("codex", "copilot", "gemini", "opencode", "qwen")
-UNASKED = {"gemini": "yolo", "opencode": "yolo", "qwen": "yolo"}  # the others have the word of every agent
+UNASKED = {
+    "gemini": "yolo",
+    "opencode": "yolo",
+    "qwen": "yolo",
+}  # the others have the word of every agent
 LONG = 300.0  # seconds; nothing here needs a tenth of it, the machine may be slow
 
 Server = openai.ResponsesServer | ModelServer
@@ -39,7 +44,10 @@ def shell(agent: str, command: str) -> Call:
 def write(agent: str, path: Path, text: str) -> Call:
     """The call that makes a file of one line."""
     if agent == "codex":
-        return Call("apply_patch", {"patch": f"*** Begin Patch\n*** Add File: {path.name}\n+{text}*** End Patch\n"})
+        return Call(
+            "apply_patch",
+            {"patch": f"*** Begin Patch\n*** Add File: {path.name}\n+{text}*** End Patch\n"},
+        )
     if agent == "copilot":
         return Call("create", {"path": str(path), "file_text": text})
     if agent == "opencode":
@@ -60,7 +68,11 @@ class Place:
 
     def __init__(self, name: str, folder: Path, shared: Path | None = None) -> None:
         self.agent, _, self.version = name.partition(" ")
-        self.data, self.home, self.work = (shared or folder) / "data", (shared or folder) / "home", folder / "work"
+        self.data, self.home, self.work = (
+            (shared or folder) / "data",
+            (shared or folder) / "home",
+            folder / "work",
+        )
         self.home.mkdir(parents=True, exist_ok=True)
         self.work.mkdir(parents=True)
         known = openai if self.agent in openai.VERSIONS else completions
@@ -70,7 +82,11 @@ class Place:
         """The scripted model that this agent talks to."""
         if self.version:
             return ModelServer(*steps)
-        return openai.ResponsesServer(*steps) if self.agent in openai.VERSIONS else completions.CompletionsServer(*steps)
+        return (
+            openai.ResponsesServer(*steps)
+            if self.agent in openai.VERSIONS
+            else completions.CompletionsServer(*steps)
+        )
 
     def run(self, *steps: Step, words: tuple[str, ...] = ()) -> Done:
         """One task, to its end. Nothing of it may be left."""
@@ -82,10 +98,23 @@ class Place:
         """One task that has begun."""
         with self.serve(*steps) as server:
             env = {**self._env(server.url), "HOME": str(self.home)}
-            asked = ("run", "--json", "--agent", self.agent, "--program", self.path, *self._words(words), "Do it.")
+            asked = (
+                "run",
+                "--json",
+                "--agent",
+                self.agent,
+                "--program",
+                self.path,
+                *self._words(words),
+                "Do it.",
+            )
             argv = program.argv(*asked, *self._own(server.url))
             process = subprocess.Popen(
-                argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.work, env=program.environment(self.data, env)
+                argv,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=self.work,
+                env=program.environment(self.data, env),
             )
             begun = Begun(process, server)
             try:
@@ -98,15 +127,21 @@ class Place:
         return program.steno(self.data, *words, cwd=self.work, HOME=str(self.home))
 
     def _env(self, url: str) -> dict[str, str]:
-        if self.version:
+        if self.version:  # noqa: SIM108
             env = claude.clean_env(self.home, url)
         else:
-            env = (openai if self.agent in openai.VERSIONS else completions).clean_env(self.agent, self.home, url)
+            env = (openai if self.agent in openai.VERSIONS else completions).clean_env(
+                self.agent, self.home, url
+            )
         return {name: value for name, value in env.items() if name != "PATH"}
 
     def _words(self, words: tuple[str, ...]) -> tuple[str, ...]:
         mode = ("--permission-mode", UNASKED.get(self.agent, "bypassPermissions"))
-        model = ("--model", completions.MODELS[self.agent]) if self.agent in ("gemini", "opencode") else ()
+        model = (
+            ("--model", completions.MODELS[self.agent])
+            if self.agent in ("gemini", "opencode")
+            else ()
+        )
         return (*mode, *model, "--attempts", "1", "--on-limit", "fail", *words)
 
     def _own(self, url: str) -> tuple[str, ...]:
@@ -141,7 +176,11 @@ class Begun:
 
     def left(self) -> list[str]:
         """The command lines of what this steno started and what still lives."""
-        own = [one for one in kin.list_processes() if self.process.pid in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]]
+        own = [
+            one
+            for one in kin.list_processes()
+            if self.process.pid in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]
+        ]
         return [kin.command_line_of(one.pid) for one in own]
 
     def over(self) -> None:

@@ -69,7 +69,9 @@ class _Exchange(Exchange):
         known = store.files.get(name)
         if store.conflicts > 0:  # somebody else is quicker
             store.conflicts -= 1
-            store.files[name] = File(b"somebody else's", known.version + 1 if known is not None else 1)
+            store.files[name] = File(
+                b"somebody else's", known.version + 1 if known is not None else 1
+            )
             return 412 if store.etags else 409
         named: str | None = self.headers["If-Match"] if store.etags else self.headers["X-Version"]
         now = None if known is None else f'"{known.version}"' if store.etags else str(known.version)
@@ -77,7 +79,9 @@ class _Exchange(Exchange):
         return (412 if store.etags else 409) if clash else None
 
     def _name(self) -> str:
-        return unquote_to_bytes(self.path.removeprefix("/files/")).decode("utf-8", "surrogateescape")
+        return unquote_to_bytes(self.path.removeprefix("/files/")).decode(
+            "utf-8", "surrogateescape"
+        )
 
     def _body(self) -> bytes:
         size, pause = int(self.headers.get("content-length", 0)), self.server.model.pause
@@ -102,7 +106,13 @@ class _Exchange(Exchange):
         self.send_response(status)
         self.send_header("content-length", "0")
         if file is not None and status != 404:
-            self.send_header(*(("etag", f'"{file.version}"') if store.etags else ("x-version", str(file.version))))
+            self.send_header(
+                *(
+                    ("etag", f'"{file.version}"')
+                    if store.etags
+                    else ("x-version", str(file.version))
+                )
+            )
             self.send_header("x-content-sha256", hashlib.sha256(file.data).hexdigest())
         self.end_headers()
 

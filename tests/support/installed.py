@@ -10,7 +10,13 @@ ROOT = Path(__file__).parents[2]
 
 def program(agent: str, version: str) -> Path:
     """Where a version is installed, or should be."""
-    return Path(os.environ.get("STENO_TEST_CLI") or ROOT / ".cli", f"{agent}-{version}", "node_modules", ".bin", agent)
+    return Path(
+        os.environ.get("STENO_TEST_CLI") or ROOT / ".cli",
+        f"{agent}-{version}",
+        "node_modules",
+        ".bin",
+        agent,
+    )
 
 
 def installed(agent: str, version: str) -> str:

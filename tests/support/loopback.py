@@ -16,13 +16,21 @@ class Exchange(BaseHTTPRequestHandler):
         """Nothing is printed."""
 
     def body(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
+        found: dict[str, Any] = json.loads(
+            self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}"
+        )
         return found
 
-    def tell(self, status: int, value: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+    def tell(
+        self, status: int, value: dict[str, Any], headers: dict[str, str] | None = None
+    ) -> None:
         data = json.dumps(value).encode()
         self.send_response(status)
-        for name, text in {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}.items():
+        for name, text in {
+            "content-type": "application/json",
+            "content-length": str(len(data)),
+            **(headers or {}),
+        }.items():
             self.send_header(name, text)
         self.end_headers()
         self.wfile.write(data if self.command != "HEAD" else b"")

@@ -133,8 +133,18 @@ def once(so: Callable[[], bool], answer: Answer) -> Answer:
 
 def limited(reset: int) -> Fault:
     """The usage limit of a subscription is reached; it is over at `reset`, in seconds since 1970."""
-    told = {"status": "rejected", "reset": str(reset), "representative-claim": "five_hour", "overage-status": "rejected"}
-    return Fault(429, "rate_limit_error", "limited", {f"anthropic-ratelimit-unified-{name}": text for name, text in told.items()})
+    told = {
+        "status": "rejected",
+        "reset": str(reset),
+        "representative-claim": "five_hour",
+        "overage-status": "rejected",
+    }
+    return Fault(
+        429,
+        "rate_limit_error",
+        "limited",
+        {f"anthropic-ratelimit-unified-{name}": text for name, text in told.items()},
+    )
 
 
 class Request(Struct, frozen=True):
@@ -150,7 +160,11 @@ class Request(Struct, frozen=True):
         found = []
         for message in self.body.get("messages", ()):
             content = message.get("content")
-            found += [content] if isinstance(content, str) else [block["text"] for block in content if "text" in block]
+            found += (
+                [content]
+                if isinstance(content, str)
+                else [block["text"] for block in content if "text" in block]
+            )
         return found
 
 
@@ -161,7 +175,9 @@ class _Exchange(Exchange):
         self.tell(200, {})
 
     def do_GET(self) -> None:  # noqa: N802  # the name is given
-        self.tell(404, {"type": "error", "error": {"type": "not_found_error", "message": self.path}})
+        self.tell(
+            404, {"type": "error", "error": {"type": "not_found_error", "message": self.path}}
+        )
 
     def do_POST(self) -> None:  # noqa: N802  # the name is given
         body = self.body()
@@ -190,7 +206,9 @@ class _Exchange(Exchange):
 
     def _stream(self, step: Answer, events: list[dict[str, Any]]) -> None:
         self.stream()
-        for event in events[: min(step.close_after or len(events), step.stall_after or len(events))]:
+        for event in events[
+            : min(step.close_after or len(events), step.stall_after or len(events))
+        ]:
             self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
             self.wfile.flush()
         if step.stall_after is not None:
@@ -224,9 +242,9 @@ class ModelServer(Loopback):
             number = len(self.asked)
             main = bool(body.get("tools"))
             self.requests.append(Request(path, headers, body, number if main else None))
-            return len(self.requests), self.steps[min(number, len(self.steps) - 1)] if main else say(
-                "ok", usage=Usage(1, 0, 0, 1)
-            )
+            return len(self.requests), self.steps[
+                min(number, len(self.steps) - 1)
+            ] if main else say("ok", usage=Usage(1, 0, 0, 1))
 
 
 def _message(step: Answer, model: str, number: int) -> dict[str, Any]:
@@ -244,10 +262,19 @@ def _message(step: Answer, model: str, number: int) -> dict[str, Any]:
 
 def _events(step: Answer, model: str, number: int) -> Iterator[dict[str, Any]]:
     """The events of a stream, in the order of the real service."""
-    begun = {**_message(step, model, number), "content": [], "stop_reason": None, "usage": step.usage.start()}
+    begun = {
+        **_message(step, model, number),
+        "content": [],
+        "stop_reason": None,
+        "usage": step.usage.start(),
+    }
     yield {"type": "message_start", "message": begun}
     for index, block in enumerate(step.blocks):
-        yield {"type": "content_block_start", "index": index, "content_block": block.opened(f"{number}_{index}")}
+        yield {
+            "type": "content_block_start",
+            "index": index,
+            "content_block": block.opened(f"{number}_{index}"),
+        }
         for piece in block.pieces():
             yield {"type": "content_block_delta", "index": index, "delta": piece}
         yield {"type": "content_block_stop", "index": index}

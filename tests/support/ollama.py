@@ -25,22 +25,39 @@ class Seen(Struct, frozen=True):
     @property
     def key(self) -> str | None:
         """The key that came with it."""
-        return self.headers.get("x-api-key") or (self.headers.get("authorization") or "").removeprefix("Bearer ") or None
+        return (
+            self.headers.get("x-api-key")
+            or (self.headers.get("authorization") or "").removeprefix("Bearer ")
+            or None
+        )
 
 
-def shown(num_ctx: int | None = None, trained: int = 131_072, loaded: int | None = None) -> dict[str, Any]:
+def shown(
+    num_ctx: int | None = None, trained: int = 131_072, loaded: int | None = None
+) -> dict[str, Any]:
     """What Ollama tells of its model: how it is loaded, how it will be, and what it was made for."""
     models = [] if loaded is None else [{"name": MODEL, "model": MODEL, "context_length": loaded}]
-    parameters = 'stop "<|end|>"' + ("" if num_ctx is None else f"\nnum_ctx                        {num_ctx}")
-    info = {"general.architecture": "coder", "coder.context_length": trained, "coder.embedding_length": 4096}
-    return {"/api/ps": {"models": models}, "/api/show": {"parameters": parameters, "model_info": info}}
+    parameters = 'stop "<|end|>"' + (
+        "" if num_ctx is None else f"\nnum_ctx                        {num_ctx}"
+    )
+    info = {
+        "general.architecture": "coder",
+        "coder.context_length": trained,
+        "coder.embedding_length": 4096,
+    }
+    return {
+        "/api/ps": {"models": models},
+        "/api/show": {"parameters": parameters, "model_info": info},
+    }
 
 
 class _Ollama(completions._Other):
     def _keep(self) -> "OllamaServer":
         model = self.server.model
         assert isinstance(model, OllamaServer)
-        model.seen.append(Seen(self.path, {name.lower(): value for name, value in self.headers.items()}))
+        model.seen.append(
+            Seen(self.path, {name.lower(): value for name, value in self.headers.items()})
+        )
         return model
 
     def do_HEAD(self) -> None:  # noqa: N802  # the name is given
@@ -67,7 +84,9 @@ class _Ollama(completions._Other):
             self._tell(model)
 
     def _body(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
+        found: dict[str, Any] = json.loads(
+            self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}"
+        )
         return found
 
     def _tell(self, model: "OllamaServer") -> None:
@@ -86,13 +105,19 @@ class _Ollama(completions._Other):
             self.close_connection = True
             model.closing.wait()
         else:
-            self.tell(404 if found is None else 200, {"error": "not found"} if found is None else found)
+            self.tell(
+                404 if found is None else 200, {"error": "not found"} if found is None else found
+            )
 
     def _messages(self) -> None:
         body = self.body()
         number, step = self.server.model.take(body)
         if isinstance(step, Fault):
-            self.tell(step.status, {"type": "error", "error": {"type": step.type, "message": step.message}}, step.headers)
+            self.tell(
+                step.status,
+                {"type": "error", "error": {"type": step.type, "message": step.message}},
+                step.headers,
+            )
         elif isinstance(step, Hang):
             self.stall()
         elif body.get("stream"):
@@ -116,7 +141,11 @@ class OllamaServer(CompletionsServer):
 
     def keys(self) -> set[str | None]:
         """The keys that came with requests to the model."""
-        return {seen.key for seen in self.seen if not seen.path.startswith("/api/") and not seen.path.endswith("/models")}
+        return {
+            seen.key
+            for seen in self.seen
+            if not seen.path.startswith("/api/") and not seen.path.endswith("/models")
+        }
 
     def paths(self) -> list[str]:
         """What was asked for, in order."""

@@ -68,7 +68,13 @@ class _Exchange(Exchange):
 
     def _stream(self, step: Answer, number: int, model: str) -> None:
         self.stream()
-        base = {"id": f"resp_{number:04d}", "object": "response", "created_at": 0, "model": model, "output": []}
+        base = {
+            "id": f"resp_{number:04d}",
+            "object": "response",
+            "created_at": 0,
+            "model": model,
+            "output": [],
+        }
         self._event({"type": "response.created", "response": {**base, "status": "in_progress"}})
         items = [_item(block, f"{number}_{index}") for index, block in enumerate(step.blocks)]
         for index, item in enumerate(items):
@@ -102,8 +108,19 @@ class ResponsesServer(Loopback):
 def _item(block: Any, index: str) -> dict[str, Any]:
     if isinstance(block, Text):
         content = [{"type": "output_text", "text": block.text, "annotations": []}]
-        return {"type": "message", "id": f"msg_{index}", "role": "assistant", "status": "completed", "content": content}
-    shared = {"id": f"fc_{index}", "call_id": f"call_{index}", "name": block.name, "status": "completed"}
+        return {
+            "type": "message",
+            "id": f"msg_{index}",
+            "role": "assistant",
+            "status": "completed",
+            "content": content,
+        }
+    shared = {
+        "id": f"fc_{index}",
+        "call_id": f"call_{index}",
+        "name": block.name,
+        "status": "completed",
+    }
     if block.name == "apply_patch":
         return {"type": "custom_tool_call", **shared, "input": block.input["patch"]}
     return {"type": "function_call", **shared, "arguments": json.dumps(block.input)}
@@ -114,7 +131,10 @@ def _usage(step: Answer) -> dict[str, Any]:
     all_ = usage.input + usage.cache_write + usage.cache_read
     return {
         "input_tokens": all_,
-        "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
+        "input_tokens_details": {
+            "cached_tokens": usage.cache_read,
+            "cache_write_tokens": usage.cache_write,
+        },
         "output_tokens": usage.output,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": all_ + usage.output,

@@ -22,7 +22,13 @@ class Ended(Struct, frozen=True):
 def environment(data: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a steno whose data directory is `data`, and whose home is below it."""
     kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
-    own = {"HOME": str(data / "home"), "XDG_DATA_HOME": str(data), "LANG": "C.UTF-8", "TZ": "UTC", "STENO_SYNC_TOKEN": ""}
+    own = {
+        "HOME": str(data / "home"),
+        "XDG_DATA_HOME": str(data),
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "STENO_SYNC_TOKEN": "",
+    }
     return {**kept, **own, "PYTHONPATH": str(ROOT / "src"), **(more or {})}
 
 
@@ -31,7 +37,20 @@ def argv(*words: str | Path) -> list[str]:
     return [sys.executable, "-m", "steno", *map(str, words)]
 
 
-def steno(data: Path, *words: str | Path, cwd: Path = ROOT, timeout: float = 120, **more: str) -> Ended:
+def steno(
+    data: Path, *words: str | Path, cwd: Path = ROOT, timeout: float = 120, **more: str
+) -> Ended:
     """Run it to its end."""
-    done = subprocess.run(argv(*words), capture_output=True, cwd=cwd, env=environment(data, more), timeout=timeout, check=False)
-    return Ended(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+    done = subprocess.run(
+        argv(*words),
+        capture_output=True,
+        cwd=cwd,
+        env=environment(data, more),
+        timeout=timeout,
+        check=False,
+    )
+    return Ended(
+        done.returncode,
+        done.stdout.decode("utf-8", "replace"),
+        done.stderr.decode("utf-8", "replace"),
+    )

@@ -32,7 +32,9 @@ class SftpServer:
         self._server.close()
         for connection in self._connections:
             connection.abort()
-        self._loop.run_until_complete(asyncio.gather(*(connection.wait_closed() for connection in self._connections)))
+        self._loop.run_until_complete(
+            asyncio.gather(*(connection.wait_closed() for connection in self._connections))
+        )
         self._loop.run_until_complete(self._server.wait_closed())
         for task in asyncio.all_tasks(self._loop):
             task.cancel()

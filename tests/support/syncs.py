@@ -20,7 +20,11 @@ def write(path: Path, data: str | bytes = "x") -> Path:
 
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def _now(what: Callable[[], Any]) -> bool:
@@ -47,7 +51,10 @@ def told(path: Path, change: str = "modified", call: str = "c") -> ev.FileChange
 def begun(project: Path | None, *destinations: str, **more: Any) -> FolderSync:
     """A sync of the folder, by what tools tell alone unless it is asked for more."""
     given = str(project) if project is not None else None
-    return FolderSync(given, SyncOptions(destinations=destinations, **{"watch_files": False, "limit": LONG, **more}))
+    return FolderSync(
+        given,
+        SyncOptions(destinations=destinations, **{"watch_files": False, "limit": LONG, **more}),
+    )
 
 
 def synced(project: Path, *destinations: str, **more: Any) -> SyncSummary:

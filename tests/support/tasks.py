@@ -10,11 +10,13 @@ import msgspec
 
 import steno
 from steno import event as ev
-from steno.process import ProcessLoop, kin, mark
+from steno.process import ProcessLoop
+from steno.process import process_table as kin
+from steno.process import process_table as mark
 from steno.report import Report, TaskReport
-from steno.supervise.run import AgentRun
-from steno.supervise.task import Task
-from steno.supervise.values import TaskSetup
+from steno.runner.attempt import AgentRun
+from steno.runner.setup import TaskSetup
+from steno.runner.task import Task
 
 LONG = 120.0  # seconds; no task may need it, the machine may be slow
 
@@ -124,4 +126,8 @@ def sourceless(report: Report) -> Report:
 
 def left() -> list[kin.ProcessInfo]:
     """The living processes that this one started as a steno."""
-    return [one for one in kin.list_processes() if os.getpid() in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]]
+    return [
+        one
+        for one in kin.list_processes()
+        if os.getpid() in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]
+    ]

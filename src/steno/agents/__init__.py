@@ -12,13 +12,25 @@ from typing import Any
 
 import msgspec
 
-from .. import environment
-from ..report import HintTemplates, StenoError
-from . import claude, tell
+from ..errors import StenoError
+from ..report import HintTemplates
+from . import base as environment
+from . import claude
+from . import detection as tell
 from .backend import Backend
-from .outside import PluginAgents
+from .base import (
+    Agent,
+    Capabilities,
+    EnrichingReader,
+    Installation,
+    Launch,
+    LaunchCommand,
+    LaunchOptions,
+    LineReader,
+    Transcripts,
+)
+from .plugins import PluginAgents
 from .replay import REPLAY_AGENT_NAME, replay_agent
-from .values import Agent, Capabilities, EnrichingReader, LaunchCommand, LaunchOptions, LineReader
 
 __all__ = [
     "AGENTS",
@@ -40,33 +52,47 @@ __all__ = [
 ]
 
 CLAUDE = Agent(
-    "claude",
-    claude.ClaudeReader,
-    claude.context_window,
-    claude.allow_rule,
-    claude.looks_like,
-    claude.is_transcript_line,
-    claude.transcript_folders,
-    claude.scan_usage,
-    claude.build_command,
-    claude.encode_message,
-    environment.CLAUDE_ENV_POLICY,
-    "npm install -g @anthropic-ai/claude-code",
-    claude.is_session_id,
-    (),
-    Capabilities(resume=True, json=True, partial=True, budget=True, schema=True, context=True, cost=True, file_events=True),
-    HintTemplates(
-        "claude --resume {session} -p {prompt}",
-        "--max-turns N",
-        "--allowedTools {rules}",
-        "--output-format stream-json --verbose",
+    name="claude",
+    reader=claude.ClaudeReader,
+    context_window=claude.context_window,
+    allow_rule=claude.allow_rule,
+    looks_like=claude.looks_like,
+    is_session_id=claude.is_session_id,
+    capabilities=Capabilities(
+        resume=True,
+        json=True,
+        partial=True,
+        budget=True,
+        schema=True,
+        context=True,
+        cost=True,
+        file_events=True,
     ),
-    "@anthropic-ai/claude-code",
-    ("1.0.100", "2.0.37", "2.1.50", "2.1.197", "2.1.325"),
-    credential_files=(".claude/.credentials.json",),
-    backends=("ollama", "anthropic"),
-    models_by_size=claude.MODELS_BY_SIZE,
-    supports_schema=claude.supports_schema,
+    hints=HintTemplates(
+        resume="claude --resume {session} -p {prompt}",
+        turns="--max-turns N",
+        allow="--allowedTools {rules}",
+        stream="--output-format stream-json --verbose",
+    ),
+    launch=Launch(
+        build_command=claude.build_command,
+        encode_message=claude.encode_message,
+        env_policy=environment.CLAUDE_ENV_POLICY,
+        backends=("ollama", "anthropic"),
+        models_by_size=claude.MODELS_BY_SIZE,
+        supports_schema=claude.supports_schema,
+    ),
+    transcripts=Transcripts(
+        is_line=claude.is_transcript_line,
+        folders=claude.transcript_folders,
+        scan_usage=claude.scan_usage,
+    ),
+    installation=Installation(
+        command="npm install -g @anthropic-ai/claude-code",
+        npm_package="@anthropic-ai/claude-code",
+        tested_versions=("1.0.100", "2.0.37", "2.1.50", "2.1.197", "2.1.325"),
+        credential_files=(".claude/.credentials.json",),
+    ),
 )
 
 
@@ -113,7 +139,10 @@ def get_agent(name: str | None, also: tuple[str, ...] = ()) -> Agent | None:
     if name is None:
         return None
     if name not in AGENTS:
-        raise StenoError(AGENTS.problems.get(name) or f"no agent is called {name!r}; known: {', '.join((*AGENTS, *also))}")
+        raise StenoError(
+            AGENTS.problems.get(name)
+            or f"no agent is called {name!r}; known: {', '.join((*AGENTS, *also))}"
+        )
     return AGENTS[name]
 
 
@@ -124,7 +153,9 @@ def unknown_agent_message(name: str) -> str | None:
     from difflib import get_close_matches
 
     near = get_close_matches(name, AGENTS, 1)
-    return f"no agent is called {name!r}; " + (f"did you mean {near[0]}?" if near else f"known: {', '.join(AGENTS)}")
+    return f"no agent is called {name!r}; " + (
+        f"did you mean {near[0]}?" if near else f"known: {', '.join(AGENTS)}"
+    )
 
 
 def detect_agent(line: bytes) -> Agent | None:

@@ -7,8 +7,12 @@ alone, under KEY, and is never that of the agent's maker.
 from msgspec import Struct
 
 BACKEND_KINDS = ("ollama", "openai", "anthropic")
-BACKEND_KEY_VARIABLE = "STENO_BACKEND_KEY"  # the variable that holds the server's key, where it wants one
-PLACEHOLDER_KEY = "none"  # what is said to a server that wants no key: the agents do not start without one
+BACKEND_KEY_VARIABLE = (
+    "STENO_BACKEND_KEY"  # the variable that holds the server's key, where it wants one
+)
+PLACEHOLDER_KEY = (
+    "none"  # what is said to a server that wants no key: the agents do not start without one
+)
 OLLAMA_DEFAULT_URL = "http://127.0.0.1:11434"  # where Ollama listens unless it is told otherwise
 LOCAL_DOMAIN_SUFFIXES = (".localhost", ".local", ".lan", ".internal", ".home.arpa", ".localdomain")
 
@@ -31,7 +35,9 @@ class Backend(Struct, frozen=True, kw_only=True):
         return f"{self.url}/v1" if self.kind == "ollama" else self.url
 
 
-def parse_backend(given: str, model: str, host: str | None = None, key: str | None = None) -> Backend:
+def parse_backend(
+    given: str, model: str, host: str | None = None, key: str | None = None
+) -> Backend:
     """What `ollama`, `ollama:URL`, `openai:URL` or `anthropic:URL` means. `host` is OLLAMA_HOST, in that program's own words."""
     from urllib.parse import urlsplit  # the reading of a recording need not pay for it
 
@@ -43,7 +49,9 @@ def parse_backend(given: str, model: str, host: str | None = None, key: str | No
         url = url.removesuffix("/v1")
     # Ollama hands some models on to its maker's machines, and marks them.
     elsewhere = kind == "ollama" and model.endswith(("-cloud", ":cloud"))
-    return Backend(kind=kind, url=url, key=key or PLACEHOLDER_KEY, is_local=is_local_url(url) and not elsewhere)
+    return Backend(
+        kind=kind, url=url, key=key or PLACEHOLDER_KEY, is_local=is_local_url(url) and not elsewhere
+    )
 
 
 def _ollama_url(host: str | None) -> str:

@@ -19,16 +19,27 @@ from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from .. import event as ev
-from ..decode import Count, decode_lenient, decoder
-from ..environment import EnvPolicy
+from ..codec.decode import Count, decode_lenient, decoder
 from ..report import HintTemplates
-from . import tell
-from .calls import CallTracker
-from .opencode_backend import PROVIDER_ID, backend_env
-from .values import Agent, Capabilities, LaunchCommand, LaunchOptions
+from . import detection as tell
+from .backend import BACKEND_KEY_VARIABLE
+from .base import (
+    Agent,
+    Capabilities,
+    EnvPolicy,
+    Installation,
+    Launch,
+    LaunchCommand,
+    LaunchOptions,
+    Transcripts,
+)
+from .chat_log import CallTracker
 
 EventHead = tuple[int, str | None, str | None, datetime | None]
-NANO_PER_USD, MAX_EPOCH_MS = 1_000_000_000, 1e15  # milliseconds since 1970: beyond the year 33658, which no calendar here has
+NANO_PER_USD, MAX_EPOCH_MS = (
+    1_000_000_000,
+    1e15,
+)  # milliseconds since 1970: beyond the year 33658, which no calendar here has
 MILLISECOND = timedelta(milliseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 TOOL_KINDS = {
@@ -42,10 +53,17 @@ TOOL_KINDS = {
     "task": "subagent",
 }
 USER_INPUT_TOOLS = frozenset({"question", "plan_exit"})
-PERMISSION_DENIED_PREFIXES = ("The user rejected permission", "The user has specified a rule which prevents you", "Permission denied")
+PERMISSION_DENIED_PREFIXES = (
+    "The user rejected permission",
+    "The user has specified a rule which prevents you",
+    "Permission denied",
+)
 # A rule that denies a whole tool takes it away: a call of it then fails as if it did not exist.
 PERMISSION_TOOLS = frozenset({"bash", "write", "edit", "webfetch", "patch", "apply_patch"})
-ERROR_KINDS = {"ProviderAuthError": "authentication_failed", "ContextOverflowError": "prompt_too_long"}
+ERROR_KINDS = {
+    "ProviderAuthError": "authentication_failed",
+    "ContextOverflowError": "prompt_too_long",
+}
 
 
 # -- the lines -----------------------------------------------------------------------------------------------------
@@ -165,7 +183,9 @@ class OpenCodeReader:
     def restore(self, state: bytes) -> None:
         """Nothing was remembered."""
 
-    def _events(self, line: StreamLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+    def _events(
+        self, line: StreamLine, data: bytes, number: int, at: datetime | None
+    ) -> list[ev.Event]:
         head = (number, line.sessionID or self._session, None, _time_from_ms(line.timestamp) or at)
         self._turn_started_at = self._turn_started_at or head[3]
         found: list[ev.Event] = []
@@ -192,22 +212,39 @@ class OpenCodeReader:
     def _tool_use(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
         """A call and its answer, in one line: each at its own time."""
         state = part.state or ToolState()
-        span, asked, told = state.time or PartTime(), decode_lenient(state.input, ToolInput), state.metadata or ToolMetadata()
+        span, asked, told = (
+            state.time or PartTime(),
+            decode_lenient(state.input, ToolInput),
+            state.metadata or ToolMetadata(),
+        )
         unfit = part.tool == "invalid"
         name = (asked.tool if unfit else part.tool) or ""
         call = self._calls.open(part.callID or part.id or "", name, ev.NO_JSON)
         self._calls.close(part.callID or part.id or "")
-        begun, over = (*head[:3], _time_from_ms(span.start) or head[3]), (*head[:3], _time_from_ms(span.end) or head[3])
+        begun, over = (
+            (*head[:3], _time_from_ms(span.start) or head[3]),
+            (*head[:3], _time_from_ms(span.end) or head[3]),
+        )
         kind = TOOL_KINDS.get(name, "other")
-        found: list[ev.Event] = [ev.ToolCall(*begun, call, name, kind, part.messageID, state.input, asks=name in USER_INPUT_TOOLS)]
+        found: list[ev.Event] = [
+            ev.ToolCall(
+                *begun, call, name, kind, part.messageID, state.input, asks=name in USER_INPUT_TOOLS
+            )
+        ]
         failed = unfit or state.status == "error" or told.exit not in (None, 0)
         text = asked.error if unfit else state.error
         if kind == "subagent":
             task = (told.sessionId or call, call)
-            found.append(ev.TaskStarted(*begun, *task, "subagent", asked.subagent_type, asked.description))
+            found.append(
+                ev.TaskStarted(*begun, *task, "subagent", asked.subagent_type, asked.description)
+            )
             found.append(ev.TaskEnded(*over, *task, "failed" if failed else "completed"))
-        if (unfit and name in PERMISSION_TOOLS) or (text or "").startswith(PERMISSION_DENIED_PREFIXES):
-            self._was_denied = self._was_denied or not unfit  # the run goes on without a tool, but not after a refusal
+        if (unfit and name in PERMISSION_TOOLS) or (text or "").startswith(
+            PERMISSION_DENIED_PREFIXES
+        ):
+            self._was_denied = (
+                self._was_denied or not unfit
+            )  # the run goes on without a tool, but not after a refusal
             found.append(ev.PermissionDenied(*over, call, name, text))
         content = Raw(encode(text)) if text is not None else state.output
         found.append(ev.ToolResult(*over, call, failed, content))
@@ -216,17 +253,33 @@ class OpenCodeReader:
     def _step_finish(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
         tokens = part.tokens or StepTokens()
         cache = tokens.cache or CacheTokens()
-        output = None if tokens.output is None or tokens.reasoning is None else tokens.output + tokens.reasoning
+        output = (
+            None
+            if tokens.output is None or tokens.reasoning is None
+            else tokens.output + tokens.reasoning
+        )
         figures = (tokens.input, cache.write, cache.read, output, tokens.reasoning)
         found: list[ev.Event] = [
-            ev.Usage(*head, part.messageID, None, *figures, final=True, stop_reason=part.reason, uuid=part.id)
+            ev.Usage(
+                *head,
+                part.messageID,
+                None,
+                *figures,
+                final=True,
+                stop_reason=part.reason,
+                uuid=part.id,
+            )
         ]
         self._add_cost(part.cost)
         refused, self._was_denied = self._was_denied, False
         if part.reason == "stop" or (refused and part.reason == "tool-calls"):
             found.append(self._result(head, "success", False, self._last_text, part.reason))
         elif part.reason == "content-filter":
-            found.append(self._result(head, "error", True, "the answer was held back by a content filter", "refusal"))
+            found.append(
+                self._result(
+                    head, "error", True, "the answer was held back by a content filter", "refusal"
+                )
+            )
         return found
 
     def _add_cost(self, cost: float | None) -> None:
@@ -246,8 +299,14 @@ class OpenCodeReader:
         end = self._result(head, "error", True, text, None)
         return [ev.Failure(*head, kind, fault.statusCode, text), end]
 
-    def _result(self, head: EventHead, subtype: str, failed: bool, text: str | None, reason: str | None) -> ev.Result:
-        spent = None if head[3] is None or self._turn_started_at is None else max(0, (head[3] - self._turn_started_at) // MILLISECOND)
+    def _result(
+        self, head: EventHead, subtype: str, failed: bool, text: str | None, reason: str | None
+    ) -> ev.Result:
+        spent = (
+            None
+            if head[3] is None or self._turn_started_at is None
+            else max(0, (head[3] - self._turn_started_at) // MILLISECOND)
+        )
         self._turn_started_at = head[3]
         return ev.Result(
             *head,
@@ -263,23 +322,37 @@ class OpenCodeReader:
 
 
 def _time_from_ms(milliseconds: int | None) -> datetime | None:
-    return None if milliseconds is None or not 0 <= milliseconds < MAX_EPOCH_MS else EPOCH + timedelta(milliseconds=milliseconds)
+    return (
+        None
+        if milliseconds is None or not 0 <= milliseconds < MAX_EPOCH_MS
+        else EPOCH + timedelta(milliseconds=milliseconds)
+    )
 
 
-def _file_change_events(head: EventHead, tool: str, call: str, asked: ToolInput, told: ToolMetadata) -> list[ev.Event]:
+def _file_change_events(
+    head: EventHead, tool: str, call: str, asked: ToolInput, told: ToolMetadata
+) -> list[ev.Event]:
     """The files that a call did change, as its answer tells them."""
     if TOOL_KINDS.get(tool) not in ("file_write", "file_edit"):
         return []
     if told.files:
         words = {"add": "created", "delete": "deleted"}
         moved = [(file.filePath, words.get(file.type or "", "modified")) for file in told.files]
-        return [ev.FileChanged(*head, path, change, call) for path, change in moved if path is not None]
-    path = told.filepath or (told.filediff.file if told.filediff is not None else None) or asked.filePath
+        return [
+            ev.FileChanged(*head, path, change, call) for path, change in moved if path is not None
+        ]
+    path = (
+        told.filepath
+        or (told.filediff.file if told.filediff is not None else None)
+        or asked.filePath
+    )
     change = "created" if told.exists is False else "modified"
     return [] if path is None else [ev.FileChanged(*head, path, change, call)]
 
 
-_EVENT_BUILDERS: dict[str, Callable[[OpenCodeReader, EventHead, LinePart, StreamLine], list[Any]]] = {
+_EVENT_BUILDERS: dict[
+    str, Callable[[OpenCodeReader, EventHead, LinePart, StreamLine], list[Any]]
+] = {
     "step_start": OpenCodeReader._step_start,
     "text": OpenCodeReader._text_part,
     "reasoning": OpenCodeReader._reasoning,
@@ -317,7 +390,9 @@ def build_command(ask: LaunchOptions, program: str, version: str | None = None) 
     words += ["--continue"] if ask.continue_ else []
     words += ["--fork"] if ask.fork else []
     words += ["--auto"] if mode in AUTO_APPROVE_MODES else []
-    return LaunchCommand((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"), env=backend_env(ask))
+    return LaunchCommand(
+        (*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"), env=backend_env(ask)
+    )
 
 
 def encode_message(text: str) -> bytes:
@@ -336,7 +411,9 @@ def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
     command = given.get("command") if isinstance(given, dict) else None
     if tool == "bash" and isinstance(command, str):
         return encode({"bash": {command: "allow"}}).decode()
-    return encode({"edit" if TOOL_KINDS.get(tool) in ("file_write", "file_edit") else tool: "allow"}).decode()
+    return encode(
+        {"edit" if TOOL_KINDS.get(tool) in ("file_write", "file_edit") else tool: "allow"}
+    ).decode()
 
 
 def context_window(model: str) -> int | None:
@@ -360,35 +437,74 @@ def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
 
 
 AGENT = Agent(
-    "opencode",
-    OpenCodeReader,
-    context_window,
-    allow_rule,
-    tell.is_opencode,
-    is_transcript_line,
-    transcript_folders,
-    scan_usage,
-    build_command,
-    encode_message,
-    EnvPolicy(
-        drop=("OPENCODE", "OPENCODE_PID", "OPENCODE_RUN_ID", "AGENT"),
-        defaults=(("OPENCODE_DISABLE_AUTOUPDATE", "1"),),
-        api_key_names=("OPENCODE_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
+    name="opencode",
+    reader=OpenCodeReader,
+    context_window=context_window,
+    allow_rule=allow_rule,
+    looks_like=tell.is_opencode,
+    is_session_id=is_session_id,
+    capabilities=Capabilities(resume=True, json=True, context=True, cost=True, file_events=True),
+    hints=HintTemplates(
+        resume="opencode run --session {session} {prompt}",
+        allow="--auto, or in opencode.json below permission: {rules}",
+        stream="--format json",
     ),
-    "npm install -g opencode-ai",
-    is_session_id,
-    UNSUPPORTED_OPTIONS,
-    Capabilities(resume=True, json=True, context=True, cost=True, file_events=True),
-    HintTemplates(
-        "opencode run --session {session} {prompt}",
-        "",
-        "--auto, or in opencode.json below permission: {rules}",
-        "--format json",
+    classify_exit=classify_exit,
+    launch=Launch(
+        build_command=build_command,
+        encode_message=encode_message,
+        env_policy=EnvPolicy(
+            drop=("OPENCODE", "OPENCODE_PID", "OPENCODE_RUN_ID", "AGENT"),
+            defaults=(("OPENCODE_DISABLE_AUTOUPDATE", "1"),),
+            api_key_names=(
+                "OPENCODE_API_KEY",
+                "OPENAI_API_KEY",
+                "ANTHROPIC_API_KEY",
+                "GEMINI_API_KEY",
+                "OPENROUTER_API_KEY",
+            ),
+        ),
+        unsupported_options=UNSUPPORTED_OPTIONS,
+        backends=("ollama", "openai", "anthropic"),
+        permission_modes=PERMISSION_MODES,
     ),
-    "opencode-ai",
-    ("1.18.33",),
-    classify_exit,
-    credential_files=(".local/share/opencode/auth.json",),
-    backends=("ollama", "openai", "anthropic"),
-    permission_modes=PERMISSION_MODES,
+    transcripts=Transcripts(
+        is_line=is_transcript_line,
+        folders=transcript_folders,
+        scan_usage=scan_usage,
+    ),
+    installation=Installation(
+        command="npm install -g opencode-ai",
+        npm_package="opencode-ai",
+        tested_versions=("1.18.33",),
+        credential_files=(".local/share/opencode/auth.json",),
+    ),
 )
+
+
+PROVIDER_ID = "steno"
+MAX_OUTPUT_TOKENS = 32_000  # tokens that it asks for at most, where the server does not tell: what it takes of a model of its own table
+
+
+def backend_env(ask: LaunchOptions) -> tuple[tuple[str, str], ...]:
+    """The variables that lead it there. The configuration names the variable that holds the key, and not the key."""
+    found = ask.backend
+    if found is None:
+        return ()
+    anthropic = found.kind == "anthropic"
+    package, url = (
+        ("@ai-sdk/anthropic", f"{found.url}/v1")
+        if anthropic
+        else ("@ai-sdk/openai-compatible", found.openai_url)
+    )
+    model: dict[str, Any] = {"name": ask.model, "tool_call": True}
+    if found.context_window is not None:
+        model["limit"] = {
+            "context": found.context_window,
+            "output": min(MAX_OUTPUT_TOKENS, found.context_window // 2),
+        }
+    options = {"baseURL": url, "apiKey": f"{{env:{BACKEND_KEY_VARIABLE}}}"}
+    provider = {"npm": package, "name": "steno", "options": options, "models": {ask.model: model}}
+    name = f"{PROVIDER_ID}/{ask.model}"
+    config = {"provider": {PROVIDER_ID: provider}, "model": name, "small_model": name}
+    return (BACKEND_KEY_VARIABLE, found.key), ("OPENCODE_CONFIG_CONTENT", encode(config).decode())

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from .values import Agent, LaunchCommand, LaunchOptions
+from .base import Agent, LaunchCommand, LaunchOptions
 
 REPLAY_AGENT_NAME = "replay"
 # -P: the folder that it is started in may hold modules with the names of ours.
@@ -15,4 +15,5 @@ def replay_agent(agent: Agent, tape: str, speed: float) -> Agent:
     def start(ask: LaunchOptions, program: str, version: str | None = None) -> LaunchCommand:
         return LaunchCommand((program, *REPLAY_ARGS, "--speed", f"{speed:g}", "--", tape))
 
-    return msgspec.structs.replace(agent, build_command=start)
+    launch = msgspec.structs.replace(agent.launch, build_command=start)
+    return msgspec.structs.replace(agent, launch=launch)

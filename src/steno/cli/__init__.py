@@ -39,8 +39,26 @@ COMMANDS = {
     "rebuild": "make the ledger anew from the files that it was made of",
     "completion": "a script that lets a shell complete commands and options",
 }
-SPAWNING_COMMANDS = {"run", "watch", "on", "sync", "changes", "agents", "doctor", "demo"}  # commands that start programs
-MODULE_NAMES = {"import": "importing"}  # where a command's name cannot be a module's
+SPAWNING_COMMANDS = {
+    "run",
+    "watch",
+    "on",
+    "sync",
+    "changes",
+    "agents",
+    "doctor",
+    "demo",
+}  # commands that start programs
+MODULE_NAMES = {  # where the command's module has another name
+    "import": "ledger_import",
+    "note": "ledger_note",
+    "prune": "ledger_prune",
+    "rebuild": "ledger_rebuild",
+    "sql": "ledger_sql",
+    "report": "usage",
+    "tail": "logs",
+    "changes": "diff",
+}
 HELP_TEMPLATE = """usage: steno COMMAND [OPTIONS]
 
 Reads what coding agents print when nobody sits at the keyboard, and says what really happened.
@@ -57,8 +75,25 @@ options:
 """
 
 # What the system says where stdout cannot be written: it is full, broken, not open, or not ready.
-WRITE_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENXIO, errno.EAGAIN, errno.EINVAL))
-EXIT_USAGE_ERROR, EXIT_INTERNAL_ERROR, EXIT_WRITE_FAILED, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 2, 70, 74, 130, 141
+WRITE_ERRNOS = frozenset(
+    (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EIO,
+        errno.EBADF,
+        errno.ENXIO,
+        errno.EAGAIN,
+        errno.EINVAL,
+    )
+)
+EXIT_USAGE_ERROR, EXIT_INTERNAL_ERROR, EXIT_WRITE_FAILED, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = (
+    2,
+    70,
+    74,
+    130,
+    141,
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -87,7 +122,11 @@ def main(argv: list[str] | None = None) -> int:
 def _report_plugin_problems(said: str = "") -> None:
     """What is wrong with agents of other packages, where any were asked for; `said` was said already."""
     module = sys.modules.get("steno.agents")
-    problems = [text for text in module.AGENTS.problems.values() if text != said] if module is not None else []
+    problems = (
+        [text for text in module.AGENTS.problems.values() if text != said]
+        if module is not None
+        else []
+    )
     if problems:
         from .terminal import print_error
 
@@ -105,7 +144,11 @@ def _pop_debug_flag(words: list[str]) -> bool:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
-        return _write_stdout(HELP_TEMPLATE.format(commands="\n".join(f"  {name:10}  {what}" for name, what in COMMANDS.items())))
+        return _write_stdout(
+            HELP_TEMPLATE.format(
+                commands="\n".join(f"  {name:10}  {what}" for name, what in COMMANDS.items())
+            )
+        )
     if words[0] == "--version":
         from .. import __version__
 
@@ -162,7 +205,9 @@ def _load_argparse() -> None:
     if "gettext" in sys.modules or "argparse" in sys.modules:
         return
     plain = type(sys)("gettext")
-    vars(plain).update(gettext=lambda text: text, ngettext=lambda one, many, count: one if count == 1 else many)
+    vars(plain).update(
+        gettext=lambda text: text, ngettext=lambda one, many, count: one if count == 1 else many
+    )
     sys.modules["gettext"] = plain
     try:
         import argparse  # noqa: F401
@@ -171,7 +216,7 @@ def _load_argparse() -> None:
 
 
 def _report_unknown_command(word: str) -> int:
-    from ..settings import closest_name
+    from ..config import closest_name
     from .terminal import print_error
 
     wrong = f"no {'option' if word.startswith('-') else 'command'} is called {word!r}"
@@ -185,7 +230,7 @@ def _report_unknown_command(word: str) -> int:
 
 def _report_error(problem: Exception, debug: bool) -> int:
     """One line on what went wrong, and the exit code for it."""
-    from ..report import RecordingError, StenoError
+    from ..errors import RecordingError, StenoError
     from .terminal import print_error
 
     if debug:
@@ -198,7 +243,10 @@ def _report_error(problem: Exception, debug: bool) -> int:
     if isinstance(problem, OSError):
         return _report_os_error(problem)
     where = "".join(f"{note}: " for note in getattr(problem, "__notes__", ()))
-    print_error(f"internal error: {where}{type(problem).__name__}: {problem}" + ("" if debug else "; run again with --debug"))
+    print_error(
+        f"internal error: {where}{type(problem).__name__}: {problem}"
+        + ("" if debug else "; run again with --debug")
+    )
     return EXIT_INTERNAL_ERROR
 
 
@@ -208,10 +256,14 @@ def _report_os_error(problem: OSError) -> int:
 
     why = problem.strerror or str(problem)
     if problem.filename is not None:
-        print_error(f"{os.fsdecode(problem.filename) if isinstance(problem.filename, bytes) else problem.filename}: {why}")
+        print_error(
+            f"{os.fsdecode(problem.filename) if isinstance(problem.filename, bytes) else problem.filename}: {why}"
+        )
         return EXIT_USAGE_ERROR
     if problem.errno is not None and problem.errno not in WRITE_ERRNOS:
-        print_error("the working directory is gone: go to one that is there" if _is_cwd_missing() else why)
+        print_error(
+            "the working directory is gone: go to one that is there" if _is_cwd_missing() else why
+        )
         return EXIT_USAGE_ERROR
     print_error(f"cannot write: {why}")
     _discard_stdout()

@@ -5,9 +5,9 @@ import os
 
 import msgspec
 
-from ..agents.asking import OPTION_FIELDS
-from ..health.installed import AgentInstallation, inspect_all_agents
-from ..screen.grid import Cell, Column, render_table
+from ..agents.base import OPTION_FIELDS
+from ..runner.installed import AgentInstallation, inspect_all_agents
+from ..views.table import Cell, Column, render_table
 from .options import CommandParser
 from .terminal import detect_style, print_json, print_lines
 
@@ -42,17 +42,35 @@ def run(words: list[str]) -> int:
 
 
 def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser("agents", "Tell which agents are here, of which version, and what each can do.", EXAMPLES)
-    parser.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object")
+    parser = CommandParser(
+        "agents", "Tell which agents are here, of which version, and what each can do.", EXAMPLES
+    )
+    parser.add_argument(
+        "--json", dest="form", action="store_const", const="json", help="one JSON object"
+    )
     parser.add_debug()
     return parser.parse_args(words)
 
 
 def _render(found: list[AgentInstallation]) -> list[str]:
-    columns = [Column("agent"), Column("version"), Column("tested"), *(Column(name) for name in ABILITY_COLUMNS.values())]
+    columns = [
+        Column("agent"),
+        Column("version"),
+        Column("tested"),
+        *(Column(name) for name in ABILITY_COLUMNS.values()),
+    ]
     rows = [_row(one) for one in found]
-    missing = [f"to install {one.agent}: {one.install}" for one in found if one.path is None and one.install]
-    return [*render_table(detect_style(), columns, rows), "", *_options_table(found), *(["", *missing] if missing else [])]
+    missing = [
+        f"to install {one.agent}: {one.install}"
+        for one in found
+        if one.path is None and one.install
+    ]
+    return [
+        *render_table(detect_style(), columns, rows),
+        "",
+        *_options_table(found),
+        *(["", *missing] if missing else []),
+    ]
 
 
 def _options_table(found: list[AgentInstallation]) -> list[str]:
@@ -60,7 +78,10 @@ def _options_table(found: list[AgentInstallation]) -> list[str]:
     columns = [Column("option"), *(Column(one.agent) for one in found)]
     words = {"no": "-"}
     rows: list[list[Cell | str]] = [
-        ["--" + name.rstrip("_").replace("_", "-"), *(words.get(one.options[name], one.options[name]) for one in found)]
+        [
+            "--" + name.rstrip("_").replace("_", "-"),
+            *(words.get(one.options[name], one.options[name]) for one in found),
+        ]
         for name in OPTION_FIELDS
     ]
     return render_table(detect_style(), columns, rows)

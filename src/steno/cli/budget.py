@@ -3,13 +3,13 @@
 import argparse
 from functools import partial
 
-from ..answer.finds import BudgetStatus
-from ..ledger.ask import budget as asks
-from ..ledger.ask.zones import TimeZone
-from ..screen.purse import budgets_table
-from ..screen.words import format_money
-from .asked import format_iso, now_ms, open_updated_ledger, write_result
+from ..ledger.queries import budget as asks
+from ..ledger.queries.time_range import TimeZone
+from ..ledger.results import BudgetStatus
+from ..views.budget import budgets_table
+from ..views.formatting import format_money
 from .options import CommandParser
+from .query_options import format_iso, now_ms, open_updated_ledger, write_result
 from .terminal import detect_style, print_error, print_lines
 
 EXIT_BUDGET_EXCEEDED = 3
@@ -32,7 +32,9 @@ def run(words: list[str]) -> int:
     options = parser.parse_utf8_args(words)
     wanted = {"set": 2, "remove": 1}.get(options.action, 0)
     if len(options.given) != wanted:
-        parser.error(f"budget {options.action} wants {['nothing more', 'PERIOD', 'PERIOD and AMOUNT'][wanted]}")
+        parser.error(
+            f"budget {options.action} wants {['nothing more', 'PERIOD', 'PERIOD and AMOUNT'][wanted]}"
+        )
     if wanted and options.given[0] not in asks.PERIODS:
         parser.error(f"{options.given[0]!r} is no period: expected day, week or month")
     options.no_import = options.no_import or bool(wanted)
@@ -43,11 +45,23 @@ def _build_parser() -> CommandParser:
     parser = CommandParser("budget", "Set limits of spending, and see how they stand.", EXAMPLES)
     actions = ("list", "set", "remove", "check")
     what = "set PERIOD AMOUNT, remove PERIOD, list (default) or check"
-    parser.add_argument("action", nargs="?", default="list", choices=actions, metavar="ACTION", help=what)
-    parser.add_argument("given", nargs="*", metavar="PERIOD AMOUNT", help="day, week or month; dollars")
-    parser.add_argument("--project", metavar="NAME", help="with set and remove: for this project alone")
-    parser.add_argument("--check", action="store_true", help="with list: exit code 3 when a budget is exceeded")
-    parser.add_argument("--timezone", metavar="NAME", help="whose days, such as Europe/Berlin (default: the system's)")
+    parser.add_argument(
+        "action", nargs="?", default="list", choices=actions, metavar="ACTION", help=what
+    )
+    parser.add_argument(
+        "given", nargs="*", metavar="PERIOD AMOUNT", help="day, week or month; dollars"
+    )
+    parser.add_argument(
+        "--project", metavar="NAME", help="with set and remove: for this project alone"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="with list: exit code 3 when a budget is exceeded"
+    )
+    parser.add_argument(
+        "--timezone",
+        metavar="NAME",
+        help="whose days, such as Europe/Berlin (default: the system's)",
+    )
     parser.add_output_format()
     parser.add_ledger()
     return parser
@@ -59,7 +73,9 @@ def _set(options: argparse.Namespace) -> int:
     store = open_updated_ledger(options, only_sums=True)
     project = asks.resolve_project(store, options.project)
     asks.set_budget(store, unit, project, limit, now_ms())
-    print_lines([f"budget: {format_money(limit / 1e9)} a {unit}" + (f" for {project}" if project else "")])
+    print_lines(
+        [f"budget: {format_money(limit / 1e9)} a {unit}" + (f" for {project}" if project else "")]
+    )
     return 0
 
 
@@ -92,4 +108,8 @@ def _list(options: argparse.Namespace) -> int:
 def _render(found: list[BudgetStatus], exceeded: list[BudgetStatus], action: str) -> list[str]:
     if not found:
         return ["No budgets are set. `steno budget set day 20` sets one of 20 dollars a day."]
-    return budgets_table(exceeded if action == "check" else found, detect_style()) if exceeded or action != "check" else []
+    return (
+        budgets_table(exceeded if action == "check" else found, detect_style())
+        if exceeded or action != "check"
+        else []
+    )

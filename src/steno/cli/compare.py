@@ -1,9 +1,9 @@
 """`steno compare`: two runs or sessions side by side. It parses and prints; the ledger answers."""
 
-from ..ledger.ask.compare import compare
-from ..screen.sides import comparison_table
-from .asked import open_updated_ledger, write_result
+from ..ledger.queries.compare import compare
+from ..views.compare import comparison_table
 from .options import CommandParser
+from .query_options import open_updated_ledger, write_result
 from .terminal import detect_style
 
 EXAMPLES = """examples:
@@ -16,7 +16,9 @@ Difference and ratio are of B against A. The beginning of an id is enough.
 
 def run(words: list[str]) -> int:
     """Carry out `steno compare` and return its exit code."""
-    parser = CommandParser("compare", "Put the figures of two runs or sessions side by side.", EXAMPLES)
+    parser = CommandParser(
+        "compare", "Put the figures of two runs or sessions side by side.", EXAMPLES
+    )
     parser.add_argument("a", metavar="A", help="a run or session")
     parser.add_argument("b", metavar="B", help="another one")
     parser.add_output_format()

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from ..agents import AGENTS, REPLAY_AGENT_NAME
-from ..settings import MODEL_SIZES, SETTINGS_BY_NAME
+from ..config import MODEL_SIZES, SETTINGS_BY_NAME
 from . import COMMANDS, MODULE_NAMES
 from .options import CommandParser
 from .terminal import print_text
@@ -87,8 +87,12 @@ class CommandSpec(NamedTuple):
 
 def run(words: list[str]) -> int:
     """Carry out `steno completion` and return its exit code."""
-    parser = CommandParser("completion", "Print a script that lets a shell complete commands and options.", EXAMPLES)
-    parser.add_argument("shell", choices=tuple(SCRIPT_WRITERS), metavar="SHELL", help="bash, zsh or fish")
+    parser = CommandParser(
+        "completion", "Print a script that lets a shell complete commands and options.", EXAMPLES
+    )
+    parser.add_argument(
+        "shell", choices=tuple(SCRIPT_WRITERS), metavar="SHELL", help="bash, zsh or fish"
+    )
     parser.add_debug()
     print_text(SCRIPT_WRITERS[parser.parse_args(words).shell](list(command_specs())))
     return 0
@@ -105,13 +109,22 @@ def command_specs() -> Iterator[CommandSpec]:
         finally:
             CommandParser.captured = None
         actions = parser._actions  # argparse tells them in no other way
-        free = tuple(str(word) for action in actions if not action.option_strings for word in action.choices or ())
-        yield CommandSpec(name, [_option_spec(name, action) for action in actions if action.option_strings], free)
+        free = tuple(
+            str(word)
+            for action in actions
+            if not action.option_strings
+            for word in action.choices or ()
+        )
+        yield CommandSpec(
+            name, [_option_spec(name, action) for action in actions if action.option_strings], free
+        )
 
 
 def _option_spec(command: str, action: argparse.Action) -> OptionSpec:
     what = (action.help or "").replace("%%", "%").replace("\n", " ")
-    return OptionSpec(tuple(action.option_strings), what, action.nargs != 0, _choices(command, action))
+    return OptionSpec(
+        tuple(action.option_strings), what, action.nargs != 0, _choices(command, action)
+    )
 
 
 def _choices(command: str, action: argparse.Action) -> tuple[str, ...]:
@@ -119,9 +132,15 @@ def _choices(command: str, action: argparse.Action) -> tuple[str, ...]:
     if action.choices:
         return tuple(map(str, action.choices))
     if action.dest in ("agent", "fallback_agent"):
-        return (*AGENTS, REPLAY_AGENT_NAME) if (command, action.dest) == ("run", "agent") else tuple(AGENTS)
+        return (
+            (*AGENTS, REPLAY_AGENT_NAME)
+            if (command, action.dest) == ("run", "agent")
+            else tuple(AGENTS)
+        )
     if command == "run" and action.dest in SETTINGS_BY_NAME:
-        return tuple(MODEL_SIZES) if action.dest == "model" else SETTINGS_BY_NAME[action.dest].choices
+        return (
+            tuple(MODEL_SIZES) if action.dest == "model" else SETTINGS_BY_NAME[action.dest].choices
+        )
     return ()
 
 
@@ -129,12 +148,21 @@ def _choices(command: str, action: argparse.Action) -> tuple[str, ...]:
 
 
 def _bash_script(found: list[CommandSpec]) -> str:
-    values = [f"        {at}) {_compgen(words)}" if words else f"        {at}) return ;;" for at, words in _value_patterns(found)]
+    values = [
+        f"        {at}) {_compgen(words)}" if words else f"        {at}) return ;;"
+        for at, words in _value_patterns(found)
+    ]
     options = []
     for command in found:
         options.append(f'        "{command.name} -"*) {_compgen(_option_names(command))}')
-        options += [f'        "{command.name} "*) {_compgen(command.choices)}'] if command.choices else []
-    return BASH_TEMPLATE.format(top=_quote_words([*COMMANDS, *GLOBAL_OPTIONS]), values="\n".join(values), options="\n".join(options))
+        options += (
+            [f'        "{command.name} "*) {_compgen(command.choices)}'] if command.choices else []
+        )
+    return BASH_TEMPLATE.format(
+        top=_quote_words([*COMMANDS, *GLOBAL_OPTIONS]),
+        values="\n".join(values),
+        options="\n".join(options),
+    )
 
 
 def _compgen(words: Iterable[str]) -> str:
@@ -144,13 +172,22 @@ def _compgen(words: Iterable[str]) -> str:
 def _zsh_script(found: list[CommandSpec]) -> str:
     top = [shlex.quote(f"{name}:{what}") for name, what in {**COMMANDS, **GLOBAL_OPTIONS}.items()]
     values = [
-        f"        ({at}) {f'compadd -- {shlex.join(words)}' if words else '_files'}; return ;;" for at, words in _value_patterns(found)
+        f"        ({at}) {f'compadd -- {shlex.join(words)}' if words else '_files'}; return ;;"
+        for at, words in _value_patterns(found)
     ]
     options = []
     for command in found:
-        options.append(f'        ("{command.name} -"*) compadd -- {shlex.join(_option_names(command))}; return ;;')
-        options += [f'        ("{command.name} "*) compadd -- {shlex.join(command.choices)}; return ;;'] if command.choices else []
-    return ZSH_TEMPLATE.format(top=" ".join(top), values="\n".join(values), options="\n".join(options))
+        options.append(
+            f'        ("{command.name} -"*) compadd -- {shlex.join(_option_names(command))}; return ;;'
+        )
+        options += (
+            [f'        ("{command.name} "*) compadd -- {shlex.join(command.choices)}; return ;;']
+            if command.choices
+            else []
+        )
+    return ZSH_TEMPLATE.format(
+        top=" ".join(top), values="\n".join(values), options="\n".join(options)
+    )
 
 
 def _value_patterns(found: list[CommandSpec]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -177,15 +214,30 @@ def _quote_words(words: Iterable[str]) -> str:
 
 def _fish_script(found: list[CommandSpec]) -> str:
     lines = ["# fish completion for steno, written by: steno completion fish"]
-    lines += [f"complete -c steno -n __fish_use_subcommand -f -a {name} -d {_quote_fish(what)}" for name, what in COMMANDS.items()]
-    lines += [f"complete -c steno -n __fish_use_subcommand -f -l {name[2:]} -d {_quote_fish(what)}" for name, what in GLOBAL_OPTIONS.items()]
+    lines += [
+        f"complete -c steno -n __fish_use_subcommand -f -a {name} -d {_quote_fish(what)}"
+        for name, what in COMMANDS.items()
+    ]
+    lines += [
+        f"complete -c steno -n __fish_use_subcommand -f -l {name[2:]} -d {_quote_fish(what)}"
+        for name, what in GLOBAL_OPTIONS.items()
+    ]
     for command in found:
         here = f"complete -c steno -n '__fish_seen_subcommand_from {command.name}'"
         if command.choices:
             lines.append(f"{here} -a {_quote_fish(' '.join(command.choices))}")
         for option in command.options:
-            names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names)
-            value = f" -x -a {_quote_fish(' '.join(option.choices))}" if option.choices else " -r" if option.takes_value else ""
+            names = " ".join(
+                f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
+                for name in option.names
+            )
+            value = (
+                f" -x -a {_quote_fish(' '.join(option.choices))}"
+                if option.choices
+                else " -r"
+                if option.takes_value
+                else ""
+            )
             lines.append(f"{here} {names}{value} -d {_quote_fish(option.help_text)}")
     return "\n".join(lines) + "\n"
 

@@ -8,16 +8,22 @@ from typing import Any
 import msgspec
 
 from ..agents import AGENTS, unknown_agent_message
-from ..prepare.models import SizedModel, sized_models
-from ..redact import redact, redact_value
-from ..report import StenoError
-from ..screen.clean import clean, pad, width
-from ..settings import SETTINGS, SETTINGS_BY_NAME, Settings, load_settings
-from ..settings.files import user_settings_path
+from ..codec.redact import redact, redact_value
+from ..config import SETTINGS, SETTINGS_BY_NAME, Settings, load_settings
+from ..config.files import user_settings_path
+from ..errors import StenoError
+from ..runner.capability_check import SizedModel, sized_models
+from ..views.sanitize import clean, pad, width
 from .options import CommandParser
 from .terminal import print_error, print_json, print_lines
 
-OTHER_VARIABLES = ("STENO_BACKEND_KEY", "STENO_DEBUG", "STENO_PRICES", "STENO_RUN", "STENO_SYNC_TOKEN")  # ours, and no settings
+OTHER_VARIABLES = (
+    "STENO_BACKEND_KEY",
+    "STENO_DEBUG",
+    "STENO_PRICES",
+    "STENO_RUN",
+    "STENO_SYNC_TOKEN",
+)  # ours, and no settings
 EXAMPLES = """examples:
   steno config                 each setting, its value, and where it comes from
   steno config --json          the same for programs
@@ -48,7 +54,9 @@ def run(words: list[str]) -> int:
     cwd = Path(options.cwd or ".").absolute()
     if not cwd.is_dir():
         raise StenoError(f"--cwd {options.cwd}: this is not a folder")
-    settings = load_settings({}, os.environ, Path(os.path.normpath(cwd)), check_agent=unknown_agent_message)
+    settings = load_settings(
+        {}, os.environ, Path(os.path.normpath(cwd)), check_agent=unknown_agent_message
+    )
     if options.form == "json":
         print_json(msgspec.json.encode(_as_json(settings)))
     else:
@@ -59,21 +67,27 @@ def run(words: list[str]) -> int:
 
 
 def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser("config", "Show every setting, its value, and where that comes from.", EXAMPLES)
+    parser = CommandParser(
+        "config", "Show every setting, its value, and where that comes from.", EXAMPLES
+    )
     parser.add_argument("--cwd", metavar="DIR", help="as it is in this folder (default: here)")
-    parser.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object")
+    parser.add_argument(
+        "--json", dest="form", action="store_const", const="json", help="one JSON object"
+    )
     parser.add_debug()
     return parser.parse_args(words)
 
 
 def _as_json(settings: Settings) -> dict[str, Any]:
     found = {
-        name: {"value": redact_value(msgspec.to_builtins(one.value)), "source": one.source} for name, one in settings.values.items()
+        name: {"value": redact_value(msgspec.to_builtins(one.value)), "source": one.source}
+        for name, one in settings.values.items()
     }
     return {
         "settings": {setting.name: found[setting.name] for setting in SETTINGS},
         "models": {
-            agent: {one.size: {"value": one.model, "source": one.source} for one in found} for agent, found in _models_by_agent(settings)
+            agent: {one.size: {"value": one.model, "source": one.source} for one in found}
+            for agent, found in _models_by_agent(settings)
         },
         "files": [str(path) for path in settings.files],
     }
@@ -85,7 +99,10 @@ def _models_by_agent(settings: Settings) -> list[tuple[str, list[SizedModel]]]:
 
 
 def _render(settings: Settings) -> list[str]:
-    rows = [(setting.name, clean(settings.source(setting.name)), _format_value(settings[setting.name])) for setting in SETTINGS]
+    rows = [
+        (setting.name, clean(settings.source(setting.name)), _format_value(settings[setting.name]))
+        for setting in SETTINGS
+    ]
     sized = [
         (f"models.{agent}.{one.size}", clean(one.source), _format_value(one.model))
         for agent, found in _models_by_agent(settings)
@@ -96,7 +113,9 @@ def _render(settings: Settings) -> list[str]:
 
 def _align_columns(rows: list[tuple[str, str, str]]) -> list[str]:
     widths = [max(width(row[column]) for row in rows) for column in (0, 1)]
-    return [f"{pad(name, widths[0])}  {pad(source, widths[1])}  {value}" for name, source, value in rows]
+    return [
+        f"{pad(name, widths[0])}  {pad(source, widths[1])}  {value}" for name, source, value in rows
+    ]
 
 
 def _format_value(value: Any) -> str:
@@ -108,7 +127,11 @@ def _format_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return clean(
-        ", ".join(value) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else redact(str(value))
+        ", ".join(value)
+        if isinstance(value, tuple)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else redact(str(value))
     )
 
 

@@ -2,15 +2,21 @@
 
 from functools import partial
 
-from ..ledger.ask import runs, sessions
-from ..ledger.ask.context import context_history, initial_overhead
-from ..ledger.ask.zones import TimeZone
+from ..analysis.usage import CONTEXT_LEVELS
+from ..errors import StenoError
+from ..ledger.queries import runs, sessions
+from ..ledger.queries.context import context_history, initial_overhead
+from ..ledger.queries.time_range import TimeZone
 from ..ledger.store import Store
-from ..meter import CONTEXT_LEVELS
-from ..report import StenoError
-from ..screen.plot import context_page
-from .asked import format_iso, no_rows_message, open_updated_ledger, time_formatter, write_result
+from ..views.context import context_page
 from .options import CommandParser
+from .query_options import (
+    format_iso,
+    no_rows_message,
+    open_updated_ledger,
+    time_formatter,
+    write_result,
+)
 from .terminal import detect_style, print_json, print_lines
 
 EXAMPLES = """examples:
@@ -26,9 +32,18 @@ besides the prompt (at about 4 characters a token): the system prompt, the tools
 
 def run(words: list[str]) -> int:
     """Carry out `steno context` and return its exit code."""
-    parser = CommandParser("context", "Draw how full a session's context window was, request by request.", EXAMPLES)
-    parser.add_argument("session", nargs="?", metavar="SESSION", help="the session or run (default: the one at work last)")
-    parser.add_argument("--timezone", metavar="NAME", help="the zone of the times (default: the system's)")
+    parser = CommandParser(
+        "context", "Draw how full a session's context window was, request by request.", EXAMPLES
+    )
+    parser.add_argument(
+        "session",
+        nargs="?",
+        metavar="SESSION",
+        help="the session or run (default: the one at work last)",
+    )
+    parser.add_argument(
+        "--timezone", metavar="NAME", help="the zone of the times (default: the system's)"
+    )
     parser.add_output_format()
     parser.add_ledger()
     options = parser.parse_utf8_args(words)

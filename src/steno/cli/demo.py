@@ -24,8 +24,15 @@ XDG_VARIABLES = ("XDG_DATA_HOME", "XDG_CONFIG_HOME")
 
 def run(words: list[str]) -> int:
     """Carry out `steno demo`. The exit codes of its commands are shown; its own is 0, unless somebody has seen enough."""
-    parser = CommandParser("demo", "Play two recorded agents through run, verdict, ledger and report.", EXAMPLES)
-    parser.add_argument("--speed", metavar="N", default="0.3", help="so many times as fast as they ran (0.3); 0: do not wait")
+    parser = CommandParser(
+        "demo", "Play two recorded agents through run, verdict, ledger and report.", EXAMPLES
+    )
+    parser.add_argument(
+        "--speed",
+        metavar="N",
+        default="0.3",
+        help="so many times as fast as they ran (0.3); 0: do not wait",
+    )
     parser.add_debug()
     speed = parser.parse_args(words).speed
     commands = (
@@ -36,7 +43,9 @@ def run(words: list[str]) -> int:
     )
     sys.stdout.write("HP, below, is the part of the model's context window that is still free.\n")
     with _temporary_home():
-        ends = (code for command in commands if (code := _run_and_echo(*command)) in STOP_EXIT_CODES)
+        ends = (
+            code for command in commands if (code := _run_and_echo(*command)) in STOP_EXIT_CODES
+        )
         return next(ends, 0)
 
 
@@ -44,7 +53,14 @@ def _replay_options(name: str, speed: str) -> tuple[str, ...]:
     """A recording as the agent, with a path that is short where it can be."""
     path = RECORDINGS_DIR / name
     here = Path.cwd()
-    return ("--agent", "replay", "--tape", str(path.relative_to(here) if path.is_relative_to(here) else path), "--speed", speed)
+    return (
+        "--agent",
+        "replay",
+        "--tape",
+        str(path.relative_to(here) if path.is_relative_to(here) else path),
+        "--speed",
+        speed,
+    )
 
 
 def _run_and_echo(*words: str) -> int:

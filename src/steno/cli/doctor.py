@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from ..health.checks import CheckContext, Finding, run_checks
-from ..screen.clean import clean, pad
-from ..screen.look import PageStyle
+from ..runner.doctor import CheckContext, Finding, run_checks
+from ..views.layout import PageStyle
+from ..views.sanitize import clean, pad
 from .options import CommandParser
 from .terminal import detect_style, print_json, print_lines
 
@@ -32,7 +32,9 @@ def run(words: list[str]) -> int:
     found = run_checks(CheckContext(os.environ, Path.cwd(), today, options.ledger))
     wrong = [finding for finding in found if finding.level == "problem"]
     if options.form == "json":
-        print_json(msgspec.json.encode({"schema": "steno.doctor/1", "ok": not wrong, "findings": found}))
+        print_json(
+            msgspec.json.encode({"schema": "steno.doctor/1", "ok": not wrong, "findings": found})
+        )
     else:
         print_lines([line for finding in found for line in _finding_lines(finding, detect_style())])
         print_lines([f"{len(wrong)} wrong" if wrong else "nothing is wrong"])
@@ -40,8 +42,12 @@ def run(words: list[str]) -> int:
 
 
 def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser("doctor", "Tell whether this machine will do, and how to mend what will not.", EXAMPLES)
-    parser.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object")
+    parser = CommandParser(
+        "doctor", "Tell whether this machine will do, and how to mend what will not.", EXAMPLES
+    )
+    parser.add_argument(
+        "--json", dest="form", action="store_const", const="json", help="one JSON object"
+    )
     parser.add_ledger(can_import=False)
     return parser.parse_args(words)
 

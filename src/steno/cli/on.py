@@ -5,12 +5,19 @@ import sys
 from pathlib import Path
 
 from .. import agents
-from ..hooks.acting import HookSpec
-from ..hooks.follow import run_hook
-from ..hooks.match import EVENT_KINDS, FILTER_FIELDS, PLACEHOLDERS, EventFilter, check_placeholders, parse_event_filter
-from ..report import StenoError
+from ..errors import StenoError
+from ..runner.hooks import (
+    EVENT_KINDS,
+    FILTER_FIELDS,
+    PLACEHOLDERS,
+    EventFilter,
+    HookSpec,
+    check_placeholders,
+    parse_event_filter,
+    run_hook,
+)
+from .logs import find_recording
 from .options import CommandParser
-from .tail import find_recording
 from .terminal import is_terminal, print_error, write_bytes
 
 EXAMPLES = (
@@ -22,12 +29,17 @@ EXAMPLES = (
 
 events:
 """
-    + "\n".join(f"  {kind}{':' + ' or '.join(FILTER_FIELDS[kind]).upper() if kind in FILTER_FIELDS else ''}" for kind in EVENT_KINDS)
+    + "\n".join(
+        f"  {kind}{':' + ' or '.join(FILTER_FIELDS[kind]).upper() if kind in FILTER_FIELDS else ''}"
+        for kind in EVENT_KINDS
+    )
     + """
 
 FILTER is one or more patterns with * and ?, apart by commas. In the command stand, each time as a part of one argument:
 """
-    + "\n".join(f"  {{{word}}}{' ' * (12 - len(word))}{what}" for word, what in PLACEHOLDERS.items())
+    + "\n".join(
+        f"  {{{word}}}{' ' * (12 - len(word))}{what}" for word, what in PLACEHOLDERS.items()
+    )
     + """
 
 The commands run one after the other, without a shell. What they print goes to stdout and stderr. The exit code is 0 if
@@ -39,20 +51,39 @@ all of them succeeded (or none was started), 1 if one failed, 2 for wrong use.
 def run(words: list[str]) -> int:
     """Carry out `steno on` and return its exit code."""
     options = _parse_args(words)
-    wish = HookSpec(options.pattern, tuple(options.command), _write_stdout, _write_stderr, print_error, options.once)
+    wish = HookSpec(
+        options.pattern,
+        tuple(options.command),
+        _write_stdout,
+        _write_stderr,
+        print_error,
+        options.once,
+    )
     acting = run_hook(_event_source(options), agents.get_agent(options.agent), wish)
     if acting.dropped_count:
-        print_error(f"{acting.dropped_count} events were left out: too many were waiting for their command")
+        print_error(
+            f"{acting.dropped_count} events were left out: too many were waiting for their command"
+        )
     return 1 if acting.failed_count or acting.dropped_count else 0
 
 
 def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser("on", "Run a command when something happens in a stream or in a run.", EXAMPLES)
+    parser = CommandParser(
+        "on", "Run a command when something happens in a stream or in a run.", EXAMPLES
+    )
     parser.usage = "steno on [OPTIONS] EVENT[:FILTER] -- COMMAND [ARGUMENTS]"
     parser.add_argument("event", metavar="EVENT[:FILTER]", help="what must happen")
-    parser.add_argument("--run", metavar="ID", help="follow this run, by the beginning of its id, or a tape (default: stdin)")
+    parser.add_argument(
+        "--run",
+        metavar="ID",
+        help="follow this run, by the beginning of its id, or a tape (default: stdin)",
+    )
     parser.add_argument("--once", action="store_true", help="only for the first event that fits")
-    parser.add_argument("--agent", metavar="NAME", help="the agent that writes the stream (default: told by the bytes)")
+    parser.add_argument(
+        "--agent",
+        metavar="NAME",
+        help="the agent that writes the stream (default: told by the bytes)",
+    )
     parser.add_ledger(can_import=False)
     end = words.index("--") if "--" in words else len(words)
     options = parser.parse_intermixed_args(words[:end])

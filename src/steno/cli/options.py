@@ -28,14 +28,18 @@ def seconds_type(below: float) -> Callable[[str], float]:
 class CommandParser(argparse.ArgumentParser):
     """argparse with our own line for wrong use."""
 
-    captured: "ClassVar[list[CommandParser] | None]" = None  # a list: parsers that are asked for their help go there and print none
+    captured: "ClassVar[list[CommandParser] | None]" = (
+        None  # a list: parsers that are asked for their help go there and print none
+    )
 
     def __init__(self, command: str, what: str, examples: str) -> None:
         super().__init__(
             prog=f"steno {command}",
             description=what,
             epilog=examples,
-            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=min(detect_style().columns, MAX_HELP_COLUMNS)),
+            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
+                prog, width=min(detect_style().columns, MAX_HELP_COLUMNS)
+            ),
             allow_abbrev=False,
         )
 
@@ -43,7 +47,9 @@ class CommandParser(argparse.ArgumentParser):
         if CommandParser.captured is not None:
             CommandParser.captured.append(self)
             return
-        sys.stdout.write(self.format_help())  # argparse's own would hide that it could not be written
+        sys.stdout.write(
+            self.format_help()
+        )  # argparse's own would hide that it could not be written
 
     def error(self, message: str) -> NoReturn:
         print_error(f"{message}; see: {self.prog} --help")
@@ -57,9 +63,23 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_output_format(self) -> None:
         """How the answer is to be written."""
-        forms = self.add_argument_group("output (default: a table for people)").add_mutually_exclusive_group()
-        forms.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object: rows and total")
-        forms.add_argument("--csv", dest="form", action="store_const", const="csv", help="comma-separated values with a head")
+        forms = self.add_argument_group(
+            "output (default: a table for people)"
+        ).add_mutually_exclusive_group()
+        forms.add_argument(
+            "--json",
+            dest="form",
+            action="store_const",
+            const="json",
+            help="one JSON object: rows and total",
+        )
+        forms.add_argument(
+            "--csv",
+            dest="form",
+            action="store_const",
+            const="csv",
+            help="comma-separated values with a head",
+        )
 
     def add_ledger(self, can_import: bool = True) -> None:
         """Which ledger, and whether it takes in what is new first."""
@@ -67,16 +87,28 @@ class CommandParser(argparse.ArgumentParser):
         where = "a path or postgresql://... (default: STENO_LEDGER, else a file in the user's data directory)"
         group.add_argument("--ledger", metavar="URL", help=where)
         if can_import:
-            group.add_argument("--no-import", action="store_true", help="do not look for new transcripts first")
+            group.add_argument(
+                "--no-import", action="store_true", help="do not look for new transcripts first"
+            )
         self.add_debug()
 
-    def add_time_range(self, last: str = "only the last hours, days, weeks or months: 24h, 7d, 2w, 3m") -> None:
+    def add_time_range(
+        self, last: str = "only the last hours, days, weeks or months: 24h, 7d, 2w, 3m"
+    ) -> None:
         """Which time."""
         group = self.add_argument_group("time")
-        group.add_argument("--since", metavar="WHEN", help="from then on: 2026-11-01, 2026-11-01T10:00, yesterday, 3d (ago)")
+        group.add_argument(
+            "--since",
+            metavar="WHEN",
+            help="from then on: 2026-11-01, 2026-11-01T10:00, yesterday, 3d (ago)",
+        )
         group.add_argument("--until", metavar="WHEN", help="up to then; a day is meant to its end")
         group.add_argument("--last", metavar="SPAN", help=last)
-        group.add_argument("--timezone", metavar="NAME", help="whose days, such as Europe/Berlin (default: the system's)")
+        group.add_argument(
+            "--timezone",
+            metavar="NAME",
+            help="whose days, such as Europe/Berlin (default: the system's)",
+        )
 
     def add_filters(self, *names: str) -> None:
         """Whose rows."""
@@ -91,7 +123,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_utf8_args(self, words: list[str]) -> argparse.Namespace:
         """The options, which may stand anywhere, as text that a database takes: bytes that are no letters are written `?`."""
-        return self.parse_intermixed_args([word.encode("utf-8", "replace").decode("utf-8") for word in words])
+        return self.parse_intermixed_args(
+            [word.encode("utf-8", "replace").decode("utf-8") for word in words]
+        )
 
     def parse_with_rest(self, words: list[str], rest: str) -> argparse.Namespace:
         """The options, which may stand anywhere. What follows `--` is never one: it goes to the list called `rest`."""

@@ -6,13 +6,14 @@ from typing import Any
 
 import msgspec
 
-from ..ledger.ask.zones import TimeZone
-from ..report import Context, StenoError
-from ..screen.alive import active_runs_table
-from ..supervise.live import RunInfo, active_runs, send_request
-from .asked import format_iso, write_result
+from ..errors import StenoError
+from ..ledger.queries.time_range import TimeZone
+from ..report import Context
+from ..runner.run_registration import RunInfo, active_runs, send_request
+from ..views.ps import active_runs_table
+from .live_runs import recover_finished_runs, short_ids
 from .options import CommandParser
-from .steered import recover_finished_runs, short_ids
+from .query_options import format_iso, write_result
 from .terminal import detect_style
 
 EXAMPLES = """examples:
@@ -24,7 +25,14 @@ The beginning of an id is enough for `steno tail`, `steno send` and `steno stop`
 not alive: what its tape holds is taken into the ledger, and `steno runs` shows it.
 """
 STATUS_TIMEOUT_SECONDS = 1.0  # seconds that a run gets to say what it does
-UNKNOWN_STATUS: dict[str, Any] = {"state": "no answer", "turns": None, "tool": None, "target": None, "tokens": None, "cost_usd": None}
+UNKNOWN_STATUS: dict[str, Any] = {
+    "state": "no answer",
+    "turns": None,
+    "tool": None,
+    "target": None,
+    "tokens": None,
+    "cost_usd": None,
+}
 
 
 def run(words: list[str]) -> int:
@@ -34,12 +42,18 @@ def run(words: list[str]) -> int:
     marks = active_runs()
     shorts = short_ids([mark.run for mark in marks])
     rows = [_row(mark, shorts[mark.run]) for mark in marks]
-    write_result(options.form, lambda: active_runs_table(rows, detect_style()) if rows else ["No run goes on."], lambda: rows)
+    write_result(
+        options.form,
+        lambda: active_runs_table(rows, detect_style()) if rows else ["No run goes on."],
+        lambda: rows,
+    )
     return 0
 
 
 def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser("ps", "List the runs that go on now, the oldest first, and what each is doing.", EXAMPLES)
+    parser = CommandParser(
+        "ps", "List the runs that go on now, the oldest first, and what each is doing.", EXAMPLES
+    )
     parser.add_output_format()
     parser.add_ledger(can_import=False)
     return parser.parse_utf8_args(words)
@@ -47,7 +61,13 @@ def _parse_args(words: list[str]) -> argparse.Namespace:
 
 def _row(mark: RunInfo, short: str) -> dict[str, Any]:
     now = time.time()
-    told = {**UNKNOWN_STATUS, "silence_s": None, "model": None, "context": msgspec.to_builtins(Context()), **_query_status(mark)}
+    told = {
+        **UNKNOWN_STATUS,
+        "silence_s": None,
+        "model": None,
+        "context": msgspec.to_builtins(Context()),
+        **_query_status(mark),
+    }
     told.pop("ok", None)
     return {
         "run_id": mark.run,

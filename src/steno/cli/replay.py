@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ..play import Player, ReplaySource
+from ..recording.replay import Player, ReplaySource
 from .options import CommandParser
 
 EXAMPLES = """examples:
@@ -39,10 +39,23 @@ def run(words: list[str]) -> int:
 
 
 def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser("replay", "Play a recording as if it were the agent, to test what runs agents.", EXAMPLES)
+    parser = CommandParser(
+        "replay", "Play a recording as if it were the agent, to test what runs agents.", EXAMPLES
+    )
     parser.usage = "steno replay [OPTIONS] FILE [-- the arguments of an agent]"
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a tape, the folder of a recording, or what an agent printed")
-    parser.add_argument("--speed", metavar="N", type=_parse_speed, default=1.0, help="so many times as fast (1); 0: do not wait")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="a tape, the folder of a recording, or what an agent printed",
+    )
+    parser.add_argument(
+        "--speed",
+        metavar="N",
+        type=_parse_speed,
+        default=1.0,
+        help="so many times as fast (1); 0: do not wait",
+    )
     parser.add_argument("--no-wait", action="store_true", help="as fast as it can be written")
     parser.add_debug()
     end = words.index("--") if "--" in words else len(words)
@@ -73,10 +86,18 @@ def _install_signal_handling(recording: ReplaySource) -> Callable[[float], int |
     for end in (bell, rope):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(rope, warn_on_full_buffer=False)
-    for number in {signal.SIGINT, signal.SIGTERM, *recording.ignored_signals, *recording.answered_signals} - {signal.SIGKILL, signal.SIGSTOP}:
+    for number in {
+        signal.SIGINT,
+        signal.SIGTERM,
+        *recording.ignored_signals,
+        *recording.answered_signals,
+    } - {signal.SIGKILL, signal.SIGSTOP}:
         how = signal.SIG_IGN if number in recording.ignored_signals else signal.SIG_DFL
         with suppress(OSError, ValueError):  # a number that this system does not know
-            signal.signal(number, (lambda got, _: came.append(got)) if number in recording.answered_signals else how)
+            signal.signal(
+                number,
+                (lambda got, _: came.append(got)) if number in recording.answered_signals else how,
+            )
 
     def wait(seconds: float) -> int | None:
         if not came and select.select([bell], [], [], seconds)[0]:

@@ -3,10 +3,12 @@
 import argparse
 from functools import partial
 
-from ..ledger.ask import runs as asks
+from ..ledger.queries import runs as asks
 from ..report import VERDICTS
-from ..screen import listing
-from .asked import (
+from ..views import runs as listing
+from .live_runs import recover_finished_runs
+from .options import CommandParser
+from .query_options import (
     format_iso,
     no_rows_message,
     open_updated_ledger,
@@ -16,8 +18,6 @@ from .asked import (
     time_range_from_options,
     write_result,
 )
-from .options import CommandParser
-from .steered import recover_finished_runs
 from .terminal import detect_style
 
 EXAMPLES = """examples:
@@ -46,7 +46,11 @@ def run(words: list[str]) -> int:
     total = asks.sum_runs(store, where)
     write_result(
         options.form,
-        lambda: listing.runs_table(found, total, detect_style(), time_formatter(zone)) if found else no_rows_message(store, "runs"),
+        lambda: (
+            listing.runs_table(found, total, detect_style(), time_formatter(zone))
+            if found
+            else no_rows_message(store, "runs")
+        ),
         lambda: [one.as_json(partial(format_iso, zone=zone)) for one in found],
         total,
         {"timezone": zone.name, "left_off": total["runs"] - len(found)},
@@ -56,13 +60,30 @@ def run(words: list[str]) -> int:
 
 
 def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser("runs", "List the runs that are in the ledger, the newest first.", EXAMPLES)
+    parser = CommandParser(
+        "runs", "List the runs that are in the ledger, the newest first.", EXAMPLES
+    )
     kinds = (*VERDICTS, "running")
-    parser.add_argument("--verdict", action="append", choices=kinds, metavar="WORD", help="only these verdicts (may be repeated)")
-    parser.add_argument("--failed", action="store_true", help="only runs that ended and did not succeed")
+    parser.add_argument(
+        "--verdict",
+        action="append",
+        choices=kinds,
+        metavar="WORD",
+        help="only these verdicts (may be repeated)",
+    )
+    parser.add_argument(
+        "--failed", action="store_true", help="only runs that ended and did not succeed"
+    )
     parser.add_argument("--session", metavar="ID", help="only runs of this session")
-    parser.add_argument("--top", choices=asks.RUN_RANKINGS, metavar="WHAT", help=f"the most first, by: {', '.join(asks.RUN_RANKINGS)}")
-    parser.add_time_range("only the last N runs (50), or those of the last hours, days, weeks or months (24h, 7d, 2w, 3m)")
+    parser.add_argument(
+        "--top",
+        choices=asks.RUN_RANKINGS,
+        metavar="WHAT",
+        help=f"the most first, by: {', '.join(asks.RUN_RANKINGS)}",
+    )
+    parser.add_time_range(
+        "only the last N runs (50), or those of the last hours, days, weeks or months (24h, 7d, 2w, 3m)"
+    )
     parser.add_filters("project", "model", "agent")
     parser.add_output_format()
     parser.add_ledger()

@@ -4,15 +4,16 @@ import argparse
 import time
 from functools import partial
 
-from ..answer.finds import SearchHit
-from ..ledger.ask import search as asks
-from ..ledger.ask.runs import short_ids
-from ..ledger.ask.where import Filters
+from ..ledger.queries import search as asks
+from ..ledger.queries.filters import Filters
+from ..ledger.queries.runs import short_ids
+from ..ledger.results import SearchHit
 from ..ledger.store import Store
-from ..screen.clean import wrap
-from ..screen.hits import search_results
-from ..screen.words import format_count, format_number
-from .asked import (
+from ..views.formatting import format_count, format_number
+from ..views.sanitize import wrap
+from ..views.search import search_results
+from .options import CommandParser
+from .query_options import (
     format_iso,
     no_rows_message,
     open_updated_ledger,
@@ -22,9 +23,7 @@ from .asked import (
     time_range_from_options,
     write_result,
 )
-from .options import CommandParser
-from .progress import StepProgress
-from .terminal import detect_style, print_error
+from .terminal import StepProgress, detect_style, print_error
 
 EXAMPLES = """examples:
   steno search retry limit                  texts that have both words
@@ -40,7 +39,10 @@ recordings and transcripts are read again, as far as they still exist.
 def run(words: list[str]) -> int:
     """Carry out `steno search` and return its exit code."""
     options = _parse_args(words)
-    what = asks.parse_query(options.regex if options.regex is not None else " ".join(options.text), options.regex is not None)
+    what = asks.parse_query(
+        options.regex if options.regex is not None else " ".join(options.text),
+        options.regex is not None,
+    )
     store = open_updated_ledger(options)
     most = pop_row_limit(options)
     zone, span = time_range_from_options(options)
@@ -51,17 +53,29 @@ def run(words: list[str]) -> int:
     gone = 0
     if options.tools:
         scanned, gone = _search_tool_output(store, what, filters)
-        found, total = sorted([*found, *scanned], key=lambda hit: -(hit.at or 0))[:most], total + len(scanned)
+        found, total = (
+            sorted([*found, *scanned], key=lambda hit: -(hit.at or 0))[:most],
+            total + len(scanned),
+        )
     shorts = short_ids(store, "sessions", [hit.session for hit in found])
     for hit in found:
         hit.short_session_id = shorts[hit.session]
     took = round((time.perf_counter() - start) * 1000, 3)
     write_result(
         options.form,
-        lambda: _render(search_results(found, detect_style(), time_formatter(zone)), len(found), total) if found else _no_hits_message(store, options),
+        lambda: (
+            _render(search_results(found, detect_style(), time_formatter(zone)), len(found), total)
+            if found
+            else _no_hits_message(store, options)
+        ),
         lambda: [hit.as_json(partial(format_iso, zone=zone)) for hit in found],
         total,
-        {"timezone": zone.name, "query_ms": took, "left_off": total - len(found), "sources_gone": gone},
+        {
+            "timezone": zone.name,
+            "query_ms": took,
+            "left_off": total - len(found),
+            "sources_gone": gone,
+        },
         ("at",),
     )
     return 0
@@ -69,11 +83,26 @@ def run(words: list[str]) -> int:
 
 def _parse_args(words: list[str]) -> argparse.Namespace:
     parser = CommandParser("search", "Find words in what people and agents said.", EXAMPLES)
-    parser.add_argument("text", nargs="*", metavar="TEXT", help='words that must all occur; "a phrase" in double quotes')
-    parser.add_argument("--regex", metavar="PATTERN", help="look at every text by this regular expression instead")
-    parser.add_argument("--tools", action="store_true", help="also search what tools printed, in the original files")
-    parser.add_argument("--role", choices=("prompt", "answer"), help="only what people said, or only what agents said")
-    parser.add_time_range("only the last N hits (50), or those of the last hours, days, weeks or months (24h, 7d, 2w, 3m)")
+    parser.add_argument(
+        "text",
+        nargs="*",
+        metavar="TEXT",
+        help='words that must all occur; "a phrase" in double quotes',
+    )
+    parser.add_argument(
+        "--regex", metavar="PATTERN", help="look at every text by this regular expression instead"
+    )
+    parser.add_argument(
+        "--tools", action="store_true", help="also search what tools printed, in the original files"
+    )
+    parser.add_argument(
+        "--role",
+        choices=("prompt", "answer"),
+        help="only what people said, or only what agents said",
+    )
+    parser.add_time_range(
+        "only the last N hits (50), or those of the last hours, days, weeks or months (24h, 7d, 2w, 3m)"
+    )
     parser.add_filters("project", "agent")
     parser.add_output_format()
     parser.add_ledger()
@@ -83,18 +112,26 @@ def _parse_args(words: list[str]) -> argparse.Namespace:
     return options
 
 
-def _search_tool_output(store: Store, what: asks.SearchQuery, filters: Filters) -> tuple[list[SearchHit], int]:
-    from ..ledger.ask.scan import search_tool_output
+def _search_tool_output(
+    store: Store, what: asks.SearchQuery, filters: Filters
+) -> tuple[list[SearchHit], int]:
+    from ..ledger.queries.search import search_tool_output
 
     with StepProgress("files") as steps:
         done = search_tool_output(store, what, filters, steps.update)
     if done.files_missing:
-        print_error(f"{format_count(done.files_missing, 'source')} of the ledger {'is' if done.files_missing == 1 else 'are'} not there any more")
+        print_error(
+            f"{format_count(done.files_missing, 'source')} of the ledger {'is' if done.files_missing == 1 else 'are'} not there any more"
+        )
     return done.hits, done.files_missing
 
 
 def _render(lines: list[str], shown: int, total: int) -> list[str]:
-    more = f", {format_number(total - shown)} more are not shown: --last N shows N of them" if total > shown else ""
+    more = (
+        f", {format_number(total - shown)} more are not shown: --last N shows N of them"
+        if total > shown
+        else ""
+    )
     return [*lines, "", *wrap(f"{format_count(total, 'hit')}{more}", detect_style().columns)]
 
 

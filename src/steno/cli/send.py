@@ -2,10 +2,10 @@
 
 import argparse
 
-from ..report import StenoError
-from ..supervise.live import send_request
+from ..errors import StenoError
+from ..runner.run_registration import send_request
+from .live_runs import require_active_run
 from .options import CommandParser
-from .steered import require_active_run
 from .terminal import stdin_bytes
 
 EXAMPLES = """examples:

@@ -3,9 +3,10 @@
 import argparse
 from functools import partial
 
-from ..ledger.ask import sessions as asks
-from ..screen import listing
-from .asked import (
+from ..ledger.queries import sessions as asks
+from ..views import runs as listing
+from .options import CommandParser
+from .query_options import (
     format_iso,
     no_rows_message,
     open_updated_ledger,
@@ -15,7 +16,6 @@ from .asked import (
     time_range_from_options,
     write_result,
 )
-from .options import CommandParser
 from .terminal import detect_style
 
 EXAMPLES = """examples:
@@ -40,7 +40,11 @@ def run(words: list[str]) -> int:
     many, sums = asks.sum_sessions(store, where)
     write_result(
         options.form,
-        lambda: listing.sessions_table(found, many, sums, detect_style(), time_formatter(zone)) if found else no_rows_message(store, "sessions"),
+        lambda: (
+            listing.sessions_table(found, many, sums, detect_style(), time_formatter(zone))
+            if found
+            else no_rows_message(store, "sessions")
+        ),
         lambda: [one.as_json(partial(format_iso, zone=zone)) for one in found],
         {"sessions": many, **sums.as_json()},
         {"timezone": zone.name, "left_off": many - len(found)},
@@ -50,9 +54,20 @@ def run(words: list[str]) -> int:
 
 
 def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser("sessions", "List the agents' conversations that are in the ledger, the newest first.", EXAMPLES)
-    parser.add_argument("--top", choices=asks.SESSION_RANKINGS, metavar="WHAT", help=f"the most first, by: {', '.join(asks.SESSION_RANKINGS)}")
-    parser.add_time_range("only the last N sessions (50), or those of the last hours, days, weeks or months (24h, 7d, 2w, 3m)")
+    parser = CommandParser(
+        "sessions",
+        "List the agents' conversations that are in the ledger, the newest first.",
+        EXAMPLES,
+    )
+    parser.add_argument(
+        "--top",
+        choices=asks.SESSION_RANKINGS,
+        metavar="WHAT",
+        help=f"the most first, by: {', '.join(asks.SESSION_RANKINGS)}",
+    )
+    parser.add_time_range(
+        "only the last N sessions (50), or those of the last hours, days, weeks or months (24h, 7d, 2w, 3m)"
+    )
     parser.add_filters("project", "model", "agent")
     parser.add_output_format()
     parser.add_ledger()

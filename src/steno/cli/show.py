@@ -7,13 +7,15 @@ import sys
 from pathlib import Path
 
 from .. import agents
-from ..report import StenoError
-from ..seek import find_recordings
+from ..errors import StenoError
+from ..recording.discover import find_recordings
 from .options import CommandParser
+from .show_views import MAX_CARDS, STREAMING_VIEWS, SourcePrinter, StoredInput
 from .terminal import detect_style, is_terminal, print_error
-from .views import MAX_CARDS, STREAMING_VIEWS, SourcePrinter, StoredInput
 
-ID_PATTERN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{3,}")  # what may be the beginning of a run's or a session's id
+ID_PATTERN = re.compile(
+    r"[0-9A-Za-z][0-9A-Za-z_-]{3,}"
+)  # what may be the beginning of a run's or a session's id
 EXAMPLES = """examples:
   steno show run.jsonl                     the report of a recording
   claude -p "..." --output-format stream-json --verbose | steno show
@@ -36,7 +38,12 @@ def run(words: list[str]) -> int:
     agent = agents.get_agent(options.agent)
     sources, bad = _resolve_sources(options)
     views = SourcePrinter(options.view, detect_style(), len(sources))
-    views.agent, views.input_format, views.use_heuristics, views.show_prices = agent, options.format, not options.no_advice, options.prices
+    views.agent, views.input_format, views.use_heuristics, views.show_prices = (
+        agent,
+        options.format,
+        not options.no_advice,
+        options.prices,
+    )
     try:
         for source in sources:
             bad = not views.show(source) or bad
@@ -54,12 +61,24 @@ def _parse_args(words: list[str]) -> argparse.Namespace:
     parser = CommandParser("show", what, EXAMPLES)
     source = "file, folder, - for stdin (default: stdin), or the id of a run or session"
     parser.add_argument("sources", nargs="*", metavar="SOURCE", help=source)
-    _add_views(parser.add_argument_group("what to show (default: a card for people)").add_mutually_exclusive_group())
-    parser.add_argument("--prices", action="store_true", help="on the card, also the price table's cost and the cache's savings")
-    parser.add_argument("--agent", metavar="NAME", help="the agent that wrote it (default: told by the bytes)")
+    _add_views(
+        parser.add_argument_group(
+            "what to show (default: a card for people)"
+        ).add_mutually_exclusive_group()
+    )
+    parser.add_argument(
+        "--prices",
+        action="store_true",
+        help="on the card, also the price table's cost and the cache's savings",
+    )
+    parser.add_argument(
+        "--agent", metavar="NAME", help="the agent that wrote it (default: told by the bytes)"
+    )
     form = "read it as lines and nothing else, or as one JSON document (default: told by the bytes)"
     parser.add_argument("--format", choices=("stream", "json"), help=form)
-    parser.add_argument("--no-advice", action="store_true", help="judge without `interactive` and `background_task`")
+    parser.add_argument(
+        "--no-advice", action="store_true", help="judge without `interactive` and `background_task`"
+    )
     code = "exit with the verdict's code, as `steno run` does: 0 success, 1 failed, 3 not finished, 75, 77, ...; of several"
     parser.add_argument("--exit-from", choices=("verdict",), help=f"{code} sources the highest")
     parser.add_ledger()
@@ -105,11 +124,13 @@ def _resolve_source(name: str, options: argparse.Namespace) -> list[str | Stored
     if name == "-":
         return [name]
     if ID_PATTERN.fullmatch(name) and not os.path.lexists(name):
-        from .known import find_in_ledger
+        from .show_ledger import find_in_ledger
 
         kept = find_in_ledger(name, options)
         if kept is not None and kept.render_page is not None and options.exit_from is not None:
-            raise StenoError(f"{name}: the ledger has only its figures, and no verdict to exit with")
+            raise StenoError(
+                f"{name}: the ledger has only its figures, and no verdict to exit with"
+            )
         if kept is not None:
             return [kept]
     return [str(path) for path in find_recordings(Path(name))]

@@ -4,11 +4,11 @@ import argparse
 import time
 
 from ..api import read
-from ..report import StenoError
-from ..supervise.live import RunInfo, send_request
-from ..supervise.marks import get_active_run
+from ..errors import StenoError
+from ..runner.run_registration import RunInfo, send_request
+from ..runner.run_registry import get_active_run
+from .live_runs import require_active_run
 from .options import CommandParser
-from .steered import require_active_run
 from .terminal import print_lines
 
 EXAMPLES = """examples:
@@ -30,7 +30,9 @@ def run(words: list[str]) -> int:
     try:
         answer = send_request(mark.socket or "", {"do": "kill" if options.kill else "stop"})
     except StenoError as problem:
-        if not mark.is_alive or get_active_run(mark.run) is None:  # it ended by itself in this moment
+        if (
+            not mark.is_alive or get_active_run(mark.run) is None
+        ):  # it ended by itself in this moment
             return _print_outcome(mark)
         raise StenoError(f"{mark.run}: {problem}; its steno is process {mark.steno_pid}") from None
     if not answer.get("ok"):
@@ -39,7 +41,9 @@ def run(words: list[str]) -> int:
 
 
 def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser("stop", "Ask a run that goes on to end, and wait until it has.", EXAMPLES)
+    parser = CommandParser(
+        "stop", "Ask a run that goes on to end, and wait until it has.", EXAMPLES
+    )
     parser.add_argument("id", metavar="ID", help="the beginning of its id")
     parser.add_argument("--kill", action="store_true", help="end all of it at once")
     parser.add_argument("--no-wait", action="store_true", help="do not wait for the end")
@@ -51,7 +55,9 @@ def _wait_until_stopped(mark: RunInfo) -> int:
     until = time.monotonic() + STOP_TIMEOUT_SECONDS
     while mark.is_alive and get_active_run(mark.run) is not None:
         if time.monotonic() > until:
-            raise StenoError(f"{mark.run}: it was asked to end, and still goes on after {STOP_TIMEOUT_SECONDS:.0f} s; try --kill")
+            raise StenoError(
+                f"{mark.run}: it was asked to end, and still goes on after {STOP_TIMEOUT_SECONDS:.0f} s; try --kill"
+            )
         time.sleep(POLL_SECONDS)
     return _print_outcome(mark)
 

@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..report import StenoError
-from ..supervise import place
+from ..config import data_dir as place
+from ..errors import StenoError
 from ..sync import FolderSync, SyncOptions, SyncSummary
+from ..sync.destinations import check_prefix
 from ..sync.journal import PendingSync, pending_syncs
-from ..sync.where import check_prefix
 from .options import CommandParser, seconds_type
 from .terminal import print_error, print_json
 
@@ -26,7 +26,14 @@ __pycache__, .venv ...) is left alone on both sides. The exit code is 0 when eve
 something is missing: it is kept, and `steno sync --pending` finishes it.
 """
 EXIT_NOT_STARTED = 2  # the exit code where nothing could even be begun
-JOURNALED_OPTIONS = ("prefix", "include", "exclude", "no_ignore", "delete", "concurrency")  # what a sync that was left knows itself
+JOURNALED_OPTIONS = (
+    "prefix",
+    "include",
+    "exclude",
+    "no_ignore",
+    "delete",
+    "concurrency",
+)  # what a sync that was left knows itself
 DEFAULT_TRIES = 8  # of one file, over half a minute: then it is left for `--pending`
 
 
@@ -43,36 +50,81 @@ def run(words: list[str]) -> int:
 
 
 def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser("sync", "Copy the files of a folder to other places, or finish what an earlier sync left.", EXAMPLES)
-    parser.add_argument("places", nargs="*", metavar="SRC DEST", help="the folder, then one destination or more")
+    parser = CommandParser(
+        "sync",
+        "Copy the files of a folder to other places, or finish what an earlier sync left.",
+        EXAMPLES,
+    )
+    parser.add_argument(
+        "places", nargs="*", metavar="SRC DEST", help="the folder, then one destination or more"
+    )
     parser.add_argument("--pending", action="store_true", help="finish what earlier syncs left")
     add_sync_options(parser)
-    parser.add_argument("--final-pass", action="store_true", help="compare every file by its hash (here it is always done)")
-    parser.add_argument("--tries", type=_positive_int, default=DEFAULT_TRIES, metavar="N", help=f"of one file (default: {DEFAULT_TRIES})")
+    parser.add_argument(
+        "--final-pass",
+        action="store_true",
+        help="compare every file by its hash (here it is always done)",
+    )
+    parser.add_argument(
+        "--tries",
+        type=_positive_int,
+        default=DEFAULT_TRIES,
+        metavar="N",
+        help=f"of one file (default: {DEFAULT_TRIES})",
+    )
     parser.add_argument("--json", action="store_true", help="the summary as JSON")
     parser.add_debug()
     options = parser.parse_intermixed_args(words)
     if options.pending and options.places:
         parser.error("--pending takes no folder: it knows what was left, and where")
-    given = [f"--{name.replace('_', '-')}" for name in JOURNALED_OPTIONS if getattr(options, name) != parser.get_default(name)]
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in JOURNALED_OPTIONS
+        if getattr(options, name) != parser.get_default(name)
+    ]
     if options.pending and given:
         parser.error(f"--pending takes no {given[0]}: it does what was asked for then")
     if not options.pending and len(options.places) < 2:
-        parser.error("expected a folder and a destination, such as: steno sync . dir:/backup/project")
+        parser.error(
+            "expected a folder and a destination, such as: steno sync . dir:/backup/project"
+        )
     return options
 
 
 def add_sync_options(parser: CommandParser) -> None:
     """The options that say how files are copied."""
     group = parser.add_argument_group("how files are copied")
-    group.add_argument("--prefix", default="", metavar="FOLDER", help="only what lies below it, and without it in the names")
-    group.add_argument("--include", action="append", default=[], metavar="PATTERN", help="only files that fit (as in .gitignore)")
-    group.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="no files that fit")
+    group.add_argument(
+        "--prefix",
+        default="",
+        metavar="FOLDER",
+        help="only what lies below it, and without it in the names",
+    )
+    group.add_argument(
+        "--include",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only files that fit (as in .gitignore)",
+    )
+    group.add_argument(
+        "--exclude", action="append", default=[], metavar="PATTERN", help="no files that fit"
+    )
     group.add_argument("--no-ignore", action="store_true", help="do not heed .gitignore files")
     group.add_argument("--delete", action="store_true", help="delete there what is gone here")
-    group.add_argument("--concurrency", type=_positive_int, default=4, metavar="N", help="files at the same time (default: 4)")
-    group.add_argument("--limit", type=seconds_type(1e9), metavar="SECONDS", help="the longest that it may take")
-    group.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    group.add_argument(
+        "--concurrency",
+        type=_positive_int,
+        default=4,
+        metavar="N",
+        help="files at the same time (default: 4)",
+    )
+    group.add_argument(
+        "--limit", type=seconds_type(1e9), metavar="SECONDS", help="the longest that it may take"
+    )
+    group.add_argument(
+        "--dry-run", action="store_true", help="say what would be done, and do nothing"
+    )
 
 
 def sync_options(options: argparse.Namespace, destinations: tuple[str, ...]) -> SyncOptions:
@@ -119,7 +171,9 @@ def _finish_pending(options: argparse.Namespace) -> int:
     for one in pending_syncs(journal_dir(), unread) if journal_dir().is_dir() else []:
         try:
             codes.append(_finish(_resume(one, options), options.json, one.path))
-        except StenoError as problem:  # each stands for itself: the others are finished all the same
+        except (
+            StenoError
+        ) as problem:  # each stands for itself: the others are finished all the same
             unread(f"{problem}; it is still kept in {one.path}")
     if not codes:
         sys.stderr.write("nothing is left to be copied\n")
@@ -132,7 +186,9 @@ def _resume(left: PendingSync, options: argparse.Namespace) -> FolderSync:
     if not Path(left.root).is_dir():
         raise StenoError(f"{left.root}: there is no such folder")
     if left.options.delete and not any(Path(left.root).iterdir()):
-        raise StenoError(f"{left.root}: nothing lies in this folder, which may be that of a disk that is not there")
+        raise StenoError(
+            f"{left.root}: nothing lies in this folder, which may be that of a disk that is not there"
+        )
     again = replace(
         left.options,
         journal=str(new_journal_path()),
@@ -182,7 +238,11 @@ def _escape_surrogates(value: Any) -> Any:
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     if isinstance(value, list):
         return [_escape_surrogates(item) for item in value]
-    return {key: _escape_surrogates(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return (
+        {key: _escape_surrogates(item) for key, item in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def _positive_int(text: str) -> int:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..report import LedgerError
-from .store import ADVISORY_LOCK_ID, LedgerValueError, Row, fetch_rows_by_id, ledger_location
+from ..errors import LedgerError, LedgerValueError
+from .store import ADVISORY_LOCK_ID, Row, fetch_rows_by_id, ledger_location
 
 COPY_MIN_ROWS = 50  # rows from which COPY into a table of its own is faster than single inserts
 _SQL_TYPES = {
@@ -26,10 +26,15 @@ class PostgresStore:
         try:
             import psycopg
         except ModuleNotFoundError:
-            raise LedgerError("a PostgreSQL ledger needs psycopg: pip install 'steno[postgres]'") from None
+            raise LedgerError(
+                "a PostgreSQL ledger needs psycopg: pip install 'steno[postgres]'"
+            ) from None
         self.name = ledger_location(url)
         self._error_type: type[Exception] = psycopg.Error
-        self._value_errors = (psycopg.DataError, psycopg.IntegrityError)  # a value that no column takes
+        self._value_errors = (
+            psycopg.DataError,
+            psycopg.IntegrityError,
+        )  # a value that no column takes
         try:
             self._connection: Any = psycopg.connect(url, autocommit=True, connect_timeout=10)
             if read_only:
@@ -62,15 +67,23 @@ class PostgresStore:
             with self._connection.cursor() as cursor:
                 if len(given) < COPY_MIN_ROWS:
                     marks = ",".join(["%s"] * len(columns))
-                    cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks}) {clash}", given)  # noqa: S608
+                    cursor.executemany(
+                        f"INSERT INTO {table} ({names}) VALUES ({marks}) {clash}", given
+                    )
                     return
-                like = f"SELECT {names} FROM {table} WHERE false"  # noqa: S608  # names of our own, here and below
-                cursor.execute(f"CREATE TEMP TABLE IF NOT EXISTS new_{table} ON COMMIT DELETE ROWS AS {like}")
-                cursor.execute(f"DELETE FROM new_{table}")  # noqa: S608
+                like = (
+                    f"SELECT {names} FROM {table} WHERE false"  # names of our own, here and below
+                )
+                cursor.execute(
+                    f"CREATE TEMP TABLE IF NOT EXISTS new_{table} ON COMMIT DELETE ROWS AS {like}"
+                )
+                cursor.execute(f"DELETE FROM new_{table}")
                 with cursor.copy(f"COPY new_{table} ({names}) FROM STDIN") as copy:
                     for row in given:
                         copy.write_row(row)
-                cursor.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM new_{table} {clash}")  # noqa: S608
+                cursor.execute(
+                    f"INSERT INTO {table} ({names}) SELECT {names} FROM new_{table} {clash}"
+                )
         except self._error_type as problem:
             raise self._to_ledger_error(problem) from None
 
@@ -93,10 +106,14 @@ class PostgresStore:
     def backup(self, number: int) -> str:
         """The tables as they are, in a schema of their own beside."""
         schema = f"before_{number}"
-        with self.transaction():  # so that of two that find the same old ledger each has a name of its own
+        with (
+            self.transaction()
+        ):  # so that of two that find the same old ledger each has a name of its own
             if self.query("SELECT 1 FROM pg_namespace WHERE nspname = ?", (schema,)):
                 schema += f"_{time.time_ns()}"
-            tables = self.query("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+            tables = self.query(
+                "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+            )
             self.execute(f"CREATE SCHEMA {schema}")
             for (table,) in tables:
                 self.execute(f"CREATE TABLE {schema}.{table} AS TABLE {table}")
@@ -105,7 +122,9 @@ class PostgresStore:
     @staticmethod
     def to_driver_query(sql: str, values: Sequence[Any]) -> tuple[Any, ...]:
         """A question as the driver takes it: our `?` as its `%s`; a percent sign of the SQL stays one."""
-        return (sql.replace("%", "%%").replace("?", "%s"), _replace_nul(values)) if values else (sql,)
+        return (
+            (sql.replace("%", "%%").replace("?", "%s"), _replace_nul(values)) if values else (sql,)
+        )
 
     def close(self) -> None:
         self._connection.close()
@@ -124,4 +143,7 @@ class PostgresStore:
 
 def _replace_nul(row: Sequence[Any]) -> list[Any]:
     """A row without NUL characters, which PostgreSQL cannot hold: agents print them."""
-    return [value.replace("\x00", "\ufffd") if isinstance(value, str) and "\x00" in value else value for value in row]
+    return [
+        value.replace("\x00", "\ufffd") if isinstance(value, str) and "\x00" in value else value
+        for value in row
+    ]

@@ -249,5 +249,8 @@ CREATE TABLE budgets (
 );
 """
 
-MIGRATIONS: tuple[tuple[str, str], ...] = (("first", INITIAL_SCHEMA), ("notes and budgets", NOTES_AND_BUDGETS))
+MIGRATIONS: tuple[tuple[str, str], ...] = (
+    ("first", INITIAL_SCHEMA),
+    ("notes and budgets", NOTES_AND_BUDGETS),
+)
 """Name and statements of each migration; the number of one is its place, from 1."""

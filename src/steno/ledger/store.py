@@ -13,20 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..report import LedgerError
+from ..errors import LedgerError, LedgerValueError
 from .schema import MIGRATIONS
 
 Row = tuple[Any, ...]
 LOCK_TIMEOUT_SECONDS = 60  # a writer waits this long for the others; an import holds the lock for well under a second at a time
-ADVISORY_LOCK_ID = 0x5354_454E_4F  # the number under which writers of a PostgreSQL ledger wait for each other
+ADVISORY_LOCK_ID = (
+    0x5354_454E_4F  # the number under which writers of a PostgreSQL ledger wait for each other
+)
 STATEMENT_CACHE_SIZE = 64
 PAGE_CACHE_KB = 32_768  # pages that a long import comes back to; rows lie scattered by their hashes
 WAL_CHECKPOINT_PAGES = 8_192  # pages in the log before they are moved to the file: 32 MB, so that a page is moved once for many changes
 MAX_IDS_PER_QUERY = 500  # numbers asked for in one statement: below the limit of every SQLite build
-
-
-class LedgerValueError(LedgerError):
-    """A value that no column takes: the fault of whoever gave it."""
 
 
 class Store(Protocol):
@@ -68,14 +66,16 @@ class Store(Protocol):
         ...
 
 
-def fetch_rows_by_id(store: Store, table: str, columns: Sequence[str], ids: Iterable[Any]) -> dict[Any, Row]:
+def fetch_rows_by_id(
+    store: Store, table: str, columns: Sequence[str], ids: Iterable[Any]
+) -> dict[Any, Row]:
     """The rows of these ids that are there already, by their id (the first of `columns`)."""
     wanted: list[Any] = list(ids)
     found: dict[Any, Row] = {}
     for start in range(0, len(wanted), MAX_IDS_PER_QUERY):
         part = wanted[start : start + MAX_IDS_PER_QUERY]
         marks = ",".join("?" * len(part))
-        sql = f"SELECT {', '.join(columns)} FROM {table} WHERE id IN ({marks})"  # noqa: S608  # names of our own
+        sql = f"SELECT {', '.join(columns)} FROM {table} WHERE id IN ({marks})"  # names of our own
         found.update({row[0]: row for row in store.query(sql, part)})
     return found
 
@@ -130,7 +130,9 @@ def _sqlite_path(where: str) -> str:
     return rest.removeprefix("/") if mark and rest.startswith("//") else rest or where
 
 
-def migrate(store: Store, read_only: bool = False, migrations: Sequence[tuple[str, str]] = MIGRATIONS) -> None:
+def migrate(
+    store: Store, read_only: bool = False, migrations: Sequence[tuple[str, str]] = MIGRATIONS
+) -> None:
     """Bring the tables up to this version, each step with its record in one transaction."""
     have = schema_version(store)
     if have > len(migrations):
@@ -139,7 +141,11 @@ def migrate(store: Store, read_only: bool = False, migrations: Sequence[tuple[st
     if have == len(migrations):
         return
     if read_only:
-        what = "an older ledger; run `steno import` once to migrate it" if have else "this is not a ledger"
+        what = (
+            "an older ledger; run `steno import` once to migrate it"
+            if have
+            else "this is not a ledger"
+        )
         raise LedgerError(f"{store.name}: {what}")
     if have:
         store.backup(have + 1)
@@ -152,10 +158,14 @@ def _apply_migration(store: Store, number: int, name: str, statements: str) -> N
         if schema_version(store) >= number:
             return  # another process was faster
         if number == 1:
-            store.execute("CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)")
+            store.execute(
+                "CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
+            )
         for statement in split_statements(statements):
             store.execute(statement)
-        store.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, name, int(time.time() * 1000)))
+        store.execute(
+            "INSERT INTO migrations VALUES (?, ?, ?)", (number, name, int(time.time() * 1000))
+        )
 
 
 def schema_version(store: Store) -> int:
@@ -176,7 +186,12 @@ def split_statements(statements: str) -> list[str]:
 
 # -- SQLite ------------------------------------------------------------------------------------------------------
 
-_SQL_TYPES = {"<int>": "INTEGER", "<blob>": "BLOB", "<serial>": "INTEGER PRIMARY KEY", "<by key>": "WITHOUT ROWID"}
+_SQL_TYPES = {
+    "<int>": "INTEGER",
+    "<blob>": "BLOB",
+    "<serial>": "INTEGER PRIMARY KEY",
+    "<by key>": "WITHOUT ROWID",
+}
 
 
 class SQLiteStore:
@@ -198,9 +213,17 @@ class SQLiteStore:
                     raise LedgerError(f"{path}: there is no ledger yet; `steno import` makes one")
             elif path != ":memory:" and not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))  # what agents did is its owner's business only
-            base = _connect_sqlite(f"file:{_quote_path(path)}?mode=ro" if read_only else path, uri=read_only)
-            return _connect_sqlite(f"file:{_quote_path(path)}?mode=ro&immutable=1", uri=True) if _needs_immutable_mode(base, file) else base
+                os.close(
+                    os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
+                )  # what agents did is its owner's business only
+            base = _connect_sqlite(
+                f"file:{_quote_path(path)}?mode=ro" if read_only else path, uri=read_only
+            )
+            return (
+                _connect_sqlite(f"file:{_quote_path(path)}?mode=ro&immutable=1", uri=True)
+                if _needs_immutable_mode(base, file)
+                else base
+            )
         except (OSError, sqlite3.Error) as problem:
             raise _to_ledger_error(path, problem) from None
 
@@ -275,7 +298,11 @@ class SQLiteStore:
     def backup(self, number: int) -> str:
         copy = f"{self.name}.before-{number}"
         try:
-            copy = _reserve_path(copy) or _reserve_path(f"{copy}.{time.time_ns()}.{os.getpid()}") or copy
+            copy = (
+                _reserve_path(copy)
+                or _reserve_path(f"{copy}.{time.time_ns()}.{os.getpid()}")
+                or copy
+            )
         except OSError as problem:
             raise LedgerError(f"{copy}: a copy cannot be kept here: {problem.strerror}") from None
         self.execute("VACUUM INTO ?", (copy,))
@@ -301,7 +328,7 @@ def _reserve_path(path: str) -> str | None:
 
 def _insert_sql(table: str, columns: Sequence[str]) -> str:
     marks = ",".join("?" * len(columns))
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608  # names of our own
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # names of our own
 
 
 def _connect_sqlite(name: str, uri: bool) -> sqlite3.Connection:
@@ -324,7 +351,11 @@ def _needs_immutable_mode(base: sqlite3.Connection, file: Path) -> bool:
         base.execute("SELECT 1 FROM sqlite_master LIMIT 1")
     except sqlite3.OperationalError as problem:
         log = Path(f"{file}-wal")
-        if "unable to open" not in str(problem) or os.access(file.parent, os.W_OK) or (log.exists() and log.stat().st_size):
+        if (
+            "unable to open" not in str(problem)
+            or os.access(file.parent, os.W_OK)
+            or (log.exists() and log.stat().st_size)
+        ):
             return False
         base.close()
         return True

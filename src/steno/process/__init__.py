@@ -11,8 +11,16 @@ It never interprets what an agent prints. Windows is not served; where a system 
 
 from .child import ChildProcess
 from .command import GracePeriods, Orphan, ProcessCommand
-from .guard import terminate_orphans
-from .loop import ProcessLoop
-from .wheel import Timer
+from .event_loop import Timer
+from .process_tree import terminate_orphans
+from .supervisor import ProcessLoop
 
-__all__ = ["ChildProcess", "GracePeriods", "Orphan", "ProcessCommand", "ProcessLoop", "Timer", "terminate_orphans"]
+__all__ = [
+    "ChildProcess",
+    "GracePeriods",
+    "Orphan",
+    "ProcessCommand",
+    "ProcessLoop",
+    "Timer",
+    "terminate_orphans",
+]

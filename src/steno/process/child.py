@@ -10,32 +10,45 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 
-from ..tick import Record
+from ..recording.format import Record
 from .command import GracePeriods, Orphan, ProcessCommand
-from .family import ORPHAN_POLL_SECONDS, Escalation, ProcessTree
-from .kin import ListProcesses, start_time_of
-from .mark import RUN_TAG_VARIABLE, RunTag, append_tag
+from .event_loop import EventLoop, Timer
+from .process_table import RUN_TAG_VARIABLE, ListProcesses, RunTag, append_tag, start_time_of
+from .process_tree import ORPHAN_POLL_SECONDS, Escalation, ProcessTree
 from .streams import FileTail, PipeReader, StdinWriter
-from .wheel import EventLoop, Timer
 
 OnRecord = Callable[[Record], None]
 
-EXIT_POLL_SECONDS = 0.05  # seconds between looks for an exit where the system gives no descriptor for a process
-EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE = 127, 126  # what a shell says of a program that is not there, and of one that does not start
+EXIT_POLL_SECONDS = (
+    0.05  # seconds between looks for an exit where the system gives no descriptor for a process
+)
+EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE = (
+    127,
+    126,
+)  # what a shell says of a program that is not there, and of one that does not start
 
 
 class ChildProcess:
     """A run. `pid` is None if it did not start, `exit_code` until it exited; `over`: nothing is left of it."""
 
     def __init__(
-        self, wheel: EventLoop, census: ListProcesses, command: ProcessCommand, mark: RunTag, on_tick: OnRecord, grace: GracePeriods, gone: Callable[[], None]
+        self,
+        wheel: EventLoop,
+        census: ListProcesses,
+        command: ProcessCommand,
+        mark: RunTag,
+        on_tick: OnRecord,
+        grace: GracePeriods,
+        gone: Callable[[], None],
     ) -> None:
         self.command, self.run_tag, self.grace = command, mark, grace
         self.pid: int | None = None
         self.exit_code: int | None = None
         self.is_finished = False
         self.has_stdout = False  # something came on stdout
-        self.started = self.last_output_at = wheel.clock()  # by the loop's clock: the start, and the last output
+        self.started = self.last_output_at = (
+            wheel.clock()
+        )  # by the loop's clock: the start, and the last output
         self._loop, self._on_record, self._on_finished = wheel, on_tick, gone
         text = mark.encode()
         self._process_tree = ProcessTree(census, lambda kin: text in kin.run_tags)
@@ -46,7 +59,9 @@ class ChildProcess:
         self._outputs: list[PipeReader | FileTail] = []
         self._stdin_writer: StdinWriter | None = None
         self._has_cleared_orphans = self._has_searched_holders = self._is_killing = False
-        self._start_time = mark.steno_start_time  # when the agent was, in the system's own unit; at the latest when we were
+        self._start_time = (
+            mark.steno_start_time
+        )  # when the agent was, in the system's own unit; at the latest when we were
         self._pidfd = -1
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -62,7 +77,11 @@ class ChildProcess:
     # -- the start --------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        tail = FileTail(self._loop, self._on_stdout, self._drain_after_exit) if self.command.stdout == "file" else None
+        tail = (
+            FileTail(self._loop, self._on_stdout, self._drain_after_exit)
+            if self.command.stdout == "file"
+            else None
+        )
         try:
             process = self._process = self._spawn(tail.writer_fd if tail else subprocess.PIPE)
         except (OSError, ValueError):
@@ -75,10 +94,22 @@ class ChildProcess:
         self.pid = self._process_tree.root_pid = process.pid
         self._start_time = start_time_of(process.pid) or self._start_time
         self._outputs += [tail] if tail else []
-        self._outputs += [PipeReader(self._loop, process.stdout, self._on_stdout, self._drain_after_exit)] if process.stdout else []
-        self._outputs += [PipeReader(self._loop, process.stderr, self._on_stderr, self._drain_after_exit)] if process.stderr else []
+        self._outputs += (
+            [PipeReader(self._loop, process.stdout, self._on_stdout, self._drain_after_exit)]
+            if process.stdout
+            else []
+        )
+        self._outputs += (
+            [PipeReader(self._loop, process.stderr, self._on_stderr, self._drain_after_exit)]
+            if process.stderr
+            else []
+        )
         self._stdin_writer = (
-            StdinWriter(self._loop, process.stdin, self.command.stdin or b"", self.command.keep_stdin_open) if process.stdin else None
+            StdinWriter(
+                self._loop, process.stdin, self.command.stdin or b"", self.command.keep_stdin_open
+            )
+            if process.stdin
+            else None
         )
         self._watch_for_exit(process.pid)
 
@@ -89,7 +120,10 @@ class ChildProcess:
             given.argv,
             bufsize=0,
             cwd=given.cwd,
-            env={**(os.environ if given.env is None else given.env), RUN_TAG_VARIABLE: append_tag(self.run_tag, outer)},
+            env={
+                **(os.environ if given.env is None else given.env),
+                RUN_TAG_VARIABLE: append_tag(self.run_tag, outer),
+            },
             stdin=subprocess.DEVNULL if given.stdin is None else subprocess.PIPE,
             stdout=stdout,
             stderr=subprocess.PIPE,
@@ -107,11 +141,27 @@ class ChildProcess:
 
     def _report_start_failure(self, error: Exception) -> None:
         """It did not start: told as a shell would tell it, once the loop turns."""
-        folder = isinstance(error, OSError) and self.command.cwd is not None and error.filename == self.command.cwd
-        self.exit_code = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) and not folder else EXIT_NOT_EXECUTABLE
-        what = f"cannot start in {self.command.cwd}" if folder else f"cannot start {self.command.argv[0]}"
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-        self._loop.call_soon(lambda: self._on_stderr(f"steno: {what}: {reason}\n".encode("utf-8", "replace")))
+        folder = (
+            isinstance(error, OSError)
+            and self.command.cwd is not None
+            and error.filename == self.command.cwd
+        )
+        self.exit_code = (
+            EXIT_NOT_FOUND
+            if isinstance(error, FileNotFoundError) and not folder
+            else EXIT_NOT_EXECUTABLE
+        )
+        what = (
+            f"cannot start in {self.command.cwd}"
+            if folder
+            else f"cannot start {self.command.argv[0]}"
+        )
+        reason = (
+            os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        )
+        self._loop.call_soon(
+            lambda: self._on_stderr(f"steno: {what}: {reason}\n".encode("utf-8", "replace"))
+        )
         self._loop.call_soon(self._finish)
 
     # -- ticks ------------------------------------------------------------------------------------------
@@ -148,7 +198,12 @@ class ChildProcess:
         Each signal is a tick; the first is delivered before this returns.
         """
         grace = self.grace
-        self._start_escalation(why, (signal.SIGINT, grace.interrupt), (signal.SIGTERM, grace.terminate), (signal.SIGKILL, grace.kill))
+        self._start_escalation(
+            why,
+            (signal.SIGINT, grace.interrupt),
+            (signal.SIGTERM, grace.terminate),
+            (signal.SIGKILL, grace.kill),
+        )
 
     def kill(self, why: str) -> None:
         """End all of it now, also what has outlived the agent: for the second Ctrl-C."""
@@ -163,7 +218,9 @@ class ChildProcess:
     def _start_escalation(self, why: str, *steps: tuple[int, float]) -> None:
         if self._escalation is None and self.exit_code is None:
             self._stop_reason = why
-            self._escalation = Escalation(self._loop, steps, self._send_signal, lambda: self.exit_code is None, self._give_up)
+            self._escalation = Escalation(
+                self._loop, steps, self._send_signal, lambda: self.exit_code is None, self._give_up
+            )
             self._escalation.start()
 
     def _send_signal(self, number: int, first: bool) -> None:
@@ -176,7 +233,11 @@ class ChildProcess:
         else:
             self._process_tree.send_signal(number)
         if first:
-            self._on_record(Record(now - self.started, "stop", self._stop_reason.encode("utf-8", "replace"), number))
+            self._on_record(
+                Record(
+                    now - self.started, "stop", self._stop_reason.encode("utf-8", "replace"), number
+                )
+            )
 
     def _give_up(self) -> None:
         """Killed and still there, so in a wait that cannot be interrupted: the run is over for us."""
@@ -227,7 +288,11 @@ class ChildProcess:
         """Whether somebody whom we do not know keeps a stream open: a daemon that shed its environment. Asked once."""
         links = {output.open_file_id for output in self._outputs if output.can_have_writers} - {""}
         searched, self._has_searched_holders = self._has_searched_holders, True
-        return not searched and bool(links) and self._process_tree.adopt_writers(links, self._start_time)
+        return (
+            not searched
+            and bool(links)
+            and self._process_tree.adopt_writers(links, self._start_time)
+        )
 
     def _should_keep_waiting(self, left: bool) -> bool:
         """Whether output may still come, or what is left may still end by itself."""
@@ -235,7 +300,10 @@ class ChildProcess:
         if any(output.is_finishing for output in open_):
             return True
         now = self._loop.clock()
-        quiet = now - max(self.last_output_at, self._drain_started_at) >= self.grace.quiet or now - self._drain_started_at >= self.grace.drain
+        quiet = (
+            now - max(self.last_output_at, self._drain_started_at) >= self.grace.quiet
+            or now - self._drain_started_at >= self.grace.drain
+        )
         return not (quiet or self._is_killing) if left else bool(open_) and not quiet
 
     def _terminate_orphans(self) -> None:
@@ -245,9 +313,15 @@ class ChildProcess:
             self._process_tree.list_survivors()
             self._drain_after_exit()
             return
-        steps = [(signal.SIGTERM, self.grace.terminate), (signal.SIGKILL, self.grace.kill)][self._is_killing :]
+        steps = [(signal.SIGTERM, self.grace.terminate), (signal.SIGKILL, self.grace.kill)][
+            self._is_killing :
+        ]
         self._escalation = Escalation(
-            self._loop, steps, lambda number, _: self._process_tree.send_signal(number), lambda: bool(self._process_tree.find_alive()), self._on_orphans_gone
+            self._loop,
+            steps,
+            lambda number, _: self._process_tree.send_signal(number),
+            lambda: bool(self._process_tree.find_alive()),
+            self._on_orphans_gone,
         ).start()
 
     def _on_orphans_gone(self) -> None:

@@ -22,9 +22,13 @@ class ProcessCommand(Struct, frozen=True):
 class GracePeriods(Struct, frozen=True):
     """How long each step of an end may take, in seconds. The sum is what a run can last beyond its clock."""
 
-    interrupt: float = 5.0  # from SIGINT to SIGTERM: an agent that closes in order still prints its result
+    interrupt: float = (
+        5.0  # from SIGINT to SIGTERM: an agent that closes in order still prints its result
+    )
     terminate: float = 3.0  # from SIGTERM to SIGKILL
-    kill: float = 2.0  # from SIGKILL to giving up: a process in an uninterruptible wait cannot be killed
+    kill: float = (
+        2.0  # from SIGKILL to giving up: a process in an uninterruptible wait cannot be killed
+    )
     quiet: float = 0.5  # after the exit: silence that ends a stream which somebody else keeps open
     drain: float = 5.0  # after the exit: when such a stream is closed even if it is never silent
 

@@ -11,12 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from .kin import open_file_id
-from .wheel import EventLoop, Timer
+from .event_loop import EventLoop, Timer
+from .process_table import open_file_id
 
-READ_CHUNK_BYTES = 65536  # what a pipe holds; one read for each turn, so that no stream waits for a louder one
-FLUSH_THRESHOLD_BYTES = 16384  # bytes in one read: a pipe that is filled faster than that would make its writer wait
-MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.08  # seconds between looks at a growing file: each quiet look doubles the wait
+READ_CHUNK_BYTES = (
+    65536  # what a pipe holds; one read for each turn, so that no stream waits for a louder one
+)
+FLUSH_THRESHOLD_BYTES = (
+    16384  # bytes in one read: a pipe that is filled faster than that would make its writer wait
+)
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = (
+    0.02,
+    0.08,
+)  # seconds between looks at a growing file: each quiet look doubles the wait
 
 
 class PipeReader:
@@ -24,7 +31,13 @@ class PipeReader:
 
     is_finishing = False  # nobody can promise that an end comes: a process that we do not know may hold it open
 
-    def __init__(self, wheel: EventLoop, file: IO[bytes], take: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        wheel: EventLoop,
+        file: IO[bytes],
+        take: Callable[[bytes], None],
+        ended: Callable[[], None],
+    ) -> None:
         self._loop, self._file, self._on_data, self._on_end = wheel, file, take, ended
         self._fileno = file.fileno()
         self.open_file_id = open_file_id(self._fileno)  # what the system calls it
@@ -71,7 +84,9 @@ class FileTail:
 
     can_have_writers = True  # nothing tells when the last one has closed it
 
-    def __init__(self, wheel: EventLoop, take: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+    def __init__(
+        self, wheel: EventLoop, take: Callable[[bytes], None], ended: Callable[[], None]
+    ) -> None:
         self._loop, self._on_data, self._on_end = wheel, take, ended
         file, path = tempfile.mkstemp(prefix="steno-")
         try:
@@ -98,7 +113,9 @@ class FileTail:
             self.close()
             self._on_end()
         if not self._file.closed:
-            self._poll_delay = MIN_POLL_SECONDS if data else min(self._poll_delay * 2, MAX_POLL_SECONDS)
+            self._poll_delay = (
+                MIN_POLL_SECONDS if data else min(self._poll_delay * 2, MAX_POLL_SECONDS)
+            )
             self._timer = self._loop.call_later(0.0 if data else self._poll_delay, self._poll)
 
     def finish(self) -> None:
@@ -117,7 +134,9 @@ class FileTail:
 class StdinWriter:
     """Writes the prompt, and what is said later, as the child takes it. A child that does not want it is nobody's fault."""
 
-    def __init__(self, wheel: EventLoop, file: IO[bytes], data: bytes, keep_open: bool = False) -> None:
+    def __init__(
+        self, wheel: EventLoop, file: IO[bytes], data: bytes, keep_open: bool = False
+    ) -> None:
         self._loop, self._file, self._pending = wheel, file, memoryview(data)
         self._accepts_more = keep_open
         self._fileno = file.fileno()
@@ -149,7 +168,9 @@ class StdinWriter:
             return
         self._loop.flush()
         try:
-            self._pending = self._pending[os.write(self._fileno, self._pending[:READ_CHUNK_BYTES]) :]
+            self._pending = self._pending[
+                os.write(self._fileno, self._pending[:READ_CHUNK_BYTES]) :
+            ]
         except BlockingIOError:
             return
         except OSError:  # it closed its stdin, or is gone

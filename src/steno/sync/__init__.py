@@ -7,7 +7,7 @@
 What could not be copied is kept in a journal. It never prints, and never writes anywhere but in its destinations.
 """
 
-from .syncing import FolderSync
-from .values import FailedFile, SyncOptions, SyncSummary
+from .options import FailedFile, SyncOptions, SyncSummary
+from .session import FolderSync
 
 __all__ = ["FailedFile", "FolderSync", "SyncOptions", "SyncSummary"]

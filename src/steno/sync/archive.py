@@ -17,13 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ..files.inside import is_safe_name
-from ..files.rules import TEMP_PREFIX
-from ..report import StenoError
+from ..errors import StenoError, SyncError
+from ..workspace.ignore_rules import TEMP_PREFIX
+from ..workspace.safe_path import is_safe_name
 from .content import CHUNK_BYTES, Content, sha256_of
+from .destinations import parse_local_path
 from .folder import CREATE_FLAGS, OPEN_DIR_FLAGS, lock_own_file, remove_stale_temp_files
-from .values import SyncError
-from .where import parse_local_path
 
 CLOSED_MESSAGE = "the archive is closed"
 IN_USE_MESSAGE = "another sync writes this archive"
@@ -43,7 +42,9 @@ class ArchiveDestination:
         self.name = f"zip://{inner}::{self.path}"
         self._folder = Path(self.path).parent
         name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
-        self._copy_path = self._folder / f"{TEMP_PREFIX}{name}"  # the same for all who write this archive: one at a time
+        self._copy_path = (
+            self._folder / f"{TEMP_PREFIX}{name}"
+        )  # the same for all who write this archive: one at a time
         self._lock = threading.Lock()
         self._copy_file: IO[bytes] | None = None
         self._writer: zipfile.ZipFile | None = None
@@ -97,7 +98,11 @@ class ArchiveDestination:
             found = self._open_reader()
             start = f"{self._inner_path}/" if self._inner_path else ""
             every = dict.fromkeys(found.namelist()) if found is not None else {}
-            return [name[len(start) :] for name in every if name.startswith(start) and not name.endswith("/")]
+            return [
+                name[len(start) :]
+                for name in every
+                if name.startswith(start) and not name.endswith("/")
+            ]
 
     def close(self) -> None:
         """The copy takes the archive's place, if it is whole."""
@@ -189,7 +194,12 @@ class ArchiveDestination:
                 yield
             except OSError as problem:
                 raise SyncError(problem.strerror or str(problem)) from None
-            except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, UnicodeError) as problem:
+            except (
+                zipfile.BadZipFile,
+                zipfile.LargeZipFile,
+                NotImplementedError,
+                UnicodeError,
+            ) as problem:
                 raise SyncError(f"{problem}", is_permanent=True) from None
 
 
@@ -206,8 +216,20 @@ def parse_archive_url(url: str) -> tuple[str, str]:
     """The archive that a URL means, and the folder in it. StenoError where it is none on this machine."""
     found = _ARCHIVE_URL.fullmatch(url)
     place = found["place"] if found is not None else ""
-    path = parse_local_path(place if place.startswith(("file://", "local://")) else f"dir:{place}") if place else ""
+    path = (
+        parse_local_path(place if place.startswith(("file://", "local://")) else f"dir:{place}")
+        if place
+        else ""
+    )
     inner = (found["inner"] or "").strip("/") if found is not None else ""
-    if not path or path.endswith("/") or "://" in path or "::" in path or (inner and not is_safe_name(inner)):
-        raise StenoError(f"{url}: an archive is written on this machine only, such as zip://::file:///backup/project.zip")
+    if (
+        not path
+        or path.endswith("/")
+        or "://" in path
+        or "::" in path
+        or (inner and not is_safe_name(inner))
+    ):
+        raise StenoError(
+            f"{url}: an archive is written on this machine only, such as zip://::file:///backup/project.zip"
+        )
     return path, inner

@@ -6,11 +6,10 @@ In its words, {path} is the file's whole path, {name} its name below the folder,
 
 import shlex
 
-from ..files.inside import RootFolder
-from ..process.once import RunOnce
-from ..report import StenoError
+from ..errors import StenoError, SyncError
+from ..process.run_once import RunOnce
+from ..workspace.safe_path import RootFolder
 from .content import Content
-from .values import SyncError
 
 COMMAND_TIMEOUT_SECONDS = 300.0  # seconds for one file
 
@@ -54,7 +53,10 @@ class CommandDestination:
     def _run(self, name: str, change: str) -> None:
         path = self._root.absolute_path(self._prefix + name)
         plain = f"./{name}" if name.startswith("-") else name  # never taken for an option
-        filled = [_substitute(word, {"{path}": path, "{name}": plain, "{change}": change}) for word in self._argv]
+        filled = [
+            _substitute(word, {"{path}": path, "{name}": plain, "{change}": change})
+            for word in self._argv
+        ]
         more = {"STENO_PATH": path, "STENO_NAME": name, "STENO_CHANGE": change}
         once = RunOnce(filled, self._root.real_path, more, COMMAND_TIMEOUT_SECONDS)
         self._running.add(once)
@@ -74,7 +76,9 @@ def parse_command(text: str) -> list[str]:
     except ValueError as problem:
         raise StenoError(f"cmd:{text}: {problem}") from None
     if not found:
-        raise StenoError("cmd: expected a program and its arguments, such as cmd:rsync -a {path} host:backup/")
+        raise StenoError(
+            "cmd: expected a program and its arguments, such as cmd:rsync -a {path} host:backup/"
+        )
     named = any("{path}" in word or "{name}" in word for word in found[1:])
     return found if named else [*found, "{path}"]
 

@@ -8,9 +8,11 @@ import os
 import tempfile
 from typing import IO
 
-from ..files.inside import RootFolder
+from ..workspace.safe_path import RootFolder
 
-MAX_MEMORY_BYTES = 1 << 22  # bytes; four at a time of this size are nothing, and most source files are a thousandth of it
+MAX_MEMORY_BYTES = (
+    1 << 22
+)  # bytes; four at a time of this size are nothing, and most source files are a thousandth of it
 CHUNK_BYTES = 1 << 18
 MAX_READS = 3  # a file that is written all the time is taken as it is after so many: its next change is told again
 

@@ -15,14 +15,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..files.inside import OPEN_DIR_NOFOLLOW, OPEN_FILE_NOFOLLOW, is_safe_name, open_subdir
-from ..files.rules import TEMP_PREFIX
+from ..errors import SyncError
+from ..workspace.ignore_rules import TEMP_PREFIX
+from ..workspace.safe_path import OPEN_DIR_NOFOLLOW, OPEN_FILE_NOFOLLOW, is_safe_name, open_subdir
 from .content import CHUNK_BYTES, Content, sha256_of
-from .values import SyncError
 
 CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-PERMANENT_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)  # waiting mends none of these
+PERMANENT_ERRNOS = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENAMETOOLONG,
+    errno.EILSEQ,
+    errno.EINVAL,
+)  # waiting mends none of these
 NOT_FOUND_ERRORS = (FileNotFoundError, NotADirectoryError)
 
 
@@ -36,7 +43,9 @@ class FolderDestination:
     def __init__(self, path: str, replace: bool) -> None:
         self.name = f"dir:{path}"
         self.path, self._can_replace = os.path.abspath(path), replace  # noqa: PTH100
-        self._cleaned_dirs: set[str] = set()  # folders in which we looked for what others left half written
+        self._cleaned_dirs: set[str] = (
+            set()
+        )  # folders in which we looked for what others left half written
         self._lock = threading.Lock()
 
     def open(self) -> None:
@@ -79,7 +88,11 @@ class FolderDestination:
         """Every file that is there."""
         with _convert_os_errors():
             try:
-                return [name for name in self._walk() if not name.rpartition("/")[2].startswith(TEMP_PREFIX)]
+                return [
+                    name
+                    for name in self._walk()
+                    if not name.rpartition("/")[2].startswith(TEMP_PREFIX)
+                ]
             except FileNotFoundError:
                 return []
 
@@ -124,9 +137,15 @@ class FolderDestination:
             if problem.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
         if stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise SyncError(f"{part} is a link in the destination, and links are not followed there", is_permanent=True)
+            raise SyncError(
+                f"{part} is a link in the destination, and links are not followed there",
+                is_permanent=True,
+            )
         if not self._can_replace:
-            raise SyncError(f"{part} is a file in the destination, and only --delete removes it", is_permanent=True)
+            raise SyncError(
+                f"{part} is a file in the destination, and only --delete removes it",
+                is_permanent=True,
+            )
         os.unlink(part, dir_fd=folder)
         os.mkdir(part, dir_fd=folder)
         return os.open(part, OPEN_DIR_NOFOLLOW, dir_fd=folder)
@@ -156,14 +175,19 @@ class FolderDestination:
             os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
         except IsADirectoryError:
             if not self._can_replace:
-                raise SyncError("a folder stands there in the destination, and only --delete removes it", is_permanent=True) from None
+                raise SyncError(
+                    "a folder stands there in the destination, and only --delete removes it",
+                    is_permanent=True,
+                ) from None
             shutil.rmtree(last, dir_fd=folder)
             os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
 
     def _walk(self) -> Iterator[str]:
         def unread(problem: OSError) -> None:
             if not isinstance(problem, FileNotFoundError):  # gone meanwhile
-                raise SyncError(f"{problem.filename}: {problem.strerror}, so nothing is deleted there")
+                raise SyncError(
+                    f"{problem.filename}: {problem.strerror}, so nothing is deleted there"
+                )
 
         for folder, _, files, _ in os.fwalk(self.path, onerror=unread, follow_symlinks=False):
             inner = os.path.relpath(folder, self.path)
@@ -176,7 +200,9 @@ def _convert_os_errors() -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise SyncError(problem.strerror or str(problem), is_permanent=problem.errno in PERMANENT_ERRNOS) from None
+        raise SyncError(
+            problem.strerror or str(problem), is_permanent=problem.errno in PERMANENT_ERRNOS
+        ) from None
 
 
 def _has_content(folder: int, last: str, content: Content) -> bool:
@@ -187,7 +213,11 @@ def _has_content(folder: int, last: str, content: Content) -> bool:
             return False
         raise
     about = os.fstat(file)
-    if not stat.S_ISREG(about.st_mode) or about.st_size != content.size or about.st_mode & 0o777 != content.mode:
+    if (
+        not stat.S_ISREG(about.st_mode)
+        or about.st_size != content.size
+        or about.st_mode & 0o777 != content.mode
+    ):
         os.close(file)
         return False
     with os.fdopen(file, "rb") as found:
@@ -227,6 +257,9 @@ def remove_stale_temp_files(folder: int) -> None:
     """Remove what a steno that was killed left half written: whoever still writes holds a lock."""
     for name in os.listdir(folder):
         if name.startswith(TEMP_PREFIX):
-            with suppress(OSError), os.fdopen(os.open(name, OPEN_FILE_NOFOLLOW, dir_fd=folder), "rb") as file:
+            with (
+                suppress(OSError),
+                os.fdopen(os.open(name, OPEN_FILE_NOFOLLOW, dir_fd=folder), "rb") as file,
+            ):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(name, dir_fd=folder)

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ..files.inside import is_safe_name
-from .values import SyncOptions
+from ..workspace.safe_path import is_safe_name
+from .options import SyncOptions
 
 JOURNAL_SCHEMA = "steno.sync/1"
 
@@ -39,17 +39,23 @@ class PendingSync(Struct):
 class Journal:
     """Writes one. Called from several threads. Where a line cannot be written, `failed` is told once, and no more is."""
 
-    def __init__(self, path: str, root: str, options: SyncOptions, failed: Callable[[str], None]) -> None:
+    def __init__(
+        self, path: str, root: str, options: SyncOptions, failed: Callable[[str], None]
+    ) -> None:
         self.path, self.is_intact, self._on_error = Path(path), True, failed
         self._lock = threading.Lock()
         self._fd = -1
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._fd = os.open(
+                path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600
+            )
             fcntl.flock(self._fd, fcntl.LOCK_EX)
         except OSError as problem:
             self._give_up(problem)
-        self._write({"schema": JOURNAL_SCHEMA, "root": root, "options": msgspec.to_builtins(options)})
+        self._write(
+            {"schema": JOURNAL_SCHEMA, "root": root, "options": msgspec.to_builtins(options)}
+        )
         if not self.is_intact:
             self.close(keep_file=False)
 
@@ -92,10 +98,14 @@ class Journal:
 
     def _give_up(self, problem: OSError) -> None:
         self.is_intact = False
-        self._on_error(f"{self.path}: {problem.strerror}: what is left to be copied cannot all be remembered")
+        self._on_error(
+            f"{self.path}: {problem.strerror}: what is left to be copied cannot all be remembered"
+        )
 
 
-def pending_syncs(folder: Path, failed: Callable[[str], None] = lambda text: None) -> list[PendingSync]:
+def pending_syncs(
+    folder: Path, failed: Callable[[str], None] = lambda text: None
+) -> list[PendingSync]:
     """What was left, the oldest first. Journals that are being written are passed over; `failed`: one cannot be read."""
     found = []
     for path in sorted(folder.glob("*.journal")):
@@ -126,7 +136,13 @@ def read_journal(path: Path) -> PendingSync | None:
         options = msgspec.convert(head.get("options"), SyncOptions)
     except msgspec.ValidationError:
         return None
-    return PendingSync(path, str(head.get("root")), options, _unfinished_names(lines[1:], len(options.destinations)), _is_scan_unfinished(lines))
+    return PendingSync(
+        path,
+        str(head.get("root")),
+        options,
+        _unfinished_names(lines[1:], len(options.destinations)),
+        _is_scan_unfinished(lines),
+    )
 
 
 def _is_scan_unfinished(lines: list[Any]) -> bool:

@@ -10,16 +10,35 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..files.inside import is_safe_name
-from ..files.rules import TEMP_PREFIX
-from ..report import StenoError
+from ..errors import StenoError, SyncError
+from ..workspace.ignore_rules import TEMP_PREFIX
+from ..workspace.safe_path import is_safe_name
 from .content import CHUNK_BYTES, Content, sha256_of
-from .values import SyncError
 
 MAX_SINGLE_WRITE_BYTES = 1 << 26  # bytes that are handed over in one piece
-RENAMING_PROTOCOLS = {"file", "local", "sftp", "ssh", "ftp", "smb", "dbfs", "hdfs", "webhdfs", "arrow_hdfs"}  # kinds that do
+RENAMING_PROTOCOLS = {
+    "file",
+    "local",
+    "sftp",
+    "ssh",
+    "ftp",
+    "smb",
+    "dbfs",
+    "hdfs",
+    "webhdfs",
+    "arrow_hdfs",
+}  # kinds that do
 
-READ_ONLY_PROTOCOLS = {"data", "reference", "tar", "libarchive", "github", "gist", "git", "generic"}  # kinds that take no files
+READ_ONLY_PROTOCOLS = {
+    "data",
+    "reference",
+    "tar",
+    "libarchive",
+    "github",
+    "gist",
+    "git",
+    "generic",
+}  # kinds that take no files
 HOST_PROTOCOLS = {"sftp", "ssh", "ftp", "smb", "webhdfs"}  # kinds whose addresses begin with a host
 
 
@@ -89,7 +108,9 @@ class FsspecDestination:
         with self._locked():
             skip = len(self._root.rstrip("/")) + 1 if self._root else 0
             found = self._fs.find(self._root)
-            return [path[skip:] for path in found if not path.rpartition("/")[2].startswith(TEMP_PREFIX)]
+            return [
+                path[skip:] for path in found if not path.rpartition("/")[2].startswith(TEMP_PREFIX)
+            ]
 
     def close(self) -> None:
         """fsspec keeps its connections for whoever comes next."""

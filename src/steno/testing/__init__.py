@@ -22,10 +22,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ..agents.values import Agent
-from ..report import Report, SourceError
-from .readings import CHECKS, Check, read_report
-from .starts import start_violations
+from ..agents.base import Agent
+from ..errors import SourceError
+from ..report import Report
+from .checks import CHECKS, Check, read_report, start_violations
 
 __all__ = ["Case", "cases", "check", "check_case", "check_start", "report", "violations"]
 
@@ -43,15 +43,23 @@ class Case(Struct, frozen=True):
 def cases(folder: str | os.PathLike[str]) -> list[Case]:
     """Every recording below a folder, by name. SourceError if there is none: a suite without cases holds nothing."""
     root = Path(folder)
-    found = [Case(path.parent, str(path.parent.relative_to(root))) for path in sorted(root.rglob("stdout")) if path.is_file()]
+    found = [
+        Case(path.parent, str(path.parent.relative_to(root)))
+        for path in sorted(root.rglob("stdout"))
+        if path.is_file()
+    ]
     if not found:
-        raise SourceError(f"{root}: no recording below this folder; expected folders that hold `stdout`")
+        raise SourceError(
+            f"{root}: no recording below this folder; expected folders that hold `stdout`"
+        )
     return found
 
 
 def violations(agent: Agent, case: Case) -> list[str]:
     """What one recording shows that the contract does not allow, a sentence each; none: all of it holds."""
-    return [f"{case.name}: {what}" for check in CHECKS for what in _run_check(check, agent, case.folder)]
+    return [
+        f"{case.name}: {what}" for check in CHECKS for what in _run_check(check, agent, case.folder)
+    ]
 
 
 def _run_check(check: Check, agent: Agent, folder: Path) -> list[str]:
@@ -77,7 +85,15 @@ def check(agent: Agent, folder: str | os.PathLike[str]) -> int:
     found = cases(folder)
     sessions = {report(agent, case).session_id for case in found}
     told = [what for case in found for what in violations(agent, case)]
-    _raise_violations(agent, [*told, *start_violations(agent, tuple(sorted(session for session in sessions if session is not None)))])
+    _raise_violations(
+        agent,
+        [
+            *told,
+            *start_violations(
+                agent, tuple(sorted(session for session in sessions if session is not None))
+            ),
+        ],
+    )
     return len(found)
 
 
@@ -88,4 +104,11 @@ def report(agent: Agent, case: Case) -> Report:
 
 def _raise_violations(agent: Agent, found: list[str]) -> None:
     if found:
-        raise AssertionError("\n".join([f"agent {agent.name} does not keep the contract:", *(f"  {what}" for what in found)]))
+        raise AssertionError(
+            "\n".join(
+                [
+                    f"agent {agent.name} does not keep the contract:",
+                    *(f"  {what}" for what in found),
+                ]
+            )
+        )

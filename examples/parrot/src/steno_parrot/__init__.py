@@ -13,9 +13,16 @@ from typing import Any
 from msgspec import Struct
 
 from steno import event as ev
-from steno.agents.values import Agent, Capabilities, LaunchCommand, LaunchOptions
-from steno.decode import Count, decode_lenient, decoder
-from steno.environment import EnvPolicy
+from steno.agents.base import (
+    Agent,
+    Capabilities,
+    EnvPolicy,
+    Installation,
+    Launch,
+    LaunchCommand,
+    LaunchOptions,
+)
+from steno.codec.decode import Count, decode_lenient, decoder
 from steno.report import HintTemplates
 
 
@@ -73,23 +80,42 @@ class Reader:
             return [ev.Text(*head, "said", self._text)]
         if line.parrot == "writes" and line.path is not None:
             call, change = line.call or f"line {number}", "created" if line.created else "modified"
-            done = [ev.ToolCall(*head, call, "write", "file_write"), ev.ToolResult(*head, call, False)]
+            done = [
+                ev.ToolCall(*head, call, "write", "file_write"),
+                ev.ToolResult(*head, call, False),
+            ]
             return [*done, ev.FileChanged(*head, line.path, change, call)]
         if line.parrot == "sleeps":
             return self._ended(head, line)
         return [ev.Unknown(*head, line.parrot or "no kind", data)]
 
-    def _ended(self, head: tuple[int, str | None, None, datetime | None], line: Line) -> list[ev.Event]:
+    def _ended(
+        self, head: tuple[int, str | None, None, datetime | None], line: Line
+    ) -> list[ev.Event]:
         found: list[ev.Event] = []
         if line.used is not None:
             heard, remembered = line.used.heard, line.used.remembered
             fresh = None if heard is None or remembered is None else max(0, heard - remembered)
-            found.append(ev.Usage(*head, "said", self._begun.model, fresh, 0, remembered, line.used.said, final=True))
+            found.append(
+                ev.Usage(
+                    *head,
+                    "said",
+                    self._begun.model,
+                    fresh,
+                    0,
+                    remembered,
+                    line.used.said,
+                    final=True,
+                )
+            )
         failed = line.ok is not True
         text = line.why if failed else self._text
         errors = (text,) if failed and text else ()
         word = "error" if failed else "success"
-        return [*found, ev.Result(*head, subtype=word, is_error=failed, text=text, errors=errors, turns=1)]
+        return [
+            *found,
+            ev.Result(*head, subtype=word, is_error=failed, text=text, errors=errors, turns=1),
+        ]
 
 
 def build_command(ask: LaunchOptions, program: str, version: str | None = None) -> LaunchCommand:
@@ -118,14 +144,20 @@ UNSUPPORTED_OPTIONS = (
 AGENT = Agent(
     name="parrot",
     reader=Reader,
-    looks_like=looks_like,
-    build_command=build_command,
-    is_session_id=is_session_id,
     context_window=lambda model: 1_000 if model == "grey" else None,
-    env_policy=EnvPolicy(drop=("PARROT_CAGE",), defaults=(), api_key_names=("PARROT_KEY",)),
-    install_command="pip install steno-parrot",
-    unsupported_options=UNSUPPORTED_OPTIONS,
+    looks_like=looks_like,
+    is_session_id=is_session_id,
     capabilities=Capabilities(resume=True, json=True, context=True, file_events=True),
-    hint_templates=HintTemplates(resume="echo {prompt} | parrot --resume {session}"),
-    tested_versions=("1.0",),
+    hints=HintTemplates(
+        resume="echo {prompt} | parrot --resume {session}",
+    ),
+    launch=Launch(
+        build_command=build_command,
+        env_policy=EnvPolicy(drop=("PARROT_CAGE",), defaults=(), api_key_names=("PARROT_KEY",)),
+        unsupported_options=UNSUPPORTED_OPTIONS,
+    ),
+    installation=Installation(
+        command="pip install steno-parrot",
+        tested_versions=("1.0",),
+    ),
 )

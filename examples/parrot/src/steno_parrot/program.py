@@ -30,7 +30,11 @@ def main() -> int:
     said = f"{prompt}! {prompt}!"
     tell("says", text=said)
     heard, remembered = len(prompt.split()), 3 if options.resume else 0
-    tell("sleeps", ok=True, used={"heard": heard + remembered, "remembered": remembered, "said": len(said.split())})
+    tell(
+        "sleeps",
+        ok=True,
+        used={"heard": heard + remembered, "remembered": remembered, "said": len(said.split())},
+    )
     return 0
 
 

@@ -12,11 +12,10 @@ session: `model_usage_since_last_result` is then the part that is new.
 `kept` the transcripts, `start` how it is started.
 """
 
-from .kept import is_transcript_line, scan_usage, transcript_folders
-from .names import context_window
 from .reader import ClaudeReader, looks_like
-from .rules import allow_rule
 from .start import MODELS_BY_SIZE, build_command, encode_message, is_session_id, supports_schema
+from .tables import allow_rule, context_window
+from .transcripts import is_transcript_line, scan_usage, transcript_folders
 
 __all__ = [
     "MODELS_BY_SIZE",

@@ -6,18 +6,26 @@ from datetime import datetime
 from msgspec import Raw
 
 from ... import event as ev
-from ...decode import decode_lenient, text_of
-from . import lines as ln
-from .names import FINISHED_TASK_STATUSES, SERVER_TOOL_BLOCK_TYPES, TOOLS, tool_kind
-from .rare import EventHead
+from ...codec.decode import decode_lenient, text_of
+from . import wire as ln
+from .other_lines import EventHead
+from .tables import FINISHED_TASK_STATUSES, SERVER_TOOL_BLOCK_TYPES, TOOLS, tool_kind
 
 _INTERRUPTED_PREFIX = "[Request interrupted by user"
 _REJECT_DECISION = "reject"  # a decision on a call
-_DENIAL_PREFIXES = ("Claude requested permissions to", "Permission to use ", "Tool permission request failed")
+_DENIAL_PREFIXES = (
+    "Claude requested permissions to",
+    "Permission to use ",
+    "Tool permission request failed",
+)
 # A deny rule takes the whole tool away: the call then fails with "No such tool available: Bash. Bash ..."
 _TOOL_MISSING_PREFIX = "No such tool available: "
-_TOOL_DISABLED_PATTERN = _TOOL_MISSING_PREFIX + r"(\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
-_DENIAL_MARKERS = tuple(words.encode() for words in (f'"{_REJECT_DECISION}"', _TOOL_MISSING_PREFIX, *_DENIAL_PREFIXES))
+_TOOL_DISABLED_PATTERN = (
+    _TOOL_MISSING_PREFIX + r"(\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
+)
+_DENIAL_MARKERS = tuple(
+    words.encode() for words in (f'"{_REJECT_DECISION}"', _TOOL_MISSING_PREFIX, *_DENIAL_PREFIXES)
+)
 _TASK_NOTIFICATION_PATTERN = r"(?s)<task-id>([^<]+)</task-id>(?:.*?<tool-use-id>([^<]+)</tool-use-id>)?.*?<status>(\w+)</status>"
 
 
@@ -37,7 +45,16 @@ def usage_event(
 ) -> ev.Usage:
     usage = message.usage
     if usage is None:
-        return ev.Usage(number, session, parent, at, message.id, message.model, stop_reason=stop_reason, uuid=uuid)
+        return ev.Usage(
+            number,
+            session,
+            parent,
+            at,
+            message.id,
+            message.model,
+            stop_reason=stop_reason,
+            uuid=uuid,
+        )
     return ev.Usage(
         number,
         session,
@@ -49,8 +66,12 @@ def usage_event(
         usage.cache_creation_input_tokens,
         usage.cache_read_input_tokens,
         usage.output_tokens,
-        usage.output_tokens_details.thinking_tokens if usage.output_tokens_details is not None else None,
-        usage.cache_creation.ephemeral_1h_input_tokens if usage.cache_creation is not None else None,
+        usage.output_tokens_details.thinking_tokens
+        if usage.output_tokens_details is not None
+        else None,
+        usage.cache_creation.ephemeral_1h_input_tokens
+        if usage.cache_creation is not None
+        else None,
         stop_reason is not None,
         stop_reason,
         uuid,
@@ -63,11 +84,17 @@ def failure_event(head: EventHead, line: ln.FullLine, message: ln.Message) -> ev
         return None
     status = line.api_error_status if line.api_error_status is not None else line.apiErrorStatus
     content = message.content
-    text = content if isinstance(content, str) else "\n".join(block.text or "" for block in content or ())
+    text = (
+        content
+        if isinstance(content, str)
+        else "\n".join(block.text or "" for block in content or ())
+    )
     return ev.Failure(*head, line.error, status, text)
 
 
-def other_block_event(block: ln.Block, head: EventHead, message: str | None, data: bytes) -> ev.Event:
+def other_block_event(
+    block: ln.Block, head: EventHead, message: str | None, data: bytes
+) -> ev.Event:
     if block.type in SERVER_TOOL_BLOCK_TYPES:
         kind = "web" if (block.name or "").startswith("web_") else tool_kind(block.name or "")
         return ev.ToolCall(*head, block.id or "", block.name or "", kind, message, block.input)
@@ -106,7 +133,9 @@ def notebook_outcome(data: bytes) -> ev.ToolResultDetails:
     )
 
 
-def denial_events(line: ln.StreamLine | ln.TranscriptLine, data: bytes, block: ln.Block, head: EventHead) -> list[ev.Event]:
+def denial_events(
+    line: ln.StreamLine | ln.TranscriptLine, data: bytes, block: ln.Block, head: EventHead
+) -> list[ev.Event]:
     """A failed result that is a refusal: by its permission decision, else by the words of the refusal."""
     if not may_be_denial(data):
         return []
@@ -119,7 +148,11 @@ def denial_events(line: ln.StreamLine | ln.TranscriptLine, data: bytes, block: l
         if tool not in TOOLS or TOOLS[tool][1] in ("todo", "other"):
             return []
         return [ev.PermissionDenied(*head, block.tool_use_id, tool, text)]
-    return [ev.PermissionDenied(*head, block.tool_use_id, None, text)] if text.startswith(_DENIAL_PREFIXES) else []
+    return (
+        [ev.PermissionDenied(*head, block.tool_use_id, None, text)]
+        if text.startswith(_DENIAL_PREFIXES)
+        else []
+    )
 
 
 def may_be_denial(data: bytes) -> bool:
@@ -130,11 +163,23 @@ def may_be_denial(data: bytes) -> bool:
 def _is_rejected(metas: Raw, call: str | None) -> bool:
     if metas is ev.NO_JSON:
         return False
-    decisions = [meta.permission_decision for meta in decode_lenient(metas, list[ln.ToolResultMeta]) if meta.id == call]
-    return any(decision is not None and decision.decision == _REJECT_DECISION for decision in decisions)
+    decisions = [
+        meta.permission_decision
+        for meta in decode_lenient(metas, list[ln.ToolResultMeta])
+        if meta.id == call
+    ]
+    return any(
+        decision is not None and decision.decision == _REJECT_DECISION for decision in decisions
+    )
 
 
-def file_change_events(write: tuple[str, Raw], output: ev.ToolResultDetails | None, content: Raw, call: str, head: EventHead) -> list[ev.Event]:
+def file_change_events(
+    write: tuple[str, Raw],
+    output: ev.ToolResultDetails | None,
+    content: Raw,
+    call: str,
+    head: EventHead,
+) -> list[ev.Event]:
     """The file that a write or edit did change; its path from the result, else from the call."""
     name, given = write
     path = change = None

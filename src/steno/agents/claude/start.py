@@ -9,10 +9,14 @@ from typing import Any
 
 import msgspec
 
-from ..values import LaunchCommand, LaunchOptions, is_object_schema
+from ..base import LaunchCommand, LaunchOptions, is_object_schema
 
 HEADLESS_ARGS = ("--output-format", "stream-json", "--verbose")
-FULL_PIPE_OUTPUT_SINCE = (2, 1, 325)  # versions up to 2.1.197 drop what a pipe has not taken when they exit; those between were not seen
+FULL_PIPE_OUTPUT_SINCE = (
+    2,
+    1,
+    325,
+)  # versions up to 2.1.197 drop what a pipe has not taken when they exit; those between were not seen
 BUDGET_OPTION_SINCE = (2, 0, 0)  # 1.0.100 has no option for a budget, 2.0.37 has
 MODEL_VARIABLES = (
     "ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL",
@@ -22,8 +26,16 @@ CONFLICTING_VARIABLES = (
     "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX",
     "CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_CUSTOM_HEADERS",
 )  # fmt: skip
-PROMPT_SNAPSHOT_SINCE = (2, 1, 325)  # from here on a session keeps the system prompt that it began with, unless it is told otherwise
-JSON_SCHEMA_SINCE = (2, 1, 197)  # the first version that was seen to answer in the shape of a schema; 2.1.50 was not
+PROMPT_SNAPSHOT_SINCE = (
+    2,
+    1,
+    325,
+)  # from here on a session keeps the system prompt that it began with, unless it is told otherwise
+JSON_SCHEMA_SINCE = (
+    2,
+    1,
+    197,
+)  # the first version that was seen to answer in the shape of a schema; 2.1.50 was not
 MODELS_BY_SIZE = ("haiku", "sonnet", "opus")  # its own names for the newest of each
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -56,7 +68,9 @@ def build_command(ask: LaunchOptions, program: str, version: str | None = None) 
     if known is not None and known < BUDGET_OPTION_SINCE:
         ask = msgspec.structs.replace(ask, max_cost=None)
     words = [program, "-p"]
-    for option, values in _multi_value_args(ask):  # each takes words up to the next option, so they come before all others
+    for option, values in _multi_value_args(
+        ask
+    ):  # each takes words up to the next option, so they come before all others
         if values:
             words += [option, *values]
     words += HEADLESS_ARGS
@@ -65,12 +79,18 @@ def build_command(ask: LaunchOptions, program: str, version: str | None = None) 
     for option, value in _single_value_args(ask):
         if value is not None:
             words += [option, value]
-    if ask.system_prompt is not None and (ask.resume is not None or ask.continue_) and (known is None or known >= PROMPT_SNAPSHOT_SINCE):
+    if (
+        ask.system_prompt is not None
+        and (ask.resume is not None or ask.continue_)
+        and (known is None or known >= PROMPT_SNAPSHOT_SINCE)
+    ):
         words += ["--system-prompt-snapshot", "off"]
     words += ["--fork-session"] if ask.fork else []
     words += ["--continue"] if ask.continue_ else []
     words += ["--include-partial-messages"] if ask.partial else []
-    prompt = encode_message(ask.prompt) if ask.steer else ask.prompt.encode("utf-8", "surrogateescape")
+    prompt = (
+        encode_message(ask.prompt) if ask.steer else ask.prompt.encode("utf-8", "surrogateescape")
+    )
     return LaunchCommand((*words, *ask.extra), prompt, stdout_mode(version), _backend_env(ask))
 
 
@@ -79,7 +99,9 @@ def _backend_env(ask: LaunchOptions) -> tuple[tuple[str, str], ...]:
     if ask.backend is None:
         return ()
     models = dict.fromkeys(MODEL_VARIABLES, ask.model or "")
-    away = dict.fromkeys(CONFLICTING_VARIABLES, "")  # set by a person, each would lead it elsewhere, or with another key
+    away = dict.fromkeys(
+        CONFLICTING_VARIABLES, ""
+    )  # set by a person, each would lead it elsewhere, or with another key
     own = {"ANTHROPIC_BASE_URL": ask.backend.url, "ANTHROPIC_AUTH_TOKEN": ask.backend.key}
     return tuple({**away, **models, **own}.items())
 
@@ -90,7 +112,10 @@ def _single_value_args(ask: LaunchOptions) -> list[tuple[str, str | None]]:
         ("--session-id", ask.session_id),
         ("--resume", ask.resume),
         ("--max-turns", None if ask.max_turns is None else str(ask.max_turns)),
-        ("--max-budget-usd", None if ask.max_cost is None else f"{ask.max_cost:.6f}".rstrip("0").rstrip(".")),
+        (
+            "--max-budget-usd",
+            None if ask.max_cost is None else f"{ask.max_cost:.6f}".rstrip("0").rstrip("."),
+        ),
         ("--permission-mode", ask.permission_mode),
         ("--append-system-prompt", ask.system_prompt),
         ("--fallback-model", ask.fallback_model),
@@ -109,5 +134,8 @@ def _multi_value_args(ask: LaunchOptions) -> list[tuple[str, tuple[str, ...]]]:
 
 def encode_message(text: str) -> bytes:
     """A message of the user, as the agent reads it while it runs."""
-    said = {"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": text}]}}
+    said = {
+        "type": "user",
+        "message": {"role": "user", "content": [{"type": "text", "text": text}]},
+    }
     return msgspec.json.encode(said) + b"\n"

@@ -15,11 +15,9 @@ stderr, but not in the stream.
 `kept` where they lie, `start` how it is started.
 """
 
-from ...environment import EnvPolicy
 from ...report import HintTemplates
-from ..tell import is_codex as looks_like
-from ..values import Agent, Capabilities
-from .kept import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
+from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts
+from ..detection import is_codex as looks_like
 from .reader import CodexReader
 from .start import (
     MODELS_BY_SIZE,
@@ -30,7 +28,8 @@ from .start import (
     is_session_id,
     supports_schema,
 )
-from .words import allow_rule, classify_exit, context_window
+from .tables import allow_rule, classify_exit, context_window
+from .transcripts import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
 
 # Seen in the environment of a command that Codex 0.166.0 ran, and set by no person.
 ENV_POLICY = EnvPolicy(
@@ -51,30 +50,40 @@ ENV_POLICY = EnvPolicy(
 )
 
 AGENT = Agent(
-    "codex",
-    CodexReader,
-    context_window,
-    allow_rule,
-    looks_like,
-    is_transcript_line,
-    transcript_folders,
-    scan_usage,
-    build_command,
-    encode_message,
-    ENV_POLICY,
-    "npm install -g @openai/codex",
-    is_session_id,
-    unsupported_options=UNSUPPORTED_OPTIONS,
+    name="codex",
+    reader=CodexReader,
+    context_window=context_window,
+    allow_rule=allow_rule,
+    looks_like=looks_like,
+    is_session_id=is_session_id,
     capabilities=Capabilities(resume=True, json=True, schema=True, file_events=True),
-    hint_templates=HintTemplates("codex exec resume {session} {prompt}", "", "--config {rules}", "--json"),
-    npm_package="@openai/codex",
-    tested_versions=("0.166.0",),
+    hints=HintTemplates(
+        resume="codex exec resume {session} {prompt}",
+        allow="--config {rules}",
+        stream="--json",
+    ),
     classify_exit=classify_exit,
-    transcript_pattern=transcript_pattern,
-    backends=("ollama", "openai"),
-    credential_files=(".codex/auth.json",),
-    models_by_size=MODELS_BY_SIZE,
-    permission_modes=PERMISSION_MODES,
-    new_session_options=("system_prompt",),
-    supports_schema=supports_schema,
+    launch=Launch(
+        build_command=build_command,
+        encode_message=encode_message,
+        env_policy=ENV_POLICY,
+        unsupported_options=UNSUPPORTED_OPTIONS,
+        backends=("ollama", "openai"),
+        models_by_size=MODELS_BY_SIZE,
+        permission_modes=PERMISSION_MODES,
+        new_session_options=("system_prompt",),
+        supports_schema=supports_schema,
+    ),
+    transcripts=Transcripts(
+        is_line=is_transcript_line,
+        folders=transcript_folders,
+        scan_usage=scan_usage,
+        pattern=transcript_pattern,
+    ),
+    installation=Installation(
+        command="npm install -g @openai/codex",
+        npm_package="@openai/codex",
+        tested_versions=("0.166.0",),
+        credential_files=(".codex/auth.json",),
+    ),
 )

@@ -11,13 +11,21 @@ from typing import Any
 from msgspec.json import encode
 
 from ..backend import BACKEND_KEY_VARIABLE
-from ..values import SCHEMA_FILE_PLACEHOLDER, LaunchCommand, LaunchOptions, is_object_schema
+from ..base import SCHEMA_FILE_PLACEHOLDER, LaunchCommand, LaunchOptions, is_object_schema
 
 # The permission modes of every agent, as sandboxes; its own words pass as they are.
-SANDBOX_BY_MODE = {"plan": "read-only", "acceptEdits": "workspace-write", "dontAsk": "workspace-write"}
+SANDBOX_BY_MODE = {
+    "plan": "read-only",
+    "acceptEdits": "workspace-write",
+    "dontAsk": "workspace-write",
+}
 NATIVE_MODES = ("read-only", "workspace-write", "danger-full-access")
 PERMISSION_MODES = ("default", "bypassPermissions", *SANDBOX_BY_MODE, *NATIVE_MODES)
-MODELS_BY_SIZE = ("gpt-6-luna", "gpt-6.1-sol", "gpt-6-astra")  # by the list of models in 0.166.0: affordable, workhorse, frontier
+MODELS_BY_SIZE = (
+    "gpt-6-luna",
+    "gpt-6.1-sol",
+    "gpt-6-astra",
+)  # by the list of models in 0.166.0: affordable, workhorse, frontier
 BYPASS_ARG = "--dangerously-bypass-approvals-and-sandbox"
 UNSUPPORTED_OPTIONS = (
     "session_id",
@@ -51,27 +59,50 @@ def _is_strict(schema: Any) -> bool:
     names = schema.get("properties")
     if isinstance(names, dict) or schema.get("type") == "object":
         names = names if isinstance(names, dict) else {}
-        if schema.get("additionalProperties") is not False or sorted(schema.get("required", [])) != sorted(names):
+        if schema.get("additionalProperties") is not False or sorted(
+            schema.get("required", [])
+        ) != sorted(names):
             return False
-        schema = {**schema, "properties": list(names.values())}  # the name of a property is no word of the schema
-    return all(_is_strict(value) for name, value in schema.items() if name not in ("enum", "const", "default", "examples"))
+        schema = {
+            **schema,
+            "properties": list(names.values()),
+        }  # the name of a property is no word of the schema
+    return all(
+        _is_strict(value)
+        for name, value in schema.items()
+        if name not in ("enum", "const", "default", "examples")
+    )
 
 
 def build_command(ask: LaunchOptions, program: str, version: str | None = None) -> LaunchCommand:
     """The command line for what is asked. The check for a git repository is left out: it was said where to work."""
-    words = [program, "exec", "--json", "--skip-git-repo-check", *_sandbox_args(ask.permission_mode)]
+    words = [
+        program,
+        "exec",
+        "--json",
+        "--skip-git-repo-check",
+        *_sandbox_args(ask.permission_mode),
+    ]
     if ask.model is not None:
         words += ["--model", ask.model]
     for folder in ask.add_dirs:
         words += ["--add-dir", folder]
     if ask.system_prompt is not None:
-        words += ["--config", f"developer_instructions={encode(ask.system_prompt).decode()}"]  # a JSON string is a TOML one
+        words += [
+            "--config",
+            f"developer_instructions={encode(ask.system_prompt).decode()}",
+        ]  # a JSON string is a TOML one
     words += _backend_args(ask)
     schema = None if ask.json_schema is None else ask.json_schema.encode()
     words += [] if schema is None else ["--output-schema", SCHEMA_FILE_PLACEHOLDER]
     words += ask.extra
     env = () if ask.backend is None else ((BACKEND_KEY_VARIABLE, ask.backend.key),)
-    return LaunchCommand((*words, *_session_args(ask), "-"), ask.prompt.encode("utf-8", "surrogateescape"), env=env, schema=schema)
+    return LaunchCommand(
+        (*words, *_session_args(ask), "-"),
+        ask.prompt.encode("utf-8", "surrogateescape"),
+        env=env,
+        schema=schema,
+    )
 
 
 def _backend_args(ask: LaunchOptions) -> list[str]:

@@ -14,14 +14,26 @@ A command that ends with a code other than 0 is a success to Copilot, and a fail
 how it is started.
 """
 
-from ...environment import EnvPolicy
 from ...report import HintTemplates
-from ..tell import is_copilot as looks_like
-from ..values import Agent, Capabilities
-from .kept import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
-from .reader import CopilotReader
-from .start import FLAG_MODES, INITIAL_MODES, MODE_ARGS, UNSUPPORTED_OPTIONS, build_command, encode_message, is_session_id
-from .words import allow_rule, classify_exit, context_window
+from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts
+from ..detection import is_copilot as looks_like
+from .reader import (
+    CopilotReader,
+    is_transcript_line,
+    scan_usage,
+    transcript_folders,
+    transcript_pattern,
+)
+from .start import (
+    FLAG_MODES,
+    INITIAL_MODES,
+    MODE_ARGS,
+    UNSUPPORTED_OPTIONS,
+    build_command,
+    encode_message,
+    is_session_id,
+)
+from .tables import allow_rule, classify_exit, context_window
 
 # Seen in the environment of a command that Copilot 1.0.102 ran, and set by no person.
 ENV_POLICY = EnvPolicy(
@@ -43,28 +55,37 @@ ENV_POLICY = EnvPolicy(
 )
 
 AGENT = Agent(
-    "copilot",
-    CopilotReader,
-    context_window,
-    allow_rule,
-    looks_like,
-    is_transcript_line,
-    transcript_folders,
-    scan_usage,
-    build_command,
-    encode_message,
-    ENV_POLICY,
-    "npm install -g @github/copilot",
-    is_session_id,
-    unsupported_options=UNSUPPORTED_OPTIONS,
+    name="copilot",
+    reader=CopilotReader,
+    context_window=context_window,
+    allow_rule=allow_rule,
+    looks_like=looks_like,
+    is_session_id=is_session_id,
     capabilities=Capabilities(resume=True, json=True, partial=True, file_events=True),
-    hint_templates=HintTemplates("copilot --resume={session} -p {prompt}", "", "--allow-tool {rules}", "--output-format json"),
-    npm_package="@github/copilot",
-    tested_versions=("1.0.102",),
+    hints=HintTemplates(
+        resume="copilot --resume={session} -p {prompt}",
+        allow="--allow-tool {rules}",
+        stream="--output-format json",
+    ),
     classify_exit=classify_exit,
-    transcript_pattern=transcript_pattern,
-    backends=("ollama", "openai", "anthropic"),
-    # Its own sign-in lies in the system's keyring, and its config.json is there without one; that of GitHub's CLI will do for it.
-    credential_files=(".config/gh/hosts.yml",),
-    permission_modes=(*MODE_ARGS, *FLAG_MODES, *INITIAL_MODES),
+    launch=Launch(
+        build_command=build_command,
+        encode_message=encode_message,
+        env_policy=ENV_POLICY,
+        unsupported_options=UNSUPPORTED_OPTIONS,
+        backends=("ollama", "openai", "anthropic"),
+        permission_modes=(*MODE_ARGS, *FLAG_MODES, *INITIAL_MODES),
+    ),
+    transcripts=Transcripts(
+        is_line=is_transcript_line,
+        folders=transcript_folders,
+        scan_usage=scan_usage,
+        pattern=transcript_pattern,
+    ),
+    installation=Installation(
+        command="npm install -g @github/copilot",
+        npm_package="@github/copilot",
+        tested_versions=("1.0.102",),
+        credential_files=(".config/gh/hosts.yml",),
+    ),
 )

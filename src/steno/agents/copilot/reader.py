@@ -3,7 +3,7 @@
 It holds only what joins lines. It never takes the exit code 0 for success: what was refused is told call by call.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from msgspec import Raw, Struct, field
@@ -11,9 +11,9 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...decode import decode_first_object, decode_lenient, decoder
-from . import lines as ln
-from . import words
+from ...codec.decode import DECODE_ERRORS, decode_first_object, decode_lenient, decoder
+from . import tables as words
+from . import wire as ln
 
 _decode_line = decoder(ln.EventLine).decode
 Odd = Callable[[bytes, int], list[ev.Event]]
@@ -26,13 +26,19 @@ class CopilotReaderState(Struct):
 
     session: str | None = None  # of the file that it keeps
     version: str | None = None
-    agents: dict[str, str] = field(default_factory=dict)  # the id of a subagent -> the call that started it
+    agents: dict[str, str] = field(
+        default_factory=dict
+    )  # the id of a subagent -> the call that started it
     window: int | None = None
     model: str | None = None
     prompts: list[str] = field(default_factory=list)
     text: str | None = None
     error: tuple[str | None, int | None, str] | None = None
-    upstream: tuple[int | None, int | None, str] = (None, None, "")  # the last request that failed: try, status, words
+    upstream: tuple[int | None, int | None, str] = (
+        None,
+        None,
+        "",
+    )  # the last request that failed: try, status, words
     aborted: str | None = None  # it was cut off, and why
     away: list[str] = field(default_factory=list)  # calls in the background
     begun: datetime | None = None
@@ -78,12 +84,20 @@ class CopilotReader:
                 if mine:
                     break
                 run.clear()
-            mine = mine or (line.type == "user.message" and line.data.message_id in self._state.prompts)
-            told = [event for event in kept._events(line, data, 0, None) if isinstance(event, ev.Started | ev.Usage)]
+            mine = mine or (
+                line.type == "user.message" and line.data.message_id in self._state.prompts
+            )
+            told = [
+                event
+                for event in kept._events(line, data, 0, None)
+                if isinstance(event, ev.Started | ev.Usage)
+            ]
             run += [_as_stream_event(event) for event in told]
         return run if mine else []
 
-    def _events(self, line: ln.EventLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+    def _events(
+        self, line: ln.EventLine, data: bytes, number: int, at: datetime | None
+    ) -> list[ev.Event]:
         state, held = self._state, line.data or ln.EventData()
         at = line.timestamp or at
         state.begun = state.begun or at
@@ -100,12 +114,18 @@ class CopilotReader:
             return []
         if line.type in words.NOTICE_EVENT_TYPES:
             kind = held.info_type or held.warning_type or line.type.partition(".")[2]
-            return [ev.Notice(*head, kind, held.message or held.content or held.reason or held.new_model)]
+            return [
+                ev.Notice(
+                    *head, kind, held.message or held.content or held.reason or held.new_model
+                )
+            ]
         return [ev.Unknown(*head, line.type or "no type", data)]
 
     # -- who and where -------------------------------------------------------------------------------------
 
-    def _session_start(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _session_start(
+        self, head: EventHead, data: ln.EventData, line: ln.EventLine
+    ) -> list[ev.Event]:
         """A run begins in the file of a session."""
         state = self._state
         state.session = data.session_id or state.session
@@ -113,9 +133,15 @@ class CopilotReader:
         state.model = data.selected_model or state.model
         cwd = data.context.cwd if data.context is not None else None
         number, _, parent, at = head
-        return [ev.Started(number, state.session, parent, at, state.version, state.model, cwd, transcript=True)]
+        return [
+            ev.Started(
+                number, state.session, parent, at, state.version, state.model, cwd, transcript=True
+            )
+        ]
 
-    def _model_selected(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _model_selected(
+        self, head: EventHead, data: ln.EventData, line: ln.EventLine
+    ) -> list[ev.Event]:
         return [ev.Started(*head, None, data.model)] if head[2] is None else []
 
     # -- what it used ------------------------------------------------------------------------------------------
@@ -126,25 +152,53 @@ class CopilotReader:
         name = f"{place.source_session_id}/{place.sequence}"  # small servers give the same names to the answers of every run
         if place.sequence is None:
             name = usage.api_call_id or f"line {head[0]}"
-        cached, written, all_ = usage.cache_read_tokens, usage.cache_write_tokens, usage.input_tokens
-        new = None if all_ is None or cached is None or written is None else max(0, all_ - cached - written)
+        cached, written, all_ = (
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+            usage.input_tokens,
+        )
+        new = (
+            None
+            if all_ is None or cached is None or written is None
+            else max(0, all_ - cached - written)
+        )
         counts = (new, written, cached, usage.output_tokens, usage.reasoning_tokens, 0)
-        events: list[ev.Event] = [ev.Usage(*head, name, usage.model, *counts, True, words.stop_reason_of(usage.finish_reason), name)]
-        if usage.max_prompt_tokens is not None and usage.max_prompt_tokens != state.window and head[2] is None:
+        events: list[ev.Event] = [
+            ev.Usage(
+                *head,
+                name,
+                usage.model,
+                *counts,
+                True,
+                words.stop_reason_of(usage.finish_reason),
+                name,
+            )
+        ]
+        if (
+            usage.max_prompt_tokens is not None
+            and usage.max_prompt_tokens != state.window
+            and head[2] is None
+        ):
             state.window = usage.max_prompt_tokens
             events.append(ev.Started(*head, None, usage.model, context_window=state.window))
         return events
 
-    def _request_finished(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _request_finished(
+        self, head: EventHead, data: ln.EventData, line: ln.EventLine
+    ) -> list[ev.Event]:
         if data.outcome == "success":
             self._state.asked += 1
             self._state.asking_ms += data.dispatch_duration_ms or 0
         return []
 
-    def _compaction(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _compaction(
+        self, head: EventHead, data: ln.EventData, line: ln.EventLine
+    ) -> list[ev.Event]:
         if data.success is False:
             return [ev.Notice(*head, "compaction_failed", data.reason)]
-        return [ev.Compaction(*head, "auto", data.pre_compaction_tokens, data.post_compaction_tokens)]
+        return [
+            ev.Compaction(*head, "auto", data.pre_compaction_tokens, data.post_compaction_tokens)
+        ]
 
     # -- what was said -------------------------------------------------------------------------------------------
 
@@ -171,14 +225,31 @@ class CopilotReader:
 
     def _tool_call(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         name, id_ = data.tool_name or "", data.tool_call_id or ""
-        asked = decode_lenient(data.arguments, ln.ToolInput) if data.arguments is not ev.NO_JSON else ln.ToolInput()
+        asked = (
+            decode_lenient(data.arguments, ln.ToolInput)
+            if data.arguments is not ev.NO_JSON
+            else ln.ToolInput()
+        )
         kind = words.tool_kind(name, data.mcp_server_name)
         away = kind == "shell" and asked.mode == "async" and asked.detach is not True
         if away:
             self._state.away.append(id_)
-        return [ev.ToolCall(*head, id_, name, kind, data.api_call_id, data.arguments, away, name in words.USER_INPUT_TOOLS)]
+        return [
+            ev.ToolCall(
+                *head,
+                id_,
+                name,
+                kind,
+                data.api_call_id,
+                data.arguments,
+                away,
+                name in words.USER_INPUT_TOOLS,
+            )
+        ]
 
-    def _tool_result(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _tool_result(
+        self, head: EventHead, data: ln.EventData, line: ln.EventLine
+    ) -> list[ev.Event]:
         """A command that ends with a code is a success to Copilot: it did run. Here it failed, as with every agent."""
         id_, events = data.tool_call_id or "", list[ev.Event]()
         code = data.shell_execution.exit_code if data.shell_execution is not None else None
@@ -186,19 +257,27 @@ class CopilotReader:
         error = data.error if isinstance(data.error, ln.ToolError) else ln.ToolError(data.error)
         if error.code == "denied":
             events.append(ev.PermissionDenied(*head, id_, None, error.message))
-        content = data.result.content if isinstance(data.result, ln.ToolOutput) else Raw(encode(data.result or error.message))
+        content = (
+            data.result.content
+            if isinstance(data.result, ln.ToolOutput)
+            else Raw(encode(data.result or error.message))
+        )
         events.append(ev.ToolResult(*head, id_, failed, content))
         if failed and id_ in self._state.away:
             self._state.away.remove(id_)
             events.append(ev.TaskEnded(*head, id_, id_, "failed"))
         for edit in data.file_edits or ():
-            events.append(ev.FileChanged(*head, edit.path, words.CHANGE_KINDS.get(edit.kind, "modified"), id_))
+            events.append(
+                ev.FileChanged(*head, edit.path, words.CHANGE_KINDS.get(edit.kind, "modified"), id_)
+            )
         return events
 
     def _progress(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         return [ev.TaskProgress(*head, data.tool_call_id or "", data.tool_call_id, data.tool_name)]
 
-    def _subagent_started(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _subagent_started(
+        self, head: EventHead, data: ln.EventData, line: ln.EventLine
+    ) -> list[ev.Event]:
         number, session, _, at = head
         agent, call = line.agent_id or data.tool_call_id or "", data.tool_call_id
         if call is not None:
@@ -207,10 +286,20 @@ class CopilotReader:
         about = (data.agent_type or data.agent_name, data.agent_description, away)
         return [ev.TaskStarted(number, session, None, at, agent, call, "subagent", *about)]
 
-    def _subagent_ended(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _subagent_ended(
+        self, head: EventHead, data: ln.EventData, line: ln.EventLine
+    ) -> list[ev.Event]:
         number, session, _, at = head
-        status = "failed" if line.type == "subagent.failed" else "stopped" if data.cancelled else "completed"
-        return [ev.TaskEnded(number, session, None, at, line.agent_id or "", data.tool_call_id, status)]
+        status = (
+            "failed"
+            if line.type == "subagent.failed"
+            else "stopped"
+            if data.cancelled
+            else "completed"
+        )
+        return [
+            ev.TaskEnded(number, session, None, at, line.agent_id or "", data.tool_call_id, status)
+        ]
 
     def _hook(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
         outcome = None if data.success is None else "success" if data.success else "error"
@@ -218,7 +307,9 @@ class CopilotReader:
 
     # -- ends ------------------------------------------------------------------------------------------------------
 
-    def _request_failed(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _request_failed(
+        self, head: EventHead, data: ln.EventData, line: ln.EventLine
+    ) -> list[ev.Event]:
         self._state.upstream = (data.retry_attempt, data.status_code, data.error_message or "")
         return []
 
@@ -227,7 +318,10 @@ class CopilotReader:
         return [ev.Retry(*head, None if tried is None else tried + 1, None, status, data.reason)]
 
     def _error(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
-        kind, text = words.classify_error(data.error_type, self._state.upstream[2]), data.message or ""
+        kind, text = (
+            words.classify_error(data.error_type, self._state.upstream[2]),
+            data.message or "",
+        )
         if head[2] is None:
             self._state.error = (kind, data.status_code, text)
         return [ev.Failure(*head, kind, data.status_code, text)]
@@ -243,8 +337,12 @@ class CopilotReader:
         state, number, at = self._state, head[0], head[3]
         self.session = line.session_id
         head = (number, line.session_id, None, at)
-        events: list[ev.Event] = [ev.TaskEnded(*head, call, call, "completed") for call in state.away]
-        spent = None if at is None or state.begun is None else max(0, (at - state.begun) // MILLISECOND)
+        events: list[ev.Event] = [
+            ev.TaskEnded(*head, call, call, "completed") for call in state.away
+        ]
+        spent = (
+            None if at is None or state.begun is None else max(0, (at - state.begun) // MILLISECOND)
+        )
         kind, status, text = state.error or (None, None, "")
         good = line.exit_code == 0 and state.aborted is None
         end = ev.Result(
@@ -263,7 +361,10 @@ class CopilotReader:
 
     def _api_duration_ms(self, totals: ln.ResultUsage | None) -> int:
         """The time spent in requests: as the agent sums it up where that is this run's, else the sum of what was seen."""
-        told, seen = totals.total_api_duration_ms if totals is not None else None, self._state.asking_ms
+        told, seen = (
+            totals.total_api_duration_ms if totals is not None else None,
+            self._state.asking_ms,
+        )
         return told if told is not None and abs(told - seen) <= self._state.asked else seen
 
 
@@ -272,7 +373,9 @@ def _as_stream_event(event: ev.Event) -> ev.Event:
     return replace(event, transcript=False) if isinstance(event, ev.Started) else event
 
 
-_EVENT_BUILDERS: dict[str, Callable[[CopilotReader, EventHead, ln.EventData, ln.EventLine], list[ev.Event]]] = {
+_EVENT_BUILDERS: dict[
+    str, Callable[[CopilotReader, EventHead, ln.EventData, ln.EventLine], list[ev.Event]]
+] = {
     "session.start": CopilotReader._session_start,
     "session.resume": CopilotReader._session_start,
     "session.tools_updated": CopilotReader._model_selected,
@@ -297,3 +400,60 @@ _EVENT_BUILDERS: dict[str, Callable[[CopilotReader, EventHead, ln.EventData, ln.
     "session.error": CopilotReader._error,
     "abort": CopilotReader._abort,
 }
+
+
+_USAGE_MARKERS = (
+    b'"session.usage_record"',
+    b'"session.start"',
+    b'"session.resume"',
+    b'"subagent.started"',
+)  # what a sum must know
+_TRANSCRIPT_ONLY_TYPES = frozenset(
+    {
+        "session.start",
+        "session.resume",
+        "session.usage_record",
+        "session.shutdown",
+        "system.message",
+    }
+)
+
+
+def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
+    """The folder below which the files of its sessions lie."""
+    root = (environment.get("COPILOT_HOME") or f"{home}/.copilot").rstrip("/")
+    return [f"{root}/session-state"]
+
+
+def transcript_pattern(session: str) -> str:
+    """The file of a session, below the folder."""
+    return f"{session}/events.jsonl"
+
+
+class _LineProbe(Struct, gc=False):
+    type: str = ""
+
+
+def is_transcript_line(line: bytes) -> bool:
+    """Whether a line is one of a file that it keeps: these open with the start of the session, which no stream tells."""
+    return decode_lenient(line, _LineProbe).type in _TRANSCRIPT_ONLY_TYPES
+
+
+def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
+    """The requests that a file tells of, and where it began. Most of its bytes are of neither."""
+    reader = CopilotReader()
+    for number, data in enumerate(lines, 1):
+        if not any(mark in data for mark in _USAGE_MARKERS):
+            continue
+        try:
+            found = reader.read(data, number)
+        except DECODE_ERRORS:
+            found = _read_lenient(reader, data, number)
+        yield from (event for event in found if isinstance(event, ev.Usage | ev.Started))
+
+
+def _read_lenient(reader: CopilotReader, data: bytes, number: int) -> list[ev.Event]:
+    try:
+        return reader.read_lenient(data, number)
+    except DECODE_ERRORS:
+        return []

@@ -5,7 +5,7 @@ The prompt goes by stdin: it may be of any length and begin with anything. Nobod
 
 import re
 
-from ..values import LaunchCommand, LaunchOptions
+from ..base import LaunchCommand, LaunchOptions
 
 HEADLESS_ARGS = ("--output-format", "json", "--no-auto-update", "--no-color")
 # The permission modes of every agent, in its own words.
@@ -18,7 +18,15 @@ MODE_ARGS = {
 }
 INITIAL_MODES = ("interactive", "autopilot")  # words of its --mode
 FLAG_MODES = ("allow-all-tools", "allow-all", "yolo")
-UNSUPPORTED_OPTIONS = ("fork", "max_turns", "max_cost", "system_prompt", "fallback_model", "json_schema", "steer")
+UNSUPPORTED_OPTIONS = (
+    "fork",
+    "max_turns",
+    "max_cost",
+    "system_prompt",
+    "fallback_model",
+    "json_schema",
+    "steer",
+)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -33,12 +41,18 @@ def build_command(ask: LaunchOptions, program: str, version: str | None = None) 
     for option, value in (("--model", ask.model), ("--session-id", ask.session_id)):
         if value is not None:
             words += [option, value]
-    for option, values in (("--allow-tool", ask.allow), ("--deny-tool", ask.deny), ("--add-dir", ask.add_dirs)):
+    for option, values in (
+        ("--allow-tool", ask.allow),
+        ("--deny-tool", ask.deny),
+        ("--add-dir", ask.add_dirs),
+    ):
         words += [f"{option}={value}" for value in values]
     words += [f"--additional-mcp-config={_mcp_config_arg(given)}" for given in ask.mcp_config]
     words += [f"--resume={ask.resume}"] if ask.resume is not None else []
     words += ["--continue"] if ask.continue_ else []
-    return LaunchCommand((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"), env=_backend_env(ask))
+    return LaunchCommand(
+        (*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"), env=_backend_env(ask)
+    )
 
 
 def _backend_env(ask: LaunchOptions) -> tuple[tuple[str, str], ...]:
@@ -57,7 +71,11 @@ def _backend_env(ask: LaunchOptions) -> tuple[tuple[str, str], ...]:
 
 
 def _permission_args(mode: str | None) -> tuple[str, ...]:
-    return (f"--{mode}",) if mode in FLAG_MODES else MODE_ARGS.get(mode or "default", ("--mode", mode or ""))
+    return (
+        (f"--{mode}",)
+        if mode in FLAG_MODES
+        else MODE_ARGS.get(mode or "default", ("--mode", mode or ""))
+    )
 
 
 def _mcp_config_arg(given: str) -> str:

@@ -8,9 +8,9 @@ from datetime import datetime
 from msgspec import Struct
 
 from ... import event as ev
-from ...decode import Count, decode_lenient
-from . import ends
-from .names import tool_kind
+from ...codec.decode import Count, decode_lenient
+from . import tables as ends
+from .tables import tool_kind
 
 EventHead = tuple[int, str | None, str | None, datetime | None]
 MAX_TOOL_CALLS = 10_000  # calls that are told one by one: no run has more, and a wrong figure must not fill the memory
@@ -88,7 +88,13 @@ def read(data: bytes, head: EventHead) -> list[ev.Event]:
 def _main_requests(model: ModelStats) -> int:
     """How often the main loop asked it."""
     main = (model.roles or {}).get("main")
-    told = main.totalRequests if main is not None else model.api.totalRequests if model.api is not None else None
+    told = (
+        main.totalRequests
+        if main is not None
+        else model.api.totalRequests
+        if model.api is not None
+        else None
+    )
     return told or 0
 
 
@@ -105,11 +111,23 @@ def _tool_call_events(head: EventHead, name: str, tool: ToolStats) -> list[ev.Ev
 def _model_usage(tokens: TokenStats | None) -> ev.ModelUsage:
     if tokens is None or tokens.prompt is None or tokens.cached is None:
         return ev.ModelUsage(None, 0, None, None if tokens is None else tokens.candidates, None)
-    output = None if tokens.candidates is None or tokens.thoughts is None else tokens.candidates + tokens.thoughts
-    return ev.ModelUsage(max(0, tokens.prompt - tokens.cached) + (tokens.tool or 0), 0, tokens.cached, output, tokens.thoughts)
+    output = (
+        None
+        if tokens.candidates is None or tokens.thoughts is None
+        else tokens.candidates + tokens.thoughts
+    )
+    return ev.ModelUsage(
+        max(0, tokens.prompt - tokens.cached) + (tokens.tool or 0),
+        0,
+        tokens.cached,
+        output,
+        tokens.thoughts,
+    )
 
 
-def _result(head: EventHead, given: Document, models: dict[str, ModelStats], main: str | None) -> ev.Result:
+def _result(
+    head: EventHead, given: Document, models: dict[str, ModelStats], main: str | None
+) -> ev.Result:
     from .reader import terminal_reason_of
 
     problem = given.error or DocumentError()
@@ -125,8 +143,11 @@ def _result(head: EventHead, given: Document, models: dict[str, ModelStats], mai
         api_error=ends.classify_error(problem.message or ""),
         api_status=problem.code if problem.code is not None and problem.code >= 400 else None,
         turns=_main_requests(models[main]) if main is not None else None,
-        duration_api_ms=sum(model.api.totalLatencyMs or 0 for model in models.values() if model.api) or None,
+        duration_api_ms=sum(model.api.totalLatencyMs or 0 for model in models.values() if model.api)
+        or None,
         usage=shares.get(main or ""),
         models=shares or None,
-        requests=sum((model.api.totalRequests or 0) for model in models.values() if model.api is not None),
+        requests=sum(
+            (model.api.totalRequests or 0) for model in models.values() if model.api is not None
+        ),
     )

@@ -12,15 +12,24 @@ from msgspec import Meta, Raw, Struct
 from msgspec.json import encode
 
 from ... import event as ev
-from ...decode import Count, decode_lenient, decoder, text_of
-from ..calls import CallTracker
-from . import chats, ends
-from .alongside import GeminiStreamSummary, enrich
-from .names import CONFIRMATION_REQUIRED_TEXT, FILE_WRITE_TOOLS, PERMISSION_TOOLS, USER_INPUT_TOOLS, tool_kind
+from ...codec.decode import Count, decode_lenient, decoder, text_of
+from ..chat_log import CallTracker
+from . import tables as ends
+from . import transcripts as chats
+from .tables import (
+    CONFIRMATION_REQUIRED_TEXT,
+    FILE_WRITE_TOOLS,
+    PERMISSION_TOOLS,
+    USER_INPUT_TOOLS,
+    tool_kind,
+)
+from .transcripts import GeminiStreamSummary, enrich
 
 Instant = Annotated[datetime, Meta(tz=True)]
 EventHead = tuple[int, str | None, str | None, datetime | None]
-COMMAND_FAILED_PREFIX = "Command exited with code: "  # all that a command without output says of its failure
+COMMAND_FAILED_PREFIX = (
+    "Command exited with code: "  # all that a command without output says of its failure
+)
 
 
 class StreamError(Struct, gc=False):
@@ -79,7 +88,9 @@ class GeminiReader:
         self._last_text: str | None = None  # the last whole answer
         self._calls = CallTracker()
         self._summary = GeminiStreamSummary()
-        self._turn_id: str | None = None  # the name of the model's turn; None: its tools answer, or nothing was said yet
+        self._turn_id: str | None = (
+            None  # the name of the model's turn; None: its tools answer, or nothing was said yet
+        )
         self._pending_error: str | None = None  # an error that nothing followed but the result
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
@@ -113,7 +124,9 @@ class GeminiReader:
 
     # -- one line -------------------------------------------------------------------------------------------------
 
-    def _events(self, line: StreamLine, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
+    def _events(
+        self, line: StreamLine, data: bytes, number: int, at: datetime | None
+    ) -> list[ev.Event]:
         if not line.type:
             return self._untyped_line(data, number, at)
         head = (number, self.session, None, line.timestamp or at)
@@ -146,7 +159,9 @@ class GeminiReader:
         found = self._begin_turn(head)
         self._text_parts.append(line.content or "")
         self._last_part_head = head
-        return found + ([ev.Partial(*head, line.content or "")] if line.delta is True else self._flush_text())
+        return found + (
+            [ev.Partial(*head, line.content or "")] if line.delta is True else self._flush_text()
+        )
 
     def _flush_text(self) -> list[ev.Event]:
         """The answer that is over, now that something else comes."""
@@ -169,18 +184,39 @@ class GeminiReader:
         self._pending_error = None
         name = line.tool_name or ""
         found = self._begin_turn(head)
-        call = self._calls.open(line.tool_id or "", name, line.parameters if name in FILE_WRITE_TOOLS else ev.NO_JSON)
-        return [*found, ev.ToolCall(*head, call, name, tool_kind(name), self._turn_id, line.parameters, asks=name in USER_INPUT_TOOLS)]
+        call = self._calls.open(
+            line.tool_id or "", name, line.parameters if name in FILE_WRITE_TOOLS else ev.NO_JSON
+        )
+        return [
+            *found,
+            ev.ToolCall(
+                *head,
+                call,
+                name,
+                tool_kind(name),
+                self._turn_id,
+                line.parameters,
+                asks=name in USER_INPUT_TOOLS,
+            ),
+        ]
 
     def _tool_result(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
         self._turn_id = None
         call = self._calls.close(line.tool_id or "")
         problem = line.error or StreamError()
-        content = line.output if line.output is not ev.NO_JSON or problem.message is None else Raw(encode(problem.message))
+        content = (
+            line.output
+            if line.output is not ev.NO_JSON or problem.message is None
+            else Raw(encode(problem.message))
+        )
         failed = line.status == "error" or text_of(content).startswith(COMMAND_FAILED_PREFIX)
         found: list[ev.Event] = []
         missing = problem.type == "tool_not_registered" and call.tool in PERMISSION_TOOLS
-        if missing or problem.type == "policy_violation" or CONFIRMATION_REQUIRED_TEXT in (problem.message or ""):
+        if (
+            missing
+            or problem.type == "policy_violation"
+            or CONFIRMATION_REQUIRED_TEXT in (problem.message or "")
+        ):
             found.append(ev.PermissionDenied(*head, call.id, call.tool or None, problem.message))
         found.append(ev.ToolResult(*head, call.id, failed, content))
         return found if failed else found + chats.file_change_events(head, call)
@@ -200,7 +236,11 @@ class GeminiReader:
         stats, problem = line.stats or StreamStats(), line.error or StreamError()
         message = problem.message or self._pending_error
         failed = line.status != "success" or self._pending_error is not None
-        models = None if stats.models is None else {name: _model_usage(share) for name, share in stats.models.items()}
+        models = (
+            None
+            if stats.models is None
+            else {name: _model_usage(share) for name, share in stats.models.items()}
+        )
         return ev.Result(
             *head,
             subtype=line.status,
@@ -212,7 +252,9 @@ class GeminiReader:
             api_status=ends.http_status_of(message or "") if failed else None,
             turns=self._summary.turns or None,  # the stream shows no turn that failed
             duration_ms=stats.duration_ms or None,  # a failure says 0
-            usage=(models or {}).get(self._model or "", None if line.stats is None else _model_usage(stats)),
+            usage=(models or {}).get(
+                self._model or "", None if line.stats is None else _model_usage(stats)
+            ),
             models=models,
         )
 
@@ -221,7 +263,9 @@ def terminal_reason_of(kind: str | None, message: str | None) -> str | None:
     """Why it stopped, in the words of the vocabulary; None where it only failed."""
     if kind == "FatalCancellationError":
         return "aborted_streaming"
-    limit = kind == "FatalTurnLimitedError" or (message or "").startswith(("Maximum session turns", "Reached max session turns"))
+    limit = kind == "FatalTurnLimitedError" or (message or "").startswith(
+        ("Maximum session turns", "Reached max session turns")
+    )
     return "max_turns" if limit else None
 
 

@@ -18,49 +18,75 @@ and the run ends with `success` and exit code 0. At the limit of turns there is 
 `reader` is the stream, `chats` what it keeps, `alongside` a chat beside a stream, `names` the tables, `start` how it is started.
 """
 
-from ...environment import EnvPolicy
 from ...report import HintTemplates
-from .. import tell
-from ..values import Agent, Capabilities
-from .chats import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
-from .names import allow_rule, context_window
+from .. import detection as tell
+from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts
 from .reader import QwenReader
-from .start import MODE_ALIASES, NATIVE_MODES, UNSUPPORTED_OPTIONS, build_command, classify_exit, encode_message, is_session_id
+from .start import (
+    MODE_ALIASES,
+    NATIVE_MODES,
+    UNSUPPORTED_OPTIONS,
+    build_command,
+    classify_exit,
+    encode_message,
+    is_session_id,
+)
+from .transcripts import (
+    allow_rule,
+    context_window,
+    is_transcript_line,
+    scan_usage,
+    transcript_folders,
+    transcript_pattern,
+)
 
 AGENT = Agent(
-    "qwen",
-    QwenReader,
-    context_window,
-    allow_rule,
-    tell.is_qwen,
-    is_transcript_line,
-    transcript_folders,
-    scan_usage,
-    build_command,
-    encode_message,
-    EnvPolicy(
-        drop=("QWEN_CODE", "QWEN_CODE_IDE_SERVER_PORT", "QWEN_CODE_IDE_WORKSPACE_PATH"),
-        # It starts itself a second time, for more memory, and the first process only waits; with this it is one process.
-        defaults=(("QWEN_TELEMETRY_ENABLED", "false"), ("QWEN_CODE_NO_RELAUNCH", "true")),
-        api_key_names=("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY", "OPENROUTER_API_KEY"),
+    name="qwen",
+    reader=QwenReader,
+    context_window=context_window,
+    allow_rule=allow_rule,
+    looks_like=tell.is_qwen,
+    is_session_id=is_session_id,
+    capabilities=Capabilities(
+        resume=True, json=True, partial=True, schema=True, context=True, file_events=True
     ),
-    "npm install -g @qwen-code/qwen-code",
-    is_session_id,
-    UNSUPPORTED_OPTIONS,
-    Capabilities(resume=True, json=True, partial=True, schema=True, context=True, file_events=True),
-    HintTemplates(
-        "qwen --resume {session} -p {prompt}",
-        "--max-session-turns N",
-        "--allowed-tools {rules}",
-        "-o stream-json",
+    hints=HintTemplates(
+        resume="qwen --resume {session} -p {prompt}",
+        turns="--max-session-turns N",
+        allow="--allowed-tools {rules}",
+        stream="-o stream-json",
     ),
-    "@qwen-code/qwen-code",
-    ("0.15.10",),
-    classify_exit,
-    transcript_pattern=transcript_pattern,
-    credential_files=(".qwen/oauth_creds.json",),
-    backends=("ollama", "openai"),
-    auto_import=False,
-    permission_modes=(*NATIVE_MODES, *MODE_ALIASES),
-    single_value_options=("mcp_config",),
+    classify_exit=classify_exit,
+    launch=Launch(
+        build_command=build_command,
+        encode_message=encode_message,
+        env_policy=EnvPolicy(
+            drop=("QWEN_CODE", "QWEN_CODE_IDE_SERVER_PORT", "QWEN_CODE_IDE_WORKSPACE_PATH"),
+            # It starts itself a second time, for more memory, and the first process only waits; with this it is one process.
+            defaults=(("QWEN_TELEMETRY_ENABLED", "false"), ("QWEN_CODE_NO_RELAUNCH", "true")),
+            api_key_names=(
+                "OPENAI_API_KEY",
+                "DASHSCOPE_API_KEY",
+                "BAILIAN_CODING_PLAN_API_KEY",
+                "OPENROUTER_API_KEY",
+            ),
+        ),
+        unsupported_options=UNSUPPORTED_OPTIONS,
+        backends=("ollama", "openai"),
+        permission_modes=(*NATIVE_MODES, *MODE_ALIASES),
+        single_value_options=("mcp_config",),
+    ),
+    transcripts=Transcripts(
+        is_line=is_transcript_line,
+        folders=transcript_folders,
+        scan_usage=scan_usage,
+        pattern=transcript_pattern,
+        auto_import=False,
+    ),
+    installation=Installation(
+        command="npm install -g @qwen-code/qwen-code",
+        npm_package="@qwen-code/qwen-code",
+        tested_versions=("0.15.10",),
+        credential_files=(".qwen/oauth_creds.json",),
+    ),
 )

@@ -12,14 +12,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...decode import Count, decode_lenient, text_of
+from ...codec.decode import Count, decode_lenient, text_of
 from .. import claude
-from ..calls import CallTracker
-from . import chats
-from .alongside import QwenStreamSummary, enrich
-from .names import FILE_WRITE_TOOLS, PERMISSION_DENIED_PREFIX, USER_INPUT_TOOLS, tool_kind
+from ..chat_log import CallTracker
+from . import transcripts as chats
+from .transcripts import (
+    FILE_WRITE_TOOLS,
+    PERMISSION_DENIED_PREFIX,
+    USER_INPUT_TOOLS,
+    QwenStreamSummary,
+    enrich,
+    tool_kind,
+)
 
-_API_ERROR_PATTERN = re.compile(r"(?s)\[API Error: (.*)\]\s*(?:\n.*)?")  # at a limit, advice follows in the next line
+_API_ERROR_PATTERN = re.compile(
+    r"(?s)\[API Error: (.*)\]\s*(?:\n.*)?"
+)  # at a limit, advice follows in the next line
 _HTTP_STATUS_PATTERN = re.compile(r"(?:(?:status|code)\W*)?(\d{3})\b")
 
 
@@ -111,7 +119,11 @@ class QwenReader:
     def _convert_started(self, event: ev.Started, data: bytes) -> list[ev.Event]:
         init = decode_lenient(data, InitLine)
         self._model, self.session = event.model or "", event.session
-        return [replace(event, agent_version=init.qwen_code_version, permission_mode=init.permission_mode)]
+        return [
+            replace(
+                event, agent_version=init.qwen_code_version, permission_mode=init.permission_mode
+            )
+        ]
 
     def _convert_usage(self, event: ev.Usage, data: bytes) -> list[ev.Event]:
         """A message that used nothing is no request of its own; one that used something tells all of it."""
@@ -119,8 +131,17 @@ class QwenReader:
             return []
         self._failure = None
         if event.parent is None:
-            self._summary.requests.append((event.input or 0, event.cache_read or 0, event.output or 0))
-        return [replace(event, input=_uncached_input(event.input, event.cache_read), cache_write=0, final=True)]
+            self._summary.requests.append(
+                (event.input or 0, event.cache_read or 0, event.output or 0)
+            )
+        return [
+            replace(
+                event,
+                input=_uncached_input(event.input, event.cache_read),
+                cache_write=0,
+                final=True,
+            )
+        ]
 
     def _convert_text(self, event: ev.Text) -> list[ev.Event]:
         """Text of a message that used nothing: the first half of an answer, or the program's word for a failure."""
@@ -134,8 +155,18 @@ class QwenReader:
     def _convert_tool_call(self, event: ev.ToolCall, data: bytes) -> list[ev.Event]:
         self._failure = None
         name = event.name
-        call = self._calls.open(event.id, name, event.input if name in FILE_WRITE_TOOLS else ev.NO_JSON)
-        return [replace(event, id=call, kind=tool_kind(name), asks=name in USER_INPUT_TOOLS, background=_is_background(event))]
+        call = self._calls.open(
+            event.id, name, event.input if name in FILE_WRITE_TOOLS else ev.NO_JSON
+        )
+        return [
+            replace(
+                event,
+                id=call,
+                kind=tool_kind(name),
+                asks=name in USER_INPUT_TOOLS,
+                background=_is_background(event),
+            )
+        ]
 
     def _convert_tool_result(self, event: ev.ToolResult, data: bytes) -> list[ev.Event]:
         call = self._calls.close(event.id)
@@ -144,7 +175,11 @@ class QwenReader:
         text = text_of(event.content)
         if event.is_error:
             denied = text.startswith(PERMISSION_DENIED_PREFIX)
-            return [ev.PermissionDenied(*head, call.id, call.tool or None, text), *found] if denied else found
+            return (
+                [ev.PermissionDenied(*head, call.id, call.tool or None, text), *found]
+                if denied
+                else found
+            )
         return found + chats.file_change_events(head, call, text)
 
     def _convert_result(self, event: ev.Result, data: bytes) -> list[ev.Event]:
@@ -154,11 +189,24 @@ class QwenReader:
         if usage is not None:
             seen = sum(given + output for given, _, output in self._summary.requests)
             more = (usage.input or 0) + (usage.output or 0) > seen
-            usage = replace(usage, input=_uncached_input(usage.input, usage.cache_read), cache_write=0, reasoning=None)
-        models = model_usages(decode_lenient(data, ResultLine).stats) or ({self._model: usage} if self._model and usage is not None else None)
+            usage = replace(
+                usage,
+                input=_uncached_input(usage.input, usage.cache_read),
+                cache_write=0,
+                reasoning=None,
+            )
+        models = model_usages(decode_lenient(data, ResultLine).stats) or (
+            {self._model: usage} if self._model and usage is not None else None
+        )
         event = replace(event, usage=usage, models=models, over_session=more)
         if self._failure is not None and not event.is_error and event.text == self._failure:
-            event = replace(event, is_error=True, text=None, errors=(self._failure,), api_status=http_status_of(self._failure))
+            event = replace(
+                event,
+                is_error=True,
+                text=None,
+                errors=(self._failure,),
+                api_status=http_status_of(self._failure),
+            )
         self._summary.result, self._summary.result_count = event, self._summary.result_count + 1
         return [event]
 
@@ -191,11 +239,19 @@ def model_usages(stats: ResultStats | None) -> dict[str, ev.ModelUsage] | None:
     """Every model's share, where the json format tells it."""
     if stats is None or not stats.models:
         return None
-    return {name: _model_usage(model.tokens or ModelTokens()) for name, model in stats.models.items()}
+    return {
+        name: _model_usage(model.tokens or ModelTokens()) for name, model in stats.models.items()
+    }
 
 
 def _model_usage(tokens: ModelTokens) -> ev.ModelUsage:
-    return ev.ModelUsage(_uncached_input(tokens.prompt, tokens.cached), 0, tokens.cached, tokens.candidates, tokens.thoughts)
+    return ev.ModelUsage(
+        _uncached_input(tokens.prompt, tokens.cached),
+        0,
+        tokens.cached,
+        tokens.candidates,
+        tokens.thoughts,
+    )
 
 
 _EVENT_CONVERTERS: dict[type[ev.Event], Callable[[QwenReader, Any, bytes], list[Any]]] = {

@@ -6,14 +6,26 @@ The prompt goes by stdin: it may be of any length and begin with anything. What 
 import re
 from collections.abc import Sequence
 
-from ..values import LaunchCommand, LaunchOptions
+from ..base import LaunchCommand, LaunchOptions
 
 # It has a --json-schema, and fails at the first answer in plain words: steno asks for a correction instead.
 UNSUPPORTED_OPTIONS = ("fork", "max_cost", "fallback_model", "json_schema", "steer")
-MODE_ALIASES = {"acceptEdits": "auto-edit", "auto_edit": "auto-edit", "bypassPermissions": "yolo", "dontAsk": "default"}
+MODE_ALIASES = {
+    "acceptEdits": "auto-edit",
+    "auto_edit": "auto-edit",
+    "bypassPermissions": "yolo",
+    "dontAsk": "default",
+}
 NATIVE_MODES = ("plan", "default", "auto-edit", "yolo")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-EXIT_CODE_VERDICTS = {41: "auth", 42: "subprocess", 44: "subprocess", 52: "subprocess", 53: "max_turns", 54: "subprocess"}
+EXIT_CODE_VERDICTS = {
+    41: "auth",
+    42: "subprocess",
+    44: "subprocess",
+    52: "subprocess",
+    53: "max_turns",
+    54: "subprocess",
+}
 
 
 def is_session_id(text: str) -> bool:
@@ -35,22 +47,36 @@ def build_command(ask: LaunchOptions, program: str, version: str | None = None) 
     words += ["--continue"] if ask.continue_ else []
     words += ["--include-partial-messages"] if ask.partial else []
     # One option for each word: a list would take in whatever comes after it.
-    several = (("--allowed-tools", ask.allow), ("--exclude-tools", ask.deny), ("--include-directories", ask.add_dirs))
+    several = (
+        ("--allowed-tools", ask.allow),
+        ("--exclude-tools", ask.deny),
+        ("--include-directories", ask.add_dirs),
+    )
     words += [f"{option}={value}" for option, values in several for value in values]
     words += [f"--mcp-config={value}" for value in ask.mcp_config]
     words += [] if ask.backend is None else ["--auth-type", "openai"]
-    return LaunchCommand((*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"), env=_backend_env(ask))
+    return LaunchCommand(
+        (*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"), env=_backend_env(ask)
+    )
 
 
 def _backend_env(ask: LaunchOptions) -> tuple[tuple[str, str], ...]:
     """The variables that lead it to another server."""
     if ask.backend is None:
         return ()
-    return ("OPENAI_BASE_URL", ask.backend.openai_url), ("OPENAI_API_KEY", ask.backend.key), ("OPENAI_MODEL", ask.model or "")
+    return (
+        ("OPENAI_BASE_URL", ask.backend.openai_url),
+        ("OPENAI_API_KEY", ask.backend.key),
+        ("OPENAI_MODEL", ask.model or ""),
+    )
 
 
 def _single_value_args(ask: LaunchOptions) -> list[tuple[str, str | None]]:
-    mode = None if ask.permission_mode is None else MODE_ALIASES.get(ask.permission_mode, ask.permission_mode)
+    mode = (
+        None
+        if ask.permission_mode is None
+        else MODE_ALIASES.get(ask.permission_mode, ask.permission_mode)
+    )
     return [
         ("-m", ask.model),
         ("--session-id", ask.session_id),

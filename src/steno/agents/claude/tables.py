@@ -1,0 +1,202 @@
+"""The words that Claude Code uses, as tables: tools, windows, line kinds. Data without logic."""
+
+from typing import Any
+
+from ...report import resolve_path
+
+# What a call can do besides answering: go to the background; change a file; need a person; start a subagent.
+ROLE_BACKGROUND, ROLE_FILE_WRITE, ROLE_USER_INPUT, ROLE_SUBAGENT = 1, 2, 3, 4
+BACKGROUND_KEY = (
+    b'"run_in_background"'  # without it, a call that could go to the background does not
+)
+
+
+def _tool_entries(kind: str, role: int, *names: str) -> dict[str | None, tuple[str, str, int]]:
+    return {name: (name, kind, role) for name in names}
+
+
+def tool_kind(name: str) -> str:
+    """The kind of a tool that is not in the table: MCP tools carry it in their name."""
+    return "mcp" if name.startswith("mcp__") else "other"
+
+
+class ToolTable(dict[str | None, tuple[str, str, int]]):
+    """Every tool by name: the name itself (one string object for thousands of calls), its kind (E2), its role."""
+
+    def __missing__(self, name: str | None) -> tuple[str, str, int]:
+        return name or "", tool_kind(name or ""), 0
+
+
+# Old and new names stand side by side.
+TOOLS = ToolTable(
+    {
+        **_tool_entries("shell", ROLE_BACKGROUND, "Bash"),
+        **_tool_entries(
+            "shell", 0, "BashOutput", "TaskOutput", "KillShell", "KillBash", "TaskStop", "Monitor"
+        ),
+        **_tool_entries("file_read", 0, "Read", "LS", "NotebookRead"),
+        **_tool_entries("file_write", ROLE_FILE_WRITE, "Write"),
+        **_tool_entries("file_edit", ROLE_FILE_WRITE, "Edit", "MultiEdit"),
+        **_tool_entries("notebook", ROLE_FILE_WRITE, "NotebookEdit"),
+        **_tool_entries("search", 0, "Grep", "Glob", "ToolSearch"),
+        **_tool_entries("subagent", ROLE_SUBAGENT, "Task", "Agent"),
+        **_tool_entries("web", 0, "WebFetch", "WebSearch"),
+        **_tool_entries("other", ROLE_USER_INPUT, "AskUserQuestion", "ExitPlanMode"),
+        **_tool_entries(
+            "todo", 0, "TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"
+        ),
+    }
+)
+# What the lines of stdout are: of the conversation, or beside it.
+CONVERSATION_TYPES = ("assistant", "user")
+OTHER_STREAM_TYPES = ("system", "result", "stream_event", "rate_limit_event", "tool_progress")
+FINISHED_TASK_STATUSES = frozenset({"completed", "failed", "stopped", "killed"})
+
+# Windows that the program was seen to report, for runs that end before it does (FACTS 3).
+CONTEXT_WINDOWS = {
+    "claude-opus-5-5": 1_000_000,
+    "claude-sonnet-5-5": 1_000_000,
+    "claude-haiku-5-5": 1_000_000,
+    "claude-opus-4-8": 200_000,
+    "claude-opus-4-6": 200_000,
+    "claude-opus-4-1-20250805": 200_000,
+    "claude-sonnet-5": 200_000,
+    "claude-sonnet-4-6": 200_000,
+    "claude-sonnet-4-5-20250929": 200_000,
+    "claude-haiku-4-5-20251001": 200_000,
+    "claude-3-5-haiku-20241022": 200_000,
+}
+
+# Lines of transcript files that hold no part of the conversation; some are huge request snapshots.
+IGNORED_LINE_TYPES = frozenset(
+    [
+        "summary",
+        "queue-operation",
+        "attachment",
+        "atis-latch",
+        "api-request",
+        "api-request-shape",
+        "api-request-blob",
+        "last-prompt",
+        "tools-used",
+        "mode",
+        "file-history-snapshot",
+        "progress",
+        "permission-mode",
+        "custom-title",
+        "ai-title",
+        "agent-name",
+        "control_response",
+        "control_request",
+        "control_cancel_request",
+        "keep_alive",
+        "streamlined_text",
+    ]
+)
+
+# system subtypes in the program's own schema (2.1.325) that change no figure here.
+NOTICE_SUBTYPES = frozenset(
+    [
+        "agents_killed",
+        "api_error",
+        "away_summary",
+        "background_tasks_changed",
+        "cloud_session_delta",
+        "code_change_published",
+        "commands_changed",
+        "control_request_progress",
+        "dev_intent",
+        "elicitation_complete",
+        "feedback_draft_queued",
+        "file_attachments_missing",
+        "file_snapshot",
+        "files_persisted",
+        "hook_progress",
+        "informational",
+        "inherited_asks_settled",
+        "instruction_size_warning",
+        "local_command",
+        "local_command_output",
+        "memory_recall",
+        "memory_saved",
+        "mirror_error",
+        "model_consent_fallback",
+        "model_fallback",
+        "model_refusal_fallback",
+        "notification",
+        "peer_message_hold",
+        "per_turn_effort_changed",
+        "permission_check_status",
+        "permission_retry",
+        "plugin_install",
+        "post_turn_summary",
+        "scheduled_task_fire",
+        "session_metadata",
+        "session_state_changed",
+        "session_title_changed",
+        "session_writes_lost",
+        "status",
+        "stop_hook_summary",
+        "task_summary",
+        "thinking",
+        "thinking_tokens",
+        "turn_duration",
+        "turn_handoff_available",
+        "turn_preempted",
+        "upgrade_relay_marker",
+        "vcs_state_changed",
+        "worker_shutting_down",
+    ]
+)
+
+# Blocks of a message that are understood elsewhere or say nothing about the run.
+IGNORED_BLOCK_TYPES = frozenset(
+    {"redacted_thinking", "image", "document", "search_result", "container_upload"}
+)
+SERVER_TOOL_BLOCK_TYPES = frozenset({"server_tool_use", "mcp_tool_use"})
+
+
+def context_window(model: str) -> int | None:
+    """The context window of a model that is known without being told, else None."""
+    if model.endswith("[1m]"):
+        return 1_000_000
+    return CONTEXT_WINDOWS.get(model)
+
+
+FILE_EDIT_TOOLS = (
+    "Write",
+    "Edit",
+    "MultiEdit",
+    "NotebookEdit",
+)  # an Edit rule covers every tool that writes files
+
+
+def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
+    """The narrowest rule for `--allowedTools` that would have let this call through."""
+    asked = given if isinstance(given, dict) else {}
+    if tool == "Bash" and isinstance(asked.get("command"), str):
+        return f"Bash({asked['command']})"
+    if tool in FILE_EDIT_TOOLS:
+        return _edit_rule(asked.get("file_path") or asked.get("notebook_path"), tool, cwd)
+    if tool == "WebFetch" and isinstance(asked.get("url"), str):
+        host = _hostname(asked["url"])
+        return f"WebFetch(domain:{host})" if host else tool
+    return tool
+
+
+def _edit_rule(path: Any, tool: str, cwd: str | None) -> str:
+    if not isinstance(path, str) or not path:
+        return tool
+    relative, absolute, inside = resolve_path(path, cwd)
+    if inside or absolute == (cwd or "").rstrip("/"):
+        return f"Edit({relative if inside else '.'})"
+    return f"Edit(/{absolute})" if absolute.startswith("/") else f"Edit({absolute})"
+
+
+def _hostname(url: str) -> str | None:
+    from urllib.parse import urlsplit  # only a refused fetch needs it
+
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None

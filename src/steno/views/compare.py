@@ -1,0 +1,71 @@
+"""Two runs or sessions side by side: the figures, the difference, the ratio. All text is cleaned; it never prints."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..ledger.results import ComparedFigure
+from .formatting import UNKNOWN, format_duration, format_money, format_number, format_percent
+from .layout import PageStyle
+from .table import Cell, Column, render_table
+
+_FORMATTERS: dict[str, Callable[[Any], str]] = {
+    "text": str,
+    "number": format_number,
+    "money": format_money,
+    "span": format_duration,
+    "percent": format_percent,
+}
+LESS_IS_BETTER = (
+    "cost_usd",
+    "tokens_total",
+    "duration_ms",
+    "tool_errors",
+    "denials",
+    "context_peak",
+)
+
+
+def comparison_table(
+    figures: Sequence[ComparedFigure], one: str, two: str, look: PageStyle
+) -> list[str]:
+    """One line for each figure."""
+    columns = (
+        Column("", can_truncate=True),
+        Column(one, True, can_truncate=True),
+        Column(two, True, can_truncate=True),
+        Column("difference", True, 2),
+        Column("ratio", True, 3),
+    )
+    return render_table(look, columns, [_row(figure) for figure in figures])
+
+
+def _row(figure: ComparedFigure) -> list[Cell | str]:
+    ratio = figure.ratio
+    return [
+        figure.name.removesuffix("_usd").removesuffix("_ms").replace("_", " "),
+        _format_value(figure.first, figure.kind),
+        _format_value(figure.second, figure.kind),
+        Cell(_format_difference(figure), _difference_style(figure)),
+        "" if ratio is None else f"{ratio:.2f} ×",
+    ]
+
+
+def _format_value(value: Any, kind: str) -> str:
+    return UNKNOWN if value is None else _FORMATTERS[kind](value)
+
+
+def _format_difference(figure: ComparedFigure) -> str:
+    difference = figure.difference
+    if difference is None:
+        return ""
+    if not difference:
+        return "="
+    if figure.kind == "percent":
+        return f"{difference * 100:+.1f} points"
+    return ("+" if difference > 0 else "-") + _FORMATTERS[figure.kind](abs(difference))
+
+
+def _difference_style(figure: ComparedFigure) -> str:
+    if figure.name not in LESS_IS_BETTER or not figure.difference:
+        return ""
+    return "green" if figure.difference < 0 else "red"

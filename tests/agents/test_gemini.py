@@ -1,0 +1,385 @@
+"""Gemini CLI: what its stream, its exit codes and its chats mislead about, and how it is started."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import steno
+from steno.agents import AGENTS, LaunchOptions
+from tests.others import Json, case, dump, lines, read
+from tests.support.program import steno as steno_
+
+AT = "2026-11-15T06:42:36.{:03d}Z"
+SESSION = "b1e7d9dc-f51e-41c4-b9a8-291d8cedaa32"
+INIT: Json = {
+    "type": "init",
+    "timestamp": AT.format(1),
+    "session_id": SESSION,
+    "model": "gemini-2.5-flash",
+}
+PROMPT: Json = {"type": "message", "timestamp": AT.format(2), "role": "user", "content": "do"}
+STATS: Json = {
+    "total_tokens": 12,
+    "input_tokens": 7,
+    "output_tokens": 2,
+    "cached": 5,
+    "input": 2,
+    "duration_ms": 9,
+    "tool_calls": 0,
+}
+START = AGENTS["gemini"].launch.build_command
+
+
+def said(text: str, at: int = 10, **more: Any) -> Json:
+    return {
+        "type": "message",
+        "timestamp": AT.format(at),
+        "role": "assistant",
+        "content": text,
+        "delta": True,
+        **more,
+    }
+
+
+def ended(status: str = "success", error: Json | None = None, **stats: Any) -> Json:
+    models = {"gemini-2.5-flash": {**STATS, **stats}}
+    more = {} if error is None else {"error": error}
+    return {
+        "type": "result",
+        "timestamp": AT.format(99),
+        "status": status,
+        "stats": {**STATS, **stats, "models": models},
+        **more,
+    }
+
+
+def test_the_pieces_of_an_answer_are_one_text() -> None:
+    told = read([INIT, PROMPT, said("Hel"), said("lo "), said("there."), ended()])
+    assert (told.text, told.result, told.turns, told.requests) == (
+        "Hello there.",
+        "Hello there.",
+        1,
+        1,
+    )
+
+
+def test_what_was_said_before_a_kill_is_kept() -> None:
+    told = read([INIT, PROMPT, said("Half an "), said("ans")], code=-9)
+    assert (told.verdict, told.text, told.tokens.total, told.complete) == (
+        "killed",
+        "Half an ans",
+        None,
+        False,
+    )
+
+
+def test_thoughts_that_the_total_shows_are_output() -> None:
+    """total_tokens is more than input and output together: the rest was thought."""
+    told = read([INIT, PROMPT, said("x"), ended()])
+    assert (told.tokens.input, told.tokens.cache_read, told.tokens.output, told.tokens.total) == (
+        2,
+        5,
+        5,
+        12,
+    )
+
+
+EXITS = {
+    144: "invalid_request", 145: "auth", 147: "auth", 148: "invalid_request", 173: "rate_limit", 244: "api", 247: "api",
+    41: "auth", 42: "subprocess", 52: "subprocess", 53: "max_turns", 55: "subprocess", 1: "subprocess", 130: "interrupted",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "word"), EXITS.items())
+def test_an_exit_code_is_the_http_status_modulo_256_or_its_own(code: int, word: str) -> None:
+    assert read([INIT, PROMPT], code=code, agent="gemini").verdict == word
+
+
+def test_the_exit_code_decides_where_the_text_does_not() -> None:
+    """A quota error has no number in its text."""
+    error = {"type": "unknown", "message": "[API Error: please wait]"}
+    assert read([INIT, PROMPT, ended("error", error)], code=173).verdict == "rate_limit"
+
+
+def test_a_wrong_key_comes_as_a_400() -> None:
+    report = steno.read((case("gemini", "api_400_key") / "stdout").read_bytes())
+    assert (report.verdict, report.ok) == ("auth", False)
+
+
+def test_an_error_before_a_success_is_no_success() -> None:
+    stopped = {
+        "type": "error",
+        "timestamp": AT.format(50),
+        "severity": "error",
+        "message": "Maximum session turns exceeded",
+    }
+    told = read([INIT, PROMPT, said("x"), stopped, ended()], code=0)
+    assert (told.verdict, told.ok) == ("max_turns", False)
+    blocked = {**stopped, "message": "The response was blocked for safety"}
+    assert not read([INIT, PROMPT, said("x"), blocked, ended()], code=0).ok
+    assert read([INIT, PROMPT, said("x"), blocked, said("I go on"), ended()], code=0).ok
+
+
+def test_a_warning_is_no_failure() -> None:
+    loop = {
+        "type": "error",
+        "timestamp": AT.format(50),
+        "severity": "warning",
+        "message": "Loop detected",
+    }
+    assert read([INIT, PROMPT, said("x"), loop, ended()], code=0).ok
+
+
+def test_a_command_that_would_have_to_be_confirmed_is_refused() -> None:
+    """An allowed shell does not allow a command that writes to a file: that is told as an exception, and is a refusal."""
+    told = 'Tool execution for "Shell" requires user confirmation, which is not supported in non-interactive mode.'
+    used = {
+        "type": "tool_use",
+        "timestamp": AT.format(20),
+        "tool_name": "run_shell_command",
+        "tool_id": "one",
+    }
+    error = {"type": "unhandled_exception", "message": told}
+    answer = {
+        "type": "tool_result",
+        "timestamp": AT.format(21),
+        "tool_id": "one",
+        "status": "error",
+        "output": told,
+        "error": error,
+    }
+    asked = {"command": "echo hi > made.txt"}
+    report = read(
+        [INIT, PROMPT, {**used, "parameters": asked}, answer, said("ok", 30), ended()], code=0
+    )
+    assert (report.verdict, [denial.reason for denial in report.denials]) == ("permission", [told])
+
+
+def test_a_guarded_tool_that_is_not_there_was_refused() -> None:
+    """Without its approval, a tool does not exist; one that never existed is only a wrong name."""
+    report = steno.read(case("gemini", "permission_denied"))
+    assert [(denial.tool, denial.allow_rule) for denial in report.denials] == [
+        ("write_file", "write_file"),
+        ("run_shell_command", "run_shell_command(rm -rf build)"),
+    ]
+    assert (
+        report.hint == "to allow it: --allowed-tools write_file 'run_shell_command(rm -rf build)'"
+    )
+    assert steno.read(case("gemini", "tools")).denials == []
+
+
+def test_retries_stand_on_stderr() -> None:
+    report = steno.read(case("gemini", "api_429_full"))
+    assert [(retry.attempt, retry.status, retry.error) for retry in report.retries] == [
+        (n, 429, "rate_limit") for n in range(1, 10)
+    ]
+
+
+def test_the_chat_beside_a_stream_tells_requests_thoughts_and_the_folder() -> None:
+    report = steno.read(case("gemini", "tools_chat"))
+    assert (report.cwd, report.context.used, report.context.source) == (
+        "/tmp/demo/project",
+        7004,
+        "measured",
+    )
+    assert (report.tokens.reasoning, report.tokens.output) == (28, 198)
+    assert [(file.path, file.change) for file in report.files] == [
+        ("new.txt", "created"),
+        ("src/app.py", "modified"),
+    ]
+
+
+def test_a_chat_of_another_run_says_nothing() -> None:
+    """The same session, another run of it: its requests are not this one's."""
+    data = (
+        (case("gemini", "tools_chat") / "stdout")
+        .read_bytes()
+        .replace(b"2026-11-15T12:3", b"2026-11-14T12:3")
+    )
+    chat = next((case("gemini", "tools_chat") / "sessions").glob("*33-*")).read_bytes()
+    reading = steno.RunParser()
+    reading.feed_lines(data.splitlines(keepends=True))
+    reading.add_events(reading.enrich(chat.splitlines(keepends=True)))
+    report = reading.report()
+    assert (report.tokens.output, report.context.source) == (170, "upper_bound")
+
+
+def test_m2_a_run_and_its_chat_are_counted_once(tmp_path: Path) -> None:
+    """The same requests, told by the run and by the transcript that is imported after it."""
+    folder = case("gemini", "tools_chat")
+    (chat,) = (folder / "sessions").glob("*33-*")
+    base = tmp_path / "ledger.db"
+    assert steno_(tmp_path, "import", "--ledger", base, folder).code == 0
+    once = _spent(tmp_path, base)
+    assert steno_(tmp_path, "import", "--ledger", base, chat).code == 0
+    twice = _spent(tmp_path, base)
+    # The chat holds a second run of the session, with one request more.
+    assert (once, twice) == ((4, 28_208), (5, 28_208 + 7_049))
+
+
+def _spent(data: Path, base: Path) -> tuple[int, int]:
+    told = json.loads(
+        steno_(data, "report", "agent", "--json", "--no-import", "--ledger", base).out
+    )["total"]
+    return told["requests"], told["tokens"]["total"]
+
+
+def test_the_json_format_counts_calls_and_requests() -> None:
+    report = steno.read(case("gemini", "tools_json"))
+    assert {name: (count.calls, count.errors) for name, count in report.tool_counts.items()} == {
+        "run_shell_command": (2, 0), "read_file": (2, 1), "write_file": (1, 0), "replace": (1, 0), "no_such_tool": (1, 1),
+    }  # fmt: skip
+    assert (report.requests, report.model) == (4, "gemini-2.5-flash")
+
+
+def test_a_document_with_an_error_is_a_failure() -> None:
+    told = steno.read(
+        b'{\n "session_id": "x",\n "error": {"type": "FatalTurnLimitedError", "message": "Reached max", "code": 53}\n}\n'
+    )
+    assert (told.agent, told.verdict) == ("gemini", "max_turns")
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (LaunchOptions(prompt="hi"), []),
+        (LaunchOptions(prompt="-x", model="gemini-2.5-pro"), ["-m", "gemini-2.5-pro"]),
+        (
+            LaunchOptions(resume="b1e7d9dc-f51e-41c4-b9a8-291d8cedaa32"),
+            ["--resume", "b1e7d9dc-f51e-41c4-b9a8-291d8cedaa32"],
+        ),
+        (LaunchOptions(continue_=True), ["--resume", "latest"]),
+        (LaunchOptions(permission_mode="yolo"), ["--approval-mode", "yolo"]),
+        (LaunchOptions(permission_mode="bypassPermissions"), ["--approval-mode", "yolo"]),
+        (LaunchOptions(permission_mode="acceptEdits"), ["--approval-mode", "auto_edit"]),
+        (
+            LaunchOptions(allow=("write_file", "run_shell_command(ls)")),
+            ["--allowed-tools=write_file", "--allowed-tools=run_shell_command(ls)"],
+        ),
+        (
+            LaunchOptions(add_dirs=("/a", "/b"), extra=("--skip-trust",)),
+            ["--include-directories=/a", "--include-directories=/b", "--skip-trust"],
+        ),
+    ],
+)
+def test_its_own_words_for_what_is_asked(ask: LaunchOptions, words: list[str]) -> None:
+    start = START(ask, "gemini", None)
+    assert (list(start.argv), start.stdin) == (
+        ["gemini", "-o", "stream-json", *words],
+        ask.prompt.encode(),
+    )
+
+
+def test_stdin_takes_any_prompt() -> None:
+    assert START(LaunchOptions(prompt="-p\n\udcff é"), "gemini", None).stdin == b"-p\n\xff \xc3\xa9"
+
+
+def test_an_unknown_line_keeps_its_bytes() -> None:
+    given = dump([{"type": "new_thing", "timestamp": AT.format(3), "x": 1}])
+    found = [
+        event for event in steno.events(dump([INIT]) + given) if type(event).__name__ == "Unknown"
+    ]
+    assert [(event.kind, event.raw.rstrip()) for event in found] == [("new_thing", given.rstrip())]  # type: ignore[attr-defined]
+
+
+def test_a_run_that_was_cut_before_its_first_word_has_no_turns() -> None:
+    report = steno.read(dump(lines(case("gemini", "api_500"))))
+    assert (report.verdict, report.requests, report.tokens.total) == ("no_result", 0, None)
+
+
+# -- a price that depends on a request's size (gemini-2.5-pro: from 200,000 tokens of input on) ------------------------------
+
+LOW, HIGH = (
+    (1.25, 10.0),
+    (2.5, 15.0),
+)  # dollars for a million tokens of input and of output, below and above
+TIERED = "gemini-2.5-pro"
+
+
+def _sized(*inputs: int) -> list[Json]:
+    """A run of requests of these sizes, each with 100 tokens of output; the stream tells their sum."""
+    asked: list[Json] = []
+    for number in range(len(inputs) - 1):
+        call = {"tool_name": "glob", "tool_id": f"c{number}", "parameters": {}}
+        asked += [{"type": "tool_use", "timestamp": AT.format(10 + number), **call}]
+        asked += [
+            {
+                "type": "tool_result",
+                "timestamp": AT.format(10 + number),
+                "tool_id": f"c{number}",
+                "status": "success",
+            }
+        ]
+    given, out = sum(inputs), 100 * len(inputs)
+    share = {
+        "total_tokens": given + out,
+        "input_tokens": given,
+        "output_tokens": out,
+        "cached": 0,
+        "input": given,
+    }
+    end = {
+        "type": "result",
+        "timestamp": AT.format(99),
+        "status": "success",
+        "stats": {**share, "models": {TIERED: share}},
+    }
+    return [{**INIT, "model": TIERED}, PROMPT, *asked, said("Done.", 90), end]
+
+
+def _chat(*inputs: int) -> bytes:
+    """What it keeps of the same run."""
+    head = {"sessionId": SESSION, "projectHash": "0", "startTime": AT.format(1), "kind": "main"}
+    tokens = [
+        {"input": given, "output": 100, "cached": 0, "thoughts": 0, "tool": 0, "total": given + 100}
+        for given in inputs
+    ]
+    told = [
+        {
+            "id": f"m{number}",
+            "timestamp": AT.format(20 + number),
+            "type": "gemini",
+            "content": "",
+            "tokens": used,
+            "model": TIERED,
+        }
+        for number, used in enumerate(tokens)
+    ]
+    return dump([head, *told])
+
+
+def _dollars(rate: tuple[float, float], *inputs: int) -> float:
+    return sum((given * rate[0] + 100 * rate[1]) / 1e6 for given in inputs)
+
+
+def test_a_sum_above_the_size_is_not_a_request_above_it() -> None:
+    """Three requests of 100,000 each: none is above 200,000, their sum is."""
+    told = steno.read(dump(_sized(100_000, 100_000, 100_000)))
+    assert (told.requests, told.cost.source) == (3, "computed")
+    assert told.cost.usd == pytest.approx(_dollars(LOW, 100_000, 100_000, 100_000), abs=1e-8)
+    assert told.warnings == [
+        "the price depends on each request's size, which is not told: computed as if all were alike"
+    ]
+
+
+def test_one_request_above_the_size_has_its_price() -> None:
+    told = steno.read(dump(_sized(300_000)))
+    assert told.cost.usd == pytest.approx(_dollars(HIGH, 300_000), abs=1e-8)
+    assert told.warnings == []
+
+
+def test_the_chat_tells_which_request_was_above_it(tmp_path: Path) -> None:
+    """One above the size, two below: each has its own price."""
+    sizes = (250_000, 60_000, 70_000)
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "stdout").write_bytes(dump(_sized(*sizes)))
+    (tmp_path / "sessions" / f"session-2026-11-15T06-42-{SESSION[:8]}.jsonl").write_bytes(
+        _chat(*sizes)
+    )
+    told = steno.read(tmp_path)
+    assert (told.requests, told.warnings) == (3, [])
+    assert told.cost.usd == pytest.approx(
+        _dollars(HIGH, 250_000) + _dollars(LOW, 60_000, 70_000), abs=1e-8
+    )

@@ -1,0 +1,263 @@
+"""OpenCode: no result, no version, no model; what ends a run, what a price of 0 means, and how it is started."""
+
+from typing import Any
+
+import pytest
+
+import steno
+from steno.agents import AGENTS, LaunchOptions
+from tests.others import Json, case, lines, read
+
+SESSION = "ses_e22106888ffe7RZV4VNNAyG1v4"
+START = AGENTS["opencode"].launch.build_command
+
+
+def line(kind: str, at: int, **part: Any) -> Json:
+    return {
+        "type": kind,
+        "timestamp": 1794724834000 + at,
+        "sessionID": SESSION,
+        "part": {"messageID": f"msg_{at // 100}", **part},
+    }
+
+
+def finish(at: int, reason: str, cost: float = 0.5, **tokens: Any) -> Json:
+    told = {
+        "total": 33,
+        "input": 1,
+        "output": 2,
+        "reasoning": 10,
+        "cache": {"write": 4, "read": 16},
+        **tokens,
+    }
+    return line("step_finish", at, id=f"prt_{at}", reason=reason, tokens=told, cost=cost)
+
+
+def tool(at: int, name: str, call: str, **state: Any) -> Json:
+    span = {"start": 1794724834000 + at, "end": 1794724834020 + at}
+    return line(
+        "tool_use",
+        at,
+        tool=name,
+        callID=call,
+        state={"status": "completed", "input": {}, "time": span, **state},
+    )
+
+
+def test_reasoning_is_output_and_beside_it() -> None:
+    told = read([line("step_start", 1), line("text", 2, text="Hi"), finish(3, "stop")], code=0)
+    assert (
+        told.tokens.input,
+        told.tokens.cache_write,
+        told.tokens.cache_read,
+        told.tokens.output,
+    ) == (1, 4, 16, 12)
+    assert (told.tokens.reasoning, told.tokens.total, told.cost.usd, told.cost.source) == (
+        10,
+        33,
+        0.5,
+        "reported",
+    )
+
+
+def test_a_price_of_nothing_is_not_known() -> None:
+    assert read([line("step_start", 1), finish(3, "stop", cost=0)], code=0).cost.usd is None
+    steps = [
+        line("step_start", 1),
+        finish(3, "tool-calls"),
+        line("step_start", 101),
+        finish(103, "stop", cost=0),
+    ]
+    assert read(steps, code=0).cost.usd is None
+
+
+def test_costs_of_all_steps_add_up() -> None:
+    steps = [
+        line("step_start", 1),
+        finish(3, "tool-calls", 0.1),
+        line("step_start", 101),
+        finish(103, "stop", 0.2),
+    ]
+    told = read(steps, code=0)
+    assert told.cost.usd == pytest.approx(0.3)
+    assert (told.turns, told.requests) == (2, 2)
+
+
+@pytest.mark.parametrize("reason", ["tool-calls", "length", "error", "other"])
+def test_only_stop_is_an_end(reason: str) -> None:
+    """A run that ends with exit code 0 and another reason did not finish."""
+    told = read([line("step_start", 1), line("text", 2, text="I will"), finish(3, reason)], code=0)
+    assert (told.verdict, told.ok, told.complete, told.stop_reason) == (
+        "no_result",
+        False,
+        False,
+        reason,
+    )
+
+
+def test_a_step_that_never_finished_is_no_end() -> None:
+    told = read([line("step_start", 1), line("text", 2, text="I will")], code=0)
+    assert (told.verdict, told.ok, told.tokens.total) == ("no_result", False, None)
+
+
+def test_a_content_filter_is_a_refusal() -> None:
+    assert read([line("step_start", 1), finish(3, "content-filter")], code=0).verdict == "refused"
+
+
+def test_stop_with_a_bad_exit_code_is_no_success() -> None:
+    told = read(
+        [line("step_start", 1), line("text", 2, text="Done"), finish(3, "stop")],
+        code=1,
+        errors="boom",
+    )
+    assert (told.verdict, told.ok) == ("subprocess", False)
+    assert told.error == "the agent called it a success and exited with code 1: boom"
+
+
+def test_an_error_after_a_stop_is_the_end() -> None:
+    problem = {"name": "APIError", "data": {"message": "slow down", "statusCode": 429}}
+    error = {"type": "error", "timestamp": 1794724834999, "sessionID": SESSION, "error": problem}
+    told = read([line("step_start", 1), finish(3, "stop"), error], code=1)
+    assert (told.verdict, told.error) == ("rate_limit", "slow down")
+
+
+def test_errors_by_their_names() -> None:
+    def failed(name: str) -> str:
+        error = {
+            "type": "error",
+            "timestamp": 1,
+            "sessionID": SESSION,
+            "error": {"name": name, "data": {"message": "no"}},
+        }
+        return read([error], code=1).verdict
+
+    assert [failed(name) for name in ("ProviderAuthError", "ContextOverflowError", "MessageAbortedError", "UnknownError")] == [
+        "auth", "context_full", "interrupted", "api",
+    ]  # fmt: skip
+
+
+def test_a_call_and_its_answer_have_their_own_times() -> None:
+    told = read(
+        [
+            line("step_start", 1),
+            tool(5, "bash", "c1", metadata={"exit": 3}),
+            finish(90, "tool-calls"),
+        ]
+    )
+    assert [(call.id, call.kind, call.ok, call.duration_ms) for call in told.tools] == [
+        ("c1", "shell", False, 20)
+    ]
+
+
+def test_an_id_that_is_used_again_is_another_call() -> None:
+    """Local models number their calls from 0 in every answer."""
+    told = read(
+        [
+            line("step_start", 1),
+            tool(5, "read", "call_0"),
+            tool(6, "glob", "call_0"),
+            finish(90, "stop"),
+        ]
+    )
+    assert [(call.id, call.name, call.ok) for call in told.tools] == [
+        ("call_0", "read", True),
+        ("call_0#2", "glob", True),
+    ]
+
+
+def test_a_refusal_ends_the_run_and_is_its_verdict() -> None:
+    report = steno.read(case("opencode", "permission_denied"))
+    assert (report.verdict, report.exit_code, report.complete) == ("permission", 0, True)
+    assert [denial.tool for denial in report.denials] == ["write", "bash"]
+
+
+def test_files_of_a_patch() -> None:
+    files = [
+        {"filePath": "/p/a", "type": "add"},
+        {"filePath": "/p/b", "type": "update"},
+        {"filePath": "/p/c", "type": "delete"},
+    ]
+    told = read(
+        [
+            line("step_start", 1),
+            tool(5, "apply_patch", "c1", metadata={"files": files}),
+            finish(90, "stop"),
+        ]
+    )
+    assert [(file.absolute, file.change) for file in told.files] == [
+        ("/p/a", "created"),
+        ("/p/b", "modified"),
+        ("/p/c", "deleted"),
+    ]
+
+
+def test_a_failed_write_changes_nothing() -> None:
+    given = [
+        line("step_start", 1),
+        tool(5, "write", "c1", status="error", error="no", input={"filePath": "/p/a"}),
+        finish(9, "stop"),
+    ]
+    assert read(given).files == []
+
+
+def test_a_session_that_is_gone() -> None:
+    report = steno.read(case("opencode", "resume_wrong_id"))
+    assert (report.verdict, "Session not found" in (report.error or "")) == ("subprocess", True)
+
+
+def test_a_subagent_is_told_with_its_call() -> None:
+    given = {
+        "input": {"description": "look", "subagent_type": "explore"},
+        "metadata": {"sessionId": "ses_child0000000"},
+    }
+    told = read([line("step_start", 1), tool(5, "task", "c1", **given), finish(90, "stop")])
+    assert [(one.id, one.type, one.description, one.status) for one in told.subagents] == [
+        ("c1", "explore", "look", "completed")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (LaunchOptions(prompt="hi"), []),
+        (
+            LaunchOptions(model="anthropic/claude-opus-5-5"),
+            ["--model", "anthropic/claude-opus-5-5"],
+        ),
+        (LaunchOptions(resume=SESSION, fork=True), ["--session", SESSION, "--fork"]),
+        (LaunchOptions(continue_=True), ["--continue"]),
+        (LaunchOptions(permission_mode="yolo"), ["--auto"]),
+        (LaunchOptions(permission_mode="bypassPermissions"), ["--auto"]),
+        (
+            LaunchOptions(permission_mode="plan", extra=("--thinking",)),
+            ["--agent", "plan", "--thinking"],
+        ),
+    ],
+)
+def test_its_own_words_for_what_is_asked(ask: LaunchOptions, words: list[str]) -> None:
+    start = START(ask, "opencode", None)
+    assert (list(start.argv), start.stdin) == (
+        ["opencode", "run", "--format", "json", *words],
+        ask.prompt.encode(),
+    )
+
+
+def test_its_hint_to_go_on_is_its_own() -> None:
+    report = steno.read(case("opencode", "sigint"))
+    assert (
+        report.hint
+        == f"what was done until then is below; to go on: opencode run --session {report.session_id} continue"
+    )
+
+
+def test_every_line_of_a_recording_is_known() -> None:
+    assert all(
+        steno.read(case("opencode", name)).lines.unknown == 0
+        for name in ("tools", "success", "resume", "api_400")
+    )
+    assert {one["type"] for one in lines(case("opencode", "tools"))} == {
+        "step_start",
+        "text",
+        "tool_use",
+        "step_finish",
+    }

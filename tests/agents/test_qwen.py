@@ -1,0 +1,267 @@
+"""Qwen Code: Claude Code's shape, with other sums, other tools, and failures that are called a success."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import steno
+from steno.agents import AGENTS, LaunchOptions
+from tests.others import Json, case, lines, read
+
+SESSION = "a84310b2-a053-465e-8a03-d87dde4e3eae"
+INIT: Json = {
+    "type": "system",
+    "subtype": "init",
+    "session_id": SESSION,
+    "cwd": "/p",
+    "model": "coder",
+    "qwen_code_version": "0.15.10",
+}
+START = AGENTS["qwen"].launch.build_command
+
+
+def message(id_: str, *blocks: Json, used: int = 0) -> Json:
+    usage: Json = {"input_tokens": 0, "output_tokens": 0}
+    if used:
+        usage = {
+            "input_tokens": 100 + used,
+            "output_tokens": used,
+            "cache_read_input_tokens": 100,
+            "total_tokens": 100 + 2 * used,
+        }
+    inner = {
+        "id": id_,
+        "role": "assistant",
+        "model": "coder",
+        "content": list(blocks),
+        "stop_reason": None,
+        "usage": usage,
+    }
+    return {
+        "type": "assistant",
+        "uuid": id_,
+        "session_id": SESSION,
+        "parent_tool_use_id": None,
+        "message": inner,
+    }
+
+
+def text(words: str) -> Json:
+    return {"type": "text", "text": words}
+
+
+def use(call: str, name: str, **given: Any) -> Json:
+    return {"type": "tool_use", "id": call, "name": name, "input": given}
+
+
+def answer(call: str, content: str, failed: bool = False) -> Json:
+    block = {"type": "tool_result", "tool_use_id": call, "is_error": failed, "content": content}
+    return {
+        "type": "user",
+        "session_id": SESSION,
+        "parent_tool_use_id": None,
+        "message": {"role": "user", "content": [block]},
+    }
+
+
+def result(words: str, used: int = 0, turns: int = 1) -> Json:
+    usage = {
+        "input_tokens": 100 + used if used else 0,
+        "output_tokens": used,
+        "cache_read_input_tokens": 100 if used else 0,
+    }
+    about = {
+        "type": "result",
+        "subtype": "success",
+        "session_id": SESSION,
+        "is_error": False,
+        "duration_ms": 5,
+    }
+    return {**about, "num_turns": turns, "result": words, "usage": usage, "permission_denials": []}
+
+
+FAILED = "[API Error: 401 Incorrect API key provided]"
+
+
+def test_a_failure_that_is_called_a_success_is_none() -> None:
+    report = steno.read(case("qwen", "api_401"))
+    assert (report.verdict, report.ok, report.succeeded, report.exit_code, report.subtype) == (
+        "auth",
+        False,
+        False,
+        0,
+        "success",
+    )
+    assert (report.text, report.result, report.error, report.evidence) == ("", None, FAILED, [2, 3])
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict"),
+    [
+        ("429 slow down", "rate_limit"),
+        ("500 oops", "api"),
+        ("400 bad", "invalid_request"),
+        ("Connection error.", "network"),
+    ],
+)
+def test_the_kind_of_failure_is_in_its_words(words: str, verdict: str) -> None:
+    told = f"[API Error: {words}]"
+    assert read([INIT, message("a", text(told)), result(told)], code=0).verdict == verdict
+
+
+def test_a_model_may_say_the_same_words() -> None:
+    """A message that used something is the model's own."""
+    told = read([INIT, message("a", text(FAILED), used=9), result(FAILED, used=9)], code=0)
+    assert (told.verdict, told.text) == ("success", FAILED)
+
+
+def test_a_failure_that_was_followed_by_work_is_over() -> None:
+    given = [
+        INIT,
+        message("a", text(FAILED)),
+        message("b", text("Done."), used=9),
+        result("Done.", used=9),
+    ]
+    assert read(given, code=0).verdict == "success"
+
+
+def test_one_answer_in_two_messages_is_one_request() -> None:
+    given = [
+        INIT,
+        message("a", text("Let me.")),
+        message("b", use("c", "read_file", file_path="/p/x"), used=7),
+        answer("c", "x"),
+    ]
+    told = read(given)
+    assert (
+        told.requests,
+        told.tokens.input,
+        told.tokens.cache_read,
+        told.tokens.output,
+        told.text,
+    ) == (1, 7, 100, 7, "Let me.")
+
+
+def test_the_result_counts_helpers_too() -> None:
+    report = steno.read(case("qwen", "success"))
+    assert (report.requests, report.context.used, report.tokens.total) == (1, 9002, 18130)
+
+
+def test_the_limit_of_turns_has_no_result() -> None:
+    report = steno.read(case("qwen", "max_turns"))
+    assert (report.verdict, report.exit_code, report.complete) == ("max_turns", 53, False)
+    assert (report.hint or "").endswith(
+        f"qwen --resume {report.session_id} -p continue --max-session-turns N"
+    )
+
+
+def test_an_id_that_is_used_again_is_another_call() -> None:
+    report = steno.read(case("qwen", "sigint"))
+    assert (len(report.tools), report.tool_counts["run_shell_command"].errors) == (294, 294)
+    assert len({call.id for call in report.tools}) == 294
+
+
+def test_files_by_the_words_of_the_answer() -> None:
+    given = [
+        INIT,
+        message(
+            "a",
+            use("c1", "write_file", file_path="/p/new"),
+            use("c2", "edit", file_path="/p/old"),
+            used=7,
+        ),
+        answer("c1", "Successfully created and wrote to new file: /p/new."),
+        answer("c2", "File /p/old has not been read in this session.", failed=True),
+        message("b", use("c3", "edit", file_path="/p/old"), used=8),
+        answer("c3", "The file: /p/old has been updated."),
+    ]
+    assert [(file.path, file.change) for file in read(given).files] == [
+        ("new", "created"),
+        ("old", "modified"),
+    ]
+
+
+def test_kinds_of_its_own_tools() -> None:
+    names = (
+        "run_shell_command",
+        "read_file",
+        "write_file",
+        "edit",
+        "grep_search",
+        "agent",
+        "web_fetch",
+        "todo_write",
+        "mcp__a__b",
+        "x",
+    )
+    told = read([INIT, *(message(name, use(name, name), used=3) for name in names)])
+    assert [call.kind for call in told.tools] == [
+        "shell", "file_read", "file_write", "file_edit", "search", "subagent", "web", "todo", "mcp", "other",
+    ]  # fmt: skip
+
+
+def test_version_folder_and_permissions_are_told_under_its_own_names() -> None:
+    report = steno.read(case("qwen", "tools"))
+    assert (report.agent, report.agent_version, report.cwd, report.model) == (
+        "qwen",
+        "0.15.10",
+        "/tmp/demo/project",
+        "fake-coder",
+    )
+
+
+def test_every_line_of_a_recording_is_known() -> None:
+    assert all(
+        steno.read(case("qwen", name)).lines.unknown == 0
+        for name in ("tools", "partial", "success_json", "sigint")
+    )
+    assert len(lines(case("qwen", "success_json"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (LaunchOptions(prompt="hi"), []),
+        (
+            LaunchOptions(model="qwen3-coder", max_turns=4),
+            ["-m", "qwen3-coder", "--max-session-turns", "4"],
+        ),
+        (LaunchOptions(resume=SESSION), ["--resume", SESSION]),
+        (LaunchOptions(continue_=True, partial=True), ["--continue", "--include-partial-messages"]),
+        (LaunchOptions(permission_mode="acceptEdits"), ["--approval-mode", "auto-edit"]),
+        (
+            LaunchOptions(permission_mode="yolo", system_prompt="be brief"),
+            ["--approval-mode", "yolo", "--append-system-prompt", "be brief"],
+        ),
+        (
+            LaunchOptions(allow=("edit",), deny=("web_fetch",)),
+            ["--allowed-tools=edit", "--exclude-tools=web_fetch"],
+        ),
+        (LaunchOptions(mcp_config=("{}",), extra=("--bare",)), ["--mcp-config={}", "--bare"]),
+    ],
+)
+def test_its_own_words_for_what_is_asked(ask: LaunchOptions, words: list[str]) -> None:
+    start = START(ask, "qwen", None)
+    assert (list(start.argv), start.stdin) == (
+        ["qwen", "-o", "stream-json", *words],
+        ask.prompt.encode(),
+    )
+
+
+def test_a_chat_that_is_torn_or_strange_never_stops_the_reading(tmp_path: Path) -> None:
+    """What cannot be read of it is passed over; without the run in it, the sum of the session is flagged."""
+    kept = case("qwen", "resume_chat")
+    shutil.copytree(kept, tmp_path / "run")
+    (chat,) = (tmp_path / "run" / "sessions").rglob("*.jsonl")
+    whole = chat.read_bytes()
+    strange = b'[]\n{"type": 3}\n\xff\xfe\n{"systemPayload": {"uiEvent": [1]}, "sessionId": 5}\n"\\ud83d"\n{"type": "us'
+    chat.write_bytes(whole + strange)
+    assert steno.read(tmp_path / "run").tokens == steno.read(kept).tokens
+    chat.write_bytes(strange)
+    told = steno.read(tmp_path / "run")
+    assert told.tokens.total == 32_310
+    assert told.warnings == [
+        "tokens are an upper bound: the agent counts over the whole session, and what it had before is unknown"
+    ]

@@ -1,0 +1,206 @@
+"""The JSON that commands print is what docs/reference/json.md says: every field, of that type, and no field that is not told.
+
+Real commands over recordings of this repository, in a home of their own. A field of the page that no output has is wrong too.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from steno import report
+from tests.plays import Place, done_well
+from tests.script import assistant, init, stream, text
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "json.md"
+RECORDINGS = ROOT / "tests" / "recordings"
+EDITED = RECORDINGS / "claude" / "2.1.325" / "multi_tool_edit"
+NEVER_HERE = {
+    "outside[]",
+    "problems[]",
+    "files[]",
+    "agents[].sign_in[]",
+    "troubles[]",
+}  # lists that have nothing to tell here
+Spec = dict[str, str]  # the type of each field
+
+
+def specs() -> dict[str, Spec]:
+    """What the page says: the fields of each command."""
+    found = {}
+    for part in re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.M)[1:]:
+        rows = re.findall(r"^\| `([^`]+)` \| (.+?) \| ", part, re.M)
+        if rows:
+            found[part.partition("\n")[0]] = {
+                name: re.sub(r"\[`?(\w+)`?\]\([^)]*\)|`", r"\1", kind) for name, kind in rows
+            }
+    return found
+
+
+SPECS = specs()
+
+
+# -- the outputs -----------------------------------------------------------------------------------------------------
+
+
+class Asked:
+    """A home with a ledger in it that has something of everything."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place = Place(folder)
+        kept = [
+            RECORDINGS / "transcripts" / name
+            for name in ("2.1.325", "codex-0.166.0", "qwen-0.15.10")
+        ]
+        self.say(
+            "import",
+            *kept,
+            EDITED,
+            EDITED.parent / "permission_denied",
+            RECORDINGS / "codex",
+            codes=(0, 2),
+        )
+        self.say("budget", "set", "day", "5000")
+        self.say("budget", "set", "month", "1", "--project", self.place.work)
+
+    def say(self, *words: str | Path, codes: tuple[int, ...] = (0,)) -> bytes:
+        """What a command prints."""
+        done = self.place.steno(*words)
+        assert done.returncode in codes, done.stderr
+        return done.stdout
+
+    def ask(self, *words: str | Path, codes: tuple[int, ...] = (0,)) -> list[Any]:
+        """The JSON that it prints, line by line."""
+        return [json.loads(line) for line in self.say(*words, "--json", codes=codes).splitlines()]
+
+    def ask_while_it_runs(self, *words: str) -> list[Any]:
+        """The same while an agent is at work."""
+        self.place.plan({"out": stream(init(), assistant(text("I begin."))).decode(), "sleep": 60})
+        running = self.place.start("run", "x")
+        try:
+            while not (found := self.ask(*words))[0]["rows"]:
+                assert running.poll() is None
+            return found
+        finally:
+            running.terminate()
+            running.communicate()
+            self.place.plan({"out": done_well()})
+
+
+def outputs(asked: Asked) -> dict[str, list[Any]]:
+    """Real outputs, by the headings of the page."""
+    work, here = asked.place.work, "--no-import"
+    (work / "a.txt").write_text("a\n")
+    (asked.place.folder / "broken.jsonl").write_text("no recording\n")
+    sessions = asked.ask("sessions", here)
+    ids = sorted(sessions[0]["rows"], key=lambda row: -row["requests"])
+    one, two = ids[0]["session_id"], ids[1]["session_id"]
+    kinds = ("day", "week", "month", "project", "model", "agent", "session")
+    return {
+        "steno report": [answer for by in kinds for answer in asked.ask("report", by, here)],
+        "steno report tool": asked.ask("report", "tool", here),
+        "steno runs": [*asked.ask("runs", here), *asked.ask("runs", here, "--top", "cost")],
+        "steno sessions": sessions,
+        "steno search": [
+            *asked.ask("search", here, "the"),
+            *asked.ask("search", here, "--tools", "the"),
+        ],
+        "steno compare": asked.ask("compare", one, two),
+        "steno context": asked.ask("context", here, one),
+        "steno budget list": [
+            *asked.ask("budget", "list", here),
+            *asked.ask("budget", "check", here, codes=(0, 3)),
+        ],
+        "steno sql": asked.ask("sql", "SELECT id, turns FROM sessions LIMIT 2"),
+        "steno changes": asked.ask("changes", EDITED),
+        "steno ps": asked.ask_while_it_runs("ps"),
+        "steno prune": asked.ask("prune", "--older-than", "1d"),
+        "steno sync": [
+            *asked.ask("sync", work, f"dir:{asked.place.folder / 'copy'}"),
+            *asked.ask("sync", work, "cmd:false {path}", "--tries", "1", codes=(1,)),
+        ],
+        "steno import": asked.ask(
+            "import",
+            RECORDINGS / "gemini" / "0.61.0" / "tools_json",
+            asked.place.folder / "broken.jsonl",
+            codes=(0, 2),
+        ),
+        "steno rebuild": asked.ask("rebuild", codes=(0, 2)),
+        "steno config": asked.ask("config"),
+        "steno agents": asked.ask("agents"),
+        "steno doctor": asked.ask("doctor", codes=(0, 1)),
+    }
+
+
+# -- held against the page -------------------------------------------------------------------------------------------
+
+
+def fields(value: Any, spec: Spec, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field of an output by its path, down to what the page tells as one thing."""
+    if path in spec:
+        yield path, value
+    told = any(name.startswith((f"{path}.", f"{path}[]")) or not path for name in spec)
+    if isinstance(value, dict) and (told or path not in spec):
+        for name, part in value.items():
+            yield from fields(part, spec, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for part in value:
+            yield from fields(part, spec, f"{path}[]")
+    elif path not in spec and not isinstance(value, dict):
+        yield path, value
+
+
+def fits(value: Any, kind: str) -> bool:
+    """Whether a value is of a type of the page."""
+    if " or " in kind:
+        return any(fits(value, one) for one in kind.split(" or "))
+    if kind == "time":
+        return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
+    if kind in ("Tokens", "Context"):
+        return isinstance(value, dict) and tuple(value) == getattr(report, kind).__struct_fields__
+    kinds: dict[str, Any] = {
+        "str": str,
+        "int": int,
+        "float": int | float,
+        "bool": bool,
+        "object": dict,
+        "null": type(None),
+    }
+    return kind == "any" or (
+        isinstance(value, kinds[kind]) and (isinstance(value, bool) <= (kind == "bool"))
+    )
+
+
+@pytest.fixture(scope="module")
+def printed() -> Iterator[dict[str, list[Any]]]:
+    """Each command's outputs. In a folder with a short name: the path of a socket has room for a hundred bytes."""
+    with TemporaryDirectory(prefix="steno-") as folder:
+        yield outputs(Asked(Path(folder)))
+
+
+def test_every_command_with_json_is_told(printed: dict[str, list[Any]]) -> None:
+    """A command whose help names --json is on the page."""
+    assert set(SPECS) == set(printed)
+    page = PAGE.read_text("utf-8")
+    reference = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
+    for part in re.split(r"^## ", reference, flags=re.M)[1:]:
+        if re.search(r"^  --json\b", part, re.M):
+            assert f"{part.partition(chr(10))[0]}" in page, part[:40]
+
+
+@pytest.mark.parametrize("command", SPECS)
+def test_the_fields_are_those_of_the_page(command: str, printed: dict[str, list[Any]]) -> None:
+    """By name and type; and every field of the page was seen."""
+    spec, seen = SPECS[command], set()
+    for value in printed[command]:
+        for path, part in fields(value, spec):
+            assert path in spec, f"{command}: {path} is not on the page: {part!r}"
+            assert fits(part, spec[path]), f"{command}: {path} is {part!r}, and not {spec[path]}"
+            seen.add(path)
+    assert set(spec) - seen - NEVER_HERE == set()

@@ -1,0 +1,513 @@
+"""The commands that ask the ledger, as real processes: JSON, CSV, narrow terminals, hostile text, exit codes."""
+
+import csv
+import io
+import json
+import re
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steno.ledger.store import open_ledger
+from steno.report import Report
+from steno.views.sanitize import width
+from tests.book import HOUR, PROJECT, Book
+from tests.cli.test_commands import Done, refused, run, shown
+from tests.views.test_rendering import PAYLOAD, is_safe
+
+NOW = 1_731_674_096_000  # 2024-11-15T12:34:56Z
+RECORDING = Path(__file__).parents[1] / "recordings/claude/2.1.325/permission_denied"
+LISTS = (
+    "report",
+    "runs",
+    "sessions",
+    "context",
+    "budget",
+    "search words",
+    "report tool",
+    "report session",
+    "compare 3f9a 81d4",
+)
+FORMS = ("", "--json", "--csv")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """A ledger with two sessions, two runs and hostile text in every place where an agent could put some."""
+    path = tmp_path / "ledger.db"
+    store = open_ledger(str(path))
+    book = Book(store)
+    evil = f"/p/{PAYLOAD}"
+    book.session(
+        "81d4e0b7-1",
+        first_at=NOW - HOUR,
+        last_at=NOW,
+        context_used=150_000,
+        context_limit=200_000,
+        title="words to say",
+    )
+    book.session(
+        "99aa0000-2",
+        first_at=NOW - 60 * HOUR,
+        last_at=NOW - 50 * HOUR,
+        project=evil,
+        title=f"=1+1{PAYLOAD}",
+    )
+    for step in range(30):
+        book.request("81d4e0b7-1", NOW - step * 60_000, input=5_000 * (30 - step), cost_nano=10**8)
+    book.request(
+        "99aa0000-2", NOW - 50 * HOUR, model=f"{PAYLOAD}model", cost_nano=None, source="unknown"
+    )
+    book.call("81d4e0b7-1", NOW, name=f"mcp{PAYLOAD}", ok=0)
+    book.call("81d4e0b7-1", NOW)
+    book.text("81d4e0b7-1", NOW, f"words {PAYLOAD} words", "prompt")
+    report = Report(
+        run_id="3f9a21c0aa",
+        verdict="max_turns",
+        error=f"@limit{PAYLOAD}",
+        agent="claude",
+        text="half",
+    )
+    book.run(
+        "3f9a21c0aa",
+        report,
+        started_at=NOW - HOUR,
+        verdict="max_turns",
+        error=report.error,
+        session="81d4e0b7-1",
+        turns=3,
+    )
+    book.run(
+        "77bb000000",
+        started_at=NOW,
+        verdict=None,
+        cost_nano=None,
+        cost_source="unknown",
+        project=evil,
+    )
+    book.insert("budgets", period="day", project="/p/\x1b[2J", limit_nano=10**9, set_at=1)
+    store.close()
+    return path
+
+
+def ask(ledger: Path | str, *words: str, **environment: str) -> Done:
+    """A command on this ledger alone, without looking for transcripts."""
+    more: tuple[str, ...] = () if words[0] in ("note", "prune", "sql") else ("--no-import",)
+    return run(*words, *more, "--ledger", ledger, **environment)  # type: ignore[arg-type]
+
+
+def answer(ledger: Path, *words: str) -> dict[str, Any]:
+    """What a command answers in JSON."""
+    done = ask(ledger, *words, "--json")
+    assert (done.stderr, done.returncode, done.stdout.count(b"\n")) == (b"", 0, 1)
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert {"rows", "total"} <= found.keys()
+    return found
+
+
+# -- what all of them share --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", LISTS)
+@pytest.mark.parametrize("columns", ["20", "40", "60", "80", "132", "200"])
+def test_pages_keep_to_the_terminal_and_hostile_text_does_nothing(
+    ledger: Path, words: str, columns: str
+) -> None:
+    for line in shown(ask(ledger, *words.split(), COLUMNS=columns)):
+        assert is_safe(line)
+        assert width(line) <= max(40, int(columns))
+
+
+@pytest.mark.parametrize("words", LISTS)
+def test_colours_only_where_they_are_wanted(ledger: Path, words: str) -> None:
+    plain = ask(ledger, *words.split(), COLUMNS="100").stdout.decode()
+    assert "\x1b" not in plain
+    coloured = ask(ledger, *words.split(), COLUMNS="100", FORCE_COLOR="1").stdout.decode()
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+    assert (
+        "\x1b"
+        not in ask(
+            ledger, *words.split(), COLUMNS="100", FORCE_COLOR="1", NO_COLOR="1"
+        ).stdout.decode()
+    )
+
+
+@pytest.mark.parametrize("words", LISTS)
+def test_an_ascii_terminal_gets_ascii(ledger: Path, words: str) -> None:
+    done = ask(ledger, *words.split(), COLUMNS="100", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stdout.isascii()) == (0, True)
+    assert "\\u" not in re.sub(r"\\u(202e|2028|2066)", "", done.stdout.decode())
+
+
+@pytest.mark.parametrize("words", LISTS)
+def test_csv_has_a_head_and_no_formulas(ledger: Path, words: str) -> None:
+    text = ask(ledger, *words.split(), "--csv").stdout.decode()
+    head, *rows = list(csv.reader(io.StringIO(text)))
+    assert text.endswith("\r\n")
+    assert all(len(row) == len(head) for row in rows)
+    assert rows
+    for cell in (cell for row in rows for cell in row):
+        assert not re.match(r"[=+@\t\r]|-[^\d]", cell), cell
+        assert is_safe(re.sub(r"[\n\t]", "", cell)), cell
+
+
+@pytest.mark.parametrize("words", LISTS)
+def test_json_moves_no_cursor(ledger: Path, words: str) -> None:
+    assert is_safe(ask(ledger, *words.split(), "--json").stdout.decode().removesuffix("\n"))
+
+
+@pytest.mark.parametrize("words", [*LISTS[:5], "search words", "report tool"])
+@pytest.mark.parametrize("form", FORMS)
+def test_an_empty_ledger_is_no_error(tmp_path: Path, words: str, form: str) -> None:
+    done = ask(tmp_path / "new.db", *words.split(), *([form] if form else []))
+    assert (done.stderr, done.returncode) == (b"", 0)
+    if form == "--json":
+        found = json.loads(done.stdout)
+        assert found["rows"] == []
+    elif (
+        not form
+        and words.split()[0] in ("report", "runs", "sessions", "context", "search")
+        and words != "report tool"
+    ):
+        assert b"steno import" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "report",
+        "runs",
+        "sessions",
+        "search",
+        "compare",
+        "context",
+        "budget",
+        "prune",
+        "sql",
+        "note",
+    ],
+)
+def test_help_has_examples(name: str) -> None:
+    lines = shown(run(name, "--help"))
+    assert lines[0].startswith(f"usage: steno {name}")
+    assert "examples:" in lines
+    assert all(width(line) <= 120 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report", "hour"], "argument BY: invalid choice"),
+        (["report", "--last", "soon"], "--last soon: expected a number and a unit"),
+        (["report", "--since", "never"], "--since never: expected a day"),
+        (["report", "--timezone", "Mars/X"], "no time zone is called 'Mars/X'"),
+        (["report", "--top", "0"], "--top wants a number above 0"),
+        (["report", "tool", "--model", "x"], "calls are not counted by model"),
+        (["runs", "--verdict", "great"], "invalid choice"),
+        (["runs", "--session", "none"], "no session begins like this"),
+        (["search"], "give words to search for"),
+        (["search", "--regex", "("], "not a regular expression"),
+        (["compare", "3f9a", "ffff"], "ffff: no run and no session"),
+        (["context", "ffff"], "ffff: no run and no session"),
+        (["budget", "set", "day"], "wants PERIOD and AMOUNT"),
+        (["budget", "set", "hour", "5"], "'hour' is no period"),
+        (["budget", "set", "day", "lots"], "expected an amount of dollars"),
+        (["budget", "remove", "month"], "there was no budget"),
+        (["prune"], "--older-than"),
+        (["prune", "--older-than", "old"], "--older-than old: expected"),
+        (["sql", "DELETE FROM runs"], "only questions are allowed"),
+        (["sql", ""], "sql: nothing was asked; give one SELECT"),
+        (["sql", " -- nothing"], "sql: nothing was asked; give one SELECT"),
+        (["runs", "--last", "9" * 20], f"--last {'9' * 20}: expected a number up to 1,000,000,000"),
+        (["sessions", "--last", "1000000001"], "--last 1000000001: expected a number up to"),
+        (["note", "ffff", "x"], "no run and no session"),
+        (["note", "3f9a", " "], "an empty note"),
+        (["runs", "--json", "--csv"], "not allowed with"),
+        (["compare", "a\udcffff", "b"], "no run and no session"),
+    ],
+)
+def test_wrong_use_is_one_line(ledger: Path, words: list[str], said: str) -> None:
+    assert said in refused(ask(ledger, *words))
+
+
+def test_a_ledger_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text(
+        "not a database, certainly not one that is long enough to look like one" * 20
+    )
+    assert "it is not a ledger" in refused(ask(tmp_path / "text.db", "report"))
+    assert "there is no ledger yet" in refused(ask(tmp_path / "none.db", "sql", "SELECT 1"))
+    assert not (tmp_path / "none.db").exists()
+
+
+# -- one by one --------------------------------------------------------------------------------------------------
+
+
+def test_report_json(ledger: Path) -> None:
+    found = answer(
+        ledger,
+        "report",
+        "day",
+        "--timezone",
+        "America/New_York",
+        "--since",
+        "2024-11-01",
+        "--until",
+        "2024-11-30",
+    )
+    assert [row["day"] for row in found["rows"]] == ["2024-11-13", "2024-11-15"]
+    assert found["rows"][0]["cost"] == {
+        "usd": None,
+        "reported_usd": 0.0,
+        "computed_usd": 0.0,
+        "unpriced_requests": 1,
+        "unpriced_tokens": 105,
+        "saved_usd": 0.0005,
+    }
+    assert (found["timezone"], found["since"], found["until"]) == (
+        "America/New_York",
+        "2024-11-01T00:00:00-04:00",
+        "2024-12-01T00:00:00-05:00",
+    )
+    assert found["total"]["requests"] == 31
+    assert set(found["total"]["tokens"]) == {
+        "input",
+        "cache_write",
+        "cache_read",
+        "output",
+        "reasoning",
+        "total",
+    }
+    assert found["wasted"] == {"runs": 1, "usd": 0.02, "unpriced_runs": 0}
+    assert found["query_ms"] > 0
+
+
+def test_report_orders_and_cuts(ledger: Path) -> None:
+    days = [row["week"] for row in answer(ledger, "report", "week", "--top", "1")["rows"]]
+    assert days == ["2024-W46"]
+    models = answer(ledger, "report", "model", "--sort", "name", "--top", "1")
+    assert (len(models["rows"]), models["left_off"], models["total"]["requests"]) == (1, 1, 31)
+    assert [row["session"] for row in answer(ledger, "report", "session")["rows"]] == [
+        "81d4e0b7-1",
+        "99aa0000-2",
+    ]
+    assert answer(ledger, "report", "--project", "engine")["total"]["requests"] == 30
+    nothing = ask(ledger, "report", "--project", "nowhere")
+    assert (nothing.returncode, nothing.stderr) == (
+        0,
+        b"steno: nothing in the ledger has the project 'nowhere'\n",
+    )
+
+
+def test_report_for_people(ledger: Path) -> None:
+    text = "\n".join(shown(ask(ledger, "report", "model", COLUMNS="100")))
+    assert "unpriced: " in text
+    assert "(1 request, 105 tokens)" in text
+    assert "wasted: $0.0200 on 1 run that did not succeed" in text
+
+
+def test_report_of_files_that_are_not_kept(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.db"
+    (line,) = shown(run("report", "model", "--json", "--no-ledger", RECORDING, "--ledger", ledger))
+    found = json.loads(line)
+    assert (found["total"]["requests"], round(found["total"]["cost"]["usd"], 4)) == (2, 0.0221)
+    assert not ledger.exists()
+
+
+def test_runs(ledger: Path) -> None:
+    found = answer(ledger, "runs")
+    assert [(row["run_id"], row["verdict"], row["cost"]["usd"]) for row in found["rows"]] == [
+        ("77bb000000", None, None),
+        ("3f9a21c0aa", "max_turns", 0.02),
+    ]
+    assert answer(ledger, "runs", "--last", "1")["left_off"] == 1
+    assert [row["run_id"] for row in answer(ledger, "runs", "--failed")["rows"]] == ["3f9a21c0aa"]
+    assert [row["run_id"] for row in answer(ledger, "runs", "--session", "81d4")["rows"]] == [
+        "3f9a21c0aa"
+    ]
+    lines = shown(ask(ledger, "runs", COLUMNS="100"))
+    assert re.match(r"77bb0000  2024-11-15 12:34  claude  running ", lines[1])
+    assert re.match(r"3f9a21c0  2024-11-15 11:34  claude  max_turns +\$0.0200 ", lines[2])
+
+
+def test_sessions(ledger: Path) -> None:
+    found = answer(ledger, "sessions", "--timezone", "Asia/Kolkata")
+    assert [(row["session_id"], row["requests"], row["last_at"]) for row in found["rows"]] == [
+        ("81d4e0b7-1", 30, "2024-11-15T18:04:56+05:30"),
+        ("99aa0000-2", 1, "2024-11-13T16:04:56+05:30"),
+    ]
+    assert found["rows"][0]["context"]["text"] == "25% HP [150k/200k] — CRITICAL"
+    assert "25% HP" in "\n".join(shown(ask(ledger, "sessions", COLUMNS="120")))
+
+
+def test_show_by_id(ledger: Path) -> None:
+    card = shown(ask(ledger, "show", "3f9a"))
+    assert card[0].startswith("max_turns  @limit")
+    assert json.loads(ask(ledger, "show", "3f9a", "--json").stdout)["run_id"] == "3f9a21c0aa"
+    assert shown(ask(ledger, "show", "3f9a", "--text")) == ["half"]
+    assert "this view needs its recording" in refused(ask(ledger, "show", "3f9a", "--timeline"))
+    session = "\n".join(shown(ask(ledger, "show", "81d4")))
+    assert session.startswith("session  words to say")
+    assert "3f9a21c0  max_turns" in session
+    assert json.loads(ask(ledger, "show", "81d4", "--json").stdout)["session_id"] == "81d4e0b7-1"
+    assert "its transcript is not there any more" in refused(ask(ledger, "show", "81d4", "--tools"))
+    assert "neither a file nor the beginning" in refused(ask(ledger, "show", "0000ffff"))
+    assert "cannot be read: No such file" in refused(
+        ask(ledger.with_name("no.db"), "show", "0000ffff")
+    )
+
+
+def test_show_by_id_reads_the_recording_where_it_is_there(ledger: Path) -> None:
+    with closing(open_ledger(str(ledger))) as store:
+        Book(store).run(
+            "aaaa1111", Report(run_id="aaaa1111", verdict="permission"), source=str(RECORDING)
+        )
+    assert any("refused" in line for line in shown(ask(ledger, "show", "aaaa1111", "--timeline")))
+    assert shown(ask(ledger, "show", "aaaa1111", RECORDING.as_posix()))[0].startswith(
+        "── aaaa1111 "
+    )
+
+
+def test_notes_are_shown_and_masked(ledger: Path) -> None:
+    assert shown(ask(ledger, "note", "3f9a", "the key was", "sk-abcdefghijklmnop")) == [
+        "noted beside run 3f9a21c0aa"
+    ]
+    assert any(
+        re.search(r"notes +\d{4}-.* the key was \[redacted\]", line)
+        for line in shown(ask(ledger, "show", "3f9a"))
+    )
+
+
+def test_search(ledger: Path) -> None:
+    found = answer(ledger, "search", "words")
+    assert [(row["session_id"], row["role"]) for row in found["rows"]] == [("81d4e0b7-1", "prompt")]
+    assert found["total"] == 1
+    bold = ask(ledger, "search", "words", FORCE_COLOR="1").stdout.decode()
+    assert "\x1b[1;33mwords\x1b[0m" in bold
+    assert shown(ask(ledger, "search", "nothing"))[0].startswith("Nothing was found")
+    assert answer(ledger, "search", "--regex", "w.rds")["total"] == 1
+
+
+def test_search_in_tools_says_what_is_gone(ledger: Path, tmp_path: Path) -> None:
+    with closing(open_ledger(str(ledger))) as store:
+        Book(store).source(str(RECORDING), kind="recording")
+        Book(store).source(str(tmp_path / "gone"))
+    done = ask(ledger, "search", "requested permissions", "--tools", "--json")
+    assert (done.returncode, done.stderr) == (
+        0,
+        b"steno: 1 source of the ledger is not there any more\n",
+    )
+    found = json.loads(done.stdout)
+    assert ([row["tool"] for row in found["rows"]], found["sources_gone"]) == (["Write"], 1)
+
+
+def test_context(ledger: Path) -> None:
+    found = answer(ledger, "context")
+    assert (found["session_id"], found["total"]) == ("81d4e0b7-1", 30)
+    assert found["rows"][-1]["used"] == 150_090
+    assert found["thresholds"] == {"critical": 0.95, "refresh": 0.8, "warn": 0.7}
+    assert answer(ledger, "context", "3f9a")["session_id"] == "81d4e0b7-1"
+    lines = shown(ask(ledger, "context", "81d4", COLUMNS="80"))
+    assert any(line.endswith("warn 70 %") for line in lines)
+    assert " ".join(lines[-2:]).endswith(
+        "25% HP [150k/200k] — CRITICAL · peak 150,090 · 30 requests · overhead unknown"
+    )
+    assert found["overhead"] is None
+
+
+def test_compare(ledger: Path) -> None:
+    found = {row["figure"]: row for row in answer(ledger, "compare", "3f9a", "81d4")["rows"]}
+    assert (found["cost_usd"]["a"], found["cost_usd"]["b"], found["cost_usd"]["ratio"]) == (
+        0.02,
+        3.0,
+        150.0,
+    )
+
+
+def test_budgets_tell_scripts(ledger: Path) -> None:
+    assert shown(ask(ledger, "budget", "remove", "day", "--project", "/p/\x1b[2J"))
+    assert shown(ask(ledger, "budget", "set", "month", "$10")) == ["budget: $10.00 a month"]
+    assert ask(ledger, "budget", "check").returncode == 0
+
+
+def test_an_exceeded_budget_is_exit_code_3(ledger: Path) -> None:
+    with closing(open_ledger(str(ledger))) as store:
+        Book(store).request("81d4e0b7-1", time.time_ns() // 1_000_000, cost_nano=5 * 10**9)
+    shown(ask(ledger, "budget", "set", "week", "4.50", "--project", PROJECT))
+    found = answer(ledger, "budget")
+    (row,) = [row for row in found["rows"] if row["period"] == "week"]
+    assert (row["spent_usd"] >= 5.0, row["exceeded"], found["total"]["exceeded"]) == (True, True, 1)
+    assert ask(ledger, "budget", "check").returncode == 3
+    assert ask(ledger, "budget", "list", "--check", "--json").returncode == 3
+    assert ask(ledger, "budget", "list").returncode == 0
+
+
+def test_prune_is_a_dry_run_unless_told(ledger: Path) -> None:
+    found = answer(ledger, "prune", "--older-than", "1h")
+    assert (found["dry_run"], found["total"]["rows"] > 0) == (True, True)
+    assert answer(ledger, "sessions")["total"]["sessions"] == 2
+    before = answer(ledger, "report")["total"]
+    assert answer(ledger, "prune", "--older-than", "1h", "--yes")["dry_run"] is False
+    assert answer(ledger, "sessions")["total"]["sessions"] == 0
+    assert answer(ledger, "report")["total"] == before
+    assert answer(ledger, "report", "--until", "9999-12-31")["total"] == before
+    said = ["The details in this ledger were pruned. The sums stay: `steno report`."]
+    assert shown(ask(ledger, "runs")) == shown(ask(ledger, "sessions")) == said
+    answer(ledger, "prune", "--older-than", "1h", "--everything", "--yes")
+    assert shown(ask(ledger, "report")) == ["The details in this ledger were pruned."]
+
+
+def test_sql(ledger: Path) -> None:
+    assert shown(
+        ask(ledger, "sql", "SELECT verdict, count(*) AS many FROM runs GROUP BY 1 ORDER BY 1")
+    ) == [
+        "verdict    many",
+        "-             1",
+        "max_turns     1",
+        "",
+        "2 rows",
+    ]
+    assert answer(ledger, "sql", "SELECT id FROM sessions ORDER BY id LIMIT 1") == {
+        "rows": [{"id": "81d4e0b7-1"}],
+        "total": 1,
+    }
+    assert (
+        ask(ledger, "sql", "SELECT '=1' AS a, -1 AS b, 'x,y' AS c", "--csv").stdout
+        == b'a,b,c\r\n\'=1,-1,"x,y"\r\n'
+    )
+    assert all(
+        is_safe(line)
+        for line in shown(
+            ask(ledger, "sql", "SELECT sessions.project, title, report FROM sessions, runs")
+        )
+    )
+
+
+def test_all_of_it_on_either_database(ledger_url: str) -> None:
+    """Every command answers alike, whichever database the ledger is in."""
+    book = Book(open_ledger(ledger_url))
+    book.session(
+        "81d4e0b7-1", first_at=NOW - HOUR, last_at=NOW, context_used=150_000, context_limit=200_000
+    )
+    book.request("81d4e0b7-1", NOW)
+    book.call("81d4e0b7-1", NOW)
+    book.text("81d4e0b7-1", NOW, "some words", "prompt")
+    book.run("3f9a21c0aa", Report(run_id="3f9a21c0aa"), started_at=NOW, session="81d4e0b7-1")
+    book.store.close()
+    commands = [
+        *LISTS,
+        "show 3f9a",
+        "show 81d4",
+        "sql SELECT(1)",
+        "prune --older-than 1y",
+        "note 3f9a text",
+        "budget set day 5",
+    ]
+    for words in commands:
+        assert ask(ledger_url, *words.split()).stderr == b"", words
+    found = json.loads(ask(ledger_url, "report", "--json", "--timezone", "Asia/Kolkata").stdout)
+    assert [(row["day"], row["requests"], row["cost"]["usd"]) for row in found["rows"]] == [
+        ("2024-11-15", 1, 0.001)
+    ]

@@ -1,0 +1,678 @@
+"""Starting and ending processes: scripted agents that misbehave in every way that was seen. Nothing may be left of any."""
+
+import hashlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from steno.errors import StenoError
+from steno.process import GracePeriods, Orphan, ProcessCommand, ProcessLoop, terminate_orphans
+from steno.process import child as child_room
+from steno.process import process_table as kin
+from steno.process import process_table as mark
+from steno.process import psutil_backend as elsewhere
+from steno.recording.format import Record
+
+AGENTS = Path(__file__).parents[1] / "scripted_agents"
+QUICK = GracePeriods(interrupt=0.4, terminate=0.4, kill=3.0, quiet=0.3, drain=1.0)
+LOST = f"lost-{os.getpid()}"  # the run of a steno that gets killed; tests run side by side
+LONG = 60.0  # no test may need it; the machine may be slow
+
+
+def agent(
+    name: str, *arguments: object, stdin: bytes | None = None, stdout: str = "pipe"
+) -> ProcessCommand:
+    """A scripted agent."""
+    return ProcessCommand(
+        (sys.executable, str(AGENTS / f"{name}.py"), *map(str, arguments)),
+        stdin=stdin,
+        stdout=stdout,
+    )
+
+
+def marked(run_id: str) -> list[kin.ProcessInfo]:
+    """The living processes of a run."""
+    return [
+        one
+        for one in kin.list_processes()
+        if run_id in [found.run_id for found in mark.parse_run_tags(one.run_tags)]
+    ]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process is gone, or only waits to be waited for."""
+    return kin.start_time_of(pid) is None
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    """Until it is so."""
+    until = time.monotonic() + LONG
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    yield
+    assert [
+        one
+        for one in kin.list_processes()
+        if os.getpid() in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]
+    ] == []
+    assert marked(LOST) == []
+
+
+@pytest.fixture
+def loop() -> Iterator[ProcessLoop]:
+    """A loop of our own."""
+    with ProcessLoop() as loop:
+        yield loop
+
+
+class Heard:
+    """Keeps the ticks of a run."""
+
+    def __init__(self) -> None:
+        self.ticks: list[Record] = []
+
+    def __call__(self, tick: Record) -> None:
+        self.ticks.append(tick)
+
+    def on(self, code: str) -> bytes:
+        """All that came on one stream."""
+        return b"".join(tick.data for tick in self.ticks if tick.code == code)
+
+    def told(self) -> list[tuple[str, bytes, int | None]]:
+        """The ticks without their times, and without those of stderr; pieces of stdout in one."""
+        out: list[tuple[str, bytes, int | None]] = []
+        for tick in self.ticks:
+            if tick.code == "out" and out and out[-1][0] == "out":
+                out[-1] = ("out", out[-1][1] + tick.data, None)
+            elif tick.code != "err":
+                out.append((tick.code, tick.data, tick.number))
+        return out
+
+
+def stop_when_ready(
+    loop: ProcessLoop, child: child_room.ChildProcess, heard: Heard, why: str
+) -> None:
+    """Let it say that it is ready, then stop it."""
+    assert loop.run(loop.clock() + LONG, until=lambda: heard.on("out").endswith(b"\n"))
+    child.stop(why)
+    assert loop.run(loop.clock() + LONG)
+
+
+# -- output ---------------------------------------------------------------------------------------------
+
+
+def test_ticks_in_order(loop: ProcessLoop) -> None:
+    """Output, then the exit, with times that never go back."""
+    heard = Heard()
+    child = loop.start(agent("lines", 3, 20), heard)
+    assert loop.run(loop.clock() + LONG)
+    assert heard.on("out") == b"".join(b"%09dxxxxxxxxxx\n" % number for number in range(3))
+    assert heard.ticks[-1].code == "exit"
+    times = [tick.offset_seconds for tick in heard.ticks if tick.offset_seconds is not None]
+    assert times == sorted(times)
+    assert (child.exit_code, child.orphans, child.is_finished, loop.children) == (0, [], True, [])
+
+
+@pytest.mark.parametrize("stdout", ["pipe", "file"])
+def test_long_lines(loop: ProcessLoop, stdout: str) -> None:
+    """Lines of 5 MB come whole, by pipe and by file."""
+    heard = Heard()
+    loop.start(agent("lines", 4, 5_000_000, stdout=stdout), heard)
+    assert loop.run(loop.clock() + LONG)
+    assert [len(line) for line in heard.on("out").splitlines()] == [4_999_999] * 4
+    assert heard.told()[-1] == ("exit", b"", 0)
+
+
+def test_a_file_keeps_what_a_pipe_loses(loop: ProcessLoop) -> None:
+    """An agent that drops what the pipe does not take loses nothing to a file."""
+    by_pipe, by_file = Heard(), Heard()
+    loop.start(agent("dropper"), by_pipe)
+    loop.start(agent("dropper", stdout="file"), by_file)
+    assert loop.run(loop.clock() + LONG)
+    assert len(by_pipe.on("out")) < 3 << 20
+    assert len(by_file.on("out")) == 3 << 20
+
+
+def test_loud_stderr_does_not_block(loop: ProcessLoop) -> None:
+    """200 MB of stderr, and stdout comes in between."""
+    sizes = {"out": 0, "err": 0}
+    order = []
+
+    def count(tick: Record) -> None:
+        if tick.code in sizes:
+            sizes[tick.code] += len(tick.data)
+        if tick.code == "out":
+            order.append((tick.data, sizes["err"] >> 20))
+
+    loop.start(agent("loud", 200), count)
+    assert loop.run(loop.clock() + LONG)
+    assert sizes == {"out": len("before\nbetween\nafter\n"), "err": 200 << 20}
+    assert order[1][0] == b"between\n"
+    assert 90 <= order[1][1] <= 110
+
+
+def test_the_prompt_is_fed(loop: ProcessLoop) -> None:
+    """A prompt of 20 MB goes in while its echo comes out: neither waits for the other."""
+    prompt = os.urandom(1 << 20) * 20
+    heard = Heard()
+    loop.start(agent("echo", stdin=prompt), heard)
+    assert loop.run(loop.clock() + LONG)
+    assert hashlib.sha256(heard.on("out")).digest() == hashlib.sha256(prompt).digest()
+
+
+@pytest.mark.parametrize(
+    ("name", "stdin"), [("deaf", b"x" * (1 << 20)), ("deaf", b""), ("echo", None), ("echo", b"")]
+)
+def test_a_prompt_that_nobody_reads(loop: ProcessLoop, name: str, stdin: bytes | None) -> None:
+    """An agent that exits before it read its prompt did nothing wrong; no prompt is an empty one."""
+    heard = Heard()
+    loop.start(agent(name, stdin=stdin), heard)
+    assert loop.run(loop.clock() + LONG)
+    assert heard.told() == [("exit", b"", 0)]
+
+
+def test_closed_streams_are_not_the_end(loop: ProcessLoop) -> None:
+    """An agent that closes its streams and lives on is followed until it exits."""
+    heard = Heard()
+    loop.start(agent("mute"), heard)
+    assert loop.run(loop.clock() + LONG)
+    assert heard.told() == [("out", b"last words\n", None), ("exit", b"", 3)]
+    assert (heard.ticks[-1].offset_seconds or 0) > 0.25
+
+
+def test_many_at_once(loop: ProcessLoop) -> None:
+    """Fifty runs in one loop, each with its own ticks."""
+    all_heard = [Heard() for _ in range(50)]
+    for number, heard in enumerate(all_heard):
+        loop.start(agent("lines", 2, 20 + number), heard)
+    assert len(loop.children) == 50
+    assert loop.run(loop.clock() + LONG)
+    assert [len(heard.on("out")) for heard in all_heard] == [
+        2 * (20 + number) for number in range(50)
+    ]
+    assert {heard.ticks[-1].number for heard in all_heard} == {0}
+
+
+def test_where_a_process_has_no_descriptor(
+    loop: ProcessLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without pidfd an exit is noticed by looking."""
+    monkeypatch.delattr(os, "pidfd_open")
+    heard = Heard()
+    loop.start(agent("mute"), heard)
+    assert loop.run(loop.clock() + LONG)
+    assert heard.told() == [("out", b"last words\n", None), ("exit", b"", 3)]
+
+
+# -- a start that fails ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "text"),
+    [
+        (
+            ProcessCommand(("no-such-agent", "-p")),
+            127,
+            "steno: cannot start no-such-agent: No such file or directory\n",
+        ),
+        (
+            ProcessCommand(("sh",), cwd="/no/such/folder"),
+            126,
+            "steno: cannot start in /no/such/folder: No such file or directory\n",
+        ),
+        (ProcessCommand(("/",)), 126, "steno: cannot start /: Permission denied\n"),
+        (ProcessCommand(("sh", "a\0b")), 126, "steno: cannot start sh: embedded null byte\n"),
+        (
+            ProcessCommand(("sh", "x" * 3_000_000), stdout="file"),
+            126,
+            "steno: cannot start sh: Argument list too long\n",
+        ),
+    ],
+)
+def test_what_does_not_start(
+    loop: ProcessLoop, command: ProcessCommand, code: int, text: str
+) -> None:
+    """It is told as a shell tells it, and is data like any other end."""
+    heard = Heard()
+    child = loop.start(command, heard)
+    child.kill("killed")
+    assert heard.ticks == []
+    assert loop.run(loop.clock() + LONG)
+    assert [(tick.code, tick.data.decode(), tick.number) for tick in heard.ticks] == [
+        ("err", text, None),
+        ("exit", "", code),
+    ]
+    child.stop("timeout")
+    child.kill("killed")
+    assert len(heard.ticks) == 2
+
+
+def test_a_run_needs_a_plain_id(loop: ProcessLoop) -> None:
+    """The id goes into the mark, where a colon would mean something else."""
+    with pytest.raises(StenoError, match="'a:b' is no id of a run"):
+        loop.start(agent("deaf"), Heard(), run_id="a:b")
+
+
+# -- ends that we ask for -------------------------------------------------------------------------------
+
+
+def test_an_interrupt_is_enough(loop: ProcessLoop) -> None:
+    """An agent that closes in order gets no second signal."""
+    heard = Heard()
+    child = loop.start(agent("polite"), heard)
+    stop_when_ready(loop, child, heard, "timeout")
+    assert heard.told() == [
+        ("out", b"ready\n", None),
+        ("stop", b"timeout", signal.SIGINT),
+        ("out", b"closing\n", None),
+        ("exit", b"", 0),
+    ]
+    assert child.orphans == []
+
+
+def test_a_wrapper_that_swallows_signals(loop: ProcessLoop) -> None:
+    """The interrupt reaches the real program behind it."""
+    heard = Heard()
+    child = loop.start(agent("wrapper"), heard)
+    stop_when_ready(loop, child, heard, "interrupted")
+    assert heard.told()[1:] == [
+        ("stop", b"interrupted", signal.SIGINT),
+        ("out", b"closing\n", None),
+        ("exit", b"", 0),
+    ]
+
+
+def test_interrupt_terminate_kill(loop: ProcessLoop) -> None:
+    """What ignores both is killed, with its child, and each signal is told."""
+    heard = Heard()
+    child = loop.start(agent("stubborn"), heard, grace=QUICK)
+    start = time.monotonic()
+    stop_when_ready(loop, child, heard, "stalled")
+    assert time.monotonic() - start < LONG / 2
+    assert heard.told() == [
+        ("out", b"ready\n", None),
+        ("stop", b"stalled", signal.SIGINT),
+        ("stop", b"stalled", signal.SIGTERM),
+        ("stop", b"stalled", signal.SIGKILL),
+        ("exit", b"", -signal.SIGKILL),
+    ]
+    assert [(orphan.signal, "stubborn.py" in orphan.command) for orphan in child.orphans] == [
+        (signal.SIGKILL, True)
+    ]
+
+
+def test_the_second_request_kills(loop: ProcessLoop) -> None:
+    """Asking twice is asking once; `kill` does not wait for any grace."""
+    heard = Heard()
+    child = loop.start(agent("stubborn"), heard)
+    loop.run(loop.clock() + LONG, until=lambda: heard.on("out").endswith(b"\n"))
+    start = time.monotonic()
+    child.stop("interrupted")
+    child.stop("timeout")
+    child.kill("killed")
+    assert loop.run(loop.clock() + LONG)
+    assert heard.told()[1:] == [
+        ("stop", b"interrupted", signal.SIGINT),
+        ("stop", b"interrupted", signal.SIGKILL),
+        ("exit", b"", -signal.SIGKILL),
+    ]
+    assert time.monotonic() - start < GracePeriods().interrupt
+
+
+def test_a_kill_loses_no_output(loop: ProcessLoop, tmp_path: Path) -> None:
+    """What the agent had printed before it was killed is read."""
+    script = "head -c 50000 /dev/zero; : > printed; exec sleep 600"
+    heard = Heard()
+    child = loop.start(ProcessCommand(("sh", "-c", script), cwd=str(tmp_path)), heard)
+    wait_for((tmp_path / "printed").exists)
+    child.kill("killed")
+    assert loop.run(loop.clock() + LONG)
+    assert len(heard.on("out")) == 50_000
+
+
+@pytest.mark.parametrize("how", [(), ("bare",)])
+def test_a_daemon_goes_with_its_agent(loop: ProcessLoop, how: tuple[str, ...]) -> None:
+    """It left the group and the session, and even the environment: the tree was looked at before the first signal."""
+    heard = Heard()
+    child = loop.start(agent("daemon", "stay", *how), heard, grace=QUICK)
+    stop_when_ready(loop, child, heard, "timeout")
+    daemon = int(heard.on("out"))
+    assert gone(daemon)
+    assert daemon in [orphan.pid for orphan in child.orphans]
+
+
+def test_a_taker_of_ticks_may_stop_the_run(loop: ProcessLoop) -> None:
+    """Also when it is told that the run is being stopped."""
+    heard = Heard()
+
+    def stop(tick: Record) -> None:
+        heard(tick)
+        if tick.code in ("out", "stop"):
+            child.stop("max_budget")
+
+    child = loop.start(agent("polite"), stop)
+    assert loop.run(loop.clock() + LONG)
+    assert [tick.data for tick in heard.ticks if tick.code == "stop"] == [b"max_budget"]
+
+
+def test_leaving_the_loop_kills() -> None:
+    """Leaving the loop ends what still runs; a taker of ticks that fails is not asked again."""
+
+    def fail(tick: Record) -> None:
+        raise RuntimeError("the disk is full")
+
+    def run() -> None:
+        with ProcessLoop() as loop:
+            children.append(loop.start(agent("stubborn"), fail))
+            loop.run(loop.clock() + LONG)
+
+    children: list[child_room.ChildProcess] = []
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        run()
+    assert children[0].exit_code == -signal.SIGKILL
+
+
+# -- what outlives the agent ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stdout", ["pipe", "file"])
+@pytest.mark.parametrize("arguments", [(), ("chatter",)])
+def test_a_grandchild_that_keeps_stdout_open(
+    loop: ProcessLoop, arguments: tuple[str, ...], stdout: str
+) -> None:
+    """The run is over soon after the agent's exit, not when the last writer is gone."""
+    heard = Heard()
+    child = loop.start(agent("holder", *arguments, stdout=stdout), heard, grace=QUICK)
+    start = time.monotonic()
+    assert loop.run(loop.clock() + LONG)
+    took = time.monotonic() - start
+    assert took < LONG / 4
+    assert heard.on("out").startswith(b"done\n")
+    assert heard.told()[-1] == ("exit", b"", 0)
+    assert [orphan.signal for orphan in child.orphans] == [signal.SIGTERM]
+    assert ("sleep 600" in child.orphans[0].command) == (not arguments)
+
+
+def test_a_daemon_is_found_by_its_mark(loop: ProcessLoop) -> None:
+    """No parent, no group and no session leads to it. It is listed and ended."""
+    heard = Heard()
+    child = loop.start(agent("daemon"), heard, grace=QUICK)
+    assert loop.run(loop.clock() + LONG)
+    assert child.orphans == [Orphan(int(heard.on("out")), "sleep 600", signal.SIGTERM)]
+    assert gone(child.orphans[0].pid)
+
+
+@pytest.mark.parametrize("stdout", ["pipe", "file"])
+@pytest.mark.parametrize("kept", [1, 2])
+def test_a_daemon_without_our_environment_is_found_by_the_stream_that_it_holds(
+    loop: ProcessLoop, stdout: str, kept: int
+) -> None:
+    """Of two runs at once each ends its own; one that holds a stream for reading only is none of theirs."""
+    heard, other = Heard(), Heard()
+    child = loop.start(agent("daemon", "shed", kept, stdout=stdout), heard, grace=QUICK)
+    next_ = loop.start(agent("daemon", "shed", kept, stdout=stdout), other, grace=QUICK)
+    if reader := os.fork():
+        assert loop.run(loop.clock() + LONG)
+    else:  # a worker of the program that we run in, in a session of its own
+        os.setsid()
+        time.sleep(LONG)
+        os._exit(0)
+    for run, told in ((child, heard), (next_, other)):
+        assert run.orphans == [Orphan(int(told.on("out")), "sleep 600", signal.SIGTERM)]
+        assert gone(run.orphans[0].pid)
+    assert not gone(reader)
+    os.kill(reader, signal.SIGKILL)
+    os.waitpid(reader, 0)
+
+
+def test_what_is_meant_to_stay_stays(loop: ProcessLoop) -> None:
+    """It is listed, it runs on, and no sweep takes it while or after its steno lives."""
+    heard = Heard()
+    child = loop.start(agent("daemon"), heard, run_id=LOST, grace=QUICK, keep_orphans=True)
+    assert loop.run(loop.clock() + LONG)
+    daemon = int(heard.on("out"))
+    assert child.orphans == [Orphan(daemon, "sleep 600", None)]
+    assert terminate_orphans(LOST) == []
+    assert not gone(daemon)
+    os.kill(daemon, signal.SIGKILL)
+    wait_for(lambda: gone(daemon))
+
+
+def test_a_kill_hurries_what_outlived_the_agent(loop: ProcessLoop) -> None:
+    """Neither its silence nor its grace is waited for."""
+    heard = Heard()
+    child = loop.start(
+        agent("holder"), heard, grace=GracePeriods(terminate=LONG, quiet=LONG, drain=LONG)
+    )
+    assert loop.run(loop.clock() + LONG, until=lambda: child.exit_code is not None)
+    assert not child.is_finished
+    child.kill("killed")
+    assert loop.run(loop.clock() + LONG / 2)
+    assert child.orphans == [Orphan(child.orphans[0].pid, "sleep 600", signal.SIGKILL)]
+    assert heard.told() == [("out", b"done\n", None), ("exit", b"", 0)]
+
+
+# -- a steno that was killed ----------------------------------------------------------------------------
+
+
+class Host:
+    """A steno that runs the daemon's agent, to be killed as the system does it when memory runs out."""
+
+    def __init__(self, how: str) -> None:
+        command = [
+            sys.executable,
+            str(AGENTS / "host.py"),
+            LOST,
+            how,
+            sys.executable,
+            str(AGENTS / "daemon.py"),
+            "stay",
+        ]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        self.daemon = int(self.process.stdout.readline().split()[1])
+
+    def kill(self) -> None:
+        """It is gone when this returns."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+    """A steno, and its end."""
+    found = Host(request.param)
+    yield found
+    found.kill()
+
+
+@pytest.mark.parametrize("host", ["guarded"], indirect=True)
+def test_nothing_outlives_a_killed_steno(host: Host) -> None:
+    """The guard ends the agent, its tree and its daemon."""
+    assert len(marked(LOST)) == 3
+    host.kill()
+    wait_for(lambda: marked(LOST) == [])
+    assert gone(host.daemon)
+
+
+@pytest.mark.parametrize("host", ["unguarded"], indirect=True)
+def test_the_sweep_finds_what_no_guard_ended(host: Host) -> None:
+    """A steno that starts ends what one without a guard has left, and nothing of one that lives."""
+    assert terminate_orphans(LOST) == []
+    before = {one.pid for one in marked(LOST)}
+    host.kill()
+    assert {one.pid for one in marked(LOST)} == before
+    swept = terminate_orphans(LOST, QUICK)
+    assert {orphan.pid for orphan in swept} == before
+    assert host.daemon in before
+    assert terminate_orphans(LOST) == []
+
+
+def test_who_becomes_another_program_is_found(tmp_path: Path) -> None:
+    """In that moment a process shows nothing of itself; it is found all the same, at each of many looks."""
+    script = tmp_path / "again.sh"
+    script.write_text('#!/bin/sh\nsleep 0.002; exec "$0"\n', encoding="utf-8")
+    script.chmod(0o755)
+    changing = subprocess.Popen(
+        [script], env={"PATH": os.environ["PATH"], mark.RUN_TAG_VARIABLE: f"{LOST}:1:2:3"}
+    )
+    try:
+        wait_for(lambda: changing.pid in [one.pid for one in marked(LOST)])
+        assert sum(changing.pid not in [one.pid for one in marked(LOST)] for _ in range(1_500)) == 0
+    finally:
+        changing.kill()
+        changing.wait()
+    wait_for(lambda: marked(LOST) == [])
+
+
+def test_marks_can_be_read_back() -> None:
+    """The mark of a run within a run names both; what is no mark is none."""
+    outer, inner = mark.RunTag("a", 1, 2, "3"), mark.RunTag("b", 4, 5, "6", keep_orphans=True)
+    text = mark.append_tag(inner, outer.encode())
+    assert text == "a:1:2:3,b:4:5:6:keep"
+    assert mark.parse_run_tags(text) == [outer, inner]
+    assert mark.parse_run_tags("x,,a:b:c:d,a:1:2,a:1:2:3:other") == []
+
+
+def test_a_run_within_a_run_belongs_to_both(
+    loop: ProcessLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outer steno finds what an inner one started."""
+    monkeypatch.setenv(mark.RUN_TAG_VARIABLE, "outer:1:2:3")
+    heard = Heard()
+    loop.start(
+        ProcessCommand(("sh", "-c", "echo $STENO_RUN"), env={"PATH": os.environ["PATH"]}),
+        heard,
+        run_id="inner",
+    )
+    assert loop.run(loop.clock() + LONG)
+    assert [one.run_id for one in mark.parse_run_tags(heard.on("out").decode().strip())] == [
+        "outer",
+        "inner",
+    ]
+
+
+def test_other_systems_see_the_same(loop: ProcessLoop) -> None:
+    """psutil, which serves where there is no /proc, finds the same people."""
+    heard = Heard()
+    child = loop.start(agent("stubborn"), heard, run_id="seen-twice")
+    loop.run(loop.clock() + LONG, until=lambda: heard.on("out").endswith(b"\n"))
+    ours = {(one.pid, one.parent_pid, one.sid, one.run_tags) for one in marked("seen-twice")}
+    theirs = [one for one in elsewhere.iter_processes() if "seen-twice:" in one.run_tags]
+    assert {(one.pid, one.parent_pid, one.sid, one.run_tags) for one in theirs} == ours
+    assert len(ours) == 2
+    for one in theirs:
+        assert elsewhere.start_time_of(one.pid) == one.start_time
+        assert elsewhere.command_line_of(one.pid) == kin.command_line_of(one.pid)
+        assert elsewhere.is_own_process(one.pid) is kin.is_own_process(one) is True
+    child.kill("killed")
+    assert loop.run(loop.clock() + LONG)
+    assert [elsewhere.start_time_of(one.pid) for one in theirs] == [None, None]
+    assert (elsewhere.command_line_of(theirs[0].pid), elsewhere.is_own_process(theirs[0].pid)) == (
+        "",
+        False,
+    )
+
+
+# -- clocks ---------------------------------------------------------------------------------------------
+
+
+class Leap:
+    """A clock that shows whatever it was set to."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Leaping(selectors.DefaultSelector):
+    """Where nothing is ready, the time that should be waited has passed at once; until `leaps`, the clock stands still."""
+
+    def __init__(self, clock: Leap, leaps: bool = True) -> None:
+        super().__init__()
+        self.clock, self.leaps = clock, leaps
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0 if self.leaps else timeout)
+        if self.leaps and not ready and timeout is not None:
+            self.clock.now += timeout
+        return ready
+
+
+def test_timers_by_a_clock_that_leaps() -> None:
+    """A day passes at once; the order is that of the times, cancelled ones never come."""
+    clock = Leap()
+    told: list[tuple[str, float]] = []
+    with ProcessLoop(clock, Leaping(clock)) as loop:
+        loop.call_later(86_400, lambda: told.append(("day", clock.now)))
+        loop.call_at(1060.0, lambda: told.append(("minute", clock.now)))
+        loop.call_at(1060.0, lambda: told.append(("the same minute", clock.now)))
+        loop.call_later(30, lambda: told.append(("never", clock.now))).cancel()
+        loop.call_soon(lambda: told.append(("soon", clock.now)))
+        assert not loop.run(until=lambda: False, deadline=1000.0 + 2 * 86_400)
+    assert told == [
+        ("soon", 1000.0),
+        ("minute", 1060.0),
+        ("the same minute", 1060.0),
+        ("day", 87_400.0),
+    ]
+    assert clock.now == 1000.0 + 2 * 86_400
+
+
+def test_grace_by_a_clock_that_leaps() -> None:
+    """An hour of grace costs no time in a test: the waits go through the selector and nowhere else."""
+    clock = Leap()
+    selector = Leaping(clock, leaps=False)
+    heard = Heard()
+    with ProcessLoop(clock, selector) as loop:
+        child = loop.start(
+            agent("stubborn"),
+            heard,
+            grace=GracePeriods(interrupt=3600.0, terminate=3600.0, kill=1e6),
+        )
+        assert loop.run(until=lambda: heard.on("out").endswith(b"\n"))
+        selector.leaps = True
+        child.stop("timeout")
+        assert loop.run()
+    assert [
+        (round(tick.offset_seconds or 0, 3), tick.number)
+        for tick in heard.ticks
+        if tick.code == "stop"
+    ] == [
+        (0.0, signal.SIGINT),
+        (3600.0, signal.SIGTERM),
+        (7200.0, signal.SIGKILL),
+    ]
+
+
+def test_soon_wakes_the_loop() -> None:
+    """Another thread and a signal handler can reach a loop that waits for nothing else."""
+    told: list[str] = []
+    with ProcessLoop() as loop:
+        threading.Timer(0.05, lambda: loop.call_soon(lambda: told.append("thread"))).start()
+        assert loop.run(loop.clock() + LONG, until=lambda: told == ["thread"])
+        before = signal.signal(
+            signal.SIGUSR1, lambda number, frame: loop.call_soon(lambda: told.append("signal"))
+        )
+        try:
+            threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+            assert loop.run(loop.clock() + LONG, until=lambda: told == ["thread", "signal"])
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+    loop.close()

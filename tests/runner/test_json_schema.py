@@ -1,0 +1,378 @@
+"""Answers in the shape of a JSON schema: what is JSON in an answer, whether it fits, and what is done when it does not.
+
+With scripted agents; those of the real programs are in test_shape_real.py.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import steno
+from steno import event as ev
+from steno.agents.base import LaunchOptions
+from steno.agents.codex.start import supports_schema as strict
+from steno.errors import StenoError
+from steno.recording.record import RecordingFile
+from steno.runner.json_schema import AnswerSchema, SchemaCheck, SchemaCheckResult, iter_json_in_text
+from steno.runner.retry_policy import MAX_SCHEMA_CORRECTIONS, RetryPolicy
+from steno.runner.setup import RunBudget, TaskSetup
+from tests.plays import Done, Json, Place
+from tests.script import RECORDINGS, assistant, err, init, out, result, stream, tape, text
+
+SCHEMA: Json = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+CLOSED: Json = {"type": "object", "additionalProperties": False}
+BOB: Json = {"name": "Bob", "age": 4}
+GOOD, WRONG, WORDS = json.dumps(BOB), '{"name": "Bob", "age": "four"}', "Bob is four."
+NO_JSON = "there is no JSON in the answer"
+NO_AGE = "$.age: 'four' is not of type 'integer'"
+
+
+def lines(words: str, **more: Any) -> str:
+    """A run that answers so."""
+    return stream(init(), assistant(text(words)), result(words, **more)).decode()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    found = Place(tmp_path)
+    (found.work / "schema.json").write_text(json.dumps(SCHEMA), "utf-8")
+    return found
+
+
+def ask(place: Place, *answers: str, words: tuple[str, ...] = ()) -> tuple[Done, list[Json]]:
+    """Run it with such answers; what it printed, and the prompts."""
+    place.plan(*({"out": lines(answer)} for answer in answers))
+    done = place.steno("run", "--json-schema", "schema.json", *words, "Who is it?")
+    return done, place.calls
+
+
+# -- the JSON in an answer -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "values"),
+    [
+        (GOOD, [BOB, BOB]),
+        (f"  {GOOD}\n", [BOB, BOB]),
+        (f"Here it is:\n```json\n{GOOD}\n```\nThat is all.", [BOB, BOB]),
+        (f"```\n[1]\n```\nor rather\n~~~json\n{GOOD}\n~~~", [BOB, [1]]),
+        (f"So it is {GOOD}, as far as I see.", [BOB]),
+        ("[1, 2]", [[1, 2], [1, 2]]),
+        ("three", []),
+        ("```json\n{broken\n```", []),
+        ("", []),
+        ("{" * 10_000, []),
+    ],
+)
+def test_where_the_json_is(answer: str, values: list[Any]) -> None:
+    """All of it, else a fenced block, the last first, else what stands between brackets."""
+    assert list(iter_json_in_text(answer)) == values
+
+
+@pytest.mark.parametrize(
+    ("given", "answer", "checked"),
+    [
+        (None, GOOD, SchemaCheckResult(BOB)),
+        (None, f"```json\n{WRONG}\n```\nno:\n```json\n{GOOD}\n```", SchemaCheckResult(BOB)),
+        (BOB, "whatever", SchemaCheckResult(BOB)),
+        ({"name": "Bob"}, "whatever", SchemaCheckResult(None, ("$: 'age' is a required property",))),
+        (None, WRONG, SchemaCheckResult(None, (NO_AGE,))),
+        (None, '{"age": "four", "name": 3}', SchemaCheckResult(None, (NO_AGE, "$.name: 3 is not of type 'string'"))),
+        (None, WORDS, SchemaCheckResult(None, (NO_JSON,))),
+        (None, " ", SchemaCheckResult(None, ("there is no answer",))),
+    ],
+)  # fmt: skip
+def test_whether_it_fits(given: Any, answer: str, checked: SchemaCheckResult) -> None:
+    assert AnswerSchema(json.dumps(SCHEMA)).check(given, answer) == checked
+
+
+def test_faults_are_bounded() -> None:
+    """An agent is told enough of them to mend the answer, and no more."""
+    shape = AnswerSchema('{"type": "array", "items": {"type": "integer"}}')
+    wrong = shape.check(None, json.dumps(["x" * 5_000] * 25)).errors
+    assert (len(wrong), wrong[-1], max(map(len, wrong)) < 400) == (11, "and 15 more", True)
+
+
+def test_an_inner_part_is_named() -> None:
+    shape = AnswerSchema(
+        '{"properties": {"files": {"items": {"$ref": "#/$defs/path"}}}, "$defs": {"path": {"type": "string"}}}'
+    )
+    assert shape.check(None, '{"files": ["a", 2]}').errors == (
+        "$.files[1]: 2 is not of type 'string'",
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "own"),
+    [
+        (SCHEMA, True),
+        ({**SCHEMA, "required": ["name"]}, False),
+        ({**SCHEMA, "additionalProperties": True}, False),
+        ({"type": "array", "items": SCHEMA}, False),
+        ({**SCHEMA, "properties": {"name": {"type": "object"}, "age": {}}}, False),
+        ({**SCHEMA, "properties": {"name": {"enum": [{"properties": {}}]}, "age": CLOSED}}, True),
+    ],
+)  # fmt: skip
+def test_codex_takes_strict_schemas_only(schema: Json, own: bool) -> None:
+    """The service refuses all others: those go into the prompt."""
+    assert strict(schema, "0.166.0") is own
+
+
+# -- wrong use -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("nowhere.json", "--json-schema nowhere.json: cannot be read: No such file or directory"),
+        (".", "--json-schema .: cannot be read: Is a directory"),
+        ("{", "--json-schema: this is not JSON: Input data was truncated"),
+        ('{"type": "x"}', "--json-schema: this is no JSON schema: $.type: 'x' is not valid under any of the given schemas"),
+        ('{"pattern": "("}', "--json-schema: this is no JSON schema: $.pattern: '(' is not a 'regex'"),
+        ('{"$ref": "#/$defs/x"}', "--json-schema: it refers to what is not in it: '/$defs/x'"),
+        ('{"items": {"$ref": "http://x.test/a"}}', "--json-schema: it refers to what is not in it: 'http://x.test/a'"),
+        ('{"$schema": "http://x.test/draft"}', "--json-schema: this version of JSON schema is not known: 'http://x.test/draft'"),
+        ('{"$schema": [1]}', "--json-schema: this version of JSON schema is not known: [1]"),
+        ("list.json", "--json-schema list.json: expected a JSON schema, which is an object, found list"),
+        ("bytes.json", "--json-schema bytes.json: this is not UTF-8"),
+    ],
+)  # fmt: skip
+def test_a_bad_schema_is_one_line_and_nothing_else(place: Place, schema: str, told: str) -> None:
+    (place.work / "list.json").write_text("[]")
+    (place.work / "bytes.json").write_bytes(b"\xff{}")
+    done = place.steno("run", "--json-schema", schema, "Who is it?")
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (2, b"", f"steno: {told}\n")
+    assert (place.calls, place.data.exists()) == ([], False)
+
+
+def test_the_extra_is_not_there(place: Place) -> None:
+    """One line that says what to install, before anything starts."""
+    (place.folder / "blocked").mkdir()
+    (place.folder / "blocked" / "jsonschema.py").write_text("raise ImportError('blocked')")
+    done = place.steno(
+        "run", "--json-schema", "schema.json", "Who?", PYTHONPATH=str(place.folder / "blocked")
+    )
+    told = "steno: --json-schema schema.json: a JSON schema needs the package jsonschema: pip install 'steno[schema]'\n"
+    assert (done.returncode, done.stderr.decode(), place.calls) == (2, told, [])
+    assert place.steno("run", "Who?", PYTHONPATH=str(place.folder / "blocked")).returncode == 0
+
+
+def test_it_is_loaded_only_where_it_is_used() -> None:
+    import subprocess
+
+    code = "import sys, steno.cli.run, steno.runner.task; print('jsonschema' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+        == b"False\n"
+    )
+
+
+# -- what is done with an answer -----------------------------------------------------------------------------------
+
+
+def test_an_answer_that_fits_is_printed_as_json(place: Place) -> None:
+    done, calls = ask(place, f"```json\n{GOOD}\n```")
+    assert (done.returncode, json.loads(done.stdout), done.stdout.count(b"\n")) == (0, BOB, 1)
+    assert calls[0]["argv"][calls[0]["argv"].index("--json-schema") + 1] == json.dumps(SCHEMA)
+
+
+def test_the_agents_own_value_is_the_answer(place: Place) -> None:
+    """Whatever its text says."""
+    place.plan({"out": lines("It is done.", structured_output=BOB)})
+    done = place.steno("run", "--json", "--json-schema", json.dumps(SCHEMA), "Who is it?")
+    report = json.loads(done.stdout)
+    assert (report["verdict"], report["structured_output"], report["result"]) == (
+        "success",
+        BOB,
+        "It is done.",
+    )
+
+
+def test_wrong_twice_then_right(place: Place) -> None:
+    """Each correction goes on with the session, names what was wrong, and is on the tape and told to people."""
+    done, calls = ask(place, WORDS, WRONG, GOOD, words=("--json",))
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["verdict"], report["ok"], report["structured_output"]) == (
+        0,
+        "success",
+        True,
+        BOB,
+    )
+    whys = [
+        f"schema: the answer does not fit ({NO_JSON}): correction 1 of 3 is asked for",
+        f"schema: the answer does not fit ({NO_AGE}): correction 2 of 3 is asked for",
+        "done",
+    ]
+    assert [(one["verdict"], one["why"]) for one in report["attempts"]] == list(
+        zip(["no_result", "no_result", "success"], whys, strict=True)
+    )
+    assert [
+        f"- {fault}\n" in call["prompt"]
+        for fault, call in zip((NO_JSON, NO_AGE), calls[1:], strict=True)
+    ] == [True, True]
+    assert ["--resume" in call["argv"] for call in calls] == [False, True, True]
+    assert all(why in done.stderr.decode() for why in whys[:2])
+    notes = [
+        [tick.data.decode() for tick in RecordingFile(path).records() if tick.code == "note"]
+        for path in place.tapes
+    ]
+    assert sorted(note for (note,) in notes) == sorted(
+        [f"resume: {whys[0]}", f"resume: {whys[1]}", "stop: done"]
+    )
+
+
+def test_the_tape_tells_the_same(place: Place) -> None:
+    """Live is replay: what did not fit is no success when it is read again."""
+    ask(place, WRONG, GOOD)
+    read = sorted(
+        (steno.read(path).verdict, steno.read(path).structured_output) for path in place.tapes
+    )
+    assert read == [("no_result", None), ("success", BOB)]
+
+
+def test_it_never_fits(place: Place) -> None:
+    """After three corrections it is said that there is no result, and why."""
+    done, calls = ask(place, WRONG, words=("--json",))
+    report = json.loads(done.stdout)
+    assert (len(calls), MAX_SCHEMA_CORRECTIONS, done.returncode) == (4, 3, 3)
+    assert (report["verdict"], report["ok"], report["structured_output"]) == (
+        "no_result",
+        False,
+        None,
+    )
+    assert report["error"] == f"the answer does not fit the JSON schema: {NO_AGE}"
+    assert report["evidence"] == [3]
+    assert (
+        report["attempts"][-1]["why"] == "schema: the answer still does not fit after 3 corrections"
+    )
+
+
+def test_what_does_not_fit_is_not_printed(place: Place) -> None:
+    done, _ = ask(place, WRONG)
+    assert (done.returncode, done.stdout) == (3, b"")
+
+
+def test_an_agents_own_value_that_does_not_fit_is_none(place: Place) -> None:
+    """A version with a laxer check than ours does not slip through."""
+    place.plan({"out": lines("Done.", structured_output={"name": "Bob"})})
+    report = json.loads(place.steno("run", "--json", "--json-schema", "schema.json", "Who?").stdout)
+    assert (report["verdict"], report["structured_output"]) == ("no_result", None)
+
+
+def test_a_question_is_no_answer(place: Place) -> None:
+    """With nobody there to answer, it is asked for the JSON."""
+    done, calls = ask(place, "Which Bob do you mean?", GOOD)
+    assert (done.returncode, json.loads(done.stdout), len(calls)) == (0, BOB, 2)
+
+
+def test_a_failure_is_not_looked_at(place: Place) -> None:
+    """There is no answer to hold against anything: the failure is the verdict."""
+    place.plan({"recording": str(RECORDINGS / "claude" / "2.1.325" / "api_401")})
+    done = place.steno("run", "--json-schema", "schema.json", "Who?")
+    assert (done.returncode, done.stdout, len(place.calls)) == (77, b"", 1)
+
+
+def test_a_budget_ends_the_corrections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.support.tasks import carry_out
+
+    place = Place(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    place.plan({"out": lines(WRONG)})
+    given = LaunchOptions(prompt="Who?", json_schema=json.dumps(SCHEMA))
+    done = carry_out(
+        TaskSetup(
+            launch_options=given,
+            program=str(place.program),
+            cwd=str(place.work),
+            budget=RunBudget(cost=0.001),
+        )
+    )
+    assert (done.verdicts, done.whys) == (
+        ["no_result"],
+        ["max_budget: what the task may cost is spent"],
+    )
+
+
+def test_without_a_session_it_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prompt is then asked again, with what was wrong."""
+    from tests.support.tasks import carry_out
+
+    place = Place(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    nameless = {**assistant(text(WRONG)), "session_id": None}, {**result(WRONG), "session_id": None}
+    place.plan({"out": stream(*nameless).decode()}, {"out": lines(GOOD)})
+    given = LaunchOptions(prompt="Who?", json_schema=json.dumps(SCHEMA))
+    done = carry_out(
+        TaskSetup(
+            launch_options=given,
+            program=str(place.program),
+            cwd=str(place.work),
+            policy=RetryPolicy(attempts=1),
+        )
+    )
+    assert done.verdicts == ["no_result", "success"]
+    prompt = place.calls[1]["prompt"]
+    assert (prompt.startswith("Who?\n\nYour answer does not fit"), NO_AGE in prompt) == (True, True)
+
+
+def test_from_a_file_and_in_python(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In steno.toml the path is the file's; the library takes the schema as a mapping."""
+    (place.work / "steno.toml").write_text('json_schema = "schema.json"\n', "utf-8")
+    below = place.work / "below"
+    below.mkdir()
+    place.plan({"out": lines(GOOD)})
+    (place.work / ".git").mkdir()
+    assert json.loads(place.steno("run", "Who?", cwd=below).stdout) == BOB
+    for name, value in place.environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(place.folder)
+    report = steno.run("Who?", json_schema=SCHEMA)
+    assert (report.structured_output, report.verdict) == (BOB, "success")
+    with pytest.raises(StenoError, match=r"^json_schema: this is no JSON schema"):
+        steno.run("Who?", json_schema={"type": 3})
+
+
+# -- the tape ------------------------------------------------------------------------------------------------------
+
+
+def test_a_tick_that_is_no_json_is_kept(tmp_path: Path) -> None:
+    """Nothing in the data ever aborts reading (I3)."""
+    from steno.recording.format import Record
+
+    broken = tape(
+        tmp_path / "t.steno",
+        out(stream(init(), result("x"))),
+        err(b""),
+        Record(None, "checked", b"{no"),
+    )
+    assert [event.kind for event in steno.events(broken) if isinstance(event, ev.Unknown)] == [
+        "tick checked"
+    ]
+    odd = tape(
+        tmp_path / "u.steno",
+        out(stream(init(), result("x"))),
+        Record(None, "checked", b'{"wrong": [3, "a"]}'),
+    )
+    assert [event.wrong for event in steno.events(odd) if isinstance(event, ev.SchemaChecked)] == [
+        ("a",)
+    ]
+
+
+def test_the_file_for_an_agent_goes_away() -> None:
+    """Codex reads the schema from a file; it is gone when the run is over."""
+    from steno.agents.base import SCHEMA_FILE_PLACEHOLDER, LaunchCommand
+
+    shaping = SchemaCheck(json.dumps(SCHEMA))
+    words = shaping.build_argv(LaunchCommand(("codex", SCHEMA_FILE_PLACEHOLDER), schema=b"{}"))
+    path = Path(words[1])
+    assert (words[0], path.read_bytes()) == ("codex", b"{}")
+    shaping.close()
+    assert not path.exists()

@@ -1,0 +1,456 @@
+"""What comes after an attempt: every rule of the table, and the times that a limit's words name."""
+
+import re
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steno.report import VERDICTS, Context, RateLimitStatus, Report, Verdict
+from steno.runner.installed import version_of
+from steno.runner.retry_policy import (
+    DEFAULT_RETRY_VERDICTS,
+    MAX_BACKOFF_SECONDS,
+    MAX_LIMIT_WAITS,
+    AttemptHistory,
+    Decision,
+    RetryPolicy,
+    decide,
+    reset_time,
+)
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=timezone.utc).timestamp()
+PART = 0.5  # of the chance
+
+
+def ended(
+    word: Verdict,
+    error: str | None = None,
+    *,
+    requests: int = 1,
+    full: float | None = None,
+    limits: RateLimitStatus | None = None,
+) -> Report:
+    """How an attempt ended."""
+    report = Report(verdict=word, error=error, session_id="s1", requests=requests)
+    report.context, report.limits = Context(fraction=full), limits or RateLimitStatus()
+    return report
+
+
+def after(
+    report: Report, tried: AttemptHistory | None = None, policy: RetryPolicy | None = None
+) -> Decision:
+    """What is decided, at the first attempt unless told otherwise."""
+    return decide(report, tried or AttemptHistory(attempts=1), policy or RetryPolicy(), NOW, PART)
+
+
+def stop(why: str) -> Decision:
+    return Decision(action="stop", reason=why)
+
+
+HOUR = "rate_limit: waiting for an hour, as it does not say until when"
+UNTIL = "rate_limit: waiting until it is over"
+GONE = "No conversation found with session ID: s0"
+EXHAUSTED = "max_turns: 3 attempts were made, as many as asked for"
+ALLOWED = RateLimitStatus("allowed_warning", int(NOW) + 100)
+REJECTED = RateLimitStatus("rejected", int(NOW) + 100)
+SMALL = RetryPolicy(on_limit="fallback", fallback_model="small")
+
+CASES: dict[str, tuple[Decision, Decision]] = {
+    "done": (after(ended("success", full=0.99)), stop("done")),
+    # R5
+    "the session is gone": (
+        after(
+            ended("subprocess", GONE, requests=0),
+            AttemptHistory(attempts=1, resumed_session_id="s0"),
+        ),
+        Decision(
+            action="fresh",
+            reason="the session s0 is gone: starting a new one",
+            counts_as_attempt=False,
+            is_warning=True,
+        ),
+    ),
+    "gone for the second time": (
+        after(
+            ended("subprocess", GONE, requests=0),
+            AttemptHistory(attempts=1, resumed_session_id="s0", has_lost_session=True),
+        ),
+        stop("subprocess: nothing is gained by another attempt"),
+    ),
+    "gone, but none was asked for": (
+        after(ended("subprocess", GONE, requests=0)),
+        stop("subprocess: nothing is gained by another attempt"),
+    ),
+    # R6
+    "turns": (
+        after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=4)),
+        Decision(action="resume", reason="max_turns: going on with up to 8 turns", max_turns=8),
+    ),
+    "turns up to the bound": (
+        after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=20)),
+        Decision(action="resume", reason="max_turns: going on with up to 30 turns", max_turns=30),
+    ),
+    "turns above the bound": (
+        after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=50)),
+        Decision(action="resume", reason="max_turns: going on with up to 50 turns", max_turns=50),
+    ),
+    "turns that nobody limited": (
+        after(ended("max_turns")),
+        Decision(action="resume", reason="max_turns: going on"),
+    ),
+    "turns, too often": (
+        after(ended("max_turns"), AttemptHistory(attempts=3, max_turns=4)),
+        stop(EXHAUSTED),
+    ),
+    "turns, not to be gone on with": (
+        after(ended("max_turns"), policy=RetryPolicy(resume_on=("api",))),
+        stop("max_turns: nothing is gained by another attempt"),
+    ),
+    # R7
+    "a limit with a time": (
+        after(ended("rate_limit", limits=REJECTED)),
+        Decision(
+            action="resume",
+            reason=UNTIL,
+            wait_seconds=115.0,
+            wait_until=NOW + 100,
+            counts_as_attempt=False,
+        ),
+    ),
+    "a limit whose time is over": (
+        after(ended("rate_limit", limits=RateLimitStatus("rejected", int(NOW) - 50))),
+        Decision(
+            action="resume",
+            reason=UNTIL,
+            wait_seconds=15.0,
+            wait_until=NOW - 50,
+            counts_as_attempt=False,
+        ),
+    ),
+    "a limit for longer than a day": (
+        after(ended("rate_limit", limits=RateLimitStatus("rejected", int(NOW) + 10**6))),
+        Decision(
+            action="resume",
+            reason=UNTIL,
+            wait_seconds=24 * 3600 + 15.0,
+            wait_until=NOW + 10**6,
+            counts_as_attempt=False,
+        ),
+    ),
+    "a limit in words": (
+        after(ended("rate_limit", "You've hit your 5-hour limit · resets 12:05pm (UTC)")),
+        Decision(
+            action="resume",
+            reason=UNTIL,
+            wait_seconds=315.0,
+            wait_until=NOW + 300,
+            counts_as_attempt=False,
+        ),
+    ),
+    "a limit that says nothing": (
+        after(ended("rate_limit", "429", requests=0)),
+        Decision(action="again", reason=HOUR, wait_seconds=3615.0, counts_as_attempt=False),
+    ),
+    "another limit, which is not reached": (
+        after(ended("rate_limit", "429", limits=ALLOWED)),
+        Decision(action="resume", reason=HOUR, wait_seconds=3615.0, counts_as_attempt=False),
+    ),
+    "a limit, and the attempts are used up": (
+        after(ended("rate_limit", limits=REJECTED), AttemptHistory(attempts=9)),
+        Decision(
+            action="resume",
+            reason=UNTIL,
+            wait_seconds=115.0,
+            wait_until=NOW + 100,
+            counts_as_attempt=False,
+        ),
+    ),
+    "a limit that is never over": (
+        after(ended("rate_limit"), AttemptHistory(attempts=1, limit_waits=MAX_LIMIT_WAITS)),
+        stop("rate_limit: still limited after 12 waits"),
+    ),
+    "a limit, in a session that is nearly full": (
+        after(ended("rate_limit", full=0.9, limits=REJECTED)),
+        Decision(
+            action="handover",
+            reason=UNTIL,
+            wait_seconds=115.0,
+            wait_until=NOW + 100,
+            counts_as_attempt=False,
+        ),
+    ),
+    "a limit that is not waited for": (
+        after(ended("rate_limit"), policy=RetryPolicy(on_limit="fail")),
+        stop("rate_limit: not waiting, as asked"),
+    ),
+    "a limit that is no reason": (
+        after(ended("rate_limit"), policy=RetryPolicy(resume_on=("api",))),
+        stop("rate_limit: nothing is gained by another attempt"),
+    ),
+    "a failure": (
+        after(ended("api")),
+        Decision(action="resume", reason="api: trying again in 2 s", wait_seconds=2.0),
+    ),
+    "the third failure in a row": (
+        after(
+            ended("network", requests=0),
+            AttemptHistory(attempts=3, consecutive_failures=2),
+            RetryPolicy(attempts=9),
+        ),
+        Decision(action="again", reason="network: trying again in 8 s", wait_seconds=8.0),
+    ),
+    "the tenth": (
+        after(
+            ended("stalled"),
+            AttemptHistory(attempts=10, consecutive_failures=9),
+            RetryPolicy(attempts=99),
+        ),
+        Decision(
+            action="resume",
+            reason="stalled: trying again in 300 s",
+            wait_seconds=MAX_BACKOFF_SECONDS,
+        ),
+    ),
+    "a failure without a session": (
+        after(Report(verdict="no_result")),
+        Decision(action="again", reason="no_result: trying again in 2 s", wait_seconds=2.0),
+    ),
+    # R8
+    "nearly full": (
+        after(ended("max_turns", full=0.81), AttemptHistory(attempts=1, max_turns=4)),
+        Decision(
+            action="handover",
+            reason="max_turns: going on with up to 8 turns; handing over to a new session, as the context is 81% full",
+            max_turns=8,
+        ),
+    ),
+    "not quite": (
+        after(ended("max_turns", full=0.79)),
+        Decision(action="resume", reason="max_turns: going on"),
+    ),
+    "as full as asked for": (
+        after(ended("api", full=0.5), policy=RetryPolicy(refresh_at=0.5)),
+        Decision(
+            action="handover",
+            reason="api: trying again in 2 s; handing over to a new session, as the context is 50% full",
+            wait_seconds=2.0,
+        ),
+    ),
+    "full": (
+        after(ended("context_full")),
+        Decision(action="handover", reason="the context is full; handing over to a new session"),
+    ),
+    "full when it was gone on with": (
+        after(
+            ended("context_full", requests=0), AttemptHistory(attempts=1, resumed_session_id="s1")
+        ),
+        Decision(action="handover", reason="the context is full; handing over to a new session"),
+    ),
+    "a prompt that does not fit": (
+        after(ended("context_full", requests=0)),
+        stop("context_full: the prompt by itself does not fit the window"),
+    ),
+    "full too often": (
+        after(ended("context_full"), AttemptHistory(attempts=3)),
+        stop("context_full: 3 attempts were made, as many as asked for"),
+    ),
+    # R11
+    "another model": (
+        after(ended("rate_limit", limits=REJECTED), policy=SMALL),
+        Decision(
+            action="resume",
+            reason="rate_limit: going on with small",
+            model="small",
+            counts_as_attempt=False,
+        ),
+    ),
+    "another model, limited too": (
+        after(
+            ended("rate_limit", limits=REJECTED),
+            AttemptHistory(attempts=1, has_used_fallback_model=True),
+            SMALL,
+        ),
+        Decision(
+            action="resume",
+            reason=UNTIL,
+            wait_seconds=115.0,
+            wait_until=NOW + 100,
+            counts_as_attempt=False,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_table(name: str) -> None:
+    """Each rule, and the order in which they are asked."""
+    found, wanted = CASES[name]
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    "word", [word for word in VERDICTS if word not in (*DEFAULT_RETRY_VERDICTS, "success")]
+)
+def test_what_is_not_tried_again(word: Verdict) -> None:
+    """Least of all what a person or a clock has ended."""
+    assert after(ended(word)) == stop(f"{word}: nothing is gained by another attempt")
+
+
+def test_ends_from_outside_are_not_among_them() -> None:
+    """An interrupt, a kill and a timeout are final."""
+    assert not {"interrupted", "killed", "timeout", "auth", "max_budget", "permission"} & set(
+        DEFAULT_RETRY_VERDICTS
+    )
+
+
+@given(
+    word=st.sampled_from(VERDICTS),
+    requests=st.integers(0, 2),
+    full=st.none() | st.floats(0, 1),
+    tried=st.builds(
+        AttemptHistory,
+        attempts=st.integers(1, 5),
+        limit_waits=st.integers(0, 13),
+        consecutive_failures=st.integers(0, 40),
+        resumed_session_id=st.none() | st.just("s1"),
+    ),
+    chance=st.floats(0, 1),
+)
+def test_every_end_has_a_next(
+    word: Verdict, requests: int, full: float | None, tried: AttemptHistory, chance: float
+) -> None:
+    """The table is total, no wait is longer than a day and its jitter, and the number of attempts is kept."""
+    found = decide(ended(word, requests=requests, full=full), tried, RetryPolicy(), NOW, chance)
+    assert found.action in ("stop", "resume", "again", "handover")
+    assert 0 <= found.wait_seconds <= 24 * 3600 + 30
+    assert (
+        found.action == "stop"
+        or tried.attempts < RetryPolicy().attempts
+        or not found.counts_as_attempt
+    )
+
+
+# -- when a limit is over -------------------------------------------------------------------------------
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def utc(*parts: int) -> float:
+    return datetime(*parts, tzinfo=timezone.utc).timestamp()  # type: ignore[arg-type,misc]  # year, month, day, hour, minute
+
+
+RESETS: dict[str, float | None] = {
+    "Claude AI usage limit reached|1763200000": 1763200000.0,
+    "You've hit your 5-hour limit · resets 3pm (Europe/Berlin)": utc(2026, 11, 15, 14),
+    "You've hit your 5-hour limit · resets 11am (UTC)": utc(2026, 11, 16, 11),
+    "resets 12am (UTC)": utc(2026, 11, 16, 0),
+    "resets 12pm (UTC)": utc(2026, 11, 16, 12),
+    "resets at 23:30 (GMT)": utc(2026, 11, 15, 23, 30),
+    "You've hit your 5-hour limit · resets Jan 15, 2027, 7:59am (UTC)": utc(2027, 1, 15, 7, 59),
+    "weekly limit reached ∙ resets Nov 20 at 6pm (UTC)": utc(2026, 11, 20, 18),
+    "resets January 2, 6pm (UTC)": utc(2027, 1, 2, 18),
+    "RESETS 3PM (utc)": utc(2026, 11, 15, 15),
+    "resets 13pm (UTC)": None,
+    "resets 25:00 (UTC)": None,
+    "resets 3:75pm (UTC)": None,
+    "resets Feb 30, 3pm (UTC)": None,
+    "resets 2026-11-20T18:00:00Z": None,
+    "resets in a while": None,
+    "it reset 5 files": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("words", RESETS)
+def test_words_of_a_limit(words: str) -> None:
+    """As agents were seen to write them; what is no time is none."""
+    assert reset_time(words, NOW) == RESETS[words]
+
+
+def test_a_field_goes_before_words() -> None:
+    """V2."""
+    assert reset_time("resets 3pm (UTC)", NOW, 1763200001) == 1763200001.0
+
+
+ZONES = st.sampled_from(
+    ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Auckland"]
+)
+
+
+@given(
+    st.integers(1_600_000_000, 2_500_000_000), st.integers(60, 360 * 86_400), ZONES, st.booleans()
+)
+def test_times_are_read_as_they_are_written(now: int, ahead: int, zone: str, year: bool) -> None:
+    """A time within the year, in the words of Claude Code, in any zone."""
+    at = datetime.fromtimestamp(now + ahead, ZoneInfo(zone)).replace(second=0)
+    if at.fold or at.timestamp() <= now:
+        return  # an hour that is there twice is told apart by nobody
+    words = at.strftime("resets %b %-d, %Y, %-I:%M%p" if year else "resets %b %-d, %-I:%M%p")
+    assert reset_time(f"{words} ({zone})", now) == at.timestamp()
+
+
+@given(st.integers(1_600_000_000, 2_500_000_000), st.integers(0, 23), st.integers(0, 59), ZONES)
+def test_an_hour_is_the_next_one(now: int, hour: int, minute: int, zone: str) -> None:
+    """Without a date it is the next time that the clock shows it: within a day, or the length of one that is changed."""
+    found = reset_time(f"resets {hour}:{minute:02d} ({zone})", now)
+    assert found is not None
+    assert -7200 <= found - now <= timedelta(hours=25).total_seconds()
+    shown = datetime.fromtimestamp(found, ZoneInfo(zone))
+    assert (shown.minute, shown.hour) == (
+        minute,
+        hour,
+    ) or shown.utcoffset() != datetime.fromtimestamp(now, ZoneInfo(zone)).utcoffset()
+
+
+@given(
+    st.text()
+    | st.from_regex(
+        re.compile(
+            r"resets? (at )?(jan|feb)? ?\d{0,5}[:,]? ?\d{0,3} ?([ap]m)? ?(\([\w/+.-]*\))?", re.I
+        )
+    )
+)
+def test_no_text_breaks_it(words: str) -> None:
+    """Whatever is written there."""
+    found = reset_time(words, NOW)
+    assert found is None or isinstance(found, float)
+
+
+# -- the version of a program ---------------------------------------------------------------------------
+
+
+def test_a_version_is_told_by_files(tmp_path: Path) -> None:
+    """By npm's package, or by the name that the agent's own installer gives it; else it is not known."""
+    package = tmp_path / "claude-code"
+    (package / "bin").mkdir(parents=True)
+    (package / "package.json").write_text(
+        '{"name": "@anthropic-ai/claude-code", "version": "2.1.197"}'
+    )
+    for path in (
+        package / "bin" / "claude.exe",
+        package / "cli.js",
+        tmp_path / "2.1.325",
+        tmp_path / "other",
+    ):
+        path.write_text("")
+        path.chmod(0o755)
+    (tmp_path / "claude").symlink_to(package / "bin" / "claude.exe")
+    names = [
+        "claude-code/bin/claude.exe",
+        "claude-code/cli.js",
+        "2.1.325",
+        "other",
+        "claude",
+        "missing",
+    ]
+    found = [version_of(str(tmp_path / name)) for name in names]
+    assert found == ["2.1.197", "2.1.197", "2.1.325", None, "2.1.197", None]
+    assert version_of("claude", str(tmp_path)) == "2.1.197"
+    (package / "package.json").write_text('{"name": "another", "version": "9.9.9"}')
+    assert version_of("claude", str(tmp_path)) is None
+    (package / "package.json").write_text("no JSON")
+    assert version_of("claude", str(tmp_path)) is None

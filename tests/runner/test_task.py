@@ -1,0 +1,749 @@
+"""Tasks with scripted agents: those that misbehave, and what is decided after each end (R3 to R11).
+
+Each run is replayed from its tape and must tell the same, and nothing may be left of any; `carried` holds both.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from steno import event as ev
+from steno.agents import LaunchOptions
+from steno.errors import StenoError
+from steno.ledger.store import open_ledger
+from steno.process import GracePeriods
+from steno.recording.record import RecordingFile
+from steno.runner.attempt import AgentRun
+from steno.runner.retry_policy import RetryPolicy
+from steno.runner.setup import RunBudget, TaskSetup, Timeouts
+from steno.runner.task import CONTINUE_PROMPT, SUMMARY_PROMPT
+from tests.script import (
+    SESSION,
+    Json,
+    answer,
+    assistant,
+    call,
+    failed,
+    init,
+    result,
+    stream,
+    system,
+    text,
+    usage,
+)
+from tests.support.tasks import Carried, carried, carry_out, left, replayed
+
+ACTOR = Path(__file__).parents[1] / "scripted_agents" / "actor.py"
+QUICK = GracePeriods(interrupt=0.3, terminate=0.3, kill=3.0, quiet=0.3, drain=1.0)
+ONCE = RetryPolicy(attempts=1)
+LONG = 60.0  # seconds: bounds that only a hang breaks
+
+Step = tuple[str, Any]
+Play = Callable[..., TaskSetup]
+
+
+def out(*lines: Json) -> Step:
+    """Lines on stdout."""
+    return ("out", stream(*lines).decode())
+
+
+WORK = out(init(), assistant(text("Half way.")))
+DONE = out(init(), assistant(text("Done.")), result())
+TURNS = out(
+    init(),
+    assistant(text("More to do.")),
+    result(None, subtype="error_max_turns", is_error=True, errors=["Reached maximum"]),
+)
+REFUSED = out(init(), failed("API Error: Unable to connect to API (ConnectionRefused)"))
+BROKEN = out(init(), assistant(text("Half way.")), failed("API Error: 500 internal error"))
+LIMITED = out(
+    init(),
+    failed("You've hit your 5-hour limit · resets 3pm (UTC)", api_error="usage_limit_reached"),
+)
+WAITS: Step = ("sleep", 600)
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Makes a set-up whose attempts play one script after another; the last one is repeated."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("STENO_LEDGER", raising=False)
+
+    def made(*scripts: list[Step], asked: Json | None = None, **more: Any) -> TaskSetup:
+        for number, steps in enumerate(scripts):
+            (tmp_path / f"script-{number:03d}").write_text(json.dumps(steps))
+        program = tmp_path / "agent"
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -SE {ACTOR} {tmp_path} "$@"\n')
+        program.chmod(0o755)
+        ask = LaunchOptions(**{"prompt": "Do the work.", **(asked or {})})
+        return TaskSetup(
+            launch_options=ask, program=str(program), cwd=str(tmp_path), **{"grace": QUICK, **more}
+        )
+
+    return made
+
+
+def asked(setup: TaskSetup) -> list[tuple[str, str]]:
+    """What each attempt was asked, and how its session was named: "new", or the one that it went on with."""
+    found = []
+    for path in sorted(Path(setup.cwd or "").glob("asked-*")):
+        given = json.loads(path.read_text())
+        words = given["words"]
+        found.append(
+            (given["prompt"], words[words.index("--resume") + 1] if "--resume" in words else "new")
+        )
+    return found
+
+
+def notes(run: AgentRun) -> list[str]:
+    """What we wrote on the tape of a run."""
+    assert run.recording_path is not None
+    return [
+        tick.data.decode()
+        for tick in RecordingFile(run.recording_path).records()
+        if tick.code == "note"
+    ]
+
+
+def stops(run: AgentRun) -> list[tuple[str, int | None]]:
+    """How we ended a run."""
+    assert run.recording_path is not None
+    return [
+        (tick.data.decode(), tick.number)
+        for tick in RecordingFile(run.recording_path).records()
+        if tick.code == "stop"
+    ]
+
+
+# -- agents that misbehave ------------------------------------------------------------------------------
+
+
+def test_a_grandchild_that_keeps_stdout_open(play: Play) -> None:
+    """R3: the task is over soon after the agent's exit, and names what was left."""
+    begun = time.monotonic()
+    done = carry_out(play([DONE, ("hold", "stdout")]))
+    took = time.monotonic() - begun
+    assert done.verdicts == ["success"]
+    assert [warning.partition(" and ")[2] for warning in done.report.warnings] == [
+        "was ended by signal 15: sleep 600"
+    ]
+    assert took < QUICK.quiet + QUICK.terminate + LONG / 6
+
+
+def test_a_grandchild_that_keeps_stdout_open_when_time_is_up(play: Play) -> None:
+    """R3: the task is over within its clock and the graces, whoever holds on to what."""
+    begun = time.monotonic()
+    done = carry_out(
+        play([("ignore", None), WORK, ("hold", "stdout"), WAITS], timeouts=Timeouts(timeout=0.5))
+    )
+    took, most = (
+        time.monotonic() - begun,
+        0.5 + QUICK.interrupt + QUICK.terminate + QUICK.kill + QUICK.drain,
+    )
+    sys.stdout.write(f"over after {took:.2f} s; the clock and the graces are {most:.2f} s\n")
+    assert (done.verdicts, done.report.exit_code) == (["timeout"], -signal.SIGKILL)
+    assert took < most + LONG / 6  # to start Python twice on a machine that is busy
+
+
+def test_a_daemon_in_a_session_of_its_own(play: Play) -> None:
+    """R4: found, ended and named."""
+    done = carry_out(play([DONE, ("hold", "daemon")]))
+    assert done.verdicts == ["success"]
+    assert [warning.partition(" and ")[2] for warning in done.report.warnings] == [
+        "was ended by signal 15: sleep 600"
+    ]
+
+
+def test_what_may_stay_stays(play: Play) -> None:
+    """It is named, and left alone."""
+    with carried(play([DONE, ("hold", "daemon")], keep_orphans=True)) as done:
+        done.finish()
+        warning = done.report.warnings[0]
+        assert warning.endswith("outlived the agent and was left running: sleep 600")
+        os.kill(int(warning.split()[2]), signal.SIGKILL)
+        until = time.monotonic() + LONG
+        while left():  # a process that was killed lives on for a moment
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+def test_it_ignores_every_signal_but_one(play: Play) -> None:
+    """R4: interrupt, terminate, kill, within the clock and its graces."""
+    begun = time.monotonic()
+    done = carry_out(play([("ignore", None), WORK, WAITS], timeouts=Timeouts(timeout=0.5)))
+    took = time.monotonic() - begun
+    assert (done.verdicts, done.report.exit_code) == (["timeout"], -signal.SIGKILL)
+    why = "timeout: not done within 0.5 s (--timeout)"
+    assert stops(done.runs[0]) == [
+        (why, signal.SIGINT),
+        (why, signal.SIGTERM),
+        (why, signal.SIGKILL),
+    ]
+    assert took < 0.5 + QUICK.interrupt + QUICK.terminate + QUICK.kill + LONG / 6
+
+
+def test_a_loud_stderr(play: Play) -> None:
+    """200 MB of it, and nothing is lost."""
+    done = carry_out(play([out(init()), ("loud", 200), out(assistant(text("Done.")), result())]))
+    assert done.runs[0].recording_path is not None
+    assert done.runs[0].recording_path.stat().st_size > 200_000_000
+    done.runs[0].recording_path.unlink()
+    assert (done.verdicts, sum(type(event) is ev.Stderr for event in done.events)) == (
+        ["success"],
+        200_000,
+    )
+
+
+def test_long_lines(play: Play) -> None:
+    """Lines of 5 MB, known and unknown."""
+    words = "word " * 1_000_000
+    done = carry_out(
+        play([out(init(), assistant(text(words))), ("long", [2, 5_000_000]), out(result(words))])
+    )
+    assert (done.verdicts, len(done.report.text), done.report.lines.unknown) == (
+        ["success"],
+        len(words),
+        2,
+    )
+
+
+def test_it_closes_stdout_and_lives_on(play: Play) -> None:
+    """After its result that is an end; before it, a stall."""
+    after = carry_out(play([DONE, ("close", None), ("sleep", 0.2)]))
+    before = carry_out(
+        play([DONE], [WORK, ("close", None), WAITS], timeouts=Timeouts(silence=0.4), policy=ONCE)
+    )
+    assert (after.verdicts, before.verdicts) == (["success"], ["stalled"])
+
+
+def test_it_drops_what_the_pipe_does_not_take(play: Play) -> None:
+    """As Claude Code did up to 2.1.197, with exit code 0: seen, and told."""
+    done = carry_out(
+        play(
+            [out(init(), assistant(text("Done."))), ("drop", result("word " * 1_000_000))],
+            policy=ONCE,
+        )
+    )
+    assert (done.verdicts, done.report.complete, done.report.lines.torn, done.report.exit_code) == (
+        ["no_result"],
+        False,
+        True,
+        0,
+    )
+    assert done.report.error == "the stream ended without a result (its last line is cut)"
+
+
+def test_it_never_reads_its_prompt(play: Play) -> None:
+    """An agent that is gone before it was asked."""
+    done = carry_out(play([("deaf", None)], asked={"prompt": "x" * 1_000_000}, policy=ONCE))
+    assert (done.verdicts, done.report.exit_code) == (["no_result"], 0)
+
+
+def test_it_is_not_there(play: Play) -> None:
+    """Said as a shell says it; not tried again."""
+    done = carry_out(msgspec.structs.replace(play([DONE]), program="/no/such/agent"))
+    assert (done.verdicts, done.report.exit_code) == (["not_found"], 127)
+    assert done.report.error == "steno: cannot start /no/such/agent: No such file or directory"
+
+
+# -- clocks (R3) ----------------------------------------------------------------------------------------
+
+CALL = out(init(), assistant(call("toolu_1", "Bash", command="make")))
+AWAY = system(
+    "task_started",
+    task_id="t1",
+    tool_use_id="toolu_1",
+    task_type="local_bash",
+    is_backgrounded=True,
+)
+TASK = out(
+    init(),
+    assistant(call("toolu_1", "Bash", command="serve", run_in_background=True)),
+    AWAY,
+    answer("toolu_1"),
+)
+CLOCKS = {
+    "first output": (
+        [WAITS],
+        Timeouts(first_output=0.3, silence=LONG),
+        "stalled",
+        "stalled: no output for 0 s",
+        "ended by us: no output within 0.3 s of its start (--first-output)",
+    ),
+    "silence": (
+        [WORK, WAITS],
+        Timeouts(first_output=LONG, silence=0.3),
+        "stalled",
+        "stalled: no output for 0 s",
+        "ended by us: no output for 0.3 s (--silence)",
+    ),
+    "a tool": (
+        [CALL, WAITS],
+        Timeouts(silence=0.1, tool_silence=0.6),
+        "stalled",
+        "stalled: no output for 1 s",
+        "ended by us: no output for 0.6 s while a tool ran (--tool-silence)",
+    ),
+    "after the result": (
+        [DONE, WAITS],
+        Timeouts(after_result=0.3),
+        "success",
+        "after_result: no output for 0 s",
+        None,
+    ),
+    "in the background": (
+        [TASK, out(assistant(text("It runs."), message="msg_2"), result("It runs.")), WAITS],
+        Timeouts(after_result=0.1, background=0.6),
+        "background_task",
+        "after_result: no output for 1 s",
+        None,
+    ),
+    "a failure that lingers": (
+        [BROKEN, WAITS],
+        Timeouts(after_result=0.3),
+        "api",
+        "after_result: no output for 0 s",
+        ...,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_clocks(play: Play, name: str) -> None:
+    """Each has its own end, and says which it was; none is taken for another."""
+    script, clocks, word, note, error = CLOCKS[name]
+    done = carry_out(play(script, timeouts=clocks, policy=ONCE))
+    assert error is ... or done.report.error == error
+    assert (done.verdicts, notes(done.runs[0])[0]) == ([word], note)
+    assert [number for _, number in stops(done.runs[0])] == [signal.SIGINT]
+    assert (
+        "the agent lived on after its result, and was ended by us" in done.report.warnings
+    ) == note.startswith("after")
+
+
+def test_a_clock_for_all_of_it(play: Play) -> None:
+    """An agent that is never silent is ended too, and not started again."""
+    talk = [out(assistant(text("and"), message=f"msg_{number}")) for number in range(100)]
+    done = carry_out(
+        play(
+            [WORK, *(step for line in talk for step in (line, ("sleep", 0.05)))],
+            timeouts=Timeouts(timeout=0.6),
+        )
+    )
+    assert (done.verdicts, done.report.error) == (
+        ["timeout"],
+        "ended by us: not done within 0.6 s (--timeout)",
+    )
+
+
+def test_work_that_goes_on_after_a_result(play: Play) -> None:
+    """The end of work in the background wakes the model: the clock for what lingers is not for a model that thinks."""
+    ended = out(
+        system("task_notification", task_id="t1", tool_use_id="toolu_1", status="completed"), init()
+    )
+    said = [
+        out(assistant(text(f"{word}."), message=word), result(f"{word}."))
+        for word in ("Started", "Over")
+    ]
+    done = carry_out(
+        play(
+            [TASK, said[0], ended, ("sleep", 1.0), said[1]],
+            timeouts=Timeouts(after_result=0.3, background=LONG),
+        )
+    )
+    assert (done.verdicts, done.report.result, stops(done.runs[0])) == (["success"], "Over.", [])
+
+
+# -- ends that a person asks for ------------------------------------------------------------------------
+
+
+def test_an_interrupt_is_not_tried_again(play: Play) -> None:
+    """Whatever the policy says of the word."""
+    policy = RetryPolicy(resume_on=("interrupted", "no_result", "stalled"))
+    with carried(play([WORK, WAITS], policy=policy)) as done:
+        done.until(lambda: any(type(event) is ev.Text for event in done.events))
+        done.task.stop("interrupted")
+        done.task.stop("timeout")
+        done.finish()
+    assert (done.verdicts, done.whys, stops(done.runs[0])) == (
+        ["interrupted"],
+        ["interrupted"],
+        [("interrupted", signal.SIGINT)],
+    )
+
+
+def test_the_second_time_it_is_killed(play: Play) -> None:
+    """Without any grace."""
+    with carried(play([("ignore", None), WORK, WAITS], grace=GracePeriods())) as done:
+        done.until(lambda: any(type(event) is ev.Text for event in done.events))
+        done.task.stop("interrupted")
+        done.task.kill()
+        done.finish()
+    assert (done.verdicts, stops(done.runs[0])) == (
+        ["interrupted"],
+        [("interrupted", 2), ("interrupted", 9)],
+    )
+
+
+@pytest.mark.parametrize(("how", "word"), [("stop", "interrupted"), ("kill", "killed")])
+def test_an_end_while_it_waits(play: Play, how: str, word: str) -> None:
+    """The wait is given up; the last attempt says how the task stands."""
+    with carried(play([LIMITED])) as done:
+        done.until(lambda: done.task.waits_until is not None)
+        getattr(done.task, how)(word)
+        done.finish()
+    assert (done.verdicts, done.said[1:]) == (["rate_limit"], [f"{word}: not waiting any longer"])
+
+
+# -- what comes next ------------------------------------------------------------------------------------
+
+
+def test_twice_the_turns_up_to_a_bound(play: Play) -> None:
+    """R6."""
+    setup = play([TURNS], asked={"max_turns": 10}, policy=RetryPolicy(attempts=4))
+    done = carry_out(setup)
+    assert [run.launch_options.max_turns for run in done.runs] == [10, 20, 30, 30]
+    assert asked(setup) == [("Do the work.", "new"), *[(CONTINUE_PROMPT, SESSION)] * 3]
+    assert done.whys[-1] == "max_turns: 4 attempts were made, as many as asked for"
+    assert (done.verdicts, done.waits) == (["max_turns"] * 4, [])
+
+
+def test_failures_are_tried_again_ever_later(play: Play) -> None:
+    """R7: what was done is gone on with."""
+    setup = play([BROKEN], [BROKEN], [DONE])
+    done = carry_out(setup)
+    assert (done.verdicts, [round(wait) for wait in done.waits]) == (
+        ["api", "api", "success"],
+        [2, 4],
+    )
+    assert asked(setup) == [
+        ("Do the work.", "new"),
+        (CONTINUE_PROMPT, SESSION),
+        (CONTINUE_PROMPT, SESSION),
+    ]
+
+
+def test_a_resumed_session_is_not_lost_to_a_failure(play: Play) -> None:
+    """Nothing was asked of the model, so the same is tried again: in the same session."""
+    setup = play([TURNS], [REFUSED], [DONE])
+    done = carry_out(setup)
+    assert done.verdicts == ["max_turns", "network", "success"]
+    assert asked(setup) == [
+        ("Do the work.", "new"),
+        (CONTINUE_PROMPT, SESSION),
+        (CONTINUE_PROMPT, SESSION),
+    ]
+    setup = play([REFUSED], [DONE], asked={"resume": SESSION})
+    for path in Path(setup.cwd or "").glob("asked-*"):
+        path.unlink()
+    assert carry_out(setup).verdicts == ["network", "success"]
+    assert asked(setup) == [("Do the work.", SESSION), ("Do the work.", SESSION)]
+
+
+def test_a_session_that_is_gone_twice(play: Play) -> None:
+    """R5: it is replaced once."""
+    lost = out(
+        result(
+            None,
+            subtype="error_during_execution",
+            is_error=True,
+            num_turns=0,
+            errors=["No conversation found"],
+        )
+    )
+    setup = play([lost], [TURNS], [lost], asked={"resume": "a1"})
+    done = carry_out(setup)
+    assert done.verdicts == ["subprocess", "max_turns", "subprocess"]
+    assert asked(setup) == [
+        ("Do the work.", "a1"),
+        ("Do the work.", "new"),
+        (CONTINUE_PROMPT, SESSION),
+    ]
+    assert done.said[0] == "the session a1 is gone: starting a new one"
+
+
+def test_a_limit_that_is_never_over(play: Play) -> None:
+    """R7: twelve waits, each until the time that was named; they are no attempts."""
+    done = carry_out(play([LIMITED], policy=ONCE))
+    assert done.verdicts == ["rate_limit"] * 13
+    assert done.whys[-1] == "rate_limit: still limited after 12 waits"
+    assert all(15 <= wait <= 24 * 3600 + 15 for wait in done.waits)
+    assert [round(wait) for wait in done.waits[1:]] == [pytest.approx(24 * 3600, abs=60)] * 11
+
+
+def test_a_limit_that_is_not_waited_for(play: Play) -> None:
+    """As asked."""
+    done = carry_out(play([LIMITED], policy=RetryPolicy(on_limit="fail")))
+    assert (done.whys, done.waits) == (["rate_limit: not waiting, as asked"], [])
+
+
+def test_another_model_stays_until_the_limit_is_over(play: Play) -> None:
+    """R11: what follows is asked of the same model; after a wait it is the first one's turn again."""
+    policy = RetryPolicy(on_limit="fallback", fallback_model="small")
+    done = carry_out(
+        play([LIMITED], [TURNS], [LIMITED], [DONE], asked={"model": "large"}, policy=policy)
+    )
+    assert done.verdicts == ["rate_limit", "max_turns", "rate_limit", "success"]
+    assert [run.launch_options.model for run in done.runs] == ["large", "small", "small", "large"]
+
+
+@pytest.mark.parametrize("word", ["timeout", "auth", "permission", "killed", "subprocess"])
+def test_what_is_never_tried_again(play: Play, word: str) -> None:
+    """Nothing is gained by it."""
+    refused = answer(
+        "toolu_1",
+        "Claude requested permissions to use this tool, but you haven't granted it yet.",
+        True,
+    )
+    scripts: dict[str, list[Step]] = {
+        "timeout": [WORK, WAITS],
+        "auth": [out(init(), failed("Invalid API key", api_error_status=401))],
+        "permission": [CALL, out(refused, assistant(text("I may not.")), result("I may not."))],
+        "killed": [WORK, ("exit", 137)],
+        "subprocess": [("err", "error: unknown option\n"), ("exit", 1)],
+    }
+    done = carry_out(
+        play(scripts[word], timeouts=Timeouts(timeout=1.0 if word == "timeout" else None))
+    )
+    assert (done.verdicts, done.whys) == ([word], [f"{word}: nothing is gained by another attempt"])
+
+
+def test_a_key_that_is_tried_again_and_again(play: Play) -> None:
+    """The agent's own patience with a rejected key is not ours."""
+    again = [
+        system("api_retry", attempt=number, error_status=401, error="authentication_failed")
+        for number in (1, 2, 3)
+    ]
+    done = carry_out(play([out(init()), *(out(line) for line in again), WAITS]))
+    assert (done.verdicts, stops(done.runs[0])[0]) == (["auth"], ("auth", signal.SIGINT))
+    assert done.report.error == "the key was rejected (401), and again when it was tried once more"
+
+
+# -- handing over (R8) ----------------------------------------------------------------------------------
+
+FULL = out(
+    init(),
+    assistant(text("I have read all of it."), used=usage(read=850_000)),
+    result(
+        None,
+        subtype="error_max_turns",
+        is_error=True,
+        errors=["Reached maximum"],
+        usage=usage(read=850_000),
+    ),
+)
+OVERFULL = out(
+    init(),
+    assistant(text("So far so good.")),
+    failed("Prompt is too long", terminal_reason="prompt_too_long"),
+)
+
+
+def test_a_session_that_cannot_sum_itself_up(play: Play) -> None:
+    """What we know of it goes to the new one, and the words of an error do not."""
+    too_long = out(init(), failed("Prompt is too long", terminal_reason="prompt_too_long"))
+    setup = play([OVERFULL], [too_long], [DONE])
+    done = carry_out(setup)
+    assert done.verdicts == ["context_full", "context_full", "success"]
+    prompt = (
+        "[CONTEXT FROM PREVIOUS SESSION]\nThe last that was said:\nSo far so good.\n\nFiles changed:\n- none\n\n"
+        "[CURRENT TASK]\nDo the work."
+    )
+    assert asked(setup) == [("Do the work.", "new"), (SUMMARY_PROMPT, SESSION), (prompt, "new")]
+    assert done.whys[1] == "handover: it gave no summary; ours goes to a new session"
+
+
+def test_what_follows_a_handover_keeps_it(play: Play) -> None:
+    """A new session that fails at once is begun again with the same words."""
+    setup = play(
+        [FULL], [out(init(), assistant(text("SUMMARY")), result("SUMMARY"))], [REFUSED], [DONE]
+    )
+    done = carry_out(setup)
+    assert done.verdicts == ["max_turns", "success", "network", "success"]
+    prompt = "[CONTEXT FROM PREVIOUS SESSION]\nSUMMARY\n\n[CURRENT TASK]\nDo the work."
+    assert asked(setup)[2:] == [(prompt, "new"), (prompt, "new")]
+
+
+def test_an_end_while_it_hands_over(play: Play) -> None:
+    """Nothing new is begun."""
+    with carried(play([FULL], [out(init()), WAITS])) as done:
+        done.until(lambda: len(done.runs) > 1)
+        done.task.stop("interrupted")
+        done.finish()
+    assert (done.verdicts, done.whys[1]) == (["max_turns", "interrupted"], "interrupted")
+
+
+# -- budgets (R9) ---------------------------------------------------------------------------------------
+
+
+def test_a_budget_is_warned_of_and_kept(play: Play) -> None:
+    """Each is said once, however much is said afterwards."""
+    lines = [out(assistant(text("word"), message=f"msg_{number}")) for number in range(8)]
+    steps = [out(init()), *(step for line in lines for step in (line, ("sleep", 0.05)))]
+    done = carry_out(
+        play([("ignore", None), *steps, WAITS], budget=RunBudget(tokens=60_000, warn_at=0.5))
+    )
+    assert done.verdicts == ["max_budget"]
+    assert notes(done.runs[0]) == [
+        "budget: 70% of what may be spent is spent",
+        "max_budget: what may be spent is spent",
+        "stop: max_budget: the tokens that the task may use are used",
+    ]
+
+
+def test_a_budget_that_is_reached_with_the_last_word(play: Play) -> None:
+    """What is done is done."""
+    done = carry_out(play([DONE], budget=RunBudget(cost=0.001)))
+    assert (done.verdicts, done.whys) == (["success"], ["done"])
+
+
+def test_a_budget_is_the_whole_task_s(play: Play) -> None:
+    """The attempts share it, and the agent is told what is left."""
+    done = carry_out(play([TURNS], [DONE], budget=RunBudget(cost=0.05)))
+    assert [run.launch_options.max_cost for run in done.runs] == [
+        0.05,
+        pytest.approx(0.05 - 0.011037),
+    ]
+
+
+def test_a_budget_that_only_lasts_for_the_summary(play: Play) -> None:
+    """A summary is not what was asked for: the task is not done."""
+    done = carry_out(play([FULL], [DONE], budget=RunBudget(tokens=860_000)))
+    assert done.verdicts == ["max_turns", "success"]
+    assert done.whys[-1] == "max_budget: the tokens that the task may use are used"
+    assert (done.report.verdict, done.report.ok) == ("max_turns", False)
+
+
+# -- records --------------------------------------------------------------------------------------------
+
+
+def rows(sql: str) -> list[Any]:
+    """From the ledger."""
+    store = open_ledger(None, read_only=True)
+    try:
+        return list(store.query(sql, ()))
+    finally:
+        store.close()
+
+
+def test_the_ledger_tells_it_too(play: Play) -> None:
+    """A task, its attempts, what was decided, and what each cost."""
+    done = carry_out(play([TURNS], [DONE]))
+    task = rows("SELECT id, verdict, attempts, prompt FROM tasks")
+    assert task == [(done.task.id, "success", 2, "Do the work.")]
+    runs = rows(
+        "SELECT id, task, attempt, why, verdict, cost_nano, source FROM runs ORDER BY attempt"
+    )
+    assert runs == [
+        (run.id, done.task.id, number, why, word, 11_037_000, str(run.recording_path))
+        for number, run, why, word in zip((1, 2), done.runs, done.whys, done.verdicts, strict=True)
+    ]
+    assert done.report.cost.usd == pytest.approx(2 * 0.011037)
+
+
+def test_a_ledger_that_cannot_be_opened(play: Play, tmp_path: Path) -> None:
+    """It is said once, and the task goes on without it."""
+    done = carry_out(play([TURNS], [DONE], ledger=str(tmp_path)))
+    assert done.verdicts == ["max_turns", "success"]
+    assert [line.partition(":")[0] for line in done.said] == ["the ledger is left out", "max_turns"]
+
+
+def test_a_listener_that_fails_is_dropped(play: Play) -> None:
+    """The run goes on, and the report says so."""
+    heard: list[ev.Event] = []
+
+    def fail(run: AgentRun, events: list[ev.Event]) -> None:
+        heard.extend(events)
+        raise ValueError("the screen is gone")
+
+    setup = play(
+        [out(init()), ("sleep", 0.1), out(assistant(text("Done.")), result())], record=False
+    )
+    with carried(setup) as done:
+        assert done.task.run is not None
+        done.task.run.sinks.insert(0, fail)
+        done.finish()
+    assert done.report.warnings == [
+        "something that was listening failed and is left out: ValueError: the screen is gone"
+    ]
+    assert (done.verdicts, [type(event) for event in heard]) == (["success"], [ev.Started])
+
+
+def test_a_tape_that_can_be_written_no_further(play: Play) -> None:
+    """A full disk: the run goes on, and what is on the tape still plays."""
+    from steno.process import ProcessLoop
+    from steno.runner.task import Task
+
+    with ProcessLoop() as loop, open("/dev/full", "wb") as full:  # noqa: PTH123  # it is a device
+        task = Task(
+            loop, play([out(init()), ("sleep", 0.3), out(assistant(text("Done.")), result())])
+        ).start()
+        run = task.run
+        assert run is not None
+        assert loop.run(loop.clock() + LONG, until=lambda: run.accumulator.started is not None)
+        assert run._recorder is not None
+        os.dup2(full.fileno(), run._recorder._file)
+        assert loop.run(loop.clock() + LONG, until=lambda: task.is_finished)
+    assert task.report is not None
+    assert task.report.verdict == "success"
+    assert task.report.warnings == [
+        "the tape could not be written any further: No space left on device"
+    ]
+    assert run.recording_path is not None
+    cut = replayed(run.recording_path)
+    assert (cut.verdict, cut.complete, cut.lines.torn) == ("no_result", False, True)
+
+
+def test_a_tape_that_cannot_be_made(play: Play, tmp_path: Path) -> None:
+    """The first attempt is not made without it; a later one is worth more than its tape."""
+    home = tmp_path / "data" / "steno"
+
+    def spoil(run: AgentRun, events: list[ev.Event]) -> None:
+        if any(type(event) is ev.Result for event in events) and (home / "tapes").is_dir():
+            (home / "tapes").rename(tmp_path / "kept")
+            (home / "tapes").write_text("no folder")
+
+    with carried(play([TURNS], [DONE])) as done:
+        assert done.task.run is not None
+        done.task.run.sinks.append(spoil)
+        done.finish()
+        done.runs.clear()  # the first one's tape is elsewhere now
+    assert done.verdicts == ["max_turns", "success"]
+    assert [warning.partition(":")[0] for warning in done.report.warnings] == [
+        "this attempt was not recorded"
+    ]
+    with pytest.raises(StenoError, match=r"tapes.*cannot be made"):
+        Carried(done.loop, play([DONE]), done.clock).task.start()
+    assert rows("SELECT count(*) FROM tasks") == [(1,)]
+
+
+def test_nothing_is_kept_where_nothing_is_asked_for(play: Play, tmp_path: Path) -> None:
+    """Neither tape nor ledger."""
+    assert carry_out(play([DONE], record=False)).verdicts == ["success"]
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_run_that_follows_within_the_same_second_reads_only_its_own_lines(tmp_path: Path) -> None:
+    """What an agent keeps of a session holds all its runs: those before this one are told apart to the millisecond."""
+    from steno.recording.open import read_transcripts
+    from steno.runner.attempt import _transcript_timestamp
+
+    lines = [
+        b'{"timestamp":"2026-11-15T14:26:23.%03dZ","n":%d}\n' % (after, after)
+        for after in (100, 480, 520, 900)
+    ]
+    (tmp_path / "kept.jsonl").write_bytes(b"".join(lines))
+    began = datetime(2026, 11, 15, 14, 26, 23, 500_000, timezone.utc).timestamp()
+    assert list(read_transcripts("*.jsonl", [str(tmp_path)], _transcript_timestamp(began))) == [
+        lines[0],
+        *lines[2:],
+    ]

@@ -1,0 +1,164 @@
+"""Events posted to an address: in order, again when it fails, given up in time, and never waited for (W7)."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from threading import Thread
+
+import msgspec
+import pytest
+
+from steno.errors import StenoError
+from steno.event import Event
+from steno.recording.parse import RunParser
+from steno.runner.webhook import WebhookSender, WebhookSummary
+from tests.script import stream, worked
+from tests.web import Web, serving
+
+EVENTS: list[Event] = [
+    event for line in stream(*worked()).splitlines(True) for event in RunParser().parse_line(line)
+]
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    with serving() as found:
+        yield found
+
+
+def bodies(events: list[Event]) -> list[dict[str, object]]:
+    """What a server must have been given of these."""
+    told = [json.loads(msgspec.json.encode(event)) for event in events]
+    return [{"kind": one["event"], **one} for one in told]
+
+
+def test_each_event_is_posted_in_order(web: Web) -> None:
+    """One request each, on one connection."""
+    poster = WebhookSender(web.url)
+    poster.put(EVENTS)
+    assert poster.finish() == WebhookSummary(len(EVENTS), 0)
+    assert web.taken == bodies(EVENTS)
+    assert web.asked == [("/hook", number) for number in range(1, len(EVENTS) + 1)]
+    assert web.connections == 1
+
+
+def test_what_fails_is_tried_again_and_the_order_stays(web: Web) -> None:
+    """Errors of the server, and a server that asks for patience."""
+    web.statuses = [500, 503, 200, 429]
+    poster = WebhookSender(web.url)
+    poster.put(EVENTS[:3])
+    assert poster.finish() == WebhookSummary(3, 0)
+    assert [number for _, number in web.asked] == [1, 1, 1, 2, 2, 3]
+    assert web.taken == bodies(EVENTS[:3])
+
+
+def test_a_connection_that_was_closed_meanwhile_is_no_failure(web: Web) -> None:
+    """The server hangs up after each answer without a word."""
+    web.closes = True
+    poster = WebhookSender(web.url, timeout=5)
+    began = time.monotonic()
+    for event in EVENTS:
+        poster.put([event])
+    assert poster.finish() == WebhookSummary(len(EVENTS), 0)
+    assert time.monotonic() - began < 30
+    assert web.taken == bodies(EVENTS)
+
+
+def test_what_is_refused_for_good_is_not_tried_again(web: Web) -> None:
+    """The address does not exist: each event is lost, and the next one gets its chance."""
+    web.statuses = [404, 200, 301]
+    poster = WebhookSender(web.url)
+    for event in EVENTS[:3]:
+        poster.put([event])
+    while len(web.asked) < 3:
+        time.sleep(0.01)
+    assert poster.finish() == WebhookSummary(1, 2, "answered 301")
+    assert [number for _, number in web.asked] == [1, 2, 3]
+
+
+def test_an_event_gets_its_time_and_no_more(web: Web) -> None:
+    """All tries together."""
+    web.always = 500
+    poster = WebhookSender(web.url, timeout=0.5)
+    poster.put(EVENTS[:2])
+    began = time.monotonic()
+    while [number for _, number in web.asked][-1:] != [2]:
+        time.sleep(0.01)
+        assert time.monotonic() - began < 30
+    assert time.monotonic() - began > 0.2
+    assert poster.finish() == WebhookSummary(0, 2, "answered 500")
+
+
+def test_nobody_waits_for_a_server_that_says_nothing() -> None:
+    """It takes the connection and never answers. Handing over takes no time, and the end is bounded."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        poster = WebhookSender(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.3)
+        began = time.monotonic()
+        for _ in range(200):
+            poster.put(EVENTS)
+        assert time.monotonic() - began < 20
+        posted = poster.finish()
+        assert posted == WebhookSummary(0, 200 * len(EVENTS), "no answer in time")
+        assert time.monotonic() - began < 30
+
+
+def test_w7_an_answer_that_comes_byte_by_byte_gets_no_more_time() -> None:
+    """Each byte is in time, and the answer never ends."""
+
+    def dribble(server: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection = server.accept()[0]
+                with connection, suppress(OSError):
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+                    while True:
+                        connection.sendall(b"x")
+                        time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        Thread(target=dribble, args=(server,), daemon=True).start()
+        poster = WebhookSender(f"http://127.0.0.1:{server.getsockname()[1]}/", timeout=0.5)
+        poster.put(EVENTS[:2])
+        began = time.monotonic()
+        posted = poster.finish()
+        assert (posted.sent, posted.dropped) == (0, 2)
+        assert time.monotonic() - began < 20
+
+
+def test_a_port_that_nobody_listens_on() -> None:
+    """At the end the first event that is given up ends it."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    poster = WebhookSender(f"http://127.0.0.1:{port}/", timeout=0.3)
+    poster.put(EVENTS)
+    began = time.monotonic()
+    assert poster.finish() == WebhookSummary(0, len(EVENTS), "Connection refused")
+    assert time.monotonic() - began < 30
+
+
+def test_what_waits_is_bounded(web: Web) -> None:
+    """Beyond the limit events are lost and counted, and those that are posted keep their numbers."""
+    web.delay = 0.2
+    poster = WebhookSender(web.url, max_queued_bytes=2000)
+    poster.put(EVENTS * 10)
+    posted = poster.finish()
+    assert posted.sent == len(web.taken) < len(EVENTS)
+    assert (posted.sent + posted.dropped, posted.reason) == (
+        10 * len(EVENTS),
+        "too many were waiting",
+    )
+    assert (
+        posted.line() == f"post: {posted.sent} sent, {posted.dropped} lost (too many were waiting)"
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost", "ftp://x/", "http://", "http://x:99999/", "http://x/a b", "http://x/\u00e4"],
+)
+def test_an_address_that_is_none(url: str) -> None:
+    """Told before anything is done."""
+    with pytest.raises(StenoError, match="--post-events"):
+        WebhookSender(url)

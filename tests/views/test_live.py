@@ -1,0 +1,523 @@
+"""The screen of a run that goes on: a line that never wraps, plain lines without a terminal, a feed, a card at the end."""
+
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import TextIO
+
+import pytest
+
+from steno import event as ev
+from steno.agents import CLAUDE, Agent
+from steno.analysis.live_state import LiveState
+from steno.recording.parse import RunParser
+from steno.report import TaskReport
+from steno.runner.task_report import merge_reports
+from steno.views.layout import PageStyle
+from steno.views.live import (
+    CLEAR_TO_END,
+    EventFeed,
+    LiveDisplay,
+    LiveFigures,
+    format_clock,
+    live_line,
+    waiting_line,
+)
+from steno.views.sanitize import width
+from tests.script import (
+    MODEL,
+    answer,
+    assistant,
+    call,
+    dump,
+    hello,
+    init,
+    report,
+    result,
+    system,
+    text,
+    usage,
+    user,
+    worked,
+)
+from tests.views.test_rendering import PAYLOAD, is_safe
+
+PLAIN, COLOURS = PageStyle(), PageStyle(80, 80, True)
+SPENT = LiveFigures(42212, 22_100_000, 84.2, 12.0, 1)
+AT = datetime(2026, 11, 15, 12, 0, 0, tzinfo=timezone.utc)
+
+
+class Spent:
+    """What a run has spent."""
+
+    tokens, cost_nano = 42212, 22_100_000
+
+
+class Process:
+    """When it was started, and last heard of."""
+
+    started, last_output_at = 100.0, 172.2
+
+
+class Run:
+    """As much of a run as a screen looks at."""
+
+    def __init__(self, name: str = "run1") -> None:
+        self.id = name
+        self.agent: Agent = CLAUDE
+        self.spend, self.child = Spent(), Process()
+
+
+def events(*lines: object) -> list[ev.Event]:
+    """What the lines of an agent mean."""
+    reading = RunParser(CLAUDE, "stream")
+    return [
+        event
+        for one in lines
+        for event in reading.parse_line(one if isinstance(one, bytes) else dump(one))
+    ]
+
+
+def seen(*lines: object, more: tuple[ev.Event, ...] = ()) -> LiveState:
+    """A glance at a run that has printed these lines."""
+    glance = LiveState(CLAUDE.context_window)
+    glance.add(events(*lines))
+    glance.add(more)
+    return glance
+
+
+RUNNING = (init(), assistant(call("t1", "Bash", command="npm test -- --watch=false")))
+
+
+# -- the line ------------------------------------------------------------------------------------------------------
+
+STATES = [
+    (seen(), LiveFigures(elapsed=2.4), "starting · 0:02"),
+    (seen(init()), LiveFigures(elapsed=2.4), "thinking · 0:02"),
+    (seen(init()), LiveFigures(elapsed=2.4, attempt=2), "thinking · attempt 2 · 0:02"),
+    (
+        seen(*RUNNING),
+        SPENT,
+        "running Bash npm test -- --watch=false · turn 1 · 42.2k tokens · $0.0221 · █░░░░░░░ 98% HP · 1:24 · silent 0:12",
+    ),
+    (
+        seen(*RUNNING, assistant(call("t2", "Read", file_path="/srv/a.py"))),
+        LiveFigures(elapsed=3700),
+        "running Read (+1) /srv/a.py · turn 1 · █░░░░░░░ 98% HP · 1:01:40",
+    ),
+    (
+        seen(init(cwd="/srv/app"), assistant(call("t2", "Read", file_path="/srv/app/src/a.py"))),
+        LiveFigures(elapsed=3),
+        "running Read src/a.py · turn 1 · █░░░░░░░ 98% HP · 0:03",
+    ),
+    (
+        seen(*RUNNING, answer("t1")),
+        LiveFigures(elapsed=9),
+        "thinking · turn 1 · █░░░░░░░ 98% HP · 0:09",
+    ),
+    (
+        seen(
+            system(
+                "api_retry",
+                attempt=2,
+                max_retries=10,
+                retry_delay_ms=4000,
+                error_status=529,
+                error="overloaded",
+            )
+        ),
+        LiveFigures(elapsed=9, silence=2.9),
+        "retrying 2 of 10: 529 overloaded, wait 4.0 s · 0:09",
+    ),
+    (
+        seen(
+            system(
+                "api_retry",
+                attempt=2,
+                max_retries=10,
+                retry_delay_ms=4000,
+                error_status=529,
+                error="overloaded",
+            ),
+            assistant(text("There I am.")),
+        ),
+        LiveFigures(elapsed=9),
+        "thinking · turn 1 · █░░░░░░░ 98% HP · 0:09",
+    ),
+    (seen(*hello()), LiveFigures(elapsed=9), "closing · turn 1 · █░░░░░░░ 98% HP · 0:09"),
+    (
+        seen(*hello(), assistant(text("Again."), message="msg_2")),
+        LiveFigures(elapsed=9),
+        "thinking · turn 2 · █░░░░░░░ 98% HP · 0:09",
+    ),
+    (
+        seen(*RUNNING, more=(ev.StopRequested(0, None, None, None, "timeout", 2),)),
+        LiveFigures(elapsed=9),
+        "stopping timeout · turn 1 · █░░░░░░░ 98% HP · 0:09",
+    ),
+    (
+        seen(init(), assistant(text("x"), used=usage(3, 0, 900_000))),
+        LiveFigures(1000, None, 9),
+        "thinking · turn 1 · 1.00k tokens · ███████░ 10% HP · 0:09",
+    ),
+    (
+        seen(
+            init(),
+            assistant(text("x")),
+            system("compact_boundary", compact_metadata={"pre_tokens": 90, "post_tokens": 2517}),
+        ),
+        LiveFigures(elapsed=9),
+        "thinking · turn 1 · █░░░░░░░ 100% HP · 0:09",
+    ),
+    (
+        seen(
+            init(),
+            assistant(text("x"), parent="t9"),
+            assistant(text("y"), parent="t9", message="msg_2"),
+        ),
+        LiveFigures(elapsed=9),
+        "thinking · 0:09",  # a subagent's requests are no turns, and its window is its own
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("glance", "figures", "shown"),
+    STATES,
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_r_the_line_says_what_the_run_is_doing(
+    glance: LiveState, figures: LiveFigures, shown: str
+) -> None:
+    assert live_line(glance, figures, PLAIN, 200) == shown
+
+
+NARROW = [
+    (
+        100,
+        "running Bash npm test -- -… · turn 1 · 42.2k tokens · $0.0221 · █░░░░░░░ 98% HP · 1:24 · silent 0:12",
+    ),
+    (80, "running Bash npm test -- --wat… · turn 1 · $0.0221 · 98% HP · 1:24 · silent 0:12"),
+    (60, "running Bash npm test -- --w… · $0.0221 · 1:24 · silent 0:12"),
+    (40, "running Bash npm test -- --watch… · 1:24"),
+    (20, "running Bash npm te…"),
+    (4, "run…"),
+]
+
+
+@pytest.mark.parametrize(("columns", "shown"), NARROW)
+def test_r_what_matters_least_goes_first(columns: int, shown: str) -> None:
+    assert live_line(seen(*RUNNING), SPENT, PLAIN, columns) == shown
+
+
+@pytest.mark.parametrize("columns", range(2, 140))
+@pytest.mark.parametrize("look", [PLAIN, COLOURS], ids=["plain", "colours"])
+def test_r_no_line_is_wider_than_the_terminal(columns: int, look: PageStyle) -> None:
+    wide = (init(), assistant(call("t1", "世界" * 30, command="界" * 200 + PAYLOAD)))
+    for glance in (seen(*RUNNING), seen(*wide), seen(*hello()), seen()):
+        text = live_line(glance, LiveFigures(10**12, 10**15, 10**6, 10**6, 99), look, columns)
+        assert width(re.sub(r"\x1b\[[\d;]*m", "", text)) <= columns
+
+
+def test_x_an_agents_words_cannot_move_the_cursor() -> None:
+    lines = (init(), assistant(call("t1", f"Bash{PAYLOAD}", command=PAYLOAD)))
+    assert is_safe(live_line(seen(*lines), SPENT, PLAIN, 500))
+    assert is_safe(waiting_line(5.0, PAYLOAD, PLAIN, 500))
+
+
+def test_a_wait_is_counted_down() -> None:
+    assert (
+        waiting_line(3700, "rate_limit: until 15:00", PLAIN, 80)
+        == "waiting 1:01:40 rate_limit: until 15:00"
+    )
+    assert waiting_line(None, "", PLAIN, 80) == "waiting"
+    assert [format_clock(seconds) for seconds in (-1, 0, 59.9, 60, 3599, 3600)] == [
+        "0:00",
+        "0:00",
+        "0:59",
+        "1:00",
+        "59:59",
+        "1:00:00",
+    ]
+
+
+# -- a terminal ----------------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A terminal of a given width; what is written to it can be read."""
+
+    def __init__(self, columns: int, encoding: str = "utf-8") -> None:
+        self.ours, theirs = pty.openpty()
+        self.resize(columns)
+        self.stream: TextIO = open(  # noqa: PTH123, SIM115
+            theirs, "w", encoding=encoding, errors="backslashreplace", newline=""
+        )
+
+    def resize(self, columns: int) -> None:
+        fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+    def read(self) -> str:
+        """What was written since the last time. The system hands it over in its own time: a mark behind it tells the end."""
+        self.stream.write("\x1e")
+        self.stream.flush()
+        data = b""
+        while not data.endswith(b"\x1e"):
+            data += os.read(self.ours, 1 << 16)
+        return data[:-1].decode().replace("\r\n", "\n")
+
+    def gone(self) -> None:
+        """Somebody closed the window."""
+        os.close(self.ours)
+        self.ours = -1
+
+    def close(self) -> None:
+        with suppress(OSError):  # what could not be written before still cannot
+            self.stream.close()
+        if self.ours >= 0:
+            os.close(self.ours)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Terminal]]:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    made: list[Terminal] = []
+
+    def make(columns: int, encoding: str = "utf-8") -> Terminal:
+        made.append(Terminal(columns, encoding))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_r_the_live_line_stays_one_line(terminal: Callable[..., Terminal]) -> None:
+    """Drawn over itself, only when it changes, cut to the width that the terminal has now; the cursor stays at its start."""
+    on = terminal(60)
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.on_events(Run(), events(*RUNNING))
+    screen.refresh(184.2)
+    assert (
+        on.read() == f"{CLEAR_TO_END}running Bash npm test -- --… · $0.0221 · 1:24 · silent 0:12\r"
+    )
+    screen.refresh(184.2)
+    assert on.read() == ""
+    on.resize(30)
+    screen.refresh(184.2)
+    assert on.read() == f"{CLEAR_TO_END}running Bash npm test -- --w…\r"
+
+
+def test_r_what_is_said_stands_above_the_line(terminal: Callable[..., Terminal]) -> None:
+    on = terminal(60)
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.refresh(100.0)
+    screen.say(f"resume: more {PAYLOAD}")
+    shown = on.read()
+    assert shown.startswith(f"{CLEAR_TO_END}starting · 0:00\r{CLEAR_TO_END}steno: resume: more ")
+    assert shown.endswith("\nstarting · 0:00\r")
+    assert is_safe(re.sub(r"\r\x1b\[J|[\r\n]", "", shown))
+    screen.clear()
+    assert on.read() == CLEAR_TO_END
+    screen.refresh(101.0)
+    assert on.read() == f"{CLEAR_TO_END}starting · 0:00\r"
+
+
+def test_r_between_two_attempts_it_waits(terminal: Callable[..., Terminal]) -> None:
+    on = terminal(60)
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.on_events(Run(), [ev.Exited(0, None, None, None, 1)])
+    screen.say("rate_limit: it resets at 15:00")
+    screen.on_events(
+        Run(), [ev.Notice(0, None, None, None, "note", "resume: rate_limit: it resets at 15:00")]
+    )
+    on.read()
+    screen.refresh(184.2, 62.0)
+    assert on.read() == f"{CLEAR_TO_END}waiting 1:02 rate_limit: it resets at 15:00\r"
+    screen.on_events(Run("run2"), events(init()))
+    screen.refresh(184.2)
+    assert on.read() == f"{CLEAR_TO_END}thinking · attempt 2 · $0.0221 · 1:24 · silent 0:12\r"
+
+
+def test_r_the_card_ends_with_the_command(terminal: Callable[..., Terminal]) -> None:
+    on = terminal(60)
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.refresh(100.0)
+    on.read()
+    screen.print_summary(
+        ended(), "steno run --resume 11111111-2222-4333-8444-555555555555 --max-turns 20 'go on'"
+    )
+    shown = on.read()
+    assert shown.startswith(f"{CLEAR_TO_END}success  ")
+    assert shown.endswith(
+        "\ncontinue   steno run --resume 11111111-2222-4333-8444-555555555555 --max-turns 20 'go on'\n"
+    )
+
+
+def test_a_terminal_without_our_letters_gets_others(terminal: Callable[..., Terminal]) -> None:
+    on = terminal(60, "ascii")
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.on_events(
+        Run(), events(init(), assistant(call("t1", "Bash", command="grüße 世界 " + "e\u0301" * 60)))
+    )
+    screen.refresh(184.2)
+    shown = on.read().removeprefix(CLEAR_TO_END).removesuffix("\r")
+    assert shown.startswith("running Bash gr??e ?? ")
+    assert shown.isascii()
+    assert len(shown) <= 59
+
+
+@pytest.mark.parametrize("kind", ["dumb", ""])
+def test_a_dumb_terminal_gets_plain_lines(
+    kind: str, terminal: Callable[..., Terminal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = terminal(60)
+    monkeypatch.setenv("TERM", kind)
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.on_events(Run(), events(*RUNNING))
+    screen.refresh(184.2)
+    assert on.read() == f"steno: started: {MODEL}, session 11111111-2222-4333-8444-555555555555\n"
+
+
+def test_a_terminal_that_went_away_is_left_alone(terminal: Callable[..., Terminal]) -> None:
+    on = terminal(60)
+    screen = LiveDisplay(PLAIN, on.stream)
+    screen.refresh(100.0)
+    on.gone()
+    for now in range(5):
+        screen.refresh(200.0 + now)
+        screen.say("something")
+    screen.print_summary(ended())
+
+
+# -- no terminal ---------------------------------------------------------------------------------------------------
+
+
+def ended() -> TaskReport:
+    """A task that is over."""
+    return merge_reports([report(*worked())], ["done"], "task1")
+
+
+def told(*given: list[ev.Event], feed: bool = False, quiet: bool = False) -> str:
+    """What is written where there is no terminal."""
+    stream = io.StringIO()
+    screen = LiveDisplay(PLAIN, stream, feed, quiet)
+    for number, found in enumerate(given, 1):
+        screen.on_events(Run(f"run{number}"), found)
+        screen.refresh(184.2)
+    return stream.getvalue()
+
+
+def test_r_without_a_terminal_only_changes_are_told() -> None:
+    stop = ev.StopRequested(0, None, None, None, "timeout", 15)
+    again = events(init(), init())
+    notes = [
+        ev.Notice(0, None, None, None, "note", text)
+        for text in ("budget: 80% of what may be spent is spent", "stop: done")
+    ]
+    assert told([*events(*worked()), stop, *notes], again) == (
+        f"steno: started: {MODEL}, session 11111111-2222-4333-8444-555555555555\n"
+        "steno: asked it to end: timeout (SIGTERM)\n"
+        "steno: budget: 80% of what may be spent is spent\n"
+        f"steno: started: {MODEL}, session 11111111-2222-4333-8444-555555555555\n"
+    )
+
+
+def test_r_nothing_is_said_where_nobody_wants_it() -> None:
+    assert told(events(*worked()), feed=True, quiet=True) == ""
+    LiveDisplay(PLAIN, None).print_summary(ended(), "x")
+
+
+def test_r_what_was_said_is_not_said_twice() -> None:
+    stream = io.StringIO()
+    screen = LiveDisplay(PLAIN, stream)
+    screen.say("max_turns: 20 turns next")
+    screen.on_events(
+        Run(), [ev.Notice(0, None, None, None, "note", "resume: max_turns: 20 turns next")]
+    )
+    assert stream.getvalue() == "steno: max_turns: 20 turns next\n"
+
+
+def test_r_the_attempts_are_listed() -> None:
+    stream = io.StringIO()
+    one = report(*worked())
+    LiveDisplay(PLAIN, stream).print_summary(
+        merge_reports([one, one], ["resume: more turns", "done"], "task1"), None
+    )
+    assert stream.getvalue().endswith(
+        "\nattempts   1. success · 4 turns · $0.0555 · 120 ms; then: resume: more turns\n"
+        "           2. success · 4 turns · $0.0555 · 120 ms; then: done\n"
+    )
+
+
+# -- the feed ------------------------------------------------------------------------------------------------------
+
+
+def test_r_the_feed_tells_the_run() -> None:
+    assert told(events(*worked()), feed=True) == (
+        "          started   claude-opus-5-5 in /srv/project\n"
+        "          text      I will write it.\n"
+        "          call      Write: /srv/project/notes.txt\n"
+        "          ok        Write\n"
+        "          file      created: /srv/project/notes.txt\n"
+        "          call      Bash: wc -l notes.txt\n"
+        "          ok        Bash\n"
+        "          call      Task: Look around\n"
+        "            text      I see one file.\n"
+        "          ok        Task\n"
+        "          task      completed: Look around\n"
+        "          text      All is done — naïvely ✓\n"
+        "          result    success, turns 4, 120 ms, $0.0555\n"
+    )
+
+
+def test_r_the_feed_has_a_clock_and_whole_answers() -> None:
+    feed = EventFeed(PageStyle(50, 50))
+    said = ev.Text(
+        3,
+        None,
+        None,
+        AT.replace(minute=1),
+        "m",
+        "One two three four five six seven eight.\n\nNine.",
+    )
+    note = ev.Notice(0, None, None, AT.replace(hour=13), "note", "resume: more")
+    lines = [
+        one
+        for event in (ev.Started(1, None, None, AT, model=MODEL), said, note)
+        for one in feed.lines(event)
+    ]
+    assert lines == [
+        "    0:00  started   claude-opus-5-5 in an unknown…",
+        "    1:00  text      One two three four five six",
+        "                    seven eight.",
+        "",
+        "                    Nine.",
+        " 1:00:00  steno     resume: more",
+    ]
+    long = feed.lines(ev.Text(3, None, None, AT, "m", "word\n" * 100))
+    assert (len(long), long[-1].strip()) == (41, "…")
+
+
+def test_x_the_feed_is_safe() -> None:
+    lines = (
+        init(model=PAYLOAD),
+        assistant(text(PAYLOAD)),
+        assistant(call("t1", PAYLOAD, command=PAYLOAD)),
+        answer("t1", PAYLOAD, True),
+        user(PAYLOAD),
+        result(PAYLOAD, is_error=True, subtype=PAYLOAD),
+        PAYLOAD.encode("utf-8", "replace"),
+    )
+    note = ev.Notice(0, None, None, None, "note", PAYLOAD)
+    for one in told(
+        [*events(*lines), note, ev.Stderr(0, None, None, None, PAYLOAD)], feed=True
+    ).splitlines():
+        assert is_safe(one)

@@ -1,0 +1,231 @@
+"""Pictures and tables of the ledger: bars, sparklines, grids, plots; and what programs get: JSON and CSV."""
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steno.ledger.results import ContextSample, SearchHit
+from steno.report import Tokens
+from steno.views.context import plot
+from steno.views.export import as_csv, as_json
+from steno.views.formatting import bar, downsample, format_compact, gauge, sparkline
+from steno.views.layout import ASCII_FALLBACKS, PageStyle
+from steno.views.sanitize import clean, width
+from steno.views.search import search_results
+from steno.views.table import Cell, Column, render_table
+from tests.views.test_rendering import PAYLOAD, is_safe
+
+
+@pytest.mark.parametrize(
+    ("figure", "text"),
+    [
+        (None, "unknown"), (0, "0"), (999, "999"), (1000, "1.00k"), (12_345, "12.3k"), (123_456, "123k"), (999_499, "999k"),
+        (999_500, "1.00M"), (4_560_000, "4.56M"), (10**9, "1.00G"), (10**15, "1,000T"), (-1500, "-1.50k"),
+    ],
+)  # fmt: skip
+def test_numbers_in_few_letters(figure: int | None, text: str) -> None:
+    assert format_compact(figure) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "shown"),
+    [
+        (0, 10, ""),
+        (10, 10, "████"),
+        (20, 10, "████"),
+        (5, 10, "██"),
+        (0.001, 10, "▏"),
+        (3, 10, "█▎"),
+        (5, 0, ""),
+        (-1, 10, ""),
+    ],
+)
+def test_bars(part: float, whole: float, shown: str) -> None:
+    assert bar(part, whole, 4) == shown
+
+
+def test_gauges_and_sparklines() -> None:
+    assert (gauge(0, 4), gauge(0.01, 4), gauge(0.5, 4), gauge(2, 4)) == (
+        "░░░░",
+        "█░░░",
+        "██░░",
+        "████",
+    )
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert (sparkline([]), sparkline([0, 0]), sparkline([5])) == ("", "▁▁", "█")
+    assert downsample([1, 9, 2, 3, 8], 2) == [9, 8]
+    assert sparkline(range(100), 10) == "▁▂▃▄▄▅▆▇██"
+
+
+def test_pictures_have_ascii_letters_of_the_same_width() -> None:
+    picture = "".join(bar(step, 64, 8) for step in range(65)) + "▁▂▃▄▅▆▇█┄│└▼░─"
+    assert picture.translate(ASCII_FALLBACKS).isascii()
+    assert len(picture.translate(ASCII_FALLBACKS)) == len(picture)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    Column("id"),
+    Column("cost", True),
+    Column("spare", drop_priority=1),
+    Column("words", drop_priority=2, can_truncate=True, keep_end=True),
+)
+
+
+def test_a_table_leaves_out_what_it_can_spare() -> None:
+    rows: list[list[Cell | str]] = [
+        ["abc", "$1.00", "something", "/a/long/path/to/a/file"],
+        ["de", Cell("$10.00", "red"), "", "/b"],
+    ]
+    assert render_table(PageStyle(), COLUMNS, rows, [["total", "$11.00", "", ""]]) == [
+        "id       cost  spare      words",
+        "abc     $1.00  something  /a/long/path/to/a/file",
+        "de     $10.00             /b",
+        "─" * 48,
+        "total  $11.00",
+    ]
+    assert (
+        render_table(PageStyle(line_limit=40), COLUMNS, rows)[1]
+        == "abc   $1.00  something  …/path/to/a/file"
+    )
+    assert render_table(PageStyle(line_limit=22), COLUMNS, rows)[1] == "abc   $1.00  something"
+    assert render_table(PageStyle(line_limit=15), COLUMNS, rows)[1] == "abc   $1.00"
+    assert render_table(PageStyle(has_colour=True), COLUMNS, rows)[2].startswith(
+        "de   \x1b[31m$10.00\x1b[0m"
+    )
+
+
+def test_columns_without_anything_in_them_are_not_shown() -> None:
+    assert render_table(PageStyle(), COLUMNS, [["a", "b", "", ""]]) == ["id  cost", "a      b"]
+    assert render_table(PageStyle(), COLUMNS, []) == ["id  cost  spare  words"]
+
+
+@given(
+    st.lists(st.tuples(*[st.text(max_size=60)] * 4), min_size=1, max_size=4), st.integers(40, 120)
+)
+def test_tables_are_safe_and_keep_to_their_width(rows: list[tuple[str, ...]], limit: int) -> None:
+    columns = (
+        Column("a", can_truncate=True),
+        Column("b", True, 1),
+        Column("c", drop_priority=2, can_truncate=True),
+        Column("d", drop_priority=3),
+    )
+    for line in render_table(PageStyle(limit, limit), columns, [list(row) for row in rows]):
+        assert is_safe(line)
+        assert width(line) <= limit
+
+
+# -- the course of a context -------------------------------------------------------------------------------------
+
+
+def points(*figures: int) -> list[ContextSample]:
+    return [
+        ContextSample(at, "m", used, 1000, used < 300 and at > 0) for at, used in enumerate(figures)
+    ]
+
+
+def test_a_plot_with_thresholds_and_compactions() -> None:
+    lines = plot(points(100, 500, 980, 200), PageStyle(60), 10)
+    assert lines == [
+        "100% │┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄▆▆▆▆▆▆▆▆┄┄┄┄┄┄┄┄ critical 95 %",
+        "     │                ████████",
+        "     │┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄████████┄┄┄┄┄┄┄┄ refresh 80 %",
+        "     │┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄████████┄┄┄┄┄┄┄┄ warn 70 %",
+        "     │                ████████",
+        " 50% │        ████████████████",
+        "     │        ████████████████",
+        "     │        ████████████████",
+        "     │        ████████████████████████",
+        "     │████████████████████████████████",
+        "   0 └────────────────────────────────",
+        "                              ▼",
+    ]
+
+
+@pytest.mark.parametrize("many", [1, 2, 30, 31, 500, 9999])
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_a_plot_of_any_length_keeps_to_the_page(many: int, columns: int) -> None:
+    for line in plot(points(*(at * 7919 % 2000 for at in range(many))), PageStyle(columns)):
+        assert width(line) <= columns
+
+
+# -- hits --------------------------------------------------------------------------------------------------------
+
+
+def test_hits_are_marked_also_across_lines() -> None:
+    text = "word " * 12 + "needle in\nthe\thay " + PAYLOAD
+    begin = text.index("needle")
+    found = SearchHit(
+        5, "0123456789", None, f"/p{PAYLOAD}", "tool", text, [(begin, begin + 17)], tool="Bash"
+    )
+    plain = search_results([found, found], PageStyle(68), lambda at: f"at {at}")
+    assert plain[0].startswith("at 5 · 01234567 · tool of Bash · /p\\x1b]0;")
+    assert [plain[1][-6:], plain[2][:12]] == ["needle", "  in the hay"]
+    assert all(is_safe(line) for line in plain)
+    coloured = search_results([found], PageStyle(68, has_colour=True), lambda at: "")
+    assert coloured[1].endswith("\x1b[1;33mneedle\x1b[0m")
+    assert coloured[2].startswith("  \x1b[1;33min the hay\x1b[0m")
+
+
+# -- for programs ------------------------------------------------------------------------------------------------
+
+
+def test_json_is_one_object() -> None:
+    assert json.loads(as_json([{"tokens": Tokens(1)}], 1, {"x": None})) == {
+        "rows": [
+            {
+                "tokens": {
+                    "input": 1,
+                    "cache_write": None,
+                    "cache_read": None,
+                    "output": None,
+                    "reasoning": None,
+                    "total": None,
+                }
+            }
+        ],
+        "total": 1,
+        "x": None,
+    }
+
+
+def test_csv_is_flat_and_guarded() -> None:
+    rows = [
+        {
+            "day": "2026-11-15",
+            "tokens": {"input": 5, "deep": {"x": -1}},
+            "ok": True,
+            "none": None,
+            "list": [1, "a"],
+        },
+        {"day": "=cmd|' /C calc'!A0", "more": -0.5, "tokens": {"input": "-x"}},
+    ]
+    assert as_csv(rows) == (
+        b"day,tokens_input,tokens_deep_x,ok,none,list,more\r\n"
+        b'2026-11-15,5,-1,true,,"[1,""a""]",\r\n'
+        b"'=cmd|' /C calc'!A0,'-x,,,,,-0.5\r\n"
+    )
+    assert (
+        as_csv([{"usd": 5.4e-05, "many": 1e22, "some": 0.25}])
+        == b"usd,many,some\r\n0.000054,10000000000000000000000,0.25\r\n"
+    )
+    assert as_csv([], ["a", "=b"]) == b"a,'=b\r\n"
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.text()), min_size=1))
+def test_csv_comes_back_as_it_was(rows: list[dict[str, str]]) -> None:
+    """Apart from the apostrophe before a formula, and from control characters, which are written out."""
+    data = as_csv(rows, "abc").decode()
+    head, *found = list(csv.reader(io.StringIO(data, newline=""), strict=True))
+    assert head == ["a", "b", "c"]
+    for row, cells in zip(rows, found, strict=True):
+        for name, cell in zip("abc", cells, strict=True):
+            lines = row.get(name, "").replace("\x00", "").replace("\r\n", "\n").split("\n")
+            wanted = "\n".join("\t".join(map(clean, line.split("\t"))) for line in lines)
+            guarded = wanted.startswith(("=", "+", "-", "@", "\t"))
+            assert cell == ("'" + wanted if guarded else wanted)
