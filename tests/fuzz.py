@@ -28,7 +28,7 @@ SHOWN = 20  # different problems that are told
 ALIKE = 24  # characters by which two problems are the same: the name of the exception and how its text begins
 
 FIRST = stream(init())
-HEADER = b'{"schema":"steno.recording.record/1","agent":"claude","started_at":1800000000.0}\n'
+HEADER = b'{"schema":"steno.tape/1","agent":"claude","started_at":1800000000.0}\n'
 LITERALS = [
     b"null", b"true", b"false", b"0", b"-1", b"1.5", b"1e308", b"1e999", b"-0.0", b"9" * 30, b"9" * 5000, b'""', b'"x"',
     b'"true"', b'"\\ud83d"', b'"\\u0000"', b'"\xff"', b"[]", b"[[]]", b"[null]", b'["x"]',

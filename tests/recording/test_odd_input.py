@@ -806,7 +806,7 @@ def test_i6_an_exit_code_that_none_can_be(tmp_path: Path, code: str) -> None:
         [None, "exit", int(code)],
         [None, "end", None],
     )
-    found = report(b'{"schema":"steno.recording.record/1"}', *map(dump, ticks))
+    found = report(b'{"schema":"steno.tape/1"}', *map(dump, ticks))
     assert (found.exit_code, found.verdict, found.lines.torn) == (None, "success", True)
     path = folder(tmp_path / "case", stream(*hello()))
     (path / "exit_code").write_text(code)
@@ -859,12 +859,12 @@ EXTREMES: dict[str, list[Json | bytes]] = {
         answer("toolu_1", timestamp="9999-12-31T23:59:59-23:59"),
     ],
     "a tape from beyond time": [
-        b'{"schema":"steno.recording.record/1","started_at":1e300}',
+        b'{"schema":"steno.tape/1","started_at":1e300}',
         b'[1.0,"out","hi\\n"]',
         b'[1.0,"end",null]',
     ],
     "a tick from beyond time": [
-        b'{"schema":"steno.recording.record/1","started_at":1.0}',
+        b'{"schema":"steno.tape/1","started_at":1.0}',
         b'[1e18,"out","hi\\n"]',
         b'[1.0,"end",null]',
     ],

@@ -87,7 +87,7 @@ def test_l1_a_tape_is_lines_of_json(tmp_path: Path) -> None:
     lines = tape(tmp_path / "t", *TICKS, out(b"\xff\n")).read_bytes().split(b"\n")
     assert lines.pop() == b""
     head, *ticks = (json.loads(line) for line in lines)
-    assert (head["schema"], head["agent"]) == ("steno.recording.record/1", "claude")
+    assert (head["schema"], head["agent"]) == ("steno.tape/1", "claude")
     assert ticks == [
         [0.0, "out", '{"type":"system"}\n'],
         [0.5, "err", "careful\n"],
@@ -103,7 +103,7 @@ def test_l1_a_tape_is_lines_of_json(tmp_path: Path) -> None:
 def test_l1_a_header_names_its_schema_even_when_nothing_else_is_known(tmp_path: Path) -> None:
     path = tmp_path / "t"
     Recorder(path).close()
-    assert json.loads(path.read_bytes().splitlines()[0])["schema"] == "steno.recording.record/1"
+    assert json.loads(path.read_bytes().splitlines()[0])["schema"] == "steno.tape/1"
     assert RecordingFile(path).header == Header()
 
 

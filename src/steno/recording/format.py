@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from ..codec.decode import DECODE_ERRORS
 
-RECORDING_SCHEMA = "steno.recording.record/1"
+RECORDING_SCHEMA = "steno.tape/1"
 BYTE_PAYLOAD_CODES = (
     "out",
     "err",
