@@ -1,4 +1,4 @@
-# Everything a fresh clone needs: Python 3.11 or newer and make. Each target sets up what it uses.
+# A fresh clone needs Python 3.11 or newer and make. Each target sets up what it uses.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -7,20 +7,72 @@ CLIS   := $(foreach version,2.1.197 2.1.325,.cli/claude-$(version)/node_modules/
 CLIS   += .cli/codex-0.166.0/node_modules/.bin/codex .cli/copilot-1.0.102/node_modules/.bin/copilot
 CLIS   += .cli/gemini-0.61.0/node_modules/.bin/gemini .cli/qwen-0.15.10/node_modules/.bin/qwen
 CLIS   += .cli/opencode-1.18.33/node_modules/.bin/opencode
+# Packages whose tests start no agent and no database.
+QUICK  := tests/analysis tests/codec tests/config tests/pricing tests/views tests/workspace \
+          tests/agents/test_codex.py tests/agents/test_copilot.py tests/agents/test_gemini.py \
+          tests/recording/test_odd_input.py tests/runner/test_retry_policy.py tests/test_architecture.py
 
-.PHONY: help demo test cli lint types check bench accuracy fuzz reference clean
+.PHONY: help demo test quick cli lint types check wheel dist bench accuracy fuzz reference clean
 .DEFAULT_GOAL := help
 
-help: ## what there is to make
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+help: ## list the targets
+	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.demo ## set up, then the whole way with recorded agents: run, verdict, ledger, report
+##@ Try
+demo: $(VENV)/.demo ## set up, then run two recorded agents: verdict, cost, ledger
 	@$(BIN)/steno demo
 
-test: $(VENV)/.test ## set up, then run the tests
+##@ Develop
+quick: $(VENV)/.test ## run the tests of the core, in less than a minute
+	$(BIN)/python -m pytest -q -n auto $(QUICK)
+
+test: $(VENV)/.test ## run all tests
 	$(BIN)/python -m pytest -n auto
 
-cli: $(CLIS) ## install the real agents that some tests run; needs npm
+lint: $(VENV)/.test ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test ## mypy --strict
+	$(BIN)/mypy
+
+reference: $(VENV)/.test ## write the generated pages of docs/reference
+	$(BIN)/python docs/reference/generate.py
+
+check: lint types test reference ## everything that must pass before a commit
+
+cli: $(CLIS) ## install the real agents that some tests run (needs npm)
+
+fuzz: $(VENV)/.test ## read a million mutated lines: no exception, no lost line
+	$(BIN)/python -m tests.fuzz --count 1000000
+
+##@ Package
+dist: $(VENV)/.test ## build the wheel and the source distribution into dist/
+	rm -rf dist
+	$(PIP) wheel --no-deps -w dist .
+	$(BIN)/python -m hatchling build --target sdist --directory dist
+
+wheel: dist ## install the wheel into a bare environment and read a recording with it
+	rm -rf .wheel && $(PYTHON) -m venv .wheel
+	.wheel/bin/python -m pip --disable-pip-version-check -q install dist/*.whl
+	cd .wheel && bin/stenograph --version \
+	  && bin/steno show --json ../tests/recordings/claude/2.1.325/multi_tool_edit | grep -q '"verdict":"success"'
+	rm -rf .wheel
+
+##@ Measure
+bench: $(VENV)/.bench .bench/.peers ## measure beside the competitors; writes docs/benchmarks.md
+	$(BIN)/python -m compileall -q src
+	$(BIN)/python -m benchmarks.read --out docs/benchmarks.md
+	$(BIN)/python -m benchmarks.ledger --out docs/benchmarks.md
+	$(BIN)/python -m benchmarks.passing --out docs/benchmarks.md
+	$(BIN)/python -m benchmarks.concurrent --out docs/benchmarks.md
+
+accuracy: $(VENV)/.test .bench/.peers ## compare our totals and the competitors' with the agent's own
+	$(BIN)/python -m benchmarks.accuracy --out docs/benchmarks.md
+
+##@ Clean up
+clean: ## remove everything that was set up
+	rm -rf $(VENV) .bench .wheel .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 
 .cli/claude-%/node_modules/.bin/claude:
 	npm install --no-audit --no-fund --prefix .cli/claude-$* @anthropic-ai/claude-code@$*
@@ -40,41 +92,13 @@ cli: $(CLIS) ## install the real agents that some tests run; needs npm
 .cli/opencode-%/node_modules/.bin/opencode:
 	npm install --no-audit --no-fund --prefix .cli/opencode-$* opencode-ai@$*
 
-lint: $(VENV)/.test ## ruff: rules and format
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-
-types: $(VENV)/.test ## mypy --strict
-	$(BIN)/mypy
-
-check: lint types test reference ## all that must hold before a commit
-
-reference: $(VENV)/.test ## write the generated reference pages
-	$(BIN)/python docs/reference/generate.py
-
-bench: $(VENV)/.bench .bench/.peers ## measure beside the competitors, in one run; keeps the tables in docs/benchmarks.md
-	$(BIN)/python -m compileall -q src
-	$(BIN)/python -m benchmarks.read --out docs/benchmarks.md
-	$(BIN)/python -m benchmarks.ledger --out docs/benchmarks.md
-	$(BIN)/python -m benchmarks.passing --out docs/benchmarks.md
-	$(BIN)/python -m benchmarks.concurrent --out docs/benchmarks.md
-
-accuracy: $(VENV)/.test .bench/.peers ## one known session in many shapes: our totals and the competitors' against the agent's own
-	$(BIN)/python -m benchmarks.accuracy --out docs/benchmarks.md
-
-fuzz: $(VENV)/.test ## a million mutated lines: no exception, no lost line
-	$(BIN)/python -m tests.fuzz --count 1000000
-
-clean: ## remove what was set up
-	rm -rf $(VENV) .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
-
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "steno needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 	$(PIP) install -e '.[all]'
-	$(BIN)/python -m compileall -q src  # an installed program starts from bytecode; so does this one
+	$(BIN)/python -m compileall -q src  # start from bytecode, as an installed program does
 	@touch $@
 
 $(VENV)/.test: pyproject.toml requirements/test.txt | $(VENV)/bin/python
