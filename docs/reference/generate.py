@@ -385,10 +385,10 @@ def agents_page() -> str:
         "steno enforces `--max-cost` from the usage that the agent reports. `codex`, `copilot` and "
         "`gemini` report it only at the end of a run, so the budget stops the next attempt, not "
         "the current one; steno says so before the start, and during the run if a request has no "
-        "known price. `--json-schema` puts the schema into the prompt and checks the answer, with every "
-        "agent. `--fallback-model` works with `--on-limit fallback`. Time limits, `--max-tokens`, "
-        "`--attempts`, `--env`, `--no-api-key` and all other options are implemented by steno for "
-        "every agent.",
+        "known price. `--json-schema` puts the schema into the prompt and checks the answer, with "
+        "every agent. `--fallback-model` works with `--on-limit fallback`. Time limits, "
+        "`--max-tokens`, `--attempts`, `--env`, `--no-api-key` and all other options are "
+        "implemented by steno for every agent.",
         "## Models",
         "Models behind `--model small`, `medium` and `large`. Set others in `steno.toml` below "
         "`[models.NAME]`; `steno config` shows the values in use.",
@@ -444,9 +444,9 @@ def cli_page() -> str:
         "`steno run` exits with the code of the verdict (`--exit-from verdict`, the default) or of "
         "the agent (`--exit-from agent`; 128 plus the signal number for a signal). Interrupted "
         "with Ctrl-C, it exits with 130, whatever the last verdict was. `steno show` and "
-        "`steno watch` use the verdict's code only with `--exit-from verdict`; with several sources `show` uses "
-        "the highest, and 2 takes precedence. `steno replay` exits like the recorded agent, with "
-        "its code or by its signal."
+        "`steno watch` use the verdict's code only with `--exit-from verdict`; with several "
+        "sources `show` uses the highest, and 2 takes precedence. `steno replay` exits like "
+        "the recorded agent, with its code or by its signal."
     )
     parts += [
         table(["code of `steno run`", "verdict"], codes_of),
