@@ -110,6 +110,17 @@ def test_a_table_drops_columns_to_fit() -> None:
     )
 
 
+def test_columns_are_dropped_before_text_gets_too_narrow() -> None:
+    columns = (
+        Column("key", can_truncate=True, min_columns=12),
+        Column("first", drop_priority=1),
+        Column("second", drop_priority=2),
+    )
+    rows = [["a-long-key-1", "x", "y"]]
+    assert render_table(PageStyle(line_limit=22), columns, rows)[1] == "a-long-key-1  x"
+    assert render_table(PageStyle(line_limit=10), columns, rows)[1] == "a-long-ke…"
+
+
 def test_a_table_without_header() -> None:
     columns = (
         Column("a", can_truncate=True),

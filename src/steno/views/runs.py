@@ -36,7 +36,7 @@ RUN_COLUMNS = (
     Column("turns", align_right=True, drop_priority=6),
     Column("time", align_right=True, drop_priority=4),
     Column("project", drop_priority=5, can_truncate=True, keep_end=True),
-    Column("error", drop_priority=2, can_truncate=True),
+    Column("error", drop_priority=2, can_truncate=True, min_columns=16),
 )
 SESSION_COLUMNS = (
     Column("id"),

@@ -8,17 +8,22 @@ from .layout import PageStyle
 from .sanitize import pad, single_line, truncate_start, width
 
 COLUMN_GAP = "  "
-MIN_TEXT_COLUMNS = 6  # a text column is not cut below this while others can be dropped
+MIN_TEXT_COLUMNS = 6
 
 
 class Column(Struct, frozen=True):
-    """The highest `drop_priority` is dropped first, 0 never; `keep_end` truncates at the start."""
+    """Layout of a column.
+
+    The highest `drop_priority` is dropped first, 0 never. `keep_end` truncates at the start.
+    Other columns are dropped before one that can be truncated gets narrower than `min_columns`.
+    """
 
     name: str
     align_right: bool = False
     drop_priority: int = 0
     can_truncate: bool = False
     keep_end: bool = False
+    min_columns: int = MIN_TEXT_COLUMNS
 
 
 class Cell(Struct, frozen=True):
@@ -64,7 +69,7 @@ def _clean_cell(cell: Cell | str) -> Cell:
 
 def _min_width(columns: Sequence[Column], widths: list[int], shown: list[int]) -> int:
     least = (
-        min(widths[at], MIN_TEXT_COLUMNS) if columns[at].can_truncate else widths[at]
+        min(widths[at], columns[at].min_columns) if columns[at].can_truncate else widths[at]
         for at in shown
     )
     return sum(least) + len(COLUMN_GAP) * (len(shown) - 1)

@@ -32,6 +32,7 @@ TREND_STEPS = 16
 MIN_BAR_COLUMNS = 6
 MAX_BAR_COLUMNS = 24
 WIDE_COLUMNS = 150  # from here on every counter has its own column
+MIN_KEY_COLUMNS = 24  # enough to tell models apart
 TEXT_GROUPINGS = ("project", "model", "agent", "session")
 WARN_ERROR_RATE = 0.05
 HIGH_ERROR_RATE = 0.2
@@ -71,7 +72,12 @@ def _usage_columns(by: str, is_wide: bool) -> list[Column]:
     counters = ("input", "cache write", "cache read", "output") if is_wide else ()
     cost_parts = ("reported", "computed") if is_wide else ()
     return [
-        Column(by, can_truncate=by in TEXT_GROUPINGS, keep_end=by == "project"),
+        Column(
+            by,
+            can_truncate=by in TEXT_GROUPINGS,
+            keep_end=by == "project",
+            min_columns=MIN_KEY_COLUMNS,
+        ),
         Column("requests", align_right=True, drop_priority=3),
         *(Column(name, align_right=True, drop_priority=6) for name in counters),
         Column("tokens", align_right=True, drop_priority=1),
