@@ -195,7 +195,7 @@ def test_ps_shows_what_goes_on(place: Place) -> None:
         "tokens",
         "cost",
         "context",
-        "doing",
+        "activity",
         "project",
         "prompt",
     ]
