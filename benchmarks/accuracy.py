@@ -231,8 +231,8 @@ def overview(found: dict[str, tuple[Variant, list[Answer]]]) -> str:
 def section(found: dict[str, tuple[Variant, list[Answer]]]) -> str:
     how = (
         "The same session in many shapes, against the agent's own total: `exact`, or how many times the tokens and the dollars"
-        " (`$`) a tool finds. `-`: it does not read streams. A tool that tells no money, or only one sum of tokens, is judged"
-        " by what it tells."
+        " (`$`) a tool finds. `-`: it does not read streams. Tools without costs, or with one"
+        " token sum only, are compared by what they report."
     )
     return "\n\n".join(["## Totals against the agent's own", how, overview(found)])
 

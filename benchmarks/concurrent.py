@@ -17,7 +17,7 @@ from benchmarks.measure import Series, middle, ratio, rounds
 from benchmarks.table import number, table
 
 LABELS = {
-    "steno": "steno: process, tape, events, running report",
+    "steno": "steno: process, recording, events, running report",
     "booked": "steno run: the same, and rows for the ledger",
     "sdk": "claude-agent-sdk, transport",
     "parsed": "claude-agent-sdk, transport + parse_message",
@@ -84,9 +84,10 @@ def section(found: dict[str, Series], given: argparse.Namespace) -> str:
         peer = "claude-agent-sdk not installed"
     today = time.strftime("%Y-%m-%d", time.gmtime())
     how = (
-        f"{today}, Python {platform.python_version()}, {peer}, {os.cpu_count()} CPUs, which the talkers share; medians of"
-        f" {given.rounds} rounds of {given.seconds:g} s, competitors in turns, a fresh process for each. {given.runs} runs at"
-        f" {given.rate} lines a second each, of 800 bytes. CPU and delay are those of the time in which all of them talk."
+        f"{today}, Python {platform.python_version()}, {peer}, {os.cpu_count()} CPUs, shared with the"
+        f" writers; medians of {given.rounds} rounds of {given.seconds:g} s, alternating, a fresh process"
+        f" for each. {given.runs} runs with {given.rate} lines per second each, of 800 bytes. CPU and delay are"
+        " measured while all of them write."
     )
     head = [
         "follower",
@@ -98,7 +99,7 @@ def section(found: dict[str, Series], given: argparse.Namespace) -> str:
         "CPU to SDK",
     ]
     rows = [row(one, found, given) for one in found.values()]
-    verdicts = table(["goal", "asked", "found", ""], [goal.cells() for goal in goals(found)])
+    verdicts = table(["goal", "target", "measured", ""], [goal.cells() for goal in goals(found)])
     return "\n\n".join(["## Many runs in one process", how, verdicts, table(head, rows)])
 
 

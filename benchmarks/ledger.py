@@ -36,11 +36,11 @@ from benchmarks.table import number, table
 
 PEER, NPM = "ccusage (native)", "ccusage (by npm)"
 FIRST, SECOND, BARE = (
-    "steno report, first: import and report",
-    "steno report, second",
-    "steno report --no-ledger",
+    "steno usage, first: import and report",
+    "steno usage, second",
+    "steno usage --no-ledger",
 )
-MILLION = "steno report --no-import, a million requests"
+MILLION = "steno usage --no-import, a million requests"
 DAILY = ("daily", "--json", "--offline")
 PAUSE = 0.05  # seconds between two looks at the memory: short beside a run, and cheap
 QUERIES = 9
@@ -306,15 +306,15 @@ def section(found: Measured, count: int) -> str:
     today, truth = time.strftime("%Y-%m-%d", time.gmtime()), found.truth
     how = (
         f"{today}, Python {platform.python_version()}, {CCUSAGE.replace('@', ' ')}, {os.cpu_count()} CPUs; medians of {count}"
-        f" rounds ({QUERIES} for the last row), competitors in turns, a fresh process for each measurement, start-up included."
-        " Peak memory is the sum over a command's processes. Ratios are medians of the ratios round by round."
+        f" rounds ({QUERIES} for the last row), alternating, a fresh process for each measurement, start-up included."
+        " Peak memory is the sum over a command's processes. Ratios are medians of the ratios per round."
     )
     tree = (
         f"Transcripts: {truth['size'] / 1e6:,.0f} MB / {truth['files']:,} files / {truth['lines']:,} lines /"
         f" {truth['tokens']['requests']:,} requests, {truth['forks']} forks, {truth['subagents']} subagents."
     )
     rows = [goal.cells() for goal in goals(found)]
-    parts = [how, table(["goal", "asked", "found", ""], rows), tree, task_table(found)]
+    parts = [how, table(["goal", "target", "measured", ""], rows), tree, task_table(found)]
     return "\n\n".join(["## Reports over transcripts and over a ledger", *parts])
 
 

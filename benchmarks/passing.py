@@ -295,11 +295,15 @@ def section(found: Measured, lines: int) -> str:
     today = time.strftime("%Y-%m-%d", time.gmtime())
     passed_on, sent = (len(series[CAT].runs) for series in (found.feeds[BULK], found.delays))
     how = (
-        f"{today}, {os.cpu_count()} CPUs; {passed_on} rounds ({sent} of delays), competitors in turns, real pipes on both sides,"
-        " every byte compared. CPU and peak memory are the whole process's, its start included. CPU is the least of the rounds,"
-        " and so is what a delay is above cat: whatever a neighbour does comes on top. Wall time and memory are medians."
+        f"{today}, {os.cpu_count()} CPUs; {passed_on} rounds ({sent} for delays), alternating, real pipes on"
+        " both sides, every byte compared. CPU and peak memory cover the whole process including its"
+        " start. CPU and delays above cat are minima over the rounds: other load only adds to them."
+        " Wall time and memory are medians."
     )
-    parts = [how, table(["goal", "asked", "found", ""], [goal.cells() for goal in goals(found)])]
+    parts = [
+        how,
+        table(["goal", "target", "measured", ""], [goal.cells() for goal in goals(found)]),
+    ]
     for feed, series in found.feeds.items():
         parts += [f"{found.stream.said()}, {feed}:", cost_table(series)]
     told = (

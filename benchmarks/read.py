@@ -263,14 +263,14 @@ def versions() -> str:
 def section(found: Measured, count: int) -> str:
     today = time.strftime("%Y-%m-%d", time.gmtime())
     how = (
-        f"{today}, {versions()}, {os.cpu_count()} CPUs; medians of {count} rounds, competitors in turns,"
+        f"{today}, {versions()}, {os.cpu_count()} CPUs; medians of {count} rounds, alternating,"
         " a fresh process for each measurement. `CPU s` and `wall s` are the reading alone; `process CPU s`"
-        " has the start and the imports too. Of reading, `CPU s` is the least of the rounds and the ratios are of these:"
-        " whatever a neighbour does comes on top. Start-up ratios are medians of the ratios round by round."
+        " includes start-up and imports. For reading, `CPU s` is the minimum over the rounds, and ratios"
+        " use it: other load only adds to it. Start-up ratios are medians of the ratios per round."
     )
     parts = [
         how,
-        table(["goal", "asked", "found", ""], [goal.cells() for goal in goals(found)]),
+        table(["goal", "target", "measured", ""], [goal.cells() for goal in goals(found)]),
         f"Medium stream: {found.medium.said()}.",
         reading_table(found.medium, found.reading),
     ]

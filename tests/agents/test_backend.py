@@ -424,7 +424,7 @@ def test_in_the_ledger_it_is_a_known_nothing(place: Place) -> None:
     )
     (row,) = json.loads(place.steno("runs", "--json", "--no-import").stdout)["rows"]
     assert row["cost"] == {"usd": 0.0, "source": "local"}
-    assert b"$0.00 on a model server of one's own" in place.steno("show", row["run_id"]).stdout
+    assert b"$0.00 on a local model server" in place.steno("show", row["run_id"]).stdout
 
 
 def test_a_transcript_of_it_stays_at_nothing(place: Place) -> None:

@@ -182,7 +182,7 @@ def test_the_card(hello_file: Path) -> None:
         "",
         "answer     Hello there.",
         "",
-        "tokens     21,105 in all · cache hit rate 95.2 %",
+        "tokens     21,105 total · cache hit rate 95.2 %",
         "           input 3 · cache write 1,001 · cache read 20,000 · output 101",
         "cost       $0.0110 reported by the agent",
         "context    █░░░░░░░░░░░░░░░░░░░ 2.1 % used · 98% HP [21k/1000k] — Healthy",
@@ -495,7 +495,7 @@ def test_events_take_no_memory_that_grows(tmp_path: Path) -> None:
 
 def test_tools(worked_file: Path) -> None:
     assert shown(run("show", "--tools", worked_file)) == [
-        "id       name   kind        result  time     error",
+        "id       name   kind        result     time",
         "toolu_1  Write  file_write  ok      unknown",
         "toolu_2  Bash   shell       ok      unknown",
         "toolu_3  Task   subagent    ok      unknown",
@@ -642,8 +642,8 @@ def test_many_sources_get_a_line_each(tmp_path: Path) -> None:
         f"killed              unknown      unknown  unknown      unknown  {tmp_path}/last",
         "",
         "5 runs: 4 success, 1 killed",
-        "cost $0.0441 and 1 run of unknown cost",
-        "tokens 84,420 and 1 run of unknown size",
+        "cost $0.0441 (unknown for 1 run)",
+        "tokens 84,420 (unknown for 1 run)",
     ]
     assert sum(line.startswith("── ") for line in shown(run("show", "--card", tmp_path))) == 5
     assert len(shown(run("show", "--json", tmp_path))) == 5
@@ -845,7 +845,7 @@ def test_malformed_lines_are_told(tmp_path: Path) -> None:
         "steno: skipping malformed line 2: \\x1b[31mwarning\\x1b[0m",
         "steno: skipping malformed line 5: " + "x" * 200,
     ]
-    assert "lines      of 5 lines: 2 malformed" in done.stdout.decode().splitlines()
+    assert "lines      2 malformed (5 lines read)" in done.stdout.decode().splitlines()
     assert done.returncode == 0
 
 

@@ -364,7 +364,7 @@ def test_show_by_id_reads_the_recording_where_it_is_there(ledger: Path) -> None:
         Book(store).run(
             "aaaa1111", Report(run_id="aaaa1111", verdict="permission"), source=str(RECORDING)
         )
-    assert any("refused" in line for line in shown(ask(ledger, "show", "aaaa1111", "--timeline")))
+    assert any("denied" in line for line in shown(ask(ledger, "show", "aaaa1111", "--timeline")))
     assert shown(ask(ledger, "show", "aaaa1111", RECORDING.as_posix()))[0].startswith(
         "── aaaa1111 "
     )
@@ -412,7 +412,7 @@ def test_context(ledger: Path) -> None:
     lines = shown(ask(ledger, "context", "81d4", COLUMNS="80"))
     assert any(line.endswith("warn 70 %") for line in lines)
     assert " ".join(lines[-2:]).endswith(
-        "25% HP [150k/200k] — CRITICAL · peak 150,090 · 30 requests · overhead unknown"
+        "25% HP [150k/200k] — CRITICAL · peak 150,090 · 30 requests · initial overhead unknown"
     )
     assert found["overhead"] is None
 

@@ -195,7 +195,7 @@ def test_ps_shows_what_goes_on(place: Place) -> None:
         "tokens",
         "cost",
         "context",
-        "doing",
+        "activity",
         "project",
         "prompt",
     ]
@@ -239,7 +239,7 @@ def test_r7_a_task_that_waits_is_seen_and_stopped(place: Place) -> None:
     host, run = place.begin("run into the limit", attempts=3)
     row = place.doing(run, "waiting")
     assert 80_000 < row["waits_s"] <= 24 * 3600 + 30
-    assert "until the next attempt" in place.steno("ps").stdout
+    assert "next attempt in " in place.steno("ps").stdout
     assert "no attempt goes on now" in place.steno("send", run, "hello").stderr
     assert place.steno("stop", run).stdout == f"{run} ended: rate_limit\n"
     assert place.end(host)["verdict"] == "rate_limit"

@@ -1,4 +1,4 @@
-"""The screen of a run that goes on: a line that never wraps, plain lines without a terminal, a feed, a card at the end."""
+"""The display of an active run: live line, plain lines, event lines, summary."""
 
 import fcntl
 import io
@@ -55,20 +55,14 @@ AT = datetime(2026, 11, 15, 12, 0, 0, tzinfo=timezone.utc)
 
 
 class Spent:
-    """What a run has spent."""
-
     tokens, cost_nano = 42212, 22_100_000
 
 
 class Process:
-    """When it was started, and last heard of."""
-
     started, last_output_at = 100.0, 172.2
 
 
 class Run:
-    """As much of a run as a screen looks at."""
-
     def __init__(self, name: str = "run1") -> None:
         self.id = name
         self.agent: Agent = CLAUDE
@@ -76,27 +70,26 @@ class Run:
 
 
 def events(*lines: object) -> list[ev.Event]:
-    """What the lines of an agent mean."""
     reading = RunParser(CLAUDE, "stream")
     return [
         event
-        for one in lines
-        for event in reading.parse_line(one if isinstance(one, bytes) else dump(one))
+        for line in lines
+        for event in reading.parse_line(line if isinstance(line, bytes) else dump(line))
     ]
 
 
 def seen(*lines: object, more: tuple[ev.Event, ...] = ()) -> LiveState:
-    """A glance at a run that has printed these lines."""
-    glance = LiveState(CLAUDE.context_window)
-    glance.add(events(*lines))
-    glance.add(more)
-    return glance
+    """The state of a run that has printed these lines."""
+    state = LiveState(CLAUDE.context_window)
+    state.add(events(*lines))
+    state.add(more)
+    return state
 
 
 RUNNING = (init(), assistant(call("t1", "Bash", command="npm test -- --watch=false")))
 
 
-# -- the line ------------------------------------------------------------------------------------------------------
+# -- the line -----------------------------------------------------------------------------------
 
 STATES = [
     (seen(), LiveFigures(elapsed=2.4), "starting · 0:02"),
@@ -105,7 +98,8 @@ STATES = [
     (
         seen(*RUNNING),
         SPENT,
-        "running Bash npm test -- --watch=false · turn 1 · 42.2k tokens · $0.0221 · █░░░░░░░ 98% HP · 1:24 · silent 0:12",
+        "running Bash npm test -- --watch=false · turn 1 · 42.2k tokens · $0.0221"
+        " · █░░░░░░░ 98% HP · 1:24 · silent 0:12",
     ),
     (
         seen(*RUNNING, assistant(call("t2", "Read", file_path="/srv/a.py"))),
@@ -134,7 +128,7 @@ STATES = [
             )
         ),
         LiveFigures(elapsed=9, silence=2.9),
-        "retrying 2 of 10: 529 overloaded, wait 4.0 s · 0:09",
+        "retrying 2 of 10: 529 overloaded, waiting 4.0 s · 0:09",
     ),
     (
         seen(
@@ -183,26 +177,27 @@ STATES = [
             assistant(text("y"), parent="t9", message="msg_2"),
         ),
         LiveFigures(elapsed=9),
-        "thinking · 0:09",  # a subagent's requests are no turns, and its window is its own
+        "thinking · 0:09",  # requests and context of a subagent are not counted
     ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("glance", "figures", "shown"),
+    ("state", "figures", "shown"),
     STATES,
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_r_the_line_says_what_the_run_is_doing(
-    glance: LiveState, figures: LiveFigures, shown: str
+    state: LiveState, figures: LiveFigures, shown: str
 ) -> None:
-    assert live_line(glance, figures, PLAIN, 200) == shown
+    assert live_line(state, figures, PLAIN, 200) == shown
 
 
 NARROW = [
     (
         100,
-        "running Bash npm test -- -… · turn 1 · 42.2k tokens · $0.0221 · █░░░░░░░ 98% HP · 1:24 · silent 0:12",
+        "running Bash npm test -- -… · turn 1 · 42.2k tokens · $0.0221"
+        " · █░░░░░░░ 98% HP · 1:24 · silent 0:12",
     ),
     (80, "running Bash npm test -- --wat… · turn 1 · $0.0221 · 98% HP · 1:24 · silent 0:12"),
     (60, "running Bash npm test -- --w… · $0.0221 · 1:24 · silent 0:12"),
@@ -218,11 +213,11 @@ def test_r_what_matters_least_goes_first(columns: int, shown: str) -> None:
 
 
 @pytest.mark.parametrize("columns", range(2, 140))
-@pytest.mark.parametrize("look", [PLAIN, COLOURS], ids=["plain", "colours"])
-def test_r_no_line_is_wider_than_the_terminal(columns: int, look: PageStyle) -> None:
+@pytest.mark.parametrize("style", [PLAIN, COLOURS], ids=["plain", "colours"])
+def test_r_no_line_is_wider_than_the_terminal(columns: int, style: PageStyle) -> None:
     wide = (init(), assistant(call("t1", "世界" * 30, command="界" * 200 + PAYLOAD)))
-    for glance in (seen(*RUNNING), seen(*wide), seen(*hello()), seen()):
-        text = live_line(glance, LiveFigures(10**12, 10**15, 10**6, 10**6, 99), look, columns)
+    for state in (seen(*RUNNING), seen(*wide), seen(*hello()), seen()):
+        text = live_line(state, LiveFigures(10**12, 10**15, 10**6, 10**6, 99), style, columns)
         assert width(re.sub(r"\x1b\[[\d;]*m", "", text)) <= columns
 
 
@@ -248,16 +243,16 @@ def test_a_wait_is_counted_down() -> None:
     ]
 
 
-# -- a terminal ----------------------------------------------------------------------------------------------------
+# -- a terminal ---------------------------------------------------------------------------------
 
 
 class Terminal:
-    """A terminal of a given width; what is written to it can be read."""
+    """A pseudo-terminal whose output can be read."""
 
     def __init__(self, columns: int, encoding: str = "utf-8") -> None:
         self.ours, theirs = pty.openpty()
         self.resize(columns)
-        self.stream: TextIO = open(  # noqa: PTH123, SIM115
+        self.stream: TextIO = open(  # noqa: PTH123, SIM115 - a descriptor; closed by close()
             theirs, "w", encoding=encoding, errors="backslashreplace", newline=""
         )
 
@@ -265,7 +260,7 @@ class Terminal:
         fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def read(self) -> str:
-        """What was written since the last time. The system hands it over in its own time: a mark behind it tells the end."""
+        """The output since the last call; a marker shows where it ends."""
         self.stream.write("\x1e")
         self.stream.flush()
         data = b""
@@ -274,12 +269,12 @@ class Terminal:
         return data[:-1].decode().replace("\r\n", "\n")
 
     def gone(self) -> None:
-        """Somebody closed the window."""
+        """Close the window."""
         os.close(self.ours)
         self.ours = -1
 
     def close(self) -> None:
-        with suppress(OSError):  # what could not be written before still cannot
+        with suppress(OSError):  # buffered output of a closed window
             self.stream.close()
         if self.ours >= 0:
             os.close(self.ours)
@@ -295,12 +290,12 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Terminal
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for opened in made:
+        opened.close()
 
 
 def test_r_the_live_line_stays_one_line(terminal: Callable[..., Terminal]) -> None:
-    """Drawn over itself, only when it changes, cut to the width that the terminal has now; the cursor stays at its start."""
+    """Redrawn in place on a change, within the current width; the cursor stays at its start."""
     on = terminal(60)
     screen = LiveDisplay(PLAIN, on.stream)
     screen.on_events(Run(), events(*RUNNING))
@@ -346,19 +341,16 @@ def test_r_between_two_attempts_it_waits(terminal: Callable[..., Terminal]) -> N
     assert on.read() == f"{CLEAR_TO_END}thinking · attempt 2 · $0.0221 · 1:24 · silent 0:12\r"
 
 
-def test_r_the_card_ends_with_the_command(terminal: Callable[..., Terminal]) -> None:
+def test_r_the_summary_ends_with_the_command(terminal: Callable[..., Terminal]) -> None:
     on = terminal(60)
     screen = LiveDisplay(PLAIN, on.stream)
     screen.refresh(100.0)
     on.read()
-    screen.print_summary(
-        ended(), "steno run --resume 11111111-2222-4333-8444-555555555555 --max-turns 20 'go on'"
-    )
+    command = "steno run --resume 11111111-2222-4333-8444-555555555555 --max-turns 20 'go on'"
+    screen.print_summary(ended(), command)
     shown = on.read()
     assert shown.startswith(f"{CLEAR_TO_END}success  ")
-    assert shown.endswith(
-        "\ncontinue   steno run --resume 11111111-2222-4333-8444-555555555555 --max-turns 20 'go on'\n"
-    )
+    assert shown.endswith(f"\ncontinue   {command}\n")
 
 
 def test_a_terminal_without_our_letters_gets_others(terminal: Callable[..., Terminal]) -> None:
@@ -397,41 +389,40 @@ def test_a_terminal_that_went_away_is_left_alone(terminal: Callable[..., Termina
     screen.print_summary(ended())
 
 
-# -- no terminal ---------------------------------------------------------------------------------------------------
+# -- no terminal --------------------------------------------------------------------------------
 
 
 def ended() -> TaskReport:
-    """A task that is over."""
+    """The report of a finished task."""
     return merge_reports([report(*worked())], ["done"], "task1")
 
 
-def told(*given: list[ev.Event], feed: bool = False, quiet: bool = False) -> str:
-    """What is written where there is no terminal."""
+def output(*batches: list[ev.Event], feed: bool = False, quiet: bool = False) -> str:
+    """What is written without a terminal."""
     stream = io.StringIO()
     screen = LiveDisplay(PLAIN, stream, feed, quiet)
-    for number, found in enumerate(given, 1):
-        screen.on_events(Run(f"run{number}"), found)
+    for number, batch in enumerate(batches, 1):
+        screen.on_events(Run(f"run{number}"), batch)
         screen.refresh(184.2)
     return stream.getvalue()
 
 
-def test_r_without_a_terminal_only_changes_are_told() -> None:
+def test_r_without_a_terminal_only_changes_are_printed() -> None:
     stop = ev.StopRequested(0, None, None, None, "timeout", 15)
     again = events(init(), init())
     notes = [
-        ev.Notice(0, None, None, None, "note", text)
-        for text in ("budget: 80% of what may be spent is spent", "stop: done")
+        ev.Notice(0, None, None, None, "note", text) for text in ("budget: 80% spent", "stop: done")
     ]
-    assert told([*events(*worked()), stop, *notes], again) == (
+    assert output([*events(*worked()), stop, *notes], again) == (
         f"steno: started: {MODEL}, session 11111111-2222-4333-8444-555555555555\n"
-        "steno: asked it to end: timeout (SIGTERM)\n"
-        "steno: budget: 80% of what may be spent is spent\n"
+        "steno: timeout; sent SIGTERM\n"
+        "steno: budget: 80% spent\n"
         f"steno: started: {MODEL}, session 11111111-2222-4333-8444-555555555555\n"
     )
 
 
 def test_r_nothing_is_said_where_nobody_wants_it() -> None:
-    assert told(events(*worked()), feed=True, quiet=True) == ""
+    assert output(events(*worked()), feed=True, quiet=True) == ""
     LiveDisplay(PLAIN, None).print_summary(ended(), "x")
 
 
@@ -452,16 +443,16 @@ def test_r_the_attempts_are_listed() -> None:
         merge_reports([one, one], ["resume: more turns", "done"], "task1"), None
     )
     assert stream.getvalue().endswith(
-        "\nattempts   1. success · 4 turns · $0.0555 · 120 ms; then: resume: more turns\n"
-        "           2. success · 4 turns · $0.0555 · 120 ms; then: done\n"
+        "\nattempts   1. success · 4 turns · $0.0555 · 120 ms → resume: more turns\n"
+        "           2. success · 4 turns · $0.0555 · 120 ms → done\n"
     )
 
 
-# -- the feed ------------------------------------------------------------------------------------------------------
+# -- event lines --------------------------------------------------------------------------------
 
 
 def test_r_the_feed_tells_the_run() -> None:
-    assert told(events(*worked()), feed=True) == (
+    assert output(events(*worked()), feed=True) == (
         "          started   claude-opus-5-5 in /srv/project\n"
         "          text      I will write it.\n"
         "          call      Write: /srv/project/notes.txt\n"
@@ -495,7 +486,7 @@ def test_r_the_feed_has_a_clock_and_whole_answers() -> None:
         for one in feed.lines(event)
     ]
     assert lines == [
-        "    0:00  started   claude-opus-5-5 in an unknown…",
+        "    0:00  started   claude-opus-5-5 in unknown fo…",
         "    1:00  text      One two three four five six",
         "                    seven eight.",
         "",
@@ -517,7 +508,7 @@ def test_x_the_feed_is_safe() -> None:
         PAYLOAD.encode("utf-8", "replace"),
     )
     note = ev.Notice(0, None, None, None, "note", PAYLOAD)
-    for one in told(
+    for one in output(
         [*events(*lines), note, ev.Stderr(0, None, None, None, PAYLOAD)], feed=True
     ).splitlines():
         assert is_safe(one)

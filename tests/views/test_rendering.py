@@ -1,4 +1,4 @@
-"""What reaches a terminal: text is cleaned, measured, cut and wrapped; cards, tables and timelines keep to their width."""
+"""Terminal output: sanitizing, measuring and wrapping; summaries, tables, timelines."""
 
 import unicodedata
 from datetime import datetime, timedelta, timezone
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import steno
 from steno import event as ev
+from steno.analysis.live_state import call_target
 from steno.recording.parse import RunParser
 from steno.report import (
     BackgroundTask,
@@ -26,9 +27,15 @@ from steno.report import (
     Tokens,
     ToolCallSummary,
 )
-from steno.views import formatting as words
-from steno.views import table as tables
-from steno.views.layout import PageStyle, SectionRow, render_section, titled_rule
+from steno.views import formatting, show
+from steno.views.layout import (
+    PageStyle,
+    SectionRow,
+    headline,
+    join_facts,
+    render_section,
+    titled_rule,
+)
 from steno.views.sanitize import clean, pad, single_line, truncate, truncate_start, width, wrap
 from steno.views.summary import card
 from steno.views.timeline import Timeline
@@ -47,7 +54,7 @@ from tests.script import (
     worked,
 )
 
-# -- hostile text ---------------------------------------------------------------------------------------------
+# -- hostile text -------------------------------------------------------------------------------
 
 HOSTILE = [
     *range(0x20),
@@ -76,7 +83,7 @@ PAYLOAD = "\x1b]0;owned\x07\x1b[2J\x1b[1;1H\r\nsuccess\u202e\u2028\u0085\x9b31m\
 
 
 def is_safe(line: str) -> bool:
-    """Whether nothing in a line can do more than stand there."""
+    """Whether a line has no control, bidirectional or otherwise unsafe characters."""
     return not any(
         unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") or ord(letter) in HOSTILE
         for letter in line
@@ -117,7 +124,7 @@ def test_all_of_them_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "kept",
+    "harmless",
     [
         "plain",
         "naïve — ✓",
@@ -130,8 +137,8 @@ def test_all_of_them_at_once() -> None:
         "نام",
     ],
 )
-def test_harmless_text_stays_as_it_is(kept: str) -> None:
-    assert clean(kept) == kept
+def test_harmless_text_stays_as_it_is(harmless: str) -> None:
+    assert clean(harmless) == harmless
 
 
 @given(st.text(st.characters(exclude_categories=())))
@@ -141,7 +148,7 @@ def test_cleaning_leaves_nothing_hostile_and_is_done_once(any_text: str) -> None
     assert clean(cleaned) == cleaned
 
 
-# -- width ----------------------------------------------------------------------------------------------------
+# -- width --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -223,15 +230,15 @@ def test_wrapped_lines_fit_and_are_clean(any_text: str, columns: int, used: int)
     assert all(width(line) <= columns for line in lines[1:])
 
 
-# -- words -----------------------------------------------------------------------------------------------------
+# -- formatting ---------------------------------------------------------------------------------
 
 
-def test_what_is_not_known_is_called_unknown() -> None:
+def test_missing_values_are_unknown() -> None:
     assert {
-        words.format_number(None),
-        words.format_money(None),
-        words.format_duration(None),
-        words.format_percent(None),
+        formatting.format_number(None),
+        formatting.format_money(None),
+        formatting.format_duration(None),
+        formatting.format_percent(None),
     } == {"unknown"}
 
 
@@ -246,7 +253,7 @@ def test_what_is_not_known_is_called_unknown() -> None:
     ],
 )
 def test_money(dollars: float, shown: str) -> None:
-    assert words.format_money(dollars) == shown
+    assert formatting.format_money(dollars) == shown
 
 
 @pytest.mark.parametrize(
@@ -261,16 +268,16 @@ def test_money(dollars: float, shown: str) -> None:
     ],
 )
 def test_span(milliseconds: int, shown: str) -> None:
-    assert words.format_duration(milliseconds) == shown
+    assert formatting.format_duration(milliseconds) == shown
 
 
 @pytest.mark.parametrize("seconds", [10**18, -(10**18), 2**63])
 def test_a_time_that_no_calendar_has(seconds: int) -> None:
-    assert words.format_epoch(seconds) == f"{seconds} s after 1970"
+    assert formatting.format_epoch(seconds) == f"{seconds} s after 1970"
 
 
 @pytest.mark.parametrize(
-    ("asked", "shown"),
+    ("tool_input", "shown"),
     [
         ({"command": "ls", "description": "List"}, "ls"),
         ({"file_path": "/a", "content": "x"}, "/a"),
@@ -281,20 +288,20 @@ def test_a_time_that_no_calendar_has(seconds: int) -> None:
         ([1], "[1]"),
     ],
 )
-def test_what_a_call_is_about(asked: object, shown: str) -> None:
-    assert words.call_target(asked) == shown
+def test_what_a_call_is_about(tool_input: object, shown: str) -> None:
+    assert call_target(tool_input) == shown
 
 
 def test_every_verdict_has_a_colour_and_a_sentence() -> None:
     from steno.report import VERDICTS
 
-    assert set(words.VERDICT_DISPLAY) == set(VERDICTS)
+    assert set(formatting.VERDICT_DISPLAY) == set(VERDICTS)
 
 
-# -- the card ---------------------------------------------------------------------------------------------------
+# -- summary ------------------------------------------------------------------------------------
 
 
-def test_the_card_of_a_run_that_worked() -> None:
+def test_the_summary_of_a_run_that_worked() -> None:
     assert card(report(*worked()), PageStyle()) == [
         "success  the run finished, and the agent reports success",
         "",
@@ -306,7 +313,7 @@ def test_the_card_of_a_run_that_worked() -> None:
         "",
         "answer     All is done — naïvely ✓",
         "",
-        "tokens     105,549 in all · cache hit rate 95.2 %",
+        "tokens     105,549 total · cache hit rate 95.2 %",
         "           input 19 · cache write 5,015 · cache read 100,000 · output 515",
         "cost       $0.0555 reported by the agent",
         "context    █░░░░░░░░░░░░░░░░░░░ 2.1 % used · 98% HP [21k/1000k] — Healthy",
@@ -320,16 +327,16 @@ def test_the_card_of_a_run_that_worked() -> None:
     ]
 
 
-def test_the_card_of_a_run_that_was_refused() -> None:
+def test_the_summary_of_a_run_that_was_refused() -> None:
     found = card(report(*REFUSED), PageStyle())
     assert found[0].startswith("permission  1 call")
     assert found[-8:] == [
-        "refused    Bash  rm -rf build",
+        "denied     Bash  rm -rf build",
         "             It needs approval.",
         "             allow: Bash(rm -rf build)",
         "background shell: completed",
         "retries    1 × 529 overloaded, waited 500 ms",
-        f"limits     allowed · 50.0 % used · resets {words.format_epoch(1800000000)}",
+        f"limits     allowed · 50.0 % used · resets {formatting.format_epoch(1800000000)}",
         "",
         "next       to allow it: --allowedTools 'Bash(rm -rf build)'",
     ]
@@ -362,14 +369,14 @@ def test_a_long_answer_is_cut_with_a_note() -> None:
     begin = found.index("answer     line 0")
     assert found[begin + 11 : begin + 14] == [
         "           line 11",
-        "           … cut here: all 789 characters with --text",
+        "           … truncated; use --text for all 789 characters",
         "",
     ]
 
 
 def test_an_answer_of_megabytes_costs_nothing() -> None:
     found = card(report(init(), result("x" * 5_000_000)), PageStyle())
-    assert "           … cut here: all 5,000,000 characters with --text" in found
+    assert "           … truncated; use --text for all 5,000,000 characters" in found
 
 
 def test_structured_output_is_an_answer() -> None:
@@ -381,9 +388,9 @@ def test_structured_output_is_an_answer() -> None:
     ]
 
 
-def test_the_session_is_told_when_it_cost_more() -> None:
+def test_the_session_total_is_shown_when_it_differs() -> None:
     found = card(Report(cost=Cost(0.5, "computed", 1.25)), PageStyle())
-    assert "cost       $0.5000 computed from the price table · the session so far $1.2500" in found
+    assert "cost       $0.5000 computed from the price table · session total $1.2500" in found
 
 
 def test_many_failures_are_cut_with_a_note() -> None:
@@ -395,7 +402,7 @@ def test_many_failures_are_cut_with_a_note() -> None:
     begin = found.index("failed     Bash: no 0")
     assert found[begin + 7 : begin + 9] == [
         "           Bash: no 7",
-        "           and 3 more: --tools",
+        "           3 more (use --tools)",
     ]
     assert "tools      Bash  11 calls  time unknown  11 failed" in found
 
@@ -418,24 +425,48 @@ def test_an_upper_bound_is_no_measure() -> None:
 
 
 def hostile_report() -> Report:
-    """A report in which everything that can be text is hostile."""
+    """A report with a hostile payload in every text field."""
     x = PAYLOAD
     return Report(
-        source=x, agent="claude", agent_version=x, model=x, session_id=x, run_id=x, cwd=x, api_key_source=x, error=x, hint=x,
-        warnings=[x, f"permission: {x}"], text=x, result=x + "漢字" * 99, evidence=list(range(99)), signal=9,
-        started_at=datetime(2026, 1, 1, tzinfo=timezone.utc), turns=1, duration_ms=1, tokens=Tokens(1, 2, 3, 4, 5, 10),
-        models={x: ModelSummary(), x * 2: ModelSummary()}, cost=Cost(1.0, x, 2.0),
+        source=x,
+        agent="claude",
+        agent_version=x,
+        model=x,
+        session_id=x,
+        run_id=x,
+        cwd=x,
+        api_key_source=x,
+        error=x,
+        hint=x,
+        warnings=[x, f"permission: {x}"],
+        text=x,
+        result=x + "漢字" * 99,
+        evidence=list(range(99)),
+        signal=9,
+        started_at=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        turns=1,
+        duration_ms=1,
+        tokens=Tokens(1, 2, 3, 4, 5, 10),
+        models={x: ModelSummary(), x * 2: ModelSummary()},
+        cost=Cost(1.0, x, 2.0),
         context=Context(1, 2, 0.5, 50.0, x, x, 1, x, x, 3),
-        tools=[ToolCallSummary(x, x, x, False, x), ToolCallSummary(x + "1", x, x, None), ToolCallSummary(x + "2", "漢" * 40, x, False, x, True)],
-        files=[ChangedFile(x, x, x, False, [x], x)], denials=[DeniedCall(x, x, {x: x}, x, x), DeniedCall(None, None, {"command": x})],
-        subagents=[Subagent("s", x, x, status=x)], background=[BackgroundTask(x, x, x, x), BackgroundTask("b")],
-        retries=[RequestRetry(1, 429, x, 5), RequestRetry(None, None, None, None)], limits=RateLimitStatus(x, 10**18, x, 0.5),
+        tools=[
+            ToolCallSummary(x, x, x, False, x),
+            ToolCallSummary(x + "1", x, x, None),
+            ToolCallSummary(x + "2", "漢" * 40, x, False, x, True),
+        ],
+        files=[ChangedFile(x, x, x, False, [x], x)],
+        denials=[DeniedCall(x, x, {x: x}, x, x), DeniedCall(None, None, {"command": x})],
+        subagents=[Subagent("s", x, x, status=x)],
+        background=[BackgroundTask(x, x, x, x), BackgroundTask("b")],
+        retries=[RequestRetry(1, 429, x, 5), RequestRetry(None, None, None, None)],
+        limits=RateLimitStatus(x, 10**18, x, 0.5),
         lines=LineCounts(9, 1, 2, 3, 4, True),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("path", spread(recorded(200_000), 40), ids=named)
-def test_the_cards_of_real_runs_keep_to_their_page(path: Path) -> None:
+def test_summaries_of_real_runs_keep_to_their_page(path: Path) -> None:
     found = steno.read(path.parent)
     for columns in (40, 80):
         lines = card(found, PageStyle(columns, columns))
@@ -445,20 +476,28 @@ def test_the_cards_of_real_runs_keep_to_their_page(path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [40, 41, 63, 80, 200])
 def test_a_hostile_report_stays_inside_its_page(columns: int) -> None:
-    look, found = PageStyle(columns, columns), hostile_report()
+    style = PageStyle(columns, columns)
+    found = hostile_report()
     pages = [
-        card(found, look, [SectionRow(PAYLOAD)]),
-        tables.tools_table(found, look),
-        tables.files_table(found, look),
+        card(found, style, [SectionRow(PAYLOAD)]),
+        show.tools_table(found, style),
+        show.files_table(found, style),
         [
-            tables.runs_header(look),
-            tables.run_line(found, look, PAYLOAD),
-            titled_rule(look, PAYLOAD),
+            show.runs_header(style),
+            show.run_line(found, style, PAYLOAD),
+            titled_rule(style, PAYLOAD),
         ],
     ]
     for line in (line for page in pages for line in page):
         assert is_safe(line), line
         assert width(line) <= columns, line
+
+
+LABELS = {
+    *("agent", "session", "folder", "started", "run", "evidence", "warnings", "answer"),
+    *("tokens", "cost", "context", "tools", "failed", "files", "denied", "subagents"),
+    *("background", "retries", "limits", "lines", "next"),
+}
 
 
 def test_a_hostile_report_forges_no_part() -> None:
@@ -467,15 +506,12 @@ def test_a_hostile_report_forges_no_part() -> None:
         for line in card(hostile_report(), PageStyle())[6:]
         if line[:1] not in ("", " ")
     }
-    assert labels <= {
-        "agent", "session", "folder", "started", "run", "evidence", "warnings", "answer", "tokens", "cost", "context", "tools",
-        "failed", "files", "refused", "subagents", "background", "retries", "limits", "lines", "next",
-    }  # fmt: skip
+    assert labels <= LABELS
 
 
 def test_colours_come_from_us_alone() -> None:
-    look = PageStyle(80, 80, has_colour=True)
-    for line in card(hostile_report(), look):
+    style = PageStyle(80, 80, has_colour=True)
+    for line in card(hostile_report(), style):
         bare = line
         for code in (
             "\x1b[2m",
@@ -491,16 +527,31 @@ def test_colours_come_from_us_alone() -> None:
             bare = bare.replace(code, "")
         assert is_safe(bare)
     assert (
-        card(report(*hello()), look)[0]
+        card(report(*hello()), style)[0]
         == "\x1b[1;32msuccess\x1b[0m  the run finished, and the agent reports success"
     )
 
 
-# -- parts, tables, timelines -------------------------------------------------------------------------------------
+# -- parts, tables, timelines -------------------------------------------------------------------
 
 
 def test_a_part_with_nothing_to_say_is_none() -> None:
     assert render_section(PageStyle(), "files", []) == []
+
+
+def test_lines_break_between_facts() -> None:
+    facts = join_facts(["3 turns", None, "2 requests", "", "exit code 0"])
+    assert render_section(PageStyle(40), "run", [SectionRow(facts)]) == [
+        "run        3 turns · 2 requests ·",
+        "             exit code 0",
+    ]
+
+
+def test_a_reason_that_repeats_the_verdict_continues_it() -> None:
+    assert headline(PageStyle(), "interrupted", "yellow", "interrupted (Ctrl-C)") == [
+        "interrupted (Ctrl-C)"
+    ]
+    assert headline(PageStyle(), "api", "red", "apiary is down") == ["api  apiary is down"]
 
 
 def test_a_row_is_cut_after_its_lines() -> None:
@@ -510,46 +561,39 @@ def test_a_row_is_cut_after_its_lines() -> None:
     ]
 
 
-def test_tables_are_aligned() -> None:
-    assert tables.align_columns([["a", "1"], ["漢字", "22"]], right_aligned=(1,)) == [
-        "a      1",
-        "漢字  22",
-    ]
-
-
-def test_tables_shrink_to_the_terminal() -> None:
-    lines = tables.align_columns([["short", "x" * 50, "y" * 30]], 40)
-    assert lines == ["short  " + "x" * 14 + "…  " + "y" * 15 + "…"]
-
-
 def test_the_table_of_tools() -> None:
-    assert tables.tools_table(report(*REFUSED), PageStyle()) == [
-        "id       name  kind   result   time     error",
-        "toolu_1  Bash  shell  refused  unknown  Claude requested permissions to use this tool, but you haven't granted it yet.",
+    error = "Claude requested permissions to use this tool, but you haven't granted it yet."
+    assert show.tools_table(report(*REFUSED), PageStyle()) == [
+        "id       name  kind   result     time  error",
+        f"toolu_1  Bash  shell  denied  unknown  {error}",
+    ]
+    assert show.tools_table(report(*REFUSED), PageStyle(40, 40)) == [
+        "id       name  result     time  error",
+        "toolu_1  Bash  denied  unknown  Claude …",
     ]
 
 
 def test_the_table_of_files() -> None:
-    assert tables.files_table(report(*worked()), PageStyle()) == [
+    assert show.files_table(report(*worked()), PageStyle()) == [
         "path       change   where   by",
         "notes.txt  created  inside  toolu_1",
     ]
 
 
 def test_totals_count_what_is_not_known_apart() -> None:
-    totals = tables.RunTotals()
+    totals = show.RunTotals()
     for found in (report(*hello()), report(*hello()), Report()):
         totals.add(found)
     assert totals.lines(PageStyle()) == [
         "3 runs: 2 success, 1 no_result",
-        "cost $0.0221 and 1 run of unknown cost",
-        "tokens 42,210 and 1 run of unknown size",
+        "cost $0.0221 (unknown for 1 run)",
+        "tokens 42,210 (unknown for 1 run)",
     ]
 
 
-def timeline(data: bytes, look: PageStyle | None = None) -> list[str]:
-    told = Timeline(look or PageStyle())
-    lines = [told.line(event) for event in RunParser().events(data.splitlines(keepends=True))]
+def timeline(data: bytes, style: PageStyle | None = None) -> list[str]:
+    shown = Timeline(style or PageStyle())
+    lines = [shown.line(event) for event in RunParser().events(data.splitlines(keepends=True))]
     return [line for line in lines if line is not None]
 
 
@@ -557,10 +601,10 @@ def test_the_timeline_says_each_thing_once() -> None:
     assert timeline(stream(*REFUSED)) == [
         "                1  started   claude-opus-5-5 in /srv/project",
         "                3  call      Bash: rm -rf build",
-        "                5  refused   Bash: It needs approval.",
+        "                5  denied    Bash: It needs approval.",
         "                7  compacted auto 21,105 to 2,517 tokens",
         "               10  task      completed: done",
-        "               11  retry     1 of 10: 529 overloaded, wait 500 ms",
+        "               11  retry     1 of 10: 529 overloaded, waiting 500 ms",
         "               12  limit     usage allowed, 50.0 % used",
         "               13  text      I may not.",
         "               14  result    success, turns 2, 120 ms, $0.0110",
@@ -572,10 +616,11 @@ def test_the_timeline_indents_subagents() -> None:
 
 
 def test_times_are_relative_to_the_first() -> None:
-    told, start = Timeline(PageStyle()), datetime(2026, 1, 1, tzinfo=timezone.utc)
+    shown = Timeline(PageStyle())
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
     call = ev.ToolCall(1, None, None, start, "t", "Bash", "shell")
     answer = ev.ToolResult(2, None, None, start + timedelta(seconds=1.5), "t", True)
-    assert [told.line(call), told.line(answer)] == [
+    assert [shown.line(call), shown.line(answer)] == [
         "   +0.000s      1  call      Bash:",
         "   +1.500s      2  failed    Bash, 1.5 s:",
     ]
@@ -585,24 +630,34 @@ def test_times_are_relative_to_the_first() -> None:
 def test_a_hostile_timeline_stays_inside_its_lines(columns: int) -> None:
     x = PAYLOAD
     events: list[ev.Event] = [
-        ev.Started(1, x, None, None, x, x, x), ev.UserMessage(1, x, None, None, "prompt", x), ev.Text(1, x, x, None, x, x),
-        ev.ToolCall(1, x, x, None, x, x, x, x), ev.ToolResult(1, x, x, None, "other", True),
-        ev.Retry(1, x, None, None, 1, 2, 3, x, 4), ev.RateLimit(1, x, None, None, x, 1, x, 0.5),
+        ev.Started(1, x, None, None, x, x, x),
+        ev.UserMessage(1, x, None, None, "prompt", x),
+        ev.Text(1, x, x, None, x, x),
+        ev.ToolCall(1, x, x, None, x, x, x, x),
+        ev.ToolResult(1, x, x, None, "other", True),
+        ev.Retry(1, x, None, None, 1, 2, 3, x, 4),
+        ev.RateLimit(1, x, None, None, x, 1, x, 0.5),
         ev.Compaction(1, x, None, None, x),
-        ev.PermissionDenied(1, x, None, None, "c", x, x), ev.TaskStarted(1, x, None, None, x, None, x, x, x),
-        ev.TaskEnded(1, x, None, None, x, None, x, x), ev.Failure(1, x, None, None, x, 5, x),
+        ev.PermissionDenied(1, x, None, None, "c", x, x),
+        ev.TaskStarted(1, x, None, None, x, None, x, x, x),
+        ev.TaskEnded(1, x, None, None, x, None, x, x),
+        ev.Failure(1, x, None, None, x, 5, x),
         ev.Result(1, x, None, None, x, True, x, (x,)),
-        ev.FileChanged(1, x, None, None, x, x), ev.Stderr(0, None, None, None, x), ev.StopRequested(0, None, None, None, x),
-        ev.Exited(0, None, None, None, None), ev.Malformed(1, None, None, None, x), ev.Unknown(1, None, None, None, x, b""),
-    ]  # fmt: skip
-    told = Timeline(PageStyle(columns, columns))
-    lines = [told.line(event) for event in events]
+        ev.FileChanged(1, x, None, None, x, x),
+        ev.Stderr(0, None, None, None, x),
+        ev.StopRequested(0, None, None, None, x),
+        ev.Exited(0, None, None, None, None),
+        ev.Malformed(1, None, None, None, x),
+        ev.Unknown(1, None, None, None, x, b""),
+    ]
+    shown = Timeline(PageStyle(columns, columns))
+    lines = [shown.line(event) for event in events]
     for line in lines:
         assert line is not None
         assert is_safe(line), line
         assert width(line) <= columns, line
 
 
-def test_the_screen_returns_and_never_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_views_return_lines_and_never_print(capsys: pytest.CaptureFixture[str]) -> None:
     card(steno.read(stream(init(), result(), text("x"))), PageStyle())
     assert capsys.readouterr() == ("", "")

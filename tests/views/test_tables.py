@@ -1,4 +1,4 @@
-"""Pictures and tables of the ledger: bars, sparklines, grids, plots; and what programs get: JSON and CSV."""
+"""Bars, sparklines, tables, plots and search results; JSON and CSV output."""
 
 import csv
 import io
@@ -23,10 +23,20 @@ from tests.views.test_rendering import PAYLOAD, is_safe
 @pytest.mark.parametrize(
     ("figure", "text"),
     [
-        (None, "unknown"), (0, "0"), (999, "999"), (1000, "1.00k"), (12_345, "12.3k"), (123_456, "123k"), (999_499, "999k"),
-        (999_500, "1.00M"), (4_560_000, "4.56M"), (10**9, "1.00G"), (10**15, "1,000T"), (-1500, "-1.50k"),
+        (None, "unknown"),
+        (0, "0"),
+        (999, "999"),
+        (1000, "1.00k"),
+        (12_345, "12.3k"),
+        (123_456, "123k"),
+        (999_499, "999k"),
+        (999_500, "1.00M"),
+        (4_560_000, "4.56M"),
+        (10**9, "1.00G"),
+        (10**15, "1,000T"),
+        (-1500, "-1.50k"),
     ],
-)  # fmt: skip
+)
 def test_numbers_in_few_letters(figure: int | None, text: str) -> None:
     assert format_compact(figure) == text
 
@@ -62,28 +72,28 @@ def test_gauges_and_sparklines() -> None:
 
 
 def test_pictures_have_ascii_letters_of_the_same_width() -> None:
-    picture = "".join(bar(step, 64, 8) for step in range(65)) + "▁▂▃▄▅▆▇█┄│└▼░─"
+    picture = "".join(bar(step, 64, 8) for step in range(65)) + "▁▂▃▄▅▆▇█┄│└▼░─→"
     assert picture.translate(ASCII_FALLBACKS).isascii()
     assert len(picture.translate(ASCII_FALLBACKS)) == len(picture)
 
 
-# -- tables ------------------------------------------------------------------------------------------------------
+# -- tables -------------------------------------------------------------------------------------
 
 COLUMNS = (
     Column("id"),
     Column("cost", True),
-    Column("spare", drop_priority=1),
-    Column("words", drop_priority=2, can_truncate=True, keep_end=True),
+    Column("extra", drop_priority=1),
+    Column("path", drop_priority=2, can_truncate=True, keep_end=True),
 )
 
 
-def test_a_table_leaves_out_what_it_can_spare() -> None:
+def test_a_table_drops_columns_to_fit() -> None:
     rows: list[list[Cell | str]] = [
         ["abc", "$1.00", "something", "/a/long/path/to/a/file"],
         ["de", Cell("$10.00", "red"), "", "/b"],
     ]
     assert render_table(PageStyle(), COLUMNS, rows, [["total", "$11.00", "", ""]]) == [
-        "id       cost  spare      words",
+        "id       cost  extra      path",
         "abc     $1.00  something  /a/long/path/to/a/file",
         "de     $10.00             /b",
         "─" * 48,
@@ -100,9 +110,33 @@ def test_a_table_leaves_out_what_it_can_spare() -> None:
     )
 
 
-def test_columns_without_anything_in_them_are_not_shown() -> None:
+def test_columns_are_dropped_before_text_gets_too_narrow() -> None:
+    columns = (
+        Column("key", can_truncate=True, min_columns=12),
+        Column("first", drop_priority=1),
+        Column("second", drop_priority=2),
+    )
+    rows = [["a-long-key-1", "x", "y"]]
+    assert render_table(PageStyle(line_limit=22), columns, rows)[1] == "a-long-key-1  x"
+    assert render_table(PageStyle(line_limit=10), columns, rows)[1] == "a-long-ke…"
+
+
+def test_a_table_without_header() -> None:
+    columns = (
+        Column("a", can_truncate=True),
+        Column("b", can_truncate=True),
+        Column("", align_right=True),
+    )
+    rows = [["short", "x" * 50, "1"], ["漢字", "", "22"]]
+    assert render_table(PageStyle(line_limit=25), columns, rows, header=False) == [
+        "short  " + "x" * 13 + "…   1",
+        "漢字                   22",
+    ]
+
+
+def test_empty_columns_are_hidden() -> None:
     assert render_table(PageStyle(), COLUMNS, [["a", "b", "", ""]]) == ["id  cost", "a      b"]
-    assert render_table(PageStyle(), COLUMNS, []) == ["id  cost  spare  words"]
+    assert render_table(PageStyle(), COLUMNS, []) == ["id  cost  extra  path"]
 
 
 @given(
@@ -120,7 +154,7 @@ def test_tables_are_safe_and_keep_to_their_width(rows: list[tuple[str, ...]], li
         assert width(line) <= limit
 
 
-# -- the course of a context -------------------------------------------------------------------------------------
+# -- context plot -------------------------------------------------------------------------------
 
 
 def points(*figures: int) -> list[ContextSample]:
@@ -154,25 +188,25 @@ def test_a_plot_of_any_length_keeps_to_the_page(many: int, columns: int) -> None
         assert width(line) <= columns
 
 
-# -- hits --------------------------------------------------------------------------------------------------------
+# -- search results -----------------------------------------------------------------------------
 
 
 def test_hits_are_marked_also_across_lines() -> None:
     text = "word " * 12 + "needle in\nthe\thay " + PAYLOAD
     begin = text.index("needle")
-    found = SearchHit(
+    hit = SearchHit(
         5, "0123456789", None, f"/p{PAYLOAD}", "tool", text, [(begin, begin + 17)], tool="Bash"
     )
-    plain = search_results([found, found], PageStyle(68), lambda at: f"at {at}")
-    assert plain[0].startswith("at 5 · 01234567 · tool of Bash · /p\\x1b]0;")
+    plain = search_results([hit, hit], PageStyle(68), lambda at: f"at {at}")
+    assert plain[0].startswith("at 5 · 01234567 · tool Bash · /p\\x1b]0;")
     assert [plain[1][-6:], plain[2][:12]] == ["needle", "  in the hay"]
     assert all(is_safe(line) for line in plain)
-    coloured = search_results([found], PageStyle(68, has_colour=True), lambda at: "")
+    coloured = search_results([hit], PageStyle(68, has_colour=True), lambda at: "")
     assert coloured[1].endswith("\x1b[1;33mneedle\x1b[0m")
     assert coloured[2].startswith("  \x1b[1;33min the hay\x1b[0m")
 
 
-# -- for programs ------------------------------------------------------------------------------------------------
+# -- JSON and CSV -------------------------------------------------------------------------------
 
 
 def test_json_is_one_object() -> None:
@@ -219,7 +253,7 @@ def test_csv_is_flat_and_guarded() -> None:
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.text()), min_size=1))
 def test_csv_comes_back_as_it_was(rows: list[dict[str, str]]) -> None:
-    """Apart from the apostrophe before a formula, and from control characters, which are written out."""
+    """Except for the apostrophe before a formula and escaped control characters."""
     data = as_csv(rows, "abc").decode()
     head, *found = list(csv.reader(io.StringIO(data, newline=""), strict=True))
     assert head == ["a", "b", "c"]

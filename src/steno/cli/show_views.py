@@ -188,7 +188,7 @@ class SourcePrinter:
         return print_lines(given.render_notes(self.style) if isinstance(given, StoredInput) else ())
 
     def _runs(self, given: RecordingInput) -> None:
-        from ..views import table as tables
+        from ..views import show as tables
 
         report, _ = self._build_report(given)
         if not self._printed_count:
@@ -200,14 +200,14 @@ class SourcePrinter:
         print_lines([tables.run_line(report, self.style, given.name)])
 
     def _tools(self, given: RecordingInput) -> None:
-        from ..views import table as tables
+        from ..views import show as tables
 
         report, _ = self._build_report(given)
         self._print_separator(given)
         print_lines(tables.tools_table(report, self.style))
 
     def _files(self, given: RecordingInput) -> None:
-        from ..views import table as tables
+        from ..views import show as tables
 
         report, _ = self._build_report(given)
         self._print_separator(given)

@@ -1,1 +1,1 @@
-"""The terminal: reports, tables and timelines as lines of text. It returns strings and never prints."""
+"""Terminal rendering: reports, tables and timelines as lines of text."""

@@ -1,4 +1,4 @@
-"""Two runs or sessions side by side: the figures, the difference, the ratio. All text is cleaned; it never prints."""
+"""Comparison of two runs or sessions: values, difference and ratio per figure."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,17 +26,17 @@ LESS_IS_BETTER = (
 
 
 def comparison_table(
-    figures: Sequence[ComparedFigure], one: str, two: str, look: PageStyle
+    figures: Sequence[ComparedFigure], first: str, second: str, style: PageStyle
 ) -> list[str]:
-    """One line for each figure."""
+    """One line per figure; `first` and `second` are the column titles."""
     columns = (
         Column("", can_truncate=True),
-        Column(one, True, can_truncate=True),
-        Column(two, True, can_truncate=True),
-        Column("difference", True, 2),
-        Column("ratio", True, 3),
+        Column(first, align_right=True, can_truncate=True),
+        Column(second, align_right=True, can_truncate=True),
+        Column("difference", align_right=True, drop_priority=2),
+        Column("ratio", align_right=True, drop_priority=3),
     )
-    return render_table(look, columns, [_row(figure) for figure in figures])
+    return render_table(style, columns, [_row(figure) for figure in figures])
 
 
 def _row(figure: ComparedFigure) -> list[Cell | str]:
@@ -45,7 +45,7 @@ def _row(figure: ComparedFigure) -> list[Cell | str]:
         figure.name.removesuffix("_usd").removesuffix("_ms").replace("_", " "),
         _format_value(figure.first, figure.kind),
         _format_value(figure.second, figure.kind),
-        Cell(_format_difference(figure), _difference_style(figure)),
+        Cell(_format_difference(figure), _difference_colour(figure)),
         "" if ratio is None else f"{ratio:.2f} ×",
     ]
 
@@ -65,7 +65,7 @@ def _format_difference(figure: ComparedFigure) -> str:
     return ("+" if difference > 0 else "-") + _FORMATTERS[figure.kind](abs(difference))
 
 
-def _difference_style(figure: ComparedFigure) -> str:
+def _difference_colour(figure: ComparedFigure) -> str:
     if figure.name not in LESS_IS_BETTER or not figure.difference:
         return ""
     return "green" if figure.difference < 0 else "red"

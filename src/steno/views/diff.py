@@ -1,30 +1,29 @@
-"""Changed files as a table, and a patch for people. All text is cleaned here; it never prints."""
+"""Changed files as a table, and a coloured patch."""
 
 from collections.abc import Iterator, Sequence
 
 from ..workspace.changes import Change
 from .formatting import format_count, format_number
-from .layout import PageStyle
+from .layout import CHANGE_COLOURS, PageStyle
 from .sanitize import TAB_WIDTH, clean
 from .table import Cell, Column, render_table
 
 COLUMNS = (
     Column("change"),
     Column("path", can_truncate=True, keep_end=True),
-    Column("lines", True, 2),
+    Column("lines", align_right=True, drop_priority=2),
     Column("by", drop_priority=1),
     Column("source", drop_priority=3),
     Column("mode", drop_priority=4),
 )
-CHANGE_COLOURS = {"created": "green", "deleted": "red", "renamed": "cyan", "modified": "yellow"}
 DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def changes_table(found: Sequence[Change], look: PageStyle) -> list[str]:
-    """One line for each change, and how many there are."""
-    files = len({change.path for change in found})
+def changes_table(changes: Sequence[Change], style: PageStyle) -> list[str]:
+    """One line per change, and the number of files."""
+    files = len({change.path for change in changes})
     return [
-        *render_table(look, COLUMNS, [_row(change) for change in found]),
+        *render_table(style, COLUMNS, [_row(change) for change in changes]),
         "",
         f"{format_count(files, 'file')} changed",
     ]
@@ -50,13 +49,12 @@ def _line_counts(change: Change) -> str:
     return f"+{format_number(change.added)} -{format_number(change.removed)}"
 
 
-def patch_lines(data: bytes, look: PageStyle) -> Iterator[str]:
-    """A patch line by line: heads bold, what was added green, what was removed red."""
-    within = False
+def patch_lines(data: bytes, style: PageStyle) -> Iterator[str]:
+    """A sanitized patch: headers bold, additions green, deletions red."""
+    is_in_hunk = False
     for line in data.decode("utf-8", "replace").split("\n"):
-        text = clean(line.expandtabs(TAB_WIDTH))
         if line.startswith("diff --git "):
-            within = False
-        within = within or line.startswith("@@")
-        style = DIFF_COLOURS.get(line[:1], "") if within else "bold"
-        yield look.paint(text, style)
+            is_in_hunk = False
+        is_in_hunk = is_in_hunk or line.startswith("@@")
+        colour = DIFF_COLOURS.get(line[:1], "") if is_in_hunk else "bold"
+        yield style.paint(clean(line.expandtabs(TAB_WIDTH)), colour)

@@ -1,7 +1,4 @@
-"""Answers for programs: one JSON object, or CSV with flat names. It never prints.
-
-Cells of CSV cannot pose as formulas, and nothing in them moves a cursor.
-"""
+"""Query results for programs: one JSON object, or flat CSV that is safe in spreadsheets."""
 
 import csv
 import io
@@ -14,30 +11,23 @@ import msgspec
 
 from .sanitize import clean_lines
 
-FORMULA_PREFIXES = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\t",
-    "\r",
-)  # how a cell begins that a spreadsheet would carry out
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would evaluate such a cell
 
 
-def as_json(rows: Sequence[Any], total: Any, more: dict[str, Any] | None = None) -> bytes:
-    """One object: the rows, what they come to, and whatever else there is to say."""
-    return msgspec.json.encode({"rows": rows, "total": total, **(more or {})})
+def as_json(rows: Sequence[Any], total: Any, extra: dict[str, Any] | None = None) -> bytes:
+    """One object with `rows`, `total` and the extra fields."""
+    return msgspec.json.encode({"rows": rows, "total": total, **(extra or {})})
 
 
 def as_csv(rows: Iterable[Any], names: Sequence[str] = ()) -> bytes:
-    """The rows by RFC 4180, in UTF-8. The names are those of the JSON, joined: tokens_input, cost_usd."""
-    flat = [dict(_flatten(msgspec.to_builtins(row))) for row in rows]
-    heads = list(dict.fromkeys([*names, *(name for row in flat for name in row)]))
+    """RFC 4180 in UTF-8. Names of nested JSON fields are joined: tokens_input, cost_usd."""
+    flat_rows = [dict(_flatten(msgspec.to_builtins(row))) for row in rows]
+    header = list(dict.fromkeys([*names, *(name for row in flat_rows for name in row)]))
     text = io.StringIO()
-    sheet = csv.writer(text, lineterminator="\r\n")
-    sheet.writerow([_format_cell(head) for head in heads])
-    for row in flat:
-        sheet.writerow([_format_cell(row.get(head)) for head in heads])
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow([_format_cell(name) for name in header])
+    for row in flat_rows:
+        writer.writerow([_format_cell(row.get(name)) for name in header])
     return text.getvalue().encode("utf-8", "replace")
 
 
@@ -50,13 +40,13 @@ def _flatten(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
 
 
 def _format_float(value: float) -> str:
-    """A number without an exponent: money is often less than 0.0001."""
+    """Without an exponent: costs are often below 0.0001."""
     text = str(value)
     return f"{Decimal(text):f}" if "e" in text else text
 
 
 def _format_cell(value: Any) -> str:
-    """A value as text, its control characters written out. What begins like a formula gets an apostrophe; a number stays one."""
+    """Sanitized text; what looks like a formula gets an apostrophe, numbers stay numbers."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -67,8 +57,7 @@ def _format_cell(value: Any) -> str:
         return str(value)
     if isinstance(value, datetime):
         return value.isoformat()
-    text = (
-        value if isinstance(value, str) else msgspec.json.encode(value).decode("utf-8", "replace")
-    )
-    text = clean_lines(text.replace("\x00", ""))
+    if not isinstance(value, str):
+        value = msgspec.json.encode(value).decode("utf-8", "replace")
+    text = clean_lines(value.replace("\x00", ""))
     return f"'{text}" if text.startswith(FORMULA_PREFIXES) else text

@@ -1,7 +1,4 @@
-"""The live line: what a run is doing, on one line that never wraps. Values in, text out; it never prints.
-
-Where the line is too narrow, the figure that matters least goes first; what a tool works on is shortened before that.
-"""
+"""The display of an active run: a live line that never wraps, event lines, and the summary."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -18,16 +15,18 @@ from .. import event as ev
 from ..analysis.live_state import LiveState
 from ..analysis.usage import nano_to_usd
 from ..report import TaskReport
-from .formatting import format_compact, format_duration, format_money, gauge
-from .layout import ASCII_FALLBACKS, MIN_COLUMNS, PageStyle
+from .formatting import format_compact, format_money, gauge
+from .layout import ASCII_FALLBACKS, HP_COLOURS, MIN_COLUMNS, PageStyle
 from .sanitize import pad, single_line, truncate, width, wrap
-from .summary import STATUS_COLOURS, task_summary
-from .timeline import DEFAULT_LINE_COLUMNS, Timeline, TimelineEntry
+from .summary import task_summary
+from .timeline import DEFAULT_LINE_COLUMNS, KIND_COLUMNS, Timeline, TimelineEntry, retry_text
 
 SEPARATOR = " · "
-GAUGE_COLUMNS = 8  # columns
-SILENCE_SHOWN_AFTER_SECONDS = 3.0  # seconds without output before they are told
-MIN_TARGET_COLUMNS = 12  # columns for what a tool works on, before a figure goes
+GAUGE_COLUMNS = 8
+SILENCE_SHOWN_AFTER_SECONDS = 3.0
+SILENCE_WARNING_SECONDS = 60
+MIN_TARGET_COLUMNS = 12  # for a tool's target, before a figure is dropped
+MAX_TOOL_COLUMNS = 30
 STATE_STYLES = {
     "starting": "dim",
     "thinking": "bold",
@@ -40,11 +39,11 @@ STATE_STYLES = {
 }
 
 
-class LineSegment(Struct):
-    """One thing on the line. Where there is no room, the one with the highest `spare` goes first, or gives way to `less`.
+# -- the live line ------------------------------------------------------------------------------
 
-    One with 0 stays.
-    """
+
+class LineSegment(Struct):
+    """Shortened or dropped in the order of `drop_priority`, highest first; 0 is never dropped."""
 
     text: str
     style: str = ""
@@ -53,7 +52,7 @@ class LineSegment(Struct):
 
 
 class LiveFigures(Struct, frozen=True):
-    """What is known beside the events: what was spent so far, and the times in seconds."""
+    """Figures that don't come from events; times in seconds."""
 
     tokens: int = 0
     cost_nano: int | None = None
@@ -63,174 +62,163 @@ class LiveFigures(Struct, frozen=True):
 
 
 def format_clock(seconds: float) -> str:
-    """A length of time as on a stopwatch: 0:07, 12:40, 1:02:03."""
+    """A duration as on a stopwatch: 0:07, 12:40, 1:02:03."""
     minutes, rest = divmod(max(0, int(seconds)), 60)
-    return (
-        f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+    if minutes < 60:
+        return f"{minutes}:{rest:02}"
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def live_line(run: LiveState, figures: LiveFigures, style: PageStyle, columns: int) -> str:
+    """The line of an active run, at most `columns` wide."""
+    tool, target = _activity(run)
+    first = LineSegment(f"{run.state} {tool}" if tool else run.state, STATE_STYLES[run.state])
+    return _fit_line([first, *_segments(run, figures)], target, style, columns)
+
+
+def waiting_line(seconds: float | None, reason: str, style: PageStyle, columns: int) -> str:
+    """The line between two attempts."""
+    text = f"waiting {format_clock(seconds)}" if seconds is not None else "waiting"
+    segment = LineSegment(text, STATE_STYLES["waiting"])
+    return _fit_line([segment], single_line(reason), style, columns)
+
+
+def _activity(run: LiveState) -> tuple[str, str]:
+    """The current tool, and a text that may be truncated."""
+    if run.state == "running" and run.current_tool is not None:
+        name, target = run.current_tool
+        others = len(run.open_calls) - 1
+        more = f" (+{others})" if others > 0 else ""
+        return truncate(single_line(name), MAX_TOOL_COLUMNS) + more, single_line(target)
+    if run.state == "retrying" and run.retry is not None:
+        return "", single_line(retry_text(run.retry))
+    if run.state == "stopping" and run.stop is not None:
+        return "", single_line(run.stop.why)
+    return "", ""
+
+
+def _segments(run: LiveState, figures: LiveFigures) -> list[LineSegment]:
+    segments = []
+    if figures.attempt > 1:
+        segments.append(LineSegment(f"attempt {figures.attempt}", drop_priority=5))
+    if run.turns:
+        segments.append(LineSegment(f"turn {run.turns}", drop_priority=6))
+    if figures.tokens:
+        segments.append(LineSegment(f"{format_compact(figures.tokens)} tokens", drop_priority=8))
+        if figures.cost_nano is not None:
+            cost = format_money(nano_to_usd(figures.cost_nano))
+            segments.append(LineSegment(cost, drop_priority=3))
+    if run.context.fraction is not None and run.context.hp is not None:
+        segments.append(_context_segment(run))
+    segments.append(LineSegment(format_clock(figures.elapsed), drop_priority=1))
+    if figures.silence >= SILENCE_SHOWN_AFTER_SECONDS:
+        text = f"silent {format_clock(figures.silence)}"
+        colour = "yellow" if figures.silence >= SILENCE_WARNING_SECONDS else "dim"
+        segments.append(LineSegment(text, colour, drop_priority=2))
+    return segments
+
+
+def _context_segment(run: LiveState) -> LineSegment:
+    colour = HP_COLOURS.get(run.context.status or "", "")
+    hp = f"{run.context.hp:.0f}% HP"
+    return LineSegment(
+        f"{gauge(run.context.fraction or 0.0, GAUGE_COLUMNS)} {hp}",
+        colour,
+        drop_priority=7,
+        shorter=LineSegment(hp, colour, drop_priority=4),
     )
 
 
-def live_line(glance: LiveState, figures: LiveFigures, look: PageStyle, columns: int) -> str:
-    """The line of a run, at most so many columns wide."""
-    state = glance.state
-    lead, rest = _activity(glance, state)
-    pieces = [
-        LineSegment(state if not lead else f"{state} {lead}", STATE_STYLES[state]),
-        *_segments(glance, figures),
-    ]
-    return _fit_line(pieces, rest, look, columns)
+def _fit_line(segments: list[LineSegment], target: str, style: PageStyle, columns: int) -> str:
+    """Drops segments until the rest fits, then truncates the target after the first."""
+    target_columns = min(width(target), MIN_TARGET_COLUMNS) + 1 if target else 0
+    while _total_width(segments) + target_columns > columns:
+        highest = max(segment.drop_priority for segment in segments)
+        if not highest:
+            break
+        segments = _shorten(segments, highest)
+    room = columns - _total_width(segments) - 1
+    first, *others = segments
+    head = style.paint(truncate(first.text, columns), first.style)
+    if target and room > 1:
+        head += " " + truncate(target, room)
+    separator = style.paint(SEPARATOR, "dim")
+    return head + "".join(separator + style.paint(part.text, part.style) for part in others)
 
 
-def waiting_line(seconds: float | None, why: str, look: PageStyle, columns: int) -> str:
-    """The line between two attempts."""
-    left = f"waiting {format_clock(seconds)}" if seconds is not None else "waiting"
-    return _fit_line([LineSegment(left, STATE_STYLES["waiting"])], single_line(why), look, columns)
+def _shorten(segments: list[LineSegment], priority: int) -> list[LineSegment]:
+    replaced = (
+        segment.shorter if segment.drop_priority == priority else segment for segment in segments
+    )
+    return [segment for segment in replaced if segment is not None]
 
 
-def _activity(glance: LiveState, state: str) -> tuple[str, str]:
-    """What it does, in two parts: one that stays, and one that may be shortened."""
-    if state == "running" and glance.current_tool is not None:
-        name, about = glance.current_tool
-        more = f" (+{len(glance.open_calls) - 1})" if len(glance.open_calls) > 1 else ""
-        return truncate(single_line(name), 30) + more, single_line(about)
-    if state == "retrying" and glance.retry is not None:
-        retry = glance.retry
-        reason = " ".join(str(part) for part in (retry.status, retry.error) if part is not None)
-        return "", single_line(
-            f"{retry.attempt or '?'} of {retry.limit or '?'}: {reason}, wait {format_duration(retry.delay_ms)}"
-        )
-    return "", single_line(
-        glance.stop.why
-    ) if state == "stopping" and glance.stop is not None else ""
+def _total_width(segments: list[LineSegment]) -> int:
+    return sum(width(part.text) for part in segments) + len(SEPARATOR) * (len(segments) - 1)
 
 
-def _segments(glance: LiveState, figures: LiveFigures) -> list[LineSegment]:
-    found = [LineSegment(f"attempt {figures.attempt}", "", 5)] if figures.attempt > 1 else []
-    if glance.turns:
-        found.append(LineSegment(f"turn {glance.turns}", "", 6))
-    if figures.tokens:
-        found.append(LineSegment(f"{format_compact(figures.tokens)} tokens", "", 8))
-        found += (
-            [LineSegment(format_money(nano_to_usd(figures.cost_nano)), "", 3)]
-            if figures.cost_nano is not None
-            else []
-        )
-    context = glance.context
-    if context.fraction is not None and context.hp is not None:
-        colour, hp = STATUS_COLOURS.get(context.status or "", ""), f"{context.hp:.0f}% HP"
-        found.append(
-            LineSegment(
-                f"{gauge(context.fraction, GAUGE_COLUMNS)} {hp}",
-                colour,
-                7,
-                LineSegment(hp, colour, 4),
-            )
-        )
-    found.append(LineSegment(format_clock(figures.elapsed), "", 1))
-    if figures.silence >= SILENCE_SHOWN_AFTER_SECONDS:
-        found.append(
-            LineSegment(
-                f"silent {format_clock(figures.silence)}",
-                "yellow" if figures.silence >= 60 else "dim",
-                2,
-            )
-        )
-    return found
+# -- event lines --------------------------------------------------------------------------------
 
-
-def _fit_line(pieces: list[LineSegment], about: str, look: PageStyle, columns: int) -> str:
-    """The pieces that there is room for, with what the first is about behind it, shortened to what is left."""
-    least = min(width(about), MIN_TARGET_COLUMNS)
-    while _total_width(pieces) + (least + 1 if about else 0) > columns and (
-        spare := max(piece.drop_priority for piece in pieces)
-    ):
-        pieces = [
-            one
-            for piece in pieces
-            if (one := piece.shorter if piece.drop_priority == spare else piece) is not None
-        ]
-    room = columns - _total_width(pieces) - 1
-    first, *rest = pieces
-    head = look.paint(truncate(first.text, columns), first.style)
-    if about and room > 1:
-        head += " " + truncate(about, room)
-    joint = look.paint(SEPARATOR, "dim")
-    return head + "".join(joint + look.paint(piece.text, piece.style) for piece in rest)
-
-
-def _total_width(pieces: list[LineSegment]) -> int:
-    return sum(width(piece.text) for piece in pieces) + len(SEPARATOR) * (len(pieces) - 1)
-
-
-PREFIX_COLUMNS = 20  # columns before what is told: the clock, the kind
-MAX_TEXT_LINES = 40  # lines of one text: more is read in the report
-MAX_CHARS_PER_LINE = 400  # letters of one text for each line of it that is looked at
+CLOCK_COLUMNS = 8
+PREFIX_COLUMNS = CLOCK_COLUMNS + KIND_COLUMNS + 3
+MIN_TEXT_COLUMNS = 10
+MAX_TEXT_LINES = 40  # per text; the report has all of it
+MAX_CHARS_PER_LINE = 400
 
 
 class EventFeed:
-    """Turns the events of a run into lines."""
+    """Formats the events of a run as log lines."""
 
-    def __init__(self, look: PageStyle) -> None:
-        self.style = look
-        self._timeline = Timeline(look)
+    def __init__(self, style: PageStyle) -> None:
+        self.style = style
+        self._timeline = Timeline(style)
         self._started_at: datetime | None = None
 
     def lines(self, event: ev.Event) -> list[str]:
-        """The lines of one event; none if it does not matter to people."""
+        """The lines of an event; none for events that are not shown."""
         self._started_at = self._started_at or event.at
-        told = self._entry(event)
-        if told is None:
+        entry = self._entry(event)
+        if entry is None:
             return []
-        kind, text, style = told
-        after = (
-            format_clock((event.at - self._started_at).total_seconds())
-            if event.at and self._started_at
-            else ""
-        )
-        head = f"{after:>8}  "
-        indent = "  " if event.parent is not None else ""
-        room = max(
-            10, (self.style.line_limit or DEFAULT_LINE_COLUMNS) - PREFIX_COLUMNS - len(indent)
-        )
-        first, *rest = (
-            _wrap_text(text, room)
-            if type(event) is ev.Text
-            else [truncate(single_line(text), room)]
-        )
-        begun = (
-            self.style.paint(head, "dim")
-            + indent
-            + self.style.paint(pad(kind, 9), style)
-            + " "
-            + first
-        )
+        clock = ""
+        if event.at and self._started_at:
+            clock = format_clock((event.at - self._started_at).total_seconds())
+        indent = "  " if event.parent is not None else ""  # inside a subagent
+        limit = self.style.line_limit or DEFAULT_LINE_COLUMNS
+        room = max(MIN_TEXT_COLUMNS, limit - PREFIX_COLUMNS - len(indent))
+        if type(event) is ev.Text:
+            first, *others = _wrap_text(entry.text, room)
+        else:
+            first, *others = [truncate(single_line(entry.text), room)]
+        head = self.style.paint(f"{clock:>{CLOCK_COLUMNS}}  ", "dim")
+        kind = self.style.paint(pad(entry.kind, KIND_COLUMNS), entry.style)
+        prefix = " " * PREFIX_COLUMNS + indent
         return [
-            begun.rstrip(" "),
-            *((" " * PREFIX_COLUMNS + indent + line).rstrip(" ") for line in rest),
+            f"{head}{indent}{kind} {first}".rstrip(" "),
+            *((prefix + line).rstrip(" ") for line in others),
         ]
 
     def _entry(self, event: ev.Event) -> TimelineEntry | None:
-        if isinstance(event, ev.Notice):
-            return (
-                ("steno", event.text or "", "bold") if event.kind == "note" else None
-            )  # a decision of ours
-        return self._timeline.entry(event)
+        if not isinstance(event, ev.Notice):
+            return self._timeline.entry(event)
+        return TimelineEntry("steno", event.text or "", "bold") if event.kind == "note" else None
 
 
-def _wrap_text(text: str, room: int) -> list[str]:
-    """A text in lines, and a mark where there are more than anybody follows."""
+def _wrap_text(text: str, columns: int) -> list[str]:
     head = text.strip()[: MAX_TEXT_LINES * MAX_CHARS_PER_LINE]
-    found = list(islice(wrap(head, room), MAX_TEXT_LINES + 1))
-    return found if len(found) <= MAX_TEXT_LINES else [*found[:MAX_TEXT_LINES], "…"]
+    lines = list(islice(wrap(head, columns), MAX_TEXT_LINES + 1))
+    return lines if len(lines) <= MAX_TEXT_LINES else [*lines[:MAX_TEXT_LINES], "…"]
 
 
-CLEAR_TO_END = "\r\x1b[J"  # from the first column to the end of the screen: a line that a narrower window has wrapped goes too
-DECORATION_CHARS = "█░·…—"  # letters that we write ourselves
+# -- the display --------------------------------------------------------------------------------
+
+# To the end of the screen: a narrowed window can have wrapped the previous line.
+CLEAR_TO_END = "\r\x1b[J"
+DECORATION_CHARS = "█░·…—→"
+DONE_NOTE = "stop: done"  # the runner's note at the end of a successful task
 
 
 class DisplayedAgent(Protocol):
-    """Whose run it is."""
-
     @property
     def name(self) -> str: ...
     @property
@@ -238,8 +226,6 @@ class DisplayedAgent(Protocol):
 
 
 class DisplayedSpend(Protocol):
-    """What was spent so far; `nano` None: not known."""
-
     @property
     def tokens(self) -> int: ...
     @property
@@ -247,8 +233,6 @@ class DisplayedSpend(Protocol):
 
 
 class DisplayedProcess(Protocol):
-    """When the process was started, and last heard of."""
-
     @property
     def started(self) -> float: ...
     @property
@@ -256,7 +240,7 @@ class DisplayedProcess(Protocol):
 
 
 class DisplayedRun(Protocol):
-    """A run, as far as a screen wants to know it."""
+    """The part of a run that the display reads."""
 
     @property
     def id(self) -> str: ...
@@ -269,37 +253,37 @@ class DisplayedRun(Protocol):
 
 
 class LiveDisplay:
-    """What is seen of one task. `feed`: what happens is told line by line too; `quiet`: nothing is shown."""
+    """The display of one task. `feed` adds a line per event; `quiet` shows nothing."""
 
     def __init__(
-        self, look: PageStyle, stream: TextIO | None, feed: bool = False, quiet: bool = False
+        self, style: PageStyle, stream: TextIO | None, feed: bool = False, quiet: bool = False
     ) -> None:
-        self.style = look
+        self.style = style
         self._stream = None if quiet else stream
-        self._feed = EventFeed(look) if feed else None
+        self._feed = EventFeed(style) if feed else None
         self._run: DisplayedRun | None = None
         self._live_state = LiveState(lambda model: None)
         self._attempt = 0
-        self._has_announced_start = False  # the attempt's beginning was told
+        self._has_announced_start = False
         self._last_message = ""
-        self._current_line = ""  # the line that stands on the terminal
+        self._current_line = ""  # the live line on the terminal
         self._is_ascii_only = stream is None or not _can_encode(DECORATION_CHARS, stream)
         self._terminal_fd = _terminal_fd(self._stream)
 
-    # -- what happens ----------------------------------------------------------------------------------------------
-
     def on_events(self, run: DisplayedRun, events: Sequence[ev.Event]) -> None:
-        """Events of a run; one that was not seen before is the next attempt."""
+        """Show events of a run; a new run id is the next attempt."""
         if self._run is None or run.id != self._run.id:
-            self._run, self._live_state = run, LiveState(run.agent.context_window)
-            self._attempt, self._has_announced_start = self._attempt + 1, False
+            self._run = run
+            self._live_state = LiveState(run.agent.context_window)
+            self._attempt += 1
+            self._has_announced_start = False
         self._live_state.add(events)
-        told = [text for event in events for text in self._event_lines(event)]
-        if told:
-            self._print(told)
+        lines = [text for event in events for text in self._event_lines(event)]
+        if lines:
+            self._print(lines)
 
     def say(self, text: str) -> None:
-        """Something that was decided."""
+        """Print a message of steno."""
         self._last_message = text
         self._print([f"steno: {single_line(text)}"])
 
@@ -308,36 +292,27 @@ class LiveDisplay:
             return []
         if self._feed is not None:
             if self._terminal_fd >= 0:
-                self._feed.style = msgspec.structs.replace(
-                    self.style, line_limit=max(MIN_COLUMNS, self._columns())
-                )
+                limit = max(MIN_COLUMNS, self._columns())
+                self._feed.style = msgspec.structs.replace(self.style, line_limit=limit)
             return self._feed.lines(event)
         if isinstance(event, ev.Started):
-            alone, self._has_announced_start = (
-                self._terminal_fd < 0 and not self._has_announced_start,
-                True,
-            )
-            return [_started_line(event)] if alone else []
+            is_announced = self._has_announced_start or self._terminal_fd >= 0
+            self._has_announced_start = True
+            return [] if is_announced else [_started_line(event)]
         return _notice_lines(event)
 
     def _is_redundant(self, event: ev.Notice) -> bool:
-        """Whether a note only repeats what was said a moment ago, or what the card says: that it is done."""
+        """Whether a note repeats the last message, or the summary will say the same."""
         text = event.text or ""
-        return (
-            event.kind != "note"
-            or text == "stop: done"
-            or bool(self._last_message and text.endswith(self._last_message))
-        )
-
-    # -- the live line ---------------------------------------------------------------------------------------------
+        repeats = bool(self._last_message and text.endswith(self._last_message))
+        return event.kind != "note" or text == DONE_NOTE or repeats
 
     def refresh(self, now: float, wait: float | None = None) -> None:
-        """Draw the live line. `wait`: the seconds that are left of a wait between two attempts."""
+        """Redraw the live line; `wait`: seconds until the next attempt."""
         if self._terminal_fd < 0 or self._stream is None:
             return
-        text = self._render_line(
-            now, wait, self._columns() - 1
-        )  # a line that fills the last column makes some terminals wrap
+        # Some terminals wrap a line that fills the last column.
+        text = self._render_line(now, wait, self._columns() - 1)
         if text != self._current_line:
             self._write(CLEAR_TO_END + text + "\r")
             self._current_line = text
@@ -345,18 +320,24 @@ class LiveDisplay:
     def _render_line(self, now: float, wait: float | None, columns: int) -> str:
         if self._live_state.state == "ended":
             return self._to_ascii(waiting_line(wait, self._last_message, self.style, columns))
-        run, began = self._run, now
-        silence = 0.0
-        tokens, nano = 0, None
-        if run is not None:
-            tokens, nano = run.spend.tokens, run.spend.cost_nano
-            if run.child is not None:
-                began, silence = run.child.started, now - run.child.last_output_at
-        figures = LiveFigures(tokens, nano, now - began, silence, self._attempt)
+        figures = self._figures(now)
         return self._to_ascii(live_line(self._live_state, figures, self.style, columns))
 
+    def _figures(self, now: float) -> LiveFigures:
+        run = self._run
+        if run is None:
+            return LiveFigures(attempt=self._attempt)
+        child = run.child
+        return LiveFigures(
+            tokens=run.spend.tokens,
+            cost_nano=run.spend.cost_nano,
+            elapsed=0.0 if child is None else now - child.started,
+            silence=0.0 if child is None else now - child.last_output_at,
+            attempt=self._attempt,
+        )
+
     def _to_ascii(self, text: str) -> str:
-        """The line in letters that the terminal has, never wider than it was: ours have stand-ins, others a question mark."""
+        """The line for a terminal without Unicode, never wider; unknown characters become "?"."""
         if not self._is_ascii_only:
             return text
         return "".join(
@@ -365,37 +346,32 @@ class LiveDisplay:
         )
 
     def _columns(self) -> int:
-        """The terminal's width now: it may be another at each look."""
+        """The current width of the terminal."""
         with suppress(OSError, ValueError):
             return max(2, os.get_terminal_size(self._terminal_fd).columns or self.style.columns)
         return self.style.columns
 
     def clear(self) -> None:
-        """Take the live line away, before somebody else writes to the terminal."""
+        """Remove the live line, before something else writes to the terminal."""
         if self._current_line:
             self._write(CLEAR_TO_END)
             self._current_line = ""
 
-    # -- the end ---------------------------------------------------------------------------------------------------
-
     def print_summary(self, report: TaskReport, command: str | None = None) -> None:
-        """The task is over: the card, and the exact command to go on with it."""
-        look = self.style
+        """Print the summary of a finished task and the command that resumes it."""
+        style = self.style
         if self._terminal_fd >= 0:
             columns = max(MIN_COLUMNS, self._columns())
-            look = msgspec.structs.replace(look, columns=columns, line_limit=columns)
+            style = msgspec.structs.replace(style, columns=columns, line_limit=columns)
         self.clear()
-        self._print(task_summary(report, command, look))
+        self._print(task_summary(report, command, style))
 
     def print_lines(self, lines: Iterable[str]) -> None:
-        """Lines that stay, as they are."""
         self._print(lines)
 
-    # -- writing ---------------------------------------------------------------------------------------------------
-
     def _print(self, lines: Iterable[str]) -> None:
-        """Lines that stay; the live line goes out of their way, and comes back below them."""
-        text = "".join(f"{one}\n" for one in lines)
+        """Print lines above the live line."""
+        text = "".join(f"{line}\n" for line in lines)
         if self._is_ascii_only:
             text = text.translate(ASCII_FALLBACKS)
         self._write(f"{CLEAR_TO_END}{text}{self._current_line}\r" if self._current_line else text)
@@ -406,21 +382,25 @@ class LiveDisplay:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (OSError, ValueError):  # nobody is there any more
-            self._stream, self._terminal_fd = None, -1
+        except (OSError, ValueError):  # the terminal is gone
+            self._stream = None
+            self._terminal_fd = -1
 
 
 def _started_line(event: ev.Started) -> str:
-    return f"steno: started: {single_line(event.model or 'model unknown')}, session {single_line(event.session or 'unknown')}"
+    model = single_line(event.model or "unknown model")
+    return f"steno: started: {model}, session {single_line(event.session or 'unknown')}"
 
 
 def _notice_lines(event: ev.Event) -> list[str]:
-    """What is told without a feed: our own decisions."""
+    """Decisions of steno, for a display without event lines."""
     if isinstance(event, ev.Notice):
         return [f"steno: {single_line(event.text or '')}"]
     if isinstance(event, ev.StopRequested):
-        by = f" ({_signal_name(event.signal)})" if event.signal is not None else ""
-        return [f"steno: asked it to end: {single_line(event.why)}{by}"]
+        reason = single_line(event.why)
+        if event.signal is None:
+            return [f"steno: stopping: {reason}"]
+        return [f"steno: {reason}; sent {_signal_name(event.signal)}"]
     return []
 
 
@@ -432,7 +412,7 @@ def _signal_name(number: int) -> str:
 
 
 def _terminal_fd(stream: TextIO | None) -> int:
-    """The descriptor of a terminal that can take back a line; -1 if the stream is none."""
+    """The descriptor of a terminal that can erase a line, else -1."""
     if stream is None or os.environ.get("TERM", "") in ("", "dumb"):
         return -1
     try:
@@ -441,11 +421,10 @@ def _terminal_fd(stream: TextIO | None) -> int:
         return -1
 
 
-def _can_encode(letters: str, stream: TextIO) -> bool:
+def _can_encode(text: str, stream: TextIO) -> bool:
+    encoding = getattr(stream, "encoding", None) or "utf-8"  # a text buffer has no encoding
     try:
-        letters.encode(
-            getattr(stream, "encoding", None) or "utf-8"
-        )  # what has none takes every letter
+        text.encode(encoding)
     except (UnicodeEncodeError, LookupError):
         return False
     return True

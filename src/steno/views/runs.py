@@ -1,4 +1,4 @@
-"""Lists of runs and sessions, and a short card of a session. All text is cleaned on the way; it never prints."""
+"""Lists of runs and sessions, and the summary of one session."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,59 +15,67 @@ from .formatting import (
     format_number,
     format_percent,
     gauge,
+    unknown_runs,
     verdict_colour,
 )
-from .layout import PageStyle, SectionRow, headline, render_section
+from .layout import HP_COLOURS, PageStyle, SectionRow, headline, join_facts, render_section
 from .sanitize import wrap
-from .summary import STATUS_COLOURS
 from .table import Cell, Column, render_table
 
 LocalTimeFormatter = Callable[[int | None], str]
-MAX_SESSION_RUNS = 8  # runs on the card of a session
-GAUGE_COLUMNS = 8  # columns of a session's context
+MAX_SESSION_RUNS = 8
+MAX_NOTE_LINES = 20
+GAUGE_COLUMNS = 8
 RUN_COLUMNS = (
     Column("id"),
     Column("when", drop_priority=1),
     Column("agent", drop_priority=7),
     Column("verdict"),
-    Column("cost", True),
-    Column("tokens", True, 3),
-    Column("turns", True, 6),
-    Column("time", True, 4),
+    Column("cost", align_right=True),
+    Column("tokens", align_right=True, drop_priority=3),
+    Column("turns", align_right=True, drop_priority=6),
+    Column("time", align_right=True, drop_priority=4),
     Column("project", drop_priority=5, can_truncate=True, keep_end=True),
-    Column("error", drop_priority=2, can_truncate=True),
+    Column("error", drop_priority=2, can_truncate=True, min_columns=16),
 )
 SESSION_COLUMNS = (
     Column("id"),
     Column("last", drop_priority=1),
-    Column("requests", True, 6),
-    Column("tokens", True, 4),
-    Column("cost", True),
+    Column("requests", align_right=True, drop_priority=6),
+    Column("tokens", align_right=True, drop_priority=4),
+    Column("cost", align_right=True),
     Column("context", drop_priority=3),
-    Column("peak", True, 7),
+    Column("peak", align_right=True, drop_priority=7),
     Column("project", drop_priority=5, can_truncate=True, keep_end=True),
     Column("title", drop_priority=2, can_truncate=True),
 )
 
 
 def runs_table(
-    found: Sequence[RunSummary], total: dict[str, Any], look: PageStyle, when: LocalTimeFormatter
+    runs: Sequence[RunSummary], total: dict[str, Any], style: PageStyle, when: LocalTimeFormatter
 ) -> list[str]:
-    """One line for each run, and what all of them come to."""
-    lines = render_table(look, RUN_COLUMNS, [_run_row(run, when) for run in found])
-    return [*lines, "", *_runs_footer(total, total["runs"] - len(found), look)]
+    """One line per run, and the totals."""
+    lines = render_table(style, RUN_COLUMNS, [_run_row(run, when) for run in runs])
+    cost = total["cost"]
+    text = (
+        f"{format_count(total['runs'], 'run')}: "
+        f"{format_money(cost['usd'])}{unknown_runs(cost['unpriced_runs'])}, "
+        f"{format_number(total['tokens']['total'])} tokens"
+    )
+    more = _more_rows_hint(total["runs"] - len(runs), style)
+    return [*lines, "", *wrap(text, style.columns), *more]
 
 
 def _run_row(run: RunSummary, when: LocalTimeFormatter) -> list[Cell | str]:
-    colour = verdict_colour(run.verdict) if run.verdict is not None else "cyan"
+    is_running = run.verdict is None
+    colour = "cyan" if run.verdict is None else verdict_colour(run.verdict)
+    has_cost = run.cost_nano is not None or not is_running
     return [
         run.short_id,
         when(run.started_at),
         run.agent or UNKNOWN,
         Cell(run.state, colour),
-        ""
-        if run.verdict is None and run.cost_nano is None
-        else format_money(nano_to_usd(run.cost_nano)),
+        format_money(nano_to_usd(run.cost_nano)) if has_cost else "",
         "" if run.tokens.total is None else format_compact(run.tokens.total),
         "" if run.turns is None else format_number(run.turns),
         "" if run.duration_ms is None else format_duration(run.duration_ms),
@@ -76,122 +84,116 @@ def _run_row(run: RunSummary, when: LocalTimeFormatter) -> list[Cell | str]:
     ]
 
 
-def _runs_footer(total: dict[str, Any], left_off: int, look: PageStyle) -> list[str]:
-    cost = total["cost"]
-    more = (
-        f" and {format_count(cost['unpriced_runs'], 'run')} of unknown cost"
-        if cost["unpriced_runs"]
-        else ""
-    )
-    text = f"{format_count(total['runs'], 'run')}: {format_money(cost['usd'])}{more}, {format_number(total['tokens']['total'])} tokens"
-    return [*wrap(text, look.columns), *_more_rows_hint(left_off, look)]
-
-
-def _more_rows_hint(many: int, look: PageStyle) -> list[str]:
-    text = f"and {format_number(many)} more that are not shown: --last N shows N of them"
-    return [look.paint(line, "dim") for line in wrap(text, look.columns)] if many > 0 else []
+def _more_rows_hint(hidden: int, style: PageStyle) -> list[str]:
+    if hidden <= 0:
+        return []
+    return [style.paint(f"{format_number(hidden)} more (use --last N)", "dim")]
 
 
 def sessions_table(
-    found: Sequence[SessionSummary],
-    many: int,
-    sums: UsageTotals,
-    look: PageStyle,
+    sessions: Sequence[SessionSummary],
+    total_count: int,
+    totals: UsageTotals,
+    style: PageStyle,
     when: LocalTimeFormatter,
 ) -> list[str]:
-    """One line for each session, and what all of them come to."""
-    lines = render_table(look, SESSION_COLUMNS, [_session_row(one, when) for one in found])
-    more = f" (+{format_number(sums.unpriced)} unpriced)" if sums.unpriced else ""
-    tokens = (
-        f"{format_number(sums.tokens.total)} tokens in {format_count(sums.requests, 'request')}"
+    """One line per session, and the totals of all `total_count` sessions."""
+    lines = render_table(style, SESSION_COLUMNS, [_session_row(row, when) for row in sessions])
+    unpriced = f" ({format_count(totals.unpriced, 'request')} unpriced)" if totals.unpriced else ""
+    text = (
+        f"{format_count(total_count, 'session')}: "
+        f"{format_money(nano_to_usd(totals.cost_nano))}{unpriced}, "
+        f"{format_number(totals.tokens.total)} tokens in {format_count(totals.requests, 'request')}"
     )
-    lines += [
-        "",
-        *wrap(
-            f"{format_count(many, 'session')}: {format_money(nano_to_usd(sums.cost_nano))}{more}, {tokens}",
-            look.columns,
-        ),
-    ]
-    return lines + _more_rows_hint(many - len(found), look)
+    more = _more_rows_hint(total_count - len(sessions), style)
+    return [*lines, "", *wrap(text, style.columns), *more]
 
 
-def _session_row(one: SessionSummary, when: LocalTimeFormatter) -> list[Cell | str]:
-    sums, context = one.totals, one.context
-    more = f" +{sums.unpriced}" if sums.unpriced and sums.cost_nano is not None else ""
+def _session_row(session: SessionSummary, when: LocalTimeFormatter) -> list[Cell | str]:
+    totals = session.totals
+    has_gaps = totals.unpriced and totals.cost_nano is not None
+    unpriced = f" +{totals.unpriced}" if has_gaps else ""
     return [
-        one.short_id,
-        when(one.last_at),
-        format_number(sums.requests),
-        format_compact(sums.tokens.total),
-        format_money(nano_to_usd(sums.cost_nano)) + more,
-        _context_gauge(one) if context.used is not None else Cell(UNKNOWN, "dim"),
-        "" if one.context_peak is None else format_compact(one.context_peak),
-        one.project or "",
-        one.title or "",
+        session.short_id,
+        when(session.last_at),
+        format_number(totals.requests),
+        format_compact(totals.tokens.total),
+        format_money(nano_to_usd(totals.cost_nano)) + unpriced,
+        _context_gauge(session),
+        "" if session.context_peak is None else format_compact(session.context_peak),
+        session.project or "",
+        session.title or "",
     ]
 
 
-def _context_gauge(one: SessionSummary) -> Cell:
-    context = one.context
+def _context_gauge(session: SessionSummary) -> Cell:
+    context = session.context
+    if context.used is None:
+        return Cell(UNKNOWN, "dim")
     text = f"{gauge(context.fraction or 0, GAUGE_COLUMNS)} {context.hp:.0f}% HP"
-    return Cell(text, STATUS_COLOURS.get(context.status or "", ""))
+    return Cell(text, HP_COLOURS.get(context.status or "", ""))
 
 
-# -- one of them -------------------------------------------------------------------------------------------------
+# -- one session --------------------------------------------------------------------------------
 
 
 def session_card(
-    one: SessionSummary, own: Sequence[RunSummary], look: PageStyle, when: LocalTimeFormatter
+    session: SessionSummary,
+    runs: Sequence[RunSummary],
+    style: PageStyle,
+    when: LocalTimeFormatter,
 ) -> list[str]:
-    """What the ledger itself knows of a session and of its own runs."""
-    sums, context = one.totals, one.context
-    tokens = sums.tokens
-    counters = (
-        f"input {format_number(tokens.input)} · cache write {format_number(tokens.cache_write)} · cache read {format_number(tokens.cache_read)} · "
-        f"output {format_number(tokens.output)}"
-    )
-    unpriced = f" · +{format_count(sums.unpriced, 'unpriced request')}" if sums.unpriced else ""
-    parts = {
-        "agent": " · ".join(
-            filter(None, (f"{one.agent} {one.agent_version or ''}".strip(), one.model))
+    """The summary of a session and its runs, from the ledger alone."""
+    lines = headline(style, "session", "cyan", session.title or "untitled")
+    lines.append("")
+    for label, text in _session_facts(session, when).items():
+        if text:
+            lines += render_section(style, label, [SectionRow(text)])
+    rows = [SectionRow(_session_run_text(run, when)) for run in runs[:MAX_SESSION_RUNS]]
+    hidden = len(runs) - MAX_SESSION_RUNS
+    if hidden > 0:
+        command = f"steno runs --session {session.short_id}"
+        rows.append(SectionRow(f"{hidden} more (use {command})", "dim"))
+    return lines + render_section(style, "runs", rows)
+
+
+def _session_facts(session: SessionSummary, when: LocalTimeFormatter) -> dict[str, str]:
+    totals = session.totals
+    tokens = totals.tokens
+    agent = f"{session.agent} {session.agent_version or ''}".strip()
+    unpriced = f" · {format_count(totals.unpriced, 'request')} unpriced" if totals.unpriced else ""
+    prompts = format_count(session.prompts, "prompt")
+    context = session.context
+    return {
+        "agent": join_facts((agent, session.model)),
+        "session": session.id,
+        "folder": session.project or "",
+        "time": f"{when(session.first_at)} to {when(session.last_at)}",
+        "work": f"{prompts} · {format_count(totals.requests, 'request')}",
+        "tokens": join_facts(
+            (
+                f"{format_number(tokens.total)} total",
+                f"cache hit rate {format_percent(totals.cache_hit_rate)}",
+                f"input {format_number(tokens.input)}",
+                f"cache write {format_number(tokens.cache_write)}",
+                f"cache read {format_number(tokens.cache_read)}",
+                f"output {format_number(tokens.output)}",
+            )
         ),
-        "session": one.id,
-        "folder": one.project or "",
-        "time": f"{when(one.first_at)} to {when(one.last_at)}",
-        "work": f"{format_count(one.prompts, 'prompt')} · {format_count(sums.requests, 'request')}",
-        "tokens": f"{format_number(tokens.total)} in all · cache hit rate {format_percent(sums.cache_hit_rate)} · {counters}",
-        "cost": f"{format_money(nano_to_usd(sums.cost_nano))}{unpriced} · the cache saved {format_money(nano_to_usd(sums.saved_nano))}",
+        "cost": (
+            f"{format_money(nano_to_usd(totals.cost_nano))}{unpriced}"
+            f" · saved by cache {format_money(nano_to_usd(totals.saved_nano))}"
+        ),
         "context": f"{context.text} · peak {format_number(context.peak)}",
     }
-    lines = headline(look, "session", "cyan", one.title or "without a title")
-    shown = [
-        f"{run.short_id}  {run.state}  {format_money(nano_to_usd(run.cost_nano))}  {when(run.started_at)}"
-        for run in own[:MAX_SESSION_RUNS]
-    ]
-    more = (
-        [
-            SectionRow(
-                f"and {len(own) - MAX_SESSION_RUNS} more: steno runs --session {one.short_id}",
-                "dim",
-            )
-        ]
-        if len(own) > MAX_SESSION_RUNS
-        else []
-    )
-    lines += [
-        "",
-        *(
-            line
-            for label, text in parts.items()
-            if text
-            for line in render_section(look, label, [SectionRow(text)])
-        ),
-    ]
-    return lines + render_section(look, "runs", [*map(SectionRow, shown), *more])
 
 
-def notes_section(found: Sequence[Note], look: PageStyle, when: LocalTimeFormatter) -> list[str]:
-    """The notes beside a run or a session."""
-    return render_section(
-        look, "notes", [SectionRow(f"{when(note.at)}  {note.text}", max_lines=20) for note in found]
-    )
+def _session_run_text(run: RunSummary, when: LocalTimeFormatter) -> str:
+    cost = format_money(nano_to_usd(run.cost_nano))
+    return f"{run.short_id}  {run.state}  {cost}  {when(run.started_at)}"
+
+
+def notes_section(notes: Sequence[Note], style: PageStyle, when: LocalTimeFormatter) -> list[str]:
+    """The notes attached to a run or session."""
+    rows = [SectionRow(f"{when(note.at)}  {note.text}", max_lines=MAX_NOTE_LINES) for note in notes]
+    return render_section(style, "notes", rows)

@@ -1,23 +1,18 @@
-"""Text from an agent made fit for a terminal: nothing in it can move the cursor, set a title or forge a line.
-
-Also how wide text is, and how it is cut, padded and wrapped. It never colours and never prints.
-"""
+"""Makes text from agents safe for a terminal, and measures, truncates, pads and wraps it."""
 
 import re
 from collections.abc import Iterator
 
-# Joiners that letters and emoji need, and the soft hyphen: formatting that only changes their shapes.
+# Needed by scripts and emoji, and harmless: joiners and the soft hyphen.
 _JOINERS = "\u00ad\u200c\u200d"
-# Of what JSON may hold unescaped: control characters, marks that turn the direction of writing, separators of lines.
+# Control characters, direction marks and line separators that JSON allows unescaped.
 _UNSAFE_JSON_CHARS = r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 TAB_WIDTH = 4
-MAX_SINGLE_LINE_CHARS = (
-    2000  # characters of a text that is shown on one line: more than any terminal is wide
-)
+MAX_SINGLE_LINE_CHARS = 2000  # wider than any terminal
 
 
 def clean(text: str) -> str:
-    """The text with every hostile character written out, as \\x1b or \\u202e. Cleaning twice changes nothing."""
+    """The text with unsafe characters escaped, as \\x1b or \\u202e; idempotent."""
     return text if text.isprintable() else "".join(map(_escape_char, text))
 
 
@@ -31,7 +26,7 @@ def _escape_char(letter: str) -> str:
 
 
 def clean_lines(text: str) -> str:
-    """The same of text that may have several lines and tabs: these stay."""
+    """Like `clean`, but keeps line breaks and tabs."""
     if text.isprintable():
         return text
     return "".join(
@@ -41,19 +36,18 @@ def clean_lines(text: str) -> str:
 
 
 def escape_json(data: bytes) -> bytes:
-    """JSON of the same value in which no letter can do a terminal any harm: those that could are written as \\u009b."""
-    if data.isascii() and b"\x7f" not in data:  # mostly so, and nearly free
+    """The same JSON value with characters that are unsafe in a terminal escaped."""
+    if data.isascii() and b"\x7f" not in data:  # the usual case
         return data
-    return re.sub(
-        _UNSAFE_JSON_CHARS, lambda found: f"\\u{ord(found[0]):04x}", data.decode("utf-8", "replace")
-    ).encode()
+    text = data.decode("utf-8", "replace")
+    return re.sub(_UNSAFE_JSON_CHARS, lambda match: f"\\u{ord(match[0]):04x}", text).encode()
 
 
 def _is_unsafe(letter: str) -> bool:
-    """Control characters (a newline too: lines are made by us alone), separators of lines and paragraphs, halves
-    of surrogate pairs, and formatting that nobody sees: what turns the direction of writing, marks, tags.
+    """Control and format characters, line and paragraph separators, unpaired surrogates.
 
-    Blanks of other widths, private letters and those that this Python does not know yet are none of these.
+    A newline counts: only steno breaks lines. Unusual spaces, private-use characters and those
+    unknown to this Python are safe.
     """
     from unicodedata import category
 
@@ -61,20 +55,20 @@ def _is_unsafe(letter: str) -> bool:
 
 
 def single_line(text: str) -> str:
-    """The beginning of a text as one clean line: blanks and newlines run together."""
+    """The start of a text as one sanitized line with runs of whitespace collapsed."""
     text = text[:MAX_SINGLE_LINE_CHARS].replace("\t", " ").replace("\r", " ").replace("\n", " ")
     return clean(" ".join(filter(None, text.split(" "))))
 
 
 def width(text: str) -> int:
-    """The columns that clean text takes: wide letters and emoji two, combining marks none."""
+    """Columns of sanitized text: wide characters and emoji take two, combining marks none."""
     return len(text) if text.isascii() else sum(map(_char_width, text))
 
 
 def _char_width(letter: str) -> int:
     if letter < "\u0300":
         return 1
-    from unicodedata import category, east_asian_width  # only text beyond Latin needs the tables
+    from unicodedata import category, east_asian_width  # loaded for non-Latin text only
 
     if category(letter) in ("Mn", "Me", "Cf"):
         return 0
@@ -82,28 +76,27 @@ def _char_width(letter: str) -> int:
 
 
 def truncate(text: str, columns: int) -> str:
-    """Clean text shortened to fit, with a mark where something is missing."""
+    """Sanitized text cut to fit, with an ellipsis at the end."""
     if width(text) <= columns:
         return text
     return text[: _count_fitting(text, columns - 1)] + "…"
 
 
 def truncate_start(text: str, columns: int) -> str:
-    """The end of clean text, with a mark before it: of a path it tells more than the beginning."""
+    """Sanitized text cut to fit, with an ellipsis at the start: the end of a path matters most."""
     if width(text) <= columns:
         return text
     return "…" + text[len(text) - _count_fitting(text[::-1], columns - 1) :]
 
 
 def pad(text: str, columns: int, right: bool = False) -> str:
-    """Clean text cut or filled to exactly so many columns; `right`: the blanks come first."""
+    """Sanitized text cut or filled to exactly `columns`; `right` aligns it right."""
     text = truncate(text, columns)
-    blanks = " " * (columns - width(text))
-    return blanks + text if right else text + blanks
+    spaces = " " * (columns - width(text))
+    return spaces + text if right else text + spaces
 
 
 def _count_fitting(text: str, columns: int) -> int:
-    """How many characters of the text fit."""
     used = 0
     for index, letter in enumerate(text):
         used += _char_width(letter)
@@ -113,35 +106,38 @@ def _count_fitting(text: str, columns: int) -> int:
 
 
 def wrap(text: str, columns: int, used: int = 0) -> Iterator[str]:
-    """Clean lines of at most so many columns; of the first line, `used` columns are taken already."""
+    """Sanitized lines of at most `columns`; `used` columns of the first are already taken."""
     for paragraph in text.replace("\r\n", "\n").split("\n"):
         yield from _wrap_paragraph(clean(paragraph.expandtabs(TAB_WIDTH)), columns, used)
         used = 0
 
 
 def _wrap_paragraph(paragraph: str, columns: int, used: int) -> Iterator[str]:
-    line, room = "", columns - used
+    line = ""
+    room = columns - used
     for word in _split_words(paragraph):
-        if (
-            width(word) > room and width(word.lstrip(" ")) <= columns
-        ):  # it goes whole to the next line
+        if width(word) > room and width(word.lstrip(" ")) <= columns:
             yield line
-            word, line, room = word.lstrip(" "), "", columns
-        while width(word) > room:  # it is longer than a line
-            end = max(
-                _count_fitting(word, room), int(not line)
-            )  # a wide letter in one column: better too wide than for ever
+            line = ""
+            room = columns
+            word = word.lstrip(" ")
+        while width(word) > room:  # longer than a line
+            # At least one character on an empty line, even if it is too wide: no endless loop.
+            end = max(_count_fitting(word, room), int(not line))
             yield line + word[:end]
-            word, line, room = word[end:], "", columns
-        line, room = line + word, room - width(word)
+            line = ""
+            room = columns
+            word = word[end:]
+        line += word
+        room -= width(word)
     yield line
 
 
 def _split_words(paragraph: str) -> Iterator[str]:
-    """The words, each with the blanks before it."""
-    blanks = 0
+    """The words, each with the spaces before it."""
+    spaces = 0
     for piece in paragraph.split(" "):
         if piece:
-            yield " " * blanks + piece
-            blanks = 0
-        blanks += 1
+            yield " " * spaces + piece
+            spaces = 0
+        spaces += 1

@@ -1,4 +1,4 @@
-"""What a search found: who said it when, and a piece of the text with the hits marked. All text is cleaned; it never prints."""
+"""Search results: time, session, speaker, and a snippet with the matches highlighted."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -7,62 +7,64 @@ from .layout import PageStyle
 from .sanitize import clean, single_line, truncate, wrap
 
 INDENT = 2
-HIT_STYLE = "\x1b[1;33m"  # bold and yellow: painted piece by piece, because a hit may go over the end of a line
-_HIT_START, _HIT_END = (
-    "\u1dfe",
-    "\u1dff",
-)  # letters without a width: they mark the hits until the lines are made, and are taken out of texts
+# Painted piece by piece, because a match can continue on the next line.
+MATCH_STYLE = "\x1b[1;33m"
+RESET_STYLE = "\x1b[0m"
+# Zero-width markers around matches until the text is wrapped; replaced where a text has them.
+_MATCH_START = "\u1dfe"
+_MATCH_END = "\u1dff"
+_REPLACEMENTS = str.maketrans({_MATCH_START: "?", _MATCH_END: "?", "\n": " ", "\r": " ", "\t": " "})
 
 
 def search_results(
-    found: Sequence[SearchHit], look: PageStyle, when: Callable[[int | None], str]
+    hits: Sequence[SearchHit], style: PageStyle, when: Callable[[int | None], str]
 ) -> list[str]:
-    """Two or more lines for each hit, apart by a blank line."""
+    """Two or more lines per hit, separated by blank lines."""
     lines: list[str] = []
-    for one in found:
+    for hit in hits:
         if lines:
             lines.append("")
-        role = f"{one.role} of {one.tool}" if one.tool else one.role
-        head = single_line(
-            f"{when(one.at) or 'time unknown'} · {one.short_session_id or one.session[:8]} · {role} · {one.project or 'project unknown'}"
-        )
-        lines.append(
-            look.paint(head if look.line_limit is None else truncate(head, look.line_limit), "dim")
-        )
-        lines += [" " * INDENT + line for line in _highlighted_lines(one, look)]
+        header = _header(hit, when)
+        if style.line_limit is not None:
+            header = truncate(header, style.line_limit)
+        lines.append(style.paint(header, "dim"))
+        lines += [" " * INDENT + line for line in _highlighted_lines(hit, style)]
     return lines
 
 
-def _highlighted_lines(one: SearchHit, look: PageStyle) -> Iterator[str]:
-    """The snippet in lines of the page, with the hits in bold, also where a line ends within one."""
-    text = "".join(_mark_hits(one))
-    inside = False
-    for line in wrap(" ".join(text.split()), look.columns - INDENT):
-        shown = HIT_STYLE if inside and look.has_colour else ""
+def _header(hit: SearchHit, when: Callable[[int | None], str]) -> str:
+    parts = (
+        when(hit.at) or "time unknown",
+        hit.short_session_id or hit.session[:8],
+        f"{hit.role} {hit.tool}" if hit.tool else hit.role,
+        hit.project or "project unknown",
+    )
+    return single_line(" · ".join(parts))
+
+
+def _highlighted_lines(hit: SearchHit, style: PageStyle) -> Iterator[str]:
+    text = "".join(_marked_pieces(hit))
+    is_match = False
+    for line in wrap(" ".join(text.split()), style.columns - INDENT):
+        shown = MATCH_STYLE if is_match and style.has_colour else ""
         for letter in line:
-            if letter in (_HIT_START, _HIT_END):
-                inside = letter == _HIT_START
-                shown += (HIT_STYLE if inside else "\x1b[0m") if look.has_colour else ""
+            if letter in (_MATCH_START, _MATCH_END):
+                is_match = letter == _MATCH_START
+                if style.has_colour:
+                    shown += MATCH_STYLE if is_match else RESET_STYLE
             else:
                 shown += letter
-        yield shown + ("\x1b[0m" if inside and look.has_colour else "")
+        yield shown + (RESET_STYLE if is_match and style.has_colour else "")
 
 
-def _mark_hits(one: SearchHit) -> Iterator[str]:
-    at = 0
-    for begin, end in one.marks:
-        yield _clean_snippet(one.snippet[at:begin])
-        yield _HIT_START + _clean_snippet(one.snippet[begin:end]) + _HIT_END
-        at = end
-    yield _clean_snippet(one.snippet[at:])
+def _marked_pieces(hit: SearchHit) -> Iterator[str]:
+    position = 0
+    for start, end in hit.marks:
+        yield _clean_snippet(hit.snippet[position:start])
+        yield _MATCH_START + _clean_snippet(hit.snippet[start:end]) + _MATCH_END
+        position = end
+    yield _clean_snippet(hit.snippet[position:])
 
 
 def _clean_snippet(text: str) -> str:
-    blank = (
-        text.replace(_HIT_START, "?")
-        .replace(_HIT_END, "?")
-        .replace("\n", " ")
-        .replace("\r", " ")
-        .replace("\t", " ")
-    )
-    return clean(blank)
+    return clean(text.translate(_REPLACEMENTS))

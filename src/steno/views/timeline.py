@@ -1,16 +1,17 @@
-"""A run as a timeline: one line for each event that matters to people. All text is cleaned here; it never prints."""
+"""A run as a timeline: one sanitized line per event that matters to a reader."""
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
 from .. import event as ev
+from ..analysis.live_state import call_target
+from ..analysis.usage import nano_to_usd
 from ..codec.decode import DECODE_ERRORS, text_of
 from .formatting import (
-    call_target,
     format_duration,
     format_money,
     format_number,
@@ -20,21 +21,26 @@ from .formatting import (
 from .layout import PageStyle
 from .sanitize import pad, single_line, truncate, width
 
-DEFAULT_LINE_COLUMNS = 160  # columns of a line that no terminal limits
-NANO_PER_USD = 1_000_000_000
-TimelineEntry = tuple[str, str, str]  # the kind, what there is to say, the style
+DEFAULT_LINE_COLUMNS = 160  # where no terminal limits a line
+KIND_COLUMNS = 9
+
+
+class TimelineEntry(NamedTuple):
+    kind: str
+    text: str
+    style: str = ""
 
 
 class Timeline:
-    """Turns events into lines. It remembers which calls are open and what was said already, never a long text."""
+    """Formats events. Remembers open calls and what was reported, but no long texts."""
 
-    def __init__(self, look: PageStyle) -> None:
-        self.style = look
+    def __init__(self, style: PageStyle) -> None:
+        self.style = style
         self.started_at: datetime | None = None
-        self.open_calls: dict[str, tuple[str, datetime | None]] = {}
+        self.open_calls: dict[str, tuple[str, datetime | None]] = {}  # call id -> name, start
         self._call_by_task: dict[str, str] = {}  # task id -> call id
         self._descriptions: dict[str, str] = {}  # call or task id -> description
-        self._reported: set[tuple[str, str]] = set()  # what several events tell is said once
+        self._reported: set[tuple[str, str]] = set()  # several events can state the same fact
         self._formatters: dict[type[ev.Event], Callable[[Any], TimelineEntry | None]] = {
             ev.Started: self._started,
             ev.UserMessage: self._user_message,
@@ -58,113 +64,91 @@ class Timeline:
         }
 
     def line(self, event: ev.Event) -> str | None:
-        """The line of one event; None if it does not matter to people."""
+        """The line of an event; None for events that are not shown."""
         if self.started_at is None:
             self.started_at = event.at
-        told = self.entry(event)
-        if told is None:
+        entry = self.entry(event)
+        if entry is None:
             return None
-        kind, text, style = told
         head = f"{self._elapsed(event.at):>10} {event.line or '':>6}  "
-        indent = "  " if event.parent is not None else ""  # a subagent's own
-        body = single_line(text)
-        room = (self.style.line_limit or DEFAULT_LINE_COLUMNS) - width(head) - 10 - len(indent)
-        return (
-            self.style.paint(head, "dim")
-            + indent
-            + self.style.paint(pad(kind, 9), style)
-            + " "
-            + truncate(body, room)
-        ).rstrip(" ")
+        indent = "  " if event.parent is not None else ""  # inside a subagent
+        used = width(head) + len(indent) + KIND_COLUMNS + 1
+        text = truncate(
+            single_line(entry.text), (self.style.line_limit or DEFAULT_LINE_COLUMNS) - used
+        )
+        kind = self.style.paint(pad(entry.kind, KIND_COLUMNS), entry.style)
+        return f"{self.style.paint(head, 'dim')}{indent}{kind} {text}".rstrip(" ")
 
     def entry(self, event: ev.Event) -> TimelineEntry | None:
-        """What there is to say of one event, not yet cleaned; None if it does not matter to people."""
-        tell = self._formatters.get(event.__class__)
-        return tell(event) if tell is not None else None
+        """Kind, unsanitized text and style; None for events that are not shown."""
+        formatter = self._formatters.get(event.__class__)
+        return formatter(event) if formatter is not None else None
 
     def _elapsed(self, at: datetime | None) -> str:
         if at is None or self.started_at is None:
             return ""
         return f"{(at - self.started_at).total_seconds():+.3f}s"
 
-    # -- the conversation ---------------------------------------------------------------------------------------
+    def _is_repeat(self, fact: str, key: str) -> bool:
+        """Whether the fact was reported before; marks it as reported."""
+        is_known = (fact, key) in self._reported
+        self._reported.add((fact, key))
+        return is_known
 
-    def _is_repeat(self, what: str, which: str) -> bool:
-        """Whether this was said already; from now on it was."""
-        told = (what, which) in self._reported
-        self._reported.add((what, which))
-        return told
+    # -- conversation ---------------------------------------------------------------------------
 
     def _started(self, event: ev.Started) -> TimelineEntry | None:
-        text = f"{event.model or 'model unknown'} in {event.cwd or 'an unknown folder'}"
-        return None if self._is_repeat("started", text) else ("started", text, "bold")
+        text = f"{event.model or 'unknown model'} in {event.cwd or 'unknown folder'}"
+        return None if self._is_repeat("started", text) else TimelineEntry("started", text, "bold")
 
     def _user_message(self, event: ev.UserMessage) -> TimelineEntry | None:
         if event.kind == "interrupted":
-            return "interrupt", event.text, "yellow"
-        return ("prompt", event.text, "cyan") if event.kind == "prompt" else None
+            return TimelineEntry("interrupt", event.text, "yellow")
+        return TimelineEntry("prompt", event.text, "cyan") if event.kind == "prompt" else None
 
     def _text(self, event: ev.Text) -> TimelineEntry:
-        return "text", event.text, ""
+        return TimelineEntry("text", event.text)
 
     def _tool_call(self, event: ev.ToolCall) -> TimelineEntry:
         self.open_calls[event.id] = event.name, event.at
-        background = " in the background" if event.background else ""
-        return (
-            "call",
-            f"{event.name}{background}: {call_target(_decode_or_none(event.input))}",
-            "cyan",
-        )
+        background = " (background)" if event.background else ""
+        target = call_target(_decode_or_none(event.input))
+        return TimelineEntry("call", f"{event.name}{background}: {target}", "cyan")
 
     def _tool_result(self, event: ev.ToolResult) -> TimelineEntry | None:
-        name, at = self.open_calls.pop(event.id, ("a call that was not seen", None))
-        spent = (
-            f", {format_duration((event.at - at).total_seconds() * 1000)}"
-            if event.at is not None and at is not None
-            else ""
-        )
-        if ("refused", event.id) in self._reported:
+        name, called_at = self.open_calls.pop(event.id, ("unknown call", None))
+        if ("denied", event.id) in self._reported:
             return None
+        elapsed = ""
+        if event.at is not None and called_at is not None:
+            elapsed = f", {format_duration((event.at - called_at).total_seconds() * 1000)}"
         if event.is_error:
-            return "failed", f"{name}{spent}: {strip_tag(text_of(event.content))}", "red"
-        return "ok", f"{name}{spent}", "green"
+            error = strip_tag(text_of(event.content))
+            return TimelineEntry("failed", f"{name}{elapsed}: {error}", "red")
+        return TimelineEntry("ok", f"{name}{elapsed}", "green")
 
-    # -- what came between ----------------------------------------------------------------------------------------
+    # -- interruptions and side work ------------------------------------------------------------
 
     def _retry(self, event: ev.Retry) -> TimelineEntry:
-        reason = " ".join(str(part) for part in (event.status, event.error) if part is not None)
-        return (
-            "retry",
-            f"{format_number(event.attempt)} of {format_number(event.limit)}: {reason}, wait {format_duration(event.delay_ms)}",
-            "yellow",
-        )
+        return TimelineEntry("retry", retry_text(event), "yellow")
 
     def _rate_limit(self, event: ev.RateLimit) -> TimelineEntry:
         used = (
             f", {format_percent(event.utilization)} used" if event.utilization is not None else ""
         )
-        return (
-            "limit",
-            f"{event.kind or 'usage'} {event.status or 'unknown'}{used}",
-            "" if event.status == "allowed" else "yellow",
-        )
+        text = f"{event.kind or 'usage'} {event.status or 'unknown'}{used}"
+        return TimelineEntry("limit", text, "" if event.status == "allowed" else "yellow")
 
     def _compaction(self, event: ev.Compaction) -> TimelineEntry:
-        return (
-            "compacted",
-            f"{event.trigger or ''} {format_number(event.before)} to {format_number(event.after)} tokens",
-            "yellow",
-        )
+        sizes = f"{format_number(event.before)} to {format_number(event.after)} tokens"
+        return TimelineEntry("compacted", f"{event.trigger or ''} {sizes}", "yellow")
 
     def _permission_denied(self, event: ev.PermissionDenied) -> TimelineEntry | None:
-        if event.call is not None and self._is_repeat("refused", event.call):
+        if event.call is not None and self._is_repeat("denied", event.call):
             return None
-        tool = event.tool or self.open_calls.get(event.call or "", ("a tool", None))[0]
-        return (
-            "refused",
-            f"{tool}: {event.reason or call_target(_decode_or_none(event.input))}",
-            "yellow",
-        )
+        tool = event.tool or self.open_calls.get(event.call or "", ("unknown tool", None))[0]
+        reason = event.reason or call_target(_decode_or_none(event.input))
+        return TimelineEntry("denied", f"{tool}: {reason}", "yellow")
 
     def _task_started(self, event: ev.TaskStarted) -> TimelineEntry | None:
         if event.call is not None:
@@ -172,75 +156,70 @@ class Timeline:
         if event.description is not None:
             self._descriptions[event.call or event.task] = event.description
         if event.call is not None or self._is_repeat("task", event.task):
-            return None  # the line of its call says it
-        return "task", f"{event.kind or 'work'} started: {event.description or event.task}", "cyan"
+            return None  # the line of the call already shows it
+        text = f"{event.kind or 'work'} started: {event.description or event.task}"
+        return TimelineEntry("task", text, "cyan")
 
     def _task_ended(self, event: ev.TaskEnded) -> TimelineEntry | None:
         key = event.call or self._call_by_task.get(event.task, event.task)
         if self._is_repeat("task end", key):
             return None
-        return (
-            "task",
-            f"{event.status or 'ended'}: {self._descriptions.get(key) or event.summary or event.task}",
-            "",
-        )
+        description = self._descriptions.get(key) or event.summary or event.task
+        return TimelineEntry("task", f"{event.status or 'ended'}: {description}")
 
     def _file_changed(self, event: ev.FileChanged) -> TimelineEntry:
-        return "file", f"{event.change}: {event.path}", ""
+        return TimelineEntry("file", f"{event.change}: {event.path}")
 
     def _failure(self, event: ev.Failure) -> TimelineEntry:
-        return (
-            "failure",
-            " ".join(
-                str(part) for part in (event.status, event.kind, event.text) if part is not None
-            ),
-            "red",
-        )
+        parts = (event.status, event.kind, event.text)
+        return TimelineEntry("failure", _join_known(parts), "red")
 
-    # -- the end --------------------------------------------------------------------------------------------------
+    # -- end of the run -------------------------------------------------------------------------
 
     def _run_result(self, event: ev.Result) -> TimelineEntry:
-        cost = (
-            format_money(event.cost_nano / NANO_PER_USD)
-            if event.cost_nano is not None
-            else "cost unknown"
-        )
-        words = [
+        cost = format_money(nano_to_usd(event.cost_nano))
+        facts = (
             event.subtype or "unknown",
             f"turns {format_number(event.turns)}",
             format_duration(event.duration_ms),
-            cost,
-        ]
-        bad = event.is_error or event.subtype != "success"
-        said = "; ".join(event.errors) or (event.text or "" if bad else "")
-        return (
-            "result",
-            ", ".join(words) + (f": {said}" if said else ""),
-            "bold red" if bad else "bold green",
+            "cost unknown" if event.cost_nano is None else cost,
         )
+        is_failure = event.is_error or event.subtype != "success"
+        message = "; ".join(event.errors)
+        if is_failure and not message:
+            message = event.text or ""
+        text = ", ".join(facts) + (f": {message}" if message else "")
+        return TimelineEntry("result", text, "bold red" if is_failure else "bold green")
 
     def _stderr(self, event: ev.Stderr) -> TimelineEntry:
-        return "stderr", event.text, "yellow"
+        return TimelineEntry("stderr", event.text, "yellow")
 
     def _stop_requested(self, event: ev.StopRequested) -> TimelineEntry:
-        return "stop", event.why, "yellow"
+        return TimelineEntry("stop", event.why, "yellow")
 
     def _exited(self, event: ev.Exited) -> TimelineEntry:
-        return (
-            "exit",
-            "never started" if event.code is None else f"code {event.code}",
-            "red" if event.code else "",
-        )
+        text = "not started" if event.code is None else f"code {event.code}"
+        return TimelineEntry("exit", text, "red" if event.code else "")
 
     def _malformed(self, event: ev.Malformed) -> TimelineEntry:
-        return "cut" if event.torn else "malformed", event.head, "yellow"
+        return TimelineEntry("truncated" if event.torn else "malformed", event.head, "yellow")
 
     def _unknown(self, event: ev.Unknown) -> TimelineEntry:
-        return "unknown", event.kind, "dim"
+        return TimelineEntry("unknown", event.kind, "dim")
+
+
+def retry_text(event: ev.Retry) -> str:
+    """Attempt, reason and delay of a retried request."""
+    attempts = f"{event.attempt or '?'} of {event.limit or '?'}"
+    reason = _join_known((event.status, event.error))
+    return f"{attempts}: {reason}, waiting {format_duration(event.delay_ms)}"
+
+
+def _join_known(parts: tuple[object, ...]) -> str:
+    return " ".join(str(part) for part in parts if part is not None)
 
 
 def _decode_or_none(data: Raw) -> Any:
-    """A piece of JSON as plain values; None where it is none."""
     try:
         return msgspec.json.decode(data)
     except DECODE_ERRORS:

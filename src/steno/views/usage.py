@@ -1,9 +1,16 @@
-"""The page of `steno report`: sums by day, project, model and so on, with a bar for the cost. It never prints."""
+"""The pages of `steno usage` and `steno tools`: totals per group, with bars."""
 
 from collections.abc import Iterator, Sequence
 
-from ..analysis.usage import NANO_PER_USD, nano_to_usd
-from ..ledger.totals import ToolCallStats, UsageReport, UsageRow, UsageTotals
+from ..analysis.usage import nano_to_usd
+from ..ledger.totals import (
+    ContextPeak,
+    ToolCallStats,
+    UsageReport,
+    UsageRow,
+    UsageTotals,
+    WastedCost,
+)
 from .formatting import (
     UNKNOWN,
     bar,
@@ -14,186 +21,195 @@ from .formatting import (
     format_number,
     format_percent,
     sparkline,
+    unknown_runs,
 )
 from .layout import PageStyle
 from .sanitize import wrap
 from .table import Cell, Column, render_table
 
 CostTrends = dict[str | None, list[int]]
-TREND_STEPS = 16  # letters of a course
-MAX_BAR_COLUMNS = 24  # columns of the longest bar on a wide page
-WIDE_COLUMNS = 150  # columns from which every counter has a column of its own
+TREND_STEPS = 16
+MIN_BAR_COLUMNS = 6
+MAX_BAR_COLUMNS = 24
+WIDE_COLUMNS = 150  # from here on every counter has its own column
+MIN_KEY_COLUMNS = 24  # enough to tell models apart
+TEXT_GROUPINGS = ("project", "model", "agent", "session")
+WARN_ERROR_RATE = 0.05
+HIGH_ERROR_RATE = 0.2
 
 
 def usage_page(
-    answer: UsageReport, look: PageStyle, left_off: int = 0, courses: CostTrends | None = None
+    usage: UsageReport, style: PageStyle, hidden: int = 0, trends: CostTrends | None = None
 ) -> list[str]:
-    """The whole page: a line for each key, the total, and what there is to say below it. `courses`: its cost over the time."""
-    wide = look.columns >= WIDE_COLUMNS
-    dearest = max((line.totals.cost_nano or 0 for line in answer.rows), default=0)
-    room = MAX_BAR_COLUMNS if wide else max(6, min(MAX_BAR_COLUMNS, look.columns // 6))
+    """One line per group, the total, and footnotes; `hidden` groups are only in the total."""
+    is_wide = style.columns >= WIDE_COLUMNS
+    highest_cost = max((row.totals.cost_nano or 0 for row in usage.rows), default=0)
+    bar_columns = MAX_BAR_COLUMNS if is_wide else _bar_columns(style)
     rows = [
         [
-            *_usage_row(_label(answer.by, line), line.totals, wide),
-            bar(line.totals.cost_nano or 0, dearest, room),
-            sparkline(courses[line.key]) if courses and line.key in courses else "",
+            *_usage_row(_label(usage.by, row), row.totals, is_wide),
+            bar(row.totals.cost_nano or 0, highest_cost, bar_columns),
+            sparkline(trends[row.key]) if trends and row.key in trends else "",
         ]
-        for line in answer.rows
+        for row in usage.rows
     ]
-    foot = [[*_usage_row("total", answer.total, wide), "", ""]]
-    lines = render_table(look, _usage_columns(answer.by, wide), rows, foot)
-    if left_off:
-        lines += [
-            look.paint(line, "dim")
-            for line in wrap(
-                f"and {format_count(left_off, 'more line')}, in the total", look.columns
-            )
-        ]
-    return [*lines, "", *(line for text in _footnotes(answer) for line in wrap(text, look.columns))]
+    foot = [[*_usage_row("total", usage.total, is_wide), "", ""]]
+    lines = render_table(style, _usage_columns(usage.by, is_wide), rows, foot)
+    lines += _hidden_rows_hint(hidden, style)
+    notes = (line for text in _footnotes(usage) for line in wrap(text, style.columns))
+    return [*lines, "", *notes]
 
 
-def _usage_columns(by: str, wide: bool) -> list[Column]:
-    text = by in ("project", "model", "agent", "session")
-    counters = (
-        [Column(name, True, 6) for name in ("input", "cache write", "cache read", "output")]
-        if wide
-        else []
-    )
+def _bar_columns(style: PageStyle) -> int:
+    return max(MIN_BAR_COLUMNS, min(MAX_BAR_COLUMNS, style.columns // 6))
+
+
+def _hidden_rows_hint(hidden: int, style: PageStyle) -> list[str]:
+    return [style.paint(f"{hidden:,} more (included in the total)", "dim")] if hidden else []
+
+
+def _usage_columns(by: str, is_wide: bool) -> list[Column]:
+    counters = ("input", "cache write", "cache read", "output") if is_wide else ()
+    cost_parts = ("reported", "computed") if is_wide else ()
     return [
-        Column(by, can_truncate=text, keep_end=by == "project"),
-        Column("requests", True, 3),
-        *counters,
-        Column("tokens", True, 1),
-        Column("cost", True),
-        Column("unpriced", True, 2),
-        *([Column("reported", True, 7), Column("computed", True, 7)] if wide else []),
-        Column("cache hit", True, 4),
-        Column("saved", True, 5),
+        Column(
+            by,
+            can_truncate=by in TEXT_GROUPINGS,
+            keep_end=by == "project",
+            min_columns=MIN_KEY_COLUMNS,
+        ),
+        Column("requests", align_right=True, drop_priority=3),
+        *(Column(name, align_right=True, drop_priority=6) for name in counters),
+        Column("tokens", align_right=True, drop_priority=1),
+        Column("cost", align_right=True),
+        Column("unpriced", align_right=True, drop_priority=2),
+        *(Column(name, align_right=True, drop_priority=7) for name in cost_parts),
+        Column("cache hit", align_right=True, drop_priority=4),
+        Column("saved", align_right=True, drop_priority=5),
         Column("", drop_priority=8),
-        Column("over the time", drop_priority=9),
+        Column("trend", drop_priority=9),
     ]
 
 
-def _usage_row(label: str, sums: UsageTotals, wide: bool) -> list[Cell | str]:
-    tokens, figure = sums.tokens, format_number if wide else format_compact
-    counters = (
-        [
-            figure(one)
-            for one in (tokens.input, tokens.cache_write, tokens.cache_read, tokens.output)
-        ]
-        if wide
-        else []
-    )
-    parts = (
-        [
-            format_money(nano_to_usd(sums.reported_nano)),
-            format_money(nano_to_usd(sums.computed_nano)),
-        ]
-        if wide
-        else []
-    )
+def _usage_row(label: str, totals: UsageTotals, is_wide: bool) -> list[Cell | str]:
+    tokens = totals.tokens
+    format_tokens = format_number if is_wide else format_compact
+    counters: list[str] = []
+    cost_parts: list[str] = []
+    if is_wide:
+        parts = (tokens.input, tokens.cache_write, tokens.cache_read, tokens.output)
+        counters = [format_tokens(part) for part in parts]
+        nano = (totals.reported_nano, totals.computed_nano)
+        cost_parts = [format_money(nano_to_usd(part)) for part in nano]
     return [
         label,
-        format_number(sums.requests),
+        format_number(totals.requests),
         *counters,
-        figure(tokens.total),
-        format_money(nano_to_usd(sums.cost_nano)),
-        Cell(f"+{format_number(sums.unpriced)}" if sums.unpriced else "", "yellow"),
-        *parts,
-        format_percent(sums.cache_hit_rate) if sums.cache_hit_rate is not None else "-",
-        format_money(nano_to_usd(sums.saved_nano)),
+        format_tokens(tokens.total),
+        format_money(nano_to_usd(totals.cost_nano)),
+        Cell(f"+{format_number(totals.unpriced)}" if totals.unpriced else "", "yellow"),
+        *cost_parts,
+        format_percent(totals.cache_hit_rate) if totals.cache_hit_rate is not None else "-",
+        format_money(nano_to_usd(totals.saved_nano)),
     ]
 
 
-def _label(by: str, line: UsageRow) -> str:
-    if line.key is None:
+def _label(by: str, row: UsageRow) -> str:
+    if row.key is None:
         return UNKNOWN
     if by == "session":
-        return " ".join(filter(None, (line.key[:8], line.title or line.project)))
-    return line.key
+        return " ".join(filter(None, (row.key[:8], row.title or row.project)))
+    return row.key
 
 
-def _footnotes(answer: UsageReport) -> Iterator[str]:
-    """What the table cannot say: where the cost comes from, what has no price, what was wasted, the peak."""
-    total = answer.total
-    parts = (
-        [f"{format_money(total.reported_nano / NANO_PER_USD)} reported by the agents"]
-        if total.reported_nano
-        else []
-    )
-    parts += (
-        [f"{format_money(total.computed_nano / NANO_PER_USD)} computed from the price table"]
-        if total.computed_nano
-        else []
-    )
-    parts += [f"+{format_number(total.unpriced)} unpriced"] if total.unpriced else []
-    if parts:
-        yield "cost: " + ", ".join(parts)
+def _footnotes(usage: UsageReport) -> Iterator[str]:
+    """Cost by source, cache savings, unpriced models, failed runs, peak context."""
+    total = usage.total
+    if cost := ", ".join(_cost_sources(total)):
+        yield f"cost: {cost}"
     if total.saved_nano:
-        yield f"cache: {format_percent(total.cache_hit_rate)} of the input was read from it, which saved {format_money(total.saved_nano / NANO_PER_USD)}"
-    for line in answer.unpriced:
-        sums = line.totals
-        known = sums.as_json()["cost"]["unpriced_tokens"]
-        count = f"{format_count(sums.unpriced, 'request')}, {'tokens unknown' if known is None else format_count(known, 'token')}"
-        yield f"unpriced: {line.key or 'a model without a name'} ({count})"
-    if answer.runs_without_usage:
-        yield f"unknown: what {format_count(answer.runs_without_usage, 'run')} used, which say nothing of it"
-    waste = answer.wasted
-    if waste.runs:
-        known = waste.as_json()["usd"]
-        more = (
-            f" and {format_count(waste.unpriced, 'run')} of unknown cost"
-            if waste.unpriced and known is not None
-            else ""
-        )
-        yield f"wasted: {format_money(known)}{more} on {format_count(waste.runs, 'run')} that did not succeed"
-    if answer.peak_context is not None:
-        limit = (
-            f" of {format_compact(answer.peak_context.limit)}" if answer.peak_context.limit else ""
-        )
-        yield f"peak context: {format_compact(answer.peak_context.used)}{limit} tokens, in session {answer.peak_context.session[:8]}"
+        saved = format_money(nano_to_usd(total.saved_nano))
+        yield f"cache: {format_percent(total.cache_hit_rate)} of input tokens, saved {saved}"
+    for row in usage.unpriced:
+        yield f"unpriced: {row.key or 'unnamed model'} ({_unpriced_counts(row.totals)})"
+    if usage.runs_without_usage:
+        yield f"no usage reported: {format_count(usage.runs_without_usage, 'run')}"
+    if usage.wasted.runs:
+        yield _wasted_text(usage.wasted)
+    if usage.peak_context is not None:
+        yield _peak_context_text(usage.peak_context)
 
 
-# -- tools -----------------------------------------------------------------------------------------------------------
+def _cost_sources(total: UsageTotals) -> Iterator[str]:
+    if total.reported_nano:
+        yield f"{format_money(nano_to_usd(total.reported_nano))} reported by the agents"
+    if total.computed_nano:
+        yield f"{format_money(nano_to_usd(total.computed_nano))} computed from the price table"
+    if total.unpriced:
+        yield f"{format_count(total.unpriced, 'request')} unpriced"
+
+
+def _unpriced_counts(totals: UsageTotals) -> str:
+    tokens = totals.as_json()["cost"]["unpriced_tokens"]
+    token_text = "tokens unknown" if tokens is None else format_count(tokens, "token")
+    return f"{format_count(totals.unpriced, 'request')}, {token_text}"
+
+
+def _wasted_text(wasted: WastedCost) -> str:
+    usd = wasted.as_json()["usd"]
+    unpriced = unknown_runs(wasted.unpriced) if usd is not None else ""
+    runs = format_count(wasted.runs, "run")
+    return f"wasted: {format_money(usd)} on {runs} that did not succeed{unpriced}"
+
+
+def _peak_context_text(peak: ContextPeak) -> str:
+    limit = f" of {format_compact(peak.limit)}" if peak.limit else ""
+    return f"peak context: {format_compact(peak.used)}{limit} tokens (session {peak.session[:8]})"
+
+
+# -- tools --------------------------------------------------------------------------------------
 
 TOOL_COLUMNS = (
     Column("tool", can_truncate=True),
-    Column("calls", True),
-    Column("failed", True, 1),
-    Column("rate", True),
-    Column("refused", True, 3),
-    Column("open", True, 4),
-    Column("mean", True, 2),
-    Column("slowest", True, 5),
+    Column("calls", align_right=True),
+    Column("failed", align_right=True, drop_priority=1),
+    Column("rate", align_right=True),
+    Column("denied", align_right=True, drop_priority=3),
+    Column("open", align_right=True, drop_priority=4),
+    Column("mean", align_right=True, drop_priority=2),
+    Column("slowest", align_right=True, drop_priority=5),
     Column("", drop_priority=6),
 )
 
 
 def tools_page(
-    lines: Sequence[ToolCallStats], total: ToolCallStats, look: PageStyle, left_off: int = 0
+    rows: Sequence[ToolCallStats], total: ToolCallStats, style: PageStyle, hidden: int = 0
 ) -> list[str]:
-    """Calls, failures and times of each tool, with a bar for the calls."""
-    most = max((line.calls for line in lines), default=0)
-    room = max(6, min(MAX_BAR_COLUMNS, look.columns // 6))
-    rows = [[*_tool_row(line.name or UNKNOWN, line), bar(line.calls, most, room)] for line in lines]
-    found = render_table(look, TOOL_COLUMNS, rows, [[*_tool_row("total", total), ""]])
-    return found + (
-        [look.paint(f"and {format_count(left_off, 'more tool')}, in the total", "dim")]
-        if left_off
-        else []
-    )
+    """Calls, failures and times per tool, with a bar for the number of calls."""
+    most_calls = max((row.calls for row in rows), default=0)
+    columns = _bar_columns(style)
+    cells = [
+        [*_tool_row(row.name or UNKNOWN, row), bar(row.calls, most_calls, columns)] for row in rows
+    ]
+    lines = render_table(style, TOOL_COLUMNS, cells, [[*_tool_row("total", total), ""]])
+    return lines + _hidden_rows_hint(hidden, style)
 
 
-def _tool_row(name: str, sums: ToolCallStats) -> list[Cell | str]:
-    rate = sums.error_rate
-    worry = "" if not rate else "red" if rate >= 0.2 else "yellow" if rate >= 0.05 else ""
+def _tool_row(name: str, stats: ToolCallStats) -> list[Cell | str]:
+    rate = stats.error_rate
     return [
         name,
-        format_number(sums.calls),
-        format_number(sums.errors),
-        Cell("-" if rate is None else format_percent(rate), worry),
-        format_number(sums.denied),
-        format_number(sums.open),
-        "-" if sums.mean_ms is None else format_duration(sums.mean_ms),
-        "-" if sums.slowest_ms is None else format_duration(sums.slowest_ms),
+        format_number(stats.calls),
+        format_number(stats.errors),
+        Cell("-" if rate is None else format_percent(rate), _error_rate_colour(rate)),
+        format_number(stats.denied),
+        format_number(stats.open),
+        "-" if stats.mean_ms is None else format_duration(stats.mean_ms),
+        "-" if stats.slowest_ms is None else format_duration(stats.slowest_ms),
     ]
+
+
+def _error_rate_colour(rate: float | None) -> str:
+    if rate is None or rate < WARN_ERROR_RATE:
+        return ""
+    return "red" if rate >= HIGH_ERROR_RATE else "yellow"
