@@ -81,7 +81,7 @@ def test_it_is_run_recorded_and_asked_for(place: Place) -> None:
     shown = place.json("show", "--json", done["run_id"])
     assert (shown["agent"], shown["tokens"]) == ("parrot", done["tokens"])
     assert [run["agent"] for run in place.json("runs", "--json")["rows"]] == ["parrot"]
-    assert place.json("report", "--json", "agent")["rows"][0]["agent"] == "parrot"
+    assert place.json("usage", "--json", "agent")["rows"][0]["agent"] == "parrot"
     again = place.json(
         "run", "--agent", "parrot", "--json", "--resume", done["run_id"][:12], "and again"
     )
@@ -122,7 +122,7 @@ def test_the_version_of_one_from_npm_is_told_by_its_files(place: Place) -> None:
 
 
 def test_its_recordings_are_imported(place: Place) -> None:
-    done = place.steno("import", RECORDINGS / "repeats", RECORDINGS / "writes")
+    done = place.steno("ledger", "import", RECORDINGS / "repeats", RECORDINGS / "writes")
     assert done.code == 0, done.err
     assert sorted(run["agent"] for run in place.json("runs", "--json", "--no-import")["rows"]) == [
         "parrot",
@@ -323,7 +323,7 @@ def test_one_that_is_gone_leaves_its_runs(place: Place) -> None:
     tape = place.json("run", "--agent", "parrot", "--json", "Polly")["source"]
     next(place.site.glob("*.dist-info")).rename(place.site / "gone")
     assert [run["agent"] for run in place.json("runs", "--json")["rows"]] == ["parrot"]
-    done = place.steno("import", tape)
+    done = place.steno("ledger", "import", tape)
     assert (
         done.code,
         done.err.startswith(f"steno: {tape}: no agent is called 'parrot'; known:"),

@@ -363,7 +363,7 @@ HOSTILE_RUN = stream(
 )
 
 
-@pytest.mark.parametrize("view", ["--card", "--tools", "--files", "--timeline"])
+@pytest.mark.parametrize("view", ["--summary", "--tools", "--files", "--timeline"])
 def test_hostile_text_is_harmless(tmp_path: Path, view: str) -> None:
     path = tmp_path / PAYLOAD.replace("\x00", "").replace("\n", "")
     path.write_bytes(HOSTILE_RUN)
@@ -419,9 +419,9 @@ def test_a_patch_is_cleaned_for_a_terminal_and_raw_for_a_program(tmp_path: Path)
     path.write_bytes(
         stream(init(), written, answer("toolu_1", "ok", tool_use_result=told), result("Done."))
     )
-    assert b"\n+a\x1b[2Jb\n" in run("changes", path, "--patch", "-").stdout
+    assert b"\n+a\x1b[2Jb\n" in run("diff", path, "--patch", "-").stdout
     assert "\n+a\\x1b[2Jb\n" in on_terminal(
-        "changes", path, "--patch", "-", environment={"NO_COLOR": "1"}
+        "diff", path, "--patch", "-", environment={"NO_COLOR": "1"}
     )
 
 
@@ -541,7 +541,7 @@ def test_text(worked_file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "view", ["--events", "--tools", "--files", "--timeline", "--text", "--card"]
+    "view", ["--events", "--tools", "--files", "--timeline", "--text", "--summary"]
 )
 def test_one_view_at_a_time(hello_file: Path, view: str) -> None:
     assert refused(run("show", "--json", view, hello_file)) == (
@@ -566,7 +566,7 @@ def test_the_agent_can_be_named(hello_file: Path) -> None:
     assert shown(run("show", "--agent", "claude", hello_file)) == shown(run("show", hello_file))
 
 
-@pytest.mark.parametrize("view", ["--card", "--json", "--tools", "--files", "--text"])
+@pytest.mark.parametrize("view", ["--summary", "--json", "--tools", "--files", "--text"])
 def test_the_exit_code_can_be_the_verdicts(tmp_path: Path, hello_file: Path, view: str) -> None:
     limited, refused_ = tmp_path / "limited", tmp_path / "refused"
     limited.write_bytes(stream(init(), result("API Error: 429 rate limit", is_error=True)))
@@ -609,7 +609,7 @@ def test_help_of_show_has_examples_and_every_option() -> None:
         "--files",
         "--timeline",
         "--text",
-        "--card",
+        "--summary",
         "--prices",
         "--agent",
         "--no-advice",
@@ -645,7 +645,7 @@ def test_many_sources_get_a_line_each(tmp_path: Path) -> None:
         "cost $0.0441 and 1 run of unknown cost",
         "tokens 84,420 and 1 run of unknown size",
     ]
-    assert sum(line.startswith("── ") for line in shown(run("show", "--card", tmp_path))) == 5
+    assert sum(line.startswith("── ") for line in shown(run("show", "--summary", tmp_path))) == 5
     assert len(shown(run("show", "--json", tmp_path))) == 5
     narrow = shown(run("show", tmp_path, COLUMNS="40"))
     assert max(map(width, narrow)) <= 40
@@ -788,7 +788,7 @@ def test_an_import_names_a_packed_file_once(tmp_path: Path) -> None:
             b'{"type":"user","sessionId":"s","uuid":"u","message":{"content":"hi"}}\n' * 999
         )[:-9]
     )
-    done = run("import", gz, "--ledger", tmp_path / "ledger.db")
+    done = run("ledger", "import", gz, "--ledger", tmp_path / "ledger.db")
     assert (
         done.stderr.decode() == f"steno: {gz}: the gzip file is cut short; fetch or pack it again\n"
     )
@@ -867,7 +867,7 @@ def test_malformed_lines_are_told_up_to_a_point(
 # -- ends ----------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("view", ["--card", "--json", "--events", "--timeline"])
+@pytest.mark.parametrize("view", ["--summary", "--json", "--events", "--timeline"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_closed_pipe_is_quiet(tmp_path: Path, view: str, unbuffered: str) -> None:
     path = tmp_path / "long.jsonl"

@@ -237,8 +237,10 @@ def test_a_ledger_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text(
         "not a database, certainly not one that is long enough to look like one" * 20
     )
-    assert "it is not a ledger" in refused(ask(tmp_path / "text.db", "report"))
-    assert "there is no ledger yet" in refused(ask(tmp_path / "none.db", "sql", "SELECT 1"))
+    assert "it is not a ledger" in refused(ask(tmp_path / "text.db", "usage"))
+    assert "there is no ledger yet" in refused(
+        ask(tmp_path / "none.db", "ledger", "sql", "SELECT 1")
+    )
     assert not (tmp_path / "none.db").exists()
 
 
@@ -248,7 +250,7 @@ def test_a_ledger_that_is_none(tmp_path: Path) -> None:
 def test_report_json(ledger: Path) -> None:
     found = answer(
         ledger,
-        "report",
+        "usage",
         "day",
         "--timezone",
         "America/New_York",
@@ -285,16 +287,16 @@ def test_report_json(ledger: Path) -> None:
 
 
 def test_report_orders_and_cuts(ledger: Path) -> None:
-    days = [row["week"] for row in answer(ledger, "report", "week", "--top", "1")["rows"]]
+    days = [row["week"] for row in answer(ledger, "usage", "week", "--top", "1")["rows"]]
     assert days == ["2024-W46"]
-    models = answer(ledger, "report", "model", "--sort", "name", "--top", "1")
+    models = answer(ledger, "usage", "model", "--sort", "name", "--top", "1")
     assert (len(models["rows"]), models["left_off"], models["total"]["requests"]) == (1, 1, 31)
-    assert [row["session"] for row in answer(ledger, "report", "session")["rows"]] == [
+    assert [row["session"] for row in answer(ledger, "usage", "session")["rows"]] == [
         "81d4e0b7-1",
         "99aa0000-2",
     ]
-    assert answer(ledger, "report", "--project", "engine")["total"]["requests"] == 30
-    nothing = ask(ledger, "report", "--project", "nowhere")
+    assert answer(ledger, "usage", "--project", "engine")["total"]["requests"] == 30
+    nothing = ask(ledger, "usage", "--project", "nowhere")
     assert (nothing.returncode, nothing.stderr) == (
         0,
         b"steno: nothing in the ledger has the project 'nowhere'\n",
@@ -302,7 +304,7 @@ def test_report_orders_and_cuts(ledger: Path) -> None:
 
 
 def test_report_for_people(ledger: Path) -> None:
-    text = "\n".join(shown(ask(ledger, "report", "model", COLUMNS="100")))
+    text = "\n".join(shown(ask(ledger, "usage", "model", COLUMNS="100")))
     assert "unpriced: " in text
     assert "(1 request, 105 tokens)" in text
     assert "wasted: $0.0200 on 1 run that did not succeed" in text
@@ -310,7 +312,7 @@ def test_report_for_people(ledger: Path) -> None:
 
 def test_report_of_files_that_are_not_kept(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
-    (line,) = shown(run("report", "model", "--json", "--no-ledger", RECORDING, "--ledger", ledger))
+    (line,) = shown(run("usage", "model", "--json", "--no-ledger", RECORDING, "--ledger", ledger))
     found = json.loads(line)
     assert (found["total"]["requests"], round(found["total"]["cost"]["usd"], 4)) == (2, 0.0221)
     assert not ledger.exists()
@@ -371,7 +373,7 @@ def test_show_by_id_reads_the_recording_where_it_is_there(ledger: Path) -> None:
 
 
 def test_notes_are_shown_and_masked(ledger: Path) -> None:
-    assert shown(ask(ledger, "note", "3f9a", "the key was", "sk-abcdefghijklmnop")) == [
+    assert shown(ask(ledger, "ledger", "note", "3f9a", "the key was", "sk-abcdefghijklmnop")) == [
         "noted beside run 3f9a21c0aa"
     ]
     assert any(
@@ -445,23 +447,28 @@ def test_an_exceeded_budget_is_exit_code_3(ledger: Path) -> None:
 
 
 def test_prune_is_a_dry_run_unless_told(ledger: Path) -> None:
-    found = answer(ledger, "prune", "--older-than", "1h")
+    found = answer(ledger, "ledger", "prune", "--older-than", "1h")
     assert (found["dry_run"], found["total"]["rows"] > 0) == (True, True)
     assert answer(ledger, "sessions")["total"]["sessions"] == 2
-    before = answer(ledger, "report")["total"]
-    assert answer(ledger, "prune", "--older-than", "1h", "--yes")["dry_run"] is False
+    before = answer(ledger, "usage")["total"]
+    assert answer(ledger, "ledger", "prune", "--older-than", "1h", "--yes")["dry_run"] is False
     assert answer(ledger, "sessions")["total"]["sessions"] == 0
-    assert answer(ledger, "report")["total"] == before
-    assert answer(ledger, "report", "--until", "9999-12-31")["total"] == before
+    assert answer(ledger, "usage")["total"] == before
+    assert answer(ledger, "usage", "--until", "9999-12-31")["total"] == before
     said = ["The details in this ledger were pruned. The sums stay: `steno report`."]
     assert shown(ask(ledger, "runs")) == shown(ask(ledger, "sessions")) == said
-    answer(ledger, "prune", "--older-than", "1h", "--everything", "--yes")
-    assert shown(ask(ledger, "report")) == ["The details in this ledger were pruned."]
+    answer(ledger, "ledger", "prune", "--older-than", "1h", "--everything", "--yes")
+    assert shown(ask(ledger, "usage")) == ["The details in this ledger were pruned."]
 
 
 def test_sql(ledger: Path) -> None:
     assert shown(
-        ask(ledger, "sql", "SELECT verdict, count(*) AS many FROM runs GROUP BY 1 ORDER BY 1")
+        ask(
+            ledger,
+            "ledger",
+            "sql",
+            "SELECT verdict, count(*) AS many FROM runs GROUP BY 1 ORDER BY 1",
+        )
     ) == [
         "verdict    many",
         "-             1",
@@ -469,18 +476,23 @@ def test_sql(ledger: Path) -> None:
         "",
         "2 rows",
     ]
-    assert answer(ledger, "sql", "SELECT id FROM sessions ORDER BY id LIMIT 1") == {
+    assert answer(ledger, "ledger", "sql", "SELECT id FROM sessions ORDER BY id LIMIT 1") == {
         "rows": [{"id": "81d4e0b7-1"}],
         "total": 1,
     }
     assert (
-        ask(ledger, "sql", "SELECT '=1' AS a, -1 AS b, 'x,y' AS c", "--csv").stdout
+        ask(ledger, "ledger", "sql", "SELECT '=1' AS a, -1 AS b, 'x,y' AS c", "--csv").stdout
         == b'a,b,c\r\n\'=1,-1,"x,y"\r\n'
     )
     assert all(
         is_safe(line)
         for line in shown(
-            ask(ledger, "sql", "SELECT sessions.project, title, report FROM sessions, runs")
+            ask(
+                ledger,
+                "ledger",
+                "sql",
+                "SELECT sessions.project, title, report FROM sessions, runs",
+            )
         )
     )
 
@@ -507,7 +519,7 @@ def test_all_of_it_on_either_database(ledger_url: str) -> None:
     ]
     for words in commands:
         assert ask(ledger_url, *words.split()).stderr == b"", words
-    found = json.loads(ask(ledger_url, "report", "--json", "--timezone", "Asia/Kolkata").stdout)
+    found = json.loads(ask(ledger_url, "usage", "--json", "--timezone", "Asia/Kolkata").stdout)
     assert [(row["day"], row["requests"], row["cost"]["usd"]) for row in found["rows"]] == [
         ("2024-11-15", 1, 0.001)
     ]

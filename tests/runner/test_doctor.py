@@ -265,7 +265,7 @@ def test_unknown_events_of_the_last_runs(place: Path) -> None:
     ]
     run_.write_text("".join(json.dumps(line) + "\n" for line in lines))
     ledger = str(place / "ledger.db")
-    assert run(place, "import", "--ledger", ledger, str(run_))[0] == 0
+    assert run(place, "ledger", "import", "--ledger", ledger, str(run_))[0] == 0
     code, found = findings(place, "--ledger", ledger)
     (note,) = (one for one in found if one["check"] == "events")
     assert (code, note["level"]) == (0, "note")

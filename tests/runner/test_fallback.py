@@ -351,7 +351,7 @@ def test_the_command_that_goes_on_is_the_last_agents() -> None:
             "--permission-mode auto: codex has no such mode; known: ",
         ),
         (
-            ["--agent", "replay", "--tape", "x", "--fallback-agent", "codex"],
+            ["--agent", "replay", "--recording", "x", "--fallback-agent", "codex"],
             "--fallback-agent: a recording is played to its end",
         ),
     ],

@@ -105,7 +105,7 @@ class Place:
         )
 
     def tail(self, *words: object) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "steno", "tail", *map(str, words)]
+        command = [sys.executable, "-m", "steno", "logs", *map(str, words)]
         found = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment
         )
@@ -253,7 +253,7 @@ def test_x_an_id_that_nobody_has(place: Place) -> None:
             "steno: zzzz: no run of that id is alive\n",
             2,
         )
-    assert place.steno("tail", "zzzz").stderr.startswith(
+    assert place.steno("logs", "zzzz").stderr.startswith(
         "steno: zzzz: neither a run that goes on, nor "
     )
     one, first = place.begin("work")
@@ -354,16 +354,16 @@ def test_tail_follows_a_run_to_its_end(place: Place) -> None:
         "exited",
         "notice",
     ]
-    again = place.steno("tail", run)  # of a run that is over: all of it, and the end
+    again = place.steno("logs", run)  # of a run that is over: all of it, and the end
     assert [line[10:] for line in again.stdout.splitlines()] == lines
-    assert [line[10:] for line in place.steno("tail", "-n", "1", run).stdout.splitlines()] == lines[
+    assert [line[10:] for line in place.steno("logs", "-n", "1", run).stdout.splitlines()] == lines[
         -2:
     ]
     assert (again.stderr, again.returncode) == ("", 0)
 
 
 def test_tail_follows_the_run_that_was_begun_last(place: Place) -> None:
-    none = place.steno("tail")
+    none = place.steno("logs")
     assert (none.returncode, none.stdout) == (2, "")
     assert (
         none.stderr
@@ -427,7 +427,7 @@ def test_tail_follows_several(place: Place) -> None:
     ],
 )
 def test_x_tail_of_what_does_not_go_together(place: Place, words: list[str], told: str) -> None:
-    done = place.steno("tail", *words)
+    done = place.steno("logs", *words)
     assert (done.returncode, done.stdout, done.stderr) == (
         2,
         "",
@@ -493,17 +493,17 @@ def test_x_tail_is_safe(place: Place) -> None:
             )
         )
         recorder.write(out(PAYLOAD.encode() + b"\n"))
-    for line in place.steno("tail", path).stdout.splitlines():
+    for line in place.steno("logs", path).stdout.splitlines():
         assert is_safe(line)
     path.write_text("nothing\n")
-    assert place.steno("tail", path).stderr == f"steno: {path} is not a tape\n"
+    assert place.steno("logs", path).stderr == f"steno: {path} is not a tape\n"
 
 
 def test_a_run_that_is_not_recorded_cannot_be_followed(place: Place) -> None:
     host, run = place.begin("work", record=False)
     place.doing(run, "running")
     assert (
-        place.steno("tail", run).stderr
+        place.steno("logs", run).stderr
         == f"steno: {run}: this run is not recorded, so there is nothing to follow\n"
     )
     assert place.steno("stop", run).stdout == f"{run} ended\n"
@@ -535,7 +535,7 @@ def test_l1_a_run_whose_steno_was_killed_is_in_the_ledger(command: str, place: P
     assert row["cost"]["source"] == "computed"
     assert row["cost"]["usd"] > 0
     tasks = "SELECT verdict, ended_at > 0 AS done FROM tasks"
-    assert json.loads(place.steno("sql", "--json", tasks).stdout)["rows"] == [
+    assert json.loads(place.steno("ledger", "sql", "--json", tasks).stdout)["rows"] == [
         {"verdict": "no_result", "done": 1}
     ]
     assert place.ps() == []
@@ -551,7 +551,11 @@ def test_a_ledger_that_does_not_know_the_run_leaves_it_to_the_one_that_does(plac
     host.wait()
     other = place.agent.with_name("other.db")
     place.steno(
-        "import", "--ledger", other, ROOT / "tests/recordings/claude/2.1.325/simple_success"
+        "ledger",
+        "import",
+        "--ledger",
+        other,
+        ROOT / "tests/recordings/claude/2.1.325/simple_success",
     )
     assert place.steno("ps", "--ledger", other).stderr == ""
     assert [path.name for path in place.live.glob("*.json")] == [f"{run}.json"]

@@ -281,7 +281,7 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         (["--resume", "", "x"], "--resume: expected a text that is not empty, found ''"),
         (["--session-id", "", "x"], "--session-id: expected a text that is not empty, found ''"),
         (["--cwd", "", "x"], "--cwd: expected a text that is not empty, found ''"),
-        (["--agent", "replay", "--tape", "", "x"], "--tape: expected a text that is not empty, found ''"),
+        (["--agent", "replay", "--recording", "", "x"], "--tape: expected a text that is not empty, found ''"),
         (["--json-schema", "[]", "x"], "--json-schema: expected a JSON schema, which is an object, found list"),
         (["--file", "latin.md"], "--file latin.md: this is not UTF-8, at byte 3: b'na\\xefve'"),
         (["na\udcefve"], "an argument: this is not UTF-8, at byte 3: b'na\\xefve'"),
@@ -714,7 +714,7 @@ def test_who_insists_ends_it_also_while_nobody_reads(place: Place, form: str) ->
         file.close()
 
 
-@pytest.mark.parametrize("form", ["--raw", "--feed"])
+@pytest.mark.parametrize("form", ["--raw", "--log"])
 def test_a_reader_that_sleeps_stops_no_clock(place: Place, form: str) -> None:
     """Its pipe is full: the run ends at its time all the same, and what was printed is there for whoever wakes up."""
     words = [assistant(text(f"{number} " + "x" * 2_000)) for number in range(400)]
@@ -998,7 +998,7 @@ def test_l2_rebuild_makes_runs_and_tasks_anew_from_tapes(place: Place) -> None:
     assert place.steno("run", "--quiet", "Go on and on.").returncode == 0
     kept = NEWEST.parents[1] / "transcripts" / NEWEST.name / "max_turns_resume"
     assert kept.is_dir()
-    assert place.steno("import", kept, "--quiet").returncode == 0
+    assert place.steno("ledger", "import", kept, "--quiet").returncode == 0
     before = told(place)
     assert [row[:5] for row in before["runs"]] == [
         (before["tasks"][0][0], 1, "max_turns", "Go on and on.", before["runs"][0][4]),
@@ -1007,19 +1007,19 @@ def test_l2_rebuild_makes_runs_and_tasks_anew_from_tapes(place: Place) -> None:
     assert "going on" in before["runs"][0][4]
     assert (
         place.steno(
-            "note", rows(place, "SELECT id FROM runs ORDER BY attempt")[0][0], "mine"
+            "ledger", "note", rows(place, "SELECT id FROM runs ORDER BY attempt")[0][0], "mine"
         ).returncode
         == 0
     )
-    done = place.steno("rebuild")
+    done = place.steno("ledger", "rebuild")
     assert done.returncode == 0, done.stderr
     same(told(place), before)
     assert rows(place, "SELECT text FROM notes") == [("mine",)]
     for file in place.data.glob("ledger.db*"):
         file.unlink()
-    done = place.steno("rebuild")
+    done = place.steno("ledger", "rebuild")
     assert done.returncode == 0, done.stderr
-    assert place.steno("import", kept, "--quiet").returncode == 0
+    assert place.steno("ledger", "import", kept, "--quiet").returncode == 0
     same(told(place), before)
 
 

@@ -914,7 +914,7 @@ def test_a_record_is_the_stream(place: Place) -> None:
         line for line in done.stderr.splitlines() if line.startswith(b"success")
     )
     assert list((place.data / "live").iterdir()) == []
-    assert place.run(b"", "import", str(tape)).returncode == 0
+    assert place.run(b"", "ledger", "import", str(tape)).returncode == 0
     with closing(open_ledger(str(place.data / "ledger.db"))) as store:
         assert store.query("SELECT count(*) FROM runs") == [(1,)]
 
@@ -924,7 +924,7 @@ def test_a_record_can_be_followed(place: Place) -> None:
     process = place.start("watch", "-q", "--record")
     begun(process, HELLO)
     (mark,) = (place.data / "live").glob("*.json")
-    tail = place.start("tail", "--raw", mark.stem, stdin=subprocess.DEVNULL)
+    tail = place.start("logs", "--raw", mark.stem, stdin=subprocess.DEVNULL)
     assert tail.stdout is not None
     assert os.read(tail.stdout.fileno(), 1 << 16)
     assert process.communicate(stream(*worked()), timeout=60) == (stream(*worked()), b"")

@@ -1,6 +1,6 @@
-"""Entry point of the command line: dispatches to a command, turns errors into one line and an exit code.
+"""Entry point of the command line: runs a command, turns errors into one line and an exit code.
 
-Nothing is imported before it is needed, so that `steno --help` costs little more than starting Python.
+Nothing is imported before it is needed: `steno --help` costs little more than starting Python.
 """
 
 import errno
@@ -144,8 +144,8 @@ def _run_command(name: str, args: list[str]) -> int:
 def _report_unknown_command(word: str) -> int:
     from .terminal import print_error
 
-    kind = "option" if word.startswith("-") else "command"
-    print_error(f"unknown {kind} {word!r}; {_command_hint(word)}")
+    name = f"option {word}" if word.startswith("-") else f"command {word!r}"
+    print_error(f"unknown {name}; {_command_hint(word)}")
     return EXIT_USAGE_ERROR
 
 
@@ -154,12 +154,10 @@ def _command_hint(word: str) -> str:
 
     if os.path.exists(word):  # noqa: PTH110  # importing pathlib takes longer than all the rest
         return f"to read a recording: steno show {word}"
-    match = closest_name(word, (*COMMANDS, "--help", "--version", "--debug"))
-    if match is not None:
-        return f"did you mean {match}?"
     if word in LEDGER_COMMANDS:
         return f"did you mean ledger {word}?"
-    return "see: steno --help"
+    match = closest_name(word, (*COMMANDS, "--help", "--version", "--debug"))
+    return f"did you mean {match}?" if match is not None else "see: steno --help"
 
 
 def _report_error(error: Exception, debug: bool) -> int:

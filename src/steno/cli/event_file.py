@@ -1,4 +1,4 @@
-"""Background writers: stderr and --json-events, so that a blocked terminal or reader delays nothing.
+"""Background writers for stderr and --json-events: a blocked terminal or reader delays nothing.
 
 Text that a blocked stderr does not take is dropped silently.
 """

@@ -4,8 +4,8 @@ from .commands import LEDGER_COMMANDS
 from .options import CommandParser
 
 SUMMARIES = "\n".join(f"  {name:10}  {text}" for name, text in LEDGER_COMMANDS.items())
-EXAMPLES = f"""commands:
-{SUMMARIES}
+EXAMPLES = """commands:
+{summaries}
 
 examples:
   steno ledger import
@@ -13,13 +13,17 @@ examples:
   steno ledger sql "SELECT verdict, count(*) FROM runs GROUP BY verdict"
 
 Run `steno ledger COMMAND --help` for the options of a command. The ledger is a SQLite file in the
-user's data directory, or the one that --ledger or STENO_LEDGER names.
+user's data directory, or the one given by --ledger or STENO_LEDGER.
 """
 
 
 def run(args: list[str]) -> int:
     """Print the help, or reject an unknown command; known ones are dispatched before."""
-    parser = CommandParser("ledger", "Import, prune, rebuild or query the ledger.", EXAMPLES)
+    parser = CommandParser(
+        "ledger",
+        "Import, prune, rebuild or query the ledger.",
+        EXAMPLES.format(summaries=SUMMARIES),
+    )
     parser.usage = "steno ledger COMMAND [OPTIONS]"
     parser.add_argument(
         "command",

@@ -96,7 +96,6 @@ def _render(
     columns = (Column("table"), Column("rows", True), Column("about", True))
     lines = render_table(detect_style(), columns, rows, footer)
     if deleted:
-        summary = f"Deleted sessions inactive since {before}."
-    else:
-        summary = f"Dry run: would delete sessions inactive since {before}; run again with --yes."
+        return [*lines, "", f"Deleted sessions inactive since {before}."]
+    summary = f"Dry run: would delete sessions inactive since {before}; run again with --yes."
     return [*lines, "", summary]

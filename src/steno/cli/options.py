@@ -62,7 +62,8 @@ class CommandParser(argparse.ArgumentParser):
         sys.stdout.write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
-        print_error(f"{message}; see: {self.prog} --help")
+        hint = "" if message.endswith("?") else f"; see: {self.prog} --help"
+        print_error(f"{message}{hint}")
         raise SystemExit(EXIT_USAGE_ERROR)
 
     def parse_args(  # type: ignore[override]  # argparse's overloads allow other namespaces
@@ -170,7 +171,7 @@ class CommandParser(argparse.ArgumentParser):
             group.add_argument(f"--{name}", metavar="NAME", help=help_texts[name])
 
     def parse_utf8_args(self, args: list[str]) -> argparse.Namespace:
-        """Parse intermixed options; bytes that are not UTF-8, which no database takes, become `?`."""
+        """Parse intermixed options; invalid UTF-8, which no database accepts, becomes `?`."""
         return self.parse_intermixed_args(
             [arg.encode("utf-8", "replace").decode("utf-8") for arg in args]
         )

@@ -21,8 +21,8 @@ EXAMPLES = """examples:
   steno ps --json | jq -r '.rows[] | select(.silence_s > 60) | .run_id'
   watch -n 1 steno ps
 
-An ID prefix is enough for `steno logs`, `steno send` and `steno stop`. A run whose steno process was
-killed is imported into the ledger from its recording; `steno runs` lists it.
+An ID prefix is enough for `steno logs`, `steno send` and `steno stop`. A run whose steno process
+was killed is imported into the ledger from its recording; `steno runs` lists it.
 """
 STATUS_TIMEOUT_SECONDS = 1.0
 UNKNOWN_STATUS: dict[str, Any] = {

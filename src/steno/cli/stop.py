@@ -52,7 +52,7 @@ def _wait_until_stopped(info: RunInfo) -> int:
     while info.is_alive and get_active_run(info.run) is not None:
         if time.monotonic() > deadline:
             raise StenoError(
-                f"{info.run}: still running {STOP_TIMEOUT_SECONDS:.0f} s after the request; try --kill"
+                f"{info.run}: still running after {STOP_TIMEOUT_SECONDS:.0f} s; try --kill"
             )
         time.sleep(POLL_SECONDS)
     return _print_outcome(info)
