@@ -102,20 +102,32 @@ def worked_file(tmp_path: Path) -> Path:
 # -- the program -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [(), ("--help",), ("-h",)])
+@pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",), ("help", "help")])
 def test_help_names_every_command(words: tuple[str, ...]) -> None:
-    from steno.cli import COMMANDS
+    from steno.cli.commands import COMMANDS
 
     lines = shown(run(*words))
     assert lines[0] == "usage: steno COMMAND [OPTIONS]"
     assert all(any(line.split()[:1] == [name] for line in lines) for name in COMMANDS)
 
 
-def test_version() -> None:
-    assert shown(run("--version")) == [f"steno {steno.__version__}"]
+@pytest.mark.parametrize("word", ["--version", "version"])
+def test_version(word: str) -> None:
+    assert shown(run(word)) == [f"steno {steno.__version__}"]
 
 
-@pytest.mark.parametrize("word", ["--help", "-h", "--version", ""])
+def test_help_lists_the_commands_in_groups() -> None:
+    lines = shown(run("--help"))
+    groups = [line[:-1] for line in lines if re.fullmatch(r"[A-Z][a-z]+:", line)]
+    assert groups == ["Run", "Inspect", "Spend", "Data", "Setup", "Options"]
+
+
+@pytest.mark.parametrize("command", ["show", "run", "ledger import"])
+def test_help_of_a_command(command: str) -> None:
+    assert shown(run("help", *command.split())) == shown(run(*command.split(), "--help"))
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "help", "--version", "version", ""])
 def test_help_imports_nothing_heavy(word: str) -> None:
     code = f"import sys; from steno.cli import main; main({[word] if word else []}); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run(
@@ -146,14 +158,34 @@ def test_a_card_imports_only_what_it_needs(hello_file: Path) -> None:
 
 
 def test_an_unknown_command(tmp_path: Path) -> None:
-    assert (
-        refused(run("frobnicate")) == "steno: no command is called 'frobnicate'; see: steno --help"
-    )
-    assert refused(run("repor")) == "steno: no command is called 'repor'; did you mean report?"
-    assert refused(run("--frob")) == "steno: no option is called '--frob'; see: steno --help"
+    assert refused(run("frobnicate")) == "steno: unknown command 'frobnicate'; see: steno --help"
+    assert refused(run("usag")) == "steno: unknown command 'usag'; did you mean usage?"
+    assert refused(run("prune")) == "steno: unknown command 'prune'; did you mean ledger prune?"
+    assert refused(run("--frob")) == "steno: unknown option --frob; see: steno --help"
+    assert refused(run("--versoin")) == "steno: unknown option --versoin; did you mean --version?"
     assert (
         refused(run("/dev/null"))
-        == "steno: no command is called '/dev/null'; to read a recording: steno show /dev/null"
+        == "steno: unknown command '/dev/null'; to read a recording: steno show /dev/null"
+    )
+
+
+def test_an_unknown_ledger_command() -> None:
+    assert refused(run("ledger", "prun")) == "steno: unknown command 'prun'; did you mean prune?"
+    assert (
+        refused(run("ledger", "frob")) == "steno: unknown command 'frob'; see: steno ledger --help"
+    )
+    assert (
+        refused(run("ledger", "--frob")) == "steno: unknown option --frob; see: steno ledger --help"
+    )
+
+
+def test_an_unknown_option_suggests_the_closest(hello_file: Path) -> None:
+    assert (
+        refused(run("show", "--jsn", hello_file))
+        == "steno: unknown option --jsn; did you mean --json?"
+    )
+    assert (
+        refused(run("runs", "--formt=x")) == "steno: unknown option --formt; see: steno runs --help"
     )
 
 
@@ -323,7 +355,8 @@ def test_letters_that_the_terminal_lacks(worked_file: Path, encoding: str) -> No
 
 def test_nobody_can_be_asked_on_a_terminal() -> None:
     assert on_terminal("show") == (
-        "steno: nothing to read: give a file or a folder, or send a recording to stdin; see: steno show --help\n"
+        "steno: nothing to read: give a file or folder, or pipe a recording to stdin; "
+        "see: steno show --help\n"
     )
 
 
@@ -552,10 +585,10 @@ def test_one_view_at_a_time(hello_file: Path, view: str) -> None:
 def test_wrong_use(hello_file: Path) -> None:
     assert (
         refused(run("show", "--frob", hello_file))
-        == "steno: unrecognized arguments: --frob; see: steno show --help"
+        == "steno: unknown option --frob; see: steno show --help"
     )
     assert refused(run("show", "--prices", "--json", hello_file)) == (
-        "steno: --prices belongs to the card and cannot be used with --json; see: steno show --help"
+        "steno: --prices needs the summary and cannot be used with --json; see: steno show --help"
     )
     assert refused(run("show", "--agent", "nobody", hello_file)) == (
         "steno: no agent is called 'nobody'; known: claude, codex, copilot, gemini, opencode, qwen"
@@ -677,17 +710,18 @@ def test_a_missing_file(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("words", [("show", ""), ("show", "--", ""), ("import", "")])
+@pytest.mark.parametrize("words", [("show", ""), ("show", "--", ""), ("ledger", "import", "")])
 def test_an_empty_name_is_not_the_folder_we_are_in(tmp_path: Path, words: tuple[str, ...]) -> None:
     """A variable that is not set."""
     (tmp_path / "a.jsonl").write_bytes(HELLO)
     done = (
         run(*words, "--ledger", tmp_path / "ledger.db", cwd=tmp_path)
-        if words[0] == "import"
+        if words[0] == "ledger"
         else run(*words, cwd=tmp_path)
     )
     assert (
-        refused(done) == f"steno: '': no such file: its name is empty; see: steno {words[0]} --help"
+        refused(done)
+        == f"steno: '': empty file name; see: steno {' '.join(words[:-1]).removesuffix(' --')} --help"
     )
 
 
@@ -831,7 +865,7 @@ def test_stdin_is_closed() -> None:
         env=ENVIRONMENT,
         check=False,
     )
-    assert refused(done) == "steno: stdin is closed: give a file or a folder"
+    assert refused(done) == "steno: stdin is closed; give a file or folder"
 
 
 # -- odd lines -----------------------------------------------------------------------------------------------------------------
@@ -860,7 +894,7 @@ def test_malformed_lines_are_told_up_to_a_point(
     assert lines[0] == f"steno: {path}: skipping malformed line 4: garbage"
     assert lines[20:] == [
         f"steno: ... and 5 more malformed lines in {path}",
-        f"steno: {path}: the last line is cut",
+        f"steno: {path}: the last line is incomplete",
     ]
 
 
@@ -895,7 +929,10 @@ def test_a_full_disk_is_told(words: tuple[str, ...]) -> None:
         done = subprocess.run(
             command, input=HELLO, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
         )
-    assert (done.stderr, done.returncode) == (b"steno: cannot write: No space left on device\n", 74)
+    assert (done.stderr, done.returncode) == (
+        b"steno: cannot write to stdout: No space left on device\n",
+        74,
+    )
 
 
 @pytest.mark.parametrize("words", ["config", "doctor"])
@@ -906,7 +943,7 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, words: str) -> None:
     done = subprocess.run(
         command, shell=True, capture_output=True, env=ENVIRONMENT, cwd=gone, check=False
     )
-    told = b"steno: the working directory is gone: go to one that is there\n"
+    told = b"steno: the working directory was deleted; change to an existing one\n"
     assert (done.stdout, done.stderr, done.returncode) == (b"", told, 2)
 
 
@@ -918,7 +955,10 @@ def test_stdout_is_closed() -> None:
         env=ENVIRONMENT,
         check=False,
     )
-    assert (done.stderr, done.returncode) == (b"steno: cannot write: stdout is closed\n", 74)
+    assert (done.stderr, done.returncode) == (
+        b"steno: cannot write to stdout: stdout is closed\n",
+        74,
+    )
 
 
 def test_ctrl_c_is_quiet() -> None:
@@ -943,7 +983,7 @@ def test_ctrl_c_is_quiet() -> None:
         assert (child.returncode, child.stderr.read()) == (130, b"")
 
 
-BROKEN = "from steno import cli; from steno.cli import show_views\nshow_views.SourcePrinter._card = lambda *_: 1 / 0\nraise SystemExit(cli.main())"
+BROKEN = "from steno import cli; from steno.cli import show_views\nshow_views.SourcePrinter._summary = lambda *_: 1 / 0\nraise SystemExit(cli.main())"
 
 
 def broken(*words: str, **environment: str) -> Done:
@@ -960,7 +1000,7 @@ def broken(*words: str, **environment: str) -> Done:
         ("open('/no/such/file')", "/no/such/file: No such file or directory", 2),
         ("__import__('os').listxattr(b'/no/such')", "/no/such: No such file or directory", 2),
         ("__import__('os').kill(1 << 22, 0)", "No such process", 2),
-        ("__import__('os').write(99, b'x')", "cannot write: Bad file descriptor", 74),
+        ("__import__('os').write(99, b'x')", "cannot write to stdout: Bad file descriptor", 74),
     ],
 )
 def test_what_the_system_refuses_is_called_what_it_is(does: str, told: str, code: int) -> None:

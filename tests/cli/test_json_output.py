@@ -104,8 +104,8 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
     one, two = ids[0]["session_id"], ids[1]["session_id"]
     kinds = ("day", "week", "month", "project", "model", "agent", "session")
     return {
-        "steno report": [answer for by in kinds for answer in asked.ask("usage", by, here)],
-        "steno report tool": asked.ask("usage", "tool", here),
+        "steno usage": [answer for by in kinds for answer in asked.ask("usage", by, here)],
+        "steno usage tool": asked.ask("usage", "tool", here),
         "steno runs": [*asked.ask("runs", here), *asked.ask("runs", here, "--top", "cost")],
         "steno sessions": sessions,
         "steno search": [
@@ -118,24 +118,23 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
             *asked.ask("budget", "list", here),
             *asked.ask("budget", "check", here, codes=(0, 3)),
         ],
-        "steno sql": asked.ask("ledger", "sql", "SELECT id, turns FROM sessions LIMIT 2"),
-        "steno changes": asked.ask("diff", EDITED),
+        "steno ledger sql": asked.ask("ledger", "sql", "SELECT id, turns FROM sessions LIMIT 2"),
+        "steno diff": asked.ask("diff", EDITED),
         "steno ps": asked.ask_while_it_runs("ps"),
-        "steno prune": asked.ask("ledger", "prune", "--older-than", "1d"),
+        "steno ledger prune": asked.ask("ledger", "prune", "--older-than", "1d"),
         "steno sync": [
             *asked.ask("sync", work, f"dir:{asked.place.folder / 'copy'}"),
             *asked.ask("sync", work, "cmd:false {path}", "--tries", "1", codes=(1,)),
         ],
-        "steno import": asked.ask(
+        "steno ledger import": asked.ask(
             "ledger",
             "import",
             RECORDINGS / "gemini" / "0.61.0" / "tools_json",
             asked.place.folder / "broken.jsonl",
             codes=(0, 2),
         ),
-        "steno rebuild": asked.ask("ledger", "rebuild", codes=(0, 2)),
+        "steno ledger rebuild": asked.ask("ledger", "rebuild", codes=(0, 2)),
         "steno config": asked.ask("config"),
-        "steno agents": asked.ask("agents"),
         "steno doctor": asked.ask("doctor", codes=(0, 1)),
     }
 

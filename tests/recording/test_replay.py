@@ -480,7 +480,7 @@ def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
         command, cwd=tmp_path, capture_output=True, text=True, timeout=LONG, check=True
     )
     commands = [line for line in done.stdout.splitlines() if line.startswith("$ steno ")]
-    assert [line.split()[2] for line in commands] == ["run", "run", "runs", "report"]
+    assert [line.split()[2] for line in commands] == ["run", "run", "runs", "usage"]
     assert "success  the run finished" in done.stderr
     assert "permission  2 calls were refused" in done.stderr
     assert "(exit code 3)" in done.stdout

@@ -105,7 +105,7 @@ class Place:
         )
 
     def tail(self, *words: object) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "steno", "logs", *map(str, words)]
+        command = [sys.executable, "-m", "steno", "logs", "-f", *map(str, words)]
         found = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment
         )
@@ -250,11 +250,11 @@ def test_x_an_id_that_nobody_has(place: Place) -> None:
         done = place.steno(*words)
         assert (done.stdout, done.stderr, done.returncode) == (
             "",
-            "steno: zzzz: no run of that id is alive\n",
+            "steno: zzzz: no active run with this ID\n",
             2,
         )
     assert place.steno("logs", "zzzz").stderr.startswith(
-        "steno: zzzz: neither a run that goes on, nor "
+        "steno: zzzz: no active run, recorded run or recording found; see: steno runs"
     )
     one, first = place.begin("work")
     two, second = place.begin("work")
@@ -365,10 +365,7 @@ def test_tail_follows_a_run_to_its_end(place: Place) -> None:
 def test_tail_follows_the_run_that_was_begun_last(place: Place) -> None:
     none = place.steno("logs")
     assert (none.returncode, none.stdout) == (2, "")
-    assert (
-        none.stderr
-        == "steno: no run goes on that could be followed; those that are over: steno runs\n"
-    )
+    assert none.stderr == "steno: no active runs; list finished runs with: steno runs\n"
     _, older = place.begin("older work", steer=True)
     host, newer = place.begin("newer work", steer=True)
     for run in (older, newer):
@@ -421,9 +418,9 @@ def test_tail_follows_several(place: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--raw", "a", "b"], "--raw hands on the bytes of one run: name one"),
-        (["--raw", "--all"], "--raw hands on the bytes of one run: name one"),
-        (["--all", "a"], "--all means every run that goes on: name none"),
+        (["--raw", "a", "b"], "--raw prints one run: give a single ID"),
+        (["--raw", "--all"], "--raw prints one run: give a single ID"),
+        (["--all", "a"], "--all takes no ID"),
     ],
 )
 def test_x_tail_of_what_does_not_go_together(place: Place, words: list[str], told: str) -> None:
@@ -431,7 +428,7 @@ def test_x_tail_of_what_does_not_go_together(place: Place, words: list[str], tol
     assert (done.returncode, done.stdout, done.stderr) == (
         2,
         "",
-        f"steno: {told}; see: steno tail --help\n",
+        f"steno: {told}; see: steno logs --help\n",
     )
 
 
@@ -496,7 +493,7 @@ def test_x_tail_is_safe(place: Place) -> None:
     for line in place.steno("logs", path).stdout.splitlines():
         assert is_safe(line)
     path.write_text("nothing\n")
-    assert place.steno("logs", path).stderr == f"steno: {path} is not a tape\n"
+    assert place.steno("logs", path).stderr == f"steno: {path}: not a recording\n"
 
 
 def test_a_run_that_is_not_recorded_cannot_be_followed(place: Place) -> None:
@@ -504,7 +501,7 @@ def test_a_run_that_is_not_recorded_cannot_be_followed(place: Place) -> None:
     place.doing(run, "running")
     assert (
         place.steno("logs", run).stderr
-        == f"steno: {run}: this run is not recorded, so there is nothing to follow\n"
+        == f"steno: {run}: this run is not recorded, so it has no log\n"
     )
     assert place.steno("stop", run).stdout == f"{run} ended\n"
     assert place.end(host)["verdict"] == "interrupted"

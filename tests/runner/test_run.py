@@ -281,7 +281,7 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         (["--resume", "", "x"], "--resume: expected a text that is not empty, found ''"),
         (["--session-id", "", "x"], "--session-id: expected a text that is not empty, found ''"),
         (["--cwd", "", "x"], "--cwd: expected a text that is not empty, found ''"),
-        (["--agent", "replay", "--recording", "", "x"], "--tape: expected a text that is not empty, found ''"),
+        (["--agent", "replay", "--recording", "", "x"], "--recording: expected a text that is not empty, found ''"),
         (["--json-schema", "[]", "x"], "--json-schema: expected a JSON schema, which is an object, found list"),
         (["--file", "latin.md"], "--file latin.md: this is not UTF-8, at byte 3: b'na\\xefve'"),
         (["na\udcefve"], "an argument: this is not UTF-8, at byte 3: b'na\\xefve'"),

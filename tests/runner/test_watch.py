@@ -924,7 +924,7 @@ def test_a_record_can_be_followed(place: Place) -> None:
     process = place.start("watch", "-q", "--record")
     begun(process, HELLO)
     (mark,) = (place.data / "live").glob("*.json")
-    tail = place.start("logs", "--raw", mark.stem, stdin=subprocess.DEVNULL)
+    tail = place.start("logs", "-f", "--raw", mark.stem, stdin=subprocess.DEVNULL)
     assert tail.stdout is not None
     assert os.read(tail.stdout.fileno(), 1 << 16)
     assert process.communicate(stream(*worked()), timeout=60) == (stream(*worked()), b"")

@@ -111,7 +111,7 @@ class Stage(Place):
             (self.folder / f"script-{number:03d}").write_text(json.dumps(steps))
 
     def changes(self, *words: str) -> Json:
-        """What `steno changes` says."""
+        """What `steno diff` says."""
         found: Json = json.loads(self.steno("diff", "--json", "--no-import", *words).stdout)
         return found
 
@@ -189,7 +189,7 @@ def test_w3_a_run_in_a_repository_can_be_seen_and_undone(stage: Stage) -> None:
 
 
 def test_l5_what_git_keeps_goes_with_the_run(stage: Stage) -> None:
-    """`steno prune` lets go of the states of the runs that it takes, and of no others."""
+    """`steno ledger prune` lets go of the states of the runs that it takes, and of no others."""
     stage.repository()
     stage.script(edits(stage.work), [out(init(cwd=str(stage.work)), result())])
     ended_well(stage.steno("run", "Do the work."))

@@ -681,7 +681,7 @@ def test_x_where_a_patch_goes(tmp_path: Path) -> None:
 def test_changes_of_nothing(tmp_path: Path) -> None:
     """A recording without changes has none, and no patch."""
     nothing = "tests/recordings/claude/2.1.325/permission_denied"
-    assert steno(tmp_path, "diff", nothing).out == "Nothing was changed, as far as it is known.\n"
+    assert steno(tmp_path, "diff", nothing).out == "No changes found.\n"
     refused = steno(tmp_path, "diff", nothing, "--patch", str(tmp_path / "p"))
     assert (refused.code, refused.err) == (2, "steno: there is no patch: nothing was changed\n")
     assert not (tmp_path / "p").exists()
