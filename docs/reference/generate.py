@@ -28,6 +28,9 @@ from steno.agents import AGENTS
 from steno.agents.base import OPTION_FIELDS, option_support
 from steno.analysis import verdict
 from steno.analysis.verdict import ERROR_CATEGORIES, RULES, Facts
+from steno.cli import exit_codes
+from steno.cli.commands import BUILT_IN_COMMANDS, COMMANDS, LEDGER_COMMANDS
+from steno.cli.resume_command import option_name
 from steno.config import AGENT_SETTINGS, MODEL_SIZES, SETTINGS, SETTINGS_BY_NAME, Setting
 from steno.ledger import importer as pull
 from steno.ledger import results as finds
@@ -596,7 +599,7 @@ def _setting(setting: Setting) -> list[str]:
     variable = f"`{setting.variable}`" if setting.variable else ""
     return [
         f"`{name}`" if name else "(in no file)",
-        f"`{setting.option} {setting.metavar}`".replace(" `", "`"),
+        f"`{option_name(setting.name)} {setting.metavar}`".replace(" `", "`"),
         variable,
         shown,
         setting.help_text,
@@ -630,7 +633,7 @@ def agents_page() -> str:
         "Agents",
         "One set of options holds for all agents. What an agent cannot do is said before it starts: an option that nobody would "
         "heed is refused with one line and exit code 2, and nothing is started. Where a variable or a file asks it of all "
-        "agents, the run says that it is left out. `steno agents` shows the same table for the agents of this machine.",
+        "agents, the run says that it is left out. `steno doctor --agents` shows the same table for the agents of this machine.",
         "## Options",
         "`agent`: it takes the option itself. `steno`: steno holds it. Empty: a run with it is refused.",
         table(["option", *head], rows),
@@ -656,8 +659,10 @@ def agents_page() -> str:
 def cli_page() -> str:
     """The help texts of every command, and what the exit codes mean."""
     parts: list[str | list[str]] = [_help([])]
-    for name, what in cli.COMMANDS.items():
-        parts += [f"## steno {name}", f"{what[:1].upper()}{what[1:]}.", _help([name])]
+    ledger_commands = {f"ledger {name}": text for name, text in LEDGER_COMMANDS.items()}
+    for name, what in {**COMMANDS, **ledger_commands}.items():
+        if name not in BUILT_IN_COMMANDS:
+            parts += [f"## steno {name}", f"{what[:1].upper()}{what[1:]}.", _help(name.split())]
     codes = [
         [
             "0",
@@ -668,16 +673,16 @@ def cli_page() -> str:
             "1",
             "`steno sync`, `steno run --sync`, `steno watch --strict`: a file did not arrive everywhere",
         ],
-        ["1", "`steno on`: a command failed, or was not run"],
+        ["1", "`steno logs`, `steno watch --strict`: a command of `--on` failed, or was not run"],
         [
-            str(cli.EXIT_USAGE_ERROR),
+            str(exit_codes.EXIT_USAGE_ERROR),
             "wrong use, or a source that could not be read; what could be read was shown, or taken in",
         ],
         ["3", "`steno budget check` and `steno budget list --check`: a budget is exceeded"],
-        [str(cli.EXIT_INTERNAL_ERROR), "a fault of steno itself: `--debug` shows where"],
-        [str(cli.EXIT_WRITE_FAILED), "the output, or the record of a run, could not be written"],
-        [str(cli.EXIT_INTERRUPTED), "interrupted from the keyboard"],
-        [str(cli.EXIT_PIPE_CLOSED), "whoever read the output went away first"],
+        [str(exit_codes.EXIT_INTERNAL_ERROR), "a fault of steno itself: `--debug` shows where"],
+        [str(exit_codes.EXIT_WRITE_FAILED), "the output, or the record of a run, could not be written"],
+        [str(exit_codes.EXIT_INTERRUPTED), "interrupted from the keyboard"],
+        [str(exit_codes.EXIT_PIPE_CLOSED), "whoever read the output went away first"],
     ]
     settings = [
         [
@@ -732,13 +737,13 @@ def _help(words: list[str]) -> str:
 
 
 def ledger_page() -> str:
-    """Every table and column, for `steno sql`."""
+    """Every table and column, for `steno ledger sql`."""
     found: list[str | list[str]] = [
-        "The tables that [`steno sql`](cli.md#steno-sql) can ask, for reading only: [how to ask](../howto/ask-the-ledger.md). "
+        "The tables that [`steno ledger sql`](cli.md#steno-ledger-sql) can ask, for reading only: [how to ask](../howto/ask-the-ledger.md). "
         "Types are those of SQLite; PostgreSQL has BIGINT and BYTEA in place of INTEGER and BLOB.",
         "Times (`at`, `..._at`) are milliseconds since 1970 (UTC), `hour` is hours since 1970, `..._ms` are milliseconds. Money "
         "(`..._nano`) is nano-dollars: divide by 1e9. What is yes or no is 1 or 0. What is not known is NULL. The ledger is "
-        "made anew from the files whenever that is asked for (`steno rebuild`), so nothing should be written into it.",
+        "made anew from the files whenever that is asked for (`steno ledger rebuild`), so nothing should be written into it.",
     ]
     for name, about, rows in ledger_tables.parts():
         found += [f"## {name}", about, table(["column", "type", "meaning"], rows)]

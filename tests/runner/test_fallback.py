@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import steno
-from steno.cli.run import resume_command
+from steno.cli.resume_command import resume_command
 from steno.errors import StenoError
 from steno.recording.record import RecordingFile
 from steno.report import Attempt, Cost, TaskReport, Tokens

@@ -163,7 +163,7 @@ def _placed(folder: Path) -> Iterator[Place]:
 
 
 def test_ps_shows_what_goes_on(place: Place) -> None:
-    assert place.steno("ps").stdout == "No run goes on.\n"
+    assert place.steno("ps").stdout == "No active runs.\n"
     assert not place.live.exists()  # looking makes nothing
     host, run = place.begin("work with sk-abcdefghijklmnop on it")
     row = place.doing(run, "running")
@@ -225,7 +225,7 @@ def test_r4_a_run_is_stopped_in_order_from_outside(place: Place) -> None:
     assert (stopped.data, stopped.number) == (b"interrupted", signal.SIGINT)
     again = place.steno("stop", run)
     assert (again.stdout, again.returncode) == ("", 2)
-    assert again.stderr == f"steno: {run}: no run of that id is alive; it ended: interrupted\n"
+    assert again.stderr == f"steno: {run}: no active run with this ID; it ended: interrupted\n"
 
 
 def test_r4_a_run_is_killed_from_outside(place: Place) -> None:
@@ -260,10 +260,10 @@ def test_x_an_id_that_nobody_has(place: Place) -> None:
     two, second = place.begin("work")
     assert (
         place.steno("stop", "zzzz").stderr
-        == "steno: zzzz: no run of that id is alive; those that are: steno ps\n"
+        == "steno: zzzz: no active run with this ID; see: steno ps\n"
     )
     assert (
-        f"several runs that go on begin like this: {first}, {second}"
+        f"several runs match: {first}, {second}; give more characters"
         in place.steno("stop", first[:3]).stderr
     )
     shorts = [row["short"] for row in place.ps()]
@@ -312,7 +312,7 @@ def test_an_agent_that_does_not_listen_is_not_told(place: Place) -> None:
         done.stderr
         == f"steno: {run}: it takes no messages: it was not started for that (steno run --steer)\n"
     )
-    assert "the text is empty" in place.steno("send", run, "  ").stderr
+    assert "nothing to send: the message is empty" in place.steno("send", run, "  ").stderr
     assert "bytes is too long" in place.steno("send", run, "-", stdin="é" * 70_000).stderr
     place.steno("stop", run)
     assert place.end(host)["verdict"] == "interrupted"
@@ -478,7 +478,7 @@ def test_tail_ends_when_the_steno_was_killed(place: Place) -> None:
     host.kill()
     said, told = tail.communicate(timeout=LONG)
     assert said.splitlines()[-1].split() == ["ended", "no_result"]
-    assert told == f"steno: {run}: the tape is cut here: whoever wrote it was killed\n"
+    assert told == f"steno: {run}: the recording is incomplete: its steno was killed\n"
 
 
 def test_x_tail_is_safe(place: Place) -> None:

@@ -17,7 +17,7 @@ import steno
 from steno.agents import AGENTS
 from steno.agents.base import LaunchOptions
 from steno.agents.claude.start import build_command, stdout_mode
-from steno.cli.run import resume_command
+from steno.cli.resume_command import resume_command
 from steno.report import (
     EXIT_CODES,
     VERDICTS,

@@ -6,17 +6,15 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from shlex import join
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from ..codec.redact import redact, redact_argv
-from ..config import MODEL_SIZES, SETTINGS, SETTINGS_BY_NAME
+from ..config import SETTINGS, SETTINGS_BY_NAME
 from ..errors import StenoError
 from ..report import EXIT_CODES, TaskReport
 from ..runner.attempt import AgentRun
@@ -30,6 +28,7 @@ from .exit_codes import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from .hook_options import add_hook_options, finish_hooks, parse_hooks
 from .live_runs import recover_finished_runs
 from .options import CommandParser
+from .resume_command import option_name, resume_command
 from .terminal import (
     SYNC_FAILURE_PREFIX,
     detect_style,
@@ -43,90 +42,6 @@ from .terminal import (
 if TYPE_CHECKING:
     from ..event import Event
     from ..sync import FolderSync
-
-MAX_TURNS = 30  # limit of doubling, the same as between attempts
-ANSWER_PLACEHOLDER = "<your answer>"
-PROMPT_BY_VERDICT = {
-    "interactive": ANSWER_PLACEHOLDER,
-    "background_task": "is the background work done?",
-    "context_full": "/compact",
-}
-DISPLAY_SETTINGS = ("quiet", "feed", "exit_from")  # not repeated in the command to resume
-# Options with another name than their setting or run option.
-OPTION_NAMES = {"feed": "--log", "tape": "--recording", "args": "--"}
-
-
-def resume_command(report: TaskReport, options: Mapping[str, Any]) -> str | None:
-    """`steno run --resume SESSION ...` with the same options, adapted to the verdict.
-
-    `options` are those of the command line by name; `cwd` is set if the folder is another one.
-    None if the task succeeded or no session was started.
-    """
-    if report.ok or report.session_id is None or not report.requests:
-        return None
-    argv = ["steno", "run", "--resume", report.session_id]
-    for name in ("cwd", "tape"):
-        argv += [] if options.get(name) is None else [_option_name(name), str(options[name])]
-    options = _adapt_to_fallback_agent(report, options)
-    changed = {**options, **_changed_options(report, options)}
-    for setting in SETTINGS:
-        value = changed.get(setting.name)
-        if value is None or value is False or setting.name in DISPLAY_SETTINGS:
-            continue
-        option = _option_name(setting.name)
-        argv += [option] if value is True else _option_args(option, value)
-    argv.append(PROMPT_BY_VERDICT.get(report.verdict, "continue"))
-    extra = redact_argv(list(options.get("args") or ()))
-    return join([*argv, *(["--", *extra] if extra else [])])
-
-
-def _adapt_to_fallback_agent(report: TaskReport, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """If a fallback agent took over, resume its session without the first agent's options."""
-    agents = [attempt.agent for attempt in report.attempts]
-    if len(set(agents)) < 2:
-        return options
-    model = options.get("model")
-    on_limit = options.get("on_limit")
-    return {
-        **options,
-        "agent": report.agent,
-        "program": None,
-        "args": (),
-        "fallback_agent": None,
-        "fallback_model": None,
-        "model": model if model in MODEL_SIZES else None,
-        "on_limit": None if on_limit == "fallback" else on_limit,
-    }
-
-
-def _option_args(option: str, value: Any) -> list[str]:
-    """An option with its value, repeated for a list."""
-    argv = []
-    for item in value if isinstance(value, list | tuple) else [value]:
-        text = redact(str(item))
-        argv += [f"{option}={text}"] if text.startswith("-") else [option, text]
-    return argv
-
-
-def _changed_options(report: TaskReport, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that the verdict requires to change."""
-    if report.verdict == "permission":
-        rules = [denial.allow_rule for denial in report.denials if denial.allow_rule]
-        return {"allow": list(dict.fromkeys([*(options.get("allow") or ()), *rules]))}
-    if report.verdict == "max_turns":
-        return {"max_turns": _next_max_turns(options.get("max_turns"), report)}
-    return {}
-
-
-def _next_max_turns(first: int | None, report: TaskReport) -> int | None:
-    """Twice the limit of the last attempt, as the next attempt would have had."""
-    if first is None:
-        return None if report.turns is None else max(min(2 * report.turns, MAX_TURNS), report.turns)
-    turns = first
-    for _ in report.attempts:
-        turns = max(turns, min(2 * turns, MAX_TURNS))
-    return turns
-
 
 REDRAW_SECONDS = 0.2  # interval of the live line
 MAX_PENDING_BYTES = 64 << 20  # of output that a slow reader has not taken
@@ -174,7 +89,7 @@ def run(args: list[str]) -> int:
     prepared = prepare_task(
         _read_prompt(options),
         {name: value for name, value in values.items() if value is not None},
-        _option_name,
+        option_name,
     )
     if prepared.refusal is not None:
         return _report_refusal(prepared.refusal, options)
@@ -566,7 +481,7 @@ def _add_settings(parser: CommandParser) -> None:
             else {"action": "store_true", "default": None}
         )
         groups[setting.group].add_argument(
-            _option_name(setting.name),
+            option_name(setting.name),
             dest=setting.name,
             help=_setting_help(setting),
             **{**action, **shown},
@@ -583,10 +498,6 @@ def _setting_help(setting: Any) -> str:
     elif isinstance(default, float):
         text = f"{default:g}"
     return f"{setting.help_text} (default: {text})".replace("%", "%%")
-
-
-def _option_name(name: str) -> str:
-    return OPTION_NAMES.get(name, "--" + name.rstrip("_").replace("_", "-"))
 
 
 def _read_prompt(options: argparse.Namespace) -> str:
