@@ -462,14 +462,15 @@ def samples() -> dict[str, list[Facts]]:
         "invalid_request": [_failed(api_status=404)],
         "context_full": [_failed(terminal_reason="prompt_too_long")],
         "refused": [_failed(stop_reason="refusal")],
-        "permission": [_facts(result=done, refused=[refusal])],
+        "permission": [_facts(result=done, unresolved_denials=[refusal])],
         "interactive": [_facts(result=done, final_text="Which one?")],
         "background_task": [_waiting()],
         "empty": [_facts(result=_result(subtype="success"))],
         "no_result": [
             _facts(),
             _facts(
-                result=done, checked=ev.SchemaChecked(0, None, None, None, wrong=("$.age: ...",))
+                result=done,
+                schema_check=ev.SchemaChecked(0, None, None, None, wrong=("$.age: ...",)),
             ),
         ],
         "stalled": [_stopped("stalled")],
@@ -622,7 +623,7 @@ def agents_page() -> str:
         for option in OPTION_FIELDS
     ]
     sized = [
-        [f"`{name}`", *([f"`{model}`" for model in agent.sizes] or [""] * 3)]
+        [f"`{name}`", *([f"`{model}`" for model in agent.launch.models_by_size] or [""] * 3)]
         for name, agent in AGENTS.items()
     ]
     modes = [
@@ -680,7 +681,10 @@ def cli_page() -> str:
         ],
         ["3", "`steno budget check` and `steno budget list --check`: a budget is exceeded"],
         [str(exit_codes.EXIT_INTERNAL_ERROR), "a fault of steno itself: `--debug` shows where"],
-        [str(exit_codes.EXIT_WRITE_FAILED), "the output, or the record of a run, could not be written"],
+        [
+            str(exit_codes.EXIT_WRITE_FAILED),
+            "the output, or the record of a run, could not be written",
+        ],
         [str(exit_codes.EXIT_INTERRUPTED), "interrupted from the keyboard"],
         [str(exit_codes.EXIT_PIPE_CLOSED), "whoever read the output went away first"],
     ]
@@ -756,18 +760,21 @@ DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 ELSEWHERE = {
     "Report": "Its fields: [report.md](report.md).",
     "Event": "The kinds: [events.md](events.md).",
-    "Live": "[stream](#stream) makes it.",
-    "Ledger": "`scope`, in each question, is any of the keywords of [Scope](#scope).",
+    "RunStream": "[stream](#stream) makes it.",
+    "Ledger": "`scope`, in each question, is any of the keywords of [QueryScope](#queryscope).",
 }
 WORDS = (
     "One of the words of [verdicts](verdicts.md), as a type: a type checker tells a word that there is none of, and those that "
     "are left out."
 )
 ANSWERED = (
-    (lists, ("Run", "Session", "Note")),
-    (answer_sums, ("Usage", "Line", "Sums", "Waste", "Peak", "ToolSums")),
-    (finds, ("Hit",)),
-    (pull, ("Pulled",)),
+    (lists, ("RunSummary", "SessionSummary", "Note")),
+    (
+        answer_sums,
+        ("UsageReport", "UsageRow", "UsageTotals", "WastedCost", "ContextPeak", "ToolCallStats"),
+    ),
+    (finds, ("SearchHit",)),
+    (pull, ("ImportResult",)),
 )
 ANSWERS = (
     "Each is a name of `steno`, too; `as_json()` gives a run, a session or a hit as plain values. "
@@ -869,7 +876,7 @@ def _of_class(node: ast.ClassDef, where: str) -> Iterator[str]:
     inits = [
         part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"
     ]
-    made = [] if node.name == "Live" else inits
+    made = [] if node.name == "RunStream" else inits
     yield f"```text\nclass {where}.{node.name}({_arguments(made[0]) if made else '...'})\n```"
     yield shape.text
     yield f"A kind of `{shape.base}`." if shape.base not in ("", "Struct", "TypedDict") else ""
@@ -890,8 +897,8 @@ def _keyword(one: Field, of: str) -> list[str]:
         f"`{one.name}`",
         kind,
         SCOPE[one.name]
-        if of == "Scope"
-        else CALLS.get(one.name) or SETTINGS_BY_NAME[one.name].what,
+        if of == "QueryScope"
+        else CALLS.get(one.name) or SETTINGS_BY_NAME[one.name].help_text,
     ]
 
 

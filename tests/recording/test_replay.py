@@ -176,9 +176,9 @@ def test_x_what_cannot_be_played_is_told(tmp_path: Path) -> None:
     assert b"expected a whole number, found 'soon'" in played(bad)[1]
     (bad / "timing.jsonl").write_text("[]\n")
     assert b"timing.jsonl: expected an object" in played(bad)[1]
-    assert b"expected a number that is not below 0, found '-1'" in played(bad, "--speed=-1")[1]
+    assert b"expected a number of at least 0, got '-1'" in played(bad, "--speed=-1")[1]
     assert b"arguments are required: FILE" in played("--")[1]
-    assert b"unrecognized arguments: -p" in played("--", bad, "-p")[1]
+    assert b"unexpected argument '-p'" in played("--", bad, "-p")[1]
 
 
 # -- signals -------------------------------------------------------------------------------------------------------

@@ -607,7 +607,7 @@ def test_quiet_says_nothing(place: Place) -> None:
 def test_a_refusal_is_told_once(place: Place) -> None:
     data = (RECORDINGS / "claude/2.1.325/permission_denied/stdout").read_bytes()
     told = place.run(data, "watch").stderr.decode().splitlines()
-    assert told[1:3] == ["steno: refused: Write", "steno: refused: Bash"]
+    assert told[1:3] == ["steno: permission denied: Write", "steno: permission denied: Bash"]
     assert told[3].startswith("permission")
 
 
@@ -663,7 +663,7 @@ def test_w1_events_that_would_go_into_the_stream(place: Place, line: str) -> Non
     (place.folder / "in.jsonl").write_bytes(HELLO)
     done = place.shell(line, HELLO)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
-    assert b"belong to the stream" in done.stderr
+    assert b"carry the stream" in done.stderr
     assert (place.folder / "in.jsonl").read_bytes() == HELLO
 
 

@@ -683,7 +683,7 @@ def test_changes_of_nothing(tmp_path: Path) -> None:
     nothing = "tests/recordings/claude/2.1.325/permission_denied"
     assert steno(tmp_path, "diff", nothing).out == "No changes found.\n"
     refused = steno(tmp_path, "diff", nothing, "--patch", str(tmp_path / "p"))
-    assert (refused.code, refused.err) == (2, "steno: there is no patch: nothing was changed\n")
+    assert (refused.code, refused.err) == (2, "steno: no patch: no changes found\n")
     assert not (tmp_path / "p").exists()
 
 
@@ -769,7 +769,7 @@ def test_changes_of_a_run_whose_states_are_gone(kept_run: Path, tmp_path: Path) 
         ["a.txt", "gone.txt"],
     )
     written = steno(tmp_path, "diff", "feedc0de", "--no-import", "--patch", "-")
-    assert written.err == "steno: gone.txt: its content was not told, so the patch leaves it out\n"
+    assert written.err == "steno: gone.txt: content unknown, not included in the patch\n"
     run_git(kept_run, "apply", "-R", "-", data=written.out.encode())
     assert (kept_run / "a.txt").read_text() == "one\ntwo, changed by a person\n"
 

@@ -210,7 +210,9 @@ class SQLiteStore:
         try:
             if read_only:
                 if path != ":memory:" and not file.is_file():
-                    raise LedgerError(f"{path}: there is no ledger yet; `steno ledger import` makes one")
+                    raise LedgerError(
+                        f"{path}: there is no ledger yet; `steno ledger import` makes one"
+                    )
             elif path != ":memory:" and not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 os.close(
