@@ -99,7 +99,7 @@ def worked_file(tmp_path: Path) -> Path:
     return path
 
 
-# -- the program -------------------------------------------------------------------------------------------------
+# -- the program -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",), ("help", "help")])
@@ -129,7 +129,10 @@ def test_help_of_a_command(command: str) -> None:
 
 @pytest.mark.parametrize("word", ["--help", "-h", "help", "--version", "version", ""])
 def test_help_imports_nothing_heavy(word: str) -> None:
-    code = f"import sys; from steno.cli import main; main({[word] if word else []}); print(*sys.modules, file=sys.stderr)"
+    code = (
+        f"import sys; from steno.cli import main; main({[word] if word else []}); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env=ENVIRONMENT, check=True
     )
@@ -138,8 +141,11 @@ def test_help_imports_nothing_heavy(word: str) -> None:
     )
 
 
-def test_a_card_imports_only_what_it_needs(hello_file: Path) -> None:
-    code = f"import sys; from steno.cli import main; main(['show', {str(hello_file)!r}]); print(*sys.modules, file=sys.stderr)"
+def test_a_summary_imports_only_what_it_needs(hello_file: Path) -> None:
+    code = (
+        f"import sys; from steno.cli import main; main(['show', {str(hello_file)!r}]); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env=ENVIRONMENT, check=True
     )
@@ -199,10 +205,10 @@ def test_the_installed_program_is_the_same(hello_file: Path) -> None:
     assert shown(done) == shown(run("show", hello_file))
 
 
-# -- the card --------------------------------------------------------------------------------------------------------
+# -- the summary ----------------------------------------------------------------------------------
 
 
-def test_the_card(hello_file: Path) -> None:
+def test_the_summary(hello_file: Path) -> None:
     assert shown(run("show", hello_file)) == [
         "success  the run finished, and the agent reports success",
         "",
@@ -222,7 +228,7 @@ def test_the_card(hello_file: Path) -> None:
     ]
 
 
-def test_every_way_in_gives_the_same_card(tmp_path: Path, hello_file: Path) -> None:
+def test_every_way_in_gives_the_same_summary(tmp_path: Path, hello_file: Path) -> None:
     (tmp_path / "packed.gz").write_bytes(gzip.compress(HELLO))
     (tmp_path / "packed.zst").write_bytes(zstandard.compress(HELLO))
     (tmp_path / "array.json").write_bytes(json.dumps(hello()).encode())
@@ -241,7 +247,7 @@ def test_a_folder_with_stdout_is_one_recording(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 60, 120])
-def test_the_card_keeps_to_the_width(tmp_path: Path, columns: int) -> None:
+def test_the_summary_keeps_to_the_width(tmp_path: Path, columns: int) -> None:
     path = tmp_path / "run"
     path.write_bytes(stream(*REFUSED))
     lines = shown(run("show", path, COLUMNS=str(columns)))
@@ -283,7 +289,7 @@ def test_a_failed_run_is_shown_with_success(tmp_path: Path) -> None:
     assert shown(done)[0].startswith("killed  ")
 
 
-# -- colour and letters -------------------------------------------------------------------------------------------------
+# -- colour and letters ------------------------------------------------------------------------
 
 
 def on_terminal(
@@ -378,7 +384,7 @@ def test_long_work_shows_its_progress_on_a_terminal(tmp_path: Path) -> None:
     assert re.fullmatch(r"(\r\x1b\[Ksteno: 0 of 1 read, [\d.,]+ MB, [\d.,]+ MB/s)+\r\x1b\[K", seen)
 
 
-# -- hostile text --------------------------------------------------------------------------------------------------------
+# -- hostile text ------------------------------------------------------------------------------
 
 HOSTILE_RUN = stream(
     init(model=PAYLOAD, cwd="/srv/" + PAYLOAD),
@@ -465,7 +471,7 @@ def test_text_is_cleaned_for_a_terminal_and_raw_for_a_program(tmp_path: Path) ->
     assert on_terminal("show", "--text", path) == "a\\x1b[2Jb\n    c\n"
 
 
-# -- views -----------------------------------------------------------------------------------------------------------------
+# -- views -------------------------------------------------------------------------------------
 
 
 def test_json_is_one_report_a_line_and_nothing_else(hello_file: Path, worked_file: Path) -> None:
@@ -515,8 +521,10 @@ def test_events_take_no_memory_that_grows(tmp_path: Path) -> None:
         path = tmp_path / f"{count}.jsonl"
         path.write_bytes(line * count)
         code = (
-            f"import re, sys; from steno.cli import main; main(['show', '--events', {str(path)!r}]);"
-            "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1], file=sys.stderr)"
+            "import re, sys; from steno.cli import main; "
+            f"main(['show', '--events', {str(path)!r}]); "
+            "status = open('/proc/self/status').read(); "
+            "print(re.search(r'VmHWM:\\s+(\\d+)', status)[1], file=sys.stderr)"
         )
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, env=ENVIRONMENT, check=True
@@ -650,10 +658,10 @@ def test_help_of_show_has_examples_and_every_option() -> None:
         assert option in text_
 
 
-# -- several sources ----------------------------------------------------------------------------------------------------------
+# -- several sources ---------------------------------------------------------------------------
 
 
-def test_a_few_sources_get_a_card_each(hello_file: Path, worked_file: Path) -> None:
+def test_a_few_sources_get_a_summary_each(hello_file: Path, worked_file: Path) -> None:
     lines = shown(run("show", hello_file, worked_file, COLUMNS="80"))
     rules = [line for line in lines if line.startswith("── ")]
     assert [line.strip("─ ")[-12:] for line in rules] == ["/hello.jsonl", "worked.jsonl"]
@@ -700,7 +708,7 @@ def test_one_bad_source_does_not_hide_the_others(
     ]
 
 
-# -- sources that cannot be read ------------------------------------------------------------------------------------------------
+# -- sources that cannot be read ---------------------------------------------------------------
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
@@ -719,10 +727,8 @@ def test_an_empty_name_is_not_the_folder_we_are_in(tmp_path: Path, words: tuple[
         if words[0] == "ledger"
         else run(*words, cwd=tmp_path)
     )
-    assert (
-        refused(done)
-        == f"steno: '': empty file name; see: steno {' '.join(words[:-1]).removesuffix(' --')} --help"
-    )
+    command = " ".join(word for word in words if word not in ("", "--"))
+    assert refused(done) == f"steno: '': empty file name; see: steno {command} --help"
 
 
 @pytest.mark.parametrize(
@@ -838,7 +844,7 @@ def test_a_file_that_cannot_be_read() -> None:
 
 
 def test_a_file_without_permission(hello_file: Path) -> None:
-    """Root may read everything, so a run by root gives its rights away first, once all is imported."""
+    """Root may read everything: a test run by root drops its rights first, after the imports."""
     hello_file.chmod(0)
     down = "os.setuid(65534) if os.geteuid() == 0 else None"
     needed = "os, sys, locale, gettext, steno.cli.show, steno.cli.show_views, steno.views.summary"
@@ -868,7 +874,7 @@ def test_stdin_is_closed() -> None:
     assert refused(done) == "steno: stdin is closed; give a file or folder"
 
 
-# -- odd lines -----------------------------------------------------------------------------------------------------------------
+# -- odd lines ---------------------------------------------------------------------------------
 
 
 def test_malformed_lines_are_told(tmp_path: Path) -> None:
@@ -898,7 +904,7 @@ def test_malformed_lines_are_told_up_to_a_point(
     ]
 
 
-# -- ends ----------------------------------------------------------------------------------------------------------------------
+# -- ends --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("view", ["--summary", "--json", "--events", "--timeline"])
@@ -983,7 +989,11 @@ def test_ctrl_c_is_quiet() -> None:
         assert (child.returncode, child.stderr.read()) == (130, b"")
 
 
-BROKEN = "from steno import cli; from steno.cli import show_views\nshow_views.SourcePrinter._summary = lambda *_: 1 / 0\nraise SystemExit(cli.main())"
+BROKEN = """from steno import cli
+from steno.cli import show_views
+show_views.SourcePrinter._summary = lambda *_: 1 / 0
+raise SystemExit(cli.main())
+"""
 
 
 def broken(*words: str, **environment: str) -> Done:
@@ -1029,7 +1039,7 @@ def test_the_traceback_only_for_those_who_ask(words: tuple[str, ...], debug: str
 
 
 def test_format_overrides_what_the_bytes_say(tmp_path: Path) -> None:
-    """I1: lines and nothing else, or one document, where the bytes would be taken for something else."""
+    """--format stream or json, where the bytes would be detected as something else."""
     array = tmp_path / "array.json"
     array.write_bytes(b'[{"type":"result","subtype":"success","result":"Yes."}]\n')
     document = tmp_path / "document.json"
@@ -1044,13 +1054,14 @@ def test_format_overrides_what_the_bytes_say(tmp_path: Path) -> None:
 
 
 def test_zstd_without_its_package(tmp_path: Path) -> None:
-    """An extra that is not installed is told by name, with what to do."""
+    """The message names the missing extra."""
     packed = tmp_path / "run.zst"
     packed.write_bytes(zstandard.compress(HELLO))
-    code = "import sys; sys.modules['zstandard'] = None; from steno.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = (
+        "import sys; sys.modules['zstandard'] = None; "
+        "from steno.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
     command = [sys.executable, "-c", code, "show", str(packed)]
     done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, check=False)
-    assert (
-        refused(done)
-        == f"steno: {packed}: packed with zstd, which needs one more package: pip install 'steno[zstd]'"
-    )
+    hint = "packed with zstd, which needs one more package: pip install 'steno[zstd]'"
+    assert refused(done) == f"steno: {packed}: {hint}"

@@ -1,4 +1,4 @@
-"""Completion in a shell: the scripts are asked in the shells themselves, as far as those are here."""
+"""Completion scripts, run in the shells that are installed."""
 
 import os
 import re

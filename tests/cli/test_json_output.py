@@ -1,6 +1,7 @@
-"""The JSON that commands print is what docs/reference/json.md says: every field, of that type, and no field that is not told.
+"""The JSON output of the commands matches docs/reference/json.md: every field with its type.
 
-Real commands over recordings of this repository, in a home of their own. A field of the page that no output has is wrong too.
+Real commands over recordings of this repository. A field of the page that no output has is an error
+too.
 """
 
 import json
@@ -46,7 +47,7 @@ def specs() -> dict[str, Spec]:
 SPECS = specs()
 
 
-# -- the outputs -----------------------------------------------------------------------------------------------------
+# -- the outputs -------------------------------------------------------------------------------
 
 
 class Asked:
@@ -139,7 +140,7 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
     }
 
 
-# -- held against the page -------------------------------------------------------------------------------------------
+# -- held against the page ---------------------------------------------------------------------
 
 
 def fields(value: Any, spec: Spec, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -180,7 +181,7 @@ def fits(value: Any, kind: str) -> bool:
 
 @pytest.fixture(scope="module")
 def printed() -> Iterator[dict[str, list[Any]]]:
-    """Each command's outputs. In a folder with a short name: the path of a socket has room for a hundred bytes."""
+    """The outputs of each command. The path of a socket is limited to about 100 bytes."""
     with TemporaryDirectory(prefix="steno-") as folder:
         yield outputs(Asked(Path(folder)))
 

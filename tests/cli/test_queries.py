@@ -1,4 +1,4 @@
-"""The commands that ask the ledger, as real processes: JSON, CSV, narrow terminals, hostile text, exit codes."""
+"""Commands that query the ledger: JSON, CSV, narrow terminals, hostile text, exit codes."""
 
 import csv
 import io
@@ -36,7 +36,7 @@ FORMS = ("", "--json", "--csv")
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    """A ledger with two sessions, two runs and hostile text in every place where an agent could put some."""
+    """A ledger with two sessions, two runs and hostile text in every field an agent can set."""
     path = tmp_path / "ledger.db"
     store = open_ledger(str(path))
     book = Book(store)
@@ -108,7 +108,7 @@ def answer(ledger: Path, *words: str) -> dict[str, Any]:
     return found
 
 
-# -- what all of them share --------------------------------------------------------------------------------------
+# -- what all of them share --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", LISTS)
@@ -248,7 +248,7 @@ def test_a_ledger_that_is_none(tmp_path: Path) -> None:
     assert not (tmp_path / "none.db").exists()
 
 
-# -- one by one --------------------------------------------------------------------------------------------------
+# -- one by one --------------------------------------------------------------------------------
 
 
 def test_report_json(ledger: Path) -> None:
