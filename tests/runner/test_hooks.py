@@ -254,6 +254,8 @@ def test_an_active_run(place: Place) -> None:
     stream_ = place.start("watch", "-q", "--record")
     begun(stream_, stream(*worked()[:-1]))
     (mark,) = (place.data / "live").glob("*.json")
+    log = place.run(b"", "logs", "--raw", mark.stem)  # without -f: the log so far
+    assert (log.stdout, log.stderr, log.returncode) == (stream(*worked()[:-1]), b"", 0)
     hook = ("--on", "result", "echo {run_id} {verdict}")
     process = place.start("logs", "-f", "--raw", mark.stem, *hook, stdin=subprocess.DEVNULL)
     begun(stream_, stream(*worked()[-1:]))

@@ -27,6 +27,7 @@ def run(args: list[str]) -> int:
     parser.usage = "steno ledger COMMAND [OPTIONS]"
     parser.add_argument(
         "command",
+        nargs="?",
         choices=tuple(LEDGER_COMMANDS),
         metavar="COMMAND",
         help=", ".join(LEDGER_COMMANDS),

@@ -10,7 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..recording.replay import Player, ReplaySource
+from .event_file import write_all
 from .options import CommandParser, number_type
+from .signals import exit_by_signal
 
 EXAMPLES = """examples:
   steno replay run.steno                   at the original speed
@@ -35,7 +37,7 @@ def run(args: list[str]) -> int:
     code = Player(recording, 0.0 if options.no_wait else options.speed, _write_stream, wait).play()
     if code is None:
         return 0
-    return code if code >= 0 else _exit_by_signal(-code)
+    return code if code >= 0 else exit_by_signal(-code)
 
 
 def _parse_args(args: list[str]) -> argparse.Namespace:
@@ -101,26 +103,8 @@ def _install_signal_handling(recording: ReplaySource) -> Callable[[float], int |
 
 def _write_stream(stream: str, data: bytes) -> None:
     """Write everything. A closed stdout ends the program, a closed stderr is ignored."""
-    rest = memoryview(data)
-    descriptor = STREAM_FDS[stream]
-    while rest:
-        try:
-            rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:
-            select.select([], [descriptor], [])
-        except OSError:
-            if stream == "out":
-                raise
-            return
-
-
-def _exit_by_signal(number: int) -> int:
-    """Terminate by a signal; returns the code a shell would show if the signal is blocked."""
-    import resource
-
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core dump
-        if number != signal.SIGKILL:
-            signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-    return 128 + number
+    try:
+        write_all(STREAM_FDS[stream], data)
+    except OSError:
+        if stream == "out":
+            raise

@@ -29,6 +29,7 @@ from .hook_options import add_hook_options, finish_hooks, parse_hooks
 from .live_runs import recover_finished_runs
 from .options import CommandParser
 from .resume_command import option_name, resume_command
+from .signals import STOP_SIGNALS
 from .terminal import (
     SYNC_FAILURE_PREFIX,
     detect_style,
@@ -66,7 +67,6 @@ files (see: steno config). The exit code is the verdict's: 0 success, 1 failed, 
 130 interrupted, 137 killed; 2 is wrong use.
 """
 ERROR_EXIT_CODES = (1, 75, 77)  # of runs whose result is the text of an error
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RUN_ONLY_OPTIONS = (
     "cwd",
     "session_id",
@@ -252,7 +252,7 @@ class RunCommand:
 
         Signals that were ignored before stay ignored.
         """
-        old_handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        old_handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         for number, handler in old_handlers.items():
             if handler != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
@@ -270,7 +270,7 @@ class RunCommand:
             self._hook_queue.kill()
         if self._runner.interrupt_count > 1 or is_finished:
             # steno may be waiting for a reader that never reads: the next signal ends that.
-            for other in SIGNALS:
+            for other in STOP_SIGNALS:
                 if signal.getsignal(other) == self._on_signal:
                     signal.signal(other, signal.SIG_DFL)
         else:

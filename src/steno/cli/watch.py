@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from .. import agents
 from .. import event as ev
@@ -30,6 +30,7 @@ from .event_file import EventFile, StderrWriter
 from .exit_codes import EXIT_FAILED
 from .hook_options import add_hook_options, finish_hooks, hook_help, parse_hooks
 from .options import AGENT_HELP, CommandParser, number_type, seconds_type
+from .signals import STOP_SIGNALS, exit_by_signal
 from .terminal import SYNC_FAILURE_PREFIX, detect_style, is_terminal
 
 if TYPE_CHECKING:
@@ -195,7 +196,6 @@ terminal or disk delays none of them. steno watch ends like `cat`: with the stre
 is gone, or by a signal. The exit code is 0 unless --exit-from or --strict is given.
 
 """
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RESEND_SECONDS = 0.05  # until a signal that did not end the stream is sent again
 SWITCH_INTERVAL_SECONDS = 0.0001  # Python's default of 0.005 would delay the stream
 
@@ -254,7 +254,7 @@ class WatchCommand:
     def run(self) -> int:
         """Pass the stream through to its end and return the exit code."""
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-        numbers = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        numbers = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         for number in numbers:
             signal.signal(number, lambda number, frame: self._pass_through.stop(number))
         self._resend_signals()
@@ -270,7 +270,7 @@ class WatchCommand:
     def _on_late_signal(self, number: int, frame: object) -> None:
         if self._hook_queue is not None:
             self._hook_queue.kill()
-        _exit_by_signal(number)
+        exit_by_signal(number)
 
     def _resend_signals(self) -> None:
         """Resend signals until the stream has ended.
@@ -287,7 +287,7 @@ class WatchCommand:
             while data := os.read(read_fd, 1):
                 time.sleep(RESEND_SECONDS)
                 with self._signal_lock:
-                    if not self._pass_through.is_finished and data[0] in SIGNALS:
+                    if not self._pass_through.is_finished and data[0] in STOP_SIGNALS:
                         signal.pthread_kill(main_thread, data[0])  # wakes this thread again
 
         threading.Thread(target=resend, name="steno signals", daemon=True).start()
@@ -351,18 +351,12 @@ class WatchCommand:
         """End like `cat`: by the signal that stopped it, or by SIGPIPE."""
         stream = self._pass_through
         if stream.stop_signal is not None:
-            _exit_by_signal(stream.stop_signal)
+            exit_by_signal(stream.stop_signal)
         if stream.is_reader_gone:
-            _exit_by_signal(signal.SIGPIPE)
+            exit_by_signal(signal.SIGPIPE)
         if stream.problem is not None:
             raise stream.problem
         return code
-
-
-def _exit_by_signal(number: int) -> NoReturn:
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    raise SystemExit(128 + number)  # the signal is blocked
 
 
 # -- command line ------------------------------------------------------------------------------
