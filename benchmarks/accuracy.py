@@ -54,17 +54,17 @@ def source(home: Home) -> Path:
 
 def without_ledger(home: Home) -> Figures:
     return steno_totals(
-        json.loads(home.run([*STENO, "report", "model", "--no-ledger", source(home), "--json"]))
+        json.loads(home.run([*STENO, "usage", "model", "--no-ledger", source(home), "--json"]))
     )
 
 
 def imported(home: Home, ledger: str) -> Figures:
     """Imports twice: the second time must change nothing."""
     for _ in range(2):
-        home.run([*STENO, "import", source(home), "--ledger", ledger, "--quiet"])
+        home.run([*STENO, "ledger", "import", source(home), "--ledger", ledger, "--quiet"])
     return steno_totals(
         json.loads(
-            home.run([*STENO, "report", "model", "--json", "--no-import", "--ledger", ledger])
+            home.run([*STENO, "usage", "model", "--json", "--no-import", "--ledger", ledger])
         )
     )
 
@@ -82,7 +82,7 @@ def in_parts(home: Home) -> Figures:
     whole = {path: path.read_bytes() for path in files}
     for path, data in whole.items():
         path.write_bytes(data[: len(data) // 2])
-    home.run([*STENO, "import", source(home), "--ledger", ledger, "--quiet"])
+    home.run([*STENO, "ledger", "import", source(home), "--ledger", ledger, "--quiet"])
     for path, data in whole.items():
         with path.open("ab") as file:
             file.write(data[len(data) // 2 :])

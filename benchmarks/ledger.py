@@ -162,10 +162,10 @@ def tasks(home: Home) -> Iterator[Task]:
     """In the order of a round: the second report finds what the first one imported."""
     yield peer(PEER, native(), home)
     yield peer(NPM, wrapper(), home)
-    yield Task(FIRST, [*STENO, "report", "--json"], home, steno_totals, lambda: forget(home))
-    yield Task(SECOND, [*STENO, "report", "--json"], home, steno_totals)
+    yield Task(FIRST, [*STENO, "usage", "--json"], home, steno_totals, lambda: forget(home))
+    yield Task(SECOND, [*STENO, "usage", "--json"], home, steno_totals)
     yield Task(
-        BARE, [*STENO, "report", "--no-ledger", home.projects(), "--json"], home, steno_totals
+        BARE, [*STENO, "usage", "--no-ledger", home.projects(), "--json"], home, steno_totals
     )
 
 
@@ -199,7 +199,7 @@ def over_transcripts(home: Home, count: int) -> dict[str, Task]:
 def over_ledger(home: Home, sessions: int) -> tuple[Task, Figures]:
     tell(f"writing a ledger of {sessions * 200:,} requests")
     totals = written("million", ledger(home), "--sessions", str(sessions))
-    task = Task(MILLION, [*STENO, "report", "--json", "--no-import"], home, steno_totals)
+    task = Task(MILLION, [*STENO, "usage", "--json", "--no-import"], home, steno_totals)
     for _ in range(QUERIES):
         task.take()
     return task, true(totals)

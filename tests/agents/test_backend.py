@@ -264,7 +264,7 @@ def test_a_recording_that_is_played_asks_no_model(place: Place) -> None:
     words = (
         "--agent",
         "replay",
-        "--tape",
+        "--recording",
         str(NEWEST / "multi_tool_edit"),
         "--backend",
         "ollama",
@@ -390,12 +390,12 @@ def test_replay_says_the_same(place: Place) -> None:
     assert {name: live[name] for name in read} == read
     again = json.loads(
         place.steno(
-            "run", "--json", "--agent", "replay", "--tape", tape, "--speed", "0", "x"
+            "run", "--json", "--agent", "replay", "--recording", tape, "--speed", "0", "x"
         ).stdout
     )
     assert (again["cost"], again["context"]) == (live["cost"], live["context"])
     other = place.folder / "other.db"
-    assert place.steno("import", "--ledger", other, tape).returncode == 0
+    assert place.steno("ledger", "import", "--ledger", other, tape).returncode == 0
     with sqlite3.connect(other) as found:
         assert found.execute(
             "SELECT cost_nano, cost_source, context_limit FROM runs"
@@ -413,7 +413,7 @@ def test_in_the_ledger_it_is_a_known_nothing(place: Place) -> None:
     assert ledger(place, "SELECT DISTINCT cost_nano, saved_nano, source FROM requests") == [
         (0, 0, "local")
     ]
-    cost = json.loads(place.steno("report", "--json", "--no-import", "model").stdout)["total"][
+    cost = json.loads(place.steno("usage", "--json", "--no-import", "model").stdout)["total"][
         "cost"
     ]
     assert (cost["usd"], cost["reported_usd"], cost["computed_usd"], cost["unpriced_requests"]) == (
@@ -456,7 +456,7 @@ def test_a_transcript_of_it_stays_at_nothing(place: Place) -> None:
     folder = place.home / ".claude" / "projects" / "x"
     folder.mkdir(parents=True)
     (folder / f"{session}.jsonl").write_text(json.dumps(line) + "\n")
-    done = place.steno("import")
+    done = place.steno("ledger", "import")
     assert b"1 new requests" in done.stdout, done.stdout
     assert ledger(
         place, "SELECT cost_nano, source FROM requests WHERE message = 'msg_only_there'"

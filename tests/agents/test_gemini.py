@@ -211,9 +211,9 @@ def test_m2_a_run_and_its_chat_are_counted_once(tmp_path: Path) -> None:
     folder = case("gemini", "tools_chat")
     (chat,) = (folder / "sessions").glob("*33-*")
     base = tmp_path / "ledger.db"
-    assert steno_(tmp_path, "import", "--ledger", base, folder).code == 0
+    assert steno_(tmp_path, "ledger", "import", "--ledger", base, folder).code == 0
     once = _spent(tmp_path, base)
-    assert steno_(tmp_path, "import", "--ledger", base, chat).code == 0
+    assert steno_(tmp_path, "ledger", "import", "--ledger", base, chat).code == 0
     twice = _spent(tmp_path, base)
     # The chat holds a second run of the session, with one request more.
     assert (once, twice) == ((4, 28_208), (5, 28_208 + 7_049))
@@ -221,7 +221,7 @@ def test_m2_a_run_and_its_chat_are_counted_once(tmp_path: Path) -> None:
 
 def _spent(data: Path, base: Path) -> tuple[int, int]:
     told = json.loads(
-        steno_(data, "report", "agent", "--json", "--no-import", "--ledger", base).out
+        steno_(data, "usage", "agent", "--json", "--no-import", "--ledger", base).out
     )["total"]
     return told["requests"], told["tokens"]["total"]
 

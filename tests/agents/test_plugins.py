@@ -55,7 +55,7 @@ def place(bare: Place) -> Place:
 
 
 def test_it_is_among_the_agents(place: Place) -> None:
-    own = {one["agent"]: one for one in place.json("agents", "--json")["agents"]}
+    own = {one["agent"]: one for one in place.json("doctor", "--json")["agents"]}
     parrot = own["parrot"]
     assert (parrot["version"], parrot["known"], parrot["path"]) == (
         "1.0",
@@ -81,7 +81,7 @@ def test_it_is_run_recorded_and_asked_for(place: Place) -> None:
     shown = place.json("show", "--json", done["run_id"])
     assert (shown["agent"], shown["tokens"]) == ("parrot", done["tokens"])
     assert [run["agent"] for run in place.json("runs", "--json")["rows"]] == ["parrot"]
-    assert place.json("report", "--json", "agent")["rows"][0]["agent"] == "parrot"
+    assert place.json("usage", "--json", "agent")["rows"][0]["agent"] == "parrot"
     again = place.json(
         "run", "--agent", "parrot", "--json", "--resume", done["run_id"][:12], "and again"
     )
@@ -117,12 +117,12 @@ def test_the_version_of_one_from_npm_is_told_by_its_files(place: Place) -> None:
     (package / "bin" / "jay").write_text("#!/bin/sh\nexit 1\n")
     (package / "bin" / "jay").chmod(0o755)
     (place.site / "bin" / "jay").symlink_to(package / "bin" / "jay")
-    found = {one["agent"]: one["version"] for one in place.json("agents", "--json")["agents"]}
+    found = {one["agent"]: one["version"] for one in place.json("doctor", "--json")["agents"]}
     assert found["jay"] == "4.5.6"
 
 
 def test_its_recordings_are_imported(place: Place) -> None:
-    done = place.steno("import", RECORDINGS / "repeats", RECORDINGS / "writes")
+    done = place.steno("ledger", "import", RECORDINGS / "repeats", RECORDINGS / "writes")
     assert done.code == 0, done.err
     assert sorted(run["agent"] for run in place.json("runs", "--json", "--no-import")["rows"]) == [
         "parrot",
@@ -228,8 +228,8 @@ def test_a_broken_one_is_one_line(place: Place, name: str) -> None:
     code, why = BROKEN[name]
     place.add(name, "AGENT", code, f"{name}_agent")
     line = f"steno: agent {name} = {name}_agent:AGENT (package {name}-agent) is left out: {why}"
-    done = place.steno("agents", "--json")
-    assert (done.code, done.err.strip()) == (0, line)
+    done = place.steno("doctor", "--json")
+    assert done.err.strip() == line
     assert [one["agent"] for one in json.loads(done.out)["agents"]][6:] == ["parrot"]
     refused = place.steno("run", "--agent", name, "Polly")
     assert (refused.code, refused.err.strip()) == (2, line)
@@ -243,7 +243,7 @@ def test_a_broken_one_is_one_line(place: Place, name: str) -> None:
 @pytest.mark.parametrize("name", ["claude", "codex", "replay"])
 def test_a_name_of_ours_is_refused(bare: Place, name: str) -> None:
     bare.add(name, "AGENT", "raise SystemExit('loaded')", "thief")
-    done = bare.steno("agents")
+    done = bare.steno("doctor", "--agents")
     line = f"steno: agent {name} = thief:AGENT (package thief) is left out: the name is taken by steno itself: "
     assert (done.code, done.err.strip()) == (0, line + "the package must choose another one")
     shown = bare.json("show", "--json", CLAUDE)
@@ -253,7 +253,7 @@ def test_a_name_of_ours_is_refused(bare: Place, name: str) -> None:
 def test_a_name_that_another_package_has_is_refused(place: Place) -> None:
     """The first by its name keeps it, on every machine."""
     place.add("parrot", "AGENT", "raise SystemExit('loaded')", "zz_thief")
-    done = place.steno("agents", "--json")
+    done = place.steno("doctor", "--json")
     assert "the name is taken by another package: the package must choose another one" in done.err
     assert len(done.err.splitlines()) == 1
     assert [one["agent"] for one in json.loads(done.out)["agents"]].count("parrot") == 1
@@ -323,7 +323,7 @@ def test_one_that_is_gone_leaves_its_runs(place: Place) -> None:
     tape = place.json("run", "--agent", "parrot", "--json", "Polly")["source"]
     next(place.site.glob("*.dist-info")).rename(place.site / "gone")
     assert [run["agent"] for run in place.json("runs", "--json")["rows"]] == ["parrot"]
-    done = place.steno("import", tape)
+    done = place.steno("ledger", "import", tape)
     assert (
         done.code,
         done.err.startswith(f"steno: {tape}: no agent is called 'parrot'; known:"),

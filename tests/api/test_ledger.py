@@ -79,14 +79,14 @@ def test_it_answers_what_the_commands_answer(ledger: steno.Ledger, ledger_url: s
         assert plain(sessions) == answer(ledger_url, "sessions", *words)["rows"]
         for by in ("day", "model", "session"):
             usage = ledger.usage(by, **scope)
-            told = answer(ledger_url, "report", by, *words)
+            told = answer(ledger_url, "usage", by, *words)
             assert plain([line.as_json(by) for line in usage.rows]) == told["rows"]
             assert plain(usage.total.as_json()) == told["total"]
             assert usage.total.usd == told["total"]["cost"]["usd"]
         seen += len(runs) + len(sessions)
     assert seen > 400
     tools = [{"tool": one.name, **one.as_json()} for one in ledger.tools()]
-    assert plain(tools) == answer(ledger_url, "report", "tool")["rows"]
+    assert plain(tools) == answer(ledger_url, "usage", "tool")["rows"]
     hits = ledger.search("file", role="answer")
     assert (
         plain([one.as_json(in_berlin) for one in hits])

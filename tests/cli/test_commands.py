@@ -99,25 +99,40 @@ def worked_file(tmp_path: Path) -> Path:
     return path
 
 
-# -- the program -------------------------------------------------------------------------------------------------
+# -- the program -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [(), ("--help",), ("-h",)])
+@pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",), ("help", "help")])
 def test_help_names_every_command(words: tuple[str, ...]) -> None:
-    from steno.cli import COMMANDS
+    from steno.cli.commands import COMMANDS
 
     lines = shown(run(*words))
     assert lines[0] == "usage: steno COMMAND [OPTIONS]"
     assert all(any(line.split()[:1] == [name] for line in lines) for name in COMMANDS)
 
 
-def test_version() -> None:
-    assert shown(run("--version")) == [f"steno {steno.__version__}"]
+@pytest.mark.parametrize("word", ["--version", "version"])
+def test_version(word: str) -> None:
+    assert shown(run(word)) == [f"steno {steno.__version__}"]
 
 
-@pytest.mark.parametrize("word", ["--help", "-h", "--version", ""])
+def test_help_lists_the_commands_in_groups() -> None:
+    lines = shown(run("--help"))
+    groups = [line[:-1] for line in lines if re.fullmatch(r"[A-Z][a-z]+:", line)]
+    assert groups == ["Run", "Inspect", "Spend", "Data", "Setup", "Options"]
+
+
+@pytest.mark.parametrize("command", ["show", "run", "ledger import"])
+def test_help_of_a_command(command: str) -> None:
+    assert shown(run("help", *command.split())) == shown(run(*command.split(), "--help"))
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "help", "--version", "version", ""])
 def test_help_imports_nothing_heavy(word: str) -> None:
-    code = f"import sys; from steno.cli import main; main({[word] if word else []}); print(*sys.modules, file=sys.stderr)"
+    code = (
+        f"import sys; from steno.cli import main; main({[word] if word else []}); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env=ENVIRONMENT, check=True
     )
@@ -126,8 +141,11 @@ def test_help_imports_nothing_heavy(word: str) -> None:
     )
 
 
-def test_a_card_imports_only_what_it_needs(hello_file: Path) -> None:
-    code = f"import sys; from steno.cli import main; main(['show', {str(hello_file)!r}]); print(*sys.modules, file=sys.stderr)"
+def test_a_summary_imports_only_what_it_needs(hello_file: Path) -> None:
+    code = (
+        f"import sys; from steno.cli import main; main(['show', {str(hello_file)!r}]); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env=ENVIRONMENT, check=True
     )
@@ -146,14 +164,34 @@ def test_a_card_imports_only_what_it_needs(hello_file: Path) -> None:
 
 
 def test_an_unknown_command(tmp_path: Path) -> None:
-    assert (
-        refused(run("frobnicate")) == "steno: no command is called 'frobnicate'; see: steno --help"
-    )
-    assert refused(run("repor")) == "steno: no command is called 'repor'; did you mean report?"
-    assert refused(run("--frob")) == "steno: no option is called '--frob'; see: steno --help"
+    assert refused(run("frobnicate")) == "steno: unknown command 'frobnicate'; see: steno --help"
+    assert refused(run("usag")) == "steno: unknown command 'usag'; did you mean usage?"
+    assert refused(run("prune")) == "steno: unknown command 'prune'; did you mean ledger prune?"
+    assert refused(run("--frob")) == "steno: unknown option --frob; see: steno --help"
+    assert refused(run("--versoin")) == "steno: unknown option --versoin; did you mean --version?"
     assert (
         refused(run("/dev/null"))
-        == "steno: no command is called '/dev/null'; to read a recording: steno show /dev/null"
+        == "steno: unknown command '/dev/null'; to read a recording: steno show /dev/null"
+    )
+
+
+def test_an_unknown_ledger_command() -> None:
+    assert refused(run("ledger", "prun")) == "steno: unknown command 'prun'; did you mean prune?"
+    assert (
+        refused(run("ledger", "frob")) == "steno: unknown command 'frob'; see: steno ledger --help"
+    )
+    assert (
+        refused(run("ledger", "--frob")) == "steno: unknown option --frob; see: steno ledger --help"
+    )
+
+
+def test_an_unknown_option_suggests_the_closest(hello_file: Path) -> None:
+    assert (
+        refused(run("show", "--jsn", hello_file))
+        == "steno: unknown option --jsn; did you mean --json?"
+    )
+    assert (
+        refused(run("runs", "--formt=x")) == "steno: unknown option --formt; see: steno runs --help"
     )
 
 
@@ -167,10 +205,10 @@ def test_the_installed_program_is_the_same(hello_file: Path) -> None:
     assert shown(done) == shown(run("show", hello_file))
 
 
-# -- the card --------------------------------------------------------------------------------------------------------
+# -- the summary ----------------------------------------------------------------------------------
 
 
-def test_the_card(hello_file: Path) -> None:
+def test_the_summary(hello_file: Path) -> None:
     assert shown(run("show", hello_file)) == [
         "success  the run finished, and the agent reports success",
         "",
@@ -190,7 +228,7 @@ def test_the_card(hello_file: Path) -> None:
     ]
 
 
-def test_every_way_in_gives_the_same_card(tmp_path: Path, hello_file: Path) -> None:
+def test_every_way_in_gives_the_same_summary(tmp_path: Path, hello_file: Path) -> None:
     (tmp_path / "packed.gz").write_bytes(gzip.compress(HELLO))
     (tmp_path / "packed.zst").write_bytes(zstandard.compress(HELLO))
     (tmp_path / "array.json").write_bytes(json.dumps(hello()).encode())
@@ -209,7 +247,7 @@ def test_a_folder_with_stdout_is_one_recording(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 60, 120])
-def test_the_card_keeps_to_the_width(tmp_path: Path, columns: int) -> None:
+def test_the_summary_keeps_to_the_width(tmp_path: Path, columns: int) -> None:
     path = tmp_path / "run"
     path.write_bytes(stream(*REFUSED))
     lines = shown(run("show", path, COLUMNS=str(columns)))
@@ -251,7 +289,7 @@ def test_a_failed_run_is_shown_with_success(tmp_path: Path) -> None:
     assert shown(done)[0].startswith("killed  ")
 
 
-# -- colour and letters -------------------------------------------------------------------------------------------------
+# -- colour and letters ------------------------------------------------------------------------
 
 
 def on_terminal(
@@ -323,7 +361,8 @@ def test_letters_that_the_terminal_lacks(worked_file: Path, encoding: str) -> No
 
 def test_nobody_can_be_asked_on_a_terminal() -> None:
     assert on_terminal("show") == (
-        "steno: nothing to read: give a file or a folder, or send a recording to stdin; see: steno show --help\n"
+        "steno: nothing to read: give a file or folder, or pipe a recording to stdin; "
+        "see: steno show --help\n"
     )
 
 
@@ -345,7 +384,7 @@ def test_long_work_shows_its_progress_on_a_terminal(tmp_path: Path) -> None:
     assert re.fullmatch(r"(\r\x1b\[Ksteno: 0 of 1 read, [\d.,]+ MB, [\d.,]+ MB/s)+\r\x1b\[K", seen)
 
 
-# -- hostile text --------------------------------------------------------------------------------------------------------
+# -- hostile text ------------------------------------------------------------------------------
 
 HOSTILE_RUN = stream(
     init(model=PAYLOAD, cwd="/srv/" + PAYLOAD),
@@ -363,7 +402,7 @@ HOSTILE_RUN = stream(
 )
 
 
-@pytest.mark.parametrize("view", ["--card", "--tools", "--files", "--timeline"])
+@pytest.mark.parametrize("view", ["--summary", "--tools", "--files", "--timeline"])
 def test_hostile_text_is_harmless(tmp_path: Path, view: str) -> None:
     path = tmp_path / PAYLOAD.replace("\x00", "").replace("\n", "")
     path.write_bytes(HOSTILE_RUN)
@@ -419,9 +458,9 @@ def test_a_patch_is_cleaned_for_a_terminal_and_raw_for_a_program(tmp_path: Path)
     path.write_bytes(
         stream(init(), written, answer("toolu_1", "ok", tool_use_result=told), result("Done."))
     )
-    assert b"\n+a\x1b[2Jb\n" in run("changes", path, "--patch", "-").stdout
+    assert b"\n+a\x1b[2Jb\n" in run("diff", path, "--patch", "-").stdout
     assert "\n+a\\x1b[2Jb\n" in on_terminal(
-        "changes", path, "--patch", "-", environment={"NO_COLOR": "1"}
+        "diff", path, "--patch", "-", environment={"NO_COLOR": "1"}
     )
 
 
@@ -432,7 +471,7 @@ def test_text_is_cleaned_for_a_terminal_and_raw_for_a_program(tmp_path: Path) ->
     assert on_terminal("show", "--text", path) == "a\\x1b[2Jb\n    c\n"
 
 
-# -- views -----------------------------------------------------------------------------------------------------------------
+# -- views -------------------------------------------------------------------------------------
 
 
 def test_json_is_one_report_a_line_and_nothing_else(hello_file: Path, worked_file: Path) -> None:
@@ -482,8 +521,10 @@ def test_events_take_no_memory_that_grows(tmp_path: Path) -> None:
         path = tmp_path / f"{count}.jsonl"
         path.write_bytes(line * count)
         code = (
-            f"import re, sys; from steno.cli import main; main(['show', '--events', {str(path)!r}]);"
-            "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1], file=sys.stderr)"
+            "import re, sys; from steno.cli import main; "
+            f"main(['show', '--events', {str(path)!r}]); "
+            "status = open('/proc/self/status').read(); "
+            "print(re.search(r'VmHWM:\\s+(\\d+)', status)[1], file=sys.stderr)"
         )
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, env=ENVIRONMENT, check=True
@@ -541,7 +582,7 @@ def test_text(worked_file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "view", ["--events", "--tools", "--files", "--timeline", "--text", "--card"]
+    "view", ["--events", "--tools", "--files", "--timeline", "--text", "--summary"]
 )
 def test_one_view_at_a_time(hello_file: Path, view: str) -> None:
     assert refused(run("show", "--json", view, hello_file)) == (
@@ -552,10 +593,10 @@ def test_one_view_at_a_time(hello_file: Path, view: str) -> None:
 def test_wrong_use(hello_file: Path) -> None:
     assert (
         refused(run("show", "--frob", hello_file))
-        == "steno: unrecognized arguments: --frob; see: steno show --help"
+        == "steno: unknown option --frob; see: steno show --help"
     )
     assert refused(run("show", "--prices", "--json", hello_file)) == (
-        "steno: --prices belongs to the card and cannot be used with --json; see: steno show --help"
+        "steno: --prices needs the summary and cannot be used with --json; see: steno show --help"
     )
     assert refused(run("show", "--agent", "nobody", hello_file)) == (
         "steno: no agent is called 'nobody'; known: claude, codex, copilot, gemini, opencode, qwen"
@@ -566,7 +607,7 @@ def test_the_agent_can_be_named(hello_file: Path) -> None:
     assert shown(run("show", "--agent", "claude", hello_file)) == shown(run("show", hello_file))
 
 
-@pytest.mark.parametrize("view", ["--card", "--json", "--tools", "--files", "--text"])
+@pytest.mark.parametrize("view", ["--summary", "--json", "--tools", "--files", "--text"])
 def test_the_exit_code_can_be_the_verdicts(tmp_path: Path, hello_file: Path, view: str) -> None:
     limited, refused_ = tmp_path / "limited", tmp_path / "refused"
     limited.write_bytes(stream(init(), result("API Error: 429 rate limit", is_error=True)))
@@ -609,7 +650,7 @@ def test_help_of_show_has_examples_and_every_option() -> None:
         "--files",
         "--timeline",
         "--text",
-        "--card",
+        "--summary",
         "--prices",
         "--agent",
         "--no-advice",
@@ -617,10 +658,10 @@ def test_help_of_show_has_examples_and_every_option() -> None:
         assert option in text_
 
 
-# -- several sources ----------------------------------------------------------------------------------------------------------
+# -- several sources ---------------------------------------------------------------------------
 
 
-def test_a_few_sources_get_a_card_each(hello_file: Path, worked_file: Path) -> None:
+def test_a_few_sources_get_a_summary_each(hello_file: Path, worked_file: Path) -> None:
     lines = shown(run("show", hello_file, worked_file, COLUMNS="80"))
     rules = [line for line in lines if line.startswith("── ")]
     assert [line.strip("─ ")[-12:] for line in rules] == ["/hello.jsonl", "worked.jsonl"]
@@ -645,7 +686,7 @@ def test_many_sources_get_a_line_each(tmp_path: Path) -> None:
         "cost $0.0441 (unknown for 1 run)",
         "tokens 84,420 (unknown for 1 run)",
     ]
-    assert sum(line.startswith("── ") for line in shown(run("show", "--card", tmp_path))) == 5
+    assert sum(line.startswith("── ") for line in shown(run("show", "--summary", tmp_path))) == 5
     assert len(shown(run("show", "--json", tmp_path))) == 5
     narrow = shown(run("show", tmp_path, COLUMNS="40"))
     assert max(map(width, narrow)) <= 40
@@ -667,7 +708,7 @@ def test_one_bad_source_does_not_hide_the_others(
     ]
 
 
-# -- sources that cannot be read ------------------------------------------------------------------------------------------------
+# -- sources that cannot be read ---------------------------------------------------------------
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
@@ -677,18 +718,17 @@ def test_a_missing_file(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("words", [("show", ""), ("show", "--", ""), ("import", "")])
+@pytest.mark.parametrize("words", [("show", ""), ("show", "--", ""), ("ledger", "import", "")])
 def test_an_empty_name_is_not_the_folder_we_are_in(tmp_path: Path, words: tuple[str, ...]) -> None:
     """A variable that is not set."""
     (tmp_path / "a.jsonl").write_bytes(HELLO)
     done = (
         run(*words, "--ledger", tmp_path / "ledger.db", cwd=tmp_path)
-        if words[0] == "import"
+        if words[0] == "ledger"
         else run(*words, cwd=tmp_path)
     )
-    assert (
-        refused(done) == f"steno: '': no such file: its name is empty; see: steno {words[0]} --help"
-    )
+    command = " ".join(word for word in words if word not in ("", "--"))
+    assert refused(done) == f"steno: '': empty file name; see: steno {command} --help"
 
 
 @pytest.mark.parametrize(
@@ -788,7 +828,7 @@ def test_an_import_names_a_packed_file_once(tmp_path: Path) -> None:
             b'{"type":"user","sessionId":"s","uuid":"u","message":{"content":"hi"}}\n' * 999
         )[:-9]
     )
-    done = run("import", gz, "--ledger", tmp_path / "ledger.db")
+    done = run("ledger", "import", gz, "--ledger", tmp_path / "ledger.db")
     assert (
         done.stderr.decode() == f"steno: {gz}: the gzip file is cut short; fetch or pack it again\n"
     )
@@ -804,7 +844,7 @@ def test_a_file_that_cannot_be_read() -> None:
 
 
 def test_a_file_without_permission(hello_file: Path) -> None:
-    """Root may read everything, so a run by root gives its rights away first, once all is imported."""
+    """Root may read everything: a test run by root drops its rights first, after the imports."""
     hello_file.chmod(0)
     down = "os.setuid(65534) if os.geteuid() == 0 else None"
     needed = "os, sys, locale, gettext, steno.cli.show, steno.cli.show_views, steno.views.summary"
@@ -831,10 +871,10 @@ def test_stdin_is_closed() -> None:
         env=ENVIRONMENT,
         check=False,
     )
-    assert refused(done) == "steno: stdin is closed: give a file or a folder"
+    assert refused(done) == "steno: stdin is closed; give a file or folder"
 
 
-# -- odd lines -----------------------------------------------------------------------------------------------------------------
+# -- odd lines ---------------------------------------------------------------------------------
 
 
 def test_malformed_lines_are_told(tmp_path: Path) -> None:
@@ -860,14 +900,14 @@ def test_malformed_lines_are_told_up_to_a_point(
     assert lines[0] == f"steno: {path}: skipping malformed line 4: garbage"
     assert lines[20:] == [
         f"steno: ... and 5 more malformed lines in {path}",
-        f"steno: {path}: the last line is cut",
+        f"steno: {path}: the last line is incomplete",
     ]
 
 
-# -- ends ----------------------------------------------------------------------------------------------------------------------
+# -- ends --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("view", ["--card", "--json", "--events", "--timeline"])
+@pytest.mark.parametrize("view", ["--summary", "--json", "--events", "--timeline"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_closed_pipe_is_quiet(tmp_path: Path, view: str, unbuffered: str) -> None:
     path = tmp_path / "long.jsonl"
@@ -895,7 +935,10 @@ def test_a_full_disk_is_told(words: tuple[str, ...]) -> None:
         done = subprocess.run(
             command, input=HELLO, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
         )
-    assert (done.stderr, done.returncode) == (b"steno: cannot write: No space left on device\n", 74)
+    assert (done.stderr, done.returncode) == (
+        b"steno: cannot write to stdout: No space left on device\n",
+        74,
+    )
 
 
 @pytest.mark.parametrize("words", ["config", "doctor"])
@@ -906,7 +949,7 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, words: str) -> None:
     done = subprocess.run(
         command, shell=True, capture_output=True, env=ENVIRONMENT, cwd=gone, check=False
     )
-    told = b"steno: the working directory is gone: go to one that is there\n"
+    told = b"steno: the working directory was deleted; change to an existing one\n"
     assert (done.stdout, done.stderr, done.returncode) == (b"", told, 2)
 
 
@@ -918,7 +961,10 @@ def test_stdout_is_closed() -> None:
         env=ENVIRONMENT,
         check=False,
     )
-    assert (done.stderr, done.returncode) == (b"steno: cannot write: stdout is closed\n", 74)
+    assert (done.stderr, done.returncode) == (
+        b"steno: cannot write to stdout: stdout is closed\n",
+        74,
+    )
 
 
 def test_ctrl_c_is_quiet() -> None:
@@ -943,7 +989,11 @@ def test_ctrl_c_is_quiet() -> None:
         assert (child.returncode, child.stderr.read()) == (130, b"")
 
 
-BROKEN = "from steno import cli; from steno.cli import show_views\nshow_views.SourcePrinter._card = lambda *_: 1 / 0\nraise SystemExit(cli.main())"
+BROKEN = """from steno import cli
+from steno.cli import show_views
+show_views.SourcePrinter._summary = lambda *_: 1 / 0
+raise SystemExit(cli.main())
+"""
 
 
 def broken(*words: str, **environment: str) -> Done:
@@ -960,7 +1010,7 @@ def broken(*words: str, **environment: str) -> Done:
         ("open('/no/such/file')", "/no/such/file: No such file or directory", 2),
         ("__import__('os').listxattr(b'/no/such')", "/no/such: No such file or directory", 2),
         ("__import__('os').kill(1 << 22, 0)", "No such process", 2),
-        ("__import__('os').write(99, b'x')", "cannot write: Bad file descriptor", 74),
+        ("__import__('os').write(99, b'x')", "cannot write to stdout: Bad file descriptor", 74),
     ],
 )
 def test_what_the_system_refuses_is_called_what_it_is(does: str, told: str, code: int) -> None:
@@ -989,7 +1039,7 @@ def test_the_traceback_only_for_those_who_ask(words: tuple[str, ...], debug: str
 
 
 def test_format_overrides_what_the_bytes_say(tmp_path: Path) -> None:
-    """I1: lines and nothing else, or one document, where the bytes would be taken for something else."""
+    """--format stream or json, where the bytes would be detected as something else."""
     array = tmp_path / "array.json"
     array.write_bytes(b'[{"type":"result","subtype":"success","result":"Yes."}]\n')
     document = tmp_path / "document.json"
@@ -1004,13 +1054,14 @@ def test_format_overrides_what_the_bytes_say(tmp_path: Path) -> None:
 
 
 def test_zstd_without_its_package(tmp_path: Path) -> None:
-    """An extra that is not installed is told by name, with what to do."""
+    """The message names the missing extra."""
     packed = tmp_path / "run.zst"
     packed.write_bytes(zstandard.compress(HELLO))
-    code = "import sys; sys.modules['zstandard'] = None; from steno.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = (
+        "import sys; sys.modules['zstandard'] = None; "
+        "from steno.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
     command = [sys.executable, "-c", code, "show", str(packed)]
     done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, check=False)
-    assert (
-        refused(done)
-        == f"steno: {packed}: packed with zstd, which needs one more package: pip install 'steno[zstd]'"
-    )
+    hint = "packed with zstd, which needs one more package: pip install 'steno[zstd]'"
+    assert refused(done) == f"steno: {packed}: {hint}"

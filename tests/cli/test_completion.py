@@ -1,4 +1,4 @@
-"""Completion in a shell: the scripts are asked in the shells themselves, as far as those are here."""
+"""Completion scripts, run in the shells that are installed."""
 
 import os
 import re
@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from steno import cli
 from steno.agents import AGENTS
+from steno.cli.commands import COMMANDS, LEDGER_COMMANDS
 from steno.config import SETTINGS
 
+OPTIONS = {"--log" if setting.name == "feed" else setting.option for setting in SETTINGS}
 ASK = """
 source "$1"
 shift
@@ -51,8 +52,8 @@ class TestBash:
     """Real bash."""
 
     def test_commands(self, bash: Path) -> None:
-        assert complete(bash, "steno", "") == [*cli.COMMANDS, "--help", "--version"]
-        assert complete(bash, "steno", "re") == ["replay", "report", "rebuild"]
+        assert complete(bash, "steno", "") == [*COMMANDS, "--help", "--version"]
+        assert complete(bash, "steno", "re") == ["replay"]
 
     def test_options(self, bash: Path) -> None:
         """Of the command that stands there, and of no other that begins like it."""
@@ -61,15 +62,25 @@ class TestBash:
             "--max-cost",
             "--max-tokens",
         ]
-        assert set(complete(bash, "steno", "run", "--")) >= {setting.option for setting in SETTINGS}
+        assert set(complete(bash, "steno", "run", "--")) >= OPTIONS
         assert "--failed" in complete(bash, "steno", "runs", "--")
         assert "--failed" not in complete(bash, "steno", "run", "--")
+
+    def test_ledger_commands(self, bash: Path) -> None:
+        assert complete(bash, "steno", "ledger", "") == [*LEDGER_COMMANDS]
+        assert "--older-than" in complete(bash, "steno", "ledger", "prune", "--")
+        assert "--older-than" not in complete(bash, "steno", "ledger", "import", "--")
+        assert complete(bash, "steno", "ledger", "import", "") == []
+
+    def test_help(self, bash: Path) -> None:
+        assert complete(bash, "steno", "help", "us") == ["usage"]
 
     def test_words_of_an_option(self, bash: Path) -> None:
         assert complete(bash, "steno", "run", "--agent", "") == [*AGENTS, "replay"]
         assert complete(bash, "steno", "run", "--on-limit", "fa") == ["fail", "fallback"]
         assert complete(bash, "steno", "run", "--model", "") == ["small", "medium", "large"]
         assert complete(bash, "steno", "watch", "--exit-from", "") == ["verdict"]
+        assert complete(bash, "steno", "watch", "--on", "file") == ["file_change"]
 
     def test_words_after_an_equals_sign(self, bash: Path) -> None:
         """bash makes three words of --agent=co."""
@@ -97,10 +108,10 @@ class TestBash:
 def test_other_shells_take_their_script(shell: str, tmp_path: Path) -> None:
     """Every command and every option is in it; where the shell is here, it can read it."""
     text = script(shell)
-    for name in cli.COMMANDS:
+    for name in COMMANDS:
         assert re.search(rf"\b{name}\b", text)
-    for setting in SETTINGS:
-        assert (setting.option if shell == "zsh" else f"-l {setting.option[2:]} ") in text
+    for option in OPTIONS:
+        assert (option if shell == "zsh" else f"-l {option[2:]} ") in text
     if shutil.which(shell) is None:
         assert "shells" not in os.environ.get("STENO_REQUIRE", ""), (
             f"there is no {shell}, and STENO_REQUIRE asks for it"

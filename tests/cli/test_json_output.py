@@ -1,6 +1,7 @@
-"""The JSON that commands print is what docs/reference/json.md says: every field, of that type, and no field that is not told.
+"""The JSON output of the commands matches docs/reference/json.md: every field with its type.
 
-Real commands over recordings of this repository, in a home of their own. A field of the page that no output has is wrong too.
+Real commands over recordings of this repository. A field of the page that no output has is an error
+too.
 """
 
 import json
@@ -46,7 +47,7 @@ def specs() -> dict[str, Spec]:
 SPECS = specs()
 
 
-# -- the outputs -----------------------------------------------------------------------------------------------------
+# -- the outputs -------------------------------------------------------------------------------
 
 
 class Asked:
@@ -59,6 +60,7 @@ class Asked:
             for name in ("2.1.325", "codex-0.166.0", "qwen-0.15.10")
         ]
         self.say(
+            "ledger",
             "import",
             *kept,
             EDITED,
@@ -103,8 +105,8 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
     one, two = ids[0]["session_id"], ids[1]["session_id"]
     kinds = ("day", "week", "month", "project", "model", "agent", "session")
     return {
-        "steno report": [answer for by in kinds for answer in asked.ask("report", by, here)],
-        "steno report tool": asked.ask("report", "tool", here),
+        "steno usage": [answer for by in kinds for answer in asked.ask("usage", by, here)],
+        "steno usage tool": asked.ask("usage", "tool", here),
         "steno runs": [*asked.ask("runs", here), *asked.ask("runs", here, "--top", "cost")],
         "steno sessions": sessions,
         "steno search": [
@@ -117,28 +119,28 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
             *asked.ask("budget", "list", here),
             *asked.ask("budget", "check", here, codes=(0, 3)),
         ],
-        "steno sql": asked.ask("sql", "SELECT id, turns FROM sessions LIMIT 2"),
-        "steno changes": asked.ask("changes", EDITED),
+        "steno ledger sql": asked.ask("ledger", "sql", "SELECT id, turns FROM sessions LIMIT 2"),
+        "steno diff": asked.ask("diff", EDITED),
         "steno ps": asked.ask_while_it_runs("ps"),
-        "steno prune": asked.ask("prune", "--older-than", "1d"),
+        "steno ledger prune": asked.ask("ledger", "prune", "--older-than", "1d"),
         "steno sync": [
             *asked.ask("sync", work, f"dir:{asked.place.folder / 'copy'}"),
             *asked.ask("sync", work, "cmd:false {path}", "--tries", "1", codes=(1,)),
         ],
-        "steno import": asked.ask(
+        "steno ledger import": asked.ask(
+            "ledger",
             "import",
             RECORDINGS / "gemini" / "0.61.0" / "tools_json",
             asked.place.folder / "broken.jsonl",
             codes=(0, 2),
         ),
-        "steno rebuild": asked.ask("rebuild", codes=(0, 2)),
+        "steno ledger rebuild": asked.ask("ledger", "rebuild", codes=(0, 2)),
         "steno config": asked.ask("config"),
-        "steno agents": asked.ask("agents"),
         "steno doctor": asked.ask("doctor", codes=(0, 1)),
     }
 
 
-# -- held against the page -------------------------------------------------------------------------------------------
+# -- held against the page ---------------------------------------------------------------------
 
 
 def fields(value: Any, spec: Spec, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -179,7 +181,7 @@ def fits(value: Any, kind: str) -> bool:
 
 @pytest.fixture(scope="module")
 def printed() -> Iterator[dict[str, list[Any]]]:
-    """Each command's outputs. In a folder with a short name: the path of a socket has room for a hundred bytes."""
+    """The outputs of each command. The path of a socket is limited to about 100 bytes."""
     with TemporaryDirectory(prefix="steno-") as folder:
         yield outputs(Asked(Path(folder)))
 

@@ -1,4 +1,4 @@
-"""The commands that ask the ledger, as real processes: JSON, CSV, narrow terminals, hostile text, exit codes."""
+"""Commands that query the ledger: JSON, CSV, narrow terminals, hostile text, exit codes."""
 
 import csv
 import io
@@ -21,14 +21,14 @@ from tests.views.test_rendering import PAYLOAD, is_safe
 NOW = 1_731_674_096_000  # 2024-11-15T12:34:56Z
 RECORDING = Path(__file__).parents[1] / "recordings/claude/2.1.325/permission_denied"
 LISTS = (
-    "report",
+    "usage",
     "runs",
     "sessions",
     "context",
     "budget",
     "search words",
-    "report tool",
-    "report session",
+    "usage tool",
+    "usage session",
     "compare 3f9a 81d4",
 )
 FORMS = ("", "--json", "--csv")
@@ -36,7 +36,7 @@ FORMS = ("", "--json", "--csv")
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    """A ledger with two sessions, two runs and hostile text in every place where an agent could put some."""
+    """A ledger with two sessions, two runs and hostile text in every field an agent can set."""
     path = tmp_path / "ledger.db"
     store = open_ledger(str(path))
     book = Book(store)
@@ -95,7 +95,7 @@ def ledger(tmp_path: Path) -> Path:
 
 def ask(ledger: Path | str, *words: str, **environment: str) -> Done:
     """A command on this ledger alone, without looking for transcripts."""
-    more: tuple[str, ...] = () if words[0] in ("note", "prune", "sql") else ("--no-import",)
+    more: tuple[str, ...] = () if words[0] == "ledger" else ("--no-import",)
     return run(*words, *more, "--ledger", ledger, **environment)  # type: ignore[arg-type]
 
 
@@ -108,7 +108,7 @@ def answer(ledger: Path, *words: str) -> dict[str, Any]:
     return found
 
 
-# -- what all of them share --------------------------------------------------------------------------------------
+# -- what all of them share --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", LISTS)
@@ -159,7 +159,7 @@ def test_json_moves_no_cursor(ledger: Path, words: str) -> None:
     assert is_safe(ask(ledger, *words.split(), "--json").stdout.decode().removesuffix("\n"))
 
 
-@pytest.mark.parametrize("words", [*LISTS[:5], "search words", "report tool"])
+@pytest.mark.parametrize("words", [*LISTS[:5], "search words", "usage tool"])
 @pytest.mark.parametrize("form", FORMS)
 def test_an_empty_ledger_is_no_error(tmp_path: Path, words: str, form: str) -> None:
     done = ask(tmp_path / "new.db", *words.split(), *([form] if form else []))
@@ -169,62 +169,66 @@ def test_an_empty_ledger_is_no_error(tmp_path: Path, words: str, form: str) -> N
         assert found["rows"] == []
     elif (
         not form
-        and words.split()[0] in ("report", "runs", "sessions", "context", "search")
-        and words != "report tool"
+        and words.split()[0] in ("usage", "runs", "sessions", "context", "search")
+        and words != "usage tool"
     ):
-        assert b"steno import" in done.stdout
+        assert b"steno ledger import" in done.stdout
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "report",
+        "usage",
         "runs",
         "sessions",
         "search",
         "compare",
         "context",
         "budget",
-        "prune",
-        "sql",
-        "note",
+        "ledger",
+        "ledger import",
+        "ledger prune",
+        "ledger rebuild",
+        "ledger sql",
+        "ledger note",
     ],
 )
 def test_help_has_examples(name: str) -> None:
-    lines = shown(run(name, "--help"))
+    lines = shown(run(*name.split(), "--help"))
     assert lines[0].startswith(f"usage: steno {name}")
     assert "examples:" in lines
-    assert all(width(line) <= 120 for line in lines)
+    assert all(width(line) <= 100 for line in lines)
+    assert shown(run("help", *name.split())) == lines
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["report", "hour"], "argument BY: invalid choice"),
-        (["report", "--last", "soon"], "--last soon: expected a number and a unit"),
-        (["report", "--since", "never"], "--since never: expected a day"),
-        (["report", "--timezone", "Mars/X"], "no time zone is called 'Mars/X'"),
-        (["report", "--top", "0"], "--top wants a number above 0"),
-        (["report", "tool", "--model", "x"], "calls are not counted by model"),
+        (["usage", "hour"], "argument BY: invalid choice"),
+        (["usage", "--last", "soon"], "--last soon: expected a number and a unit"),
+        (["usage", "--since", "never"], "--since never: expected a day"),
+        (["usage", "--timezone", "Mars/X"], "no time zone is called 'Mars/X'"),
+        (["usage", "--top", "0"], "--top 0: expected a number above 0"),
+        (["usage", "tool", "--model", "x"], "tool calls are not counted by model"),
         (["runs", "--verdict", "great"], "invalid choice"),
         (["runs", "--session", "none"], "no session begins like this"),
-        (["search"], "give words to search for"),
+        (["search"], "nothing to search for: give TEXT or --regex PATTERN"),
         (["search", "--regex", "("], "not a regular expression"),
         (["compare", "3f9a", "ffff"], "ffff: no run and no session"),
         (["context", "ffff"], "ffff: no run and no session"),
-        (["budget", "set", "day"], "wants PERIOD and AMOUNT"),
-        (["budget", "set", "hour", "5"], "'hour' is no period"),
+        (["budget", "set", "day"], "budget set takes PERIOD and AMOUNT"),
+        (["budget", "set", "hour", "5"], "unknown period 'hour': expected day, week or month"),
         (["budget", "set", "day", "lots"], "expected an amount of dollars"),
-        (["budget", "remove", "month"], "there was no budget"),
-        (["prune"], "--older-than"),
-        (["prune", "--older-than", "old"], "--older-than old: expected"),
-        (["sql", "DELETE FROM runs"], "only questions are allowed"),
-        (["sql", ""], "sql: nothing was asked; give one SELECT"),
-        (["sql", " -- nothing"], "sql: nothing was asked; give one SELECT"),
+        (["budget", "remove", "month"], "no budget per month; see: steno budget list"),
+        (["ledger", "prune"], "--older-than"),
+        (["ledger", "prune", "--older-than", "old"], "--older-than old: expected"),
+        (["ledger", "sql", "DELETE FROM runs"], "only questions are allowed"),
+        (["ledger", "sql", ""], "sql: nothing was asked; give one SELECT"),
+        (["ledger", "sql", " -- nothing"], "sql: nothing was asked; give one SELECT"),
         (["runs", "--last", "9" * 20], f"--last {'9' * 20}: expected a number up to 1,000,000,000"),
         (["sessions", "--last", "1000000001"], "--last 1000000001: expected a number up to"),
-        (["note", "ffff", "x"], "no run and no session"),
-        (["note", "3f9a", " "], "an empty note"),
+        (["ledger", "note", "ffff", "x"], "no run and no session"),
+        (["ledger", "note", "3f9a", " "], "an empty note"),
         (["runs", "--json", "--csv"], "not allowed with"),
         (["compare", "a\udcffff", "b"], "no run and no session"),
     ],
@@ -237,18 +241,20 @@ def test_a_ledger_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text(
         "not a database, certainly not one that is long enough to look like one" * 20
     )
-    assert "it is not a ledger" in refused(ask(tmp_path / "text.db", "report"))
-    assert "there is no ledger yet" in refused(ask(tmp_path / "none.db", "sql", "SELECT 1"))
+    assert "it is not a ledger" in refused(ask(tmp_path / "text.db", "usage"))
+    assert "there is no ledger yet" in refused(
+        ask(tmp_path / "none.db", "ledger", "sql", "SELECT 1")
+    )
     assert not (tmp_path / "none.db").exists()
 
 
-# -- one by one --------------------------------------------------------------------------------------------------
+# -- one by one --------------------------------------------------------------------------------
 
 
 def test_report_json(ledger: Path) -> None:
     found = answer(
         ledger,
-        "report",
+        "usage",
         "day",
         "--timezone",
         "America/New_York",
@@ -285,24 +291,24 @@ def test_report_json(ledger: Path) -> None:
 
 
 def test_report_orders_and_cuts(ledger: Path) -> None:
-    days = [row["week"] for row in answer(ledger, "report", "week", "--top", "1")["rows"]]
+    days = [row["week"] for row in answer(ledger, "usage", "week", "--top", "1")["rows"]]
     assert days == ["2024-W46"]
-    models = answer(ledger, "report", "model", "--sort", "name", "--top", "1")
+    models = answer(ledger, "usage", "model", "--sort", "name", "--top", "1")
     assert (len(models["rows"]), models["left_off"], models["total"]["requests"]) == (1, 1, 31)
-    assert [row["session"] for row in answer(ledger, "report", "session")["rows"]] == [
+    assert [row["session"] for row in answer(ledger, "usage", "session")["rows"]] == [
         "81d4e0b7-1",
         "99aa0000-2",
     ]
-    assert answer(ledger, "report", "--project", "engine")["total"]["requests"] == 30
-    nothing = ask(ledger, "report", "--project", "nowhere")
+    assert answer(ledger, "usage", "--project", "engine")["total"]["requests"] == 30
+    nothing = ask(ledger, "usage", "--project", "nowhere")
     assert (nothing.returncode, nothing.stderr) == (
         0,
-        b"steno: nothing in the ledger has the project 'nowhere'\n",
+        b"steno: no project 'nowhere' in the ledger\n",
     )
 
 
 def test_report_for_people(ledger: Path) -> None:
-    text = "\n".join(shown(ask(ledger, "report", "model", COLUMNS="100")))
+    text = "\n".join(shown(ask(ledger, "usage", "model", COLUMNS="100")))
     assert "unpriced: " in text
     assert "(1 request, 105 tokens)" in text
     assert "wasted: $0.0200 on 1 run that did not succeed" in text
@@ -310,7 +316,7 @@ def test_report_for_people(ledger: Path) -> None:
 
 def test_report_of_files_that_are_not_kept(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
-    (line,) = shown(run("report", "model", "--json", "--no-ledger", RECORDING, "--ledger", ledger))
+    (line,) = shown(run("usage", "model", "--json", "--no-ledger", RECORDING, "--ledger", ledger))
     found = json.loads(line)
     assert (found["total"]["requests"], round(found["total"]["cost"]["usd"], 4)) == (2, 0.0221)
     assert not ledger.exists()
@@ -352,8 +358,12 @@ def test_show_by_id(ledger: Path) -> None:
     assert session.startswith("session  words to say")
     assert "3f9a21c0  max_turns" in session
     assert json.loads(ask(ledger, "show", "81d4", "--json").stdout)["session_id"] == "81d4e0b7-1"
-    assert "its transcript is not there any more" in refused(ask(ledger, "show", "81d4", "--tools"))
-    assert "neither a file nor the beginning" in refused(ask(ledger, "show", "0000ffff"))
+    assert "transcript not found; only --summary and --json" in refused(
+        ask(ledger, "show", "81d4", "--tools")
+    )
+    assert "no such file, and no such run or session in the ledger" in refused(
+        ask(ledger, "show", "0000ffff")
+    )
     assert "cannot be read: No such file" in refused(
         ask(ledger.with_name("no.db"), "show", "0000ffff")
     )
@@ -371,8 +381,8 @@ def test_show_by_id_reads_the_recording_where_it_is_there(ledger: Path) -> None:
 
 
 def test_notes_are_shown_and_masked(ledger: Path) -> None:
-    assert shown(ask(ledger, "note", "3f9a", "the key was", "sk-abcdefghijklmnop")) == [
-        "noted beside run 3f9a21c0aa"
+    assert shown(ask(ledger, "ledger", "note", "3f9a", "the key was", "sk-abcdefghijklmnop")) == [
+        "note added to run 3f9a21c0aa"
     ]
     assert any(
         re.search(r"notes +\d{4}-.* the key was \[redacted\]", line)
@@ -386,7 +396,7 @@ def test_search(ledger: Path) -> None:
     assert found["total"] == 1
     bold = ask(ledger, "search", "words", FORCE_COLOR="1").stdout.decode()
     assert "\x1b[1;33mwords\x1b[0m" in bold
-    assert shown(ask(ledger, "search", "nothing"))[0].startswith("Nothing was found")
+    assert shown(ask(ledger, "search", "nothing"))[0].startswith("No matches")
     assert answer(ledger, "search", "--regex", "w.rds")["total"] == 1
 
 
@@ -397,7 +407,7 @@ def test_search_in_tools_says_what_is_gone(ledger: Path, tmp_path: Path) -> None
     done = ask(ledger, "search", "requested permissions", "--tools", "--json")
     assert (done.returncode, done.stderr) == (
         0,
-        b"steno: 1 source of the ledger is not there any more\n",
+        b"steno: 1 source file of the ledger not found\n",
     )
     found = json.loads(done.stdout)
     assert ([row["tool"] for row in found["rows"]], found["sources_gone"]) == (["Write"], 1)
@@ -445,23 +455,29 @@ def test_an_exceeded_budget_is_exit_code_3(ledger: Path) -> None:
 
 
 def test_prune_is_a_dry_run_unless_told(ledger: Path) -> None:
-    found = answer(ledger, "prune", "--older-than", "1h")
+    found = answer(ledger, "ledger", "prune", "--older-than", "1h")
     assert (found["dry_run"], found["total"]["rows"] > 0) == (True, True)
     assert answer(ledger, "sessions")["total"]["sessions"] == 2
-    before = answer(ledger, "report")["total"]
-    assert answer(ledger, "prune", "--older-than", "1h", "--yes")["dry_run"] is False
+    before = answer(ledger, "usage")["total"]
+    assert answer(ledger, "ledger", "prune", "--older-than", "1h", "--yes")["dry_run"] is False
     assert answer(ledger, "sessions")["total"]["sessions"] == 0
-    assert answer(ledger, "report")["total"] == before
-    assert answer(ledger, "report", "--until", "9999-12-31")["total"] == before
-    said = ["The details in this ledger were pruned. The sums stay: `steno report`."]
-    assert shown(ask(ledger, "runs")) == shown(ask(ledger, "sessions")) == said
-    answer(ledger, "prune", "--older-than", "1h", "--everything", "--yes")
-    assert shown(ask(ledger, "report")) == ["The details in this ledger were pruned."]
+    assert answer(ledger, "usage")["total"] == before
+    assert answer(ledger, "usage", "--until", "9999-12-31")["total"] == before
+    message = "The details in this ledger were pruned. Totals are still available: `steno usage`."
+    assert " ".join(shown(ask(ledger, "runs"))) == message
+    assert shown(ask(ledger, "sessions")) == shown(ask(ledger, "runs"))
+    answer(ledger, "ledger", "prune", "--older-than", "1h", "--everything", "--yes")
+    assert shown(ask(ledger, "usage")) == ["The details in this ledger were pruned."]
 
 
 def test_sql(ledger: Path) -> None:
     assert shown(
-        ask(ledger, "sql", "SELECT verdict, count(*) AS many FROM runs GROUP BY 1 ORDER BY 1")
+        ask(
+            ledger,
+            "ledger",
+            "sql",
+            "SELECT verdict, count(*) AS many FROM runs GROUP BY 1 ORDER BY 1",
+        )
     ) == [
         "verdict    many",
         "-             1",
@@ -469,18 +485,23 @@ def test_sql(ledger: Path) -> None:
         "",
         "2 rows",
     ]
-    assert answer(ledger, "sql", "SELECT id FROM sessions ORDER BY id LIMIT 1") == {
+    assert answer(ledger, "ledger", "sql", "SELECT id FROM sessions ORDER BY id LIMIT 1") == {
         "rows": [{"id": "81d4e0b7-1"}],
         "total": 1,
     }
     assert (
-        ask(ledger, "sql", "SELECT '=1' AS a, -1 AS b, 'x,y' AS c", "--csv").stdout
+        ask(ledger, "ledger", "sql", "SELECT '=1' AS a, -1 AS b, 'x,y' AS c", "--csv").stdout
         == b'a,b,c\r\n\'=1,-1,"x,y"\r\n'
     )
     assert all(
         is_safe(line)
         for line in shown(
-            ask(ledger, "sql", "SELECT sessions.project, title, report FROM sessions, runs")
+            ask(
+                ledger,
+                "ledger",
+                "sql",
+                "SELECT sessions.project, title, report FROM sessions, runs",
+            )
         )
     )
 
@@ -500,14 +521,14 @@ def test_all_of_it_on_either_database(ledger_url: str) -> None:
         *LISTS,
         "show 3f9a",
         "show 81d4",
-        "sql SELECT(1)",
-        "prune --older-than 1y",
-        "note 3f9a text",
+        "ledger sql SELECT(1)",
+        "ledger prune --older-than 1y",
+        "ledger note 3f9a text",
         "budget set day 5",
     ]
     for words in commands:
         assert ask(ledger_url, *words.split()).stderr == b"", words
-    found = json.loads(ask(ledger_url, "report", "--json", "--timezone", "Asia/Kolkata").stdout)
+    found = json.loads(ask(ledger_url, "usage", "--json", "--timezone", "Asia/Kolkata").stdout)
     assert [(row["day"], row["requests"], row["cost"]["usd"]) for row in found["rows"]] == [
         ("2024-11-15", 1, 0.001)
     ]

@@ -308,7 +308,7 @@ def test_config_shows_each_value_and_its_source(project: Path) -> None:
     assert rows["env"] == [f"{path}:2:1", "API_KEY=[redacted]"]
     assert rows["silence"] == ["default", "360"]
     assert set(rows) >= {setting.name for setting in SETTINGS}
-    assert done.stderr == "steno: STENO_MODLE: no setting is called so; it changes nothing\n"
+    assert done.stderr == "steno: STENO_MODLE: unknown setting, ignored\n"
 
 
 def test_config_as_json(project: Path) -> None:

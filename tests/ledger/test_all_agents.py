@@ -114,7 +114,7 @@ def test_every_run_is_its_own_part_and_all_of_them_add_up(tmp_path: Path) -> Non
     }
     assert added(runs) == truth
     for by in ("agent", "model", "day", "project", "session"):
-        answer = json.loads(place.ask("report", by, "--last", "1d", "--json").out)
+        answer = json.loads(place.ask("usage", by, "--last", "1d", "--json").out)
         assert added(answer["rows"]) == added([answer["total"]]) == truth, by
         assert answer["untold_runs"] == 0
         assert by == "session" or None not in [
@@ -122,7 +122,7 @@ def test_every_run_is_its_own_part_and_all_of_them_add_up(tmp_path: Path) -> Non
         ]  # also of agents that do not say where they work
     agents = {
         row["agent"]: row
-        for row in json.loads(place.ask("report", "agent", "--last", "1d", "--json").out)["rows"]
+        for row in json.loads(place.ask("usage", "agent", "--last", "1d", "--json").out)["rows"]
     }
     for agent in agents:
         assert added([agents[agent]]) == added(
@@ -139,7 +139,7 @@ class Desk:
 
     def __init__(self, folder: Path, *recordings: Path) -> None:
         self.data = folder
-        done = self.ask("import", *map(str, recordings))
+        done = self.ask("ledger", "import", *map(str, recordings))
         assert done.code == 0, done.err
 
     def ask(self, *words: str) -> program.Ended:
@@ -174,21 +174,21 @@ def test_the_reports_of_recordings_add_up(tmp_path: Path) -> None:
     shown = {run["agent"] for run in runs}
     assert shown >= {"claude", "codex", "copilot", "gemini", "opencode", "qwen"}
     for by in ("agent", "model", "day", "session"):
-        answer = desk.json("report", by)
+        answer = desk.json("usage", by)
         assert added(answer["rows"]) == added([answer["total"]]) == added(runs), by
-    for row in desk.json("report", "agent")["rows"]:
+    for row in desk.json("usage", "agent")["rows"]:
         assert added([row]) == added(run for run in runs if run["agent"] == row["agent"]), row[
             "agent"
         ]
     assert answer["untold_runs"] == sum(run["tokens"]["total"] is None for run in runs)
-    assert f"unknown: what {answer['untold_runs']} runs used" in desk.ask("report").out
+    assert f"unknown: what {answer['untold_runs']} runs used" in desk.ask("usage").out
 
 
 def test_what_is_unknown_is_nowhere_zero(tmp_path: Path) -> None:
     """A request that told nothing (OpenCode, interrupted), a model without a price (Qwen Code), a run that told nothing."""
     cases = ("opencode/1.18.33/sigint", "qwen/0.15.10/max_turns", "copilot/1.0.102/success")
     desk = Desk(tmp_path, *(ROOT / case for case in cases))
-    rows = {row["agent"]: row for row in desk.json("report", "agent")["rows"]}
+    rows = {row["agent"]: row for row in desk.json("usage", "agent")["rows"]}
     assert rows["opencode"]["tokens"] == dict.fromkeys((*PARTS, "reasoning", "total"))
     assert [row["cost"]["usd"] for row in rows.values()] == [None, None]
     assert (rows["qwen"]["tokens"]["total"], rows["qwen"]["cost"]["unpriced_tokens"]) == (
@@ -196,16 +196,16 @@ def test_what_is_unknown_is_nowhere_zero(tmp_path: Path) -> None:
         9_062,
     )
     assert rows["opencode"]["cost"]["unpriced_tokens"] is None
-    lines = desk.csv("report", "agent")
+    lines = desk.csv("usage", "agent")
     assert (
         lines["opencode"]["tokens_total"],
         lines["opencode"]["cost_usd"],
         lines["qwen"]["cost_usd"],
     ) == ("", "", "")
-    table = desk.table("report", "agent")
+    table = desk.table("usage", "agent")
     assert table["opencode"].split()[1:4] == ["1", "unknown", "unknown"]
     assert table["qwen"].split()[1:4] == ["1", "9.06k", "unknown"]
-    assert "unknown: what 2 runs used, which say nothing of it" in desk.ask("report", "agent").out
+    assert "unknown: what 2 runs used, which say nothing of it" in desk.ask("usage", "agent").out
     sessions = {row["agent"]: row for row in desk.json("sessions")["rows"]}
     assert [sessions[agent]["tokens"]["total"] for agent in ("opencode", "copilot")] == [None, None]
     assert [sessions[agent]["cost"]["usd"] for agent in ("opencode", "copilot")] == [None, None]
@@ -223,7 +223,7 @@ def test_a_recording_is_imported_as_what_it_is(tmp_path: Path) -> None:
         run["source"].rpartition("/")[2]: (run["agent"], run["verdict"])
         for run in desk.json("runs")["rows"]
     }
-    again = desk.ask("import", str(ROOT / "qwen" / "0.15.10" / "tools"))
+    again = desk.ask("ledger", "import", str(ROOT / "qwen" / "0.15.10" / "tools"))
     assert "; 3 new requests, 4 tool calls, 1 runs" in again.out + again.err
     assert runs == {
         "tools_json": ("gemini", "success"),

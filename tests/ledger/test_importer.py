@@ -401,7 +401,17 @@ def _end(process: "subprocess.Popen[bytes]") -> tuple[int, bytes]:
 
 
 def _start(folder: Path, url: str) -> "subprocess.Popen[bytes]":
-    words = [sys.executable, "-m", "steno", "import", str(folder), "--ledger", url, "--quiet"]
+    words = [
+        sys.executable,
+        "-m",
+        "steno",
+        "ledger",
+        "import",
+        str(folder),
+        "--ledger",
+        url,
+        "--quiet",
+    ]
     return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=SMALL)
 
 
@@ -453,7 +463,7 @@ def test_as_a_new_user_report_alone_finds_imports_and_tells(tmp_path: Path) -> N
     for file in (RECORDINGS / "transcripts/2.1.325/fork_session").glob("*.jsonl"):
         shutil.copy(file, projects)
     clean = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-    words = [sys.executable, "-m", "steno", "report", "model", "--json"]
+    words = [sys.executable, "-m", "steno", "usage", "model", "--json"]
     done = subprocess.run(words, env=clean, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -228,19 +228,21 @@ def test_what_is_no_recording_is_told_by_its_name(tmp_path: Path) -> None:
     text.write_text("# Words\n")
     empty.write_bytes(b"")
     good.write_bytes(PRINTED.read_bytes())
-    done = _steno(tmp_path / "home", "import", str(text), str(empty))
+    done = _steno(tmp_path / "home", "ledger", "import", str(text), str(empty))
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode().splitlines() == [
         f"steno: {text}: not a recording; {WANTED}",
         f"steno: {empty}: not a recording, it is empty; {WANTED}",
     ]
-    some = _steno(tmp_path / "home", "import", str(text), str(good), str(tmp_path / "missing"))
+    some = _steno(
+        tmp_path / "home", "ledger", "import", str(text), str(good), str(tmp_path / "missing")
+    )
     assert some.returncode == 2
     assert some.stdout.startswith(
         b"1 new or changed files (0.0 MB), 0 unchanged, 1 not recognised; "
     )
     assert len(some.stderr.splitlines()) == 2
-    below = _steno(tmp_path / "home", "import", str(tmp_path))
+    below = _steno(tmp_path / "home", "ledger", "import", str(tmp_path))
     assert below.returncode == 0
     assert b", 1 unchanged, " in below.stdout
     assert b"not recognised" in below.stdout
@@ -257,7 +259,7 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     """Nobody writes to it: reading would wait for ever."""
     os.mkfifo(tmp_path / "pipe")
     assert "what is read of a pipe is gone" in refused(
-        _steno(tmp_path, "import", str(tmp_path / "pipe"))
+        _steno(tmp_path, "ledger", "import", str(tmp_path / "pipe"))
     )
 
 
@@ -274,9 +276,9 @@ def test_links_that_lead_in_a_circle_are_followed_once(tmp_path: Path) -> None:
     (top / "self").symlink_to("self")
     shown = _steno(tmp_path, "show", "--json", str(top))
     assert (shown.returncode, len(shown.stdout.splitlines())) == (0, 2)
-    done = _steno(tmp_path, "import", "--json", str(top))
+    done = _steno(tmp_path, "ledger", "import", "--json", str(top))
     assert (done.returncode, done.stderr) == (0, b"")
     told = json.loads(done.stdout)
     assert (told["files"], told["unknown"]) == (2, 1)
-    spent = _steno(tmp_path, "report", "--json", "--no-ledger", str(top))
+    spent = _steno(tmp_path, "usage", "--json", "--no-ledger", str(top))
     assert json.loads(spent.stdout)["total"]["requests"] == 7

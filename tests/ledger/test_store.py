@@ -87,7 +87,7 @@ def test_a_newer_ledger_is_refused_with_a_clear_line(
     store = open_ledger(ledger_url)
     store.execute("INSERT INTO migrations VALUES (99, 'from the future', 0)")
     store.close()
-    assert main(["import", "--ledger", ledger_url]) == 2
+    assert main(["ledger", "import", "--ledger", ledger_url]) == 2
     error = capsys.readouterr().err
     assert "newer steno" in error
     assert "upgrade" in error
@@ -157,7 +157,17 @@ def _import(url: str, folder: Path, limit: int | None) -> "subprocess.CompletedP
         if limit is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    words = [sys.executable, "-m", "steno", "import", str(folder), "--ledger", url, "--quiet"]
+    words = [
+        sys.executable,
+        "-m",
+        "steno",
+        "ledger",
+        "import",
+        str(folder),
+        "--ledger",
+        url,
+        "--quiet",
+    ]
     settings = {**os.environ, "STENO_IMPORT_GROUP": "20000"}
     return subprocess.run(
         words, capture_output=True, check=False, env=settings, preexec_fn=small_disk
@@ -238,7 +248,7 @@ def test_a_ledger_that_may_not_be_written_is_one_clear_line(tmp_path: Path) -> N
             parent.chmod(parent.stat().st_mode | 0o055)
     one.answer("m2")
     one.write(tmp_path)
-    code, said = _as_nobody(["import", path, "--ledger", url])
+    code, said = _as_nobody(["ledger", "import", path, "--ledger", url])
     folder.chmod(0o755)
     assert code == 2, said
     assert "cannot be written" in said or "cannot be opened" in said
@@ -270,7 +280,7 @@ def test_a_file_that_is_no_ledger_is_left_alone(
     picture = tmp_path / "picture.png"
     picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(5000))
     before = picture.read_bytes()
-    assert main(["import", "--ledger", str(picture)]) == 2
+    assert main(["ledger", "import", "--ledger", str(picture)]) == 2
     assert "not a ledger" in capsys.readouterr().err
     assert picture.read_bytes() == before
 

@@ -122,7 +122,7 @@ def test_it_runs_there_and_nowhere_else(agent: str, kind: str, tmp_path: Path) -
         "rows"
     ]  # with what the agent itself kept of it
     assert row["cost"] == {"usd": 0.0, "source": "local"}
-    spent = json.loads(place.steno("report", "--json").out)["total"]["cost"]
+    spent = json.loads(place.steno("usage", "--json").out)["total"]["cost"]
     assert (spent["usd"], spent["unpriced_requests"]) == (0.0, 0)
 
 

@@ -1,4 +1,4 @@
-"""`steno agents` and `steno doctor`: programs made of real files, a real ledger; no key ever shows (A3)."""
+"""`steno doctor`: programs made of real files, a real ledger; no key ever shows (A3)."""
 
 import json
 import os
@@ -71,9 +71,9 @@ def findings(place: Path, *words: str, **environment: str) -> tuple[int, list[di
 def test_what_is_installed_and_what_it_can_do(place: Path) -> None:
     install(place, "gemini", "0.61.0")
     install(place, "qwen", "0.99.0")
-    code, out, _ = run(place, "agents", "--json")
+    _, out, _ = run(place, "doctor", "--json")
     told = {one["agent"]: one for one in json.loads(out)["agents"]}
-    assert (code, list(told)) == (0, ["claude", "codex", "copilot", "gemini", "opencode", "qwen"])
+    assert list(told) == ["claude", "codex", "copilot", "gemini", "opencode", "qwen"]
     assert (told["gemini"]["version"], told["gemini"]["known"]) == ("0.61.0", "tested")
     assert (told["qwen"]["version"], told["qwen"]["known"]) == ("0.99.0", "newer")
     assert (told["opencode"]["path"], told["opencode"]["known"]) == (None, "absent")
@@ -92,7 +92,7 @@ def test_what_is_installed_and_what_it_can_do(place: Path) -> None:
 
 def test_a_table_for_people(place: Path) -> None:
     install(place, "gemini", "0.61.0")
-    code, out, errors = run(place, "agents")
+    code, out, errors = run(place, "doctor", "--agents")
     assert (code, errors) == (0, "")
     row = next(line for line in out.splitlines() if line.startswith("gemini"))
     assert row.split() == ["gemini", "0.61.0", "yes", "yes", "yes", "yes", "-", "-", "-", "-", "-"]
@@ -101,7 +101,7 @@ def test_a_table_for_people(place: Path) -> None:
 
 def test_a_program_without_a_package_is_asked_for_its_version(place: Path) -> None:
     script(place / "bin" / "opencode", "echo 1.18.33")
-    told = {one["agent"]: one for one in json.loads(run(place, "agents", "--json")[1])["agents"]}
+    told = {one["agent"]: one for one in json.loads(run(place, "doctor", "--json")[1])["agents"]}
     assert (told["opencode"]["version"], told["opencode"]["known"]) == ("1.18.33", "tested")
 
 
@@ -191,7 +191,7 @@ def test_a_sign_in_is_a_name_and_never_a_secret(place: Path) -> None:
     assert "signed in by ANTHROPIC_API_KEY" in out
     assert "signed in by ~/.gemini/oauth_creds.json" in out
     assert SECRET not in out + run(place, "doctor", "--json", ANTHROPIC_API_KEY=SECRET)[1]
-    assert SECRET not in run(place, "agents", "--json", ANTHROPIC_API_KEY=SECRET)[1]
+    assert SECRET not in run(place, "doctor", "--agents", ANTHROPIC_API_KEY=SECRET)[1]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_unknown_events_of_the_last_runs(place: Path) -> None:
     ]
     run_.write_text("".join(json.dumps(line) + "\n" for line in lines))
     ledger = str(place / "ledger.db")
-    assert run(place, "import", "--ledger", ledger, str(run_))[0] == 0
+    assert run(place, "ledger", "import", "--ledger", ledger, str(run_))[0] == 0
     code, found = findings(place, "--ledger", ledger)
     (note,) = (one for one in found if one["check"] == "events")
     assert (code, note["level"]) == (0, "note")
@@ -277,7 +277,6 @@ def test_unknown_events_of_the_last_runs(place: Path) -> None:
 
 
 def test_wrong_use(place: Path) -> None:
-    for command in ("agents", "doctor"):
-        code, out, errors = run(place, command, "--frob")
-        assert (code, out) == (2, "")
-        assert errors == f"steno: unrecognized arguments: --frob; see: steno {command} --help\n"
+    code, out, errors = run(place, "doctor", "--frob")
+    assert (code, out) == (2, "")
+    assert errors == "steno: unknown option --frob; see: steno doctor --help\n"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import steno
-from steno.cli.run import resume_command
+from steno.cli.resume_command import resume_command
 from steno.errors import StenoError
 from steno.recording.record import RecordingFile
 from steno.report import Attempt, Cost, TaskReport, Tokens
@@ -351,7 +351,7 @@ def test_the_command_that_goes_on_is_the_last_agents() -> None:
             "--permission-mode auto: codex has no such mode; known: ",
         ),
         (
-            ["--agent", "replay", "--tape", "x", "--fallback-agent", "codex"],
+            ["--agent", "replay", "--recording", "x", "--fallback-agent", "codex"],
             "--fallback-agent: a recording is played to its end",
         ),
     ],

@@ -1,8 +1,10 @@
-"""Commands for events: which events are meant, what a command is told, and that nothing of an agent's reaches a shell."""
+"""Hooks: event filters, placeholders, and commands that run without a shell."""
 
 import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,7 @@ from tests.script import (
     worked,
 )
 
+Done = subprocess.CompletedProcess[bytes]
 EDITED = RECORDINGS / "claude/2.1.325/multi_tool_edit/stdout"
 REFUSED = RECORDINGS / "claude/2.1.325/permission_denied/stdout"
 
@@ -43,7 +46,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-# -- what is meant -------------------------------------------------------------------------------------------------
+# -- filters and placeholders --------------------------------------------------------------------
 
 
 def test_patterns() -> None:
@@ -90,8 +93,8 @@ def test_what_means_nothing(text: str) -> None:
 
 def test_what_is_put_in_stays_one_argument() -> None:
     """Blanks, quotes, newlines, dollar signs: each argument stays what it is."""
-    told = {"path": "/a b/$(rm -rf x);'\"\n.py", "tool": "--version"}
-    given = (
+    values = {"path": "/a b/$(rm -rf x);'\"\n.py", "tool": "--version"}
+    argv = (
         "run",
         "{path}",
         "--file={path}:{tool}",
@@ -101,63 +104,59 @@ def test_what_is_put_in_stays_one_argument() -> None:
         "{print $1}",
         '{"a":1}',
     )
-    wanted = (
+    filled = (
         "run",
-        told["path"],
-        f"--file={told['path']}:--version",
+        values["path"],
+        f"--file={values['path']}:--version",
         "",
         "{path}",
         "{}",
         "{print $1}",
         '{"a":1}',
     )
-    assert fill_placeholders(given, told) == wanted
-    check_placeholders(given)
-    with pytest.raises(StenoError, match=r"\{pth\} is not known"):
+    assert fill_placeholders(argv, values) == filled
+    check_placeholders(argv)
+    with pytest.raises(StenoError, match=r"unknown placeholder \{pth\}"):
         check_placeholders(("run", "{pth}"))
     assert fill_placeholders(("{text}",), {"text": "a\0b"}) == ("ab",)
 
 
-# -- the program ---------------------------------------------------------------------------------------------------
+# -- the program -------------------------------------------------------------------------------
+
+
+def watch(place: Place, data: bytes, event: str, command: str, *options: str) -> Done:
+    """`steno watch` with one hook, whose output is on stderr; the stream passes unchanged."""
+    done = place.run(data, "watch", "-q", "--on", event, command, *options)
+    assert done.stdout == data
+    return done
 
 
 def test_a_command_for_each_changed_file(place: Place) -> None:
     """In the order of the changes."""
-    words = (
-        "on",
-        "file_change:*.py",
-        "--",
-        "echo",
-        "{change}",
-        "{path}",
-        "{relative}",
-        "{name}",
-        "{tool}",
-        "{session_id}",
-    )
-    done = place.run(EDITED.read_bytes(), *words)
+    command = "echo {change} {path} {relative} {name} {tool} {session_id}"
+    done = watch(place, EDITED.read_bytes(), "file_change:*.py", command)
     session = "a7255377-a1f0-4c06-aa8b-64c98d60f162"
-    assert done.stdout.decode().splitlines() == [
+    assert done.stderr.decode().splitlines() == [
         f"modified /tmp/demo/project/src/app.py src/app.py app.py Edit {session}",
         f"created /tmp/demo/project/src/new.py src/new.py new.py Write {session}",
     ]
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.returncode == 0
 
 
 def test_the_event_is_on_stdin(place: Place) -> None:
     """As JSON, whole."""
     data = stream(*worked())
-    done = place.run(data, "on", "tool_call", "--", "cat")
-    wanted = [
+    done = watch(place, data, "tool_call", "cat")
+    events = [
         line
         for line in place.run(data, "show", "--events").stdout.splitlines()
         if json.loads(line)["event"] == "tool_call"
     ]
-    assert done.stdout.splitlines() == wanted
+    assert done.stderr.splitlines() == events
 
 
 @pytest.mark.parametrize(
-    ("what", "data", "said"),
+    ("event", "data", "output"),
     [
         ("result:success", stream(*worked()), "result success"),
         ("result:permission", REFUSED.read_bytes(), "result permission"),
@@ -168,23 +167,21 @@ def test_the_event_is_on_stdin(place: Place) -> None:
         ("permission_denied:Bash", REFUSED.read_bytes(), "permission_denied permission"),
     ],
 )
-def test_verdicts(place: Place, what: str, data: bytes, said: str) -> None:
-    """A result is judged by what has been seen, the end by all of it; a refusal that is told three times is one."""
-    done = place.run(data, "on", what, "--", "echo", "{event}", "{verdict}")
-    told = done.stdout.decode().splitlines()
-    assert [line.split()[0] for line in told] == ([said.split()[0]] if said else [])
-    if said and not what.startswith("permission_denied"):
-        assert told == [said]
+def test_verdicts(place: Place, event: str, data: bytes, output: str) -> None:
+    """`result` uses the verdict so far, `end` the final one; a repeated denial is one event."""
+    done = watch(place, data, event, "echo {event} {verdict}")
+    lines = done.stderr.decode().splitlines()
+    assert [line.split()[0] for line in lines] == ([output.split()[0]] if output else [])
+    if output and not event.startswith("permission_denied"):
+        assert lines == [output]
     assert done.returncode == 0
 
 
 def test_once(place: Place) -> None:
-    """The first one that fits. The stream is still read to its end: whoever writes it must not fail."""
-    process = place.start("on", "--once", "tool_call", "--", "echo", "{tool}")
-    assert process.stdin is not None
-    process.stdin.write(stream(*worked()) * 2000)
-    assert left(process) == (_first_tool(), b"")
-    assert process.returncode == 0
+    """Only the first matching event; the stream is still passed to its end."""
+    data = stream(*worked()) * 200
+    done = place.run(data, "watch", "-q", "--once", "tool_call", "echo {tool}")
+    assert (done.stdout, done.stderr, done.returncode) == (data, _first_tool(), 0)
 
 
 def _first_tool() -> bytes:
@@ -198,150 +195,132 @@ def _first_tool() -> bytes:
     return str(names[0]).encode() + b"\n"
 
 
-def test_a_command_that_fails(place: Place) -> None:
-    """It is told, the others run, and the exit code says so."""
-    done = place.run(
-        EDITED.read_bytes(),
-        "on",
-        "file_change",
-        "--",
-        "sh",
-        "-c",
-        'echo "$0"; echo no >&2; exit 3',
-        "{name}",
+def test_several_hooks(place: Place) -> None:
+    """Each with its own events."""
+    done = watch(
+        place, stream(*worked()), "started", "echo {model}", "--on", "end", "echo {verdict}"
     )
-    assert done.stdout.decode().split() == ["app.py", "new.py", "nb.ipynb"]
-    assert (done.returncode, done.stderr.count(b"no\n"), done.stderr.count(b"exit code 3")) == (
-        1,
-        3,
-        3,
-    )
-    done = place.run(EDITED.read_bytes(), "on", "result", "--", "no-such-program")
-    assert (done.returncode, b"no-such-program" in done.stderr) == (1, True)
+    assert done.stderr == b"claude-opus-5-5\nsuccess\n"
 
 
-def test_a_command_that_fails_is_told_in_a_line(place: Place) -> None:
-    """What is put in can be a whole answer."""
+@pytest.mark.parametrize(("options", "code"), [((), 0), (("--strict",), 1)])
+def test_a_command_that_fails(place: Place, options: tuple[str, ...], code: int) -> None:
+    """It is reported, the others run, and with --strict the exit code is 1."""
+    command = """sh -c 'echo "$0"; echo no >&2; exit 3' {name}"""
+    done = watch(place, EDITED.read_bytes(), "file_change", command, *options)
+    lines = done.stderr.decode().splitlines()
+    names = [line for line in lines if line in ("app.py", "new.py", "nb.ipynb")]
+    assert names == ["app.py", "new.py", "nb.ipynb"]
+    assert (done.returncode, lines.count("no")) == (code, 3)
+    assert done.stderr.count(b"exit code 3") == 3
+    done = watch(place, EDITED.read_bytes(), "result", "no-such-program", *options)
+    message = "command failed: no-such-program: No such file or directory"
+    assert (done.returncode, message in done.stderr.decode()) == (code, True)
+
+
+def test_a_command_that_fails_is_shortened(place: Place) -> None:
+    """A placeholder can be a whole answer."""
     data = stream(init(), assistant({"type": "text", "text": "x" * 100_000}), result())
-    done = place.run(data, "on", "text", "--", "sh", "-c", "exit 3", "{text}")
-    assert (done.returncode, b"exit code 3" in done.stderr, len(done.stderr) < 400) == (
-        1,
-        True,
-        True,
-    )
-
-
-def test_a_file_as_stdin(place: Place) -> None:
-    with EDITED.open("rb") as file:
-        process = place.start("on", "result", "--", "echo", "{verdict}", stdin=file)
-        assert process.communicate(timeout=60)[0] == b"success\n"
+    done = watch(place, data, "text", "sh -c 'exit 3' {text}")
+    assert (b"exit code 3" in done.stderr, len(done.stderr) < 400) == (True, True)
 
 
 def test_names_that_look_like_options(place: Place) -> None:
     """A path is never taken for one."""
-    given = {"type": "create", "filePath": "-rf", "content": "", "structuredPatch": []}
+    change = {"type": "create", "filePath": "-rf", "content": "", "structuredPatch": []}
     lines = [
         init(cwd=""),
         assistant(call("t1", "Write", file_path="-rf", content="")),
-        answer("t1", tool_use_result=given),
+        answer("t1", tool_use_result=change),
         result(),
     ]
-    done = place.run(
-        stream(*lines),
-        "on",
-        "file_change",
-        "--",
-        "printf",
-        "%s %s %s",
-        "{path}",
-        "{relative}",
-        "{name}",
-    )
-    assert done.stdout.split() == [b"./-rf", b"./-rf", b"./-rf"]
+    done = watch(place, stream(*lines), "file_change", "printf '%s %s %s' {path} {relative} {name}")
+    assert done.stderr.split() == [b"./-rf", b"./-rf", b"./-rf"]
 
 
-def test_a_run_that_is_over(place: Place, tmp_path: Path) -> None:
-    """By its tape: also what a pipe does not tell."""
+def test_a_recording(place: Place, tmp_path: Path) -> None:
+    """`steno logs -f` of a finished run: also events that a stream does not have."""
     path = tape(tmp_path / "run.steno", out(stream(*hello())), ended(0))
-    done = place.run(b"", "on", "--run", str(path), "exited", "--", "echo", "{event}", "{code}")
-    assert (done.returncode, done.stdout) == (0, b"exited 0\n")
-    done = place.run(
-        b"", "on", "--run", str(path), "end", "--", "echo", "{verdict}", "{session_id}"
-    )
-    assert done.stdout.decode().split()[1] == SESSION
+    hooks = ("--on", "exited", "echo {event} {code}", "--on", "end", "echo {verdict} {session_id}")
+    done = place.run(b"", "logs", "-f", "--raw", str(path), *hooks)
+    assert (done.returncode, done.stdout) == (0, stream(*hello()))
+    assert done.stderr.decode().splitlines() == ["exited 0", f"success {SESSION}"]
+    done = place.run(b"", "logs", "-f", str(path), "--on", "end", "false")
+    assert done.returncode == 1
 
 
-def test_a_run_that_goes_on(place: Place) -> None:
-    """Followed by its id, from another process, while it goes on and to its end."""
-    watch = place.start("watch", "-q", "--record")
-    begun(watch, stream(*worked()[:-1]))
+def test_an_active_run(place: Place) -> None:
+    """Followed by its ID from another process to its end."""
+    stream_ = place.start("watch", "-q", "--record")
+    begun(stream_, stream(*worked()[:-1]))
     (mark,) = (place.data / "live").glob("*.json")
-    process = place.start(
-        "on",
-        "--run",
-        mark.stem,
-        "result",
-        "--",
-        "echo",
-        "{run_id}",
-        "{verdict}",
-        stdin=subprocess.DEVNULL,
-    )
-    calls = place.start(
-        "on",
-        "--run",
-        mark.stem,
-        "--once",
-        "started",
-        "--",
-        "echo",
-        "{model}",
-        stdin=subprocess.DEVNULL,
-    )
-    assert calls.communicate(timeout=60) == (
-        b"claude-opus-5-5\n",
-        b"",
-    )  # it ends with the first, not with the run
-    assert watch.poll() is None
-    begun(watch, stream(*worked()[-1:]))
-    assert left(watch) == (b"", b"")
-    assert process.communicate(timeout=60) == (f"{mark.stem} success\n".encode(), b"")
+    log = place.run(b"", "logs", "--raw", mark.stem)  # without -f: the log so far
+    assert (log.stdout, log.stderr, log.returncode) == (stream(*worked()[:-1]), b"", 0)
+    hook = ("--on", "result", "echo {run_id} {verdict}")
+    process = place.start("logs", "-f", "--raw", mark.stem, *hook, stdin=subprocess.DEVNULL)
+    begun(stream_, stream(*worked()[-1:]))
+    assert left(stream_) == (b"", b"")
+    output, errors = process.communicate(timeout=60)
+    assert output == stream(*worked())
+    assert errors == f"{mark.stem} success\n".encode()
+
+
+def test_steno_run(place: Place, tmp_path: Path) -> None:
+    """Every attempt of a task."""
+    path = tape(tmp_path / "run.steno", out(stream(*hello())), ended(0))
+    replay = ("run", "--agent", "replay", "--recording", str(path), "--speed", "0", "--quiet")
+    done = place.run(b"", *replay, "--on", "end", "echo {event} {verdict}", "hello")
+    assert (done.returncode, done.stdout) == (0, b"Hello there.\n")
+    assert done.stderr == b"end success\n"
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("hook", "message"),
     [
-        ("file_change",),
-        ("file_change", "--"),
-        ("filechange", "--", "echo"),
-        ("file_change", "--", "echo", "{pth}"),
-        ("usage:x", "--", "echo"),
-        ("--run", "nothing", "end", "--", "echo"),
-        ("--agent", "nobody", "end", "--", "echo"),
+        (("filechange", "echo"), "--on: unknown event 'filechange'; did you mean file_change?"),
+        (("file_change", "echo {pth}"), "--on: unknown placeholder {pth}; known: event,"),
+        (("usage:x", "echo"), "--on: usage:x: usage events take no filter"),
+        (("result:", "echo"), "--on: result:: no pattern after the colon"),
+        (("end", ""), "--on end: empty command"),
+        (("end", "echo 'x"), """--on end: No closing quotation in "echo 'x\""""),
+        (("end",), "argument --on: expected 2 arguments"),
     ],
 )
-def test_wrong_use(place: Place, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("command", ["watch", "run", "logs"])
+def test_wrong_use(place: Place, command: str, hook: tuple[str, ...], message: str) -> None:
     """One line, exit code 2, nothing started."""
-    done = place.run(stream(*hello()), "on", *words)
+    follow = ("-f",) if command == "logs" else ()
+    done = place.run(stream(*hello()), command, *follow, "--on", *hook)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert message in done.stderr.decode()
 
 
-def test_the_help_tells_every_event_and_every_word(place: Place) -> None:
-    told = place.run(b"", "on", "--help").stdout.decode()
-    assert [kind for kind in EVENT_KINDS if f"  {kind}" not in told] == []
-    assert [word for word in PLACEHOLDERS if f"{{{word}}}" not in told] == []
+def test_logs_needs_follow(place: Place) -> None:
+    done = place.run(b"", "logs", "x", "--on", "end", "echo")
+    message = b"steno: --on and --once need --follow; see: steno logs --help\n"
+    assert (done.returncode, done.stderr) == (2, message)
 
 
-def test_commands_end_with_it(place: Place) -> None:
-    """Ctrl-C: what runs is ended too."""
-    process = place.start("on", "started", "--", "sh", "-c", "echo $$; exec sleep 60")
+def test_the_help_names_every_event_and_placeholder(place: Place) -> None:
+    text = place.run(b"", "watch", "--help").stdout.decode()
+    assert [kind for kind in EVENT_KINDS if f"  {kind}" not in text] == []
+    assert [name for name in PLACEHOLDERS if f"{{{name}}}" not in text] == []
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_commands_end_with_steno(place: Place, closed: bool) -> None:
+    """Ctrl-C stops the running command, during the stream and after it."""
+    process = place.start("watch", "-q", "--on", "started", "sh -c 'echo $$; exec sleep 60'")
     assert process.stdin is not None
-    assert process.stdout is not None
+    assert process.stderr is not None
     process.stdin.write(stream(*hello()))
     process.stdin.flush()
-    pid = int(process.stdout.readline())
-    process.send_signal(2)
-    assert process.wait(30) == 130
+    pid = int(process.stderr.readline())
+    if closed:
+        process.stdin.close()
+        time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == -signal.SIGINT
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     left(process)

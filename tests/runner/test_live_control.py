@@ -105,7 +105,7 @@ class Place:
         )
 
     def tail(self, *words: object) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "steno", "tail", *map(str, words)]
+        command = [sys.executable, "-m", "steno", "logs", "-f", *map(str, words)]
         found = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment
         )
@@ -163,7 +163,7 @@ def _placed(folder: Path) -> Iterator[Place]:
 
 
 def test_ps_shows_what_goes_on(place: Place) -> None:
-    assert place.steno("ps").stdout == "No run goes on.\n"
+    assert place.steno("ps").stdout == "No active runs.\n"
     assert not place.live.exists()  # looking makes nothing
     host, run = place.begin("work with sk-abcdefghijklmnop on it")
     row = place.doing(run, "running")
@@ -225,7 +225,7 @@ def test_r4_a_run_is_stopped_in_order_from_outside(place: Place) -> None:
     assert (stopped.data, stopped.number) == (b"interrupted", signal.SIGINT)
     again = place.steno("stop", run)
     assert (again.stdout, again.returncode) == ("", 2)
-    assert again.stderr == f"steno: {run}: no run of that id is alive; it ended: interrupted\n"
+    assert again.stderr == f"steno: {run}: no active run with this ID; it ended: interrupted\n"
 
 
 def test_r4_a_run_is_killed_from_outside(place: Place) -> None:
@@ -250,20 +250,20 @@ def test_x_an_id_that_nobody_has(place: Place) -> None:
         done = place.steno(*words)
         assert (done.stdout, done.stderr, done.returncode) == (
             "",
-            "steno: zzzz: no run of that id is alive\n",
+            "steno: zzzz: no active run with this ID\n",
             2,
         )
-    assert place.steno("tail", "zzzz").stderr.startswith(
-        "steno: zzzz: neither a run that goes on, nor "
+    assert place.steno("logs", "zzzz").stderr.startswith(
+        "steno: zzzz: no active run, recorded run or recording found; see: steno runs"
     )
     one, first = place.begin("work")
     two, second = place.begin("work")
     assert (
         place.steno("stop", "zzzz").stderr
-        == "steno: zzzz: no run of that id is alive; those that are: steno ps\n"
+        == "steno: zzzz: no active run with this ID; see: steno ps\n"
     )
     assert (
-        f"several runs that go on begin like this: {first}, {second}"
+        f"several runs match: {first}, {second}; give more characters"
         in place.steno("stop", first[:3]).stderr
     )
     shorts = [row["short"] for row in place.ps()]
@@ -312,7 +312,7 @@ def test_an_agent_that_does_not_listen_is_not_told(place: Place) -> None:
         done.stderr
         == f"steno: {run}: it takes no messages: it was not started for that (steno run --steer)\n"
     )
-    assert "the text is empty" in place.steno("send", run, "  ").stderr
+    assert "nothing to send: the message is empty" in place.steno("send", run, "  ").stderr
     assert "bytes is too long" in place.steno("send", run, "-", stdin="é" * 70_000).stderr
     place.steno("stop", run)
     assert place.end(host)["verdict"] == "interrupted"
@@ -354,21 +354,18 @@ def test_tail_follows_a_run_to_its_end(place: Place) -> None:
         "exited",
         "notice",
     ]
-    again = place.steno("tail", run)  # of a run that is over: all of it, and the end
+    again = place.steno("logs", run)  # of a run that is over: all of it, and the end
     assert [line[10:] for line in again.stdout.splitlines()] == lines
-    assert [line[10:] for line in place.steno("tail", "-n", "1", run).stdout.splitlines()] == lines[
+    assert [line[10:] for line in place.steno("logs", "-n", "1", run).stdout.splitlines()] == lines[
         -2:
     ]
     assert (again.stderr, again.returncode) == ("", 0)
 
 
 def test_tail_follows_the_run_that_was_begun_last(place: Place) -> None:
-    none = place.steno("tail")
+    none = place.steno("logs")
     assert (none.returncode, none.stdout) == (2, "")
-    assert (
-        none.stderr
-        == "steno: no run goes on that could be followed; those that are over: steno runs\n"
-    )
+    assert none.stderr == "steno: no active runs; list finished runs with: steno runs\n"
     _, older = place.begin("older work", steer=True)
     host, newer = place.begin("newer work", steer=True)
     for run in (older, newer):
@@ -421,17 +418,17 @@ def test_tail_follows_several(place: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--raw", "a", "b"], "--raw hands on the bytes of one run: name one"),
-        (["--raw", "--all"], "--raw hands on the bytes of one run: name one"),
-        (["--all", "a"], "--all means every run that goes on: name none"),
+        (["--raw", "a", "b"], "--raw prints one run: give a single ID"),
+        (["--raw", "--all"], "--raw prints one run: give a single ID"),
+        (["--all", "a"], "--all takes no ID"),
     ],
 )
 def test_x_tail_of_what_does_not_go_together(place: Place, words: list[str], told: str) -> None:
-    done = place.steno("tail", *words)
+    done = place.steno("logs", *words)
     assert (done.returncode, done.stdout, done.stderr) == (
         2,
         "",
-        f"steno: {told}; see: steno tail --help\n",
+        f"steno: {told}; see: steno logs --help\n",
     )
 
 
@@ -481,7 +478,7 @@ def test_tail_ends_when_the_steno_was_killed(place: Place) -> None:
     host.kill()
     said, told = tail.communicate(timeout=LONG)
     assert said.splitlines()[-1].split() == ["ended", "no_result"]
-    assert told == f"steno: {run}: the tape is cut here: whoever wrote it was killed\n"
+    assert told == f"steno: {run}: the recording is incomplete: its steno was killed\n"
 
 
 def test_x_tail_is_safe(place: Place) -> None:
@@ -493,18 +490,18 @@ def test_x_tail_is_safe(place: Place) -> None:
             )
         )
         recorder.write(out(PAYLOAD.encode() + b"\n"))
-    for line in place.steno("tail", path).stdout.splitlines():
+    for line in place.steno("logs", path).stdout.splitlines():
         assert is_safe(line)
     path.write_text("nothing\n")
-    assert place.steno("tail", path).stderr == f"steno: {path} is not a tape\n"
+    assert place.steno("logs", path).stderr == f"steno: {path}: not a recording\n"
 
 
 def test_a_run_that_is_not_recorded_cannot_be_followed(place: Place) -> None:
     host, run = place.begin("work", record=False)
     place.doing(run, "running")
     assert (
-        place.steno("tail", run).stderr
-        == f"steno: {run}: this run is not recorded, so there is nothing to follow\n"
+        place.steno("logs", run).stderr
+        == f"steno: {run}: this run is not recorded, so it has no log\n"
     )
     assert place.steno("stop", run).stdout == f"{run} ended\n"
     assert place.end(host)["verdict"] == "interrupted"
@@ -535,7 +532,7 @@ def test_l1_a_run_whose_steno_was_killed_is_in_the_ledger(command: str, place: P
     assert row["cost"]["source"] == "computed"
     assert row["cost"]["usd"] > 0
     tasks = "SELECT verdict, ended_at > 0 AS done FROM tasks"
-    assert json.loads(place.steno("sql", "--json", tasks).stdout)["rows"] == [
+    assert json.loads(place.steno("ledger", "sql", "--json", tasks).stdout)["rows"] == [
         {"verdict": "no_result", "done": 1}
     ]
     assert place.ps() == []
@@ -551,7 +548,11 @@ def test_a_ledger_that_does_not_know_the_run_leaves_it_to_the_one_that_does(plac
     host.wait()
     other = place.agent.with_name("other.db")
     place.steno(
-        "import", "--ledger", other, ROOT / "tests/recordings/claude/2.1.325/simple_success"
+        "ledger",
+        "import",
+        "--ledger",
+        other,
+        ROOT / "tests/recordings/claude/2.1.325/simple_success",
     )
     assert place.steno("ps", "--ledger", other).stderr == ""
     assert [path.name for path in place.live.glob("*.json")] == [f"{run}.json"]

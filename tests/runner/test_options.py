@@ -214,13 +214,13 @@ def test_a_budget_without_a_price(place: Place) -> None:
 
 
 def test_the_matrix_is_shown(place: Place) -> None:
-    """`steno agents` says of each option who deals with it."""
-    told = json.loads(place.steno("agents", "--json").stdout)["agents"]
+    """`steno doctor --agents` says of each option who deals with it."""
+    told = json.loads(place.steno("doctor", "--json").stdout)["agents"]
     assert {one["agent"]: one["options"] for one in told} == {
         name: {option: option_support(agent, option) for option in OPTION_FIELDS}
         for name, agent in AGENTS.items()
     }
-    page = place.steno("agents", COLUMNS="120").stdout.decode().splitlines()
+    page = place.steno("doctor", "--agents", COLUMNS="120").stdout.decode().splitlines()
     (row,) = [line.split() for line in page if line.startswith("--max-turns")]
     assert row == [
         "--max-turns",

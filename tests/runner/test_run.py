@@ -17,7 +17,7 @@ import steno
 from steno.agents import AGENTS
 from steno.agents.base import LaunchOptions
 from steno.agents.claude.start import build_command, stdout_mode
-from steno.cli.run import resume_command
+from steno.cli.resume_command import resume_command
 from steno.report import (
     EXIT_CODES,
     VERDICTS,
@@ -271,20 +271,20 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         (["--resume", UUID, "--continue", "x"], f"--resume and --continue {BOTH}"),
         (["--fork", "x"], "--fork needs --resume: it goes on in a copy of that session"),
         (["--resume", "abcd", "x"], f"--resume abcd: {NO_LEDGER}"),
-        (["--file", "nothing.md"], "--file nothing.md: cannot be read: No such file or directory"),
-        (["--file", "."], "--file .: cannot be read: Is a directory"),
-        (["--file", "a", "x"], "PROMPT and --file both give a prompt: give one of them"),
-        (["--prompt", "a", "x"], "PROMPT and --prompt both give a prompt; see: steno run --help"),
-        (["fix", "it"], "PROMPT is one argument, found 2: put it in quotes; see: steno run --help"),
+        (["--file", "nothing.md"], "--file nothing.md: cannot read: No such file or directory"),
+        (["--file", "."], "--file .: cannot read: Is a directory"),
+        (["--file", "a", "x"], "PROMPT and --file cannot be used together"),
+        (["--prompt", "a", "x"], "PROMPT and --prompt cannot be used together; see: steno run --help"),
+        (["fix", "it"], "expected one PROMPT, got 2: put it in quotes; see: steno run --help"),
         ([" \n"], "the prompt is empty"),
         ([], "the prompt is empty"),
         (["--resume", "", "x"], "--resume: expected a text that is not empty, found ''"),
         (["--session-id", "", "x"], "--session-id: expected a text that is not empty, found ''"),
         (["--cwd", "", "x"], "--cwd: expected a text that is not empty, found ''"),
-        (["--agent", "replay", "--tape", "", "x"], "--tape: expected a text that is not empty, found ''"),
+        (["--agent", "replay", "--recording", "", "x"], "--recording: expected a text that is not empty, found ''"),
         (["--json-schema", "[]", "x"], "--json-schema: expected a JSON schema, which is an object, found list"),
-        (["--file", "latin.md"], "--file latin.md: this is not UTF-8, at byte 3: b'na\\xefve'"),
-        (["na\udcefve"], "an argument: this is not UTF-8, at byte 3: b'na\\xefve'"),
+        (["--file", "latin.md"], "--file latin.md: not UTF-8 at byte 3: b'na\\xefve'"),
+        (["na\udcefve"], "argument: not UTF-8 at byte 3: b'na\\xefve'"),
         (["--max-cost", "-1", "x"], "--max-cost: expected an amount of dollars above 0, such as 5 or 0.50, found '-1'"),
         (["--max-tokens", "0", "x"], "--max-tokens: expected a whole number above 0, such as 20 or 200k, found '0'"),
         (["--max-turns", "abc", "x"], "--max-turns: expected a whole number above 0, such as 20 or 200k, found 'abc'"),
@@ -294,7 +294,7 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         (["--on-limit", "fallback", "x"], NO_FALLBACK),
         (["--worktree=a/b", "x"], "--worktree=a/b: expected a name of letters, digits, dots, dashes and underscores"),
         (["--json", "--raw", "x"], "argument --raw: not allowed with argument --json; see: steno run --help"),
-        (["--frob", "x"], "unrecognized arguments: --frob; see: steno run --help"),
+        (["--frob", "x"], "unknown option --frob; did you mean --fork?"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )  # fmt: skip
@@ -309,12 +309,12 @@ def test_wrong_use_is_told_also_where_the_agent_is_not_there(place: Place) -> No
 
 
 def test_no_stdin_is_no_prompt(place: Place) -> None:
-    told = "no prompt: give PROMPT, --file PATH, or send it to stdin"
+    told = "no prompt: give PROMPT or --file PATH, or pipe it to stdin"
     held = place.start("run", preexec_fn=lambda: os.close(0))
     assert (held.communicate(timeout=60)[1].decode(), held.returncode) == (f"steno: {told}\n", 2)
     assert (
         refused(place, place.steno("run", stdin=b"na\xefve"))
-        == "steno: stdin: this is not UTF-8, at byte 3: b'na\\xefve'"
+        == "steno: stdin: not UTF-8 at byte 3: b'na\\xefve'"
     )
 
 
@@ -714,7 +714,7 @@ def test_who_insists_ends_it_also_while_nobody_reads(place: Place, form: str) ->
         file.close()
 
 
-@pytest.mark.parametrize("form", ["--raw", "--feed"])
+@pytest.mark.parametrize("form", ["--raw", "--log"])
 def test_a_reader_that_sleeps_stops_no_clock(place: Place, form: str) -> None:
     """Its pipe is full: the run ends at its time all the same, and what was printed is there for whoever wakes up."""
     words = [assistant(text(f"{number} " + "x" * 2_000)) for number in range(400)]
@@ -998,7 +998,7 @@ def test_l2_rebuild_makes_runs_and_tasks_anew_from_tapes(place: Place) -> None:
     assert place.steno("run", "--quiet", "Go on and on.").returncode == 0
     kept = NEWEST.parents[1] / "transcripts" / NEWEST.name / "max_turns_resume"
     assert kept.is_dir()
-    assert place.steno("import", kept, "--quiet").returncode == 0
+    assert place.steno("ledger", "import", kept, "--quiet").returncode == 0
     before = told(place)
     assert [row[:5] for row in before["runs"]] == [
         (before["tasks"][0][0], 1, "max_turns", "Go on and on.", before["runs"][0][4]),
@@ -1007,19 +1007,19 @@ def test_l2_rebuild_makes_runs_and_tasks_anew_from_tapes(place: Place) -> None:
     assert "going on" in before["runs"][0][4]
     assert (
         place.steno(
-            "note", rows(place, "SELECT id FROM runs ORDER BY attempt")[0][0], "mine"
+            "ledger", "note", rows(place, "SELECT id FROM runs ORDER BY attempt")[0][0], "mine"
         ).returncode
         == 0
     )
-    done = place.steno("rebuild")
+    done = place.steno("ledger", "rebuild")
     assert done.returncode == 0, done.stderr
     same(told(place), before)
     assert rows(place, "SELECT text FROM notes") == [("mine",)]
     for file in place.data.glob("ledger.db*"):
         file.unlink()
-    done = place.steno("rebuild")
+    done = place.steno("ledger", "rebuild")
     assert done.returncode == 0, done.stderr
-    assert place.steno("import", kept, "--quiet").returncode == 0
+    assert place.steno("ledger", "import", kept, "--quiet").returncode == 0
     same(told(place), before)
 
 

@@ -193,14 +193,14 @@ def test_w3_what_it_changed_is_known_and_can_be_undone(
         [("written.txt", "created", "tool", "Write")],
     ]
     runs = [attempt["run_id"] for attempt in report["attempts"]]
-    found = [stage.rows("changes", run) for run in runs]
+    found = [stage.rows("diff", run) for run in runs]
     assert [told(rows) for rows in found] == expected
     assert {row["path"]: row["was"] for row in found[0] if row["was"]} == {
         "new.txt": "old name.txt"
     }
-    assert told(stage.rows("changes")) == sorted(expected[0] + expected[1])  # of the task
+    assert told(stage.rows("diff")) == sorted(expected[0] + expected[1])  # of the task
     for run in reversed(runs):
-        patch = stage.steno("changes", run, "--no-import", "--patch", "-")
+        patch = stage.steno("diff", run, "--no-import", "--patch", "-")
         assert (patch.returncode, patch.stderr) == (0, b"")
         run_git(stage.work, "apply", "-R", "-", data=patch.stdout)
     assert everything(stage.work) == before

@@ -607,7 +607,7 @@ def test_quiet_says_nothing(place: Place) -> None:
 def test_a_refusal_is_told_once(place: Place) -> None:
     data = (RECORDINGS / "claude/2.1.325/permission_denied/stdout").read_bytes()
     told = place.run(data, "watch").stderr.decode().splitlines()
-    assert told[1:3] == ["steno: refused: Write", "steno: refused: Bash"]
+    assert told[1:3] == ["steno: permission denied: Write", "steno: permission denied: Bash"]
     assert told[3].startswith("permission")
 
 
@@ -663,7 +663,7 @@ def test_w1_events_that_would_go_into_the_stream(place: Place, line: str) -> Non
     (place.folder / "in.jsonl").write_bytes(HELLO)
     done = place.shell(line, HELLO)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
-    assert b"belong to the stream" in done.stderr
+    assert b"carry the stream" in done.stderr
     assert (place.folder / "in.jsonl").read_bytes() == HELLO
 
 
@@ -914,7 +914,7 @@ def test_a_record_is_the_stream(place: Place) -> None:
         line for line in done.stderr.splitlines() if line.startswith(b"success")
     )
     assert list((place.data / "live").iterdir()) == []
-    assert place.run(b"", "import", str(tape)).returncode == 0
+    assert place.run(b"", "ledger", "import", str(tape)).returncode == 0
     with closing(open_ledger(str(place.data / "ledger.db"))) as store:
         assert store.query("SELECT count(*) FROM runs") == [(1,)]
 
@@ -924,7 +924,7 @@ def test_a_record_can_be_followed(place: Place) -> None:
     process = place.start("watch", "-q", "--record")
     begun(process, HELLO)
     (mark,) = (place.data / "live").glob("*.json")
-    tail = place.start("tail", "--raw", mark.stem, stdin=subprocess.DEVNULL)
+    tail = place.start("logs", "-f", "--raw", mark.stem, stdin=subprocess.DEVNULL)
     assert tail.stdout is not None
     assert os.read(tail.stdout.fileno(), 1 << 16)
     assert process.communicate(stream(*worked()), timeout=60) == (stream(*worked()), b"")

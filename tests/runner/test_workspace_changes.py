@@ -111,8 +111,8 @@ class Stage(Place):
             (self.folder / f"script-{number:03d}").write_text(json.dumps(steps))
 
     def changes(self, *words: str) -> Json:
-        """What `steno changes` says."""
-        found: Json = json.loads(self.steno("changes", "--json", "--no-import", *words).stdout)
+        """What `steno diff` says."""
+        found: Json = json.loads(self.steno("diff", "--json", "--no-import", *words).stdout)
         return found
 
     def rows(self, sql: str) -> list[Any]:
@@ -180,7 +180,7 @@ def test_w3_a_run_in_a_repository_can_be_seen_and_undone(stage: Stage) -> None:
     assert (by_path["new name.txt"]["was"], by_path["pic.bin"]["binary"]) == ("old name.txt", True)
     assert (by_path["tool.sh"]["mode"], by_path["a.txt"]["added"]) == ("100644 → 100755", 1)
     assert run_git(stage.work, "branch", "--list").split() == [b"*", b"main"]
-    patch = stage.steno("changes", "--no-import", "--patch", "-")
+    patch = stage.steno("diff", "--no-import", "--patch", "-")
     assert (patch.returncode, patch.stderr) == (0, b"")
     run_git(stage.work, "apply", "-R", "-", data=patch.stdout)
     (stage.work / "noise.log").unlink()
@@ -189,7 +189,7 @@ def test_w3_a_run_in_a_repository_can_be_seen_and_undone(stage: Stage) -> None:
 
 
 def test_l5_what_git_keeps_goes_with_the_run(stage: Stage) -> None:
-    """`steno prune` lets go of the states of the runs that it takes, and of no others."""
+    """`steno ledger prune` lets go of the states of the runs that it takes, and of no others."""
     stage.repository()
     stage.script(edits(stage.work), [out(init(cwd=str(stage.work)), result())])
     ended_well(stage.steno("run", "Do the work."))
@@ -200,10 +200,10 @@ def test_l5_what_git_keeps_goes_with_the_run(stage: Stage) -> None:
     ]
     with sqlite3.connect(stage.data / "ledger.db") as ledger:
         ledger.execute("UPDATE runs SET started_at = 0, session = 'old' WHERE id = ?", (older,))
-    told = stage.steno("prune", "--older-than", "1y", "--json")
+    told = stage.steno("ledger", "prune", "--older-than", "1y", "--json")
     assert json.loads(told.stdout)["dry_run"] is True
     assert len(stage.refs()) == 4
-    assert stage.steno("prune", "--older-than", "1y", "--yes").returncode == 0
+    assert stage.steno("ledger", "prune", "--older-than", "1y", "--yes").returncode == 0
     assert stage.refs() == [f"refs/steno/{newer}/after", f"refs/steno/{newer}/before"]
 
 
@@ -232,7 +232,7 @@ def test_each_attempt_has_states_of_its_own(stage: Stage) -> None:
         ("first.txt", "created", "git", None),
         ("second.txt", "created", "git", None),
     ]
-    patch = stage.steno("changes", "--no-import", "--patch", "-")
+    patch = stage.steno("diff", "--no-import", "--patch", "-")
     run_git(stage.work, "apply", "-R", "-", data=patch.stdout)
     assert not {"first.txt", "second.txt"} & everything(stage.work).keys()
 
@@ -353,7 +353,7 @@ def test_w3_what_stirs_is_told_with_the_call_that_ran(stage: Stage) -> None:
     assert b"deleted gone.txt" in [
         tick.data for tick in RecordingFile(tape).records() if tick.code == "file"
     ]
-    stage.steno("rebuild", "--yes")
+    stage.steno("ledger", "rebuild", "--yes")
     assert {
         row[0]: row[1:] for row in stage.rows("SELECT path, change, source, call FROM changes")
     } == seen

@@ -63,11 +63,11 @@ def test_pending_deletes_nothing_when_the_folder_is_gone(
     done = steno(tmp_path, "sync", "--pending")
     assert (done.code, done.err) == (
         2,
-        f"steno: {project}: there is no such folder; it is still kept in {kept[0]}\n",
+        f"steno: {project}: folder not found; still pending in {kept[0]}\n",
     )
     project.mkdir()
     done = steno(tmp_path, "sync", "--pending")
-    assert (done.code, "nothing lies in this folder" in done.err) == (2, True)
+    assert (done.code, "folder is empty (disk not mounted?); nothing deleted" in done.err) == (2, True)
     assert (tree(there), journals(tmp_path)) == ({"a": b"the only copy"}, kept)
     project.rmdir()
     (tmp_path / "moved").rename(project)
@@ -385,7 +385,7 @@ def test_what_a_sync_leaves_that_is_killed(
     journal.close(keep_file=True)
     assert steno(tmp_path, "sync", "--pending").code == 0
     assert tree(there) == ({"a": b"a"} if looked else tree(project))
-    assert steno(tmp_path, "sync", "--pending").err == "nothing is left to be copied\n"
+    assert steno(tmp_path, "sync", "--pending").err == "no pending syncs\n"
 
 
 def test_an_archive_whose_sync_is_killed(project: Path, tmp_path: Path) -> None:

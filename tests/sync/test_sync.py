@@ -692,7 +692,7 @@ def test_pending_finishes_what_failed(project: Path, tmp_path: Path) -> None:
         write(project / "sub" / "b\n", "b")
         done = steno(tmp_path, "sync", project, store.url, "--tries", "2", "--prefix", "", "--json")
         assert (done.code, store.contents()) == (1, {})
-        assert "to finish it: steno sync --pending" in done.err
+        assert "some files were not copied; to retry: steno sync --pending" in done.err
         assert steno(tmp_path, "sync", "--pending", "--tries", "1").code == 1
         assert len(list((tmp_path / "steno" / "sync").glob("*.journal"))) == 1
         store.fail = None
@@ -701,7 +701,7 @@ def test_pending_finishes_what_failed(project: Path, tmp_path: Path) -> None:
         assert done.code == 0
         assert store.contents() == {"a": b"now", "sub/b\n": b"b"}
     assert list((tmp_path / "steno" / "sync").iterdir()) == []
-    assert steno(tmp_path, "sync", "--pending").err == "nothing is left to be copied\n"
+    assert steno(tmp_path, "sync", "--pending").err == "no pending syncs\n"
 
 
 def test_a_journal_that_is_being_written_is_left_alone(project: Path, tmp_path: Path) -> None:

@@ -628,22 +628,22 @@ EDITS = "tests/recordings/claude/2.1.325/multi_tool_edit"
 
 def test_changes_of_a_recording(tmp_path: Path) -> None:
     """The list with its diff, as JSON, as CSV, and the patch in a file."""
-    shown = steno(tmp_path, "changes", EDITS)
+    shown = steno(tmp_path, "diff", EDITS)
     assert (shown.code, shown.err) == (0, "")
     assert "modified  src/app.py" in shown.out
     assert "+    return a + b  # sum" in shown.out
-    rows = msgspec.json.decode(steno(tmp_path, "changes", EDITS, "--json").out)
+    rows = msgspec.json.decode(steno(tmp_path, "diff", EDITS, "--json").out)
     assert [(row["path"], row["change"], row["source"], row["tool"]) for row in rows["rows"]] == [
         ("src/app.py", "modified", "tool", "Edit"),
         ("src/new.py", "created", "tool", "Write"),
         ("nb.ipynb", "modified", "tool", "NotebookEdit"),
     ]
     assert (
-        steno(tmp_path, "changes", EDITS, "--csv")
+        steno(tmp_path, "diff", EDITS, "--csv")
         .out.splitlines()[0]
         .startswith("path,change,was,source,call,tool,at")
     )
-    written = steno(tmp_path, "changes", EDITS, "--patch", str(tmp_path / "p"))
+    written = steno(tmp_path, "diff", EDITS, "--patch", str(tmp_path / "p"))
     assert (written.code, written.out) == (0, "")
     assert b"+++ b/src/new.py" in (tmp_path / "p").read_bytes()
     assert b'+   "source": "print(2)\\n"' in (tmp_path / "p").read_bytes()
@@ -656,7 +656,7 @@ def test_x_where_a_patch_goes(tmp_path: Path) -> None:
     kept.write_text("old")
     kept.chmod(0o600)
     link.symlink_to(kept)
-    assert steno(tmp_path, "changes", EDITS, "--patch", str(link)).code == 0
+    assert steno(tmp_path, "diff", EDITS, "--patch", str(link)).code == 0
     assert (
         link.is_symlink(),
         kept.stat().st_mode & 0o777,
@@ -664,12 +664,12 @@ def test_x_where_a_patch_goes(tmp_path: Path) -> None:
     ) == (True, 0o600, True)
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
-    assert steno(tmp_path, "changes", EDITS, "--patch", str(pipe)).code == 0
+    assert steno(tmp_path, "diff", EDITS, "--patch", str(pipe)).code == 0
     assert (reader.communicate(timeout=30)[0], pipe.is_fifo()) == (kept.read_bytes(), True)
-    assert steno(tmp_path, "changes", EDITS, "--patch", "/dev/null").code == 0
+    assert steno(tmp_path, "diff", EDITS, "--patch", "/dev/null").code == 0
     assert Path("/dev/null").is_char_device()
     for where in ("", str(tmp_path), str(tmp_path / "none" / "p")):
-        refused = steno(tmp_path, "changes", EDITS, "--patch", where)
+        refused = steno(tmp_path, "diff", EDITS, "--patch", where)
         assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file() or path.is_fifo()) == [
         "kept",
@@ -681,11 +681,9 @@ def test_x_where_a_patch_goes(tmp_path: Path) -> None:
 def test_changes_of_nothing(tmp_path: Path) -> None:
     """A recording without changes has none, and no patch."""
     nothing = "tests/recordings/claude/2.1.325/permission_denied"
-    assert (
-        steno(tmp_path, "changes", nothing).out == "Nothing was changed, as far as it is known.\n"
-    )
-    refused = steno(tmp_path, "changes", nothing, "--patch", str(tmp_path / "p"))
-    assert (refused.code, refused.err) == (2, "steno: there is no patch: nothing was changed\n")
+    assert steno(tmp_path, "diff", nothing).out == "No changes found.\n"
+    refused = steno(tmp_path, "diff", nothing, "--patch", str(tmp_path / "p"))
+    assert (refused.code, refused.err) == (2, "steno: no patch: no changes found\n")
     assert not (tmp_path / "p").exists()
 
 
@@ -720,13 +718,13 @@ def kept_run(repository: Path, tmp_path: Path) -> Path:
     recorded = script.tape(
         tmp_path / "run.steno", *ticks, Record(3.1, "exit", number=0), header=header
     )
-    assert steno(tmp_path, "import", recorded).code == 0
+    assert steno(tmp_path, "ledger", "import", recorded).code == 0
     return repository
 
 
 def test_changes_of_a_run_from_the_ledger_and_git(kept_run: Path, tmp_path: Path) -> None:
     """One list of all three sources, each with its call; the patch undoes all of it."""
-    found = msgspec.json.decode(steno(tmp_path, "changes", "feedc0de", "--json", "--no-import").out)
+    found = msgspec.json.decode(steno(tmp_path, "diff", "feedc0de", "--json", "--no-import").out)
     assert found["patch"] == "git"
     assert [
         (row["path"], row["change"], row["source"], row["tool"], row["was"])
@@ -739,11 +737,11 @@ def test_changes_of_a_run_from_the_ledger_and_git(kept_run: Path, tmp_path: Path
         ("new name.txt", "renamed", "git", "Bash", "old name.txt"),
         ("pic.bin", "modified", "git", "Bash", None),
     ]
-    newest = steno(tmp_path, "changes", "--no-import")
+    newest = steno(tmp_path, "diff", "--no-import")
     assert "old name.txt → new name.txt" in newest.out
     assert "100644 → 100755" in newest.out
     assert "6 files changed" in newest.out
-    written = steno(tmp_path, "changes", "feedc0de", "--no-import", "--patch", tmp_path / "p")
+    written = steno(tmp_path, "diff", "feedc0de", "--no-import", "--patch", tmp_path / "p")
     assert (written.code, written.err) == (0, "")
     run_git(kept_run, "apply", "-R", str(tmp_path / "p"))
     assert (kept_run / "a.txt").read_text() == "one\ntwo, changed by a person\n"
@@ -765,19 +763,19 @@ def test_changes_of_a_run_from_the_ledger_and_git(kept_run: Path, tmp_path: Path
 def test_changes_of_a_run_whose_states_are_gone(kept_run: Path, tmp_path: Path) -> None:
     """The list is the ledger's, and the patch what tools told; what it lacks is said."""
     git.delete_snapshots(str(kept_run), ["feedc0de01"])
-    found = msgspec.json.decode(steno(tmp_path, "changes", "feedc0de", "--json", "--no-import").out)
+    found = msgspec.json.decode(steno(tmp_path, "diff", "feedc0de", "--json", "--no-import").out)
     assert (found["patch"], [row["path"] for row in found["rows"]]) == (
         "tools",
         ["a.txt", "gone.txt"],
     )
-    written = steno(tmp_path, "changes", "feedc0de", "--no-import", "--patch", "-")
-    assert written.err == "steno: gone.txt: its content was not told, so the patch leaves it out\n"
+    written = steno(tmp_path, "diff", "feedc0de", "--no-import", "--patch", "-")
+    assert written.err == "steno: gone.txt: content unknown, not included in the patch\n"
     run_git(kept_run, "apply", "-R", "-", data=written.out.encode())
     assert (kept_run / "a.txt").read_text() == "one\ntwo, changed by a person\n"
 
 
 def test_changes_of_nobody(tmp_path: Path) -> None:
     """An unknown run is wrong use; an empty ledger says what to do."""
-    unknown = steno(tmp_path, "changes", "feedc0de", "--no-import")
+    unknown = steno(tmp_path, "diff", "feedc0de", "--no-import")
     assert (unknown.code, unknown.out) == (2, "")
-    assert "The ledger is empty" in steno(tmp_path, "changes", "--no-import").out
+    assert "The ledger is empty" in steno(tmp_path, "diff", "--no-import").out

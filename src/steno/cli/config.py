@@ -1,4 +1,4 @@
-"""`steno config`: every setting, its value, and where that comes from. It reads and prints; it changes nothing."""
+"""`steno config`: shows every setting with its value and source."""
 
 import argparse
 import os
@@ -23,14 +23,15 @@ OTHER_VARIABLES = (
     "STENO_PRICES",
     "STENO_RUN",
     "STENO_SYNC_TOKEN",
-)  # ours, and no settings
+)  # variables of steno that are not settings
 EXAMPLES = """examples:
-  steno config                 each setting, its value, and where it comes from
-  steno config --json          the same for programs
+  steno config
+  steno config --json
   STENO_MODEL=opus steno config | grep ^model
 
-A setting comes from an option of `steno run`, else from a STENO_* variable, else from the project's steno.toml (the
-nearest one from the folder upwards, to the root of its repository or to the home folder), else from the user's own.
+Sources, highest priority first: an option of `steno run`, a STENO_* variable, the project's
+steno.toml (the nearest one, searched upwards to the root of the repository or the home folder), the
+user's steno.toml.
 
   # steno.toml
   max_turns = 40
@@ -48,12 +49,12 @@ nearest one from the folder upwards, to the root of its repository or to the hom
 """
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno config` and return its exit code."""
-    options = _parse_args(words)
+def run(args: list[str]) -> int:
+    """Run `steno config` and return its exit code."""
+    options = _parse_args(args)
     cwd = Path(options.cwd or ".").absolute()
     if not cwd.is_dir():
-        raise StenoError(f"--cwd {options.cwd}: this is not a folder")
+        raise StenoError(f"--cwd {options.cwd}: not a folder")
     settings = load_settings(
         {}, os.environ, Path(os.path.normpath(cwd)), check_agent=unknown_agent_message
     )
@@ -62,39 +63,38 @@ def run(words: list[str]) -> int:
     else:
         print_lines(_render(settings))
     for name in _unknown_variables():
-        print_error(f"{name}: no setting is called so; it changes nothing")
+        print_error(f"{name}: unknown setting, ignored")
     return 0
 
 
-def _parse_args(words: list[str]) -> argparse.Namespace:
+def _parse_args(args: list[str]) -> argparse.Namespace:
     parser = CommandParser(
-        "config", "Show every setting, its value, and where that comes from.", EXAMPLES
+        "config", "Show every setting, its value and where it comes from.", EXAMPLES
     )
-    parser.add_argument("--cwd", metavar="DIR", help="as it is in this folder (default: here)")
     parser.add_argument(
-        "--json", dest="form", action="store_const", const="json", help="one JSON object"
+        "--cwd", metavar="DIR", help="show the settings for this folder (default: .)"
     )
+    parser.add_json()
     parser.add_debug()
-    return parser.parse_args(words)
+    return parser.parse_args(args)
 
 
 def _as_json(settings: Settings) -> dict[str, Any]:
-    found = {
-        name: {"value": redact_value(msgspec.to_builtins(one.value)), "source": one.source}
-        for name, one in settings.values.items()
+    values = {
+        name: {"value": redact_value(msgspec.to_builtins(entry.value)), "source": entry.source}
+        for name, entry in settings.values.items()
     }
     return {
-        "settings": {setting.name: found[setting.name] for setting in SETTINGS},
+        "settings": {setting.name: values[setting.name] for setting in SETTINGS},
         "models": {
-            agent: {one.size: {"value": one.model, "source": one.source} for one in found}
-            for agent, found in _models_by_agent(settings)
+            agent: {entry.size: {"value": entry.model, "source": entry.source} for entry in models}
+            for agent, models in _models_by_agent(settings)
         },
         "files": [str(path) for path in settings.files],
     }
 
 
 def _models_by_agent(settings: Settings) -> list[tuple[str, list[SizedModel]]]:
-    """The models of each size, agent by agent."""
     return [(agent.name, sized_models(agent, settings)) for agent in AGENTS.values()]
 
 
@@ -103,12 +103,12 @@ def _render(settings: Settings) -> list[str]:
         (setting.name, clean(settings.source(setting.name)), _format_value(settings[setting.name]))
         for setting in SETTINGS
     ]
-    sized = [
-        (f"models.{agent}.{one.size}", clean(one.source), _format_value(one.model))
-        for agent, found in _models_by_agent(settings)
-        for one in found
+    model_rows = [
+        (f"models.{agent}.{entry.size}", clean(entry.source), _format_value(entry.model))
+        for agent, models in _models_by_agent(settings)
+        for entry in models
     ]
-    return [*_align_columns(rows), "", *_align_columns(sized), "", *_file_lines(settings)]
+    return [*_align_columns(rows), "", *_align_columns(model_rows), "", *_file_lines(settings)]
 
 
 def _align_columns(rows: list[tuple[str, str, str]]) -> list[str]:
@@ -119,29 +119,26 @@ def _align_columns(rows: list[tuple[str, str, str]]) -> list[str]:
 
 
 def _format_value(value: Any) -> str:
-    """A value as it could be written in a file."""
     if value is None or value in ((), {}):
         return "-"
     if isinstance(value, dict):
         return clean(", ".join(redact(f"{name}={text}") for name, text in value.items()))
     if isinstance(value, bool):
         return str(value).lower()
-    return clean(
-        ", ".join(value)
-        if isinstance(value, tuple)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else redact(str(value))
-    )
+    if isinstance(value, tuple):
+        return clean(", ".join(value))
+    return clean(f"{value:g}" if isinstance(value, float) else redact(str(value)))
 
 
 def _file_lines(settings: Settings) -> list[str]:
-    mine = user_settings_path()
-    read = [f"read: {clean(str(path))}" for path in settings.files]
-    return read if mine in settings.files else [*read, f"not there: {clean(str(mine))}"]
+    user_file = user_settings_path()
+    lines = [f"read: {clean(str(path))}" for path in settings.files]
+    if user_file not in settings.files:
+        lines.append(f"not found: {clean(str(user_file))}")
+    return lines
 
 
 def _unknown_variables() -> list[str]:
-    """Variables that look like settings and are none."""
+    """STENO_* variables that are no settings."""
     known = {setting.variable for setting in SETTINGS_BY_NAME.values()} | set(OTHER_VARIABLES)
     return sorted(name for name in os.environ if name.startswith("STENO_") and name not in known)

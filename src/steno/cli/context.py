@@ -1,4 +1,4 @@
-"""`steno context`: how full a session's window was, request by request. It parses and prints; the ledger answers."""
+"""`steno context`: plots the context usage of a session, request by request."""
 
 from functools import partial
 
@@ -20,43 +20,43 @@ from .query_options import (
 from .terminal import detect_style, print_json, print_lines
 
 EXAMPLES = """examples:
-  steno context               of the session that was at work last
-  steno context 3f9a21c0      of this one (or of a run's session)
+  steno context               the latest session
+  steno context 3f9a21c0      a session, or the session of a run
   steno context --json | jq '[.rows[].fraction] | max'
 
-Each column is a request of the main thread: input, cache writes and cache reads against the model's window. The dotted
-lines are the thresholds: warn at 70 %, refresh at 80 %, critical at 95 %. The overhead is what the first request held
-besides the prompt (at about 4 characters a token): the system prompt, the tools, the project's notes.
+Each column is a request of the main thread: input, cache writes and cache reads relative to the
+model's context window. Dotted lines mark the thresholds: warn at 70 %, refresh at 80 %, critical at
+95 %. The overhead is the size of the first request without the prompt (about 4 characters per
+token): system prompt, tools and project instructions.
 """
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno context` and return its exit code."""
+def run(args: list[str]) -> int:
+    """Run `steno context` and return its exit code."""
     parser = CommandParser(
-        "context", "Draw how full a session's context window was, request by request.", EXAMPLES
+        "context", "Plot the context usage of a session, request by request.", EXAMPLES
     )
     parser.add_argument(
         "session",
         nargs="?",
         metavar="SESSION",
-        help="the session or run (default: the one at work last)",
+        help="session or run (default: the latest session)",
     )
-    parser.add_argument(
-        "--timezone", metavar="NAME", help="the zone of the times (default: the system's)"
-    )
+    parser.add_timezone()
     parser.add_output_format()
     parser.add_ledger()
-    options = parser.parse_utf8_args(words)
-    store, zone = open_updated_ledger(options), TimeZone(options.timezone)
+    options = parser.parse_utf8_args(args)
+    store = open_updated_ledger(options)
+    zone = TimeZone(options.timezone)
     id_ = _resolve_session(store, options.session)
     if id_ is None:
         return _write_empty(store, options.form)
     session = sessions.get_session(store, id_)
     points = context_history(store, id_, session.context_limit)
     if not points and options.form is None:
-        raise StenoError(f"{session.short_id}: no requests of this session are in the ledger")
+        raise StenoError(f"{session.short_id}: no requests of this session in the ledger")
     overhead = initial_overhead(store, id_, points)
-    more = {
+    extra = {
         "session_id": id_,
         "context": session.context,
         "overhead": overhead,
@@ -67,21 +67,21 @@ def run(words: list[str]) -> int:
         options.form,
         lambda: context_page(session, points, overhead, detect_style(), time_formatter(zone)),
         lambda: [point.as_json(partial(format_iso, zone=zone)) for point in points],
-        extra=more,
+        extra=extra,
         leading_columns=("at",),
     )
     return 0
 
 
-def _resolve_session(store: Store, given: str | None) -> str | None:
-    if given is None:
+def _resolve_session(store: Store, prefix: str | None) -> str | None:
+    if prefix is None:
         return sessions.newest_session(store)
-    table, id_ = runs.get_by_prefix(store, given)
+    table, id_ = runs.get_by_prefix(store, prefix)
     if table == "sessions":
         return id_
     session = runs.get_run(store, id_).session
     if session is None or not store.query("SELECT 1 FROM sessions WHERE id = ?", (session,)):
-        raise StenoError(f"{given}: the session of this run is not known")
+        raise StenoError(f"{prefix}: the session of this run is unknown")
     return session
 
 

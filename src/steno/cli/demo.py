@@ -1,6 +1,6 @@
-"""`steno demo`: the whole way with two recorded runs, played as if they were the agent. It only says and calls our own commands.
+"""`steno demo`: plays two recorded runs through run, runs and usage.
 
-All of it happens in a folder that is removed at the end: neither your ledger nor your settings are touched.
+Everything happens in a temporary folder: the user's ledger and settings are not touched.
 """
 
 import os
@@ -11,64 +11,64 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .exit_codes import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from .options import CommandParser
 
 EXAMPLES = """examples:
-  steno demo              a run that mends a test, one that is refused what it needs, the ledger, a report
+  steno demo              a successful run, one that is denied permission, the ledger, the usage
   steno demo --speed 0    without waiting
 """
 RECORDINGS_DIR = Path(__file__).parent.parent / "demo"
-STOP_EXIT_CODES = (130, 141)  # interrupted, and nobody reads
+STOP_EXIT_CODES = (EXIT_INTERRUPTED, EXIT_PIPE_CLOSED)
 XDG_VARIABLES = ("XDG_DATA_HOME", "XDG_CONFIG_HOME")
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno demo`. The exit codes of its commands are shown; its own is 0, unless somebody has seen enough."""
-    parser = CommandParser(
-        "demo", "Play two recorded agents through run, verdict, ledger and report.", EXAMPLES
-    )
+def run(args: list[str]) -> int:
+    """Run `steno demo`. Its exit code is 0 whatever its commands return, unless interrupted."""
+    parser = CommandParser("demo", "Play two recorded runs from start to report.", EXAMPLES)
     parser.add_argument(
         "--speed",
         metavar="N",
         default="0.3",
-        help="so many times as fast as they ran (0.3); 0: do not wait",
+        help="playback speed (default: 0.3); 0 does not wait",
     )
     parser.add_debug()
-    speed = parser.parse_args(words).speed
+    speed = parser.parse_args(args).speed
     commands = (
         ("run", *_replay_options("finished", speed), "make the failing test pass"),
-        ("run", *_replay_options("refused", speed), "--feed", "write a file"),
+        ("run", *_replay_options("refused", speed), "--log", "write a file"),
         ("runs", "--no-import"),
-        ("report", "--no-import"),
+        ("usage", "--no-import"),
     )
-    sys.stdout.write("HP, below, is the part of the model's context window that is still free.\n")
+    sys.stdout.write("HP in the output is the free part of the model's context window.\n")
     with _temporary_home():
-        ends = (
-            code for command in commands if (code := _run_and_echo(*command)) in STOP_EXIT_CODES
-        )
-        return next(ends, 0)
+        for command in commands:
+            code = _run_and_echo(*command)
+            if code in STOP_EXIT_CODES:
+                return code
+    return 0
 
 
 def _replay_options(name: str, speed: str) -> tuple[str, ...]:
-    """A recording as the agent, with a path that is short where it can be."""
+    """Options that play a recording, with a relative path where possible."""
     path = RECORDINGS_DIR / name
     here = Path.cwd()
     return (
         "--agent",
         "replay",
-        "--tape",
+        "--recording",
         str(path.relative_to(here) if path.is_relative_to(here) else path),
         "--speed",
         speed,
     )
 
 
-def _run_and_echo(*words: str) -> int:
-    from . import main
+def _run_and_echo(*args: str) -> int:
+    from .startup import import_command
 
-    sys.stdout.write(f"\n$ steno {shlex.join(words)}\n")
+    sys.stdout.write(f"\n$ steno {shlex.join(args)}\n")
     sys.stdout.flush()
-    code = main(list(words))
+    code = import_command(args[0])(list(args[1:]))
     sys.stdout.write(f"(exit code {code})\n" if code else "")
     sys.stdout.flush()
     return code
@@ -76,7 +76,7 @@ def _run_and_echo(*words: str) -> int:
 
 @contextmanager
 def _temporary_home() -> Iterator[None]:
-    """A place of its own for what the commands keep."""
+    """Let the commands store their data in a temporary folder."""
     before = {name: os.environ.get(name) for name in (*XDG_VARIABLES, "STENO_LEDGER")}
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update({name: f"{folder}/{name}" for name in XDG_VARIABLES})

@@ -1,4 +1,4 @@
-"""`steno doctor`: whether this machine will do, and how to mend what will not. It looks and prints; it mends nothing."""
+"""`steno doctor`: checks this machine's setup, and lists the agents with their capabilities."""
 
 import argparse
 import os
@@ -7,52 +7,127 @@ from pathlib import Path
 
 import msgspec
 
+from ..agents.base import OPTION_FIELDS
 from ..runner.doctor import CheckContext, Finding, run_checks
+from ..runner.installed import AgentInstallation, inspect_all_agents
 from ..views.layout import PageStyle
 from ..views.sanitize import clean, pad
+from ..views.table import Cell, Column, render_table
+from .exit_codes import EXIT_FAILED
 from .options import CommandParser
 from .terminal import detect_style, print_json, print_lines
 
-EXIT_PROBLEM_FOUND = 1
-LEVEL_MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("WRONG", "red")}
+LEVEL_MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("FAIL", "red")}
+CAPABILITY_COLUMNS = {
+    "resume": "resume",
+    "json": "json",
+    "partial": "partial",
+    "budget": "budget",
+    "schema": "schema",
+    "context": "context",
+    "cost": "cost",
+    "file_events": "files",
+}
 EXAMPLES = """examples:
-  steno doctor                what is there, what is wrong, and what to do about it
+  steno doctor                check the setup
+  steno doctor --agents       list the agents, their capabilities and the run options they support
   steno doctor --json | jq '.findings[] | select(.level == "problem")'
+  steno doctor --json | jq -r '.agents[] | select(.path) | .agent'
 
-It looks at the settings, at the agents (program, version, sign-in, transcripts), at the ledger and what its last runs did
-not understand, at the age of the price table, and at the disk. Of a sign-in it tells the name of the variable or file and
-never what is in it. The exit code is 1 when something is wrong, else 0; a note is not wrong.
+Checks the settings, the agents (program, version, sign-in, transcripts), the ledger and unknown
+events of its latest runs, the age of the price table, and the disk. For a sign-in it prints the
+name of the variable or file, never its content. The exit code is 1 if there is a problem, else 0;
+notes are not problems.
+
+--agents: `tested` says if the tests include recordings of that version: yes, between (two tested
+ones), newer, older. The capabilities: resume a session; JSON output; partial answers; a budget in
+dollars; a JSON schema for the answer; context usage; cost; changed files. The second table lists
+the options of `steno run` and who implements each: the agent, steno, or neither (-): a run with
+that option is refused before it starts. Timeouts, attempts and --max-tokens are always steno's.
 """
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno doctor` and return its exit code."""
-    options = _parse_args(words)
+def run(args: list[str]) -> int:
+    """Run `steno doctor` and return its exit code."""
+    options = _parse_args(args)
+    if options.agents and options.form is None:
+        print_lines(_agent_tables(inspect_all_agents(os.environ)))
+        return 0
     today = datetime.now(timezone.utc).date()
-    found = run_checks(CheckContext(os.environ, Path.cwd(), today, options.ledger))
-    wrong = [finding for finding in found if finding.level == "problem"]
+    findings = run_checks(CheckContext(os.environ, Path.cwd(), today, options.ledger))
+    problem_count = sum(finding.level == "problem" for finding in findings)
     if options.form == "json":
-        print_json(
-            msgspec.json.encode({"schema": "steno.doctor/1", "ok": not wrong, "findings": found})
-        )
+        report = {
+            "schema": "steno.doctor/1",
+            "ok": not problem_count,
+            "findings": findings,
+            "agents": inspect_all_agents(os.environ),
+        }
+        print_json(msgspec.json.encode(report))
     else:
-        print_lines([line for finding in found for line in _finding_lines(finding, detect_style())])
-        print_lines([f"{len(wrong)} wrong" if wrong else "nothing is wrong"])
-    return EXIT_PROBLEM_FOUND if wrong else 0
+        style = detect_style()
+        print_lines([line for finding in findings for line in _finding_lines(finding, style)])
+        plural = "" if problem_count == 1 else "s"
+        print_lines([f"{problem_count or 'no'} problem{plural} found"])
+    return EXIT_FAILED if problem_count else 0
 
 
-def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser(
-        "doctor", "Tell whether this machine will do, and how to mend what will not.", EXAMPLES
-    )
+def _parse_args(args: list[str]) -> argparse.Namespace:
+    parser = CommandParser("doctor", "Check this machine's setup and suggest fixes.", EXAMPLES)
     parser.add_argument(
-        "--json", dest="form", action="store_const", const="json", help="one JSON object"
+        "--agents",
+        action="store_true",
+        help="list the agents, their capabilities and the run options they support",
     )
+    parser.add_json("print findings and agents as one JSON object")
     parser.add_ledger(can_import=False)
-    return parser.parse_args(words)
+    return parser.parse_args(args)
 
 
-def _finding_lines(finding: Finding, seen: PageStyle) -> list[str]:
+def _finding_lines(finding: Finding, style: PageStyle) -> list[str]:
     mark, colour = LEVEL_MARKS[finding.level]
-    lines = [f"{seen.paint(pad(mark, 5), colour)}  {pad(finding.check, 9)} {clean(finding.what)}"]
-    return lines if finding.remedy is None else [*lines, f"{' ' * 17}-> {clean(finding.remedy)}"]
+    lines = [f"{style.paint(pad(mark, 5), colour)}  {pad(finding.check, 9)} {clean(finding.what)}"]
+    if finding.remedy is not None:
+        lines.append(f"{' ' * 17}-> {clean(finding.remedy)}")
+    return lines
+
+
+# -- the tables of --agents --------------------------------------------------------------------
+
+
+def _agent_tables(agents: list[AgentInstallation]) -> list[str]:
+    columns = [
+        Column("agent"),
+        Column("version"),
+        Column("tested"),
+        *(Column(name) for name in CAPABILITY_COLUMNS.values()),
+    ]
+    install_hints = [
+        f"to install {agent.agent}: {agent.install}"
+        for agent in agents
+        if agent.path is None and agent.install
+    ]
+    return [
+        *render_table(detect_style(), columns, [_agent_row(agent) for agent in agents]),
+        "",
+        *_options_table(agents),
+        *(["", *install_hints] if install_hints else []),
+    ]
+
+
+def _agent_row(agent: AgentInstallation) -> list[Cell | str]:
+    style = "" if agent.path is not None else "dim"
+    version = "not installed" if agent.path is None else agent.version or "unknown"
+    tested = {"tested": "yes", "absent": "-"}.get(agent.known, agent.known)
+    flags = ["yes" if getattr(agent.abilities, name) else "-" for name in CAPABILITY_COLUMNS]
+    return [Cell(text, style) for text in (agent.agent, version, tested, *flags)]
+
+
+def _options_table(agents: list[AgentInstallation]) -> list[str]:
+    columns = [Column("option"), *(Column(agent.agent) for agent in agents)]
+    rows: list[list[Cell | str]] = []
+    for name in OPTION_FIELDS:
+        support = [agent.options[name] for agent in agents]
+        option = "--" + name.rstrip("_").replace("_", "-")
+        rows.append([option, *("-" if value == "no" else value for value in support)])
+    return render_table(detect_style(), columns, rows)

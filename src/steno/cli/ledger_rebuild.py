@@ -1,60 +1,54 @@
-"""`steno rebuild`: makes the ledger anew from the files it was made of. It parses and prints; the ledger does the work."""
+"""`steno ledger rebuild`: rebuilds the ledger from its source files."""
 
 import argparse
 
 from ..config.data_dir import list_recordings
 from ..ledger.importer import rebuild
 from ..ledger.store import open_ledger
+from .exit_codes import EXIT_USAGE_ERROR
 from .options import CommandParser
 from .terminal import Progress, print_error, print_json, print_lines
 
 EXAMPLES = """examples:
-  steno rebuild                      read every tape, recording and transcript of the ledger again, and tapes it does not know
-  steno rebuild --ledger other.db
+  steno ledger rebuild
+  steno ledger rebuild --ledger other.db
 
-Sessions of which a file is gone, or of which something was pruned, stay as they are. The ledger as it was is kept beside
-it.
+Reads every recording and transcript of the ledger again, and recordings it does not know yet.
+Sessions with a missing source file, and pruned ones, are kept as they are. A backup of the old
+ledger is kept next to it.
 """
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno rebuild` and return its exit code."""
-    options = _parse_args(words)
+def run(args: list[str]) -> int:
+    """Run `steno ledger rebuild` and return its exit code."""
+    options = _parse_args(args)
     store = open_ledger(options.ledger)
     progress = Progress(0, not options.quiet)
     try:
-        done = rebuild(store, progress.update, [] if options.ledger else list_recordings())
+        result = rebuild(store, progress.update, [] if options.ledger else list_recordings())
     finally:
         progress.clear()
         store.close()
-    for trouble in done.pulled.troubles:
-        print_error(trouble)
+    for text in result.pulled.troubles:
+        print_error(text)
     if options.form == "json":
         from msgspec.json import encode
 
-        print_json(encode(done))
+        print_json(encode(result))
     elif not options.quiet:
-        pruned = f", {done.pruned:,} because they were pruned" if done.pruned else ""
-        found = f"{done.sessions:,} sessions read again, {done.kept:,} kept because a file is gone{pruned}"
-        print_lines([f"{found}; as it was before: {done.copy}"])
-    return 2 if done.pulled.troubles else 0
+        pruned = f", {result.pruned:,} kept (pruned)" if result.pruned else ""
+        summary = (
+            f"{result.sessions:,} sessions rebuilt, {result.kept:,} kept (source file missing)"
+        )
+        print_lines([f"{summary}{pruned}; backup: {result.copy}"])
+    return EXIT_USAGE_ERROR if result.pulled.troubles else 0
 
 
-def _parse_args(words: list[str]) -> argparse.Namespace:
+def _parse_args(args: list[str]) -> argparse.Namespace:
     parser = CommandParser(
-        "rebuild",
-        "Make the ledger anew from the tapes, recordings and transcripts that it was made of.",
-        EXAMPLES,
+        "ledger rebuild", "Rebuild the ledger from its recordings and transcripts.", EXAMPLES
     )
-    parser.add_argument(
-        "--quiet", action="store_true", help="say nothing unless something is wrong"
-    )
-    parser.add_argument(
-        "--json",
-        dest="form",
-        action="store_const",
-        const="json",
-        help="what was done, as one JSON object",
-    )
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
+    parser.add_json("print the result as one JSON object")
     parser.add_ledger(can_import=False)
-    return parser.parse_args(words)
+    return parser.parse_args(args)

@@ -1,4 +1,4 @@
-"""`steno sql`: a question in one's own SQL. It parses and prints; the ledger is opened for reading alone."""
+"""`steno ledger sql`: runs a read-only SQL query."""
 
 from typing import Any
 
@@ -11,22 +11,23 @@ from .query_options import write_result
 from .terminal import detect_style
 
 EXAMPLES = """examples:
-  steno sql "SELECT verdict, count(*) FROM runs GROUP BY verdict"
-  steno sql "SELECT model, sum(output) AS output FROM spend GROUP BY model" --json
-  steno sql "SELECT path, count(*) FROM changes GROUP BY path ORDER BY 2 DESC LIMIT 10" --csv
+  steno ledger sql "SELECT verdict, count(*) FROM runs GROUP BY verdict"
+  steno ledger sql "SELECT model, sum(output) AS output FROM spend GROUP BY model" --json
+  steno ledger sql "SELECT path, count(*) FROM changes GROUP BY path ORDER BY 2 DESC LIMIT 10" --csv
 
-The tables: runs, sessions, tasks, requests, calls, changes, denials, texts, notes, budgets, sources, and the sums by
-hour, spend and tool_use. Times are milliseconds since 1970, money is nano-dollars, and what is not known is NULL.
+Tables: runs, sessions, tasks, requests, calls, changes, denials, texts, notes, budgets, sources,
+and the hourly totals spend and tool_use. Times are milliseconds since 1970, amounts are
+nano-dollars, and unknown values are NULL.
 """
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno sql` and return its exit code."""
-    parser = CommandParser("sql", "Ask the ledger in SQL. It can only be read.", EXAMPLES)
-    parser.add_argument("sql", metavar="SQL", help="one SELECT")
+def run(args: list[str]) -> int:
+    """Run `steno ledger sql` and return its exit code."""
+    parser = CommandParser("ledger sql", "Run a read-only SQL query on the ledger.", EXAMPLES)
+    parser.add_argument("sql", metavar="SQL", help="a single SELECT statement")
     parser.add_output_format()
     parser.add_ledger(can_import=False)
-    options = parser.parse_utf8_args(words)
+    options = parser.parse_utf8_args(args)
     names, rows = run_query(open_ledger(options.ledger, read_only=True), options.sql)
     write_result(
         options.form,
@@ -38,21 +39,12 @@ def run(words: list[str]) -> int:
 
 
 def _render(names: list[str], rows: list[list[Any]]) -> list[str]:
-    figures = [
-        all(isinstance(row[at], int | float | None) for row in rows) and bool(rows)
-        for at in range(len(names))
-    ]
-    columns = [
-        Column(name, right, can_truncate=not right)
-        for name, right in zip(names, figures, strict=True)
-    ]
-    return [
-        *render_table(
-            detect_style(), columns, [[_format_value(value) for value in row] for row in rows]
-        ),
-        "",
-        format_count(len(rows), "row"),
-    ]
+    columns = []
+    for index, name in enumerate(names):
+        is_numeric = bool(rows) and all(isinstance(row[index], int | float | None) for row in rows)
+        columns.append(Column(name, is_numeric, can_truncate=not is_numeric))
+    cells = [[_format_value(value) for value in row] for row in rows]
+    return [*render_table(detect_style(), columns, cells), "", format_count(len(rows), "row")]
 
 
 def _format_value(value: Any) -> str:

@@ -1,68 +1,101 @@
-"""What the commands share that look at runs while they go on: finding one by the beginning of its id. It never prints."""
+"""Finding active runs by an ID prefix, for the commands that inspect or control them."""
 
 import os
 from pathlib import Path
 
+from ..config.data_dir import data_folder
 from ..errors import LedgerError, StenoError
 from ..ledger.queries import runs
 from ..ledger.store import default_ledger_path, open_ledger
 from ..runner.run_registration import RunInfo, active_runs, lost_runs, recover_runs
 from .terminal import print_error
 
-MAX_MATCHES_SHOWN = 5  # of an ambiguous prefix that are told
-SHORT_ID_LENGTH = 8  # letters of an id that are shown, unless more are needed to name it
+MAX_MATCHES_SHOWN = 5  # of an ambiguous prefix
+SHORT_ID_LENGTH = 8  # more where that is ambiguous
 
 
 def require_active_run(prefix: str, ledger: str | None = None) -> RunInfo:
-    """The run that goes on and is meant: by the beginning of its id, its task's or its session's. StenoError if none is."""
-    found = select_active_run(prefix)
-    if found is None:
-        raise StenoError(f"{prefix}: no run of that id is alive{_outcome_hint(prefix, ledger)}")
-    return found
+    """The active run with this run, task or session ID prefix; StenoError if there is none."""
+    info = select_active_run(prefix)
+    if info is None:
+        raise StenoError(f"{prefix}: no active run with this ID{_outcome_hint(prefix, ledger)}")
+    return info
 
 
 def select_active_run(prefix: str) -> RunInfo | None:
-    """The same; None if none is alive, StenoError if it could be several."""
-    marks = active_runs()
+    """The same; None if there is none, StenoError if the prefix is ambiguous."""
+    runs_ = active_runs()
     for name in ("run", "task", "session"):
-        found = [
-            mark for mark in marks if prefix and (getattr(mark, name) or "").startswith(prefix)
+        matches = [
+            info for info in runs_ if prefix and (getattr(info, name) or "").startswith(prefix)
         ]
-        exact = [mark for mark in found if getattr(mark, name) == prefix]
-        if len(exact or found) == 1:
-            return (exact or found)[0]
-        if found:
-            told = ", ".join(mark.run for mark in found[:MAX_MATCHES_SHOWN])
-            raise StenoError(
-                f"{prefix}: several runs that go on begin like this: {told}{' ...' if len(found) > MAX_MATCHES_SHOWN else ''}"
-            )
+        exact = [info for info in matches if getattr(info, name) == prefix]
+        if len(exact or matches) == 1:
+            return (exact or matches)[0]
+        if matches:
+            raise _ambiguous(prefix, [info.run for info in matches])
     return None
 
 
+def find_recording(name: str, ledger: str | None) -> Path:
+    """The recording of an active run, a file, or the recording of a run in the ledger."""
+    info = select_active_run(name)
+    if info is not None:
+        if info.tape is None:
+            raise StenoError(f"{info.run}: this run is not recorded, so it has no log")
+        return Path(info.tape)
+    if Path(name).is_file():
+        return Path(name)
+    paths = sorted((data_folder() / "tapes").glob(f"*/{name}*.steno")) if name.isalnum() else []
+    if len(paths) > 1:
+        raise _ambiguous(name, [path.stem for path in paths])
+    return paths[0] if paths else _recording_from_ledger(name, ledger)
+
+
+def _ambiguous(prefix: str, ids: list[str]) -> StenoError:
+    shown = ", ".join(ids[:MAX_MATCHES_SHOWN])
+    more = " ..." if len(ids) > MAX_MATCHES_SHOWN else ""
+    return StenoError(f"{prefix}: several runs match: {shown}{more}; give more characters")
+
+
+def _recording_from_ledger(name: str, ledger: str | None) -> Path:
+    if has_ledger(ledger):
+        store = open_ledger(ledger)
+        try:
+            match = runs.find_by_prefix(store, name)
+            is_run = match is not None and match[0] == "runs"
+            source = runs.get_run(store, match[1]).source if match is not None and is_run else None
+        finally:
+            store.close()
+        if source is not None:
+            return Path(source)
+    raise StenoError(f"{name}: no active run, recorded run or recording found; see: steno runs")
+
+
 def _outcome_hint(prefix: str, ledger: str | None) -> str:
-    """How a run ended that is not alive, as far as the ledger knows."""
-    others = "; those that are: steno ps" if active_runs() else ""
+    """How the run ended according to the ledger, or where to look."""
+    others = "; see: steno ps" if active_runs() else ""
     if not has_ledger(ledger):
         return others
     store = open_ledger(ledger)
     try:
-        found = runs.find_by_prefix(store, prefix)
-        if found is None or found[0] != "runs":
+        match = runs.find_by_prefix(store, prefix)
+        if match is None or match[0] != "runs":
             return others
-        verdict = runs.get_run(store, found[1]).verdict
+        verdict = runs.get_run(store, match[1]).verdict
         return f"; it ended: {verdict}" if verdict is not None else "; its steno was killed"
     finally:
         store.close()
 
 
-def has_ledger(given: str | None) -> bool:
-    """Whether there is a ledger: looking at what goes on makes none."""
-    where = given or os.environ.get("STENO_LEDGER") or str(default_ledger_path())
+def has_ledger(ledger: str | None) -> bool:
+    """Whether the ledger exists already: opening one that does not would create it."""
+    where = ledger or os.environ.get("STENO_LEDGER") or str(default_ledger_path())
     return "://" in where or Path(where).exists()
 
 
 def recover_finished_runs(ledger: str | None) -> None:
-    """See to the runs whose steno was killed, if there are any, and say so."""
+    """Import the recordings of runs whose steno process was killed, and report them."""
     if not lost_runs() or not has_ledger(ledger):
         return
     try:
@@ -72,12 +105,12 @@ def recover_finished_runs(ledger: str | None) -> None:
                 print_error(text)
         finally:
             store.close()
-    except LedgerError as problem:
-        print_error(f"runs that were cut off are not in the ledger yet: {problem}")
+    except LedgerError as error:
+        print_error(f"killed runs were not added to the ledger: {error}")
 
 
 def short_ids(ids: list[str]) -> dict[str, str]:
-    """For each id its beginning, long enough to name no other one of them."""
+    """A unique prefix for each ID."""
     return {id_: _unique_prefix(id_, ids) for id_ in ids}
 
 

@@ -1,7 +1,4 @@
-"""`steno tail`: follows runs from another terminal, or tells one again that is over. It reads tapes and prints.
-
-The tapes are the only thing that it looks at: a run does not know that it is followed.
-"""
+"""`steno logs`: prints the log of runs from their recordings, and follows active ones."""
 
 import argparse
 import sys
@@ -13,192 +10,192 @@ from pathlib import Path
 import msgspec
 
 from .. import agents
-from ..config.data_dir import data_folder
 from ..errors import StenoError
 from ..event import Event
-from ..ledger.queries import runs
-from ..ledger.store import open_ledger
 from ..recording.format import Record
 from ..recording.parse import RunParser
 from ..recording.record import RecordingFollower
+from ..runner.hooks import HookQueue, HookRunner
 from ..runner.run_registry import active_runs, get_active_run
 from ..views.formatting import verdict_colour
 from ..views.layout import PageStyle
 from ..views.live import EventFeed
-from .live_runs import has_ledger, select_active_run, short_ids
-from .options import CommandParser
+from .exit_codes import EXIT_FAILED
+from .hook_options import add_hook_options, finish_hooks, parse_hooks
+from .live_runs import find_recording, short_ids
+from .options import CommandParser, number_type
 from .terminal import detect_style, print_error, print_json, print_lines, write_bytes
 
 EXAMPLES = """examples:
-  steno tail                           the run that was begun last, of those that go on
-  steno tail 3f9a21c0                  what happens, one event to a line
-  steno tail --all                     all that go on, and those that begin meanwhile; each line with its run
-  steno tail -n 20 3f9a21c0            of what has happened already, only the last 20 lines
-  steno tail --raw 3f9a21c0 | my-tool  the agent's own bytes
-  steno tail --events 3f9a21c0 | jq -r 'select(.event == "tool_call") | .name'
+  steno logs                           the most recently started active run
+  steno logs -f 3f9a21c0               follow a run, one line per event
+  steno logs -f --all                  follow all active runs, each line with its run ID
+  steno logs -n 20 3f9a21c0            only the last 20 lines
+  steno logs -f --raw 3f9a21c0 | my-tool
+  steno logs --events 3f9a21c0 | jq -r 'select(.event == "tool_call") | .name'
+  steno logs -f 3f9a21c0 --on end 'notify-send "agent finished" {verdict}'
 
-ID is the beginning of a run's, a task's or a session's id (`steno ps`, `steno runs`), or a tape; several may be given.
-It ends with the last run that it follows.
+ID is a prefix of a run, task or session ID (see: steno ps, steno runs), or a recording.
+The exit code is 1 if a command of --on or --once failed.
 """
-POLL_SECONDS = 0.07  # seconds between two looks at the tape
+POLL_SECONDS = 0.07
 encode = msgspec.json.Encoder().encode
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno tail` and return its exit code."""
-    options = _parse_args(words)
-    tapes = [find_recording(name, options.ledger) for name in options.ids] or _active_recordings()
-    if not options.all:
-        tapes = tapes if options.ids else tapes[-1:]
-    if not tapes:
-        raise StenoError("no run goes on that could be followed; those that are over: steno runs")
-    views = [RunFollower(path, options.view, options.lines) for path in tapes]
-    while views and not _follow_all(views, options):
-        time.sleep(POLL_SECONDS)
-    return 0
-
-
-def _follow_all(views: "list[RunFollower]", options: argparse.Namespace) -> bool:
-    """Print what is new in each tape; whether nothing more will come in any."""
-    if options.all:
-        for path in {*_active_recordings()} - {view.path for view in views}:
-            with suppress(StenoError):  # its first line is not written yet
-                views.append(RunFollower(path, options.view, None))
-    several = options.all or len(views) > 1
-    names = short_ids([view.run_id for view in views]) if several else {}
-    open_ = [view for view in views if not view.is_finished]
-    return not [view for view in open_ if view.follow(names.get(view.run_id))]
+def run(args: list[str]) -> int:
+    """Run `steno logs` and return its exit code."""
+    options = _parse_args(args)
+    hooks = parse_hooks(options)
+    paths = [find_recording(name, options.ledger) for name in options.ids] or _active_recordings()
+    if not options.all and not options.ids:
+        paths = paths[-1:]
+    if not paths:
+        raise StenoError("no active runs; list finished runs with: steno runs")
+    command = LogsCommand(options, HookQueue(hooks, print_error) if hooks else None)
+    return command.run(paths)
 
 
 def _active_recordings() -> list[Path]:
-    """The tapes of the runs that go on, the oldest first."""
+    """The recordings of active runs, oldest first."""
     return [
-        Path(mark.tape)
-        for mark in active_runs()
-        if mark.tape is not None and Path(mark.tape).exists()
+        Path(info.tape)
+        for info in active_runs()
+        if info.tape is not None and Path(info.tape).exists()
     ]
 
 
-def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser(
-        "tail", "Follow runs that go on, or tell one again that is over.", EXAMPLES
-    )
-    what = "the beginning of its id, or a tape (default: the run that was begun last)"
-    parser.add_argument("ids", nargs="*", metavar="ID", help=what)
+def _parse_args(args: list[str]) -> argparse.Namespace:
+    parser = CommandParser("logs", "Print the log of a run, or follow an active one.", EXAMPLES)
     parser.add_argument(
-        "--all", action="store_true", help="every run that goes on, and those that begin meanwhile"
+        "ids",
+        nargs="*",
+        metavar="ID",
+        help="run ID or recording (default: the most recently started active run)",
+    )
+    parser.add_argument("-f", "--follow", action="store_true", help="follow until the run ends")
+    parser.add_argument(
+        "--all", action="store_true", help="all active runs; with -f also those started later"
     )
     parser.add_argument(
         "-n",
         "--lines",
         metavar="N",
-        type=_non_negative_int,
-        help="of what is there already, only the last N lines",
+        type=number_type("a whole number", 0, 10**9, whole=True),
+        help="print only the last N lines so far",
     )
-    views = parser.add_argument_group(
-        "what to show (default: a feed for people)"
-    ).add_mutually_exclusive_group()
-    views.add_argument(
-        "--raw",
-        dest="view",
-        action="store_const",
-        const="raw",
-        help="the agent's own bytes, as they come",
-    )
-    views.add_argument(
+    views = parser.add_argument_group("output (default: a log line per event)")
+    group = views.add_mutually_exclusive_group()
+    group.add_argument(
         "--events",
         dest="view",
         action="store_const",
         const="events",
-        help="the events as JSON, one to a line",
+        help="print events as JSON, one per line",
     )
+    group.add_argument(
+        "--raw",
+        dest="view",
+        action="store_const",
+        const="raw",
+        help="print the agent's own stdout and stderr",
+    )
+    add_hook_options(parser)
     parser.add_ledger(can_import=False)
-    options = parser.parse_utf8_args(words)
-    if options.lines is not None and options.view == "raw":
-        parser.error("-n counts lines of a feed or of events and cannot be used with --raw")
-    if options.view == "raw" and (options.all or len(options.ids) > 1):
-        parser.error("--raw hands on the bytes of one run: name one")
-    if options.all and options.ids:
-        parser.error("--all means every run that goes on: name none")
+    options = parser.parse_utf8_args(args)
+    _check(parser, options)
     return options
 
 
-def _non_negative_int(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
-    return int(text)
+def _check(parser: CommandParser, options: argparse.Namespace) -> None:
+    if options.view == "raw" and options.lines is not None:
+        parser.error("-n counts log lines and cannot be used with --raw")
+    if options.view == "raw" and (options.all or len(options.ids) > 1):
+        parser.error("--raw prints one run: give a single ID")
+    if options.all and options.ids:
+        parser.error("--all takes no ID")
+    if (options.on or options.once) and not options.follow:
+        parser.error("--on and --once need --follow")
 
 
-def find_recording(name: str, ledger: str | None) -> Path:
-    """The tape that is meant: of a run that goes on, by its own name, or of a run of the ledger."""
-    mark = select_active_run(name)
-    if mark is not None:
-        if mark.tape is None:
-            raise StenoError(f"{mark.run}: this run is not recorded, so there is nothing to follow")
-        return Path(mark.tape)
-    if Path(name).is_file():
-        return Path(name)
-    found = sorted((data_folder() / "tapes").glob(f"*/{name}*.steno")) if name.isalnum() else []
-    if len(found) > 1:
-        raise StenoError(
-            f"{name}: several runs begin like this: {', '.join(path.stem for path in found[:5])}"
-        )
-    return found[0] if found else _recording_from_ledger(name, ledger)
+class LogsCommand:
+    """The logs of one or more runs."""
 
+    def __init__(self, options: argparse.Namespace, hooks: HookQueue | None) -> None:
+        self._options = options
+        self._hooks = hooks
+        self._logs: list[RunLog] = []
 
-def _recording_from_ledger(name: str, ledger: str | None) -> Path:
-    if has_ledger(ledger):
-        store = open_ledger(ledger)
+    def run(self, paths: list[Path]) -> int:
+        """Print the logs so far and, with --follow, until the last run ends."""
+        options = self._options
+        self._logs = [RunLog(path, options.view, options.lines, self._hooks) for path in paths]
         try:
-            found = runs.find_by_prefix(store, name)
-            source = (
-                runs.get_run(store, found[1]).source
-                if found is not None and found[0] == "runs"
-                else None
-            )
-        finally:
-            store.close()
-        if source is not None:
-            return Path(source)
-    raise StenoError(
-        f"{name}: neither a run that goes on, nor the beginning of an id of one that was recorded, nor a tape"
-    )
+            is_active = self._print_new()
+            while options.follow and is_active:
+                time.sleep(POLL_SECONDS)
+                is_active = self._print_new()
+            return EXIT_FAILED if finish_hooks(self._hooks, print_error) else 0
+        except BaseException:
+            if self._hooks is not None:
+                self._hooks.kill()
+            raise
+
+    def _print_new(self) -> bool:
+        """Print what is new in each log; whether more may follow."""
+        options = self._options
+        if options.all and options.follow:
+            for path in {*_active_recordings()} - {log.path for log in self._logs}:
+                with suppress(StenoError):  # its header is not written yet
+                    self._logs.append(RunLog(path, options.view, None, self._hooks))
+        has_labels = options.all or len(self._logs) > 1
+        labels = short_ids([log.run_id for log in self._logs]) if has_labels else {}
+        for log in self._logs:
+            if not log.is_finished:
+                log.print_new(labels.get(log.run_id, ""))
+        return not all(log.is_finished for log in self._logs)
 
 
-class RunFollower:
-    """What is printed of a tape. `last`: of what is there at first, only so many lines."""
+class RunLog:
+    """The log of one run. `last` limits the lines of what is there at first."""
 
-    def __init__(self, path: Path, name: str | None, last: int | None) -> None:
-        self.path, self._recording = path, RecordingFollower(path)
+    def __init__(
+        self, path: Path, view: str | None, last: int | None, hooks: HookQueue | None
+    ) -> None:
+        self.path = path
+        self._recording = RecordingFollower(path)
         header = self._recording.header
         if header is None:
-            raise StenoError(f"{path} is not a tape")
-        self.run_id, self.is_finished = header.run_id or path.stem, False
-        self._view, self._label = name, ""
+            raise StenoError(f"{path}: not a recording")
+        self.run_id = header.run_id or path.stem
+        self.is_finished = False
+        self._view = view
+        self._label = ""
         self._style: PageStyle = detect_style()
         self._feed = EventFeed(self._style)
-        self._reading = RunParser(agents.get_agent(header.agent))
-        self._reading.begin_recording(header)
+        self._parser = RunParser(agents.get_agent(header.agent))
+        self._parser.begin_recording(header)
         self._backlog: deque[bytes | str] | None = deque(maxlen=last) if last is not None else None
+        self._hooks = HookRunner(hooks, self._parser) if hooks is not None else None
 
-    def follow(self, called: str | None) -> bool:
-        """Print what is new, under this name where there are several; whether more may come."""
-        self._label = called or ""
-        goes_on = get_active_run(self.run_id) is not None  # asked before it is read
-        for tick in self._recording.records():
-            self._show_record(tick)
+    def print_new(self, label: str) -> None:
+        """Print new records, with a label if there are several logs."""
+        self._label = label
+        is_active = get_active_run(self.run_id) is not None  # checked before reading the rest
+        for record in self._recording.records():
+            if self._view == "raw":
+                _write_raw(record)
+            if self._view != "raw" or self._hooks is not None:
+                self._add_events(self._parser.interpret_record(record))
         self._flush()
-        if self._recording.is_ended or not goes_on:
+        if self._recording.is_ended or not is_active:
             self._finish()
-        return not self.is_finished
 
-    def _show_record(self, tick: Record) -> None:
-        if self._view == "raw":
-            _write_raw(tick)
-            return
-        events = self._reading.interpret_record(tick)
-        self._reading.accumulator.add(events)
-        self._print_events(events)
+    def _add_events(self, events: list[Event]) -> None:
+        self._parser.accumulator.add(events)
+        if self._view != "raw":
+            self._print_events(events)
+        if self._hooks is not None:
+            self._hooks.add(events)
 
     def _print_events(self, events: list[Event]) -> None:
         for event in events:
@@ -209,41 +206,37 @@ class RunFollower:
                     self._write_line(line)
 
     def _write_line(self, line: bytes | str) -> None:
-        """One line, with the run that it belongs to where there are several."""
         if isinstance(line, bytes):
-            whose = b'{"run_id":' + encode(self.run_id) + b"," if self._label else b"{"
-            print_json(whose + line[1:])
+            start = b'{"run_id":' + encode(self.run_id) + b"," if self._label else b"{"
+            print_json(start + line[1:])
         else:
             print_lines([f"{self._label}  {line}" if self._label else line])
 
     def _flush(self) -> None:
-        """All that was there is read: what was held back is printed, and all of it is seen."""
-        held, self._backlog = self._backlog, None
-        for line in held or ():
+        lines = self._backlog or ()
+        self._backlog = None
+        for line in lines:
             self._write_line(line)
         sys.stdout.flush()
 
     def _finish(self) -> None:
-        """Nothing more will come."""
         self.is_finished = True
-        if self._view != "raw":
-            events = self._reading.flush()
-            self._reading.accumulator.add(events)
-            self._print_events(events)
+        self._add_events(self._parser.flush())
+        if self._hooks is not None:
+            self._hooks.finish()
         if self._view is None:
-            verdict = self._reading.report().verdict
-            self._write_line(
-                f"{'':10}{'ended':9} {self._style.paint(verdict, f'bold {verdict_colour(verdict)}')}"
-            )
+            verdict = self._parser.report().verdict
+            colour = f"bold {verdict_colour(verdict)}"
+            self._write_line(f"{'':10}{'ended':9} {self._style.paint(verdict, colour)}")
         sys.stdout.flush()
         if not self._recording.is_ended:
-            print_error(f"{self.run_id}: the tape is cut here: whoever wrote it was killed")
+            print_error(f"{self.run_id}: the recording is incomplete: its steno was killed")
 
 
-def _write_raw(tick: Record) -> None:
-    if tick.code == "out":
-        write_bytes(tick.data)
-    elif tick.code == "err" and sys.stderr is not None:
+def _write_raw(record: Record) -> None:
+    if record.code == "out":
+        write_bytes(record.data)
+    elif record.code == "err" and sys.stderr is not None:
         sys.stdout.flush()
-        sys.stderr.buffer.write(tick.data)
+        sys.stderr.buffer.write(record.data)
         sys.stderr.flush()

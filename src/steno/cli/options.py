@@ -1,41 +1,52 @@
-"""The options that commands share, and the parser that says in one line what is wrong with them."""
+"""The argument parser of all commands, and the options they share."""
 
 import argparse
 import sys
-from collections.abc import Callable
-from typing import ClassVar, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, NoReturn
 
+from .exit_codes import EXIT_USAGE_ERROR
 from .terminal import detect_style, print_error
 
-MAX_HELP_COLUMNS = 100  # of a help text
+MAX_HELP_COLUMNS = 100
+TIMEZONE_HELP = "time zone for day boundaries, such as Europe/Berlin (default: the system's)"
+NO_ADVICE_HELP = "disable the heuristics for open questions and background work"
+AGENT_HELP = "agent that wrote the stream (default: detected)"
+RANGE_HELP = "time span: 24h, 7d, 2w, 3m"
 
 
-def seconds_type(below: float) -> Callable[[str], float]:
-    """The kind of an option that is a time: seconds from 0 on, below a bound."""
+def number_type(
+    expected: str, minimum: float, maximum: float, whole: bool = False
+) -> Callable[[str], Any]:
+    """An argparse type for numbers from minimum to maximum; `expected` completes the message."""
 
-    def read(text: str) -> float:
+    def parse(text: str) -> float:
         try:
-            found = float(text)
+            value = int(text) if whole else float(text)
         except ValueError:
-            found = -1.0
-        if not 0 <= found < below:
-            raise argparse.ArgumentTypeError(f"expected seconds, found {text!r}")
-        return found
+            value = float("nan")
+        if not minimum <= value <= maximum:
+            raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+        return value
 
-    return read
+    return parse
+
+
+def seconds_type(maximum: float) -> Callable[[str], Any]:
+    """An argparse type for a number of seconds from 0 to a maximum."""
+    return number_type("seconds", 0, maximum)
 
 
 class CommandParser(argparse.ArgumentParser):
-    """argparse with our own line for wrong use."""
+    """argparse with one-line errors, suggestions for unknown options, and shared option groups."""
 
-    captured: "ClassVar[list[CommandParser] | None]" = (
-        None  # a list: parsers that are asked for their help go there and print none
-    )
+    # While this is a list, parsers asked for their help add themselves to it and print nothing.
+    captured: "ClassVar[list[CommandParser] | None]" = None
 
-    def __init__(self, command: str, what: str, examples: str) -> None:
+    def __init__(self, command: str, description: str, examples: str) -> None:
         super().__init__(
             prog=f"steno {command}",
-            description=what,
+            description=description,
             epilog=examples,
             formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
                 prog, width=min(detect_style().columns, MAX_HELP_COLUMNS)
@@ -47,96 +58,134 @@ class CommandParser(argparse.ArgumentParser):
         if CommandParser.captured is not None:
             CommandParser.captured.append(self)
             return
-        sys.stdout.write(
-            self.format_help()
-        )  # argparse's own would hide that it could not be written
+        # argparse's own method ignores write errors.
+        sys.stdout.write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
-        print_error(f"{message}; see: {self.prog} --help")
-        raise SystemExit(2)
+        hint = "" if message.endswith("?") else f"; see: {self.prog} --help"
+        print_error(f"{message}{hint}")
+        raise SystemExit(EXIT_USAGE_ERROR)
+
+    def parse_args(  # type: ignore[override]  # argparse's overloads allow other namespaces
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
+        options, unknown = self.parse_known_args(args, namespace)
+        return self._without_unknown(options, unknown)
+
+    def parse_intermixed_args(  # type: ignore[override]  # argparse's overloads, as above
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
+        options, unknown = self.parse_known_intermixed_args(args, namespace)
+        return self._without_unknown(options, unknown)
+
+    def _without_unknown(
+        self, options: argparse.Namespace, unknown: list[str]
+    ) -> argparse.Namespace:
+        if unknown:
+            name = next((arg for arg in unknown if arg.startswith("-")), None)
+            if name is None:
+                self.error(f"unexpected argument {unknown[0]!r}")
+            name = name.partition("=")[0]
+            self.error(f"unknown option {name}{self.suggest(name, self._option_string_actions)}")
+        return options
+
+    def suggest(self, name: str, known: Iterable[str]) -> str:
+        """The end of an error message that suggests the closest known name, or an empty text."""
+        from ..config import closest_name
+
+        match = closest_name(name, known)
+        return f"; did you mean {match}?" if match is not None else ""
 
     def add_debug(self) -> None:
-        """The option that `main` has taken already: here it is only told of."""
-        self.add_argument("--debug", action="store_true", help="show where an error came from")
+        """The option that `main` removes; declared for the help text."""
+        self.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
-    # -- of the commands that ask the ledger -----------------------------------------------------------------------
+    def add_json(self, help_text: str = "print one JSON object") -> None:
+        """--json of commands without a CSV form."""
+        self.add_argument("--json", dest="form", action="store_const", const="json", help=help_text)
+
+    def add_no_advice(self) -> None:
+        """--no-advice, for commands that compute a verdict."""
+        self.add_argument("--no-advice", action="store_true", help=NO_ADVICE_HELP)
+
+    # -- commands that query the ledger ----------------------------------------------------------
 
     def add_output_format(self) -> None:
-        """How the answer is to be written."""
-        forms = self.add_argument_group(
-            "output (default: a table for people)"
-        ).add_mutually_exclusive_group()
+        """--json and --csv."""
+        forms = self.add_argument_group("output (default: a table)").add_mutually_exclusive_group()
         forms.add_argument(
             "--json",
             dest="form",
             action="store_const",
             const="json",
-            help="one JSON object: rows and total",
+            help="print one JSON object with rows and total",
         )
         forms.add_argument(
             "--csv",
             dest="form",
             action="store_const",
             const="csv",
-            help="comma-separated values with a head",
+            help="print comma-separated values with a header line",
         )
 
     def add_ledger(self, can_import: bool = True) -> None:
-        """Which ledger, and whether it takes in what is new first."""
+        """--ledger, --debug and, for commands that import new transcripts first, --no-import."""
         group = self.add_argument_group("ledger")
-        where = "a path or postgresql://... (default: STENO_LEDGER, else a file in the user's data directory)"
-        group.add_argument("--ledger", metavar="URL", help=where)
+        group.add_argument(
+            "--ledger",
+            metavar="URL",
+            help="path or postgresql://... (default: STENO_LEDGER, or a file in the user's data "
+            "directory)",
+        )
         if can_import:
             group.add_argument(
-                "--no-import", action="store_true", help="do not look for new transcripts first"
+                "--no-import", action="store_true", help="do not import new transcripts first"
             )
         self.add_debug()
 
-    def add_time_range(
-        self, last: str = "only the last hours, days, weeks or months: 24h, 7d, 2w, 3m"
-    ) -> None:
-        """Which time."""
+    def add_time_range(self, last_help: str = RANGE_HELP) -> None:
+        """--since, --until, --last and --timezone."""
         group = self.add_argument_group("time")
         group.add_argument(
             "--since",
             metavar="WHEN",
-            help="from then on: 2026-11-01, 2026-11-01T10:00, yesterday, 3d (ago)",
+            help="start of the range: 2026-11-01, 2026-11-01T10:00, yesterday, 3d (ago)",
         )
-        group.add_argument("--until", metavar="WHEN", help="up to then; a day is meant to its end")
-        group.add_argument("--last", metavar="SPAN", help=last)
-        group.add_argument(
-            "--timezone",
-            metavar="NAME",
-            help="whose days, such as Europe/Berlin (default: the system's)",
-        )
+        group.add_argument("--until", metavar="WHEN", help="end of the range (inclusive)")
+        group.add_argument("--last", metavar="SPAN", help=last_help)
+        self.add_timezone(group)
+
+    def add_timezone(self, group: "argparse._ArgumentGroup | None" = None) -> None:
+        """--timezone, in a group or on its own."""
+        (group or self).add_argument("--timezone", metavar="NAME", help=TIMEZONE_HELP)
 
     def add_filters(self, *names: str) -> None:
-        """Whose rows."""
-        group = self.add_argument_group("which")
-        meanings = {
-            "project": "only this project: its folder, or the folder's name",
-            "model": "only models whose name has these letters",
+        """--project, --model and --agent, as far as named."""
+        group = self.add_argument_group("filters")
+        help_texts = {
+            "project": "only this project: a folder, or its name",
+            "model": "only models with this text in their name",
             "agent": "only this agent",
         }
         for name in names:
-            group.add_argument(f"--{name}", metavar="NAME", help=meanings[name])
+            group.add_argument(f"--{name}", metavar="NAME", help=help_texts[name])
 
-    def parse_utf8_args(self, words: list[str]) -> argparse.Namespace:
-        """The options, which may stand anywhere, as text that a database takes: bytes that are no letters are written `?`."""
+    def parse_utf8_args(self, args: list[str]) -> argparse.Namespace:
+        """Parse intermixed options; invalid UTF-8, which no database accepts, becomes `?`."""
         return self.parse_intermixed_args(
-            [word.encode("utf-8", "replace").decode("utf-8") for word in words]
+            [arg.encode("utf-8", "replace").decode("utf-8") for arg in args]
         )
 
-    def parse_with_rest(self, words: list[str], rest: str) -> argparse.Namespace:
-        """The options, which may stand anywhere. What follows `--` is never one: it goes to the list called `rest`."""
-        end = words.index("--") if "--" in words else len(words)
-        options = self.parse_intermixed_args(words[:end])
-        getattr(options, rest).extend(words[end + 1 :])
+    def parse_with_rest(self, args: list[str], rest: str) -> argparse.Namespace:
+        """Parse intermixed options; everything after `--` goes to the list option `rest`."""
+        end = args.index("--") if "--" in args else len(args)
+        options = self.parse_intermixed_args(args[:end])
+        getattr(options, rest).extend(args[end + 1 :])
         return options
 
-    def parse_with_paths(self, words: list[str], rest: str) -> argparse.Namespace:
-        """The same, where the list is of files and folders. An empty word, of a variable that is not set, names none."""
-        options = self.parse_with_rest(words, rest)
+    def parse_with_paths(self, args: list[str], rest: str) -> argparse.Namespace:
+        """The same for a list of paths. An empty path (an unset shell variable) is an error."""
+        options = self.parse_with_rest(args, rest)
         if "" in getattr(options, rest):
-            self.error("'': no such file: its name is empty")
+            self.error("'': empty file name")
         return options

@@ -1,4 +1,4 @@
-"""`steno ps`: the runs that go on now, with what each is doing. It asks them and prints; it changes nothing."""
+"""`steno ps`: lists active runs with their current state, as answered by the runs themselves."""
 
 import argparse
 import time
@@ -21,10 +21,10 @@ EXAMPLES = """examples:
   steno ps --json | jq -r '.rows[] | select(.silence_s > 60) | .run_id'
   watch -n 1 steno ps
 
-The beginning of an id is enough for `steno tail`, `steno send` and `steno stop`. A run whose steno was killed is
-not alive: what its tape holds is taken into the ledger, and `steno runs` shows it.
+An ID prefix is enough for `steno logs`, `steno send` and `steno stop`. A run whose steno process
+was killed is imported into the ledger from its recording; `steno runs` lists it.
 """
-STATUS_TIMEOUT_SECONDS = 1.0  # seconds that a run gets to say what it does
+STATUS_TIMEOUT_SECONDS = 1.0
 UNKNOWN_STATUS: dict[str, Any] = {
     "state": "no answer",
     "turns": None,
@@ -35,61 +35,61 @@ UNKNOWN_STATUS: dict[str, Any] = {
 }
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno ps` and return its exit code."""
-    options = _parse_args(words)
+def run(args: list[str]) -> int:
+    """Run `steno ps` and return its exit code."""
+    options = _parse_args(args)
     recover_finished_runs(options.ledger)
-    marks = active_runs()
-    shorts = short_ids([mark.run for mark in marks])
-    rows = [_row(mark, shorts[mark.run]) for mark in marks]
+    runs = active_runs()
+    shorts = short_ids([info.run for info in runs])
+    rows = [_row(info, shorts[info.run]) for info in runs]
     write_result(
         options.form,
-        lambda: active_runs_table(rows, detect_style()) if rows else ["No run goes on."],
+        lambda: active_runs_table(rows, detect_style()) if rows else ["No active runs."],
         lambda: rows,
     )
     return 0
 
 
-def _parse_args(words: list[str]) -> argparse.Namespace:
+def _parse_args(args: list[str]) -> argparse.Namespace:
     parser = CommandParser(
-        "ps", "List the runs that go on now, the oldest first, and what each is doing.", EXAMPLES
+        "ps", "List active runs, oldest first, with their current state.", EXAMPLES
     )
     parser.add_output_format()
     parser.add_ledger(can_import=False)
-    return parser.parse_utf8_args(words)
+    return parser.parse_utf8_args(args)
 
 
-def _row(mark: RunInfo, short: str) -> dict[str, Any]:
+def _row(info: RunInfo, short: str) -> dict[str, Any]:
     now = time.time()
-    told = {
+    status = {
         **UNKNOWN_STATUS,
         "silence_s": None,
         "model": None,
         "context": msgspec.to_builtins(Context()),
-        **_query_status(mark),
+        **_query_status(info),
     }
-    told.pop("ok", None)
+    status.pop("ok", None)
     return {
-        "run_id": mark.run,
+        "run_id": info.run,
         "short": short,
-        "task_id": mark.task,
-        "session_id": mark.session,
-        "agent": mark.agent,
-        "pid": mark.steno_pid,
-        "agent_pid": mark.agent_pid,
-        "started_at": format_iso(round(mark.started * 1000), TimeZone()),
-        "elapsed_s": round(now - mark.started, 3),
-        "waits_s": None if mark.waits_until is None else max(0.0, round(mark.waits_until - now, 3)),
-        "cwd": mark.cwd,
-        "tape": mark.tape,
-        "takes_messages": mark.steer,
-        "prompt": mark.prompt,
-        **told,
+        "task_id": info.task,
+        "session_id": info.session,
+        "agent": info.agent,
+        "pid": info.steno_pid,
+        "agent_pid": info.agent_pid,
+        "started_at": format_iso(round(info.started * 1000), TimeZone()),
+        "elapsed_s": round(now - info.started, 3),
+        "waits_s": None if info.waits_until is None else max(0.0, round(info.waits_until - now, 3)),
+        "cwd": info.cwd,
+        "tape": info.tape,
+        "takes_messages": info.steer,
+        "prompt": info.prompt,
+        **status,
     }
 
 
-def _query_status(mark: RunInfo) -> dict[str, Any]:
+def _query_status(info: RunInfo) -> dict[str, Any]:
     try:
-        return send_request(mark.socket or "", {"do": "status"}, STATUS_TIMEOUT_SECONDS)
+        return send_request(info.socket or "", {"do": "status"}, STATUS_TIMEOUT_SECONDS)
     except StenoError:
         return {}

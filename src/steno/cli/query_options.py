@@ -1,4 +1,4 @@
-"""What every command that asks the ledger does: open it, take in what is new, read the filters, write the answer."""
+"""Shared steps of commands that query the ledger: open, import, filter, print."""
 
 import argparse
 import time
@@ -15,54 +15,53 @@ from .terminal import detect_style, print_error, print_json, print_lines, write_
 
 
 def now_ms() -> int:
-    """The present time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def open_updated_ledger(options: argparse.Namespace, only_sums: bool = False) -> Store:
-    """The ledger that the options name, with what is new in it; `sums`: only what was spent is asked for."""
+    """The ledger after importing new transcripts; `only_sums` imports usage totals alone."""
     store = open_ledger(options.ledger)
     if not getattr(options, "no_import", True):
         try:
             import_new(store, only_sums)
-        except LedgerError as problem:  # what is there can still be asked
-            print_error(f"nothing new was taken in: {problem}")
+        except LedgerError as error:  # the existing rows can still be queried
+            print_error(f"new transcripts were not imported: {error}")
     return store
 
 
-def import_new(store: Store, sums: bool = False) -> None:
-    """Take in what the agents wrote since the last time."""
-    from ..ledger import importer as pull  # it loads every reader
+def import_new(store: Store, only_sums: bool = False) -> None:
+    """Import what the agents wrote since the last import."""
+    from ..ledger import importer  # loads the readers of all agents
     from .terminal import Progress
 
     progress = Progress(0)
     try:
-        pull.import_new(store, print_error, progress.update, sums)
+        importer.import_new(store, print_error, progress.update, only_sums)
     finally:
         progress.clear()
 
 
 def open_memory_ledger(paths: Sequence[str], tools: bool) -> Store:
-    """A ledger in memory of what lies below these paths."""
-    from ..ledger import importer as pull
+    """A temporary ledger of the files below these paths."""
+    from ..ledger import importer
 
-    return pull.build_memory_ledger(paths, print_error, tools)
+    return importer.build_memory_ledger(paths, print_error, tools)
 
 
 def time_range_from_options(options: argparse.Namespace) -> tuple[TimeZone, TimeRange]:
-    """The zone and the time that the options mean."""
     zone = TimeZone(options.timezone)
     return zone, parse_time_range(zone, now_ms(), options.since, options.until, options.last)
 
 
-def parse_filters(store: Store, options: argparse.Namespace, time_span: TimeRange) -> Filters:
-    """The filters, with names as the ledger has them; one that fits nothing is told on stderr."""
-    given = {name: getattr(options, name, None) for name in ("project", "model", "agent")}
-    found = resolve_filters(store, time_span, **given)
-    for name, meant in zip(given, (found.projects, found.models, found.agents), strict=True):
-        if meant == ():
-            print_error(f"nothing in the ledger has the {name} {given[name]!r}")
-    return found
+def parse_filters(store: Store, options: argparse.Namespace, time_range: TimeRange) -> Filters:
+    """The filters, with full names as in the ledger; one without a match is reported."""
+    values = {name: getattr(options, name, None) for name in ("project", "model", "agent")}
+    filters = resolve_filters(store, time_range, **values)
+    matches = (filters.projects, filters.models, filters.agents)
+    for name, names in zip(values, matches, strict=True):
+        if names == ():
+            print_error(f"no {name} {values[name]!r} in the ledger")
+    return filters
 
 
 def write_result(
@@ -73,64 +72,63 @@ def write_result(
     extra: dict[str, Any] | None = None,
     leading_columns: Sequence[str] = (),
 ) -> None:
-    """The answer in the form that was asked for: lines for people, JSON or CSV. `total` is the number of rows if not given."""
+    """Print lines for people, JSON or CSV. `total` defaults to the number of rows."""
     if form is None:
         print_lines(lines())
         return
-    found = rows()
+    values = rows()
     if form == "csv":
-        write_bytes(as_csv(found, leading_columns))
+        write_bytes(as_csv(values, leading_columns))
     else:
-        print_json(as_json(found, len(found) if total is None else total, extra))
+        print_json(as_json(values, len(values) if total is None else total, extra))
 
 
 EMPTY_LEDGER_MESSAGE = (
-    "The ledger is empty. `steno import` takes in what the agents on this machine kept; `steno import PATH...` takes in "
-    "recordings, tapes and transcripts from elsewhere."
+    "The ledger is empty. Run `steno ledger import` to import the transcripts of the agents on "
+    "this machine, or `steno ledger import PATH...` for other recordings and transcripts."
 )
 PRUNED_MESSAGE = "The details in this ledger were pruned."
-DEFAULT_ROWS = 30  # lines of a list for people, unless they ask for more
-MAX_ROWS = 10**9  # lines that can be asked for
+DEFAULT_ROWS = 30
+MAX_ROWS = 10**9
 
 
 def pop_row_limit(options: argparse.Namespace) -> int | None:
-    """How many lines are wanted: `--last 50`; the option is then not a span any more. Programs get all of them."""
+    """The number of rows of `--last 50`, which is then no time span; None for all rows."""
     if options.last is not None and options.last.isdecimal():
         if len(options.last) > len(str(MAX_ROWS)) or int(options.last) > MAX_ROWS:
             raise StenoError(
                 f"--last {options.last}: expected a number up to {MAX_ROWS:,}, or a span such as 7d"
             )
-        many, options.last = int(options.last), None
-        return many
+        limit = int(options.last)
+        options.last = None
+        return limit
     return None if options.form is not None or options.last is not None else DEFAULT_ROWS
 
 
 def no_rows_message(store: Store, table: str) -> list[str]:
-    """What to say where there is nothing to show."""
-    if store.query(f"SELECT 1 FROM {table} LIMIT 1"):  # noqa: S608  # a name of our own
-        return ["Nothing fits: another time or another filter may find more."]
+    """The message for an empty result."""
+    if store.query(f"SELECT 1 FROM {table} LIMIT 1"):  # noqa: S608  # a table name of ours
+        return ["No matches. Try a wider time range or fewer filters."]
     if table == "runs" and store.query("SELECT 1 FROM sessions LIMIT 1"):
-        return [
-            "No runs are in the ledger yet, only the agents' own sessions: `steno sessions` lists them."
-        ]
+        return ["No runs in the ledger, only sessions (see: steno sessions)."]
     if store.query("SELECT 1 FROM pruned LIMIT 1"):
-        kept = (
-            " The sums stay: `steno report`." if store.query("SELECT 1 FROM spend LIMIT 1") else ""
-        )
-        return list(wrap(PRUNED_MESSAGE + kept, detect_style().columns))
+        has_totals = store.query("SELECT 1 FROM spend LIMIT 1")
+        hint = " Totals are still available: `steno usage`." if has_totals else ""
+        return list(wrap(PRUNED_MESSAGE + hint, detect_style().columns))
     return list(wrap(EMPTY_LEDGER_MESSAGE, detect_style().columns))
 
 
 def time_formatter(zone: TimeZone) -> Callable[[int | None], str]:
-    """How instants are shown to people."""
+    """Formats milliseconds since 1970 for people."""
     return lambda at: "" if at is None else f"{zone.to_local(at):%Y-%m-%d %H:%M}"
 
 
 def format_iso(at: int | None, zone: TimeZone) -> str | None:
-    """An instant as ISO 8601 in a zone."""
+    """Milliseconds since 1970 as ISO 8601 in a time zone."""
     if at is None:
         return None
     offset = zone.offset_minutes(at)
-    sign, ahead = ("-", -offset) if offset < 0 else ("+", offset)
-    written = zone.to_local(at).isoformat(timespec="milliseconds" if at % 1000 else "seconds")
-    return f"{written}{sign}{ahead // 60:02}:{ahead % 60:02}"
+    sign = "-" if offset < 0 else "+"
+    hours, minutes = divmod(abs(offset), 60)
+    local = zone.to_local(at).isoformat(timespec="milliseconds" if at % 1000 else "seconds")
+    return f"{local}{sign}{hours:02}:{minutes:02}"

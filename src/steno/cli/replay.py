@@ -1,133 +1,110 @@
-"""`steno replay`: plays a recording as if it were the agent: its bytes, its times, its exit code, its deaf ears.
-
-It parses, writes to the two streams and ends as the agent did; `play` knows what is due.
-"""
+"""`steno replay`: plays a recording as if it were the agent: output, timing, signals, exit code."""
 
 import argparse
 import os
 import select
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from ..recording.replay import Player, ReplaySource
-from .options import CommandParser
+from .event_file import write_all
+from .options import CommandParser, number_type
+from .signals import exit_by_signal
 
 EXAMPLES = """examples:
-  steno replay run.steno                   a tape, at its own pace
-  steno replay run.steno --speed 20        twenty times as fast
+  steno replay run.steno                   at the original speed
+  steno replay run.steno --speed 20        20 times as fast
   steno replay recordings/max_turns --no-wait | my-orchestrator
-  steno replay run.steno -- -p --model opus what follows -- is for the agent, and does not matter
-  steno run --agent replay --tape run.steno "the prompt does not matter"
+  steno replay run.steno -- -p --model opus "agent arguments after -- are ignored"
+  steno run --agent replay --recording run.steno "the prompt is ignored"
 
-FILE is a tape, a folder with stdout (and stderr, exit_code, timing.jsonl where they exist), or a file with
-what an agent printed. It ends with the recorded exit code, or by the recorded signal; with 0 where none
-is known. A signal that the agent did not heed is not heeded; to one that it answered, its answer is played;
-any other ends it.
+FILE is a recording, a folder with stdout (and stderr, exit_code, timing.jsonl if present), or the
+output of an agent. The exit code, or the terminating signal, is the recorded one; 0 if unknown.
+Signals that the agent ignored are ignored; for signals that it handled, the recorded reaction is
+played; other signals terminate the replay.
 """
 STREAM_FDS = {"out": 1, "err": 2}
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno replay` and return the exit code of the recording."""
-    options = _parse_args(words)
+def run(args: list[str]) -> int:
+    """Run `steno replay` and return the exit code of the recording."""
+    options = _parse_args(args)
     recording = ReplaySource(Path(options.file))
     wait = _install_signal_handling(recording)
     code = Player(recording, 0.0 if options.no_wait else options.speed, _write_stream, wait).play()
-    return 0 if code is None else code if code >= 0 else _exit_by_signal(-code)
+    if code is None:
+        return 0
+    return code if code >= 0 else exit_by_signal(-code)
 
 
-def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser(
-        "replay", "Play a recording as if it were the agent, to test what runs agents.", EXAMPLES
-    )
-    parser.usage = "steno replay [OPTIONS] FILE [-- the arguments of an agent]"
+def _parse_args(args: list[str]) -> argparse.Namespace:
+    parser = CommandParser("replay", "Play a recording as if it were the agent.", EXAMPLES)
+    parser.usage = "steno replay [OPTIONS] FILE [-- AGENT ARGUMENTS]"
     parser.add_argument(
         "file",
         nargs="?",
         metavar="FILE",
-        help="a tape, the folder of a recording, or what an agent printed",
+        help="recording (file or folder), or the output of an agent",
     )
     parser.add_argument(
         "--speed",
         metavar="N",
-        type=_parse_speed,
+        type=number_type("a number of at least 0", 0, sys.float_info.max),
         default=1.0,
-        help="so many times as fast (1); 0: do not wait",
+        help="playback speed (default: 1); 0 does not wait",
     )
-    parser.add_argument("--no-wait", action="store_true", help="as fast as it can be written")
+    parser.add_argument(
+        "--no-wait", action="store_true", help="play without pauses, like --speed 0"
+    )
     parser.add_debug()
-    end = words.index("--") if "--" in words else len(words)
-    options, more = parser.parse_intermixed_args(words[:end]), words[end + 1 :]
-    if options.file is None:  # a name that begins with a dash stands behind the dashes
-        if not more:
+    end = args.index("--") if "--" in args else len(args)
+    options = parser.parse_intermixed_args(args[:end])
+    rest = args[end + 1 :]
+    if options.file is None:  # a file name that begins with a dash is given after --
+        if not rest:
             parser.error("the following arguments are required: FILE")
-        if more[1:2] not in ([], ["--"]):
-            parser.error(f"unrecognized arguments: {' '.join(more[1:])}")
-        options.file = more[0]
+        if rest[1:2] not in ([], ["--"]):
+            parser.error(f"unexpected argument {rest[1]!r}")
+        options.file = rest[0]
     return options
 
 
-def _parse_speed(text: str) -> float:
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = -1.0
-    if not 0 <= speed < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number that is not below 0, found {text!r}")
-    return speed
-
-
 def _install_signal_handling(recording: ReplaySource) -> Callable[[float], int | None]:
-    """Take signals as the agent took them; returns how to wait for one."""
-    came: list[int] = []
-    bell, rope = os.pipe()
-    for end in (bell, rope):
-        os.set_blocking(end, False)
-    signal.set_wakeup_fd(rope, warn_on_full_buffer=False)
+    """Handle signals as the agent did; returns a function that waits for one."""
+    received: list[int] = []
+    read_fd, write_fd = os.pipe()
+    for descriptor in (read_fd, write_fd):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
     for number in {
         signal.SIGINT,
         signal.SIGTERM,
         *recording.ignored_signals,
         *recording.answered_signals,
     } - {signal.SIGKILL, signal.SIGSTOP}:
-        how = signal.SIG_IGN if number in recording.ignored_signals else signal.SIG_DFL
-        with suppress(OSError, ValueError):  # a number that this system does not know
-            signal.signal(
-                number,
-                (lambda got, _: came.append(got)) if number in recording.answered_signals else how,
-            )
+        handler: Callable[[int, object], None] | signal.Handlers = signal.SIG_DFL
+        if number in recording.answered_signals:
+            handler = lambda number, frame: received.append(number)  # noqa: E731  # one of three
+        elif number in recording.ignored_signals:
+            handler = signal.SIG_IGN
+        with suppress(OSError, ValueError):  # a number unknown to this system
+            signal.signal(number, handler)
 
     def wait(seconds: float) -> int | None:
-        if not came and select.select([bell], [], [], seconds)[0]:
-            os.read(bell, 64)
-        return came.pop(0) if came else None
+        if not received and select.select([read_fd], [], [], seconds)[0]:
+            os.read(read_fd, 64)
+        return received.pop(0) if received else None
 
     return wait
 
 
 def _write_stream(stream: str, data: bytes) -> None:
-    """All of it. When nobody reads stdout any more the program ends; a closed stderr is passed over."""
-    rest, descriptor = memoryview(data), STREAM_FDS[stream]
-    while rest:
-        try:
-            rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:
-            select.select([], [descriptor], [])
-        except OSError:
-            if stream == "out":
-                raise
-            return
-
-
-def _exit_by_signal(number: int) -> int:
-    """End by a signal, as the agent did. The code that a shell would show is for a signal that does not end us."""
-    import resource
-
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it is not us who failed
-        if number != signal.SIGKILL:
-            signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-    return 128 + number
+    """Write everything. A closed stdout ends the program, a closed stderr is ignored."""
+    try:
+        write_all(STREAM_FDS[stream], data)
+    except OSError:
+        if stream == "out":
+            raise

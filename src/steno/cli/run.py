@@ -1,4 +1,4 @@
-"""The exact command that goes on with a task that is not done (R10). Pure: it only writes words down."""
+"""`steno run`: runs an agent and reports how it ended."""
 
 import argparse
 import os
@@ -6,27 +6,30 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from shlex import join
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from ..codec.redact import redact, redact_argv
-from ..config import MODEL_SIZES, SETTINGS, SETTINGS_BY_NAME
+from ..config import SETTINGS, SETTINGS_BY_NAME
 from ..errors import StenoError
 from ..report import EXIT_CODES, TaskReport
+from ..runner.attempt import AgentRun
 from ..runner.background_queue import BackgroundQueue
+from ..runner.hooks import HookQueue, HookRunner, HookSpec
 from ..runner.prepare import PreparedTask, prepare_task
 from ..runner.task_runner import TaskRunner
 from ..views.live import LiveDisplay
-from . import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from .event_file import StderrWriter, write_all
+from .exit_codes import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
+from .hook_options import add_hook_options, finish_hooks, parse_hooks
 from .live_runs import recover_finished_runs
 from .options import CommandParser
+from .resume_command import option_name, resume_command
+from .signals import STOP_SIGNALS
 from .terminal import (
     SYNC_FAILURE_PREFIX,
     detect_style,
@@ -37,110 +40,33 @@ from .terminal import (
     stdin_bytes,
 )
 
-MAX_TURNS = 30  # as far as turns are doubled, as attempts do it
-ANSWER_PLACEHOLDER = "<your answer>"
-PROMPT_BY_VERDICT = {
-    "interactive": ANSWER_PLACEHOLDER,
-    "background_task": "is the background work done?",
-    "context_full": "/compact",
-}
-DISPLAY_SETTINGS = ("quiet", "feed", "exit_from")  # how it is shown, not how it is done
-
-
-def resume_command(report: TaskReport, options: Mapping[str, Any]) -> str | None:
-    """`steno run --resume SESSION ...` with the options as they were given, and what the verdict asks for.
-
-    `options` are those of the command line by name; `cwd` is set where the folder matters. None: there is nothing to go on
-    with, because it is done or because no session was begun.
-    """
-    if report.ok or report.session_id is None or not report.requests:
-        return None
-    words = ["steno", "run", "--resume", report.session_id]
-    for name in ("cwd", "tape"):
-        words += [] if options.get(name) is None else [f"--{name}", str(options[name])]
-    options = _adapt_to_fallback_agent(report, options)
-    changed = {**options, **_changed_options(report, options)}
-    for setting in SETTINGS:
-        value = changed.get(setting.name)
-        if value is None or value is False or setting.name in DISPLAY_SETTINGS:
-            continue
-        words += [setting.option] if value is True else _option_args(setting.option, value)
-    words.append(PROMPT_BY_VERDICT.get(report.verdict, "continue"))
-    extra = redact_argv(list(options.get("args") or ()))
-    return join([*words, *(["--", *extra] if extra else [])])
-
-
-def _adapt_to_fallback_agent(report: TaskReport, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where another agent took over, its session goes on with that one; program, model and arguments were the first one's."""
-    agents = [attempt.agent for attempt in report.attempts]
-    if len(set(agents)) < 2:
-        return options
-    model, limit = options.get("model"), options.get("on_limit")
-    first = {"program": None, "args": (), "fallback_agent": None, "fallback_model": None}
-    kept = {
-        "model": model if model in MODEL_SIZES else None,
-        "on_limit": None if limit == "fallback" else limit,
-    }
-    return {**options, **first, **kept, "agent": report.agent}
-
-
-def _option_args(option: str, value: Any) -> list[str]:
-    """An option with its value, once for each of several. One that begins with a dash is tied to its option."""
-    found = []
-    for one in value if isinstance(value, list | tuple) else [value]:
-        text = redact(str(one))
-        found += [f"{option}={text}"] if text.startswith("-") else [option, text]
-    return found
-
-
-def _changed_options(report: TaskReport, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be different this time."""
-    if report.verdict == "permission":
-        rules = [denial.allow_rule for denial in report.denials if denial.allow_rule]
-        return {"allow": list(dict.fromkeys([*(options.get("allow") or ()), *rules]))}
-    if report.verdict == "max_turns":
-        return {"max_turns": _next_max_turns(options.get("max_turns"), report)}
-    return {}
-
-
-def _next_max_turns(first: int | None, report: TaskReport) -> int | None:
-    """Twice what the last attempt had, as one more attempt would have got."""
-    if first is None:
-        return None if report.turns is None else max(min(2 * report.turns, MAX_TURNS), report.turns)
-    turns = first
-    for _ in report.attempts:
-        turns = max(turns, min(2 * turns, MAX_TURNS))
-    return turns
-
-
 if TYPE_CHECKING:
     from ..event import Event
     from ..sync import FolderSync
 
-REDRAW_SECONDS = 0.2  # seconds between two pictures of the live line
-MAX_PENDING_BYTES = 64 << 20  # bytes that may wait for a reader that sleeps
-STDERR_DRAIN_SECONDS = (
-    1.0  # seconds that the answer waits for what was said before it: both may go to one file
-)
-ESCAPE_PREFIX = "\0"  # before words that only look like an option
+REDRAW_SECONDS = 0.2  # interval of the live line
+MAX_PENDING_BYTES = 64 << 20  # of output that a slow reader has not taken
+STDERR_DRAIN_SECONDS = 1.0  # stdout waits for stderr: both may go to one file
+ESCAPE_PREFIX = "\0"  # marks arguments that only look like an option
 EXAMPLES = """examples:
   steno run "fix the failing test"
-  steno run --max-turns 20 --max-cost 5 --allow Edit --allow 'Bash(make test)' "fix the failing test"
-  git diff | steno run --json | jq .verdict                 the prompt from stdin
-  steno run --resume 3f9a21c0 "and now the documents"       a run of the ledger, or a session's id
-  steno run --backend ollama --model qwen3-coder "..."      on a model server of one's own
-  steno run --worktree=parser "rewrite the parser"          in a git worktree of its own
+  steno run --max-turns 20 --max-cost 5 --allow 'Bash(make test)' "fix the failing test"
+  git diff | steno run --json | jq .verdict                 read the prompt from stdin
+  steno run --resume 3f9a21c0 "and now the documents"       continue a run or session
+  steno run --backend ollama --model qwen3-coder "..."      use a local model server
+  steno run --worktree=parser "rewrite the parser"          work in a new git worktree
   steno run --model small --json-schema bug.json "which test fails?" | jq .file
   steno run --fallback-agent codex --on-limit fallback "fix the failing test"
-  steno run "what is new?" -- --settings ci.json            what follows -- are the agent's own arguments
+  steno run --on file_change:*.py 'ruff check {path}' "fix the failing test"
+  steno run "what is new?" -- --settings ci.json            pass arguments to the agent
 
-Without PROMPT, --prompt and --file the prompt is read from stdin. A prompt that is one word and begins with a dash is
-given as --prompt=-x. Options also come from STENO_* variables, the project's steno.toml and the user's own: `steno config`
-shows them. The exit code is the verdict's: 0 success, 1 failed, 3 not finished, 75 rate limit, 77 sign-in, 124 timeout or
-stalled, 126 not executable, 127 not installed, 130 interrupted, 137 killed; 2 is wrong use.
+Without PROMPT, --prompt and --file the prompt is read from stdin. A prompt of one word that begins
+with a dash is given as --prompt=-x. Options can also be set by STENO_* variables and steno.toml
+files (see: steno config). The exit code is the verdict's: 0 success, 1 failed, 3 not finished,
+75 rate limit, 77 sign-in, 124 timeout or stalled, 126 not executable, 127 not installed,
+130 interrupted, 137 killed; 2 is wrong use.
 """
-ERROR_EXIT_CODES = (1, 75, 77)  # exit codes of runs whose last words are an error's
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ERROR_EXIT_CODES = (1, 75, 77)  # of runs whose result is the text of an error
 RUN_ONLY_OPTIONS = (
     "cwd",
     "session_id",
@@ -154,20 +80,24 @@ RUN_ONLY_OPTIONS = (
 )
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno run` and return its exit code."""
-    options = _parse_args(words)
+def run(args: list[str]) -> int:
+    """Run `steno run` and return its exit code."""
+    options = _parse_args(args)
     _check_destinations(options.sync)
-    given = {name: getattr(options, name) for name in (*SETTINGS_BY_NAME, *RUN_ONLY_OPTIONS)}
-    asked = prepare_task(
+    hooks = parse_hooks(options)
+    values = {name: getattr(options, name) for name in (*SETTINGS_BY_NAME, *RUN_ONLY_OPTIONS)}
+    prepared = prepare_task(
         _read_prompt(options),
-        {name: value for name, value in given.items() if value is not None},
-        _option_name,
+        {name: value for name, value in values.items() if value is not None},
+        option_name,
     )
-    if asked.refusal is not None:
-        return _report_refusal(asked.refusal, options)
-    recover_finished_runs(asked.settings["ledger"])
-    return RunCommand(asked, options, given).run()
+    if prepared.refusal is not None:
+        return _report_refusal(prepared.refusal, options)
+    recover_finished_runs(prepared.settings["ledger"])
+    command = RunCommand(prepared, options, values)
+    if hooks:
+        command.add_hooks(hooks)
+    return command.run()
 
 
 def _report_refusal(report: TaskReport, options: argparse.Namespace) -> int:
@@ -178,13 +108,18 @@ def _report_refusal(report: TaskReport, options: argparse.Namespace) -> int:
 
 
 class RunCommand:
-    """A task with a screen, and an end for those who send signals."""
+    """A task with its display, signals, sync and hooks."""
 
     def __init__(
-        self, asked: PreparedTask, options: argparse.Namespace, given: dict[str, Any]
+        self, prepared: PreparedTask, options: argparse.Namespace, values: dict[str, Any]
     ) -> None:
-        self._prepared, self._output_format, self._given_options = asked, options.form, given
-        # On a terminal, stdout and the live line of stderr take turns; elsewhere nobody waits for a reader that sleeps.
+        self._prepared = prepared
+        self._output_format = options.form
+        self._option_values = values
+        self._hook_queue: HookQueue | None = None
+        self._hook_runners: dict[str, HookRunner] = {}
+        # On a terminal, stdout and the live line alternate; elsewhere a thread writes stderr, so
+        # that a reader that does not read delays nothing.
         live = is_terminal(sys.stderr)
         self._stderr = (
             StderrWriter(sys.stderr, live, max_pending=MAX_PENDING_BYTES)
@@ -193,28 +128,32 @@ class RunCommand:
         )
         stream = cast("TextIO", self._stderr) if self._stderr is not None else sys.stderr
         self._display = LiveDisplay(
-            detect_style(sys.stderr), stream, asked.settings["feed"], asked.settings["quiet"]
+            detect_style(sys.stderr), stream, prepared.settings["feed"], prepared.settings["quiet"]
         )
-        followed = live and not asked.settings["quiet"]
-        seen = (
-            "all" if options.sync else asked.setup.changes
-        )  # what is seen is told to the sync too
-        warn = print_error if asked.settings["quiet"] else self._display.say
-        self._runner = TaskRunner(
-            replace(asked.setup, track_cost=followed, changes=seen), self._display.say, warn
+        setup = replace(
+            prepared.setup,
+            track_cost=live and not prepared.settings["quiet"],
+            changes="all" if options.sync else prepared.setup.changes,
         )
-        spooled = options.form == "raw" and not is_terminal(sys.stdout)
-        self._stdout_queue = (
-            BackgroundQueue(self._write_stdout, MAX_PENDING_BYTES, "steno stdout")
-            if spooled
-            else None
-        )
-        self._stdout_error: OSError | None = None  # why stdout takes no more of the agent's bytes
-        self._sync = _start_sync(options.sync, asked.setup.cwd)
+        self._warn = print_error if prepared.settings["quiet"] else self._display.say
+        self._runner = TaskRunner(setup, self._display.say, self._warn)
+        self._stdout_queue: BackgroundQueue[bytes] | None = None
+        if options.form == "raw" and not is_terminal(sys.stdout):
+            self._stdout_queue = BackgroundQueue(
+                self._write_stdout, MAX_PENDING_BYTES, "steno stdout"
+            )
+        self._stdout_error: OSError | None = None
+        self._sync = _start_sync(options.sync, prepared.setup.cwd)
+
+    def add_hooks(self, hooks: list[HookSpec]) -> None:
+        """Run commands on events of every attempt."""
+        self._hook_queue = HookQueue(hooks, self._on_hook_failure)
+        self._runner.task.sinks.append(self._run_hooks)
+        self._runner.task.watchers.append(self._finish_hooks_of_run)
 
     def run(self) -> int:
-        """Until it is over, and everything is said."""
-        errand, task = self._runner, self._runner.task
+        """Run the task to its end and return the exit code."""
+        task = self._runner.task
         task.sinks.append(self._display.on_events)
         if self._sync is not None:
             task.sinks.append(self._sync_events)
@@ -225,26 +164,50 @@ class RunCommand:
             self._draw()
         with self._handle_signals():
             try:
-                report = errand.run()
+                report = self._runner.run()
                 self._print_result(report)
-                behind = self._finish_sync()
+                sync_code = self._finish_sync()
+                finish_hooks(self._hook_queue, self._warn)
             finally:
+                if self._hook_queue is not None:
+                    self._hook_queue.kill()
                 if self._stderr is not None:
                     self._stderr.finish(None)
-        return self._exit_code(report) or behind
+        return self._exit_code(report) or sync_code
 
     def _sync_events(self, run: object, events: "list[Event]") -> None:
         for event in events:
-            self._sync.add_event(event)  # type: ignore[union-attr]  # it is a sink only where there is one
+            self._sync.add_event(event)  # type: ignore[union-attr]  # a sink only with --sync
+
+    # -- hooks -----------------------------------------------------------------------------------
+
+    def _run_hooks(self, run: AgentRun, events: "list[Event]") -> None:
+        if run.id not in self._hook_runners and self._hook_queue is not None:
+            self._hook_runners[run.id] = HookRunner(self._hook_queue, run.parser)
+        self._hook_runners[run.id].add(events)
+
+    def _finish_hooks_of_run(self) -> None:
+        run = self._runner.task.run
+        if run is not None and run.report is not None and run.id in self._hook_runners:
+            self._hook_runners[run.id].finish()
+
+    def _on_hook_failure(self, text: str) -> None:
+        """Called in the thread of the hooks: the display belongs to the loop's thread."""
+        if self._runner.task.is_finished:
+            self._warn(text)
+        else:
+            self._runner.loop.call_soon(lambda: self._warn(text))
+
+    # -- output ----------------------------------------------------------------------------------
 
     def _finish_sync(self) -> int:
-        """What is still on its way arrives, or is said; 1 if something did not."""
+        """Wait for pending copies; 1 if a file was not copied."""
         if self._sync is None:
             return 0
         summary = self._sync.finish()
         quiet = self._prepared.settings["quiet"]
-        screen = LiveDisplay(detect_style(sys.stderr), sys.stderr) if quiet else self._display
-        screen.print_lines(
+        display = LiveDisplay(detect_style(sys.stderr), sys.stderr) if quiet else self._display
+        display.print_lines(
             [
                 line
                 for line in self._sync.take_messages()
@@ -252,65 +215,70 @@ class RunCommand:
             ]
         )
         if not (quiet and summary.ok):
-            screen.say(summary.line())
+            display.say(summary.line())
         return summary.exit_code(True)
 
     def _draw(self) -> None:
-        errand = self._runner
-        until = errand.task.waits_until
+        runner = self._runner
+        until = runner.task.waits_until
         self._display.refresh(
-            errand.loop.clock(), None if until is None else until - errand.task.now()
+            runner.loop.clock(), None if until is None else until - runner.task.now()
         )
-        errand.loop.call_later(REDRAW_SECONDS, self._draw)
+        runner.loop.call_later(REDRAW_SECONDS, self._draw)
 
     def _write_raw(self, data: bytes) -> None:
-        """The agent's own bytes. A reader that sleeps holds up neither the clocks nor, for long, the agent."""
+        """Pass on the agent's output; a slow reader delays neither timeouts nor, for long, it."""
         if self._stdout_queue is None:
             self._display.clear()
             self._write_stdout(data)
             return
         while self._stdout_error is None and not self._stdout_queue.put(data, len(data)):
-            time.sleep(REDRAW_SECONDS)  # too much waits already
+            time.sleep(REDRAW_SECONDS)  # the queue is full
 
     def _write_stdout(self, data: bytes) -> None:
-        """Nobody there to read them: the run ends, as it would have by itself."""
+        """A closed pipe interrupts the run, as it would have without steno."""
         if self._stdout_error is None:
             try:
                 write_all(sys.stdout.fileno(), data)
-            except OSError as problem:
-                self._stdout_error = problem
+            except OSError as error:
+                self._stdout_error = error
                 self._runner.interrupt()
 
-    # -- signals ---------------------------------------------------------------------------------------------------
+    # -- signals ---------------------------------------------------------------------------------
 
     @contextmanager
     def _handle_signals(self) -> Iterator[None]:
-        """The first ends the run in order, the second kills it, the third us. What was ignored before stays ignored."""
-        kept = {number: signal.getsignal(number) for number in SIGNALS}
-        for number, before in kept.items():
-            if before != signal.SIG_IGN:
+        """The first signal stops the run, the second kills it, the third kills steno.
+
+        Signals that were ignored before stay ignored.
+        """
+        old_handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        for number, handler in old_handlers.items():
+            if handler != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
         self._runner.has_signal_wakeup = True
         try:
             yield
         finally:
-            for number, before in kept.items():
-                signal.signal(number, before)
+            for number, handler in old_handlers.items():
+                signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: object) -> None:
+        is_finished = self._runner.task.is_finished
         self._runner.interrupt()
-        if (
-            self._runner.interrupt_count > 1 or self._runner.task.is_finished
-        ):  # we may wait for a reader that never comes: the next one ends that
-            for one in SIGNALS:
-                if signal.getsignal(one) == self._on_signal:
-                    signal.signal(one, signal.SIG_DFL)
+        if is_finished and self._hook_queue is not None:
+            self._hook_queue.kill()
+        if self._runner.interrupt_count > 1 or is_finished:
+            # steno may be waiting for a reader that never reads: the next signal ends that.
+            for other in STOP_SIGNALS:
+                if signal.getsignal(other) == self._on_signal:
+                    signal.signal(other, signal.SIG_DFL)
         else:
             self._runner.loop.call_soon(
-                lambda: self._display.say("ending the run; once more kills it")
+                lambda: self._display.say("stopping; press Ctrl-C again to kill")
             )
 
-    # -- what is said at the end -----------------------------------------------------------------------------------
+    # -- result ----------------------------------------------------------------------------------
 
     def _print_result(self, report: TaskReport) -> None:
         self._display.clear()
@@ -318,9 +286,9 @@ class RunCommand:
             self._stderr.drain(STDERR_DRAIN_SECONDS)
         try:
             self._write_output(report)
-        finally:  # what stdout did not take is not lost for people
+        finally:  # also when stdout failed
             if self._prepared.settings["quiet"] and not report.ok:
-                print_error(f"{report.verdict}: {report.error or report.hint or 'not done'}")
+                print_error(f"{report.verdict}: {report.error or report.hint or 'not finished'}")
             self._display.print_summary(report, resume_command(report, self._resume_options()))
 
     def _write_output(self, report: TaskReport) -> None:
@@ -337,12 +305,12 @@ class RunCommand:
         sys.stdout.flush()
 
     def _resume_options(self) -> dict[str, Any]:
-        """What was given, for the command that goes on: in the same folder, as the agent finds its session only there."""
-        cwd, turns = self._prepared.setup.cwd, self._prepared.settings["max_turns"]
+        """Options of the command to resume, which must run in the same folder."""
+        cwd = self._prepared.setup.cwd
         return {
-            **self._given_options,
+            **self._option_values,
             "cwd": None if cwd == str(Path.cwd()) else cwd,
-            "max_turns": turns,
+            "max_turns": self._prepared.settings["max_turns"],
         }
 
     def _exit_code(self, report: TaskReport) -> int:
@@ -350,16 +318,14 @@ class RunCommand:
             return EXIT_PIPE_CLOSED
         own = report.exit_code
         if self._prepared.settings["exit_from"] == "agent" and own is not None:
-            return own if own >= 0 else 128 - own  # as a shell tells a signal
-        return (
-            EXIT_INTERRUPTED
-            if self._runner.interrupt_count and not report.ok
-            else EXIT_CODES[report.verdict]
-        )
+            return own if own >= 0 else 128 - own  # the shell's code for a signal
+        if self._runner.interrupt_count and not report.ok:
+            return EXIT_INTERRUPTED
+        return EXIT_CODES[report.verdict]
 
 
 def _check_destinations(destinations: list[str] | None) -> None:
-    """Wrong use is told before it is looked whether the agent is there."""
+    """Report wrong use before checking that the agent is installed."""
     if destinations:
         from ..sync.destinations import check_destination
 
@@ -381,83 +347,74 @@ def _start_sync(destinations: list[str] | None, cwd: str | None) -> "FolderSync 
     )
 
 
-def _answer_text(report: TaskReport, shaped: bool) -> str:
-    """What the agent answered, as JSON where a schema was asked for. The words of an error are none; they are in the report."""
-    if shaped:
-        return (
-            encode(report.structured_output).decode()
-            if report.structured_output is not None
-            else ""
-        )
-    return (
-        report.text
-        if EXIT_CODES[report.verdict] in ERROR_EXIT_CODES
-        else report.result or report.text
-    )
+def _answer_text(report: TaskReport, has_schema: bool) -> str:
+    """The agent's answer, as JSON with a schema. The text of an error is not an answer."""
+    if has_schema:
+        output = report.structured_output
+        return encode(output).decode() if output is not None else ""
+    if EXIT_CODES[report.verdict] in ERROR_EXIT_CODES:
+        return report.text
+    return report.result or report.text
 
 
-# -- what was asked for ------------------------------------------------------------------------------------------
+# -- command line ------------------------------------------------------------------------------
 
 
-def _parse_args(words: list[str]) -> argparse.Namespace:
-    """The options; what follows `--` are the agent's own arguments. What is not UTF-8 could not be passed on as it is."""
-    for word in words:
-        _decode_utf8(os.fsencode(word), "an argument")
-    end = words.index("--") if "--" in words else len(words)
+def _parse_args(args: list[str]) -> argparse.Namespace:
+    """Parse the options; everything after `--` is passed to the agent."""
+    for arg in args:
+        _decode_utf8(os.fsencode(arg), "argument")
+    end = args.index("--") if "--" in args else len(args)
     parser = _build_parser()
-    options = parser.parse_intermixed_args([_escape_word(word) for word in words[:end]])
+    options = parser.parse_intermixed_args([_escape(arg) for arg in args[:end]])
     for name, value in vars(options).items():
         setattr(options, name, _unescape(value))
-    options.args = words[end + 1 :]
-    if len(options.words) > 1:
-        parser.error(f"PROMPT is one argument, found {len(options.words)}: put it in quotes")
-    options.prompt = (
-        options.words[0] if options.words and options.prompt is None else options.prompt
-    )
-    if options.words and options.prompt != options.words[0]:
-        parser.error("PROMPT and --prompt both give a prompt")
+    options.args = args[end + 1 :]
+    prompts = options.prompts
+    if len(prompts) > 1:
+        parser.error(f"expected one PROMPT, got {len(prompts)}: put it in quotes")
+    if prompts and options.prompt not in (None, prompts[0]):
+        parser.error("PROMPT and --prompt cannot be used together")
+    if prompts:
+        options.prompt = prompts[0]
     return options
 
 
-def _escape_word(word: str) -> str:
-    """A word that argparse must not take for an option: it begins with a dash and holds blanks. A bare --worktree has no name."""
-    if word == "--worktree":
+def _escape(arg: str) -> str:
+    """Hide a prompt that begins with a dash from argparse. A bare --worktree gets no name."""
+    if arg == "--worktree":
         return "--worktree="
-    return (
-        ESCAPE_PREFIX + word
-        if re.match(r"-.*\s", word, re.S) and not re.match(r"--[a-z-]+=", word)
-        else word
-    )
+    if re.match(r"-.*\s", arg, re.S) and not re.match(r"--[a-z-]+=", arg):
+        return ESCAPE_PREFIX + arg
+    return arg
 
 
 def _unescape(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unescape(one) for one in value]
+        return [_unescape(item) for item in value]
     return value.removeprefix(ESCAPE_PREFIX) if isinstance(value, str) else value
 
 
 def _build_parser() -> CommandParser:
-    parser = CommandParser(
-        "run", "Run an agent, see it to its end, and say what really happened.", EXAMPLES
-    )
-    parser.usage = "steno run [OPTIONS] [PROMPT] [-- the agent's own arguments]"
+    parser = CommandParser("run", "Run an agent and report how it ended.", EXAMPLES)
+    parser.usage = "steno run [OPTIONS] [PROMPT] [-- AGENT ARGUMENTS]"
+    parser.add_argument("prompts", nargs="*", metavar="PROMPT", help="prompt (default: stdin)")
     parser.add_argument(
-        "words", nargs="*", metavar="PROMPT", help="what it is asked (default: stdin)"
+        "--prompt", metavar="TEXT", help="prompt that looks like an option: --prompt=-x"
+    )
+    parser.add_argument("--file", metavar="PATH", help="read the prompt from a file; - is stdin")
+    parser.add_argument("--cwd", metavar="DIR", help="working directory (default: .)")
+    parser.add_argument(
+        "--worktree", metavar="[=NAME]", help="work in a new git worktree next to the repository"
     )
     parser.add_argument(
-        "--prompt",
-        metavar="TEXT",
-        help="the same, for a prompt that looks like an option: --prompt=-x",
+        "--sync",
+        action="append",
+        metavar="DEST",
+        help="copy changed files while it runs: dir:PATH, https://..., cmd:PROGRAM {path} "
+        "(repeatable)",
     )
-    parser.add_argument("--file", metavar="PATH", help="a file that holds the prompt; - is stdin")
-    parser.add_argument("--cwd", metavar="DIR", help="the folder to work in (default: this one)")
-    parser.add_argument(
-        "--worktree",
-        metavar="[=NAME]",
-        help="work in a git worktree of its own, beside the repository",
-    )
-    what = "bring the files that it changes there while it runs: dir:PATH, https://..., cmd:PROGRAM {path}; may be repeated"
-    parser.add_argument("--sync", action="append", metavar="DEST", help=what)
+    add_hook_options(parser)
     _add_session(parser)
     _add_output_format(parser)
     _add_settings(parser)
@@ -467,48 +424,48 @@ def _build_parser() -> CommandParser:
 
 
 def _add_replay(parser: CommandParser) -> None:
-    group = parser.add_argument_group(
-        "the agent `replay`, which plays a recording as if it were the agent"
+    group = parser.add_argument_group("replay (--agent replay plays a recording)")
+    group.add_argument(
+        "--recording", dest="tape", metavar="FILE", help="recording to play (file or folder)"
     )
     group.add_argument(
-        "--tape", metavar="FILE", help="what it plays: a tape, or the folder of a recording"
-    )
-    group.add_argument(
-        "--speed",
-        metavar="N",
-        type=float,
-        help="so many times as fast (default: 1); 0: without waiting",
+        "--speed", metavar="N", type=float, help="playback speed (default: 1); 0 does not wait"
     )
 
 
 def _add_session(parser: CommandParser) -> None:
-    group = parser.add_argument_group("the session (default: a new one)")
-    group.add_argument("--session-id", metavar="UUID", help="the id of the new session")
+    group = parser.add_argument_group("session (default: a new one)")
+    group.add_argument("--session-id", metavar="UUID", help="ID of the new session")
     group.add_argument(
-        "--resume", metavar="ID", help="go on with a session: its id, or the beginning of a run's"
+        "--resume", metavar="ID", help="continue a session: its ID, or a prefix of a run ID"
     )
     group.add_argument(
-        "--fork", action="store_true", default=None, help="with --resume: in a copy of it"
+        "--fork", action="store_true", default=None, help="continue a copy of the --resume session"
     )
-    what = "go on with the last session of the folder"
-    group.add_argument("--continue", dest="continue_", action="store_true", default=None, help=what)
+    group.add_argument(
+        "--continue",
+        dest="continue_",
+        action="store_true",
+        default=None,
+        help="continue the latest session of the folder",
+    )
 
 
 def _add_output_format(parser: CommandParser) -> None:
-    forms = parser.add_argument_group("stdout (default: the answer)").add_mutually_exclusive_group()
+    forms = parser.add_argument_group("output (default: the answer)").add_mutually_exclusive_group()
     forms.add_argument(
         "--json",
         dest="form",
         action="store_const",
         const="json",
-        help="the report, as one line of JSON",
+        help="print the report as one line of JSON",
     )
     forms.add_argument(
         "--raw",
         dest="form",
         action="store_const",
         const="raw",
-        help="the agent's own bytes, as they come",
+        help="pass on the agent's own output",
     )
 
 
@@ -524,7 +481,10 @@ def _add_settings(parser: CommandParser) -> None:
             else {"action": "store_true", "default": None}
         )
         groups[setting.group].add_argument(
-            setting.option, dest=setting.name, help=_setting_help(setting), **{**action, **shown}
+            option_name(setting.name),
+            dest=setting.name,
+            help=_setting_help(setting),
+            **{**action, **shown},
         )
 
 
@@ -532,47 +492,38 @@ def _setting_help(setting: Any) -> str:
     default = setting.default
     if default is None or default is False or default in ((), {}):
         return str(setting.help_text)
-    told = (
-        ", ".join(default)
-        if isinstance(default, tuple)
-        else f"{default:g}"
-        if isinstance(default, float)
-        else default
-    )
-    return f"{setting.help_text} (default: {told})".replace("%", "%%")
-
-
-def _option_name(name: str) -> str:
-    return "--" if name == "args" else "--" + name.rstrip("_").replace("_", "-")
+    text = default
+    if isinstance(default, tuple):
+        text = ", ".join(default)
+    elif isinstance(default, float):
+        text = f"{default:g}"
+    return f"{setting.help_text} (default: {text})".replace("%", "%%")
 
 
 def _read_prompt(options: argparse.Namespace) -> str:
-    """The prompt: from the command line, a file or stdin."""
     if options.prompt is not None and options.file is not None:
-        raise StenoError("PROMPT and --file both give a prompt: give one of them")
+        raise StenoError("PROMPT and --file cannot be used together")
     if options.prompt is not None:
         return str(options.prompt)
     if options.file is not None and options.file != "-":
         return _read_prompt_file(Path(options.file))
     if options.file is None and (sys.stdin is None or is_terminal(sys.stdin)):
-        own = "; what follows -- are the agent's own arguments" if options.args else ""
-        raise StenoError(f"no prompt: give PROMPT, --file PATH, or send it to stdin{own}")
+        hint = "; arguments after -- are passed to the agent" if options.args else ""
+        raise StenoError(f"no prompt: give PROMPT or --file PATH, or pipe it to stdin{hint}")
     return _decode_utf8(stdin_bytes().read(), "stdin")
 
 
 def _read_prompt_file(path: Path) -> str:
     try:
         return _decode_utf8(path.read_bytes(), f"--file {path}")
-    except OSError as problem:
-        raise StenoError(f"--file {path}: cannot be read: {problem.strerror or problem}") from None
+    except OSError as error:
+        raise StenoError(f"--file {path}: cannot read: {error.strerror or error}") from None
 
 
-def _decode_utf8(data: bytes, where: str) -> str:
-    """The letters. An agent is asked what was given, or nothing: no byte is changed on the way."""
+def _decode_utf8(data: bytes, source: str) -> str:
+    """Decode strictly: a prompt is passed on unchanged or not at all."""
     try:
         return data.decode("utf-8")
-    except UnicodeDecodeError as problem:
-        shown = data[max(0, problem.start - 20) : problem.start + 20]
-        raise StenoError(
-            f"{where}: this is not UTF-8, at byte {problem.start + 1}: {shown!r}"
-        ) from None
+    except UnicodeDecodeError as error:
+        excerpt = data[max(0, error.start - 20) : error.start + 20]
+        raise StenoError(f"{source}: not UTF-8 at byte {error.start + 1}: {excerpt!r}") from None

@@ -1,10 +1,10 @@
-"""`steno search`: find words in what people and agents said. It parses and prints; the ledger searches."""
+"""`steno search`: searches prompts and answers in the ledger."""
 
 import argparse
 import time
 from functools import partial
 
-from ..ledger.queries import search as asks
+from ..ledger.queries import search as queries
 from ..ledger.queries.filters import Filters
 from ..ledger.queries.runs import short_ids
 from ..ledger.results import SearchHit
@@ -26,63 +26,59 @@ from .query_options import (
 from .terminal import StepProgress, detect_style, print_error
 
 EXAMPLES = """examples:
-  steno search retry limit                  texts that have both words
+  steno search retry limit                  texts with both words
   steno search '"connection refused"' --last 7d
   steno search --regex 'TODO\\(\\w+\\)' --project .
-  steno search --tools "Permission denied"  also in what tools printed
+  steno search --tools "Permission denied"  search tool output too
 
-Prompts and answers are in the ledger's full-text index. What tools printed is not kept there: with --tools the
-recordings and transcripts are read again, as far as they still exist.
+Prompts and answers are in the ledger's full-text index. Tool output is not: --tools reads the
+recordings and transcripts again, as far as they still exist.
 """
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno search` and return its exit code."""
-    options = _parse_args(words)
-    what = asks.parse_query(
-        options.regex if options.regex is not None else " ".join(options.text),
-        options.regex is not None,
-    )
+def run(args: list[str]) -> int:
+    """Run `steno search` and return its exit code."""
+    options = _parse_args(args)
+    is_regex = options.regex is not None
+    query = queries.parse_query(options.regex if is_regex else " ".join(options.text), is_regex)
     store = open_updated_ledger(options)
-    most = pop_row_limit(options)
+    limit = pop_row_limit(options)
     zone, span = time_range_from_options(options)
     filters = parse_filters(store, options, span)
     start = time.perf_counter()
     with StepProgress("texts") as steps:
-        found, total = asks.search_texts(store, what, filters, options.role, most, steps.update)
-    gone = 0
+        hits, total = queries.search_texts(store, query, filters, options.role, limit, steps.update)
+    missing_files = 0
     if options.tools:
-        scanned, gone = _search_tool_output(store, what, filters)
-        found, total = (
-            sorted([*found, *scanned], key=lambda hit: -(hit.at or 0))[:most],
-            total + len(scanned),
-        )
-    shorts = short_ids(store, "sessions", [hit.session for hit in found])
-    for hit in found:
+        tool_hits, missing_files = _search_tool_output(store, query, filters)
+        hits = sorted([*hits, *tool_hits], key=lambda hit: -(hit.at or 0))[:limit]
+        total += len(tool_hits)
+    shorts = short_ids(store, "sessions", [hit.session for hit in hits])
+    for hit in hits:
         hit.short_session_id = shorts[hit.session]
-    took = round((time.perf_counter() - start) * 1000, 3)
+    query_ms = round((time.perf_counter() - start) * 1000, 3)
     write_result(
         options.form,
         lambda: (
-            _render(search_results(found, detect_style(), time_formatter(zone)), len(found), total)
-            if found
+            _render(search_results(hits, detect_style(), time_formatter(zone)), len(hits), total)
+            if hits
             else _no_hits_message(store, options)
         ),
-        lambda: [hit.as_json(partial(format_iso, zone=zone)) for hit in found],
-        total,
-        {
+        lambda: [hit.as_json(partial(format_iso, zone=zone)) for hit in hits],
+        total=total,
+        extra={
             "timezone": zone.name,
-            "query_ms": took,
-            "left_off": total - len(found),
-            "sources_gone": gone,
+            "query_ms": query_ms,
+            "left_off": total - len(hits),
+            "sources_gone": missing_files,
         },
-        ("at",),
+        leading_columns=("at",),
     )
     return 0
 
 
-def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser("search", "Find words in what people and agents said.", EXAMPLES)
+def _parse_args(args: list[str]) -> argparse.Namespace:
+    parser = CommandParser("search", "Search prompts and answers in the ledger.", EXAMPLES)
     parser.add_argument(
         "text",
         nargs="*",
@@ -90,54 +86,49 @@ def _parse_args(words: list[str]) -> argparse.Namespace:
         help='words that must all occur; "a phrase" in double quotes',
     )
     parser.add_argument(
-        "--regex", metavar="PATTERN", help="look at every text by this regular expression instead"
+        "--regex", metavar="PATTERN", help="search with a regular expression instead"
     )
     parser.add_argument(
-        "--tools", action="store_true", help="also search what tools printed, in the original files"
+        "--tools", action="store_true", help="search tool output too, in the original files"
     )
     parser.add_argument(
         "--role",
         choices=("prompt", "answer"),
-        help="only what people said, or only what agents said",
+        help="only prompts, or only answers",
     )
-    parser.add_time_range(
-        "only the last N hits (50), or those of the last hours, days, weeks or months (24h, 7d, 2w, 3m)"
-    )
+    parser.add_time_range("number of hits (50), or time span (24h, 7d, 2w, 3m)")
     parser.add_filters("project", "agent")
     parser.add_output_format()
     parser.add_ledger()
-    options = parser.parse_with_rest(words, "text")
+    options = parser.parse_with_rest(args, "text")
     if (options.regex is None) == (not options.text):
-        parser.error("give words to search for, or --regex PATTERN")
+        parser.error("nothing to search for: give TEXT or --regex PATTERN")
     return options
 
 
 def _search_tool_output(
-    store: Store, what: asks.SearchQuery, filters: Filters
+    store: Store, query: queries.SearchQuery, filters: Filters
 ) -> tuple[list[SearchHit], int]:
     from ..ledger.queries.search import search_tool_output
 
     with StepProgress("files") as steps:
-        done = search_tool_output(store, what, filters, steps.update)
-    if done.files_missing:
-        print_error(
-            f"{format_count(done.files_missing, 'source')} of the ledger {'is' if done.files_missing == 1 else 'are'} not there any more"
-        )
-    return done.hits, done.files_missing
+        result = search_tool_output(store, query, filters, steps.update)
+    if result.files_missing:
+        print_error(f"{format_count(result.files_missing, 'source file')} of the ledger not found")
+    return result.hits, result.files_missing
 
 
 def _render(lines: list[str], shown: int, total: int) -> list[str]:
-    more = (
-        f", {format_number(total - shown)} more are not shown: --last N shows N of them"
-        if total > shown
-        else ""
-    )
+    more = f", {format_number(total - shown)} not shown (use --last N)" if total > shown else ""
     return [*lines, "", *wrap(f"{format_count(total, 'hit')}{more}", detect_style().columns)]
 
 
 def _no_hits_message(store: Store, options: argparse.Namespace) -> list[str]:
     if not store.query("SELECT 1 FROM texts LIMIT 1"):
         return no_rows_message(store, "texts")
-    hint = "" if options.tools else "; --tools also searches what tools printed"
-    part = "" if options.regex is not None else "; --regex finds parts of words"
-    return [f"Nothing was found{part}{hint}."]
+    hints = []
+    if options.regex is None:
+        hints.append("--regex finds parts of words")
+    if not options.tools:
+        hints.append("--tools searches tool output too")
+    return [f"No matches{''.join(f'; {hint}' for hint in hints)}."]

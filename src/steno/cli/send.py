@@ -1,4 +1,4 @@
-"""`steno send`: says something to an agent while it runs, where it takes messages. It asks the run's own steno to."""
+"""`steno send`: sends a message to an active run through its control socket."""
 
 import argparse
 
@@ -12,30 +12,30 @@ EXAMPLES = """examples:
   steno send 3f9a21c0 "also update the changelog"
   git diff | steno send 3f9a21c0 -
 
-ID is the beginning of a run's, a task's or a session's id (`steno ps`). The run must have been started with
-`steno run --steer`, and its turn must not be closed yet.
+ID is a prefix of a run, task or session ID (see: steno ps). The run must have been started with
+`steno run --steer`, and its turn must not have ended.
 """
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno send` and return its exit code."""
-    options = _parse_args(words)
+def run(args: list[str]) -> int:
+    """Run `steno send` and return its exit code."""
+    options = _parse_args(args)
     text = stdin_bytes().read().decode("utf-8", "replace") if options.text == "-" else options.text
     if not text.strip():
-        raise StenoError("there is nothing to send: the text is empty")
-    mark = require_active_run(options.id, options.ledger)
+        raise StenoError("nothing to send: the message is empty")
+    info = require_active_run(options.id, options.ledger)
     try:
-        answer = send_request(mark.socket or "", {"do": "send", "text": text})
-    except StenoError as problem:
-        raise StenoError(f"{mark.run}: {problem}") from None
+        answer = send_request(info.socket or "", {"do": "send", "text": text})
+    except StenoError as error:
+        raise StenoError(f"{info.run}: {error}") from None
     if not answer.get("ok"):
-        raise StenoError(f"{mark.run}: {answer.get('error')}")
+        raise StenoError(f"{info.run}: {answer.get('error')}")
     return 0
 
 
-def _parse_args(words: list[str]) -> argparse.Namespace:
-    parser = CommandParser("send", "Say something to an agent while it runs.", EXAMPLES)
-    parser.add_argument("id", metavar="ID", help="the beginning of its id")
-    parser.add_argument("text", metavar="TEXT", help="what is said; - is stdin")
+def _parse_args(args: list[str]) -> argparse.Namespace:
+    parser = CommandParser("send", "Send a message to an active run.", EXAMPLES)
+    parser.add_argument("id", metavar="ID", help="run, task or session ID, or a prefix of it")
+    parser.add_argument("text", metavar="TEXT", help="message; - reads stdin")
     parser.add_ledger(can_import=False)
-    return parser.parse_utf8_args(words)
+    return parser.parse_utf8_args(args)

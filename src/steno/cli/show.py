@@ -1,4 +1,4 @@
-"""`steno show`: what recordings say, for people or as JSON. It parses, loops and prints; the library does the work."""
+"""`steno show`: shows the reports of recordings, runs and sessions."""
 
 import argparse
 import os
@@ -9,128 +9,129 @@ from pathlib import Path
 from .. import agents
 from ..errors import StenoError
 from ..recording.discover import find_recordings
-from .options import CommandParser
-from .show_views import MAX_CARDS, STREAMING_VIEWS, SourcePrinter, StoredInput
+from .exit_codes import EXIT_USAGE_ERROR
+from .options import AGENT_HELP, CommandParser
+from .show_views import MAX_SUMMARIES, STREAMING_VIEWS, SourcePrinter, StoredInput
 from .terminal import detect_style, is_terminal, print_error
 
-ID_PATTERN = re.compile(
-    r"[0-9A-Za-z][0-9A-Za-z_-]{3,}"
-)  # what may be the beginning of a run's or a session's id
+ID_PATTERN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{3,}")  # of a run or session
 EXAMPLES = """examples:
-  steno show run.jsonl                     the report of a recording
+  steno show run.jsonl                     a recording
   claude -p "..." --output-format stream-json --verbose | steno show
-  steno show --json runs/ | jq .verdict    one line of JSON for each recording below a folder
-  steno show --timeline run.jsonl.gz       what happened, one event to a line
-  steno show --text run.jsonl              only what the agent answered
-  steno show 3f9a21c0                      a run or session of the ledger, by the beginning of its id
-  steno show --exit-from verdict run/      and exit as the run ended: 0 only for a success
+  steno show --json runs/ | jq .verdict    all recordings below a folder, one JSON line each
+  steno show --timeline run.jsonl.gz       one line per event
+  steno show --text run.jsonl              only the agent's answer
+  steno show 3f9a21c0                      a run or session in the ledger, by ID prefix
+  steno show --exit-from verdict run/      exit with 0 only if the run succeeded
 
-A source is a file with what the agent printed (plain, gzip or zstd), a tape, one of the agent's own
-transcripts, a folder that holds `stdout`, or a folder of any of these. The exit code is 0 when
-everything could be shown, however the runs ended, and 2 when a source could not be read. With
-`--exit-from verdict` it is the verdict's, of several sources the highest; 2 comes before all others.
+A source is the output of an agent (plain, gzip or zstd), a recording, an agent's transcript, a
+folder with a file `stdout`, or a folder of any of these. The exit code is 0 if all sources could be
+shown, whatever their verdicts, and 2 if one could not be read. With `--exit-from verdict` it is the
+highest code of the verdicts; 2 takes precedence.
 """
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno show` and return its exit code."""
-    options = _parse_args(words)
+def run(args: list[str]) -> int:
+    """Run `steno show` and return its exit code."""
+    options = _parse_args(args)
     agent = agents.get_agent(options.agent)
-    sources, bad = _resolve_sources(options)
-    views = SourcePrinter(options.view, detect_style(), len(sources))
-    views.agent, views.input_format, views.use_heuristics, views.show_prices = (
-        agent,
-        options.format,
-        not options.no_advice,
-        options.prices,
-    )
+    sources, has_errors = _resolve_sources(options)
+    printer = SourcePrinter(options.view, detect_style(), len(sources))
+    printer.agent = agent
+    printer.input_format = options.format
+    printer.use_heuristics = not options.no_advice
+    printer.show_prices = options.prices
     try:
         for source in sources:
-            bad = not views.show(source) or bad
-        views.print_footer()
+            has_errors = not printer.show(source) or has_errors
+        printer.print_footer()
     finally:
-        views.progress.clear()
-    return 2 if bad else views.highest_exit_code if options.exit_from == "verdict" else 0
+        printer.progress.clear()
+    if has_errors:
+        return EXIT_USAGE_ERROR
+    return printer.highest_exit_code if options.exit_from == "verdict" else 0
 
 
-# -- what was asked for ------------------------------------------------------------------------------------------
-
-
-def _parse_args(words: list[str]) -> argparse.Namespace:
-    what = "Say what really happened in a recording: verdict, cost, context, tools, files, and what to do next."
-    parser = CommandParser("show", what, EXAMPLES)
-    source = "file, folder, - for stdin (default: stdin), or the id of a run or session"
-    parser.add_argument("sources", nargs="*", metavar="SOURCE", help=source)
+def _parse_args(args: list[str]) -> argparse.Namespace:
+    parser = CommandParser(
+        "show",
+        "Show the report of a recording, run or session: verdict, cost, context, tools, files.",
+        EXAMPLES,
+    )
+    parser.add_argument(
+        "sources",
+        nargs="*",
+        metavar="SOURCE",
+        help="file, folder, - (stdin, the default), or run or session ID",
+    )
     _add_views(
-        parser.add_argument_group(
-            "what to show (default: a card for people)"
-        ).add_mutually_exclusive_group()
+        parser.add_argument_group("view (default: --summary)").add_mutually_exclusive_group()
     )
     parser.add_argument(
         "--prices",
         action="store_true",
-        help="on the card, also the price table's cost and the cache's savings",
+        help="add the cost by the price table and the savings of the cache to the summary",
     )
+    parser.add_argument("--agent", metavar="NAME", help=AGENT_HELP)
     parser.add_argument(
-        "--agent", metavar="NAME", help="the agent that wrote it (default: told by the bytes)"
+        "--format",
+        choices=("stream", "json"),
+        help="read as lines, or as one JSON document (default: detected)",
     )
-    form = "read it as lines and nothing else, or as one JSON document (default: told by the bytes)"
-    parser.add_argument("--format", choices=("stream", "json"), help=form)
+    parser.add_no_advice()
     parser.add_argument(
-        "--no-advice", action="store_true", help="judge without `interactive` and `background_task`"
+        "--exit-from",
+        choices=("verdict",),
+        help="exit with the verdict's code, as `steno run` does; of several sources the highest",
     )
-    code = "exit with the verdict's code, as `steno run` does: 0 success, 1 failed, 3 not finished, 75, 77, ...; of several"
-    parser.add_argument("--exit-from", choices=("verdict",), help=f"{code} sources the highest")
     parser.add_ledger()
-    options = parser.parse_with_paths(words, "sources")
-    if options.prices and options.view not in (None, "card"):
-        parser.error(f"--prices belongs to the card and cannot be used with --{options.view}")
+    options = parser.parse_with_paths(args, "sources")
+    if options.prices and options.view not in (None, "summary"):
+        parser.error(f"--prices needs the summary and cannot be used with --{options.view}")
     if options.exit_from is not None and options.view in STREAMING_VIEWS:
         parser.error(f"--exit-from needs a report and cannot be used with --{options.view}")
     if not options.sources and is_terminal(sys.stdin):
-        parser.error("nothing to read: give a file or a folder, or send a recording to stdin")
+        parser.error("nothing to read: give a file or folder, or pipe a recording to stdin")
     return options
 
 
 def _add_views(group: "argparse._MutuallyExclusiveGroup") -> None:
     views = {
-        "json": "the report as JSON, one line for each source",
-        "events": "the events as JSON, one line each, as they are read",
-        "tools": "a table of the tool calls",
-        "files": "a table of the files that were changed",
-        "timeline": "what happened, one line for each event that matters",
-        "text": "only the text of the agent's answer",
-        "card": f"full cards, also for more than {MAX_CARDS} sources",
+        "summary": f"summary per source (default for up to {MAX_SUMMARIES} sources, else a table)",
+        "json": "report as JSON, one line per source",
+        "events": "events as JSON, one per line, as they are read",
+        "tools": "table of tool calls",
+        "files": "table of changed files",
+        "timeline": "one line per important event",
+        "text": "only the agent's answer",
     }
-    for name, what in views.items():
-        group.add_argument(f"--{name}", dest="view", action="store_const", const=name, help=what)
+    for name, text in views.items():
+        group.add_argument(f"--{name}", dest="view", action="store_const", const=name, help=text)
 
 
 def _resolve_sources(options: argparse.Namespace) -> tuple[list[str | StoredInput], bool]:
-    """Every recording that is meant, and whether something given was none."""
-    found: list[str | StoredInput] = []
-    bad = False
+    """All recordings, and whether one could not be found."""
+    sources: list[str | StoredInput] = []
+    has_errors = False
     for name in options.sources or ["-"]:
         try:
-            found += _resolve_source(name, options)
-        except StenoError as problem:
-            print_error(str(problem))
-            bad = True
-    return found, bad
+            sources += _resolve_source(name, options)
+        except StenoError as error:
+            print_error(str(error))
+            has_errors = True
+    return sources, has_errors
 
 
 def _resolve_source(name: str, options: argparse.Namespace) -> list[str | StoredInput]:
-    """What one word stands for: stdin, the recordings at a path, or a run or session of the ledger."""
+    """stdin, the recordings at a path, or a run or session of the ledger."""
     if name == "-":
         return [name]
     if ID_PATTERN.fullmatch(name) and not os.path.lexists(name):
         from .show_ledger import find_in_ledger
 
-        kept = find_in_ledger(name, options)
-        if kept is not None and kept.render_page is not None and options.exit_from is not None:
-            raise StenoError(
-                f"{name}: the ledger has only its figures, and no verdict to exit with"
-            )
-        if kept is not None:
-            return [kept]
+        stored = find_in_ledger(name, options)
+        if stored is not None and stored.render_page is not None and options.exit_from is not None:
+            raise StenoError(f"{name}: --exit-from needs a verdict, and the ledger has none")
+        if stored is not None:
+            return [stored]
     return [str(path) for path in find_recordings(Path(name))]

@@ -1,7 +1,6 @@
-"""`steno show ID`: a run or session of the ledger, as something that the views of `show` can print. It never prints."""
+"""`steno show ID`: loads a run or session from the ledger for the views of `show`."""
 
 import argparse
-import os
 from functools import partial
 from pathlib import Path
 
@@ -12,60 +11,55 @@ from ..ledger.queries import runs, sessions
 from ..ledger.queries.filters import WhereClause
 from ..ledger.queries.time_range import TimeZone
 from ..ledger.reconcile import load_report
-from ..ledger.store import Store, default_ledger_path, open_ledger
+from ..ledger.store import Store, open_ledger
 from ..recording.open import open_recording
-from ..views import runs as listing
+from ..views import runs as view_runs
+from ..views.layout import PageStyle
+from .live_runs import has_ledger
 from .query_options import format_iso, open_updated_ledger, time_formatter
 from .show_views import STREAMING_VIEWS, StoredInput
 
 
 def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput | None:
-    """What the ledger knows under this id, or the beginning of it; None if it knows nothing."""
-    if not _has_ledger(options.ledger):
+    """The run or session with this ID prefix; None without a ledger."""
+    if not has_ledger(options.ledger):
         return None
     store = open_ledger(options.ledger)
-    found = runs.find_by_prefix(store, name)
-    if found is None and not options.no_import:
+    match = runs.find_by_prefix(store, name)
+    if match is None and not options.no_import:
         store.close()
-        store = open_updated_ledger(options)  # with what is new
-        found = runs.find_by_prefix(store, name)
-    if found is None:
-        raise StenoError(
-            f"{name}: neither a file nor the beginning of a run's or a session's id in the ledger"
-        )
-    bare = (
-        options.prices or options.view in STREAMING_VIEWS
-    )  # what is shown needs the recording itself
-    kept = (
-        _stored_run(store, found[1], bare)
-        if found[0] == "runs"
-        else _stored_session(store, found[1], options.view)
-    )
-    notes = runs.list_notes(store, *found)
-    kept.render_notes = lambda look: (
-        ["", *listing.notes_section(notes, look, time_formatter(TimeZone()))] if notes else []
-    )
+        store = open_updated_ledger(options)
+        match = runs.find_by_prefix(store, name)
+    if match is None:
+        raise StenoError(f"{name}: no such file, and no such run or session in the ledger")
+    table, id_ = match
+    if table == "runs":
+        needs_recording = options.prices or options.view in STREAMING_VIEWS
+        stored = _stored_run(store, id_, needs_recording)
+    else:
+        stored = _stored_session(store, id_, options.view)
+    notes = runs.list_notes(store, table, id_)
+
+    def render_notes(style: PageStyle) -> list[str]:
+        if not notes:
+            return []
+        return ["", *view_runs.notes_section(notes, style, time_formatter(TimeZone()))]
+
+    stored.render_notes = render_notes
     store.close()
-    return kept
+    return stored
 
 
-def _has_ledger(given: str | None) -> bool:
-    """Whether there is a ledger: looking for an id makes none."""
-    where = given or os.environ.get("STENO_LEDGER") or str(default_ledger_path())
-    return "://" in where or Path(where).exists()
-
-
-def _stored_run(store: Store, id_: str, bare: bool) -> StoredInput:
-    run, report = runs.get_run(store, id_), load_report(store, id_)
-    if report is not None and not bare:
-        kept = StoredInput(id_, ())
-        kept.report = report
-        return kept
+def _stored_run(store: Store, id_: str, needs_recording: bool) -> StoredInput:
+    run = runs.get_run(store, id_)
+    report = load_report(store, id_)
+    if report is not None and not needs_recording:
+        stored = StoredInput(id_, ())
+        stored.report = report
+        return stored
     if run.source is None or not Path(run.source).exists():
-        what = "it has no report" if report is None else "this view needs its recording"
-        raise StenoError(
-            f"{id_}: {what}, and the recording is not there: {run.source or 'its place is not known'}"
-        )
+        reason = "it has no report" if report is None else "this view needs its recording"
+        raise StenoError(f"{id_}: {reason}; recording not found: {run.source or 'path unknown'}")
     return _open_recording(run.source)
 
 
@@ -75,22 +69,20 @@ def _stored_session(store: Store, id_: str, view: str | None) -> StoredInput:
     )
     if path is not None:
         return _open_recording(path)
-    if view not in (None, "card", "json"):
-        raise StenoError(
-            f"{id_}: its transcript is not there any more; the ledger has only its figures (--card, --json)"
-        )
+    if view not in (None, "summary", "json"):
+        raise StenoError(f"{id_}: transcript not found; only --summary and --json are available")
     session = sessions.get_session(store, id_)
-    kept = StoredInput(id_, ())
-    kept.json = msgspec.json.encode(session.as_json(partial(format_iso, zone=TimeZone())))
-    own = runs.list_runs(store, WhereClause().add("session = ?", id_))
-    kept.render_page = lambda look: listing.session_card(
-        session, own, look, time_formatter(TimeZone())
+    stored = StoredInput(id_, ())
+    stored.json = msgspec.json.encode(session.as_json(partial(format_iso, zone=TimeZone())))
+    session_runs = runs.list_runs(store, WhereClause().add("session = ?", id_))
+    stored.render_page = lambda style: view_runs.session_card(
+        session, session_runs, style, time_formatter(TimeZone())
     )
-    return kept
+    return stored
 
 
 def _open_recording(path: str) -> StoredInput:
-    given = open_recording(path)
-    kept = StoredInput(given.name, given.lines, given.extra_events)
-    kept.problems = given.problems
-    return kept
+    recording = open_recording(path)
+    stored = StoredInput(recording.name, recording.lines, recording.extra_events)
+    stored.problems = recording.problems
+    return stored

@@ -1,31 +1,31 @@
-"""`steno sync`: copies a folder's files to other places, or finishes what an earlier sync left. It parses and prints."""
+"""`steno sync`: copies a folder's files to other destinations."""
 
 import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
-from ..config import data_dir as place
+from ..config import data_dir
 from ..errors import StenoError
 from ..sync import FolderSync, SyncOptions, SyncSummary
 from ..sync.destinations import check_prefix
 from ..sync.journal import PendingSync, pending_syncs
-from .options import CommandParser, seconds_type
+from .exit_codes import EXIT_USAGE_ERROR
+from .options import CommandParser, number_type, seconds_type
 from .terminal import print_error, print_json
 
 EXAMPLES = """examples:
-  steno sync . dir:/backup/project                  copy what is new or different
+  steno sync . dir:/backup/project                  copy new and changed files
   steno sync . dir:/mnt/a sftp://host/files --delete
   steno sync . dir:/srv/site --prefix public --exclude '*.map'
-  steno sync . 'cmd:rsync -a {path} host:inbox/'    a command for each file, without a shell
-  steno sync . sftp://host/folder --dry-run         any URL that fsspec knows: pip install 'steno[sync]'
-  steno sync --pending                              finish what failed, or was cut off
+  steno sync . 'cmd:rsync -a {path} host:inbox/'    run a command for each file, without a shell
+  steno sync . sftp://host/folder --dry-run         any fsspec URL (pip install 'steno[sync]')
+  steno sync --pending                              finish failed or interrupted syncs
 
-Files are compared by their content. What .gitignore files name and what tools make for themselves (.git, node_modules,
-__pycache__, .venv ...) is left alone on both sides. The exit code is 0 when everything is where it should be, and 1 when
-something is missing: it is kept, and `steno sync --pending` finishes it.
+Files are compared by content. Files ignored by .gitignore and tool folders (.git, node_modules,
+__pycache__, .venv ...) are skipped on both sides. The exit code is 1 if a file could not be copied;
+`steno sync --pending` retries it later.
 """
-EXIT_NOT_STARTED = 2  # the exit code where nothing could even be begun
 JOURNALED_OPTIONS = (
     "prefix",
     "include",
@@ -33,102 +33,103 @@ JOURNALED_OPTIONS = (
     "no_ignore",
     "delete",
     "concurrency",
-)  # what a sync that was left knows itself
-DEFAULT_TRIES = 8  # of one file, over half a minute: then it is left for `--pending`
+)  # options stored with a pending sync
+DEFAULT_TRIES = 8  # per file, over half a minute
+
+POSITIVE_INT = number_type("a whole number of at least 1", 1, 10**9, whole=True)
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno sync` and return its exit code."""
-    options = _parse_args(words)
+def run(args: list[str]) -> int:
+    """Run `steno sync` and return its exit code."""
+    options = _parse_args(args)
     if options.pending:
         return _finish_pending(options)
     if not Path(options.places[0]).is_dir():
-        raise StenoError(f"{options.places[0]}: there is no such folder")
+        raise StenoError(f"{options.places[0]}: folder not found")
     check_prefix(options.places[0], options.prefix)
-    syncing = FolderSync(options.places[0], sync_options(options, tuple(options.places[1:])))
-    return _finish(syncing, options.json)
+    sync = FolderSync(options.places[0], sync_options(options, tuple(options.places[1:])))
+    return _finish(sync, options.json)
 
 
-def _parse_args(words: list[str]) -> argparse.Namespace:
+def _parse_args(args: list[str]) -> argparse.Namespace:
     parser = CommandParser(
-        "sync",
-        "Copy the files of a folder to other places, or finish what an earlier sync left.",
-        EXAMPLES,
+        "sync", "Copy a folder's files to other destinations, or finish pending syncs.", EXAMPLES
     )
     parser.add_argument(
-        "places", nargs="*", metavar="SRC DEST", help="the folder, then one destination or more"
+        "places", nargs="*", metavar="SRC DEST", help="folder and one or more destinations"
     )
-    parser.add_argument("--pending", action="store_true", help="finish what earlier syncs left")
+    parser.add_argument("--pending", action="store_true", help="finish pending syncs")
     add_sync_options(parser)
     parser.add_argument(
         "--final-pass",
         action="store_true",
-        help="compare every file by its hash (here it is always done)",
+        help="compare every file by hash (always on for this command)",
     )
     parser.add_argument(
         "--tries",
-        type=_positive_int,
+        type=POSITIVE_INT,
         default=DEFAULT_TRIES,
         metavar="N",
-        help=f"of one file (default: {DEFAULT_TRIES})",
+        help=f"attempts per file (default: {DEFAULT_TRIES})",
     )
-    parser.add_argument("--json", action="store_true", help="the summary as JSON")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_debug()
-    options = parser.parse_intermixed_args(words)
+    options = parser.parse_intermixed_args(args)
     if options.pending and options.places:
-        parser.error("--pending takes no folder: it knows what was left, and where")
-    given = [
+        parser.error("--pending takes no folders: they are stored with the pending syncs")
+    changed = [
         f"--{name.replace('_', '-')}"
         for name in JOURNALED_OPTIONS
         if getattr(options, name) != parser.get_default(name)
     ]
-    if options.pending and given:
-        parser.error(f"--pending takes no {given[0]}: it does what was asked for then")
+    if options.pending and changed:
+        parser.error(f"--pending takes no {changed[0]}: it is stored with the pending syncs")
     if not options.pending and len(options.places) < 2:
         parser.error(
-            "expected a folder and a destination, such as: steno sync . dir:/backup/project"
+            "expected a folder and a destination, for example: steno sync . dir:/backup/project"
         )
     return options
 
 
 def add_sync_options(parser: CommandParser) -> None:
-    """The options that say how files are copied."""
-    group = parser.add_argument_group("how files are copied")
+    """Options for selecting and copying files."""
+    group = parser.add_argument_group("copying")
     group.add_argument(
         "--prefix",
         default="",
         metavar="FOLDER",
-        help="only what lies below it, and without it in the names",
+        help="only files below this folder; the prefix is removed from their names",
     )
     group.add_argument(
         "--include",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="only files that fit (as in .gitignore)",
+        help="only matching files (.gitignore syntax, repeatable)",
     )
     group.add_argument(
-        "--exclude", action="append", default=[], metavar="PATTERN", help="no files that fit"
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="skip matching files (repeatable)",
     )
-    group.add_argument("--no-ignore", action="store_true", help="do not heed .gitignore files")
-    group.add_argument("--delete", action="store_true", help="delete there what is gone here")
+    group.add_argument("--no-ignore", action="store_true", help="do not read .gitignore files")
+    group.add_argument("--delete", action="store_true", help="delete files missing in the source")
     group.add_argument(
         "--concurrency",
-        type=_positive_int,
+        type=POSITIVE_INT,
         default=4,
         metavar="N",
-        help="files at the same time (default: 4)",
+        help="files to copy in parallel (default: 4)",
     )
     group.add_argument(
-        "--limit", type=seconds_type(1e9), metavar="SECONDS", help="the longest that it may take"
+        "--limit", type=seconds_type(1e9), metavar="SECONDS", help="time limit of the sync"
     )
-    group.add_argument(
-        "--dry-run", action="store_true", help="say what would be done, and do nothing"
-    )
+    group.add_argument("--dry-run", action="store_true", help="print what would be copied")
 
 
 def sync_options(options: argparse.Namespace, destinations: tuple[str, ...]) -> SyncOptions:
-    """What the options ask for: every file, compared by content."""
     return SyncOptions(
         destinations=destinations,
         prefix=options.prefix,
@@ -148,74 +149,65 @@ def sync_options(options: argparse.Namespace, destinations: tuple[str, ...]) -> 
 
 
 def new_journal_path() -> Path:
-    """A new place for a journal."""
-    return journal_dir() / f"{place.new_run_id()}.journal"
+    return journal_dir() / f"{data_dir.new_run_id()}.journal"
 
 
 def journal_dir() -> Path:
-    """Where journals lie."""
-    return place.data_folder() / "sync"
-
-
-# -- doing it --------------------------------------------------------------------------------------------------------
+    return data_dir.data_folder() / "sync"
 
 
 def _finish_pending(options: argparse.Namespace) -> int:
-    """Finish each sync that left something; what is still left has a journal of its own then."""
+    """Finish each pending sync; what fails again gets a new journal."""
     codes: list[int] = []
 
-    def unread(text: str) -> None:
+    def on_error(text: str) -> None:
         print_error(text)
-        codes.append(EXIT_NOT_STARTED)
+        codes.append(EXIT_USAGE_ERROR)
 
-    for one in pending_syncs(journal_dir(), unread) if journal_dir().is_dir() else []:
+    for pending in pending_syncs(journal_dir(), on_error) if journal_dir().is_dir() else []:
         try:
-            codes.append(_finish(_resume(one, options), options.json, one.path))
-        except (
-            StenoError
-        ) as problem:  # each stands for itself: the others are finished all the same
-            unread(f"{problem}; it is still kept in {one.path}")
+            codes.append(_finish(_resume(pending, options), options.json, pending.path))
+        except StenoError as error:
+            on_error(f"{error}; still pending in {pending.path}")
     if not codes:
-        sys.stderr.write("nothing is left to be copied\n")
-    return EXIT_NOT_STARTED if codes and min(codes) == EXIT_NOT_STARTED else int(any(codes))
+        sys.stderr.write("no pending syncs\n")
+    return EXIT_USAGE_ERROR if codes and min(codes) == EXIT_USAGE_ERROR else int(any(codes))
 
 
-def _resume(left: PendingSync, options: argparse.Namespace) -> FolderSync:
+def _resume(pending: PendingSync, options: argparse.Namespace) -> FolderSync:
     from msgspec.structs import replace
 
-    if not Path(left.root).is_dir():
-        raise StenoError(f"{left.root}: there is no such folder")
-    if left.options.delete and not any(Path(left.root).iterdir()):
-        raise StenoError(
-            f"{left.root}: nothing lies in this folder, which may be that of a disk that is not there"
-        )
-    again = replace(
-        left.options,
+    if not Path(pending.root).is_dir():
+        raise StenoError(f"{pending.root}: folder not found")
+    if pending.options.delete and not any(Path(pending.root).iterdir()):
+        raise StenoError(f"{pending.root}: folder is empty (disk not mounted?); nothing deleted")
+    sync_options = replace(
+        pending.options,
         journal=str(new_journal_path()),
         watch_files=False,
-        final_pass=left.needs_full_scan,
+        final_pass=pending.needs_full_scan,
         debounce=0.0,
         dry_run=options.dry_run,
         limit=options.limit,
         tries=options.tries,
     )
-    syncing = FolderSync(left.root, again)
-    for lane, names in left.names_by_destination.items():
+    sync = FolderSync(pending.root, sync_options)
+    for destination, names in pending.names_by_destination.items():
         for name in names:
-            syncing.enqueue(name, lane)
-    return syncing
+            sync.enqueue(name, destination)
+    return sync
 
 
-def _finish(syncing: FolderSync, as_json: bool, old: Path | None = None) -> int:
-    def tell() -> None:
-        for line in syncing.take_messages():
+def _finish(sync: FolderSync, as_json: bool, old_journal: Path | None = None) -> int:
+    def print_messages() -> None:
+        for line in sync.take_messages():
             sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
-    summary = syncing.finish(tell)
-    tell()
-    if old is not None and not syncing.options.dry_run and not syncing.has_unsaved_files:
-        old.unlink(missing_ok=True)
+    summary = sync.finish(print_messages)
+    print_messages()
+    if old_journal is not None and not sync.options.dry_run and not sync.has_unsaved_files:
+        old_journal.unlink(missing_ok=True)
     _print_summary(summary, as_json)
     return summary.exit_code(strict=True)
 
@@ -224,28 +216,20 @@ def _print_summary(summary: SyncSummary, as_json: bool) -> None:
     import msgspec
 
     if as_json:
-        told = {"schema": "steno.sync/1", "ok": summary.ok, **msgspec.to_builtins(summary)}
-        print_json(msgspec.json.encode(_escape_surrogates(told)))
+        result = {"schema": "steno.sync/1", "ok": summary.ok, **msgspec.to_builtins(summary)}
+        print_json(msgspec.json.encode(_escape_surrogates(result)))
     else:
         sys.stderr.write(summary.line() + "\n")
     if summary.journal is not None:
-        print_error("what is missing is kept; to finish it: steno sync --pending")
+        print_error("some files were not copied; to retry: steno sync --pending")
 
 
 def _escape_surrogates(value: Any) -> Any:
-    """The same value, with the bytes of names that are no UTF-8 written out: \\xe9."""
+    """The same value, with bytes that are not UTF-8 escaped: \\xe9."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     if isinstance(value, list):
         return [_escape_surrogates(item) for item in value]
-    return (
-        {key: _escape_surrogates(item) for key, item in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
-
-
-def _positive_int(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
-    return int(text)
+    if isinstance(value, dict):
+        return {key: _escape_surrogates(item) for key, item in value.items()}
+    return value

@@ -1,17 +1,16 @@
-"""`steno report`: what was spent, by day, project, model and so on. It parses and prints; the ledger adds up."""
+"""`steno usage`: reports tokens and cost by day, project, model and so on."""
 
 import argparse
 import time
 from collections.abc import Callable
 from typing import Any
 
-from ..ledger.queries import usage as sums
+from ..ledger.queries import usage as queries
 from ..ledger.queries.filters import Filters
 from ..ledger.queries.time_range import TimeZone
-from ..ledger.queries.usage import tool_sums
 from ..ledger.store import Store
 from ..ledger.totals import GROUPINGS, TIME_GROUPINGS, UsageReport, UsageRow, UsageTotals
-from ..views import usage as page
+from ..views import usage as view
 from .options import CommandParser
 from .query_options import (
     format_iso,
@@ -25,28 +24,28 @@ from .query_options import (
 from .terminal import detect_style
 
 EXAMPLES = """examples:
-  steno report                              what each day cost
-  steno report month --timezone Asia/Tokyo  months as they begin and end in Tokyo
-  steno report model --last 7d              by model, over the last seven days
-  steno report project --since 2026-11-01 --top 5
-  steno report tool --json | jq '.rows[] | select(.error_rate > 0.1)'
-  steno report --no-ledger ~/.claude/projects   read these, and keep nothing
+  steno usage                              by day
+  steno usage month --timezone Asia/Tokyo
+  steno usage model --last 7d              by model, last seven days
+  steno usage project --since 2026-11-01 --top 5
+  steno usage tool --json | jq '.rows[] | select(.error_rate > 0.1)'
+  steno usage --no-ledger ~/.claude/projects   read these files, without the ledger
 
-Days, weeks (ISO 8601) and months are those of the time zone. Requests whose model has no known price are counted
-as unpriced, never as free. Wasted is what runs cost that did not end in success.
+Weeks are ISO 8601 weeks. Requests of a model without a known price are counted as unpriced, never
+as free. Wasted is the cost of runs that did not succeed.
 """
-KEYS_WITH_TREND = ("project", "model", "agent")  # what has its cost over the time beside it
+KEYS_WITH_TREND = ("project", "model", "agent")  # shown with their cost over time
 SORT_KEYS: dict[str, Callable[[UsageTotals], Any]] = {
-    "cost": lambda sums: -(sums.cost_nano or 0),
-    "tokens": lambda sums: -(sums.tokens.total or 0),
-    "requests": lambda sums: -sums.requests,
-    "saved": lambda sums: -sums.saved_nano,
+    "cost": lambda totals: -(totals.cost_nano or 0),
+    "tokens": lambda totals: -(totals.tokens.total or 0),
+    "requests": lambda totals: -totals.requests,
+    "saved": lambda totals: -totals.saved_nano,
 }
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno report` and return its exit code."""
-    options = _parse_args(words)
+def run(args: list[str]) -> int:
+    """Run `steno usage` and return its exit code."""
+    options = _parse_args(args)
     tools = options.by == "tool"
     store = (
         open_memory_ledger(options.no_ledger, tools)
@@ -56,146 +55,139 @@ def run(words: list[str]) -> int:
     zone, span = time_range_from_options(options)
     start = time.perf_counter()
     filters = parse_filters(store, options, span)
-    answer = _report_tools if options.by == "tool" else _report_usage
-    answer(store, options, zone, filters, start)
+    print_report = _print_tools if options.by == "tool" else _print_usage
+    print_report(store, options, zone, filters, start)
     return 0
 
 
-def _parse_args(words: list[str]) -> argparse.Namespace:
+def _parse_args(args: list[str]) -> argparse.Namespace:
     parser = CommandParser(
-        "report",
-        "Say what was spent: requests, tokens, cost and where it comes from, cache, waste.",
-        EXAMPLES,
+        "usage", "Report requests, tokens and cost, grouped by time, project or model.", EXAMPLES
     )
-    what = f"one line for each {', '.join(GROUPINGS)} or tool (default: day)"
     parser.add_argument(
-        "by", nargs="?", default="day", choices=(*GROUPINGS, "tool"), metavar="BY", help=what
+        "by",
+        nargs="?",
+        default="day",
+        choices=(*GROUPINGS, "tool"),
+        metavar="BY",
+        help=f"group by {', '.join(GROUPINGS)} or tool (default: day)",
     )
     parser.add_argument(
         "--top",
         type=int,
         metavar="N",
-        help="only the first N lines; of days, weeks and months the last N",
+        help="only the first N rows; of days, weeks and months the last N",
     )
     parser.add_argument(
         "--sort",
         choices=(*SORT_KEYS, "name"),
-        help="the order of the lines (default: time, else cost)",
+        help="sort order (default: time for days, weeks and months, else cost)",
     )
     parser.add_argument(
         "--no-ledger",
         nargs="+",
         metavar="PATH",
-        help="read these transcripts or folders instead, and keep nothing",
+        help="read these transcripts or folders instead of the ledger",
     )
     parser.add_time_range()
     parser.add_filters("project", "model", "agent")
     parser.add_output_format()
     parser.add_ledger()
-    options = parser.parse_intermixed_args(words)
+    options = parser.parse_intermixed_args(args)
     if options.top is not None and options.top < 1:
-        parser.error("--top wants a number above 0")
+        parser.error(f"--top {options.top}: expected a number above 0")
     if options.by == "tool" and options.model:
-        parser.error(
-            "--model: calls are not counted by model; take it away, or ask for another report"
-        )
+        parser.error("--model: tool calls are not counted by model; remove it or group otherwise")
     return options
 
 
-def _report_usage(
+def _print_usage(
     store: Store, options: argparse.Namespace, zone: TimeZone, filters: Filters, start: float
 ) -> None:
-    answer = sums.usage_report(store, options.by, zone, filters)
-    shown = _sort_and_limit(answer.rows, options)
+    report = queries.usage_report(store, options.by, zone, filters)
+    rows = _sort_and_limit(report.rows, options)
     if options.by == "session":
-        sums.fill_session_details(store, shown)
-    left_off, answer.rows = len(answer.rows) - len(shown), shown
-    courses = (
-        sums.spend_history(store, options.by, filters, page.TREND_STEPS)
+        queries.fill_session_details(store, rows)
+    left_off = len(report.rows) - len(rows)
+    report.rows = rows
+    trends = (
+        queries.spend_history(store, options.by, filters, view.TREND_STEPS)
         if options.form is None and options.by in KEYS_WITH_TREND
         else None
     )
-    more = {
+    extra = {
         "by": options.by,
-        **_query_metadata(options, zone, filters, start),
-        **_usage_extras(answer),
+        **_query_metadata(zone, filters, start),
+        **_usage_extras(report),
         "left_off": left_off,
     }
     write_result(
         options.form,
         lambda: (
-            page.usage_page(answer, detect_style(), left_off, courses)
-            if shown
+            view.usage_page(report, detect_style(), left_off, trends)
+            if rows
             else no_rows_message(store, "spend")
         ),
-        lambda: [line.as_json(options.by) for line in shown],
-        answer.total.as_json(),
-        more,
-        (options.by,),
+        lambda: [row.as_json(options.by) for row in rows],
+        total=report.total.as_json(),
+        extra=extra,
+        leading_columns=(options.by,),
     )
 
 
-def _sort_and_limit(lines: list[UsageRow], options: argparse.Namespace) -> list[UsageRow]:
-    """The lines in the order that was asked for, and no more than were asked for."""
+def _sort_and_limit(rows: list[UsageRow], options: argparse.Namespace) -> list[UsageRow]:
     if options.sort == "name":
-        lines = sorted(lines, key=lambda line: line.key or "")
+        rows = sorted(rows, key=lambda row: row.key or "")
     elif options.sort is not None:
-        lines = sorted(lines, key=lambda line: SORT_KEYS[options.sort](line.totals))
+        rows = sorted(rows, key=lambda row: SORT_KEYS[options.sort](row.totals))
     if options.top is None:
-        return lines
-    return (
-        lines[-options.top :]
-        if options.by in TIME_GROUPINGS and options.sort is None
-        else lines[: options.top]
-    )
+        return rows
+    if options.by in TIME_GROUPINGS and options.sort is None:
+        return rows[-options.top :]
+    return rows[: options.top]
 
 
-def _query_metadata(
-    options: argparse.Namespace, zone: TimeZone, filters: Filters, start: float
-) -> dict[str, Any]:
-    """What was asked, and how long the ledger took to answer."""
+def _query_metadata(zone: TimeZone, filters: Filters, start: float) -> dict[str, Any]:
     span = filters.time_range
-    took = round((time.perf_counter() - start) * 1000, 3)
+    query_ms = round((time.perf_counter() - start) * 1000, 3)
     return {
         "timezone": zone.name,
         "since": format_iso(span.since, zone),
         "until": format_iso(span.until, zone),
-        "query_ms": took,
+        "query_ms": query_ms,
     }
 
 
-def _usage_extras(answer: UsageReport) -> dict[str, Any]:
-    costs = [(line.key, line.totals.as_json()["cost"]) for line in answer.unpriced]
+def _usage_extras(report: UsageReport) -> dict[str, Any]:
+    costs = [(row.key, row.totals.as_json()["cost"]) for row in report.unpriced]
     unpriced = [
         {"model": key, "requests": cost["unpriced_requests"], "tokens": cost["unpriced_tokens"]}
         for key, cost in costs
     ]
-    beside = {
-        "wasted": answer.wasted.as_json(),
-        "peak_context": answer.peak_context,
+    return {
+        "wasted": report.wasted.as_json(),
+        "peak_context": report.peak_context,
         "unpriced": unpriced,
+        "untold_runs": report.runs_without_usage,
     }
-    return {**beside, "untold_runs": answer.runs_without_usage}
 
 
-def _report_tools(
+def _print_tools(
     store: Store, options: argparse.Namespace, zone: TimeZone, filters: Filters, start: float
 ) -> None:
-    lines, total = tool_sums(store, filters)
+    tools, total = queries.tool_sums(store, filters)
     if options.sort == "name":
-        lines = sorted(lines, key=lambda line: line.name or "")
-    shown = lines[: options.top]
-    left_off = len(lines) - len(shown)
-    more = {"by": "tool", **_query_metadata(options, zone, filters, start), "left_off": left_off}
+        tools = sorted(tools, key=lambda tool: tool.name or "")
+    rows = tools[: options.top]
+    left_off = len(tools) - len(rows)
+    extra = {"by": "tool", **_query_metadata(zone, filters, start), "left_off": left_off}
     write_result(
         options.form,
         lambda: (
-            page.tools_page(shown, total, detect_style(), left_off)
-            if shown
-            else ["No tool was called there."]
+            view.tools_page(rows, total, detect_style(), left_off) if rows else ["No tool calls."]
         ),
-        lambda: [{"tool": line.name, **line.as_json()} for line in shown],
-        total.as_json(),
-        more,
-        ("tool",),
+        lambda: [{"tool": row.name, **row.as_json()} for row in rows],
+        total=total.as_json(),
+        extra=extra,
+        leading_columns=("tool",),
     )

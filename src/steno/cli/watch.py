@@ -1,6 +1,6 @@
-"""What `steno watch` says while a stream passes, on stderr: a live line on a terminal, plain lines elsewhere, a card at the end.
+"""`steno watch`: passes an agent's stream through and reports on it.
 
-Everything goes through a thread that writes it, so that nothing here ever waits.
+All messages go to stderr through a thread, so that a blocked terminal never delays the stream.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from .. import agents
 from .. import event as ev
@@ -21,15 +21,24 @@ from ..errors import StenoError
 from ..event import Event
 from ..recording.parse import RunParser
 from ..report import EXIT_CODES, Report
+from ..runner.hooks import HookQueue, HookRunner
 from ..runner.passthrough import PassThrough
 from ..runner.watch import BatchSink, StreamMonitor
 from ..views.layout import PageStyle
 from ..views.live import LiveDisplay
-from .event_file import StderrWriter
-from .options import CommandParser, seconds_type
+from .event_file import EventFile, StderrWriter
+from .exit_codes import EXIT_FAILED
+from .hook_options import add_hook_options, finish_hooks, hook_help, parse_hooks
+from .options import AGENT_HELP, CommandParser, number_type, seconds_type
+from .signals import STOP_SIGNALS, exit_by_signal
 from .terminal import SYNC_FAILURE_PREFIX, detect_style, is_terminal
 
-# What is told in a line of its own; all else only moves the live line.
+if TYPE_CHECKING:
+    from ..runner.watch import StreamRecorder
+    from ..runner.webhook import WebhookSender
+    from ..sync import FolderSync
+
+# Events with a line of their own; the others only update the live line.
 ANNOUNCED_EVENTS = frozenset(
     (
         ev.Started,
@@ -41,61 +50,58 @@ ANNOUNCED_EVENTS = frozenset(
         ev.Malformed,
     )
 )
-MAX_MALFORMED_SHOWN = 20  # malformed lines that are told one by one; the card counts all of them
+MAX_MALFORMED_SHOWN = 20  # the summary counts all of them
 
 
 class StreamActivity:
-    """When the stream began, and when it was last heard of."""
+    """Start and latest activity of the stream, for the live display."""
 
     def __init__(self, now: float) -> None:
         self.started = self.last_output_at = now
 
 
 class StreamRun:
-    """The stream, as a screen wants to see a run."""
+    """The stream in the form of a run, for the live display."""
 
     id = ""
 
-    def __init__(self, reading: RunParser) -> None:
-        self._reading = reading
-        self.spend = SpendTracker(
-            None
-        )  # prices are looked up at the end: the table takes long to load
+    def __init__(self, parser: RunParser) -> None:
+        self._parser = parser
+        self.spend = SpendTracker(None)  # loading the price table takes too long here
         self.child = StreamActivity(time.monotonic())
 
     @property
     def agent(self) -> Agent:
-        return self._reading.agent
+        return self._parser.agent
 
 
 class WatchOutput:
-    """The voice of `steno watch`. `news` gives further lines, whenever it is asked; `live`: a line follows every event."""
+    """Everything `steno watch` prints to stderr. `take_messages` returns further lines."""
 
     def __init__(
-        self, look: PageStyle, reading: RunParser, quiet: bool, news: Callable[[], list[str]]
+        self,
+        style: PageStyle,
+        parser: RunParser,
+        quiet: bool,
+        take_messages: Callable[[], list[str]],
     ) -> None:
-        self._style, self._pending_messages, self._is_quiet = look, news, quiet
-        self._run = StreamRun(reading)
-        self._lock = (
-            Lock()
-        )  # the screen is used by whoever has something to say, and by the thread that draws
-        live = not quiet and not is_terminal(
-            sys.stdout
-        )  # a line among the bytes themselves would be a mess
+        self._style = style
+        self._take_messages = take_messages
+        self._is_quiet = quiet
+        self._run = StreamRun(parser)
+        self._lock = Lock()  # the display is used by this thread and the writing one
+        # On a terminal, a live line would mix with the stream on stdout.
+        live = not quiet and not is_terminal(sys.stdout)
         self._stderr = StderrWriter(sys.stderr, live, self._on_idle)
         self._display = LiveDisplay(
-            look, cast("TextIO", self._stderr) if sys.stderr is not None else None
+            style, cast("TextIO", self._stderr) if sys.stderr is not None else None
         )
         self.is_live = self._stderr.isatty()
-        self._malformed_count = 0  # malformed lines so far
-        self._announced_denials: set[str | None] = (
-            set()
-        )  # calls whose refusal was told: the agent tells it several times
-
-    # -- while the stream passes -----------------------------------------------------------------------------------
+        self._malformed_count = 0
+        self._announced_denials: set[str | None] = set()  # agents report a denial several times
 
     def on_events(self, events: list[ev.Event]) -> None:
-        """What has come. Elsewhere than on a terminal hardly anything of it is told."""
+        """Update the live line and print important events."""
         if self.is_live:
             self._update_display(events)
         for event in events:
@@ -127,107 +133,109 @@ class WatchOutput:
                 self._display.say(text)
 
     def _on_idle(self) -> None:
-        """Nothing was said for a moment: by the thread that writes."""
+        """Called regularly by the writing thread."""
         self.flush_messages()
         if self.is_live:
             with self._lock:
                 self._display.refresh(time.monotonic())
 
     def flush_messages(self) -> None:
-        """Say what there is to say beside the stream; where it is to be quiet, only what failed."""
+        """Print pending messages; with --quiet, only failures."""
         lines = [
             line
-            for line in self._pending_messages()
+            for line in self._take_messages()
             if not self._is_quiet or line.startswith(SYNC_FAILURE_PREFIX)
         ]
         if lines:
             with self._lock:
                 self._display.print_lines(lines)
 
-    # -- the end ---------------------------------------------------------------------------------------------------
-
-    def say(self, text: str, trouble: bool = False) -> None:
-        """Something of our own; where it is to be quiet, only what failed."""
-        if trouble or not self._is_quiet:
+    def say(self, text: str, is_failure: bool = False) -> None:
+        """Print a message; with --quiet, only failures."""
+        if is_failure or not self._is_quiet:
             with self._lock:
                 self._display.say(text)
 
-    def print_card(self, report: Report) -> None:
-        """The report of the stream."""
+    def print_summary(self, report: Report) -> None:
         from ..views.summary import card
 
         with self._lock:
             self._display.print_lines(card(report, self._style))
 
     def finish(self) -> None:
-        """Wait until all is written."""
+        """Wait until everything is written."""
         self._stderr.finish()
 
 
 def _describe(event: ev.Event) -> str:
     if isinstance(event, ev.Retry):
         reason = " ".join(str(part) for part in (event.status, event.error) if part is not None)
-        return f"the agent tries again ({event.attempt or '?'} of {event.limit or '?'}): {reason}"
+        return f"agent retries ({event.attempt or '?'} of {event.limit or '?'}): {reason}"
     if isinstance(event, ev.RateLimit):
         return f"usage limit: {event.status}" if event.status not in (None, "allowed") else ""
     if isinstance(event, ev.PermissionDenied):
-        return f"refused: {event.tool or 'a call'}"
+        return f"permission denied: {event.tool or 'tool call'}"
     if isinstance(event, ev.Malformed):
         return f"skipping malformed line {event.line}: {event.head}" if not event.torn else ""
     if isinstance(event, ev.Compaction):
-        return f"the context was compacted ({event.trigger or 'unknown'})"
+        return f"context compacted ({event.trigger or 'unknown'})"
     return f"failed: {event.text or event.kind}" if isinstance(event, ev.Failure) else ""
 
 
-if TYPE_CHECKING:
-    from ..runner.watch import StreamRecorder
-    from ..runner.webhook import WebhookSender
-    from ..sync import FolderSync
-    from .event_file import EventFile
-
 EXAMPLES = """examples:
   claude -p "..." --output-format stream-json --verbose | steno watch | my-tool
-  ... | steno watch --quiet --json-events 3 3>events.jsonl | my-tool    what happens, for programs
-  ... | steno watch --record --exit-from verdict >run.jsonl             a tape, a row in the ledger, an exit code
-  ... | steno watch --sync dir:/backup --include '*.py' >run.jsonl      changed files are copied while it runs
+  ... | steno watch --quiet --json-events 3 3>events.jsonl | my-tool
+  ... | steno watch --record --exit-from verdict >run.jsonl          record, add to the ledger
+  ... | steno watch --sync dir:/backup --include '*.py' >run.jsonl   copy changed files
+  ... | steno watch --on file_change:*.py 'ruff check {path}' >run.jsonl
+  ... | steno watch --once result:success 'make deploy' >run.jsonl
   ... | steno watch --post-events http://127.0.0.1:8080/hook >run.jsonl
 
-The bytes go out as they come in, before anything else is done with them. Whatever is slow or fails (a destination, an
-address, a terminal, a disk) delays none of them. It ends as `cat` would: with the stream, when nobody reads any more, or by a
-signal. The exit code is 0 unless --exit-from or --strict is given.
+Bytes are passed on before they are interpreted; a slow or failing destination, URL, command,
+terminal or disk delays none of them. steno watch ends like `cat`: with the stream, when its reader
+is gone, or by a signal. The exit code is 0 unless --exit-from or --strict is given.
+
 """
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-RESEND_SECONDS = (
-    0.05  # seconds after which a signal that has not ended the stream is sent once more
-)
-SWITCH_INTERVAL_SECONDS = 0.0001  # seconds that another thread of ours may go on once bytes are there (Python's own: 0.005)
+RESEND_SECONDS = 0.05  # until a signal that did not end the stream is sent again
+SWITCH_INTERVAL_SECONDS = 0.0001  # Python's default of 0.005 would delay the stream
 
 
-def run(words: list[str]) -> int:
-    """Carry out `steno watch` and return its exit code."""
-    options = _parse_args(words)
-    return WatchCommand(options).run()
+def run(args: list[str]) -> int:
+    """Run `steno watch` and return its exit code."""
+    return WatchCommand(_parse_args(args)).run()
 
 
 class WatchCommand:
-    """A stream with all that was asked for beside it. StenoError: something of that cannot be, and no byte was passed."""
+    """A stream with its outputs. StenoError if one cannot be opened; no byte is passed then."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         agent = agents.get_agent(options.agent)
+        hooks = parse_hooks(options)
         self._pass_through = PassThrough()
-        self._signal_lock = (
-            threading.Lock()
-        )  # held by whoever sends a signal once more, or sees that the stream is over
-        self._event_file = _open_event_file(options.json_events)
+        self._signal_lock = threading.Lock()  # held to resend a signal, and to end that
+        self._event_file: EventFile | None = None
+        if options.json_events is not None:
+            self._event_file = EventFile(options.json_events)
         self._webhook = _open_webhook(options.post_events)
         self._sync = _start_sync(options)
         self._recorder = _start_recorder(options, agent)
-        reports = not options.quiet or options.exit_from is not None or self._recorder is not None
-        self._monitor = StreamMonitor(self._pass_through, agent, reports, self._recorder)
-        self._output = WatchOutput(
-            detect_style(sys.stderr), self._monitor.parser, options.quiet, self._sync_messages
+        self._needs_report = (
+            not options.quiet or options.exit_from is not None or self._recorder is not None
         )
+        self._monitor = StreamMonitor(
+            self._pass_through, agent, self._needs_report or bool(hooks), self._recorder
+        )
+        parser = self._monitor.parser
+        parser.accumulator.facts.use_heuristics = not options.no_advice
+        self._output = WatchOutput(
+            detect_style(sys.stderr), parser, options.quiet, self._sync_messages
+        )
+        self._hook_queue: HookQueue | None = None
+        if hooks:
+            self._hook_queue = HookQueue(hooks, lambda text: self._output.say(text, True))
+            self._hook_runner = HookRunner(self._hook_queue, parser)
+            self._monitor.sinks.append(self._hook_runner.add)
         self._add_sinks()
 
     def _add_sinks(self) -> None:
@@ -244,153 +252,171 @@ class WatchCommand:
             )
 
     def run(self) -> int:
-        """Until the stream is over, and everything is said."""
+        """Pass the stream through to its end and return the exit code."""
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-        kept = {number: signal.getsignal(number) for number in SIGNALS}
-        for number, before in kept.items():
-            if before != signal.SIG_IGN:
-                signal.signal(number, lambda number, frame: self._pass_through.stop(number))
+        numbers = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        for number in numbers:
+            signal.signal(number, lambda number, frame: self._pass_through.stop(number))
         self._resend_signals()
         self._monitor.run()
-        with self._signal_lock:  # nobody insists any more
+        with self._signal_lock:
             signal.set_wakeup_fd(-1)
-        for (
-            number,
-            before,
-        ) in kept.items():  # from here on a signal ends us at once, as it does by default
-            if before != signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
+        for number in numbers:  # from here on a signal ends steno immediately
+            signal.signal(number, self._on_late_signal if self._hook_queue else signal.SIG_DFL)
         code = self._finish_outputs()
         self._output.finish()
         return self._exit(code)
 
-    def _resend_signals(self) -> None:
-        """Python hears of a signal only before or after it waits. One that comes just before is sent again, until it ends us."""
-        woken, wake = os.pipe()
-        os.set_blocking(wake, False)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        main, tap = threading.get_ident(), self._pass_through
+    def _on_late_signal(self, number: int, frame: object) -> None:
+        if self._hook_queue is not None:
+            self._hook_queue.kill()
+        exit_by_signal(number)
 
-        def again() -> None:
-            while number := os.read(woken, 1):
+    def _resend_signals(self) -> None:
+        """Resend signals until the stream has ended.
+
+        Python runs a handler only between system calls: one just before a blocking read would
+        have no effect until the next byte.
+        """
+        read_fd, write_fd = os.pipe()
+        os.set_blocking(write_fd, False)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        main_thread = threading.get_ident()
+
+        def resend() -> None:
+            while data := os.read(read_fd, 1):
                 time.sleep(RESEND_SECONDS)
                 with self._signal_lock:
-                    if not tap.is_finished and number[0] in SIGNALS:
-                        signal.pthread_kill(
-                            main, number[0]
-                        )  # which is told here, too: until it is over
+                    if not self._pass_through.is_finished and data[0] in STOP_SIGNALS:
+                        signal.pthread_kill(main_thread, data[0])  # wakes this thread again
 
-        threading.Thread(target=again, name="steno signals", daemon=True).start()
+        threading.Thread(target=resend, name="steno signals", daemon=True).start()
 
     def _sync_messages(self) -> list[str]:
         return self._sync.take_messages() if self._sync is not None else []
 
-    # -- the end ---------------------------------------------------------------------------------------------------
-
     def _finish_outputs(self) -> int:
-        """The stream is over, and both its ends know it. What is left of our own is finished, each within its time."""
-        code, say = 0, self._output.say
+        """Finish what is still pending after the stream has ended, each within its timeout."""
+        code = 0
+        say = self._output.say
         if self._sync is not None:
             summary = self._sync.finish(self._output.flush_messages)
             self._output.flush_messages()
             say(summary.line(), not summary.ok)
             code = summary.exit_code(self._options.strict)
+        if self._finish_hooks() and self._options.strict:
+            code = EXIT_FAILED
         if self._webhook is not None:
             posted = self._webhook.finish()
             say(posted.line(), posted.dropped > 0)
-        if self._event_file is not None and (problem := self._event_file.finish()) is not None:
-            say(problem, True)
+        if self._event_file is not None and (error := self._event_file.finish()) is not None:
+            say(error, True)
         return self._finish_report(code)
+
+    def _finish_hooks(self) -> bool:
+        """True if a command failed. A signal that ended the stream ends the commands too."""
+        if self._hook_queue is None:
+            return False
+        if self._pass_through.stop_signal is not None:
+            self._hook_queue.kill()
+            return False
+        self._hook_runner.finish()
+        return finish_hooks(self._hook_queue, lambda text: self._output.say(text, True))
 
     def _finish_report(self, code: int) -> int:
         report = self._build_report()
-        troubles = [
-            *self._monitor.warnings,
-            *(self._recorder.warnings if self._recorder is not None else ()),
-        ]
-        for trouble in troubles:
-            self._output.say(trouble, True)
+        recorder_warnings = self._recorder.warnings if self._recorder is not None else ()
+        for text in (*self._monitor.warnings, *recorder_warnings):
+            self._output.say(text, True)
         if report is not None and not self._options.quiet:
-            self._output.print_card(report)
+            self._output.print_summary(report)
         if report is not None and self._options.exit_from == "verdict":
             return EXIT_CODES[report.verdict] or code
         return code
 
     def _build_report(self) -> Report | None:
-        keep = self._recorder
-        if keep is None and self._options.quiet and self._options.exit_from is None:
+        recorder = self._recorder
+        if not self._needs_report:
             return None
         from ..pricing import price
 
-        reading = self._monitor.parser
-        reading.accumulator.facts.use_heuristics = not self._options.no_advice
-        report = reading.report(str(keep.recording_path) if keep is not None else "stdin", price)
-        if keep is not None:
-            keep.write_to_ledger(report)
-            keep.close()
+        source = str(recorder.recording_path) if recorder is not None else "stdin"
+        report = self._monitor.parser.report(source, price)
+        if recorder is not None:
+            recorder.write_to_ledger(report)
+            recorder.close()
         return report
 
     def _exit(self, code: int) -> int:
-        """As `cat` would end: by the signal that ended us, or by the one of a closed pipe."""
-        tap = self._pass_through
-        if tap.stop_signal is not None:
-            _exit_by_signal(tap.stop_signal)
-        if tap.is_reader_gone:
-            _exit_by_signal(signal.SIGPIPE)
-        if tap.problem is not None:
-            raise tap.problem
+        """End like `cat`: by the signal that stopped it, or by SIGPIPE."""
+        stream = self._pass_through
+        if stream.stop_signal is not None:
+            exit_by_signal(stream.stop_signal)
+        if stream.is_reader_gone:
+            exit_by_signal(signal.SIGPIPE)
+        if stream.problem is not None:
+            raise stream.problem
         return code
 
 
-def _exit_by_signal(number: int) -> NoReturn:
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    raise SystemExit(128 + number)  # it is blocked: as near as we can come
+# -- command line ------------------------------------------------------------------------------
 
 
-# -- what was asked for ------------------------------------------------------------------------------------------
-
-
-def _parse_args(words: list[str]) -> argparse.Namespace:
+def _parse_args(args: list[str]) -> argparse.Namespace:
     parser = CommandParser(
-        "watch", "Pass a stream on as it is, and tell on stderr what happens in it.", EXAMPLES
+        "watch",
+        "Pass an agent's stream from stdin to stdout unchanged, and report on stderr.",
+        EXAMPLES + hook_help(),
+    )
+    parser.add_argument("--agent", metavar="NAME", help=AGENT_HELP)
+    parser.add_no_advice()
+    parser.add_argument(
+        "--exit-from",
+        choices=("verdict",),
+        help="exit with the verdict's code, as `steno run` does",
     )
     parser.add_argument(
-        "--agent", metavar="NAME", help="the agent that writes it (default: told by the bytes)"
+        "--strict",
+        action="store_true",
+        help="exit with 1 if a file could not be copied or a command failed",
     )
     parser.add_argument(
-        "--no-advice", action="store_true", help="judge without `interactive` and `background_task`"
+        "--record", action="store_true", help="write a recording and add the run to the ledger"
     )
-    code = "exit with the verdict's code: 0 success, 1 failed, 3 not finished, 75, 77, ... as `steno run` does"
-    parser.add_argument("--exit-from", choices=("verdict",), help=code)
     _add_output_options(parser)
+    add_hook_options(parser)
     _add_sync_options(parser)
-    group = parser.add_argument_group("keeping")
-    group.add_argument("--record", action="store_true", help="keep a tape, and a row in the ledger")
     parser.add_ledger(can_import=False)
-    options = parser.parse_args(words)
+    options = parser.parse_args(args)
     if sys.stdin is None:
-        raise StenoError("stdin is closed: send an agent's stream to it")
+        raise StenoError("stdin is closed; pipe an agent's stream to it")
     if is_terminal(sys.stdin):
-        parser.error("nothing to watch: send an agent's stream to stdin")
-    if not options.sync and any(
-        getattr(options, name) != parser.get_default(name) for name in SYNC_OPTION_NAMES
-    ):
-        parser.error("--prefix, --include, --exclude, --delete and the like belong to --sync DEST")
+        parser.error("nothing to watch: pipe an agent's stream to stdin")
+    _check_sync_options(parser, options)
     return options
 
 
+def _check_sync_options(parser: CommandParser, options: argparse.Namespace) -> None:
+    for name in SYNC_OPTION_NAMES:
+        is_used = getattr(options, name) != parser.get_default(name)
+        if name == "strict" and (options.on or options.once):
+            continue
+        if is_used and not options.sync:
+            parser.error(f"--{name.replace('_', '-')} needs --sync DEST")
+
+
 def _add_output_options(parser: CommandParser) -> None:
-    group = parser.add_argument_group(
-        "what is told (default: what happens, and a card at the end, on stderr)"
+    group = parser.add_argument_group("output (default: events and a summary, on stderr)")
+    group.add_argument("-q", "--quiet", action="store_true", help="print failures only")
+    group.add_argument(
+        "--json-events",
+        metavar="FILE|FD",
+        help="write events as JSON lines to a file or an open descriptor (3)",
     )
-    group.add_argument("-q", "--quiet", action="store_true", help="nothing but what fails")
-    where = "the events as JSON, one to a line, to a file or to a descriptor that is open (3)"
-    group.add_argument("--json-events", metavar="FILE|FD", help=where)
     group.add_argument(
         "--post-events",
         metavar="URL",
-        help="each event as JSON to an address, in order, with up to 10 s of tries",
+        help="POST each event as JSON, in order, retrying for up to 10 s",
     )
 
 
@@ -408,68 +434,56 @@ SYNC_OPTION_NAMES = (
 
 
 def _add_sync_options(parser: CommandParser) -> None:
-    group = parser.add_argument_group("copying what changes (see: steno sync --help)")
-    where = "to dir:PATH, cmd:PROGRAM ARGS, http(s)://... or a URL that fsspec knows; may repeat"
-    group.add_argument("--sync", metavar="DEST", action="append", default=[], help=where)
+    group = parser.add_argument_group("copying changed files (see: steno sync --help)")
+    group.add_argument(
+        "--sync",
+        metavar="DEST",
+        action="append",
+        default=[],
+        help="dir:PATH, cmd:PROGRAM ARGS, http(s)://... or an fsspec URL (repeatable)",
+    )
     group.add_argument(
         "--prefix",
         metavar="DIR",
         default="",
-        help="only what lies below this folder, without it in its name",
+        help="only files below this folder; the prefix is removed from their names",
     )
     group.add_argument(
         "--include",
         metavar="GLOB",
         action="append",
         default=[],
-        help="only files that fit; may repeat",
+        help="only matching files (repeatable)",
     )
     group.add_argument(
         "--exclude",
         metavar="GLOB",
         action="append",
         default=[],
-        help="no files that fit; may repeat",
+        help="skip matching files (repeatable)",
     )
-    group.add_argument("--delete", action="store_true", help="what is deleted is deleted there too")
+    group.add_argument("--delete", action="store_true", help="delete files that the agent deletes")
     group.add_argument(
         "--debounce",
         metavar="SECONDS",
         type=seconds_type(3600),
         default=None,
-        help="wait so long for further changes",
+        help="wait for further changes of a file",
     )
     group.add_argument(
         "--concurrency",
         metavar="N",
-        type=_parse_concurrency,
+        type=number_type("a whole number from 1 to 64", 1, 64, whole=True),
         default=None,
-        help="files at the same time, for each DEST",
+        help="files to copy in parallel, per DEST",
     )
     group.add_argument(
-        "--strict", action="store_true", help="exit with 1 if a file could not be copied"
+        "--final-pass", action="store_true", help="compare every file by hash at the end"
     )
-    group.add_argument(
-        "--final-pass", action="store_true", help="at the end, compare every file by its hash"
-    )
-    group.add_argument("--dry-run", action="store_true", help="only say what would be copied")
+    group.add_argument("--dry-run", action="store_true", help="print what would be copied")
 
 
-def _parse_concurrency(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= 64:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 to 64, found {text!r}")
-    return int(text)
-
-
-# -- what stands beside the stream, each loaded when it is asked for -------------------------------------------------
-
-
-def _open_event_file(where: str | None) -> "EventFile | None":
-    if where is None:
-        return None
-    from .event_file import EventFile
-
-    return EventFile(where)
+# -- outputs, imported when used -----------------------------------------------------------------
 
 
 def _open_webhook(url: str | None) -> "WebhookSender | None":
@@ -486,22 +500,23 @@ def _start_sync(options: argparse.Namespace) -> "FolderSync | None":
     from ..sync import FolderSync, SyncOptions
     from .sync import new_journal_path
 
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: getattr(options, name)
         for name in SYNC_OPTION_NAMES
         if getattr(options, name) is not None
     }
-    lists = {name: tuple(given[name]) for name in ("include", "exclude")}
-    kept = str(new_journal_path())  # what failed, for `steno sync --pending`
+    values["include"] = tuple(options.include)
+    values["exclude"] = tuple(options.exclude)
+    journal = str(new_journal_path())  # of failed files, for `steno sync --pending`
     return FolderSync(
-        None, SyncOptions(destinations=tuple(options.sync), journal=kept, **{**given, **lists})
+        None, SyncOptions(destinations=tuple(options.sync), journal=journal, **values)
     )
 
 
-def _for_each(take: Callable[[Event], None]) -> BatchSink:
+def _for_each(add: Callable[[Event], None]) -> BatchSink:
     def sink(events: list[Event]) -> None:
         for event in events:
-            take(event)
+            add(event)
 
     return sink
 

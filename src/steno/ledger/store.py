@@ -142,7 +142,7 @@ def migrate(
         return
     if read_only:
         what = (
-            "an older ledger; run `steno import` once to migrate it"
+            "an older ledger; run `steno ledger import` once to migrate it"
             if have
             else "this is not a ledger"
         )
@@ -210,7 +210,9 @@ class SQLiteStore:
         try:
             if read_only:
                 if path != ":memory:" and not file.is_file():
-                    raise LedgerError(f"{path}: there is no ledger yet; `steno import` makes one")
+                    raise LedgerError(
+                        f"{path}: there is no ledger yet; `steno ledger import` makes one"
+                    )
             elif path != ":memory:" and not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 os.close(
@@ -377,7 +379,7 @@ _ERROR_HINTS = {
     "No such file": "it cannot be opened; check the folder, or name another with --ledger",
     "unable to open": "it cannot be opened; check the folder and its permissions, or name another with --ledger",
     "not a database": "it is not a ledger; name another file with --ledger",
-    "malformed": "the file is damaged; move it away and run `steno import` to build a new one",
+    "malformed": "the file is damaged; move it away and run `steno ledger import` to build a new one",
     "locked": f"another program has held it for {LOCK_TIMEOUT_SECONDS} s; try again when it is done",
 }
 

@@ -134,7 +134,7 @@ def check_ledger(patient: CheckContext) -> Iterator[Finding]:
             "ledger",
             "note",
             f"there is none yet at {where}",
-            "steno import makes one, and steno run fills it",
+            "steno ledger import makes one, and steno run fills it",
         )
         return
     try:
@@ -144,7 +144,7 @@ def check_ledger(patient: CheckContext) -> Iterator[Finding]:
             "ledger",
             "problem",
             str(problem),
-            "name another with --ledger, or make it anew: steno rebuild",
+            "name another with --ledger, or make it anew: steno ledger rebuild",
         )
         return
     try:
@@ -152,7 +152,7 @@ def check_ledger(patient: CheckContext) -> Iterator[Finding]:
         yield Finding("ledger", "ok", f"{store.name}: tables {schema_version(store)}{size}")
         yield from _check_unknown_events(store)
     except LedgerError as problem:
-        yield Finding("ledger", "problem", str(problem), "make it anew: steno rebuild")
+        yield Finding("ledger", "problem", str(problem), "make it anew: steno ledger rebuild")
     finally:
         store.close()
 
@@ -211,7 +211,7 @@ def check_disk(patient: CheckContext) -> Iterator[Finding]:
         what = f"{ours}: cannot be made, as {folder} is not a folder"
         yield Finding("disk", "problem", what, "set XDG_DATA_HOME to a folder of yours")
     elif free < MIN_FREE_BYTES:
-        yield Finding("disk", "problem", what, "make room, or take old details out: steno prune")
+        yield Finding("disk", "problem", what, "make room, or take old details out: steno ledger prune")
     elif not os.access(folder, os.W_OK):
         yield Finding(
             "disk",

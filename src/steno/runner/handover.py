@@ -65,7 +65,7 @@ def resolve_agent(setup: TaskSetup) -> tuple[Agent, TaskSetup]:
             )
         return _with_backend_window(agents.get_agent(setup.agent) or agents.CLAUDE, setup), setup
     if setup.replay_path is None:
-        raise StenoError(f"the agent {REPLAY_AGENT_NAME!r} needs a tape to play: --tape FILE")
+        raise StenoError(f"the agent {REPLAY_AGENT_NAME!r} needs a tape to play: --recording FILE")
     path = Path(setup.replay_path).absolute()
     recording = ReplaySource(path)
     if recording.is_unrecognized:

@@ -1,39 +1,41 @@
-"""Which events are meant, and what a command is told of one. Pure: it starts nothing.
+"""Hooks: commands that run when an event matches, with placeholders filled from the event.
 
-    EVENT[:FILTER]      file_change:*.py   tool_call:Bash,Edit   result:success   end
+    EVENT[:PATTERN,...]      file_change:*.py   tool_call:Bash,Edit   result:success   end
 
-FILTER is a list of patterns with `*` and `?`, apart by commas: one of them must fit what the event is about.
+PATTERN supports `*` and `?`; one of the patterns must match.
 """
 
 import os
 import posixpath
 import re
-from collections import deque
+import signal
+import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from fnmatch import fnmatchcase
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from .. import agents
 from .. import event as ev
-from ..agents import Agent
-from ..analysis.accumulator import Accumulator
 from ..errors import StenoError
-from ..process import ProcessCommand, ProcessLoop
-from ..recording.format import Header, Record
 from ..recording.parse import RunParser
-from ..recording.record import RecordingFollower
 from ..report import resolve_path
-from .run_registry import get_active_run
+from .background_queue import BackgroundQueue
 
-END_EVENT = "end"  # not an event of the agent's: the stream is over, and judged
+if TYPE_CHECKING:
+    import subprocess
+
+MAX_QUEUED_BYTES = 16 << 20  # of events whose commands are waiting; more are dropped and counted
+MAX_SHOWN_COMMAND_CHARS = 200  # of a failed command: a placeholder can be a whole answer
+KILL_DELAY_SECONDS = 2.0  # between SIGTERM and SIGKILL
+END_EVENT = "end"  # not an event of the agent: the run has ended and has a verdict
 EVENT_KINDS: dict[str, type[ev.Event] | None] = {
     **{str(kind.__struct_config__.tag): kind for kind in ev.Event.__subclasses__()},
     END_EVENT: None,
 }
-# What FILTER is compared with, by event. Events that are not here take none.
+# Fields compared with the patterns, by event. Other events take no filter.
 FILTER_FIELDS = {
     "started": ("model",),
     "user_message": ("kind",),
@@ -57,28 +59,28 @@ FILTER_FIELDS = {
     "result": ("verdict",),
     END_EVENT: ("verdict",),
 }
-# What may stand in a command, with the meaning that the help gives.
+# Placeholders of a command and their help texts.
 PLACEHOLDERS = {
-    "event": "the event's name",
-    "session_id": "the agent's conversation",
-    "run_id": "the run, where it was recorded by steno",
-    "cwd": "the folder that the agent works in",
-    "path": "the file, with its whole path",
-    "relative": "the file's path below cwd",
-    "name": "the file's name, or the hook's",
+    "event": "event name",
+    "session_id": "session ID",
+    "run_id": "run ID, if recorded",
+    "cwd": "working directory of the agent",
+    "path": "absolute path of the file",
+    "relative": "path of the file relative to cwd",
+    "name": "name of the file or hook",
     "change": "created, modified or deleted",
-    "tool": "the tool's name",
-    "call": "the call's id",
-    "verdict": "how the run ended, as far as it is known",
-    "status": "the status of a limit, a retry, a failure or a task",
-    "error": "the error that is retried",
-    "kind": "the kind of a failure, a task, a notice or a message",
-    "text": "the text of an answer or of a line of stderr",
-    "model": "the model",
-    "code": "the exit code",
-    "trigger": "what made it compact its context",
-    "why": "why it was asked to end",
-    "line": "the line of stdout that tells of it",
+    "tool": "tool name",
+    "call": "tool call ID",
+    "verdict": "verdict so far",
+    "status": "status of a limit, retry, failure or task",
+    "error": "error that caused a retry",
+    "kind": "kind of failure, task, notice or message",
+    "text": "text of an answer or stderr line",
+    "model": "model",
+    "code": "exit code",
+    "trigger": "trigger of a compaction",
+    "why": "reason of a stop request",
+    "line": "line number in stdout",
 }
 COPIED_FIELDS = (
     "change",
@@ -93,331 +95,262 @@ COPIED_FIELDS = (
     "why",
     "name",
     "tool",
-)  # as they are
+)  # event fields with the name of their placeholder
 _PLACEHOLDER_PATTERN = re.compile(r"\{(\{[a-z_]+\})\}|\{([a-z_]+)\}")
 
 
+encode = msgspec.json.Encoder().encode
+
+
 class EventFilter(Struct, frozen=True):
-    """The events that are meant. Without filters: all of the kind."""
+    """An event kind and optional patterns."""
 
     kind: str
     patterns: tuple[str, ...] = ()
 
-    def matches(self, told: dict[str, str]) -> bool:
-        """Whether what is told of an event of this kind fits one of the filters."""
+    def matches(self, values: dict[str, str]) -> bool:
+        """Whether the placeholder values of an event of this kind match a pattern."""
         if not self.patterns:
             return True
-        about = [told[name] for name in FILTER_FIELDS[self.kind] if name in told]
-        plain = [
-            filter_.replace("[", "[[]") for filter_ in self.patterns
-        ]  # brackets are themselves, as in pages/[id].tsx
-        return any(fnmatchcase(text, filter_) for text in about for filter_ in plain)
+        texts = [values[name] for name in FILTER_FIELDS[self.kind] if name in values]
+        # Brackets are literal, as in pages/[id].tsx.
+        patterns = [pattern.replace("[", "[[]") for pattern in self.patterns]
+        return any(fnmatchcase(text, pattern) for text in texts for pattern in patterns)
 
 
 def parse_event_filter(text: str) -> EventFilter:
-    """What somebody wrote. StenoError: there is no such event, or it takes no filter."""
+    """Parse EVENT[:PATTERN,...]; StenoError for an unknown event or one without filters."""
     kind, colon, rest = text.partition(":")
     if kind not in EVENT_KINDS:
         from difflib import get_close_matches
 
-        near = get_close_matches(kind, EVENT_KINDS, 3, 0.5)
-        meant = (
-            f"; did you mean {' or '.join(near)}?" if near else f"; known: {', '.join(EVENT_KINDS)}"
-        )
-        raise StenoError(f"no event is called {kind!r}{meant}")
-    filters = tuple(filter(None, (part.strip() for part in rest.split(","))))
-    if colon and not filters:
-        raise StenoError(f"{text}: nothing follows the colon")
-    if filters and kind not in FILTER_FIELDS:
-        raise StenoError(f"{text}: a {kind} is about nothing that could be filtered")
-    return EventFilter(kind, filters)
+        matches = get_close_matches(kind, EVENT_KINDS, 3, 0.5)
+        hint = f"did you mean {' or '.join(matches)}?" if matches else f"known: {_known_events()}"
+        raise StenoError(f"unknown event {kind!r}; {hint}")
+    patterns = tuple(filter(None, (part.strip() for part in rest.split(","))))
+    if colon and not patterns:
+        raise StenoError(f"{text}: no pattern after the colon")
+    if patterns and kind not in FILTER_FIELDS:
+        raise StenoError(f"{text}: {kind} events take no filter")
+    return EventFilter(kind, patterns)
+
+
+def _known_events() -> str:
+    return ", ".join(EVENT_KINDS)
 
 
 def check_placeholders(argv: Iterable[str]) -> None:
-    """StenoError: a word in braces that nothing can be put in for."""
+    """StenoError for an unknown placeholder."""
     for argument in argv:
-        for literal, word in _PLACEHOLDER_PATTERN.findall(argument):
-            if not literal and word not in PLACEHOLDERS:
+        for literal, name in _PLACEHOLDER_PATTERN.findall(argument):
+            if not literal and name not in PLACEHOLDERS:
                 raise StenoError(
-                    f"{{{word}}} is not known; there are: {', '.join(PLACEHOLDERS)}; for the word itself: {{{{{word}}}}}"
+                    f"unknown placeholder {{{name}}}; known: {', '.join(PLACEHOLDERS)}; "
+                    f"for the literal text: {{{{{name}}}}}"
                 )
 
 
-def uses_placeholder(argv: Iterable[str], word: str) -> bool:
-    """Whether a command wants to be told this."""
+def uses_placeholder(argv: Iterable[str], name: str) -> bool:
     return any(
-        found == word for argument in argv for _, found in _PLACEHOLDER_PATTERN.findall(argument)
+        match == name for argument in argv for _, match in _PLACEHOLDER_PATTERN.findall(argument)
     )
 
 
-def fill_placeholders(argv: Iterable[str], told: dict[str, str]) -> tuple[str, ...]:
-    """The command with everything put in. Each argument stays one argument, whatever is put in; unknown is empty."""
+def fill_placeholders(argv: Iterable[str], values: dict[str, str]) -> tuple[str, ...]:
+    """The command with its placeholders filled. An argument stays one; unknown values are empty."""
 
-    def put(match: re.Match[str]) -> str:
-        return match[1] or told.get(match[2], "").replace("\0", "")
+    def fill(match: re.Match[str]) -> str:
+        return match[1] or values.get(match[2], "").replace("\0", "")
 
-    return tuple(_PLACEHOLDER_PATTERN.sub(put, argument) for argument in argv)
+    return tuple(_PLACEHOLDER_PATTERN.sub(fill, argument) for argument in argv)
 
 
 class PlaceholderValues:
-    """What can be said of the events of one run. What is not known is not said."""
+    """Placeholder values for the events of one run. Unknown values are left out."""
 
-    def __init__(
-        self, fold: Accumulator, run_id: str | None = None, cwd: str | None = None
-    ) -> None:
-        self._accumulator, self._run_id, self._fallback_cwd = fold, run_id, cwd
+    def __init__(self, parser: RunParser) -> None:
+        self._parser = parser
 
     def for_event(self, event: ev.Event) -> dict[str, str]:
-        """Of one event, which the fold has taken in."""
-        found = {**self.for_run(str(type(event).__struct_config__.tag)), "line": str(event.line)}
+        """The values for an event that the accumulator has already seen."""
+        values = {**self.for_run(str(type(event).__struct_config__.tag)), "line": str(event.line)}
         for name in COPIED_FIELDS:
             value = getattr(event, name, None)
             if isinstance(value, str | int):
-                found[name] = str(value)
+                values[name] = str(value)
         if isinstance(event, ev.ToolCall | ev.ToolResult):
-            found["call"] = event.id
+            values["call"] = event.id
         if isinstance(event, ev.ToolCall):
-            found["tool"] = event.name
-        elif "call" in found and "tool" not in found:
-            call = self._accumulator.calls.get(found["call"])
-            found |= {"tool": call.name} if call is not None else {}
+            values["tool"] = event.name
+        elif "call" in values and "tool" not in values:
+            call = self._parser.accumulator.calls.get(values["call"])
+            if call is not None:
+                values["tool"] = call.name
         if isinstance(event, ev.FileChanged):
-            found |= self._file_values(event.path)
-        return found
+            values |= self._file_values(event.path)
+        return values
 
     def for_run(self, kind: str) -> dict[str, str]:
-        """Of every event, and of the end."""
-        about = {
-            "session_id": self._accumulator.session,
-            "run_id": self._run_id,
+        """The values that every event has, also `end`."""
+        header = self._parser.header
+        values = {
+            "session_id": self._parser.accumulator.session,
+            "run_id": header.run_id if header is not None else None,
             "cwd": self._agent_cwd,
         }
-        return {
-            "event": kind,
-            **{name: value for name, value in about.items() if value is not None},
-        }
+        known = {name: value for name, value in values.items() if value is not None}
+        return {"event": kind, **known}
 
     @property
     def _agent_cwd(self) -> str | None:
-        started = self._accumulator.started
-        return (started.cwd if started is not None else None) or self._fallback_cwd
+        started = self._parser.accumulator.started
+        header = self._parser.header
+        if started is not None and started.cwd:
+            return started.cwd
+        return header.cwd if header is not None else None
 
     def _file_values(self, path: str) -> dict[str, str]:
-        """A file, by names that no program takes for an option."""
+        """The names of a file, none of which looks like an option."""
         relative, absolute, _ = resolve_path(path, self._agent_cwd)
         names = {"path": absolute, "relative": relative, "name": posixpath.basename(absolute)}
         return {key: f"./{name}" if name.startswith("-") else name for key, name in names.items()}
 
 
-MAX_QUEUED_BYTES = (
-    16 << 20
-)  # bytes of events whose commands may wait for their turn: beyond that events are left out, and counted
-MAX_SHOWN_COMMAND_CHARS = 200  # characters of a command that failed
-
-encode = msgspec.json.Encoder().encode
-OutputCallback = Callable[[bytes], None]
-
-
 class HookSpec(Struct, frozen=True):
-    """What is to be done, for which events. `out` and `err` get what the commands print; `say` is told what failed."""
+    """A command for matching events; with `first_match_only`, for the first one."""
 
     event_filter: EventFilter
     argv: tuple[str, ...]
-    on_stdout: OutputCallback
-    on_stderr: OutputCallback
-    on_failure: Callable[[str], None]
     first_match_only: bool = False
+
+    @property
+    def needs_verdict(self) -> bool:
+        is_end = self.event_filter.kind in ("result", END_EVENT)
+        return is_end or uses_placeholder(self.argv, "verdict")
+
+
+class HookQueue:
+    """Runs the commands of hooks one after another in a thread, without a shell.
+
+    A command gets the event as JSON on stdin; its output goes to the stderr of this process.
+    `on_failure` is called in the thread with a message.
+    """
+
+    def __init__(self, hooks: list[HookSpec], on_failure: Callable[[str], None]) -> None:
+        self.hooks = hooks
+        self.failed_count = 0
+        self._on_failure = on_failure
+        self._matched: set[int] = set()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_killed = False
+        self._queue: BackgroundQueue[tuple[tuple[str, ...], bytes]] = BackgroundQueue(
+            self._run_command, MAX_QUEUED_BYTES, "steno hooks"
+        )
+
+    @property
+    def dropped_count(self) -> int:
+        """The number of events whose command was not run because too many were waiting."""
+        return self._queue.dropped_count
+
+    def accepts(self, hook: HookSpec) -> bool:
+        """False for a hook that runs once and has."""
+        return not (hook.first_match_only and id(hook) in self._matched)
+
+    def put(self, hook: HookSpec, values: dict[str, str], body: bytes) -> None:
+        """Queue the hook's command."""
+        self._matched.add(id(hook))
+        self._queue.put((fill_placeholders(hook.argv, values), body), len(body))
+
+    def finish(self) -> None:
+        """Wait until all queued commands have ended."""
+        self._queue.finish(None)
+
+    def kill(self) -> None:
+        """Discard the queue and terminate the running command."""
+        self._is_killed = True
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            process = self._process
+            if process is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+            if self._queue.finish(KILL_DELAY_SECONDS):
+                return
+
+    def _run_command(self, item: tuple[tuple[str, ...], bytes]) -> None:
+        import subprocess  # loaded with the first command: it is slow
+
+        argv, body = item
+        if self._is_killed:
+            return
+        output = subprocess.DEVNULL if sys.stderr is None else sys.stderr.fileno()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # the user's own command
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            self._process.communicate(body + b"\n")
+            code = self._process.returncode
+        except (OSError, ValueError) as error:
+            self._fail(argv, getattr(error, "strerror", None) or str(error))
+        else:
+            if code and not self._is_killed:
+                self._fail(argv, f"exit code {code}" if code > 0 else f"killed by signal {-code}")
+        finally:
+            self._process = None
+
+    def _fail(self, argv: tuple[str, ...], reason: str) -> None:
+        self.failed_count += 1
+        self._on_failure(f"command failed: {_shorten_command(argv)}: {reason}")
 
 
 class HookRunner:
-    """What is done for the events of one run."""
+    """Matches the events of one run against hooks and queues their commands."""
 
-    def __init__(self, loop: ProcessLoop, wish: HookSpec, reading: RunParser) -> None:
-        self.spec = wish
-        self.started_count = self.failed_count = self.dropped_count = 0
-        self._loop, self._parser = loop, reading
-        header = reading.header or Header()
-        self._placeholder_values = PlaceholderValues(reading.accumulator, header.run_id, header.cwd)
-        self._needs_verdict = wish.event_filter.kind in ("result", END_EVENT) or uses_placeholder(
-            wish.argv, "verdict"
-        )
-        self._queue: deque[tuple[tuple[str, ...], bytes]] = deque()
+    def __init__(self, queue: HookQueue, parser: RunParser) -> None:
+        self._queue = queue
+        self._parser = parser
+        self._values = PlaceholderValues(parser)
         self._denied_call_ids: set[str] = set()
-        self._queued_bytes = 0
-        self._is_busy = False
-
-    @property
-    def is_done(self) -> bool:
-        """Whether no other event is wanted."""
-        return self.spec.first_match_only and (self.started_count > 0 or bool(self._queue))
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing runs, and nothing waits."""
-        return not self._is_busy and not self._queue
-
-    # -- events ----------------------------------------------------------------------------------------------------
+        self._is_finished = False
 
     def add(self, events: Iterable[ev.Event]) -> None:
-        """Events, folded in before."""
-        kind = EVENT_KINDS[self.spec.event_filter.kind]
+        """Events that the parser's accumulator has already seen."""
         for event in events:
-            if kind is not None and type(event) is kind and not self._is_repeated_denial(event):
-                self._run_if_matching(self._placeholder_values.for_event(event), encode(event))
+            if self._is_repeated_denial(event):
+                continue
+            for hook in self._queue.hooks:
+                if type(event) is EVENT_KINDS[hook.event_filter.kind]:
+                    self._run_if_matching(hook, self._values.for_event(event), encode(event))
 
     def _is_repeated_denial(self, event: ev.Event) -> bool:
-        """Whether it only repeats a refusal: an agent tells one several times."""
+        """Agents report the same denial several times."""
         if not isinstance(event, ev.PermissionDenied) or event.call is None:
             return False
-        before = event.call in self._denied_call_ids
+        is_repeated = event.call in self._denied_call_ids
         self._denied_call_ids.add(event.call)
-        return before
+        return is_repeated
 
     def finish(self) -> None:
-        """The run is over."""
-        if self.spec.event_filter.kind == END_EVENT:
-            self._run_if_matching(self._placeholder_values.for_run(END_EVENT), b"")
-
-    def _run_if_matching(self, told: dict[str, str], body: bytes) -> None:
-        if self.is_done:
+        """The run has ended. Later calls do nothing."""
+        if self._is_finished:
             return
-        if self._needs_verdict:
-            told["verdict"] = self._parser.report().verdict
-        if self.spec.event_filter.matches(told):
-            self._enqueue(fill_placeholders(self.spec.argv, told), body or encode(told))
+        self._is_finished = True
+        for hook in self._queue.hooks:
+            if hook.event_filter.kind == END_EVENT:
+                self._run_if_matching(hook, self._values.for_run(END_EVENT), b"")
 
-    def _enqueue(self, argv: tuple[str, ...], body: bytes) -> None:
-        if self._queue and self._queued_bytes + len(body) > MAX_QUEUED_BYTES:
-            self.dropped_count += 1
+    def _run_if_matching(self, hook: HookSpec, values: dict[str, str], body: bytes) -> None:
+        if not self._queue.accepts(hook):
             return
-        self._queue.append((argv, body))
-        self._queued_bytes += len(body)
-        self._start_next()
-
-    # -- commands --------------------------------------------------------------------------------------------------
-
-    def _start_next(self) -> None:
-        if self._is_busy or not self._queue:
-            return
-        argv, body = self._queue.popleft()
-        self._queued_bytes -= len(body)
-        self._is_busy = True
-        self.started_count += 1
-        self._loop.start(
-            ProcessCommand(argv, stdin=body + b"\n"),
-            lambda tick: self._on_record(argv, tick),
-            keep_orphans=True,
-        )
-
-    def _on_record(self, argv: tuple[str, ...], tick: Record) -> None:
-        if tick.code == "out":
-            self.spec.on_stdout(tick.data)
-        elif tick.code == "err":
-            self.spec.on_stderr(tick.data)
-        elif tick.code == "exit":
-            if tick.number:
-                self.failed_count += 1
-                self.spec.on_failure(f"{_shorten_command(argv)}: exit code {tick.number}")
-            self._is_busy = False
-            self._start_next()
+        if hook.needs_verdict:
+            values["verdict"] = self._parser.report().verdict
+        if hook.event_filter.matches(values):
+            self._queue.put(hook, values, body or encode(values))
 
 
 def _shorten_command(argv: tuple[str, ...]) -> str:
-    """A command, as far as it is worth showing: what was put in can be a whole answer."""
     text = " ".join(argv)
     return text if len(text) <= MAX_SHOWN_COMMAND_CHARS else f"{text[:MAX_SHOWN_COMMAND_CHARS]}…"
-
-
-READ_CHUNK_BYTES = 1 << 16  # bytes a read
-POLL_SECONDS = 0.07  # seconds between two looks at a tape
-
-
-def run_hook(source: Path | int, agent: Agent | None, wish: HookSpec) -> HookRunner:
-    """Do what is wished for the events of a tape or of a stream on a descriptor, until it and all commands are over."""
-    with ProcessLoop() as loop:
-        events = (
-            RecordingSource(loop, source)
-            if isinstance(source, Path)
-            else StreamSource(loop, source, agent)
-        )
-        acting = HookRunner(loop, wish, events.parser)
-        events.start(acting)
-        loop.run(until=lambda: events.is_finished and acting.is_idle)
-    return acting
-
-
-class StreamSource:
-    """A stream on a descriptor. `over` when all of it was read."""
-
-    def __init__(self, loop: ProcessLoop, descriptor: int, agent: Agent | None) -> None:
-        self.parser, self.is_finished = RunParser(agent), False
-        self._loop, self._descriptor = loop, descriptor
-        self._runner: HookRunner | None = None
-        self._is_watched = False
-
-    def start(self, acting: HookRunner) -> None:
-        """Hand on what comes from now on."""
-        self._runner = acting
-        try:
-            self._loop.watch(self._descriptor, self._read)
-            self._is_watched = True
-        except PermissionError:  # a file: it is always ready, and cannot be waited for
-            self._loop.call_soon(self._read)
-
-    def _read(self) -> None:
-        acting = self._runner
-        if acting is None:
-            return
-        try:
-            data = os.read(self._descriptor, READ_CHUNK_BYTES)
-        except BlockingIOError:
-            return
-        if data:
-            acting.add(() if acting.is_done else self.parser.feed(data))
-            if not self._is_watched:
-                self._loop.call_soon(self._read)
-            return
-        if self._is_watched:
-            self._loop.unwatch(self._descriptor)
-        self.is_finished = True
-        acting.add(self.parser.close())
-        acting.finish()
-
-
-class RecordingSource:
-    """The tape of a run that goes on, or of one that is over."""
-
-    def __init__(self, loop: ProcessLoop, path: Path) -> None:
-        self._recording = RecordingFollower(path)
-        header = self._recording.header
-        if header is None:
-            raise StenoError(f"{path}: not a tape")
-        self.parser, self.is_finished = RunParser(agents.get_agent(header.agent)), False
-        self.parser.begin_recording(header)
-        self._run_id, self._loop = header.run_id, loop
-        self._runner: HookRunner | None = None
-
-    def start(self, acting: HookRunner) -> None:
-        """Hand on what is there, and what comes from now on."""
-        self._runner = acting
-        self._poll()
-
-    def _poll(self) -> None:
-        acting = self._runner
-        if acting is None:
-            return
-        goes_on = (
-            self._run_id is not None and get_active_run(self._run_id) is not None
-        )  # asked before it is read
-        for tick in self._recording.records():
-            events = self.parser.interpret_record(tick)
-            self.parser.accumulator.add(events)
-            acting.add(events)
-        if goes_on and not self._recording.is_ended and not acting.is_done:
-            self._loop.call_later(POLL_SECONDS, self._poll)
-            return
-        self.is_finished = True
-        rest = self.parser.flush()
-        self.parser.accumulator.add(rest)
-        acting.add(rest)
-        acting.finish()

@@ -57,7 +57,7 @@ class StreamRecorder:
         self._rows: LedgerRowSink | None = None
 
     def _register(self, cwd: str) -> marks.RunInfo:
-        """So that others can follow it (`steno tail`, `steno on`). One that cannot be written only means that they cannot."""
+        """So that others can follow it (`steno logs`). One that cannot be written only means that they cannot."""
         pid = os.getpid()
         mark = marks.RunInfo(
             run=self.id,
@@ -134,7 +134,7 @@ class StreamRecorder:
                 store.close()
         except LedgerError as problem:
             self.warnings.append(
-                f"the ledger is left out: {problem}; later: steno import {self.recording_path}"
+                f"the ledger is left out: {problem}; later: steno ledger import {self.recording_path}"
             )
 
     def close(self) -> None:
@@ -220,9 +220,9 @@ class StreamMonitor:
             if self._recorder is not None
             else self._events_from_lines()
         ):
-            self._dispatch_events(events)
             if self._with_report:
                 self.parser.accumulator.add(events)
+            self._dispatch_events(events)
 
     def _events_from_lines(self) -> Iterator[list[ev.Event]]:
         """The events of what arrived together."""

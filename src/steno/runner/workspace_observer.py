@@ -27,7 +27,7 @@ GIT_TIMEOUT_SECONDS = 3.0  # for one state: a repository of 100,000 files takes 
 FIRST_SCAN_TIMEOUT_SECONDS = 3.0  # for the first look at every file: where that takes longer, what is gone meanwhile is not seen
 LAST_SCAN_TIMEOUT_SECONDS = 10.0  # for the last look at every file
 MAX_REPORTED_FILES = 5000  # files that git finds changed and the report names
-GIT_SNAPSHOT_FAILED = "git gave no state of the files: it took too long, or too much is new; `steno changes` knows what tools told"
+GIT_SNAPSHOT_FAILED = "git gave no state of the files: it took too long, or too much is new; `steno diff` knows what tools told"
 
 NoticesCallback = Callable[[list[ObservedChange]], None]
 
@@ -143,7 +143,7 @@ class WorkspaceObserver:
         found = git.diff_trees(self._cwd, trees) if trees is not None else []
         if len(found) > MAX_REPORTED_FILES:
             self.problems.append(
-                f"git found {len(found):,} changed files; the report names {MAX_REPORTED_FILES:,}, `steno changes` all"
+                f"git found {len(found):,} changed files; the report names {MAX_REPORTED_FILES:,}, `steno diff` all"
             )
         notices = [
             notice for change in found[:MAX_REPORTED_FILES] for notice in _notices_of(change)

@@ -1,0 +1,77 @@
+"""The commands of `steno` by group, with the one-line summaries that `steno --help` prints."""
+
+GROUPS = {
+    "Run": {
+        "run": "run an agent and report how it ended",
+        "watch": "pass an agent's stream through and report on it",
+        "ps": "list active runs",
+        "logs": "print the log of a run, or follow it",
+        "send": "send a message to an active run",
+        "stop": "stop an active run",
+        "replay": "play a recording as if it were the agent",
+    },
+    "Inspect": {
+        "show": "show the report of a recording, run or session",
+        "runs": "list runs in the ledger",
+        "sessions": "list agent sessions in the ledger",
+        "diff": "show the files a run changed",
+        "search": "search prompts and answers",
+        "compare": "compare two runs or sessions",
+        "context": "plot the context usage of a session",
+    },
+    "Spend": {
+        "usage": "report tokens and cost by day, project, model or agent",
+        "budget": "set spending limits and check them",
+    },
+    "Data": {
+        "ledger": "import, prune, rebuild or query the ledger",
+        "sync": "copy a folder's files to other destinations",
+    },
+    "Setup": {
+        "doctor": "check this machine's setup and suggest fixes",
+        "config": "show settings and where they come from",
+        "completion": "print a shell completion script",
+        "demo": "play two recorded runs from start to report",
+        "help": "show help for steno or a command",
+        "version": "show the version",
+    },
+}
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
+LEDGER_COMMANDS = {
+    "import": "import transcripts and recordings",
+    "prune": "delete old details",
+    "rebuild": "rebuild the ledger from its source files",
+    "sql": "run a read-only SQL query",
+    "note": "attach a note to a run or session",
+}
+# Commands handled by the dispatcher itself, without a module of their own.
+BUILT_IN_COMMANDS = ("help", "version")
+# Commands that start other programs, and so need SIGCHLD at its default.
+SPAWNING_COMMANDS = ("run", "watch", "logs", "sync", "diff", "doctor", "demo")
+HELP_TEMPLATE = """usage: steno COMMAND [OPTIONS]
+
+Run headless coding agents, or read what they printed, and report what really happened.
+
+{commands}
+
+Options:
+  -h, --help  show this help
+  --version   show the version
+  --debug     show the traceback of an error (also: STENO_DEBUG=1)
+
+Run `steno help COMMAND` for the options and examples of a command.
+"""
+
+
+def help_text() -> str:
+    """The text of `steno --help`."""
+    groups = [
+        "\n".join([f"{title}:", *(f"  {name:10}  {text}" for name, text in group.items())])
+        for title, group in GROUPS.items()
+    ]
+    return HELP_TEMPLATE.format(commands="\n\n".join(groups))
+
+
+def module_name(command: str) -> str:
+    """The module below `steno.cli` of a command such as `run` or `ledger import`."""
+    return command.replace(" ", "_")

@@ -1,0 +1,97 @@
+"""The `steno run` command that resumes an unfinished task, and the names of its options."""
+
+from collections.abc import Mapping
+from shlex import join
+from typing import Any
+
+from ..codec.redact import redact, redact_argv
+from ..config import MODEL_SIZES, SETTINGS
+from ..report import TaskReport
+
+MAX_TURNS = 30  # limit of doubling, the same as between attempts
+ANSWER_PLACEHOLDER = "<your answer>"
+PROMPT_BY_VERDICT = {
+    "interactive": ANSWER_PLACEHOLDER,
+    "background_task": "is the background work done?",
+    "context_full": "/compact",
+}
+DISPLAY_SETTINGS = ("quiet", "feed", "exit_from")  # not repeated in the command to resume
+# Options with another name than their setting or run option.
+OPTION_NAMES = {"feed": "--log", "tape": "--recording", "args": "--"}
+
+
+def option_name(name: str) -> str:
+    """The option of `steno run` for a setting or run option."""
+    return OPTION_NAMES.get(name, "--" + name.rstrip("_").replace("_", "-"))
+
+
+def resume_command(report: TaskReport, options: Mapping[str, Any]) -> str | None:
+    """`steno run --resume SESSION ...` with the same options, adapted to the verdict.
+
+    `options` are those of the command line by name; `cwd` is set if the folder is another one.
+    None if the task succeeded or no session was started.
+    """
+    if report.ok or report.session_id is None or not report.requests:
+        return None
+    argv = ["steno", "run", "--resume", report.session_id]
+    for name in ("cwd", "tape"):
+        argv += [] if options.get(name) is None else [option_name(name), str(options[name])]
+    options = _adapt_to_fallback_agent(report, options)
+    changed = {**options, **_changed_options(report, options)}
+    for setting in SETTINGS:
+        value = changed.get(setting.name)
+        if value is None or value is False or setting.name in DISPLAY_SETTINGS:
+            continue
+        option = option_name(setting.name)
+        argv += [option] if value is True else _option_args(option, value)
+    argv.append(PROMPT_BY_VERDICT.get(report.verdict, "continue"))
+    extra = redact_argv(list(options.get("args") or ()))
+    return join([*argv, *(["--", *extra] if extra else [])])
+
+
+def _adapt_to_fallback_agent(report: TaskReport, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """If a fallback agent took over, resume its session without the first agent's options."""
+    agents = [attempt.agent for attempt in report.attempts]
+    if len(set(agents)) < 2:
+        return options
+    model = options.get("model")
+    on_limit = options.get("on_limit")
+    return {
+        **options,
+        "agent": report.agent,
+        "program": None,
+        "args": (),
+        "fallback_agent": None,
+        "fallback_model": None,
+        "model": model if model in MODEL_SIZES else None,
+        "on_limit": None if on_limit == "fallback" else on_limit,
+    }
+
+
+def _option_args(option: str, value: Any) -> list[str]:
+    """An option with its value, repeated for a list."""
+    argv = []
+    for item in value if isinstance(value, list | tuple) else [value]:
+        text = redact(str(item))
+        argv += [f"{option}={text}"] if text.startswith("-") else [option, text]
+    return argv
+
+
+def _changed_options(report: TaskReport, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that the verdict requires to change."""
+    if report.verdict == "permission":
+        rules = [denial.allow_rule for denial in report.denials if denial.allow_rule]
+        return {"allow": list(dict.fromkeys([*(options.get("allow") or ()), *rules]))}
+    if report.verdict == "max_turns":
+        return {"max_turns": _next_max_turns(options.get("max_turns"), report)}
+    return {}
+
+
+def _next_max_turns(first: int | None, report: TaskReport) -> int | None:
+    """Twice the limit of the last attempt, as the next attempt would have had."""
+    if first is None:
+        return None if report.turns is None else max(min(2 * report.turns, MAX_TURNS), report.turns)
+    turns = first
+    for _ in report.attempts:
+        turns = max(turns, min(2 * turns, MAX_TURNS))
+    return turns
