@@ -17,7 +17,7 @@ from steno.errors import StenoError
 from steno.process import GracePeriods, Orphan, ProcessCommand, ProcessLoop, terminate_orphans
 from steno.process import child as child_room
 from steno.process import process_table as kin
-from steno.process import process_table as mark
+from steno.process import process_info as mark
 from steno.process import psutil_backend as elsewhere
 from steno.recording.format import Record
 
@@ -38,7 +38,7 @@ def agent(
     )
 
 
-def marked(run_id: str) -> list[kin.ProcessInfo]:
+def marked(run_id: str) -> list[mark.ProcessInfo]:
     """The living processes of a run."""
     return [
         one

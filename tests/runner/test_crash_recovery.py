@@ -19,7 +19,7 @@ from steno.agents import LaunchOptions
 from steno.ledger.importer import import_sources
 from steno.ledger.store import Store, open_ledger
 from steno.process import process_table as kin
-from steno.process import process_table as mark
+from steno.process import process_info as mark
 from steno.recording.record import RecordingFile
 from steno.report import Report
 from steno.runner.setup import TaskSetup

@@ -19,7 +19,7 @@ import pytest
 
 from steno.errors import StenoError
 from steno.process import process_table as kin
-from steno.process import process_table as mark
+from steno.process import process_info as mark
 from steno.process.event_loop import EventLoop
 from steno.recording.record import Header, Recorder, RecordingFile
 from steno.runner import control_socket as wire

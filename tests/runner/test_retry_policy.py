@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steno.config.options import DEFAULT_RETRY_VERDICTS
 from steno.report import VERDICTS, Context, RateLimitStatus, Report, Verdict
 from steno.runner.installed import version_of
 from steno.runner.retry_policy import (
-    DEFAULT_RETRY_VERDICTS,
     MAX_BACKOFF_SECONDS,
     MAX_LIMIT_WAITS,
     AttemptHistory,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from steno.process import process_table as kin
-from steno.process import process_table as mark
+from steno.process import process_info as mark
 from tests.support import claude
 from tests.support.modelserver import Answer, Call, Hang, ModelServer, Step, call, say
 from tests.support.program import ROOT, argv

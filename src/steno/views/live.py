@@ -325,7 +325,7 @@ class LiveDisplay:
         text = event.text or ""
         return (
             event.kind != "note"
-            or text == "stop: done"
+            or text == "stopped: done"
             or bool(self._last_message and text.endswith(self._last_message))
         )
 
