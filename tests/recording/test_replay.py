@@ -17,8 +17,8 @@ import steno
 from steno.agents import LaunchOptions
 from steno.errors import SourceError, StenoError
 from steno.process import GracePeriods, ProcessLoop
-from steno.process import process_table as kin
 from steno.process import process_info as mark
+from steno.process import process_table as kin
 from steno.recording.record import Header, Record, RecordingFile
 from steno.recording.replay import Player, ReplaySource
 from steno.report import Report

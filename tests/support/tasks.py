@@ -11,8 +11,8 @@ import msgspec
 import steno
 from steno import event as ev
 from steno.process import ProcessLoop
-from steno.process import process_table as kin
 from steno.process import process_info as mark
+from steno.process import process_table as kin
 from steno.report import Report, TaskReport
 from steno.runner.attempt import AgentRun
 from steno.runner.setup import TaskSetup

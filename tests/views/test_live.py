@@ -420,7 +420,7 @@ def test_r_without_a_terminal_only_changes_are_told() -> None:
     again = events(init(), init())
     notes = [
         ev.Notice(0, None, None, None, "note", text)
-        for text in ("budget: 80% of what may be spent is spent", "stop: done")
+        for text in ("budget: 80% of what may be spent is spent", "stopped: done")
     ]
     assert told([*events(*worked()), stop, *notes], again) == (
         f"steno: started: {MODEL}, session 11111111-2222-4333-8444-555555555555\n"

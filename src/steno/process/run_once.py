@@ -64,7 +64,7 @@ class RunOnce:
         except subprocess.TimeoutExpired:
             self.kill()
             process.wait()
-            return EXIT_TIMEOUT, b"", f"{self._argv[0]} timed out after {self._timeout:.0f} s"
+            return EXIT_TIMEOUT, b"", f"{self._argv[0]} timed out after {self._timeout:g} s"
         return process.returncode, _read_all(out), _read_all(err).decode("utf-8", "replace")
 
     def kill(self) -> None:

@@ -325,7 +325,7 @@ def _hand_over_full_context(
         return _stop("the prompt alone exceeds the context window")
     return Decision(
         action="handover",
-        reason=_reason_with_handover("context window full", "handover", report),
+        reason=_reason_with_handover("context window full; continuing", "handover", report),
         max_turns=_doubled_turn_limit(history, policy),
     )
 
@@ -382,7 +382,7 @@ def _reason_with_handover(reason: str, action: str, report: Report) -> str:
         return reason
     fraction = report.context.fraction
     fullness = "" if fraction is None else f" (context {fraction:.0%} full)"
-    return f"{reason}; continuing in a new session{fullness}"
+    return f"{reason} in a new session{fullness}"
 
 
 RETRY_RULES: tuple[RetryRule, ...] = (
