@@ -273,7 +273,7 @@ def test_a_recording_that_is_played_asks_no_model(place: Place) -> None:
     )
     assert (
         refused(place, *words)
-        == "steno: --backend ollama: a recording that is played asks no model"
+        == "steno: --backend ollama: a replay uses no model server"
     )
 
 

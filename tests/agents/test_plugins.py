@@ -146,7 +146,7 @@ def test_what_it_has_no_words_for_is_said_before_it_starts(place: Place) -> None
     done = place.steno("run", "--agent", "parrot", "--max-turns", "3", "Polly")
     assert (done.code, done.err.strip()) == (
         2,
-        "steno: --max-turns: parrot has nothing of the kind",
+        "steno: --max-turns: not supported by parrot",
     )
 
 

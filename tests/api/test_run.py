@@ -343,7 +343,7 @@ def test_send_says_why_it_is_not_heard(begins: Place) -> None:
     with steno.stream("x") as live:
         coming = iter(live)
         next(coming)
-        with pytest.raises(steno.StenoError, match="it was not started for that"):
+        with pytest.raises(steno.StenoError, match="start it with steno run --steer"):
             live.send("y")
         with pytest.raises(steno.StenoError, match="the text is empty"):
             live.send(" ")

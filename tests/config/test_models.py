@@ -42,7 +42,7 @@ def test_a_size_is_known_or_asked_for(place: Place, agent: str) -> None:
     else:
         with pytest.raises(StenoError) as problem:
             model(place, agent, "large")
-        told = f'model large: no large model of {agent} is known; name it in steno.toml: [models.{agent}] large = "..."'
+        told = f'model large: no large model known for {agent}; set it in steno.toml: [models.{agent}] large = "..."'
         assert str(problem.value) == told
     assert model(place, agent, "some-model") == "some-model"
 

@@ -9,8 +9,8 @@ import pytest
 
 import steno
 from steno.process import ChildProcess, GracePeriods, ProcessCommand, ProcessLoop
+from steno.process import process_info as mark
 from steno.process import process_table as kin
-from steno.process import process_table as mark
 from steno.recording.format import Record
 from steno.recording.parse import record_to_events
 from tests.support import claude

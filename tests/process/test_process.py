@@ -1,4 +1,4 @@
-"""Starting and ending processes: scripted agents that misbehave in every way that was seen. Nothing may be left of any."""
+"""Start and stop processes: scripted agents that misbehave, and no process left behind."""
 
 import hashlib
 import os
@@ -14,11 +14,17 @@ from pathlib import Path
 import pytest
 
 from steno.errors import StenoError
-from steno.process import GracePeriods, Orphan, ProcessCommand, ProcessLoop, terminate_orphans
-from steno.process import child as child_room
-from steno.process import process_table as kin
-from steno.process import process_table as mark
-from steno.process import psutil_backend as elsewhere
+from steno.process import (
+    ChildProcess,
+    GracePeriods,
+    Orphan,
+    ProcessCommand,
+    ProcessLoop,
+    process_info,
+    process_table,
+    psutil_backend,
+    terminate_orphans,
+)
 from steno.recording.format import Record
 
 AGENTS = Path(__file__).parents[1] / "scripted_agents"
@@ -38,18 +44,18 @@ def agent(
     )
 
 
-def marked(run_id: str) -> list[kin.ProcessInfo]:
+def marked(run_id: str) -> list[process_info.ProcessInfo]:
     """The living processes of a run."""
     return [
         one
-        for one in kin.list_processes()
-        if run_id in [found.run_id for found in mark.parse_run_tags(one.run_tags)]
+        for one in process_table.list_processes()
+        if run_id in [found.run_id for found in process_info.parse_run_tags(one.run_tags)]
     ]
 
 
 def gone(pid: int) -> bool:
     """Whether a process is gone, or only waits to be waited for."""
-    return kin.start_time_of(pid) is None
+    return process_table.start_time_of(pid) is None
 
 
 def wait_for(what: Callable[[], bool]) -> None:
@@ -65,8 +71,8 @@ def _nothing_is_left() -> Iterator[None]:
     yield
     assert [
         one
-        for one in kin.list_processes()
-        if os.getpid() in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]
+        for one in process_table.list_processes()
+        if os.getpid() in [found.steno_pid for found in process_info.parse_run_tags(one.run_tags)]
     ] == []
     assert marked(LOST) == []
 
@@ -102,16 +108,14 @@ class Heard:
         return out
 
 
-def stop_when_ready(
-    loop: ProcessLoop, child: child_room.ChildProcess, heard: Heard, why: str
-) -> None:
+def stop_when_ready(loop: ProcessLoop, child: ChildProcess, heard: Heard, why: str) -> None:
     """Let it say that it is ready, then stop it."""
     assert loop.run(loop.clock() + LONG, until=lambda: heard.on("out").endswith(b"\n"))
     child.stop(why)
     assert loop.run(loop.clock() + LONG)
 
 
-# -- output ---------------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------
 
 
 def test_ticks_in_order(loop: ProcessLoop) -> None:
@@ -177,7 +181,7 @@ def test_the_prompt_is_fed(loop: ProcessLoop) -> None:
     ("name", "stdin"), [("deaf", b"x" * (1 << 20)), ("deaf", b""), ("echo", None), ("echo", b"")]
 )
 def test_a_prompt_that_nobody_reads(loop: ProcessLoop, name: str, stdin: bytes | None) -> None:
-    """An agent that exits before it read its prompt did nothing wrong; no prompt is an empty one."""
+    """An agent may exit before reading its prompt; no prompt means empty stdin."""
     heard = Heard()
     loop.start(agent(name, stdin=stdin), heard)
     assert loop.run(loop.clock() + LONG)
@@ -185,7 +189,7 @@ def test_a_prompt_that_nobody_reads(loop: ProcessLoop, name: str, stdin: bytes |
 
 
 def test_closed_streams_are_not_the_end(loop: ProcessLoop) -> None:
-    """An agent that closes its streams and lives on is followed until it exits."""
+    """An agent that closes its streams and keeps running is followed until it exits."""
     heard = Heard()
     loop.start(agent("mute"), heard)
     assert loop.run(loop.clock() + LONG)
@@ -217,7 +221,7 @@ def test_where_a_process_has_no_descriptor(
     assert heard.told() == [("out", b"last words\n", None), ("exit", b"", 3)]
 
 
-# -- a start that fails ---------------------------------------------------------------------------------
+# -- a start that fails ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -245,7 +249,7 @@ def test_where_a_process_has_no_descriptor(
 def test_what_does_not_start(
     loop: ProcessLoop, command: ProcessCommand, code: int, text: str
 ) -> None:
-    """It is told as a shell tells it, and is data like any other end."""
+    """Reported as by a shell, as stderr text and exit code."""
     heard = Heard()
     child = loop.start(command, heard)
     child.kill("killed")
@@ -261,12 +265,12 @@ def test_what_does_not_start(
 
 
 def test_a_run_needs_a_plain_id(loop: ProcessLoop) -> None:
-    """The id goes into the mark, where a colon would mean something else."""
-    with pytest.raises(StenoError, match="'a:b' is no id of a run"):
+    """The id is part of the run tag, where a colon is a separator."""
+    with pytest.raises(StenoError, match=r"^invalid run id 'a:b': "):
         loop.start(agent("deaf"), Heard(), run_id="a:b")
 
 
-# -- ends that we ask for -------------------------------------------------------------------------------
+# -- ends that we ask for --------------------------------------------------------------------------
 
 
 def test_an_interrupt_is_enough(loop: ProcessLoop) -> None:
@@ -296,7 +300,7 @@ def test_a_wrapper_that_swallows_signals(loop: ProcessLoop) -> None:
 
 
 def test_interrupt_terminate_kill(loop: ProcessLoop) -> None:
-    """What ignores both is killed, with its child, and each signal is told."""
+    """A process that ignores both is killed with its child; each signal is a record."""
     heard = Heard()
     child = loop.start(agent("stubborn"), heard, grace=QUICK)
     start = time.monotonic()
@@ -345,7 +349,7 @@ def test_a_kill_loses_no_output(loop: ProcessLoop, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [(), ("bare",)])
 def test_a_daemon_goes_with_its_agent(loop: ProcessLoop, how: tuple[str, ...]) -> None:
-    """It left the group and the session, and even the environment: the tree was looked at before the first signal."""
+    """A child without group, session and environment is found: the tree is read before a signal."""
     heard = Heard()
     child = loop.start(agent("daemon", "stay", *how), heard, grace=QUICK)
     stop_when_ready(loop, child, heard, "timeout")
@@ -355,7 +359,7 @@ def test_a_daemon_goes_with_its_agent(loop: ProcessLoop, how: tuple[str, ...]) -
 
 
 def test_a_taker_of_ticks_may_stop_the_run(loop: ProcessLoop) -> None:
-    """Also when it is told that the run is being stopped."""
+    """Also while the run is being stopped."""
     heard = Heard()
 
     def stop(tick: Record) -> None:
@@ -369,7 +373,7 @@ def test_a_taker_of_ticks_may_stop_the_run(loop: ProcessLoop) -> None:
 
 
 def test_leaving_the_loop_kills() -> None:
-    """Leaving the loop ends what still runs; a taker of ticks that fails is not asked again."""
+    """Leaving the loop kills running children; a failed record callback gets no more calls."""
 
     def fail(tick: Record) -> None:
         raise RuntimeError("the disk is full")
@@ -379,13 +383,13 @@ def test_leaving_the_loop_kills() -> None:
             children.append(loop.start(agent("stubborn"), fail))
             loop.run(loop.clock() + LONG)
 
-    children: list[child_room.ChildProcess] = []
+    children: list[ChildProcess] = []
     with pytest.raises(RuntimeError, match="the disk is full"):
         run()
     assert children[0].exit_code == -signal.SIGKILL
 
 
-# -- what outlives the agent ----------------------------------------------------------------------------
+# -- what outlives the agent -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stdout", ["pipe", "file"])
@@ -393,7 +397,7 @@ def test_leaving_the_loop_kills() -> None:
 def test_a_grandchild_that_keeps_stdout_open(
     loop: ProcessLoop, arguments: tuple[str, ...], stdout: str
 ) -> None:
-    """The run is over soon after the agent's exit, not when the last writer is gone."""
+    """The run finishes soon after the agent's exit, not when the last writer has exited."""
     heard = Heard()
     child = loop.start(agent("holder", *arguments, stdout=stdout), heard, grace=QUICK)
     start = time.monotonic()
@@ -420,7 +424,7 @@ def test_a_daemon_is_found_by_its_mark(loop: ProcessLoop) -> None:
 def test_a_daemon_without_our_environment_is_found_by_the_stream_that_it_holds(
     loop: ProcessLoop, stdout: str, kept: int
 ) -> None:
-    """Of two runs at once each ends its own; one that holds a stream for reading only is none of theirs."""
+    """Two concurrent runs each stop their own; a process with read-only access is left alone."""
     heard, other = Heard(), Heard()
     child = loop.start(agent("daemon", "shed", kept, stdout=stdout), heard, grace=QUICK)
     next_ = loop.start(agent("daemon", "shed", kept, stdout=stdout), other, grace=QUICK)
@@ -465,11 +469,11 @@ def test_a_kill_hurries_what_outlived_the_agent(loop: ProcessLoop) -> None:
     assert heard.told() == [("out", b"done\n", None), ("exit", b"", 0)]
 
 
-# -- a steno that was killed ----------------------------------------------------------------------------
+# -- a steno that was killed -----------------------------------------------------------------------
 
 
 class Host:
-    """A steno that runs the daemon's agent, to be killed as the system does it when memory runs out."""
+    """A steno that runs the daemon agent, to be killed by SIGKILL as by the OOM killer."""
 
     def __init__(self, how: str) -> None:
         command = [
@@ -524,12 +528,12 @@ def test_the_sweep_finds_what_no_guard_ended(host: Host) -> None:
 
 
 def test_who_becomes_another_program_is_found(tmp_path: Path) -> None:
-    """In that moment a process shows nothing of itself; it is found all the same, at each of many looks."""
+    """During exec the environment reads as empty; the process is found all the same."""
     script = tmp_path / "again.sh"
     script.write_text('#!/bin/sh\nsleep 0.002; exec "$0"\n', encoding="utf-8")
     script.chmod(0o755)
     changing = subprocess.Popen(
-        [script], env={"PATH": os.environ["PATH"], mark.RUN_TAG_VARIABLE: f"{LOST}:1:2:3"}
+        [script], env={"PATH": os.environ["PATH"], process_info.RUN_TAG_VARIABLE: f"{LOST}:1:2:3"}
     )
     try:
         wait_for(lambda: changing.pid in [one.pid for one in marked(LOST)])
@@ -541,19 +545,22 @@ def test_who_becomes_another_program_is_found(tmp_path: Path) -> None:
 
 
 def test_marks_can_be_read_back() -> None:
-    """The mark of a run within a run names both; what is no mark is none."""
-    outer, inner = mark.RunTag("a", 1, 2, "3"), mark.RunTag("b", 4, 5, "6", keep_orphans=True)
-    text = mark.append_tag(inner, outer.encode())
+    """The tag of a nested run names both runs; invalid tags are skipped."""
+    outer, inner = (
+        process_info.RunTag("a", 1, 2, "3"),
+        process_info.RunTag("b", 4, 5, "6", keep_orphans=True),
+    )
+    text = process_info.append_tag(inner, outer.encode())
     assert text == "a:1:2:3,b:4:5:6:keep"
-    assert mark.parse_run_tags(text) == [outer, inner]
-    assert mark.parse_run_tags("x,,a:b:c:d,a:1:2,a:1:2:3:other") == []
+    assert process_info.parse_run_tags(text) == [outer, inner]
+    assert process_info.parse_run_tags("x,,a:b:c:d,a:1:2,a:1:2:3:other") == []
 
 
 def test_a_run_within_a_run_belongs_to_both(
     loop: ProcessLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The outer steno finds what an inner one started."""
-    monkeypatch.setenv(mark.RUN_TAG_VARIABLE, "outer:1:2:3")
+    monkeypatch.setenv(process_info.RUN_TAG_VARIABLE, "outer:1:2:3")
     heard = Heard()
     loop.start(
         ProcessCommand(("sh", "-c", "echo $STENO_RUN"), env={"PATH": os.environ["PATH"]}),
@@ -561,7 +568,9 @@ def test_a_run_within_a_run_belongs_to_both(
         run_id="inner",
     )
     assert loop.run(loop.clock() + LONG)
-    assert [one.run_id for one in mark.parse_run_tags(heard.on("out").decode().strip())] == [
+    assert [
+        one.run_id for one in process_info.parse_run_tags(heard.on("out").decode().strip())
+    ] == [
         "outer",
         "inner",
     ]
@@ -573,23 +582,26 @@ def test_other_systems_see_the_same(loop: ProcessLoop) -> None:
     child = loop.start(agent("stubborn"), heard, run_id="seen-twice")
     loop.run(loop.clock() + LONG, until=lambda: heard.on("out").endswith(b"\n"))
     ours = {(one.pid, one.parent_pid, one.sid, one.run_tags) for one in marked("seen-twice")}
-    theirs = [one for one in elsewhere.iter_processes() if "seen-twice:" in one.run_tags]
+    theirs = [one for one in psutil_backend.iter_processes() if "seen-twice:" in one.run_tags]
     assert {(one.pid, one.parent_pid, one.sid, one.run_tags) for one in theirs} == ours
     assert len(ours) == 2
     for one in theirs:
-        assert elsewhere.start_time_of(one.pid) == one.start_time
-        assert elsewhere.command_line_of(one.pid) == kin.command_line_of(one.pid)
-        assert elsewhere.is_own_process(one.pid) is kin.is_own_process(one) is True
+        assert psutil_backend.start_time_of(one.pid) == one.start_time
+        assert psutil_backend.command_line_of(one.pid) == process_table.command_line_of(one.pid)
+        assert psutil_backend.is_own_process(one.pid) is process_table.is_own_process(one) is True
     child.kill("killed")
     assert loop.run(loop.clock() + LONG)
-    assert [elsewhere.start_time_of(one.pid) for one in theirs] == [None, None]
-    assert (elsewhere.command_line_of(theirs[0].pid), elsewhere.is_own_process(theirs[0].pid)) == (
+    assert [psutil_backend.start_time_of(one.pid) for one in theirs] == [None, None]
+    assert (
+        psutil_backend.command_line_of(theirs[0].pid),
+        psutil_backend.is_own_process(theirs[0].pid),
+    ) == (
         "",
         False,
     )
 
 
-# -- clocks ---------------------------------------------------------------------------------------------
+# -- clocks ----------------------------------------------------------------------------------------
 
 
 class Leap:
@@ -602,7 +614,7 @@ class Leap:
 
 
 class Leaping(selectors.DefaultSelector):
-    """Where nothing is ready, the time that should be waited has passed at once; until `leaps`, the clock stands still."""
+    """If nothing is ready, the timeout passes at once; the clock stands still until `leaps`."""
 
     def __init__(self, clock: Leap, leaps: bool = True) -> None:
         super().__init__()
@@ -636,7 +648,7 @@ def test_timers_by_a_clock_that_leaps() -> None:
 
 
 def test_grace_by_a_clock_that_leaps() -> None:
-    """An hour of grace costs no time in a test: the waits go through the selector and nowhere else."""
+    """An hour of grace takes no time in a test: all waits go through the selector."""
     clock = Leap()
     selector = Leaping(clock, leaps=False)
     heard = Heard()

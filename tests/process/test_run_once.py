@@ -1,4 +1,4 @@
-"""One command, run to its end: what it leaves running does not hold it up, and what does not end is ended."""
+"""Run one command: background processes don't block it, and a timeout kills its group."""
 
 import os
 import time
@@ -21,7 +21,7 @@ def test_what_it_prints_and_how_it_ends(tmp_path: Path) -> None:
 
 
 def test_what_it_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
-    """As with a shell: the command is over, its child goes on."""
+    """As in a shell: the command returns while its background process keeps running."""
     began = time.monotonic()
     code, out, _ = RunOnce(("sh", "-c", "sleep 61 & echo $!"), str(tmp_path)).run()
     try:
@@ -32,7 +32,7 @@ def test_what_it_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_what_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     code, _, err = RunOnce(("sh", "-c", "sleep 62 & sleep 63"), str(tmp_path), timeout=0.2).run()
-    assert (code, err) == (EXIT_TIMEOUT, "sh did not end within 0 s")
+    assert (code, err) == (EXIT_TIMEOUT, "sh timed out after 0.2 s")
 
 
 def test_it_is_cut_off_while_it_is_started(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import steno
 from steno.agents import LaunchOptions
 from steno.errors import SourceError, StenoError
 from steno.process import GracePeriods, ProcessLoop
+from steno.process import process_info as mark
 from steno.process import process_table as kin
-from steno.process import process_table as mark
 from steno.recording.record import Header, Record, RecordingFile
 from steno.recording.replay import Player, ReplaySource
 from steno.report import Report
@@ -390,10 +390,13 @@ def test_r3_a_deaf_agent_is_killed_when_its_time_is_up(tmp_path: Path) -> None:
 def test_x_an_agent_that_cannot_be_played_is_told_before_anything_starts(tmp_path: Path) -> None:
     with ProcessLoop() as loop:
         for setup, said in (
-            (TaskSetup(launch_options=LaunchOptions(prompt="x"), agent="replay"), "needs a tape"),
+            (
+                TaskSetup(launch_options=LaunchOptions(prompt="x"), agent="replay"),
+                "needs a recording",
+            ),
             (
                 TaskSetup(launch_options=LaunchOptions(prompt="x"), replay_path="t"),
-                "is played by the agent 'replay'",
+                "are replayed by the agent 'replay'",
             ),
         ):
             with pytest.raises(StenoError, match=said):
@@ -408,7 +411,7 @@ def test_x_an_agent_that_cannot_be_played_is_told_before_anything_starts(tmp_pat
                 ),
             )
         (tmp_path / "text").write_bytes(b"root:x:0:0\n" * 3)
-        with pytest.raises(SourceError, match="no line of it is of an agent"):
+        with pytest.raises(SourceError, match="no known agent output"):
             Task(
                 loop,
                 TaskSetup(

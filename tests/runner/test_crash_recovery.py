@@ -1,4 +1,4 @@
-"""A steno that is killed at any moment: its tape plays, the ledger can book it, nothing of it lives on, its session goes on."""
+"""Kill steno at any moment: recording, ledger and session survive, and no process is left."""
 
 import json
 import random
@@ -18,8 +18,7 @@ import steno
 from steno.agents import LaunchOptions
 from steno.ledger.importer import import_sources
 from steno.ledger.store import Store, open_ledger
-from steno.process import process_table as kin
-from steno.process import process_table as mark
+from steno.process import process_info, process_table
 from steno.recording.record import RecordingFile
 from steno.report import Report
 from steno.runner.setup import TaskSetup
@@ -58,7 +57,7 @@ class Keeper:
         return int(self.process.stdout.readline())
 
     def start(self, folder: Path, setup: TaskSetup, until: str = "") -> int:
-        """A steno that carries out a task: its pid. `until`: it is killed when this function of it returns."""
+        """Start a steno with a task; its pid. `until`: it is killed when this function returns."""
         (folder / "setup.json").write_bytes(msgspec.json.encode(setup))
         return self.ask(f"start {folder / 'setup.json'} {until}")
 
@@ -80,11 +79,11 @@ class Keeper:
 
 
 def of(pid: int) -> list[str]:
-    """The living processes that carry the mark of this steno."""
+    """Living processes with the run tag of this steno."""
     return [
-        kin.command_line_of(one.pid)
-        for one in kin.list_processes()
-        if pid in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]
+        process_table.command_line_of(one.pid)
+        for one in process_table.list_processes()
+        if pid in [found.steno_pid for found in process_info.parse_run_tags(one.run_tags)]
     ]
 
 
@@ -99,7 +98,7 @@ def keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
 
 
 def working(folder: Path, number: int) -> TaskSetup:
-    """A task that takes a second and tells of a request every tenth of it. Each has a session of its own."""
+    """A task of one second with a request every 100 ms, in a session of its own."""
     folder.mkdir()
     session: Json = {"session_id": f"session-{number}"}
     lines = [
@@ -136,7 +135,7 @@ def working(folder: Path, number: int) -> TaskSetup:
 
 
 def killed_at_random(keeper: Keeper, tmp_path: Path) -> list[int]:
-    """A hundred stenos, a few at a time, each killed at some moment of its second; how each ended."""
+    """Results of a hundred stenos, each killed at some moment of its second."""
     chance = random.Random(20261115)  # the same moments each time
     codes = []
     for group in range(0, MOMENTS, AT_ONCE):
@@ -173,7 +172,7 @@ def as_booked(report: Report) -> tuple[Any, ...]:
 
 
 def test_killed_at_a_hundred_moments(keeper: Keeper, tmp_path: Path) -> None:
-    """However far it came, what it has spent is told, and it is told that it was cut."""
+    """Its cost is reported up to the kill, and the report is marked as incomplete."""
     codes = killed_at_random(keeper, tmp_path)
     assert codes.count(-signal.SIGKILL) > MOMENTS // 2
     tapes = sorted((tmp_path / "data" / "steno" / "tapes").rglob("*.steno"))
@@ -209,7 +208,7 @@ def test_killed_at_a_hundred_moments(keeper: Keeper, tmp_path: Path) -> None:
     assert {report.requests for report in cut} >= {1, 5, 9}  # they were cut in all places
 
 
-# The functions of a steno at whose end something is half done, in their order; and how the run is listed then.
+# Functions after which data is partly written, in order, and the run's state in the list then.
 STEPS = {
     "write_run_info": None,  # its mark: nothing is begun
     "Recorder.__init__": "no_result",  # its tape: the ledger does not know it yet
@@ -226,7 +225,7 @@ STEPS = {
 
 @pytest.mark.parametrize("function", STEPS)
 def test_killed_in_the_middle_of_a_step(keeper: Keeper, tmp_path: Path, function: str) -> None:
-    """Between any two things that are written: the next steno lists the run, nothing lives on, and nothing is left to do."""
+    """Killed between any two writes: the next steno lists the run, and nothing is left to do."""
     store = open_ledger(None)
     store.close()
     setup, session = working(tmp_path / "0", 0), str(uuid.uuid4())
@@ -258,7 +257,7 @@ def listed() -> dict[str, tuple[str, float | None]]:
 
 
 def is_cut(tape: Path) -> bool:
-    """Whether a tape was not closed in order."""
+    """Whether a recording was not closed."""
     found = RecordingFile(tape)
     list(found.records())
     return found.is_truncated
@@ -277,7 +276,7 @@ WHEN: dict[str, Callable[[ModelServer], bool]] = {
 def test_a_session_goes_on_after_a_kill(
     keeper: Keeper, tmp_path: Path, version: str, moment: str
 ) -> None:
-    """The real agent's session is there still, and is gone on with; where it has none yet, a new one is begun."""
+    """The real agent's session is resumed; if it has none yet, a new one is started."""
     steps = [Hang()] if moment == "at the first request" else [STEP, Hang()]
     with ModelServer(*steps, say("All done.", usage=TWO)) as server:
         (tmp_path / "home").mkdir()

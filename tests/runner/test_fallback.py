@@ -1,6 +1,6 @@
-"""Another agent takes over (R11): when, with what it is told, and what the one report of the task then says.
+"""Fallback agents (R11): when they take over, their prompt, and the merged report.
 
-With scripted agents: a `claude` and a `codex` that each follow a plan. The real ones are in test_shape_real.py.
+Scripted `claude` and `codex` that each follow a plan; real ones: test_json_schema_real.py.
 """
 
 import json
@@ -18,6 +18,7 @@ from steno.recording.record import RecordingFile
 from steno.report import Attempt, Cost, TaskReport, Tokens
 from steno.runner.handover import HANDOVER_PROMPT
 from steno.runner.prepare import prepare_task
+from steno.runner.retry_policy import VERDICT_PHRASES
 from tests.plays import PLAYED, Done, Json, Place
 from tests.script import REQUEST_COST, assistant, call, failed, init, result, stream, text
 
@@ -33,11 +34,21 @@ HALF = stream(
     init(),
     assistant(text("The parser is half done.")),
     assistant(call("toolu_1", "Write", file_path="/srv/project/parser.py", content="x\n")),
-    {"type": "user", "session_id": init()["session_id"], "message": {"role": "user", "content": [
-        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "written"}]},
-     "tool_use_result": {"type": "create", "filePath": "/srv/project/parser.py", "content": "x\n"}},
+    {
+        "type": "user",
+        "session_id": init()["session_id"],
+        "message": {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "written"}],
+        },
+        "tool_use_result": {
+            "type": "create",
+            "filePath": "/srv/project/parser.py",
+            "content": "x\n",
+        },
+    },
     result("You've hit your 5-hour limit", is_error=True, api_error="usage_limit_reached"),
-).decode()  # fmt: skip
+).decode()
 DONE = stream(init(), assistant(text("Done.")), result()).decode()
 
 
@@ -113,7 +124,7 @@ def notes(path: Path) -> list[str]:
     return [tick.data.decode() for tick in RecordingFile(path).records() if tick.code == "note"]
 
 
-# -- when ----------------------------------------------------------------------------------------------------------
+# -- when ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -129,10 +140,10 @@ def notes(path: Path) -> list[str]:
 def test_the_next_agent_goes_on(
     place: Both, printed: str, verdict: str, words: tuple[str, ...]
 ) -> None:
-    """With the same prompt, as nothing was done yet; the decision is said and is on the tape."""
+    """With the same prompt, since no work was done; the decision is logged and recorded."""
     place.plans([{"out": printed, "exit": 1}], [{"out": codex()}])
     done, report = place.run(*words)
-    why = f"{verdict}: going on with codex"
+    why = f"{VERDICT_PHRASES[verdict]}; switching to codex"
     assert (done.returncode, report["verdict"], report["agent"], report["result"]) == (
         0,
         "success",
@@ -145,8 +156,8 @@ def test_the_next_agent_goes_on(
     ) * 2
     assert why in done.stderr.decode()
     assert sorted(note for path in place.tapes for note in notes(path)) == [
-        f"other: {why}",
-        "stop: done",
+        f"fallback: {why}",
+        "stopped: done",
     ]
     page = done.stderr.decode()
     assert "agent      codex" in page
@@ -154,17 +165,17 @@ def test_the_next_agent_goes_on(
 
 
 def test_an_agent_that_is_not_installed(place: Both) -> None:
-    """It is an attempt that could not be made: nothing was started for it, and the next one's tape says why that one runs."""
+    """An attempt without a process; the next attempt's recording has the reason."""
     place.program.unlink()
     done, report = place.run()
-    why = "not_found: going on with codex"
+    why = "agent not found; switching to codex"
     assert (done.returncode, report["agent"]) == (0, "codex")
     assert attempts(report) == [("claude", "not_found", why), ("codex", "success", "done")]
     assert (report["attempts"][0]["run_id"], report["tokens"]["total"]) == (None, 110)
     assert report["started_at"] is not None
-    assert notes(place.tapes[0]) == [f"other: {why}", "stop: done"]
+    assert notes(place.tapes[0]) == [f"fallback: {why}", "stopped: done"]
     assert (
-        "claude is not there in PATH; to install claude: npm install -g @anthropic-ai/claude-code"
+        "claude not found in PATH; install: npm install -g @anthropic-ai/claude-code"
         in done.stderr.decode()
     )
 
@@ -187,8 +198,8 @@ def test_the_model_comes_before_the_agent(inside: Both) -> None:
         "Mend it.", fallback_agent=["codex"], on_limit="fallback", fallback_model="small"
     )
     assert [(one.agent, one.why) for one in report.attempts] == [
-        ("claude", "rate_limit: going on with haiku"),
-        ("claude", "rate_limit: going on with codex"),
+        ("claude", "rate limited; switching to haiku"),
+        ("claude", "rate limited; switching to codex"),
         ("codex", "done"),
     ]
 
@@ -220,11 +231,11 @@ def test_when_the_last_one_cannot_either(place: Both) -> None:
     assert (len(place.calls), len(place.then)) == (1, 1)
 
 
-# -- what it is told -----------------------------------------------------------------------------------------------
+# -- what it is told -------------------------------------------------------------------------------
 
 
 def test_the_work_so_far_is_handed_over(place: Both) -> None:
-    """R10: what was said and changed goes with the task, and both agents' parts are in one report."""
+    """R10: last text and changed files go into the prompt; the report covers both agents."""
     place.plans([{"out": HALF, "exit": 1}], [{"out": codex()}])
     _, report = place.run("--on-limit", "fallback")
     (told,) = [one["prompt"] for one in place.then]
@@ -273,7 +284,7 @@ def test_each_agent_gets_its_own(place: Both) -> None:
         False,
         False,
     )
-    told = "steno: the agent's own arguments (--settings ...) are for the first one: codex starts without them\n"
+    told = "steno: agent arguments (--settings ...) are not passed to the fallback agent codex\n"
     assert told in done.stderr.decode()
 
 
@@ -290,7 +301,10 @@ def test_a_files_program_and_model_of_that_agent(place: Both) -> None:
 
 def test_a_schema_goes_with_the_task(place: Both) -> None:
     """The next agent's answer is held against it as well."""
-    schema = '{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"], "additionalProperties": false}'
+    schema = (
+        '{"type": "object", "properties": {"age": {"type": "integer"}}, '
+        '"required": ["age"], "additionalProperties": false}'
+    )
     place.plans(
         [{"out": SIGNED_OUT, "exit": 1}], [{"out": codex("four")}, {"out": codex('{"age": 4}')}]
     )
@@ -322,7 +336,7 @@ def test_the_command_that_goes_on_is_the_last_agents() -> None:
     assert "--model large" in str(resume_command(report, {**given, "model": "large"}))
 
 
-# -- wrong use -----------------------------------------------------------------------------------------------------
+# -- wrong use -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -331,28 +345,28 @@ def test_the_command_that_goes_on_is_the_last_agents() -> None:
         (["--fallback-agent", "cursor"], "--fallback-agent: no agent is called 'cursor'; known: "),
         (
             ["--fallback-agent", "claude"],
-            "--fallback-agent claude: this agent is there already: name each once",
+            "--fallback-agent claude: agent listed twice",
         ),
         (
             ["--fallback-agent", "codex,codex"],
-            "--fallback-agent codex: this agent is there already: name each once",
+            "--fallback-agent codex: agent listed twice",
         ),
         (
             ["--fallback-agent", "codex", "--max-turns", "3"],
-            "--max-turns: codex has nothing of the kind",
+            "--max-turns: not supported by codex",
         ),
-        (["--fallback-agent", "codex", "--steer"], "--steer: codex has nothing of the kind"),
+        (["--fallback-agent", "codex", "--steer"], "--steer: not supported by codex"),
         (
             ["--fallback-agent", "opencode", "--model", "large"],
-            "--model large: no large model of opencode is known; name it",
+            "--model large: no large model known for opencode; set it",
         ),
         (
             ["--fallback-agent", "codex", "--permission-mode", "auto"],
-            "--permission-mode auto: codex has no such mode; known: ",
+            "--permission-mode auto: not a mode of codex; known: ",
         ),
         (
             ["--agent", "replay", "--recording", "x", "--fallback-agent", "codex"],
-            "--fallback-agent: a recording is played to its end",
+            "--fallback-agent: the agent replay takes no fallback agents",
         ),
     ],
 )
@@ -366,11 +380,11 @@ def test_what_the_next_agent_cannot_do_is_said_before_the_first_starts(
 
 
 def test_one_that_stands_by_and_is_not_there(inside: Both) -> None:
-    """It is said, and the first one runs; if that one is missing too, nothing is started."""
+    """A note; the first agent runs. If that one is missing too, nothing is started."""
     inside.codex.unlink()
     asked = prepare_task("Mend it.", {"fallback_agent": ["codex"]})
     assert (asked.notes, asked.setup.fallback_agents, asked.refusal) == (
-        ["codex is not there and cannot take over; to install codex: npm install -g @openai/codex"],
+        ["fallback agent ignored: codex not found; install: npm install -g @openai/codex"],
         (),
         None,
     )
@@ -382,6 +396,6 @@ def test_one_that_stands_by_and_is_not_there(inside: Both) -> None:
 def test_a_limit_needs_someone_to_fall_back_on(inside: Both) -> None:
     with pytest.raises(
         StenoError,
-        match=r"^on_limit fallback needs a model: fallback_model NAME, or an agent: fallback_agent NAME$",
+        match=r"^on_limit fallback needs fallback_model NAME or fallback_agent NAME$",
     ):
         steno.run("Mend it.", on_limit="fallback")

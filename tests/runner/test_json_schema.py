@@ -1,4 +1,4 @@
-"""Answers in the shape of a JSON schema: what is JSON in an answer, whether it fits, and what is done when it does not.
+"""Answers with a JSON schema: finding the JSON, validating it, requesting corrections.
 
 With scripted agents; those of the real programs are in test_shape_real.py.
 """
@@ -31,7 +31,7 @@ SCHEMA: Json = {
 CLOSED: Json = {"type": "object", "additionalProperties": False}
 BOB: Json = {"name": "Bob", "age": 4}
 GOOD, WRONG, WORDS = json.dumps(BOB), '{"name": "Bob", "age": "four"}', "Bob is four."
-NO_JSON = "there is no JSON in the answer"
+NO_JSON = "no JSON in the answer"
 NO_AGE = "$.age: 'four' is not of type 'integer'"
 
 
@@ -54,7 +54,7 @@ def ask(place: Place, *answers: str, words: tuple[str, ...] = ()) -> tuple[Done,
     return done, place.calls
 
 
-# -- the JSON in an answer -----------------------------------------------------------------------------------------
+# -- the JSON in an answer -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -83,27 +83,36 @@ def test_where_the_json_is(answer: str, values: list[Any]) -> None:
         (None, GOOD, SchemaCheckResult(BOB)),
         (None, f"```json\n{WRONG}\n```\nno:\n```json\n{GOOD}\n```", SchemaCheckResult(BOB)),
         (BOB, "whatever", SchemaCheckResult(BOB)),
-        ({"name": "Bob"}, "whatever", SchemaCheckResult(None, ("$: 'age' is a required property",))),
+        (
+            {"name": "Bob"},
+            "whatever",
+            SchemaCheckResult(None, ("$: 'age' is a required property",)),
+        ),
         (None, WRONG, SchemaCheckResult(None, (NO_AGE,))),
-        (None, '{"age": "four", "name": 3}', SchemaCheckResult(None, (NO_AGE, "$.name: 3 is not of type 'string'"))),
+        (
+            None,
+            '{"age": "four", "name": 3}',
+            SchemaCheckResult(None, (NO_AGE, "$.name: 3 is not of type 'string'")),
+        ),
         (None, WORDS, SchemaCheckResult(None, (NO_JSON,))),
-        (None, " ", SchemaCheckResult(None, ("there is no answer",))),
+        (None, " ", SchemaCheckResult(None, ("no answer",))),
     ],
-)  # fmt: skip
+)
 def test_whether_it_fits(given: Any, answer: str, checked: SchemaCheckResult) -> None:
     assert AnswerSchema(json.dumps(SCHEMA)).check(given, answer) == checked
 
 
 def test_faults_are_bounded() -> None:
-    """An agent is told enough of them to mend the answer, and no more."""
+    """The agent gets enough errors to fix the answer, and no more."""
     shape = AnswerSchema('{"type": "array", "items": {"type": "integer"}}')
     wrong = shape.check(None, json.dumps(["x" * 5_000] * 25)).errors
-    assert (len(wrong), wrong[-1], max(map(len, wrong)) < 400) == (11, "and 15 more", True)
+    assert (len(wrong), wrong[-1], max(map(len, wrong)) < 400) == (11, "15 more", True)
 
 
 def test_an_inner_part_is_named() -> None:
     shape = AnswerSchema(
-        '{"properties": {"files": {"items": {"$ref": "#/$defs/path"}}}, "$defs": {"path": {"type": "string"}}}'
+        '{"properties": {"files": {"items": {"$ref": "#/$defs/path"}}}, '
+        '"$defs": {"path": {"type": "string"}}}'
     )
     assert shape.check(None, '{"files": ["a", 2]}').errors == (
         "$.files[1]: 2 is not of type 'string'",
@@ -120,13 +129,13 @@ def test_an_inner_part_is_named() -> None:
         ({**SCHEMA, "properties": {"name": {"type": "object"}, "age": {}}}, False),
         ({**SCHEMA, "properties": {"name": {"enum": [{"properties": {}}]}, "age": CLOSED}}, True),
     ],
-)  # fmt: skip
+)
 def test_codex_takes_strict_schemas_only(schema: Json, own: bool) -> None:
     """The service refuses all others: those go into the prompt."""
     assert strict(schema, "0.166.0") is own
 
 
-# -- wrong use -----------------------------------------------------------------------------------------------------
+# -- wrong use -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -134,17 +143,27 @@ def test_codex_takes_strict_schemas_only(schema: Json, own: bool) -> None:
     [
         ("nowhere.json", "--json-schema nowhere.json: cannot be read: No such file or directory"),
         (".", "--json-schema .: cannot be read: Is a directory"),
-        ("{", "--json-schema: this is not JSON: Input data was truncated"),
-        ('{"type": "x"}', "--json-schema: this is no JSON schema: $.type: 'x' is not valid under any of the given schemas"),
-        ('{"pattern": "("}', "--json-schema: this is no JSON schema: $.pattern: '(' is not a 'regex'"),
-        ('{"$ref": "#/$defs/x"}', "--json-schema: it refers to what is not in it: '/$defs/x'"),
-        ('{"items": {"$ref": "http://x.test/a"}}', "--json-schema: it refers to what is not in it: 'http://x.test/a'"),
-        ('{"$schema": "http://x.test/draft"}', "--json-schema: this version of JSON schema is not known: 'http://x.test/draft'"),
-        ('{"$schema": [1]}', "--json-schema: this version of JSON schema is not known: [1]"),
-        ("list.json", "--json-schema list.json: expected a JSON schema, which is an object, found list"),
-        ("bytes.json", "--json-schema bytes.json: this is not UTF-8"),
+        ("{", "--json-schema: invalid JSON: Input data was truncated"),
+        (
+            '{"type": "x"}',
+            "--json-schema: invalid JSON schema: "
+            "$.type: 'x' is not valid under any of the given schemas",
+        ),
+        ('{"pattern": "("}', "--json-schema: invalid JSON schema: $.pattern: '(' is not a 'regex'"),
+        ('{"$ref": "#/$defs/x"}', "--json-schema: unresolvable reference: '/$defs/x'"),
+        (
+            '{"items": {"$ref": "http://x.test/a"}}',
+            "--json-schema: unresolvable reference: 'http://x.test/a'",
+        ),
+        (
+            '{"$schema": "http://x.test/draft"}',
+            "--json-schema: unknown version of JSON schema: 'http://x.test/draft'",
+        ),
+        ('{"$schema": [1]}', "--json-schema: unknown version of JSON schema: [1]"),
+        ("list.json", "--json-schema list.json: expected a JSON schema (an object), found list"),
+        ("bytes.json", "--json-schema bytes.json: not UTF-8"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_schema_is_one_line_and_nothing_else(place: Place, schema: str, told: str) -> None:
     (place.work / "list.json").write_text("[]")
     (place.work / "bytes.json").write_bytes(b"\xff{}")
@@ -160,7 +179,10 @@ def test_the_extra_is_not_there(place: Place) -> None:
     done = place.steno(
         "run", "--json-schema", "schema.json", "Who?", PYTHONPATH=str(place.folder / "blocked")
     )
-    told = "steno: --json-schema schema.json: a JSON schema needs the package jsonschema: pip install 'steno[schema]'\n"
+    told = (
+        "steno: --json-schema schema.json: JSON schemas need the package jsonschema: "
+        "pip install 'steno[schema]'\n"
+    )
     assert (done.returncode, done.stderr.decode(), place.calls) == (2, told, [])
     assert place.steno("run", "Who?", PYTHONPATH=str(place.folder / "blocked")).returncode == 0
 
@@ -175,7 +197,7 @@ def test_it_is_loaded_only_where_it_is_used() -> None:
     )
 
 
-# -- what is done with an answer -----------------------------------------------------------------------------------
+# -- what is done with an answer -------------------------------------------------------------------
 
 
 def test_an_answer_that_fits_is_printed_as_json(place: Place) -> None:
@@ -197,7 +219,7 @@ def test_the_agents_own_value_is_the_answer(place: Place) -> None:
 
 
 def test_wrong_twice_then_right(place: Place) -> None:
-    """Each correction goes on with the session, names what was wrong, and is on the tape and told to people."""
+    """Each correction resumes the session with the errors, and is recorded and shown."""
     done, calls = ask(place, WORDS, WRONG, GOOD, words=("--json",))
     report = json.loads(done.stdout)
     assert (done.returncode, report["verdict"], report["ok"], report["structured_output"]) == (
@@ -207,8 +229,8 @@ def test_wrong_twice_then_right(place: Place) -> None:
         BOB,
     )
     whys = [
-        f"schema: the answer does not fit ({NO_JSON}): correction 1 of 3 is asked for",
-        f"schema: the answer does not fit ({NO_AGE}): correction 2 of 3 is asked for",
+        f"the answer doesn't match the schema ({NO_JSON}); requesting correction 1 of 3",
+        f"the answer doesn't match the schema ({NO_AGE}); requesting correction 2 of 3",
         "done",
     ]
     assert [(one["verdict"], one["why"]) for one in report["attempts"]] == list(
@@ -225,7 +247,7 @@ def test_wrong_twice_then_right(place: Place) -> None:
         for path in place.tapes
     ]
     assert sorted(note for (note,) in notes) == sorted(
-        [f"resume: {whys[0]}", f"resume: {whys[1]}", "stop: done"]
+        [f"resume: {whys[0]}", f"resume: {whys[1]}", "stopped: done"]
     )
 
 
@@ -239,7 +261,7 @@ def test_the_tape_tells_the_same(place: Place) -> None:
 
 
 def test_it_never_fits(place: Place) -> None:
-    """After three corrections it is said that there is no result, and why."""
+    """After three corrections: no_result, with the reason."""
     done, calls = ask(place, WRONG, words=("--json",))
     report = json.loads(done.stdout)
     assert (len(calls), MAX_SCHEMA_CORRECTIONS, done.returncode) == (4, 3, 3)
@@ -251,7 +273,7 @@ def test_it_never_fits(place: Place) -> None:
     assert report["error"] == f"the answer does not fit the JSON schema: {NO_AGE}"
     assert report["evidence"] == [3]
     assert (
-        report["attempts"][-1]["why"] == "schema: the answer still does not fit after 3 corrections"
+        report["attempts"][-1]["why"] == "the answer doesn't match the schema after 3 corrections"
     )
 
 
@@ -268,7 +290,7 @@ def test_an_agents_own_value_that_does_not_fit_is_none(place: Place) -> None:
 
 
 def test_a_question_is_no_answer(place: Place) -> None:
-    """With nobody there to answer, it is asked for the JSON."""
+    """An answer that is a question leads to a request for the JSON."""
     done, calls = ask(place, "Which Bob do you mean?", GOOD)
     assert (done.returncode, json.loads(done.stdout), len(calls)) == (0, BOB, 2)
 
@@ -297,12 +319,12 @@ def test_a_budget_ends_the_corrections(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert (done.verdicts, done.whys) == (
         ["no_result"],
-        ["max_budget: what the task may cost is spent"],
+        ["cost budget of the task exhausted"],
     )
 
 
 def test_without_a_session_it_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The prompt is then asked again, with what was wrong."""
+    """The prompt is sent again with the errors."""
     from tests.support.tasks import carry_out
 
     place = Place(tmp_path)
@@ -336,11 +358,11 @@ def test_from_a_file_and_in_python(place: Place, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(place.folder)
     report = steno.run("Who?", json_schema=SCHEMA)
     assert (report.structured_output, report.verdict) == (BOB, "success")
-    with pytest.raises(StenoError, match=r"^json_schema: this is no JSON schema"):
+    with pytest.raises(StenoError, match=r"^json_schema: invalid JSON schema"):
         steno.run("Who?", json_schema={"type": 3})
 
 
-# -- the tape ------------------------------------------------------------------------------------------------------
+# -- the tape --------------------------------------------------------------------------------------
 
 
 def test_a_tick_that_is_no_json_is_kept(tmp_path: Path) -> None:
@@ -367,7 +389,7 @@ def test_a_tick_that_is_no_json_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_file_for_an_agent_goes_away() -> None:
-    """Codex reads the schema from a file; it is gone when the run is over."""
+    """Codex reads the schema from a file, which is deleted after the run."""
     from steno.agents.base import SCHEMA_FILE_PLACEHOLDER, LaunchCommand
 
     shaping = SchemaCheck(json.dumps(SCHEMA))

@@ -1,4 +1,4 @@
-"""Runs seen and steered from another process: ps, tail, send, stop, and what is made of a run whose steno was killed."""
+"""Control from another process: ps, logs, send, stop, and recovery after steno was killed."""
 
 import json
 import os
@@ -18,12 +18,10 @@ from typing import Any
 import pytest
 
 from steno.errors import StenoError
-from steno.process import process_table as kin
-from steno.process import process_table as mark
+from steno.process import process_info, process_table
 from steno.process.event_loop import EventLoop
 from steno.recording.record import Header, Recorder, RecordingFile
-from steno.runner import control_socket as wire
-from steno.runner import run_registry as marks
+from steno.runner import control_socket, run_registry
 from tests.script import SESSION, ended, hello, out, stream, tape
 from tests.views.test_rendering import PAYLOAD, is_safe
 
@@ -42,7 +40,7 @@ def wait_for(what: Callable[[], Any]) -> Any:
 
 
 class Place:
-    """A user's own place, with runs that go on in it."""
+    """A user's folders with active runs."""
 
     def __init__(self, folder: Path) -> None:
         self.data = folder / "data" / "steno"
@@ -113,7 +111,7 @@ class Place:
         return found
 
     def ps(self) -> list[dict[str, Any]]:
-        """The runs that go on."""
+        """The active runs."""
         rows: list[dict[str, Any]] = json.loads(self.steno("ps", "--json").stdout)["rows"]
         return rows
 
@@ -152,14 +150,14 @@ def _placed(folder: Path) -> Iterator[Place]:
         lambda: (
             not [
                 one
-                for one in kin.list_processes()
-                if pids & {found.steno_pid for found in mark.parse_run_tags(one.run_tags)}
+                for one in process_table.list_processes()
+                if pids & {found.steno_pid for found in process_info.parse_run_tags(one.run_tags)}
             ]
         )
     )
 
 
-# -- ps ------------------------------------------------------------------------------------------------------------
+# -- ps --------------------------------------------------------------------------------------------
 
 
 def test_ps_shows_what_goes_on(place: Place) -> None:
@@ -212,7 +210,7 @@ def test_the_marks_of_a_run_are_its_owners_alone(place: Place) -> None:
     assert list(place.live.iterdir()) == []
 
 
-# -- stop ----------------------------------------------------------------------------------------------------------
+# -- stop ------------------------------------------------------------------------------------------
 
 
 def test_r4_a_run_is_stopped_in_order_from_outside(place: Place) -> None:
@@ -240,7 +238,7 @@ def test_r7_a_task_that_waits_is_seen_and_stopped(place: Place) -> None:
     row = place.doing(run, "waiting")
     assert 80_000 < row["waits_s"] <= 24 * 3600 + 30
     assert "next attempt in " in place.steno("ps").stdout
-    assert "no attempt goes on now" in place.steno("send", run, "hello").stderr
+    assert "no active attempt to send the message to" in place.steno("send", run, "hello").stderr
     assert place.steno("stop", run).stdout == f"{run} ended: rate_limit\n"
     assert place.end(host)["verdict"] == "rate_limit"
 
@@ -277,7 +275,7 @@ def test_x_an_id_that_nobody_has(place: Place) -> None:
         assert place.end(host)["verdict"] == "interrupted"
 
 
-# -- send ----------------------------------------------------------------------------------------------------------
+# -- send ------------------------------------------------------------------------------------------
 
 
 def test_an_agent_that_listens_is_told_more(place: Place) -> None:
@@ -310,15 +308,15 @@ def test_an_agent_that_does_not_listen_is_not_told(place: Place) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert (
         done.stderr
-        == f"steno: {run}: it takes no messages: it was not started for that (steno run --steer)\n"
+        == f"steno: {run}: the run accepts no messages; start it with steno run --steer\n"
     )
     assert "nothing to send: the message is empty" in place.steno("send", run, "  ").stderr
-    assert "bytes is too long" in place.steno("send", run, "-", stdin="é" * 70_000).stderr
+    assert "message too long: " in place.steno("send", run, "-", stdin="é" * 70_000).stderr
     place.steno("stop", run)
     assert place.end(host)["verdict"] == "interrupted"
 
 
-# -- tail ----------------------------------------------------------------------------------------------------------
+# -- tail ------------------------------------------------------------------------------------------
 
 
 def test_tail_follows_a_run_to_its_end(place: Place) -> None:
@@ -335,7 +333,7 @@ def test_tail_follows_a_run_to_its_end(place: Place) -> None:
         "text      I heard: and now be done",
         "result    success, turns 1, 120 ms, $0.0110",
         "exit      code 0",
-        "steno     stop: done",
+        "steno     stopped: done",
         "ended     success",
     ]
     recorded = b"".join(
@@ -382,7 +380,7 @@ def test_tail_follows_the_run_that_was_begun_last(place: Place) -> None:
 
 
 def test_tail_follows_several(place: Place) -> None:
-    """All that go on and those that begin meanwhile, or those that are named; each line says whose it is."""
+    """All active and new runs, or the named ones; each line has the run id."""
     begun = [place.begin(f"work {number}", steer=True) for number in range(2)]
     for _, run in begun:
         place.doing(run, "running")
@@ -446,17 +444,17 @@ def test_l1_a_tick_that_is_half_written_waits_for_its_other_half(
     growing = place.agent.with_name("growing")
     run = "0123456789abcdef"
     growing.write_bytes(header.replace(b'"run_id":null', f'"run_id":"{run}"'.encode()))
-    here = marks.RunInfo(
+    here = run_registry.RunInfo(
         run=run,
         task="t",
         agent="claude",
-        host=marks.host_id(),
+        host=run_registry.host_id(),
         steno_pid=os.getpid(),
-        steno_born=kin.start_time_of(os.getpid()) or 0,
+        steno_born=process_table.start_time_of(os.getpid()) or 0,
         tape=str(growing),
         started=time.time(),
     )
-    marks.write_run_info(here)
+    run_registry.write_run_info(here)
     tail = place.tail("--raw", run)
     with growing.open("ab", buffering=0) as file:
         for line in rest:
@@ -466,7 +464,7 @@ def test_l1_a_tick_that_is_half_written_waits_for_its_other_half(
                 time.sleep(0.002)
                 file.write(line[start : start + 97])
     assert tail.communicate(timeout=LONG) == (stream(*hello()).decode(), "")
-    marks.remove_run_info(here)
+    run_registry.remove_run_info(here)
 
 
 def test_tail_ends_when_the_steno_was_killed(place: Place) -> None:
@@ -507,7 +505,7 @@ def test_a_run_that_is_not_recorded_cannot_be_followed(place: Place) -> None:
     assert place.end(host)["verdict"] == "interrupted"
 
 
-# -- a steno that was killed ---------------------------------------------------------------------------------------
+# -- a steno that was killed -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["ps", "runs"])
@@ -520,7 +518,7 @@ def test_l1_a_run_whose_steno_was_killed_is_in_the_ledger(command: str, place: P
     done = place.steno(command, "--json")
     assert (
         done.stderr
-        == f"steno: run {run} was cut off when its steno was killed; what its tape holds is in the ledger\n"
+        == f"steno: run {run} was lost: its steno was killed; recovered from its recording\n"
     )
     (row,) = json.loads(place.steno("runs", "--no-import", "--json").stdout)["rows"]
     assert (row["run_id"], row["verdict"], row["tokens"]["total"], row["attempt"]) == (
@@ -537,7 +535,7 @@ def test_l1_a_run_whose_steno_was_killed_is_in_the_ledger(command: str, place: P
     ]
     assert place.ps() == []
     assert list(place.live.iterdir()) == []
-    wait_for(lambda: kin.start_time_of(agent) is None)
+    wait_for(lambda: process_table.start_time_of(agent) is None)
     assert place.steno(command).stderr == ""  # told once
 
 
@@ -556,17 +554,17 @@ def test_a_ledger_that_does_not_know_the_run_leaves_it_to_the_one_that_does(plac
     )
     assert place.steno("ps", "--ledger", other).stderr == ""
     assert [path.name for path in place.live.glob("*.json")] == [f"{run}.json"]
-    assert "was cut off" in place.steno("ps").stderr
+    assert "was lost" in place.steno("ps").stderr
 
 
-# -- the wire ------------------------------------------------------------------------------------------------------
+# -- the wire --------------------------------------------------------------------------------------
 
 
 def test_x_whatever_comes_over_the_wire_is_answered(place: Place) -> None:
     host, run = place.begin("work")
     place.doing(run, "running")
     path = str(place.live / f"{run}.sock")
-    assert wire.send_request(path, {"do": "status"})["state"] == "running"
+    assert control_socket.send_request(path, {"do": "status"})["state"] == "running"
     for message in (
         {},
         {"do": "dance"},
@@ -574,7 +572,7 @@ def test_x_whatever_comes_over_the_wire_is_answered(place: Place) -> None:
         {"do": "send", "text": 5},
         {"do": ["stop"]},
     ):
-        answer = wire.send_request(path, message)
+        answer = control_socket.send_request(path, message)
         assert (answer["ok"], answer["error"][:8]) == (False, "expected")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
         own.settimeout(LONG)
@@ -583,22 +581,22 @@ def test_x_whatever_comes_over_the_wire_is_answered(place: Place) -> None:
             own.sendto(junk, path)
             assert json.loads(own.recv(1 << 16)) == {
                 "ok": False,
-                "error": "a message is one JSON object",
+                "error": "invalid request: expected one JSON object",
             }
         with socket.socket(
             socket.AF_UNIX, socket.SOCK_DGRAM
         ) as mute:  # whoever has no address gets no answer
             mute.sendto(b'{"do":"status"}', path)
     (place.live / "own").unlink()
-    assert wire.send_request(path, {"do": "status"})["state"] == "running"
+    assert control_socket.send_request(path, {"do": "status"})["state"] == "running"
     place.steno("stop", run)
     assert place.end(host)["warnings"][1:] == []
-    with pytest.raises(StenoError, match="cannot be reached"):
-        wire.send_request(path, {"do": "status"})
+    with pytest.raises(StenoError, match="cannot reach the run"):
+        control_socket.send_request(path, {"do": "status"})
 
 
 def test_runs_of_many_threads_leave_the_umask_alone(tmp_path: Path) -> None:
-    """It belongs to the whole process: were it set for a moment, other threads' files would get it, or all get it for good."""
+    """The umask belongs to the whole process: other threads' files would get it."""
     before = os.umask(0)
     stop = threading.Event()
     modes = set()
@@ -606,7 +604,7 @@ def test_runs_of_many_threads_leave_the_umask_alone(tmp_path: Path) -> None:
     def lay(number: int) -> None:
         wheel = EventLoop()
         while not stop.is_set():
-            laid = wire.ControlSocket(wheel, tmp_path / str(number), lambda _: {})
+            laid = control_socket.ControlSocket(wheel, tmp_path / str(number), lambda _: {})
             modes.add(laid.path.stat().st_mode & 0o777)
             laid.close()
         wheel.close()
@@ -628,7 +626,7 @@ def test_runs_of_many_threads_leave_the_umask_alone(tmp_path: Path) -> None:
 
 
 def test_a_place_that_is_too_deep_for_a_socket(tmp_path: Path) -> None:
-    """The system takes about a hundred bytes for a socket's path: then it lies in a folder of its own."""
+    """A socket path is limited to about 100 bytes: longer ones move to a temporary folder."""
     deep = tmp_path / ("d" * 60) / ("e" * 60)
     deep.mkdir(parents=True)
     place = Place(deep)
@@ -636,7 +634,7 @@ def test_a_place_that_is_too_deep_for_a_socket(tmp_path: Path) -> None:
     try:
         place.doing(run, "running")
         elsewhere = Path(json.loads((place.live / f"{run}.json").read_text())["socket"])
-        assert len(str(elsewhere)) <= wire.MAX_SOCKET_PATH_BYTES
+        assert len(str(elsewhere)) <= control_socket.MAX_SOCKET_PATH_BYTES
         assert elsewhere.parent.stat().st_mode & 0o777 == 0o700
         assert place.steno("stop", run).stdout == f"{run} ended: interrupted\n"
         assert place.end(host)["verdict"] == "interrupted"
@@ -653,4 +651,6 @@ def test_a_run_goes_on_where_it_cannot_be_registered(place: Place) -> None:
     host, _ = place.begin("be done")
     found = place.end(host)
     assert found["verdict"] == "success"
-    assert found["warnings"][0].startswith("it cannot be seen or steered from outside: ")
+    assert found["warnings"][0].startswith(
+        "run not registered; steno ps, stop and send won't see it: "
+    )

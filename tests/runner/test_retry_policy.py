@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steno.config.options import DEFAULT_RETRY_VERDICTS
 from steno.report import VERDICTS, Context, RateLimitStatus, Report, Verdict
 from steno.runner.installed import version_of
 from steno.runner.retry_policy import (
-    DEFAULT_RETRY_VERDICTS,
     MAX_BACKOFF_SECONDS,
     MAX_LIMIT_WAITS,
+    VERDICT_PHRASES,
     AttemptHistory,
     Decision,
     RetryPolicy,
@@ -23,6 +24,7 @@ from steno.runner.retry_policy import (
 )
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=timezone.utc).timestamp()
+NPM_PACKAGE = "@anthropic-ai/claude-code"
 PART = 0.5  # of the chance
 
 
@@ -43,7 +45,7 @@ def ended(
 def after(
     report: Report, tried: AttemptHistory | None = None, policy: RetryPolicy | None = None
 ) -> Decision:
-    """What is decided, at the first attempt unless told otherwise."""
+    """The decision, after the first attempt by default."""
     return decide(report, tried or AttemptHistory(attempts=1), policy or RetryPolicy(), NOW, PART)
 
 
@@ -51,10 +53,10 @@ def stop(why: str) -> Decision:
     return Decision(action="stop", reason=why)
 
 
-HOUR = "rate_limit: waiting for an hour, as it does not say until when"
-UNTIL = "rate_limit: waiting until it is over"
+HOUR = "rate limited, no reset time given; retrying in 60 min"
+UNTIL = "rate limited; waiting for the reset"
 GONE = "No conversation found with session ID: s0"
-EXHAUSTED = "max_turns: 3 attempts were made, as many as asked for"
+EXHAUSTED = "attempt limit reached (3 of 3)"
 ALLOWED = RateLimitStatus("allowed_warning", int(NOW) + 100)
 REJECTED = RateLimitStatus("rejected", int(NOW) + 100)
 SMALL = RetryPolicy(on_limit="fallback", fallback_model="small")
@@ -68,8 +70,8 @@ CASES: dict[str, tuple[Decision, Decision]] = {
             AttemptHistory(attempts=1, resumed_session_id="s0"),
         ),
         Decision(
-            action="fresh",
-            reason="the session s0 is gone: starting a new one",
+            action="new_session",
+            reason="session s0 not found; starting a new one",
             counts_as_attempt=False,
             is_warning=True,
         ),
@@ -79,28 +81,38 @@ CASES: dict[str, tuple[Decision, Decision]] = {
             ended("subprocess", GONE, requests=0),
             AttemptHistory(attempts=1, resumed_session_id="s0", has_lost_session=True),
         ),
-        stop("subprocess: nothing is gained by another attempt"),
+        stop("the agent's program failed; retrying won't help"),
     ),
     "gone, but none was asked for": (
         after(ended("subprocess", GONE, requests=0)),
-        stop("subprocess: nothing is gained by another attempt"),
+        stop("the agent's program failed; retrying won't help"),
     ),
     # R6
     "turns": (
         after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=4)),
-        Decision(action="resume", reason="max_turns: going on with up to 8 turns", max_turns=8),
+        Decision(
+            action="resume", reason="turn limit reached; continuing with up to 8 turns", max_turns=8
+        ),
     ),
     "turns up to the bound": (
         after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=20)),
-        Decision(action="resume", reason="max_turns: going on with up to 30 turns", max_turns=30),
+        Decision(
+            action="resume",
+            reason="turn limit reached; continuing with up to 30 turns",
+            max_turns=30,
+        ),
     ),
     "turns above the bound": (
         after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=50)),
-        Decision(action="resume", reason="max_turns: going on with up to 50 turns", max_turns=50),
+        Decision(
+            action="resume",
+            reason="turn limit reached; continuing with up to 50 turns",
+            max_turns=50,
+        ),
     ),
     "turns that nobody limited": (
         after(ended("max_turns")),
-        Decision(action="resume", reason="max_turns: going on"),
+        Decision(action="resume", reason="turn limit reached; continuing"),
     ),
     "turns, too often": (
         after(ended("max_turns"), AttemptHistory(attempts=3, max_turns=4)),
@@ -108,7 +120,7 @@ CASES: dict[str, tuple[Decision, Decision]] = {
     ),
     "turns, not to be gone on with": (
         after(ended("max_turns"), policy=RetryPolicy(resume_on=("api",))),
-        stop("max_turns: nothing is gained by another attempt"),
+        stop("turn limit reached; retrying won't help"),
     ),
     # R7
     "a limit with a time": (
@@ -153,7 +165,7 @@ CASES: dict[str, tuple[Decision, Decision]] = {
     ),
     "a limit that says nothing": (
         after(ended("rate_limit", "429", requests=0)),
-        Decision(action="again", reason=HOUR, wait_seconds=3615.0, counts_as_attempt=False),
+        Decision(action="retry", reason=HOUR, wait_seconds=3615.0, counts_as_attempt=False),
     ),
     "another limit, which is not reached": (
         after(ended("rate_limit", "429", limits=ALLOWED)),
@@ -171,7 +183,7 @@ CASES: dict[str, tuple[Decision, Decision]] = {
     ),
     "a limit that is never over": (
         after(ended("rate_limit"), AttemptHistory(attempts=1, limit_waits=MAX_LIMIT_WAITS)),
-        stop("rate_limit: still limited after 12 waits"),
+        stop("still rate limited after 12 waits"),
     ),
     "a limit, in a session that is nearly full": (
         after(ended("rate_limit", full=0.9, limits=REJECTED)),
@@ -185,15 +197,15 @@ CASES: dict[str, tuple[Decision, Decision]] = {
     ),
     "a limit that is not waited for": (
         after(ended("rate_limit"), policy=RetryPolicy(on_limit="fail")),
-        stop("rate_limit: not waiting, as asked"),
+        stop("rate limited; not waiting (--on-limit fail)"),
     ),
     "a limit that is no reason": (
         after(ended("rate_limit"), policy=RetryPolicy(resume_on=("api",))),
-        stop("rate_limit: nothing is gained by another attempt"),
+        stop("rate limited; retrying won't help"),
     ),
     "a failure": (
         after(ended("api")),
-        Decision(action="resume", reason="api: trying again in 2 s", wait_seconds=2.0),
+        Decision(action="resume", reason="API error; retrying in 2 s", wait_seconds=2.0),
     ),
     "the third failure in a row": (
         after(
@@ -201,7 +213,7 @@ CASES: dict[str, tuple[Decision, Decision]] = {
             AttemptHistory(attempts=3, consecutive_failures=2),
             RetryPolicy(attempts=9),
         ),
-        Decision(action="again", reason="network: trying again in 8 s", wait_seconds=8.0),
+        Decision(action="retry", reason="network error; retrying in 8 s", wait_seconds=8.0),
     ),
     "the tenth": (
         after(
@@ -211,59 +223,60 @@ CASES: dict[str, tuple[Decision, Decision]] = {
         ),
         Decision(
             action="resume",
-            reason="stalled: trying again in 300 s",
+            reason="stalled; retrying in 300 s",
             wait_seconds=MAX_BACKOFF_SECONDS,
         ),
     ),
     "a failure without a session": (
         after(Report(verdict="no_result")),
-        Decision(action="again", reason="no_result: trying again in 2 s", wait_seconds=2.0),
+        Decision(action="retry", reason="no result; retrying in 2 s", wait_seconds=2.0),
     ),
     # R8
     "nearly full": (
         after(ended("max_turns", full=0.81), AttemptHistory(attempts=1, max_turns=4)),
         Decision(
             action="handover",
-            reason="max_turns: going on with up to 8 turns; handing over to a new session, as the context is 81% full",
+            reason="turn limit reached; continuing with up to 8 turns in a new session "
+            "(context 81% full)",
             max_turns=8,
         ),
     ),
     "not quite": (
         after(ended("max_turns", full=0.79)),
-        Decision(action="resume", reason="max_turns: going on"),
+        Decision(action="resume", reason="turn limit reached; continuing"),
     ),
     "as full as asked for": (
         after(ended("api", full=0.5), policy=RetryPolicy(refresh_at=0.5)),
         Decision(
             action="handover",
-            reason="api: trying again in 2 s; handing over to a new session, as the context is 50% full",
+            reason="API error; retrying in 2 s in a new session (context 50% full)",
             wait_seconds=2.0,
         ),
     ),
     "full": (
         after(ended("context_full")),
-        Decision(action="handover", reason="the context is full; handing over to a new session"),
+        Decision(action="handover", reason="context window full; continuing in a new session"),
     ),
     "full when it was gone on with": (
         after(
             ended("context_full", requests=0), AttemptHistory(attempts=1, resumed_session_id="s1")
         ),
-        Decision(action="handover", reason="the context is full; handing over to a new session"),
+        Decision(action="handover", reason="context window full; continuing in a new session"),
     ),
     "a prompt that does not fit": (
         after(ended("context_full", requests=0)),
-        stop("context_full: the prompt by itself does not fit the window"),
+        stop("the prompt alone exceeds the context window"),
     ),
     "full too often": (
         after(ended("context_full"), AttemptHistory(attempts=3)),
-        stop("context_full: 3 attempts were made, as many as asked for"),
+        stop("attempt limit reached (3 of 3)"),
     ),
     # R11
     "another model": (
         after(ended("rate_limit", limits=REJECTED), policy=SMALL),
         Decision(
             action="resume",
-            reason="rate_limit: going on with small",
+            reason="rate limited; switching to small",
             model="small",
             counts_as_attempt=False,
         ),
@@ -287,7 +300,7 @@ CASES: dict[str, tuple[Decision, Decision]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_table(name: str) -> None:
-    """Each rule, and the order in which they are asked."""
+    """Each rule, and their order."""
     found, wanted = CASES[name]
     assert found == wanted
 
@@ -297,7 +310,7 @@ def test_the_table(name: str) -> None:
 )
 def test_what_is_not_tried_again(word: Verdict) -> None:
     """Least of all what a person or a clock has ended."""
-    assert after(ended(word)) == stop(f"{word}: nothing is gained by another attempt")
+    assert after(ended(word)) == stop(f"{VERDICT_PHRASES[word]}; retrying won't help")
 
 
 def test_ends_from_outside_are_not_among_them() -> None:
@@ -323,9 +336,9 @@ def test_ends_from_outside_are_not_among_them() -> None:
 def test_every_end_has_a_next(
     word: Verdict, requests: int, full: float | None, tried: AttemptHistory, chance: float
 ) -> None:
-    """The table is total, no wait is longer than a day and its jitter, and the number of attempts is kept."""
+    """The table is total, waits are at most a day plus jitter, and the attempt limit holds."""
     found = decide(ended(word, requests=requests, full=full), tried, RetryPolicy(), NOW, chance)
-    assert found.action in ("stop", "resume", "again", "handover")
+    assert found.action in ("stop", "resume", "retry", "handover")
     assert 0 <= found.wait_seconds <= 24 * 3600 + 30
     assert (
         found.action == "stop"
@@ -334,13 +347,14 @@ def test_every_end_has_a_next(
     )
 
 
-# -- when a limit is over -------------------------------------------------------------------------------
+# -- when a limit is over --------------------------------------------------------------------------
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
 def utc(*parts: int) -> float:
-    return datetime(*parts, tzinfo=timezone.utc).timestamp()  # type: ignore[arg-type,misc]  # year, month, day, hour, minute
+    moment = datetime(*parts, tzinfo=timezone.utc)  # type: ignore[arg-type,misc]  # year to minute
+    return moment.timestamp()
 
 
 RESETS: dict[str, float | None] = {
@@ -395,7 +409,7 @@ def test_times_are_read_as_they_are_written(now: int, ahead: int, zone: str, yea
 
 @given(st.integers(1_600_000_000, 2_500_000_000), st.integers(0, 23), st.integers(0, 59), ZONES)
 def test_an_hour_is_the_next_one(now: int, hour: int, minute: int, zone: str) -> None:
-    """Without a date it is the next time that the clock shows it: within a day, or the length of one that is changed."""
+    """Without a date: the next such time, within a day (or 25 hours when clocks change)."""
     found = reset_time(f"resets {hour}:{minute:02d} ({zone})", now)
     assert found is not None
     assert -7200 <= found - now <= timedelta(hours=25).total_seconds()
@@ -420,11 +434,11 @@ def test_no_text_breaks_it(words: str) -> None:
     assert found is None or isinstance(found, float)
 
 
-# -- the version of a program ---------------------------------------------------------------------------
+# -- the version of a program ----------------------------------------------------------------------
 
 
 def test_a_version_is_told_by_files(tmp_path: Path) -> None:
-    """By npm's package, or by the name that the agent's own installer gives it; else it is not known."""
+    """By npm's package.json, or by the file name of the agent's own installer."""
     package = tmp_path / "claude-code"
     (package / "bin").mkdir(parents=True)
     (package / "package.json").write_text(
@@ -447,10 +461,10 @@ def test_a_version_is_told_by_files(tmp_path: Path) -> None:
         "claude",
         "missing",
     ]
-    found = [version_of(str(tmp_path / name)) for name in names]
+    found = [version_of(str(tmp_path / name), NPM_PACKAGE) for name in names]
     assert found == ["2.1.197", "2.1.197", "2.1.325", None, "2.1.197", None]
-    assert version_of("claude", str(tmp_path)) == "2.1.197"
+    assert version_of("claude", NPM_PACKAGE, str(tmp_path)) == "2.1.197"
     (package / "package.json").write_text('{"name": "another", "version": "9.9.9"}')
-    assert version_of("claude", str(tmp_path)) is None
+    assert version_of("claude", NPM_PACKAGE, str(tmp_path)) is None
     (package / "package.json").write_text("no JSON")
-    assert version_of("claude", str(tmp_path)) is None
+    assert version_of("claude", NPM_PACKAGE, str(tmp_path)) is None

@@ -1,4 +1,4 @@
-"""`steno run` and the library's runs, with scripted agents: real processes, real tapes, a real ledger."""
+"""`steno run` and `steno.run` with scripted agents: real processes, recordings and ledger."""
 
 import asyncio
 import json
@@ -32,11 +32,9 @@ from steno.runner.prepare import EXAMPLE_SESSION_ID
 from tests.plays import NEWEST, Done, Json, Place, done_well
 from tests.script import SESSION, assistant, init, result, stream, text
 
-BOTH = "cannot be used together: each says which session it is"
-NO_LEDGER = "expected the id of a session (a UUID); there is no ledger yet to look for a run in"
-NO_FALLBACK = (
-    "--on-limit fallback needs a model: --fallback-model NAME, or an agent: --fallback-agent NAME"
-)
+BOTH = "cannot be combined: choose one session"
+NO_LEDGER = "expected a session id (a UUID); run ids need a ledger, and there is none yet"
+NO_FALLBACK = "--on-limit fallback needs --fallback-model NAME or --fallback-agent NAME"
 UUID = "0f0f0f0f-1111-4222-8333-444444444444"
 
 
@@ -75,7 +73,7 @@ def wait_for(place: Place, calls: int = 1) -> None:
     time.sleep(0.1)  # it has set its signals, and printed
 
 
-# -- what comes out ----------------------------------------------------------------------------------------------
+# -- what comes out --------------------------------------------------------------------------------
 
 
 def test_the_answer_is_all_of_stdout(place: Place) -> None:
@@ -155,18 +153,18 @@ def test_quiet_says_only_what_is_wrong(place: Place) -> None:
 
 
 def test_r5_quiet_says_that_a_session_was_replaced(place: Place) -> None:
-    """What was done is not what was asked for; the report says so too."""
+    """A warning, also in the report: the session is not the requested one."""
     place.plan(
         {"recording": str(NEWEST.parent / "2.0.37" / "resume_wrong_id")}, {"out": done_well()}
     )
     done = place.steno("run", "--quiet", "--json", "--resume", UUID, "Go.")
-    told = f"the session {UUID} is gone: starting a new one"
+    told = f"session {UUID} not found; starting a new one"
     assert (done.stderr.decode(), done.returncode) == (f"steno: {told}\n", 0)
     assert json.loads(done.stdout)["warnings"] == [told]
 
 
 def test_l1_a_full_disk_is_told_and_what_the_tape_holds_is_taken_in_later(place: Place) -> None:
-    """Also to who wants it quiet. The run does not go on for good in the ledger."""
+    """Warned also with --quiet; the run does not stay active in the ledger."""
     lines = (assistant(text("x" * 2000), message=f"msg_{number}") for number in range(400))
     place.plan({"out": stream(init(), *lines, result("Done.")).decode()})
     most = 400_000  # of each file; enough for the tables of a new ledger
@@ -179,10 +177,10 @@ def test_l1_a_full_disk_is_told_and_what_the_tape_holds_is_taken_in_later(place:
     out, err = held.communicate(timeout=60)
     tape, ledger = err.decode().splitlines()
     assert (out, held.returncode) == (b"Done.\n", 0)
-    assert tape == "steno: the tape could not be written any further: File too large"
-    assert ledger.startswith("steno: the ledger is left out: ")
+    assert tape == "steno: recording incomplete: File too large"
+    assert ledger.startswith("steno: continuing without the ledger: ")
     (run,) = rows(place, "SELECT id FROM runs WHERE verdict IS NULL")
-    told = f"steno: run {run[0]} could not be written to the ledger when it ended; what its tape holds is in the ledger\n"
+    told = f"steno: run {run[0]} could not be written to the ledger; recovered from its recording\n"
     assert place.steno("ps").stderr.decode() == told
     assert rows(place, "SELECT id, verdict FROM runs") == [(run[0], "no_result")]
     assert rows(place, "SELECT verdict, ended_at > 0 FROM tasks") == [("no_result", 1)]
@@ -193,15 +191,18 @@ def test_l1_a_full_disk_is_told_and_what_the_tape_holds_is_taken_in_later(place:
 def test_l1_a_ledger_that_fails_in_the_middle_is_told_by_the_report_and_gets_every_run_later(
     inside: Place,
 ) -> None:
-    """The program that we run in goes on: its runs are over all the same."""
+    """The calling program continues; its runs have finished all the same."""
     inside.plan({"recording": str(NEWEST / "max_turns")}, {"out": done_well()})
     steno.run("First.")
     with sqlite3.connect(inside.data / "ledger.db") as ledger:
         ledger.execute(
-            "CREATE TRIGGER full BEFORE UPDATE ON runs BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
+            "CREATE TRIGGER full BEFORE UPDATE ON runs "
+            "BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
         )
     report = steno.run("Second.")
-    assert [warning.partition(":")[0] for warning in report.warnings] == ["the ledger is left out"]
+    assert [warning.partition(":")[0] for warning in report.warnings] == [
+        "continuing without the ledger"
+    ]
     assert rows(inside, "SELECT verdict, count(*) FROM runs GROUP BY verdict ORDER BY verdict") == [
         (None, 1),
         ("max_turns", 1),
@@ -225,7 +226,7 @@ def test_an_error_is_no_answer(place: Place) -> None:
     assert (done.stdout, done.returncode) == (b"", 77)
 
 
-# -- the prompt --------------------------------------------------------------------------------------------------
+# -- the prompt ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -259,17 +260,24 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
     assert place.calls[0]["argv"][-5:] == ["--settings", "a b", "--debug", "--", "x"]
 
 
-# -- wrong use ---------------------------------------------------------------------------------------------------
+# -- wrong use -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--agent", "nobody", "x"], "no agent is called 'nobody'; known: " + ", ".join((*AGENTS, "replay"))),
-        (["--session-id", "abc", "x"], f"--session-id abc: expected an id that claude takes, such as {EXAMPLE_SESSION_ID}"),
+        (
+            ["--agent", "nobody", "x"],
+            "no agent is called 'nobody'; known: " + ", ".join((*AGENTS, "replay")),
+        ),
+        (
+            ["--session-id", "abc", "x"],
+            "--session-id abc: not a session id of claude; "
+            f"expected for example {EXAMPLE_SESSION_ID}",
+        ),
         (["--resume", UUID, "--session-id", UUID, "x"], f"--session-id and --resume {BOTH}"),
         (["--resume", UUID, "--continue", "x"], f"--resume and --continue {BOTH}"),
-        (["--fork", "x"], "--fork needs --resume: it goes on in a copy of that session"),
+        (["--fork", "x"], "--fork needs --resume: it copies that session"),
         (["--resume", "abcd", "x"], f"--resume abcd: {NO_LEDGER}"),
         (["--file", "nothing.md"], "--file nothing.md: cannot read: No such file or directory"),
         (["--file", "."], "--file .: cannot read: Is a directory"),
@@ -278,26 +286,47 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         (["fix", "it"], "expected one PROMPT, got 2: put it in quotes; see: steno run --help"),
         ([" \n"], "the prompt is empty"),
         ([], "the prompt is empty"),
-        (["--resume", "", "x"], "--resume: expected a text that is not empty, found ''"),
-        (["--session-id", "", "x"], "--session-id: expected a text that is not empty, found ''"),
-        (["--cwd", "", "x"], "--cwd: expected a text that is not empty, found ''"),
-        (["--agent", "replay", "--recording", "", "x"], "--recording: expected a text that is not empty, found ''"),
-        (["--json-schema", "[]", "x"], "--json-schema: expected a JSON schema, which is an object, found list"),
+        (["--resume", "", "x"], "--resume: expected a non-empty text, found ''"),
+        (["--session-id", "", "x"], "--session-id: expected a non-empty text, found ''"),
+        (["--cwd", "", "x"], "--cwd: expected a non-empty text, found ''"),
+        (["--agent", "replay", "--recording", "", "x"], "--recording: expected a non-empty text, found ''"),
+        (
+            ["--json-schema", "[]", "x"],
+            "--json-schema: expected a JSON schema (an object), found list",
+        ),
         (["--file", "latin.md"], "--file latin.md: not UTF-8 at byte 3: b'na\\xefve'"),
         (["na\udcefve"], "argument: not UTF-8 at byte 3: b'na\\xefve'"),
-        (["--max-cost", "-1", "x"], "--max-cost: expected an amount of dollars above 0, such as 5 or 0.50, found '-1'"),
-        (["--max-tokens", "0", "x"], "--max-tokens: expected a whole number above 0, such as 20 or 200k, found '0'"),
-        (["--max-turns", "abc", "x"], "--max-turns: expected a whole number above 0, such as 20 or 200k, found 'abc'"),
-        (["--cwd", "nowhere", "x"], "--cwd nowhere: this is not a folder"),
-        (["--env", "A", "x"], "--env: expected NAME=VALUE with a name of letters, digits and underscores"),
-        (["--mcp-config", "/no/file", "x"], "--mcp-config /no/file: there is no such file"),
+        (
+            ["--max-cost", "-1", "x"],
+            "--max-cost: expected an amount of dollars above 0, such as 5 or 0.50, found '-1'",
+        ),
+        (
+            ["--max-tokens", "0", "x"],
+            "--max-tokens: expected a whole number above 0, such as 20 or 200k, found '0'",
+        ),
+        (
+            ["--max-turns", "abc", "x"],
+            "--max-turns: expected a whole number above 0, such as 20 or 200k, found 'abc'",
+        ),
+        (["--cwd", "nowhere", "x"], "--cwd nowhere: not a folder"),
+        (
+            ["--env", "A", "x"],
+            "--env: expected NAME=VALUE with a name of letters, digits and underscores",
+        ),
+        (["--mcp-config", "/no/file", "x"], "--mcp-config /no/file: file not found"),
         (["--on-limit", "fallback", "x"], NO_FALLBACK),
-        (["--worktree=a/b", "x"], "--worktree=a/b: expected a name of letters, digits, dots, dashes and underscores"),
-        (["--json", "--raw", "x"], "argument --raw: not allowed with argument --json; see: steno run --help"),
+        (
+            ["--worktree=a/b", "x"],
+            "--worktree=a/b: expected a name of letters, digits, dots, dashes and underscores",
+        ),
+        (
+            ["--json", "--raw", "x"],
+            "argument --raw: not allowed with argument --json; see: steno run --help",
+        ),
         (["--frob", "x"], "unknown option --frob; did you mean --fork?"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
-)  # fmt: skip
+)
 def test_wrong_use_is_one_line_and_nothing_else(place: Place, words: list[str], told: str) -> None:
     (place.work / "latin.md").write_bytes(b"na\xefve")
     assert refused(place, place.steno("run", *words)) == f"steno: {told}"
@@ -342,7 +371,7 @@ def test_bytes_that_are_no_letters(place: Place) -> None:
     folder = os.fsdecode(os.fsencode(place.folder) + b"/w\xff")
     Path(folder).mkdir()
     line = refused(place, place.steno("run", "x", cwd=Path(folder)))
-    assert "the name of this folder is not UTF-8" in line
+    assert "folder names must be valid UTF-8" in line
 
 
 def test_a_worktree_of_no_repository(place: Place) -> None:
@@ -359,17 +388,15 @@ def test_an_agent_that_is_not_installed(place: Place, words: list[str]) -> None:
     """127, how to install it, and nothing written. PATH is the one that the agent would get."""
     place.program.unlink()
     told = refused(place, place.steno("run", *words, "x", PATH="/usr/bin"), 127)
-    where = (
-        "/no/such/claude is not there" if "--program" in words else "claude is not there in PATH"
-    )
-    assert told == f"steno: {where}; to install claude: npm install -g @anthropic-ai/claude-code"
+    where = "/no/such/claude not found" if "--program" in words else "claude not found in PATH"
+    assert told == f"steno: {where}; install: npm install -g @anthropic-ai/claude-code"
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("work", "is a folder; give the program itself"),
-        ("plain", "cannot be executed; to make it a program: chmod +x {}"),
+        ("work", "is a folder; give the path of the program"),
+        ("plain", "is not executable; make it executable: chmod +x {}"),
     ],
 )
 def test_a_program_that_is_none(place: Place, name: str, told: str) -> None:
@@ -393,7 +420,7 @@ def test_x_a_disk_that_is_full_from_the_start_is_no_wrong_use(place: Place) -> N
             place.start(
                 "run", "Go.", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
             ),
-            b"the tape cannot be made",
+            b"cannot create the recording",
         ),
         (
             place.start("run", "Go.", env=place.environ | {"XDG_DATA_HOME": str(place.program)}),
@@ -411,7 +438,7 @@ def test_json_also_where_nothing_was_started(place: Place) -> None:
     assert (report["verdict"], report["attempts"], done.returncode) == ("not_found", [], 127)
 
 
-# -- how it is asked ---------------------------------------------------------------------------------------------
+# -- how it is asked -------------------------------------------------------------------------------
 
 
 def test_options_reach_the_agent(place: Place) -> None:
@@ -443,10 +470,16 @@ def test_options_reach_the_agent(place: Place) -> None:
     assert place.steno("run", *words, "--system-prompt", "Be brief.", "x").returncode == 0
     argv = place.calls[0]["argv"]
     expected = {
-        "--model": "opus", "--session-id": UUID, "--max-turns": "7", "--permission-mode": "plan", "--disallowedTools": "Write",
-        "--add-dir": str(place.work / "lib"), "--mcp-config": '{"mcpServers":{}}', "--max-budget-usd": "2.5",
+        "--model": "opus",
+        "--session-id": UUID,
+        "--max-turns": "7",
+        "--permission-mode": "plan",
+        "--disallowedTools": "Write",
+        "--add-dir": str(place.work / "lib"),
+        "--mcp-config": '{"mcpServers":{}}',
+        "--max-budget-usd": "2.5",
         "--append-system-prompt": "Be brief.",
-    }  # fmt: skip
+    }
     assert {name: argv[argv.index(name) + 1] for name in expected} == expected
     assert argv[argv.index("--allowedTools") + 1 :][:3] == ["Read", "Bash(a, b)", "Edit"]
 
@@ -492,12 +525,12 @@ def test_a_run_goes_on_with_an_earlier_one(place: Place) -> None:
     done = place.steno("run", "--resume", "ffffff", "then")
     assert (done.returncode, len(place.calls)) == (2, 2)
     assert (
-        b"--resume ffffff: expected the id of a session (a UUID), or the beginning of a run's id in the ledger"
+        b"--resume ffffff: expected a session id (a UUID) or the start of a run id in the ledger"
         in done.stderr
     )
 
 
-# -- exit codes --------------------------------------------------------------------------------------------------
+# -- exit codes ------------------------------------------------------------------------------------
 
 
 def test_every_verdict_has_an_exit_code() -> None:
@@ -506,9 +539,19 @@ def test_every_verdict_has_an_exit_code() -> None:
 
 @pytest.mark.parametrize(
     ("recording", "code"),
-    [("multi_tool_edit", 0), ("simple_success", 3), ("max_turns", 3), ("budget", 3), ("permission_denied", 3), ("api_401", 77),
-     ("api_500_exhausted", 1), ("api_429_exhausted", 75), ("invalid_flag", 1), ("hang_sigterm", 137)],
-)  # fmt: skip
+    [
+        ("multi_tool_edit", 0),
+        ("simple_success", 3),
+        ("max_turns", 3),
+        ("budget", 3),
+        ("permission_denied", 3),
+        ("api_401", 77),
+        ("api_500_exhausted", 1),
+        ("api_429_exhausted", 75),
+        ("invalid_flag", 1),
+        ("hang_sigterm", 137),
+    ],
+)
 def test_the_exit_code_is_the_verdicts(place: Place, recording: str, code: int) -> None:
     place.plan({"recording": str(NEWEST / recording)})
     done = place.steno("run", "--resume-on", "none", "--on-limit", "fail", "x")
@@ -527,7 +570,7 @@ def test_advice_can_be_switched_off(place: Place) -> None:
     assert place.steno("run", "--no-advice", "x").returncode == 0
 
 
-# -- attempts ----------------------------------------------------------------------------------------------------
+# -- attempts --------------------------------------------------------------------------------------
 
 
 def test_a_second_attempt_goes_on_with_more_turns(place: Place) -> None:
@@ -548,13 +591,16 @@ def test_a_second_attempt_goes_on_with_more_turns(place: Place) -> None:
 
 
 def test_the_command_to_go_on_is_told(place: Place) -> None:
-    """R10: as it was asked, in the folder where it was asked, with what the verdict needs."""
+    """R10: with the same options and folder, and what the verdict requires."""
     place.plan({"recording": str(NEWEST / "max_turns")})
     done = place.steno(
         "run", "--attempts", "1", "--max-turns", "10", "--allow", "Bash(make test)", "x"
     )
     session = "a67e74ad-df7e-40a3-9d41-31da5ec3cb84"
-    expected = f"steno run --resume {session} --max-turns 20 --allow 'Bash(make test)' --attempts 1 continue"
+    expected = (
+        f"steno run --resume {session} --max-turns 20 --allow 'Bash(make test)' "
+        "--attempts 1 continue"
+    )
     assert expected in " ".join(done.stderr.decode().split())
 
 
@@ -565,7 +611,7 @@ def test_the_way_to_go_on_is_told_in_one_language(place: Place) -> None:
     assert ("--allow 'Edit(x.txt)'" in told, "--allowedTools" in told) == (True, False)
 
 
-# -- budgets -----------------------------------------------------------------------------------------------------
+# -- budgets ---------------------------------------------------------------------------------------
 
 
 def test_a_budget_that_is_used_up_starts_nothing(place: Place) -> None:
@@ -573,7 +619,7 @@ def test_a_budget_that_is_used_up_starts_nothing(place: Place) -> None:
     place.steno("run", "first")  # costs more than that
     done = place.steno("run", "second")
     assert (done.stdout, done.returncode, len(place.calls)) == (b"", 3, 1)
-    told = "steno: the budget of $0.01 a day is used up: $0.01 is spent; raise it: steno budget set day AMOUNT\n"
+    told = "steno: budget per day used up: $0.01 of $0.01; raise it: steno budget set day AMOUNT\n"
     assert done.stderr.decode() == told
     report = json.loads(place.steno("run", "--json", "third").stdout)
     assert (report["verdict"], report["attempts"], len(place.tapes)) == ("max_budget", [], 1)
@@ -591,7 +637,7 @@ def test_what_is_left_of_a_budget_is_the_most_that_a_run_may_cost(place: Place) 
 
 
 def test_a_run_is_stopped_at_its_budget(place: Place) -> None:
-    """By us, as each request is told of, where the agent itself does not stop."""
+    """Stopped by steno at a request, if the agent itself does not stop."""
     lines = stream(
         init(), *(assistant(text("more"), message=f"msg_{number}") for number in range(50))
     ).decode()
@@ -601,10 +647,10 @@ def test_a_run_is_stopped_at_its_budget(place: Place) -> None:
     report = json.loads(done.stdout)
     assert (report["verdict"], done.returncode) == ("max_budget", 3)
     assert time.monotonic() - began < 30
-    assert b"what may be spent is spent" in done.stderr
+    assert b"budget exhausted" in done.stderr
 
 
-# -- signals -----------------------------------------------------------------------------------------------------
+# -- signals ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -640,7 +686,7 @@ def test_the_second_signal_kills(place: Place) -> None:
 
 
 def test_a_signal_gives_up_a_wait(place: Place) -> None:
-    """A limit that resets in an hour: Ctrl-C does not wait for it, and what was done is reported."""
+    """A limit that resets in an hour: Ctrl-C ends the wait, and the work is reported."""
     place.plan({"recording": str(NEWEST / "api_429_exhausted")})
     child = place.start("run", "--json", "x")
     deadline = time.monotonic() + 30
@@ -653,7 +699,7 @@ def test_a_signal_gives_up_a_wait(place: Place) -> None:
     out, err = child.communicate(timeout=30)
     assert time.monotonic() - began < 25
     assert (json.loads(out)["verdict"], child.returncode) == ("rate_limit", 130), err
-    assert b"not waiting any longer" in err
+    assert b"no longer waiting" in err
 
 
 def rows_or_none(place: Place) -> list[Any]:
@@ -675,7 +721,7 @@ def test_an_interrupt_that_was_ignored_before_stays_ignored(place: Place) -> Non
 
 
 def test_children_that_nobody_was_to_hear_of(place: Place) -> None:
-    """SIGCHLD was ignored by whoever started us: the system would not tell how the agent ended."""
+    """SIGCHLD ignored by the parent: the agent's exit status would be lost."""
     place.plan({"out": done_well(), "exit": 9})
     child = place.start(
         "run",
@@ -690,7 +736,7 @@ def test_children_that_nobody_was_to_hear_of(place: Place) -> None:
 
 @pytest.mark.parametrize("form", ["--raw", "--json"])
 def test_who_insists_ends_it_also_while_nobody_reads(place: Place, form: str) -> None:
-    """A pipe that is full, and a reader that sleeps: we wait for it, and the third signal ends that."""
+    """A full pipe with a sleeping reader: steno waits, until the third signal."""
     place.plan(
         {
             "out": stream(
@@ -716,7 +762,7 @@ def test_who_insists_ends_it_also_while_nobody_reads(place: Place, form: str) ->
 
 @pytest.mark.parametrize("form", ["--raw", "--log"])
 def test_a_reader_that_sleeps_stops_no_clock(place: Place, form: str) -> None:
-    """Its pipe is full: the run ends at its time all the same, and what was printed is there for whoever wakes up."""
+    """A full stderr pipe does not delay the run, and its content stays readable."""
     words = [assistant(text(f"{number} " + "x" * 2_000)) for number in range(400)]
     place.plan({"out": stream(init(), *words).decode(), "sleep": 600})
     child = place.start("run", form, "--timeout", "3s", "x")
@@ -731,7 +777,7 @@ def test_a_reader_that_sleeps_stops_no_clock(place: Place, form: str) -> None:
     assert form == "--raw" or all(b" %d xxx" % number in err for number in range(400))
 
 
-# -- worktrees ---------------------------------------------------------------------------------------------------
+# -- worktrees -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -787,7 +833,7 @@ def test_a_worktree_by_its_name_is_found_again(repository: Place) -> None:
     )  # the session is found only there
 
 
-# -- the library -------------------------------------------------------------------------------------------------
+# -- the library -----------------------------------------------------------------------------------
 
 
 def test_run_returns_the_report(inside: Place) -> None:
@@ -817,7 +863,7 @@ def test_what_stands_against_the_start_is_a_report_too(inside: Place) -> None:
     report = steno.run("x", program="/no/such/claude")
     assert (report.verdict, report.hint, report.attempts) == (
         "not_found",
-        "to install claude: npm install -g @anthropic-ai/claude-code",
+        "install: npm install -g @anthropic-ai/claude-code",
         [],
     )
     assert not inside.data.exists()
@@ -826,20 +872,20 @@ def test_what_stands_against_the_start_is_a_report_too(inside: Place) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"max_turn": 3}, "no option is called max_turn; did you mean max_turns?"),
+        ({"max_turn": 3}, "unknown option max_turn; did you mean max_turns?"),
         (
             {"max_cost": -1},
             "max_cost: expected an amount of dollars above 0, such as 5 or 0.50, found -1",
         ),
         ({"resume": UUID, "session_id": UUID}, f"session_id and resume {BOTH}"),
-        ({"args": "--x"}, "args: expected a list of words"),
-        ({"args": 5}, "args: expected a list of words"),
-        ({"resume": ""}, "resume: expected a text that is not empty, found ''"),
-        ({"session_id": " "}, "session_id: expected a text that is not empty, found ' '"),
-        ({"session_id": 5}, "session_id: expected a text that is not empty, found 5"),
-        ({"cwd": 5}, "cwd: expected a text that is not empty, found 5"),
-        ({"speed": "fast"}, "speed fast: expected a number that is not below 0"),
-        ({"worktree": 5}, "worktree: expected a name, or True, found 5"),
+        ({"args": "--x"}, "args: expected a list of strings"),
+        ({"args": 5}, "args: expected a list of strings"),
+        ({"resume": ""}, "resume: expected a non-empty text, found ''"),
+        ({"session_id": " "}, "session_id: expected a non-empty text, found ' '"),
+        ({"session_id": 5}, "session_id: expected a non-empty text, found 5"),
+        ({"cwd": 5}, "cwd: expected a non-empty text, found 5"),
+        ({"speed": "fast"}, "speed fast: expected a number >= 0"),
+        ({"worktree": 5}, "worktree: expected a name or True, found 5"),
     ],
 )
 def test_wrong_options_raise_before_anything_is_started(
@@ -855,7 +901,7 @@ def test_wrong_options_raise_before_anything_is_started(
 def test_a_prompt_is_a_text(inside: Place, prompt: Any) -> None:
     with pytest.raises(steno.StenoError) as problem:
         steno.run(prompt)
-    assert str(problem.value) == f"the prompt: expected a text, found {prompt!r}"
+    assert str(problem.value) == f"prompt: expected a string, found {prompt!r}"
 
 
 def test_stream_gives_events_while_it_runs(inside: Place) -> None:
@@ -922,7 +968,7 @@ def test_arun_tells_wrong_use(inside: Place) -> None:
         asyncio.run(steno.arun(" "))
 
 
-# -- the command to go on ----------------------------------------------------------------------------------------
+# -- the command to go on --------------------------------------------------------------------------
 
 
 def unfinished(verdict: Verdict, **more: Any) -> TaskReport:
@@ -942,32 +988,57 @@ def unfinished(verdict: Verdict, **more: Any) -> TaskReport:
 @pytest.mark.parametrize(
     ("report", "options", "command"),
     [
-        (unfinished("max_turns"), {"max_turns": 10}, f"steno run --resume {UUID} --max-turns 20 continue"),
-        (unfinished("max_turns"), {"max_turns": 20}, f"steno run --resume {UUID} --max-turns 30 continue"),
-        (unfinished("max_turns"), {"max_turns": 50}, f"steno run --resume {UUID} --max-turns 50 continue"),
+        (
+            unfinished("max_turns"),
+            {"max_turns": 10},
+            f"steno run --resume {UUID} --max-turns 20 continue",
+        ),
+        (
+            unfinished("max_turns"),
+            {"max_turns": 20},
+            f"steno run --resume {UUID} --max-turns 30 continue",
+        ),
+        (
+            unfinished("max_turns"),
+            {"max_turns": 50},
+            f"steno run --resume {UUID} --max-turns 50 continue",
+        ),
         (unfinished("max_turns"), {}, f"steno run --resume {UUID} --max-turns 6 continue"),
         (unfinished("interactive"), {}, f"steno run --resume {UUID} '<your answer>'"),
         (unfinished("context_full"), {}, f"steno run --resume {UUID} /compact"),
         (
-            unfinished("permission", denials=[DeniedCall("Bash", "1", allow_rule="Bash(rm -rf b)"), DeniedCall("Bash", "2")]),
+            unfinished(
+                "permission",
+                denials=[
+                    DeniedCall("Bash", "1", allow_rule="Bash(rm -rf b)"),
+                    DeniedCall("Bash", "2"),
+                ],
+            ),
             {"allow": ["Read"]},
             f"steno run --resume {UUID} --allow Read --allow 'Bash(rm -rf b)' continue",
         ),
         (
             unfinished("api"),
-            {"cwd": "/a b", "no_api_key": True, "env": ["KEY=sk-ant-0123456789abcdef"], "system_prompt": "- x", "args": ["$"]},
-            f"steno run --resume {UUID} --cwd '/a b' '--system-prompt=- x' --env 'KEY=[redacted]' --no-api-key continue -- '$'",
+            {
+                "cwd": "/a b",
+                "no_api_key": True,
+                "env": ["KEY=sk-ant-0123456789abcdef"],
+                "system_prompt": "- x",
+                "args": ["$"],
+            },
+            f"steno run --resume {UUID} --cwd '/a b' '--system-prompt=- x' "
+            "--env 'KEY=[redacted]' --no-api-key continue -- '$'",
         ),
         (unfinished("api", session_id=None), {}, None),
         (unfinished("auth", requests=0), {}, None),
         (unfinished("success", ok=True), {}, None),
     ],
-)  # fmt: skip
+)
 def test_the_command_that_goes_on(report: TaskReport, options: Json, command: str | None) -> None:
     assert resume_command(report, options) == command
 
 
-# -- how the agent is started ------------------------------------------------------------------------------------
+# -- how the agent is started ----------------------------------------------------------------------
 
 
 def test_versions_that_lose_their_end_write_to_a_file() -> None:
@@ -987,11 +1058,11 @@ def test_a_version_without_budgets_is_not_given_one() -> None:
     ]
 
 
-# -- the ledger, made anew ---------------------------------------------------------------------------------------
+# -- the ledger, made anew -------------------------------------------------------------------------
 
 
 def test_l2_rebuild_makes_runs_and_tasks_anew_from_tapes(place: Place) -> None:
-    """Also where the transcript of the same session was imported, and where the ledger is gone altogether."""
+    """Also with an imported transcript of the same session, and with a deleted ledger."""
     place.plan(
         {"recording": str(NEWEST / "max_turns")}, {"recording": str(NEWEST / "max_turns_resume")}
     )
@@ -1004,7 +1075,7 @@ def test_l2_rebuild_makes_runs_and_tasks_anew_from_tapes(place: Place) -> None:
         (before["tasks"][0][0], 1, "max_turns", "Go on and on.", before["runs"][0][4]),
         (before["tasks"][0][0], 2, "success", "continue", "done"),
     ]
-    assert "going on" in before["runs"][0][4]
+    assert "continuing" in before["runs"][0][4]
     assert (
         place.steno(
             "ledger", "note", rows(place, "SELECT id FROM runs ORDER BY attempt")[0][0], "mine"
@@ -1031,7 +1102,10 @@ def same(now: dict[str, list[Any]], before: dict[str, list[Any]]) -> None:
 
 def told(place: Place) -> dict[str, list[Any]]:
     """All that the ledger says of runs, tasks and what was spent."""
-    run = "task, attempt, verdict, prompt, why, id, session, agent, project, source, turns, requests, input, output, cost_nano"
+    run = (
+        "task, attempt, verdict, prompt, why, id, session, agent, project, source, turns, "
+        "requests, input, output, cost_nano"
+    )
     sums = ", ".join(
         f"sum({name})"
         for name in ("requests", "input", "cache_write", "cache_read", "output", "reported_nano")

@@ -1,6 +1,6 @@
-"""`steno run` as people start it, with the real Claude Code and a scripted model: signals, a kill, files, the ledger.
+"""`steno run` with the real Claude Code and a scripted model: signals, files, ledger.
 
-What an attempt is followed by is tested in `test_task_real`; here it is the program, from its command line to its exit code.
+From command line to exit code; decisions after an attempt are in `test_task_real`.
 """
 
 import json
@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from steno.process import process_table as kin
-from steno.process import process_table as mark
+from steno.process import process_info, process_table
 from tests.support import claude
 from tests.support.modelserver import Answer, Call, Hang, ModelServer, Step, call, say
 from tests.support.program import ROOT, argv
@@ -22,7 +21,10 @@ from tests.workspace.test_changes import everything, run_git, write
 
 LONG = 120.0
 UNASKED = ("--permission-mode", "bypassPermissions")
-SHELL = "mkdir sub && printf made > sub/made.txt && rm doomed.txt && mv 'old name.txt' new.txt && chmod 755 tool.sh"
+SHELL = (
+    "mkdir sub && printf made > sub/made.txt && rm doomed.txt && "
+    "mv 'old name.txt' new.txt && chmod 755 tool.sh"
+)
 NEVER_ENDS = "while true; do read -t 1 x < /dev/zero; done"
 pytestmark = pytest.mark.parametrize("version", claude.VERSIONS)
 
@@ -58,7 +60,7 @@ class Stage:
         return claude.clean_env(self.home, self.server.url) | {"CLAUDE_CODE_MAX_RETRIES": "0"} | own
 
     def start(self, *words: str) -> "subprocess.Popen[bytes]":
-        """A `steno run` that goes on."""
+        """An active `steno run`."""
         pipes: Any = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
@@ -97,12 +99,12 @@ class Stage:
         return b"".join(path.read_bytes() for path in sorted(self.data.rglob("*.steno")))
 
     def left(self) -> list[str]:
-        """Living processes that carry the mark of one of these stenos."""
+        """Living processes with the run tag of one of these stenos."""
         pids = {host.pid for host in self.hosts}
         return [
-            kin.command_line_of(one.pid)
-            for one in kin.list_processes()
-            if pids & {found.steno_pid for found in mark.parse_run_tags(one.run_tags)}
+            process_table.command_line_of(one.pid)
+            for one in process_table.list_processes()
+            if pids & {found.steno_pid for found in process_info.parse_run_tags(one.run_tags)}
         ]
 
 
@@ -127,11 +129,11 @@ def until(what: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-# -- files ---------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def steps(folder: Path, noticed: Path | None) -> list[Answer]:
-    """What the model does to the files of a project. `noticed`: its command ends when a tape there tells of what it did."""
+    """The model's changes. `noticed`: its command waits until a recording there shows them."""
     path = str(folder / "a.txt")
     names = ("doomed.txt", "old name.txt", "new.txt", "sub/made.txt", "tool.sh")
     waits = [
@@ -151,7 +153,7 @@ def steps(folder: Path, noticed: Path | None) -> list[Answer]:
 
 
 def told(rows: list[dict[str, Any]]) -> list[tuple[str, str, str, str | None]]:
-    """What is compared. On a busy machine the disk's word may come so late that it is told beside the tool's: without a call."""
+    """The compared fields. On a busy machine a late file event is listed without a call."""
     tools = {row["path"] for row in rows if row["source"] == "tool"}
     kept = [row for row in rows if row["call"] is not None or row["path"] not in tools]
     return sorted((row["path"], row["change"], row["source"], row["tool"]) for row in kept)
@@ -161,7 +163,7 @@ def told(rows: list[dict[str, Any]]) -> list[tuple[str, str, str, str | None]]:
 def test_w3_what_it_changed_is_known_and_can_be_undone(
     stage: Stage, version: str, how: str
 ) -> None:
-    """From three sources, over two attempts of one session: each change with its call; each patch undoes its own part."""
+    """Three sources, two attempts: each change with its call, each patch reverts its part."""
     for name, text in (
         ("a.txt", "one\ntwo\n"),
         ("doomed.txt", "doomed\n"),
@@ -207,11 +209,11 @@ def test_w3_what_it_changed_is_known_and_can_be_undone(
     assert run_git(stage.work, "status", "--porcelain=v2") == status
 
 
-# -- signals ---------------------------------------------------------------------------------------------------------------
+# -- signals ---------------------------------------------------------------------------------------
 
 
 def interrupted(stage: Stage, when: Callable[[], object], *words: str) -> dict[str, Any]:
-    """A run that gets a SIGINT as soon as it is so: what it says of itself then. It leaves nothing behind."""
+    """A run that gets SIGINT in a given state: its report. No process is left."""
     host = stage.start("--json", *words, "Work.")
     until(when)
     host.send_signal(signal.SIGINT)
@@ -236,7 +238,7 @@ def test_r4_an_interrupt_before_it_said_anything(stage: Stage, version: str) -> 
 
 
 def test_r4_an_interrupt_while_it_works(stage: Stage, version: str) -> None:
-    """A tool has run, and the model is asked again: what was done and spent is told, and how to go on."""
+    """SIGINT during a request after a tool call: work, cost and the resume hint are reported."""
     shell = Answer((Call("Bash", {"command": "echo one > one.txt", "description": "a command"}),))
     server = stage.serve(shell, Hang())
     report = interrupted(stage, lambda: len(server.asked) == 2)
@@ -250,7 +252,7 @@ def test_r4_an_interrupt_while_it_works(stage: Stage, version: str) -> None:
 
 
 def test_r4_an_interrupt_after_its_result(stage: Stage, version: str) -> None:
-    """It has answered and lives on with work in the background: it is ended with all that it started."""
+    """SIGINT after the answer, with background work: everything is stopped."""
     stage.serve(
         call("Bash", command=NEVER_ENDS, run_in_background=True, description="never ends"),
         say("It is started."),
@@ -262,13 +264,13 @@ def test_r4_an_interrupt_after_its_result(stage: Stage, version: str) -> None:
     assert (report["verdict"], report["result"]) == ("background_task", "It is started.")
 
 
-# -- a kill ------------------------------------------------------------------------------------------------------------------
+# -- a kill ----------------------------------------------------------------------------------------
 
 
 def test_l1_a_killed_steno_leaves_a_run_that_can_be_gone_on_with(
     stage: Stage, version: str
 ) -> None:
-    """`steno runs` shows it as cut, with its spend; nothing of it lives on; `steno run --resume` continues the session."""
+    """`steno runs` lists it with its cost; no process is left; --resume continues the session."""
     shell = Answer((Call("Bash", {"command": "echo one", "description": "a command"}),))
     server = stage.serve(shell, Hang(), say("All is done."))
     host = stage.start("Work.")
@@ -278,7 +280,7 @@ def test_l1_a_killed_steno_leaves_a_run_that_can_be_gone_on_with(
     until(lambda: not stage.left())
     listed = stage.steno("runs", "--json")
     (row,) = json.loads(listed.stdout)["rows"]
-    assert f"run {row['run_id']} was cut off when its steno was killed" in listed.stderr.decode()
+    assert f"run {row['run_id']} was lost: its steno was killed" in listed.stderr.decode()
     assert (row["verdict"], row["requests"], row["cost"]["source"]) == ("no_result", 1, "computed")
     assert row["cost"]["usd"] > 0
     code, out, err = stage.run("--resume", row["run_id"][:14], "--json", "Go on.")

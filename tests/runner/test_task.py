@@ -1,6 +1,6 @@
 """Tasks with scripted agents: those that misbehave, and what is decided after each end (R3 to R11).
 
-Each run is replayed from its tape and must tell the same, and nothing may be left of any; `carried` holds both.
+Each run is replayed from its recording with the same report, and leaves no process.
 """
 
 import json
@@ -23,7 +23,7 @@ from steno.ledger.store import open_ledger
 from steno.process import GracePeriods
 from steno.recording.record import RecordingFile
 from steno.runner.attempt import AgentRun
-from steno.runner.retry_policy import RetryPolicy
+from steno.runner.retry_policy import VERDICT_PHRASES, RetryPolicy
 from steno.runner.setup import RunBudget, TaskSetup, Timeouts
 from steno.runner.task import CONTINUE_PROMPT, SUMMARY_PROMPT
 from tests.script import (
@@ -93,7 +93,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
 
 
 def asked(setup: TaskSetup) -> list[tuple[str, str]]:
-    """What each attempt was asked, and how its session was named: "new", or the one that it went on with."""
+    """Prompt and session of each attempt: "new", or the resumed one."""
     found = []
     for path in sorted(Path(setup.cwd or "").glob("asked-*")):
         given = json.loads(path.read_text())
@@ -105,7 +105,7 @@ def asked(setup: TaskSetup) -> list[tuple[str, str]]:
 
 
 def notes(run: AgentRun) -> list[str]:
-    """What we wrote on the tape of a run."""
+    """The notes in a run's recording."""
     assert run.recording_path is not None
     return [
         tick.data.decode()
@@ -124,11 +124,11 @@ def stops(run: AgentRun) -> list[tuple[str, int | None]]:
     ]
 
 
-# -- agents that misbehave ------------------------------------------------------------------------------
+# -- agents that misbehave -------------------------------------------------------------------------
 
 
 def test_a_grandchild_that_keeps_stdout_open(play: Play) -> None:
-    """R3: the task is over soon after the agent's exit, and names what was left."""
+    """R3: the task finishes soon after the agent's exit, and lists orphans."""
     begun = time.monotonic()
     done = carry_out(play([DONE, ("hold", "stdout")]))
     took = time.monotonic() - begun
@@ -140,7 +140,7 @@ def test_a_grandchild_that_keeps_stdout_open(play: Play) -> None:
 
 
 def test_a_grandchild_that_keeps_stdout_open_when_time_is_up(play: Play) -> None:
-    """R3: the task is over within its clock and the graces, whoever holds on to what."""
+    """R3: the task finishes within timeout and grace periods, whatever stays open."""
     begun = time.monotonic()
     done = carry_out(
         play([("ignore", None), WORK, ("hold", "stdout"), WAITS], timeouts=Timeouts(timeout=0.5))
@@ -182,7 +182,7 @@ def test_it_ignores_every_signal_but_one(play: Play) -> None:
     done = carry_out(play([("ignore", None), WORK, WAITS], timeouts=Timeouts(timeout=0.5)))
     took = time.monotonic() - begun
     assert (done.verdicts, done.report.exit_code) == (["timeout"], -signal.SIGKILL)
-    why = "timeout: not done within 0.5 s (--timeout)"
+    why = "timeout: timed out after 0.5 s (--timeout)"
     assert stops(done.runs[0]) == [
         (why, signal.SIGINT),
         (why, signal.SIGTERM),
@@ -226,7 +226,7 @@ def test_it_closes_stdout_and_lives_on(play: Play) -> None:
 
 
 def test_it_drops_what_the_pipe_does_not_take(play: Play) -> None:
-    """As Claude Code did up to 2.1.197, with exit code 0: seen, and told."""
+    """As Claude Code did up to 2.1.197, with exit code 0: detected and reported."""
     done = carry_out(
         play(
             [out(init(), assistant(text("Done."))), ("drop", result("word " * 1_000_000))],
@@ -243,7 +243,7 @@ def test_it_drops_what_the_pipe_does_not_take(play: Play) -> None:
 
 
 def test_it_never_reads_its_prompt(play: Play) -> None:
-    """An agent that is gone before it was asked."""
+    """An agent that exits before it reads the prompt."""
     done = carry_out(play([("deaf", None)], asked={"prompt": "x" * 1_000_000}, policy=ONCE))
     assert (done.verdicts, done.report.exit_code) == (["no_result"], 0)
 
@@ -255,7 +255,7 @@ def test_it_is_not_there(play: Play) -> None:
     assert done.report.error == "steno: cannot start /no/such/agent: No such file or directory"
 
 
-# -- clocks (R3) ----------------------------------------------------------------------------------------
+# -- clocks (R3) -----------------------------------------------------------------------------------
 
 CALL = out(init(), assistant(call("toolu_1", "Bash", command="make")))
 AWAY = system(
@@ -277,7 +277,7 @@ CLOCKS = {
         Timeouts(first_output=0.3, silence=LONG),
         "stalled",
         "stalled: no output for 0 s",
-        "ended by us: no output within 0.3 s of its start (--first-output)",
+        "ended by us: no output within 0.3 s of the start (--first-output)",
     ),
     "silence": (
         [WORK, WAITS],
@@ -341,12 +341,12 @@ def test_a_clock_for_all_of_it(play: Play) -> None:
     )
     assert (done.verdicts, done.report.error) == (
         ["timeout"],
-        "ended by us: not done within 0.6 s (--timeout)",
+        "ended by us: timed out after 0.6 s (--timeout)",
     )
 
 
 def test_work_that_goes_on_after_a_result(play: Play) -> None:
-    """The end of work in the background wakes the model: the clock for what lingers is not for a model that thinks."""
+    """Finished background work starts a new turn: --after-result does not apply to it."""
     ended = out(
         system("task_notification", task_id="t1", tool_use_id="toolu_1", status="completed"), init()
     )
@@ -363,7 +363,7 @@ def test_work_that_goes_on_after_a_result(play: Play) -> None:
     assert (done.verdicts, done.report.result, stops(done.runs[0])) == (["success"], "Over.", [])
 
 
-# -- ends that a person asks for ------------------------------------------------------------------------
+# -- ends that a person asks for -------------------------------------------------------------------
 
 
 def test_an_interrupt_is_not_tried_again(play: Play) -> None:
@@ -401,10 +401,10 @@ def test_an_end_while_it_waits(play: Play, how: str, word: str) -> None:
         done.until(lambda: done.task.waits_until is not None)
         getattr(done.task, how)(word)
         done.finish()
-    assert (done.verdicts, done.said[1:]) == (["rate_limit"], [f"{word}: not waiting any longer"])
+    assert (done.verdicts, done.said[1:]) == (["rate_limit"], [f"{word}; no longer waiting"])
 
 
-# -- what comes next ------------------------------------------------------------------------------------
+# -- what comes next -------------------------------------------------------------------------------
 
 
 def test_twice_the_turns_up_to_a_bound(play: Play) -> None:
@@ -413,7 +413,7 @@ def test_twice_the_turns_up_to_a_bound(play: Play) -> None:
     done = carry_out(setup)
     assert [run.launch_options.max_turns for run in done.runs] == [10, 20, 30, 30]
     assert asked(setup) == [("Do the work.", "new"), *[(CONTINUE_PROMPT, SESSION)] * 3]
-    assert done.whys[-1] == "max_turns: 4 attempts were made, as many as asked for"
+    assert done.whys[-1] == "attempt limit reached (4 of 4)"
     assert (done.verdicts, done.waits) == (["max_turns"] * 4, [])
 
 
@@ -433,7 +433,7 @@ def test_failures_are_tried_again_ever_later(play: Play) -> None:
 
 
 def test_a_resumed_session_is_not_lost_to_a_failure(play: Play) -> None:
-    """Nothing was asked of the model, so the same is tried again: in the same session."""
+    """No request was made: the same attempt again, in the same session."""
     setup = play([TURNS], [REFUSED], [DONE])
     done = carry_out(setup)
     assert done.verdicts == ["max_turns", "network", "success"]
@@ -468,26 +468,26 @@ def test_a_session_that_is_gone_twice(play: Play) -> None:
         ("Do the work.", "new"),
         (CONTINUE_PROMPT, SESSION),
     ]
-    assert done.said[0] == "the session a1 is gone: starting a new one"
+    assert done.said[0] == "session a1 not found; starting a new one"
 
 
 def test_a_limit_that_is_never_over(play: Play) -> None:
     """R7: twelve waits, each until the time that was named; they are no attempts."""
     done = carry_out(play([LIMITED], policy=ONCE))
     assert done.verdicts == ["rate_limit"] * 13
-    assert done.whys[-1] == "rate_limit: still limited after 12 waits"
+    assert done.whys[-1] == "still rate limited after 12 waits"
     assert all(15 <= wait <= 24 * 3600 + 15 for wait in done.waits)
     assert [round(wait) for wait in done.waits[1:]] == [pytest.approx(24 * 3600, abs=60)] * 11
 
 
 def test_a_limit_that_is_not_waited_for(play: Play) -> None:
-    """As asked."""
+    """With --on-limit fail."""
     done = carry_out(play([LIMITED], policy=RetryPolicy(on_limit="fail")))
-    assert (done.whys, done.waits) == (["rate_limit: not waiting, as asked"], [])
+    assert (done.whys, done.waits) == (["rate limited; not waiting (--on-limit fail)"], [])
 
 
 def test_another_model_stays_until_the_limit_is_over(play: Play) -> None:
-    """R11: what follows is asked of the same model; after a wait it is the first one's turn again."""
+    """R11: later attempts use the fallback model; after a wait, the first model again."""
     policy = RetryPolicy(on_limit="fallback", fallback_model="small")
     done = carry_out(
         play([LIMITED], [TURNS], [LIMITED], [DONE], asked={"model": "large"}, policy=policy)
@@ -514,7 +514,7 @@ def test_what_is_never_tried_again(play: Play, word: str) -> None:
     done = carry_out(
         play(scripts[word], timeouts=Timeouts(timeout=1.0 if word == "timeout" else None))
     )
-    assert (done.verdicts, done.whys) == ([word], [f"{word}: nothing is gained by another attempt"])
+    assert (done.verdicts, done.whys) == ([word], [f"{VERDICT_PHRASES[word]}; retrying won't help"])
 
 
 def test_a_key_that_is_tried_again_and_again(play: Play) -> None:
@@ -528,7 +528,7 @@ def test_a_key_that_is_tried_again_and_again(play: Play) -> None:
     assert done.report.error == "the key was rejected (401), and again when it was tried once more"
 
 
-# -- handing over (R8) ----------------------------------------------------------------------------------
+# -- handing over (R8) -----------------------------------------------------------------------------
 
 FULL = out(
     init(),
@@ -555,11 +555,12 @@ def test_a_session_that_cannot_sum_itself_up(play: Play) -> None:
     done = carry_out(setup)
     assert done.verdicts == ["context_full", "context_full", "success"]
     prompt = (
-        "[CONTEXT FROM PREVIOUS SESSION]\nThe last that was said:\nSo far so good.\n\nFiles changed:\n- none\n\n"
+        "[CONTEXT FROM PREVIOUS SESSION]\nThe last that was said:\nSo far so good.\n\n"
+        "Files changed:\n- none\n\n"
         "[CURRENT TASK]\nDo the work."
     )
     assert asked(setup) == [("Do the work.", "new"), (SUMMARY_PROMPT, SESSION), (prompt, "new")]
-    assert done.whys[1] == "handover: it gave no summary; ours goes to a new session"
+    assert done.whys[1] == "no summary from the agent; continuing in a new session with steno's own"
 
 
 def test_what_follows_a_handover_keeps_it(play: Play) -> None:
@@ -582,11 +583,11 @@ def test_an_end_while_it_hands_over(play: Play) -> None:
     assert (done.verdicts, done.whys[1]) == (["max_turns", "interrupted"], "interrupted")
 
 
-# -- budgets (R9) ---------------------------------------------------------------------------------------
+# -- budgets (R9) ----------------------------------------------------------------------------------
 
 
 def test_a_budget_is_warned_of_and_kept(play: Play) -> None:
-    """Each is said once, however much is said afterwards."""
+    """Each message comes once."""
     lines = [out(assistant(text("word"), message=f"msg_{number}")) for number in range(8)]
     steps = [out(init()), *(step for line in lines for step in (line, ("sleep", 0.05)))]
     done = carry_out(
@@ -594,9 +595,9 @@ def test_a_budget_is_warned_of_and_kept(play: Play) -> None:
     )
     assert done.verdicts == ["max_budget"]
     assert notes(done.runs[0]) == [
-        "budget: 70% of what may be spent is spent",
-        "max_budget: what may be spent is spent",
-        "stop: max_budget: the tokens that the task may use are used",
+        "budget: 70% used",
+        "max_budget: budget exhausted",
+        "stopped: token budget of the task exhausted",
     ]
 
 
@@ -607,7 +608,7 @@ def test_a_budget_that_is_reached_with_the_last_word(play: Play) -> None:
 
 
 def test_a_budget_is_the_whole_task_s(play: Play) -> None:
-    """The attempts share it, and the agent is told what is left."""
+    """The attempts share it, and the agent gets the remainder as its limit."""
     done = carry_out(play([TURNS], [DONE], budget=RunBudget(cost=0.05)))
     assert [run.launch_options.max_cost for run in done.runs] == [
         0.05,
@@ -616,14 +617,14 @@ def test_a_budget_is_the_whole_task_s(play: Play) -> None:
 
 
 def test_a_budget_that_only_lasts_for_the_summary(play: Play) -> None:
-    """A summary is not what was asked for: the task is not done."""
+    """A summary is not the task's result."""
     done = carry_out(play([FULL], [DONE], budget=RunBudget(tokens=860_000)))
     assert done.verdicts == ["max_turns", "success"]
-    assert done.whys[-1] == "max_budget: the tokens that the task may use are used"
+    assert done.whys[-1] == "token budget of the task exhausted"
     assert (done.report.verdict, done.report.ok) == ("max_turns", False)
 
 
-# -- records --------------------------------------------------------------------------------------------
+# -- records ---------------------------------------------------------------------------------------
 
 
 def rows(sql: str) -> list[Any]:
@@ -651,14 +652,17 @@ def test_the_ledger_tells_it_too(play: Play) -> None:
 
 
 def test_a_ledger_that_cannot_be_opened(play: Play, tmp_path: Path) -> None:
-    """It is said once, and the task goes on without it."""
+    """One warning, and the task continues without it."""
     done = carry_out(play([TURNS], [DONE], ledger=str(tmp_path)))
     assert done.verdicts == ["max_turns", "success"]
-    assert [line.partition(":")[0] for line in done.said] == ["the ledger is left out", "max_turns"]
+    assert [line.partition(":")[0] for line in done.said] == [
+        "continuing without the ledger",
+        "turn limit reached; continuing",
+    ]
 
 
 def test_a_listener_that_fails_is_dropped(play: Play) -> None:
-    """The run goes on, and the report says so."""
+    """The run continues, with a warning in the report."""
     heard: list[ev.Event] = []
 
     def fail(run: AgentRun, events: list[ev.Event]) -> None:
@@ -673,13 +677,13 @@ def test_a_listener_that_fails_is_dropped(play: Play) -> None:
         done.task.run.sinks.insert(0, fail)
         done.finish()
     assert done.report.warnings == [
-        "something that was listening failed and is left out: ValueError: the screen is gone"
+        "event sink failed and was removed: ValueError: the screen is gone"
     ]
     assert (done.verdicts, [type(event) for event in heard]) == (["success"], [ev.Started])
 
 
 def test_a_tape_that_can_be_written_no_further(play: Play) -> None:
-    """A full disk: the run goes on, and what is on the tape still plays."""
+    """A full disk: the run continues, and the partial recording is readable."""
     from steno.process import ProcessLoop
     from steno.runner.task import Task
 
@@ -695,16 +699,14 @@ def test_a_tape_that_can_be_written_no_further(play: Play) -> None:
         assert loop.run(loop.clock() + LONG, until=lambda: task.is_finished)
     assert task.report is not None
     assert task.report.verdict == "success"
-    assert task.report.warnings == [
-        "the tape could not be written any further: No space left on device"
-    ]
+    assert task.report.warnings == ["recording incomplete: No space left on device"]
     assert run.recording_path is not None
     cut = replayed(run.recording_path)
     assert (cut.verdict, cut.complete, cut.lines.torn) == ("no_result", False, True)
 
 
 def test_a_tape_that_cannot_be_made(play: Play, tmp_path: Path) -> None:
-    """The first attempt is not made without it; a later one is worth more than its tape."""
+    """The first attempt requires a recording; later ones continue without."""
     home = tmp_path / "data" / "steno"
 
     def spoil(run: AgentRun, events: list[ev.Event]) -> None:
@@ -727,13 +729,13 @@ def test_a_tape_that_cannot_be_made(play: Play, tmp_path: Path) -> None:
 
 
 def test_nothing_is_kept_where_nothing_is_asked_for(play: Play, tmp_path: Path) -> None:
-    """Neither tape nor ledger."""
+    """Neither recording nor ledger row."""
     assert carry_out(play([DONE], record=False)).verdicts == ["success"]
     assert not (tmp_path / "data").exists()
 
 
 def test_a_run_that_follows_within_the_same_second_reads_only_its_own_lines(tmp_path: Path) -> None:
-    """What an agent keeps of a session holds all its runs: those before this one are told apart to the millisecond."""
+    """A session file holds all its runs: earlier ones are excluded by milliseconds."""
     from steno.recording.open import read_transcripts
     from steno.runner.attempt import _transcript_timestamp
 

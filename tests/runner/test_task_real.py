@@ -1,6 +1,6 @@
-"""Tasks with the real Claude Code against a scripted model: how each ends, what is done next, what it cost.
+"""Tasks with the real Claude Code and a scripted model: verdicts, decisions, cost.
 
-Each run is replayed from its tape and must tell the same. Needs `make cli`; says so where it is missing.
+Each run is replayed from its recording with the same report. Needs `make cli`.
 """
 
 import json
@@ -105,11 +105,11 @@ def run_step(usage: Usage, command: str = "echo one") -> Answer:
 
 
 def told(server: ModelServer, number: int) -> str:
-    """All that was said to the model in a request that took a step."""
+    """All text sent to the model in a request of a step."""
     return "\n".join(server.asked[number].texts())
 
 
-# -- it works -------------------------------------------------------------------------------------------
+# -- it works --------------------------------------------------------------------------------------
 
 
 def test_success(make: Make, serve: Serve, version: str) -> None:
@@ -129,11 +129,11 @@ def test_success(make: Make, serve: Serve, version: str) -> None:
 
 
 def test_max_turns_goes_on_by_itself(make: Make, serve: Serve, version: str) -> None:
-    """R6: the same session, twice the turns, and the sum of the parts is the whole: also where costs are told cumulatively."""
+    """R6: same session, twice the turns; the sum is right also for cumulative costs."""
     server = serve(run_step(ONE), run_step(TWO, "echo two"), say("All done.", usage=THREE))
     done = carry_out(make(server, max_turns=1))
     assert done.verdicts == ["max_turns", "success"]
-    assert done.whys == ["max_turns: going on with up to 2 turns", "done"]
+    assert done.whys == ["turn limit reached; continuing with up to 2 turns", "done"]
     assert [run.launch_options.max_turns for run in done.runs] == [1, 2]
     assert (
         done.runs[1].launch_options.resume
@@ -159,7 +159,7 @@ def test_max_turns_goes_on_by_itself(make: Make, serve: Serve, version: str) -> 
 
 
 def test_structured_output(make: Make, serve: Serve, version: str) -> None:
-    """What the schema asked for is in the report."""
+    """The structured output is in the report."""
     schema = json.dumps(
         {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
     )
@@ -191,7 +191,7 @@ def test_no_output_is_lost(make: Make, serve: Serve, version: str) -> None:
 
 
 def test_lost_output_is_told(make: Make, serve: Serve, version: str) -> None:
-    """Where a version is taken for a newer one, it gets a pipe: what it drops there is seen, and said."""
+    """A version taken for a newer one gets a pipe: lost output is detected and reported."""
     answer = "A long story. " * 200_000
     done = carry_out(
         make(serve(say(answer)), more={"version": "9.9.9", "policy": RetryPolicy(attempts=1)})
@@ -204,7 +204,7 @@ def test_lost_output_is_told(make: Make, serve: Serve, version: str) -> None:
     )  # which loses it mostly, but not when it is slower than we are
 
 
-# -- the service ----------------------------------------------------------------------------------------
+# -- the service -----------------------------------------------------------------------------------
 
 
 def test_a_limit_that_passes(make: Make, serve: Serve, version: str) -> None:
@@ -217,7 +217,7 @@ def test_a_limit_that_passes(make: Make, serve: Serve, version: str) -> None:
 
 
 def test_a_limit_is_waited_for(make: Make, serve: Serve, version: str) -> None:
-    """R7: until the time that the agent names, and a little longer; then the same session goes on."""
+    """R7: wait until the reset time plus jitter, then resume the session."""
     reset = int(time.time()) + 5000
     server = serve(run_step(ONE), limited(reset), say("All done.", usage=TWO))
     done = carry_out(
@@ -227,7 +227,7 @@ def test_a_limit_is_waited_for(make: Make, serve: Serve, version: str) -> None:
         )
     )
     assert done.verdicts == ["rate_limit", "success"]
-    assert done.whys == ["rate_limit: waiting until it is over", "done"]
+    assert done.whys == ["rate limited; waiting for the reset", "done"]
     assert done.waits == [pytest.approx(5000 + 15, abs=60)]
     assert done.runs[0].report is not None
     assert done.runs[0].report.limits.resets_at == reset
@@ -252,18 +252,18 @@ def test_another_model_when_limited(make: Make, serve: Serve, version: str) -> N
     server = serve(Fault(429, "rate_limit_error", "slow down"), say("All is well."))
     done = carry_out(make(server, more={"policy": policy}))
     assert (done.verdicts, done.waits) == (["rate_limit", "success"], [])
-    assert done.whys[0] == "rate_limit: going on with claude-haiku-4-5"
+    assert done.whys[0] == "rate limited; switching to claude-haiku-4-5"
     assert server.asked[1].body["model"].startswith("claude-haiku-4-5")
 
 
 @pytest.mark.parametrize("headers", [{}, {"x-should-retry": "false"}])
 def test_a_rejected_key(make: Make, serve: Serve, version: str, headers: dict[str, str]) -> None:
-    """R7: at once. The agent by itself would try for three minutes where the service does not forbid it."""
+    """R7: stop at once; the agent itself would retry for three minutes."""
     server = serve(Fault(401, "authentication_error", "invalid x-api-key", headers))
     begun = time.monotonic()
     done = carry_out(make(server, env={"CLAUDE_CODE_MAX_RETRIES": ""}))
     assert (done.verdicts, done.waits) == (["auth"], [])
-    assert done.whys == ["auth: nothing is gained by another attempt"]
+    assert done.whys == ["authentication failed; retrying won't help"]
     assert len(server.asked) <= (1 if headers else 4)  # it would be ten and more
     assert time.monotonic() - begun < 60
 
@@ -276,7 +276,7 @@ def test_a_prompt_that_is_too_long(make: Make, serve: Serve, version: str) -> No
     done = carry_out(make(server))
     assert (done.verdicts, done.whys) == (
         ["context_full"],
-        ["context_full: the prompt by itself does not fit the window"],
+        ["the prompt alone exceeds the context window"],
     )
 
 
@@ -287,29 +287,29 @@ def test_nobody_listens(make: Make, version: str) -> None:
     done = carry_out(make(url, more={"policy": RetryPolicy(attempts=2)}))
     assert done.verdicts == ["network", "network"]
     assert done.waits == [pytest.approx(2.0, abs=1.0)]
-    assert done.whys[1] == "network: 2 attempts were made, as many as asked for"
+    assert done.whys[1] == "attempt limit reached (2 of 2)"
 
 
 def test_a_stream_that_stalls(make: Make, serve: Serve, version: str) -> None:
-    """R3: silence ends it; then it is tried again."""
+    """R3: stopped because of silence, then retried."""
     server = serve(
         say("Thinking about it. " * 5, usage=ONE, stall_after=4), say("All is well.", usage=TWO)
     )
     done = carry_out(make(server, more={"timeouts": Timeouts(silence=1.5)}))
     assert done.verdicts == ["stalled", "success"]
-    assert done.whys == ["stalled: trying again in 2 s", "done"]
+    assert done.whys == ["stalled; retrying in 2 s", "done"]
 
 
 def test_a_session_that_is_gone(make: Make, serve: Serve, version: str) -> None:
-    """R5: once, a new one is begun in its place, and it is said."""
+    """R5: replaced by a new session once, with a warning."""
     lost = str(uuid.uuid4())
     done = carry_out(make(serve(say("All is well.")), resume=lost))
     assert done.verdicts == ["subprocess", "success"]
-    assert done.said == [f"the session {lost} is gone: starting a new one"]
+    assert done.said == [f"session {lost} not found; starting a new one"]
     assert done.asked() == ["Do the work.", "Do the work."]
 
 
-# -- what stays open ------------------------------------------------------------------------------------
+# -- what stays open -------------------------------------------------------------------------------
 
 
 def test_a_command_in_the_background_that_never_ends(
@@ -346,7 +346,7 @@ def test_a_rule_lets_it_pass(make: Make, serve: Serve, version: str) -> None:
     assert (done.verdicts, [file.path for file in done.report.files]) == (["success"], ["x.txt"])
 
 
-# -- budgets --------------------------------------------------------------------------------------------
+# -- budgets ---------------------------------------------------------------------------------------
 
 
 def test_a_budget_of_tokens(make: Make, serve: Serve, version: str) -> None:
@@ -358,7 +358,7 @@ def test_a_budget_of_tokens(make: Make, serve: Serve, version: str) -> None:
         0,
         1,
     )  # its own: 1 where the interrupt meets it between two steps
-    assert done.whys == ["max_budget: the tokens that the task may use are used"]
+    assert done.whys == ["token budget of the task exhausted"]
     assert len(server.asked) <= 2
 
 
@@ -370,21 +370,21 @@ def test_a_budget_of_dollars(make: Make, serve: Serve, version: str) -> None:
     assert done.verdicts == ["max_turns", "max_budget"]
     assert done.runs[1].launch_options.max_cost == pytest.approx(truth(version, TWO) - 0.0001)
     assert done.report.cost.usd == pytest.approx(truth(version, ONE, TWO))
-    assert done.whys[1] == "max_budget: what the task may cost is spent"
+    assert done.whys[1] == "cost budget of the task exhausted"
 
 
-# -- context --------------------------------------------------------------------------------------------
+# -- context ---------------------------------------------------------------------------------------
 
 
 def test_a_full_context_is_handed_over(make: Make, serve: Serve, version: str) -> None:
-    """R8: at 81 % the session is asked for a summary, and a new one is told it with the task."""
+    """R8: at 81 % the session is asked for a summary, which goes into a new session."""
     full = Usage(10, 1000, 810_000 - 1010, 100)  # of a million, in both versions
     server = serve(
         run_step(full), say("SUMMARY: half of it is done.", usage=ONE), say("All done.", usage=TWO)
     )
     done = carry_out(make(server, max_turns=1))
     assert done.verdicts == ["max_turns", "success", "success"]
-    assert done.said[1] == "handover: its summary goes to a new session"
+    assert done.said[1] == "continuing in a new session with the agent's summary"
     old, summing, new = done.runs
     assert (summing.launch_options.resume, summing.launch_options.prompt) == (
         old.launch_options.session_id,
@@ -392,7 +392,10 @@ def test_a_full_context_is_handed_over(make: Make, serve: Serve, version: str) -
     )
     assert new.launch_options.resume is None
     assert new.launch_options.session_id != old.launch_options.session_id
-    prompt = "[CONTEXT FROM PREVIOUS SESSION]\nSUMMARY: half of it is done.\n\n[CURRENT TASK]\nDo the work."
+    prompt = (
+        "[CONTEXT FROM PREVIOUS SESSION]\nSUMMARY: half of it is done.\n\n"
+        "[CURRENT TASK]\nDo the work."
+    )
     assert any(prompt in text for text in server.asked[2].texts())
     assert SUMMARY_PROMPT in told(server, 1)
     assert "tool_result" in str(server.asked[1].body["messages"])
@@ -401,7 +404,7 @@ def test_a_full_context_is_handed_over(make: Make, serve: Serve, version: str) -
     assert done.report.context.used == 5 + 1002 + 21_000
 
 
-# -- interrupts -----------------------------------------------------------------------------------------
+# -- interrupts ------------------------------------------------------------------------------------
 
 
 def interrupted(setup: TaskSetup, when: Callable[[Carried], bool]) -> Carried:
@@ -414,7 +417,7 @@ def interrupted(setup: TaskSetup, when: Callable[[Carried], bool]) -> Carried:
 
 
 def test_an_interrupt_before_anything(make: Make, serve: Serve, version: str) -> None:
-    """Before it has said a word."""
+    """Before its first output."""
     done = interrupted(make(serve(Hang())), lambda done: True)
     assert (done.verdicts, done.whys, done.report.tokens.total) == (
         ["interrupted"],
@@ -431,7 +434,7 @@ def test_an_interrupt_before_the_answer(make: Make, serve: Serve, version: str) 
 
 
 def test_an_interrupt_in_the_answer(make: Make, serve: Serve, version: str) -> None:
-    """Half of an answer is there; the session goes on where it was cut off."""
+    """Interrupted within an answer; the session can be resumed."""
     server = serve(
         say("Thinking about it. " * 5, usage=ONE, stall_after=4), say("All done.", usage=TWO)
     )
@@ -446,7 +449,7 @@ def test_an_interrupt_in_the_answer(make: Make, serve: Serve, version: str) -> N
 
 
 def going_on(done: Carried) -> TaskSetup:
-    """The set-up that goes on with the session of a task."""
+    """The setup that resumes the session of a task."""
     setup = done.task.setup
     ask = LaunchOptions(
         prompt="go on", resume=done.report.session_id, extra=setup.launch_options.extra

@@ -1,4 +1,4 @@
-"""The attempts of a task as one report: sums are exact, and what one of them does not know, the sum does not know."""
+"""Merged reports of a task: sums are exact, and unknown if a part is unknown."""
 
 import msgspec
 import pytest
@@ -23,21 +23,54 @@ from steno.report import (
 from steno.runner.task_report import merge_reports
 
 FIRST = Report(
-    verdict="max_turns", run_id="r1", session_id="s1", text="Half.", requests=2, turns=3, duration_ms=100, duration_api_ms=60,
-    tokens=Tokens(1, 2, 3, 4, 1, 10), cost=Cost(0.1, "reported"), models={"big": ModelSummary(1, 2, 3, 4, 0.1, 1000, 100)},
-    tools=[ToolCallSummary("t1", "Bash", "shell", True)], tool_counts={"Bash": ToolCallCounts(1, 0)},
-    files=[ChangedFile("a", "/a", "created", True, ["t1"]), ChangedFile("b", "/b", "created", True, ["t1"])],
-    denials=[DeniedCall("Write", "t9")], retries=[RequestRetry(1, 529)], subagents=[Subagent("x")],
+    verdict="max_turns",
+    run_id="r1",
+    session_id="s1",
+    text="Half.",
+    requests=2,
+    turns=3,
+    duration_ms=100,
+    duration_api_ms=60,
+    tokens=Tokens(1, 2, 3, 4, 1, 10),
+    cost=Cost(0.1, "reported"),
+    models={"big": ModelSummary(1, 2, 3, 4, 0.1, 1000, 100)},
+    tools=[ToolCallSummary("t1", "Bash", "shell", True)],
+    tool_counts={"Bash": ToolCallCounts(1, 0)},
+    files=[
+        ChangedFile("a", "/a", "created", True, ["t1"]),
+        ChangedFile("b", "/b", "created", True, ["t1"]),
+    ],
+    denials=[DeniedCall("Write", "t9")],
+    retries=[RequestRetry(1, 529)],
+    subagents=[Subagent("x")],
     warnings=["orphan: process 7 outlived the agent", "context: 90% of the window is in use"],
-)  # fmt: skip
+)
 SECOND = Report(
-    verdict="success", ok=True, run_id="r2", session_id="s1", text="Done.", requests=1, turns=1, duration_ms=50,
-    duration_api_ms=40, tokens=Tokens(10, 20, 30, 40, 2, 100), cost=Cost(0.2, "reported", 0.3), context=Context(used=60),
-    models={"big": ModelSummary(9, 19, 29, 39, 0.15, 1000, 100), "small": ModelSummary(1, 1, 1, 1, 0.05)},
-    tools=[ToolCallSummary("t2", "Bash", "shell", False)], tool_counts={"Bash": ToolCallCounts(1, 1)},
-    files=[ChangedFile("a", "/a", "modified", True, ["t2"]), ChangedFile("b", "/b", "deleted", True, ["t2"])],
-    retries=[RequestRetry(1, 429)], warnings=["the last word"],
-)  # fmt: skip
+    verdict="success",
+    ok=True,
+    run_id="r2",
+    session_id="s1",
+    text="Done.",
+    requests=1,
+    turns=1,
+    duration_ms=50,
+    duration_api_ms=40,
+    tokens=Tokens(10, 20, 30, 40, 2, 100),
+    cost=Cost(0.2, "reported", 0.3),
+    context=Context(used=60),
+    models={
+        "big": ModelSummary(9, 19, 29, 39, 0.15, 1000, 100),
+        "small": ModelSummary(1, 1, 1, 1, 0.05),
+    },
+    tools=[ToolCallSummary("t2", "Bash", "shell", False)],
+    tool_counts={"Bash": ToolCallCounts(1, 1)},
+    files=[
+        ChangedFile("a", "/a", "modified", True, ["t2"]),
+        ChangedFile("b", "/b", "deleted", True, ["t2"]),
+    ],
+    retries=[RequestRetry(1, 429)],
+    warnings=["the last word"],
+)
 
 
 def test_one_attempt_is_its_own_report() -> None:
@@ -88,7 +121,7 @@ def test_two_attempts() -> None:
 
 
 def test_an_earlier_attempt_may_tell() -> None:
-    """A summary that was asked for in between is not the end of the task."""
+    """A summary in between is not the task's final attempt."""
     found = merge_reports([FIRST, SECOND], ["more", "no more"], "t1", -2)
     assert (found.verdict, found.ok, found.text, found.requests) == ("max_turns", False, "Half.", 3)
 
@@ -111,13 +144,13 @@ UNKNOWN = Cost(None, "unknown", 0.3)
     ],
 )
 def test_unknown_stays_unknown(others: list[Report], tokens: Tokens, cost: Cost) -> None:
-    """But an attempt that asked nothing used nothing."""
+    """An attempt without requests counts as 0."""
     found = merge_reports([*others, SECOND], [""] * (len(others) + 1), None)
     assert (found.tokens, found.cost) == (tokens, cost)
 
 
 def test_nothing_is_known_of_nothing() -> None:
-    """Two attempts that never asked a model."""
+    """Two attempts without requests."""
     found = merge_reports([UNASKED, UNASKED], ["", ""], None)
     assert (found.tokens, found.cost, found.turns, found.requests) == (Tokens(), Cost(), None, 0)
 

@@ -1,5 +1,8 @@
-"""What `steno run` sees of files beside what tools tell: git before and after, the file system meanwhile. Real agents' lines,
-real files, a real git. Each run is replayed from its tape and must tell the same."""
+"""File changes besides those of tools: git before and after a run, file-system watching.
+
+Output of real agents, real files, a real git. Each run is replayed from its recording with the
+same report.
+"""
 
 import json
 import os
@@ -18,7 +21,7 @@ from steno.ledger.row_sink import LedgerRowSink
 from steno.process import GracePeriods, ProcessLoop
 from steno.recording.parse import RunParser
 from steno.recording.record import Header, Record, RecordingFile
-from steno.runner import workspace_observer as witness
+from steno.runner import workspace_observer
 from steno.runner.retry_policy import RetryPolicy
 from steno.runner.setup import TaskSetup
 from steno.runner.task import Task
@@ -35,7 +38,8 @@ QUICK = GracePeriods(interrupt=0.3, terminate=0.3, kill=3.0, quiet=0.3, drain=1.
 PATCHED = "one\nby the agent\n"
 # What the command of the agent does: everything that no tool tells.
 WORK = (
-    "mkdir made && printf new > 'made/a b.txt' && rm gone.txt && mv 'old name.txt' 'new name.txt' && chmod 755 tool.sh"
+    "mkdir made && printf new > 'made/a b.txt' && rm gone.txt"
+    " && mv 'old name.txt' 'new name.txt' && chmod 755 tool.sh"
     " && printf '\\000\\001\\002' > pic.bin && echo noise > noise.log"
 )
 Step = tuple[str, Any]
@@ -50,7 +54,7 @@ CHANGED = ("made/a b.txt", "gone.txt", "old name.txt", "new name.txt", "tool.sh"
 
 
 def edits(folder: Path, watched: Path | None = None) -> list[Step]:
-    """The agent edits a file by a tool that says so, and changes others by a command.
+    """The agent edits one file by a tool, and changes others by a command.
 
     `watched`: it goes on when a tape there tells of the change, however long that takes.
     """
@@ -97,7 +101,7 @@ class Stage(Place):
         write(self.work / ".gitignore", "*.log\n")
 
     def repository(self) -> None:
-        """The folder is a repository, with something staged, something changed and something new."""
+        """Make the folder a repository with staged, modified and untracked files."""
         run_git(self.work, "init", "-q")
         run_git(self.work, "add", "-A")
         run_git(self.work, "commit", "-qm", "first")
@@ -141,11 +145,11 @@ def ended_well(done: Done) -> None:
     assert (done.returncode, done.stdout) == (0, b"Done.\n"), done.stderr
 
 
-# -- git ---------------------------------------------------------------------------------------------------------------
+# -- git -------------------------------------------------------------------------------------------
 
 
 def test_w3_a_run_in_a_repository_can_be_seen_and_undone(stage: Stage) -> None:
-    """All sources in one list, each with its call; the patch undoes it; the user's index, branches and files are untouched."""
+    """All sources in one list with their calls; the patch reverts it; index and branches stay."""
     stage.repository()
     stage.script(edits(stage.work))
     before, index = everything(stage.work), (stage.work / ".git" / "index").read_bytes()
@@ -208,7 +212,7 @@ def test_l5_what_git_keeps_goes_with_the_run(stage: Stage) -> None:
 
 
 def test_each_attempt_has_states_of_its_own(stage: Stage) -> None:
-    """What the second attempt did is told of the second alone."""
+    """Changes of the second attempt belong to that one only."""
     stage.repository()
     more = assistant(text("More to do."))
     first = [
@@ -264,14 +268,14 @@ def gits_left(stage: Stage) -> list[str]:
 
 
 def test_a_git_that_takes_too_long_holds_up_no_run(stage: Stage) -> None:
-    """The run is begun without it, that is said and stands on the tape, and nothing is left of it."""
+    """The run starts without a snapshot, with a recorded note and no ref left behind."""
     stage.repository()
     stage.script(edits(stage.work))
     slow_git(stage)
     done = stage.steno("run", "Do the work.")
     ended_well(done)
-    assert witness.GIT_SNAPSHOT_FAILED in done.stderr.decode()
-    assert witness.GIT_SNAPSHOT_FAILED in [
+    assert workspace_observer.GIT_SNAPSHOT_FAILED in done.stderr.decode()
+    assert workspace_observer.GIT_SNAPSHOT_FAILED in [
         tick.data.decode()
         for tick in RecordingFile(stage.tapes[0]).records()
         if tick.code == "note"
@@ -300,7 +304,7 @@ def test_an_interrupt_while_git_is_waited_for(stage: Stage) -> None:
 
 
 def test_a_run_without_git(stage: Stage) -> None:
-    """Where git is not installed, nothing is said of it."""
+    """No warning if git is not installed."""
     stage.repository()
     stage.script(edits(stage.work))
     for name in ("sh", "printf", "mkdir", "rm", "mv", "chmod", "sleep"):
@@ -310,7 +314,7 @@ def test_a_run_without_git(stage: Stage) -> None:
         (stage.folder / "bin" / name).symlink_to(found)
     done = stage.steno("run", "Do the work.", PATH=str(stage.folder / "bin"))
     ended_well(done)
-    assert witness.GIT_SNAPSHOT_FAILED not in done.stderr.decode()
+    assert workspace_observer.GIT_SNAPSHOT_FAILED not in done.stderr.decode()
     assert short(stage.changes()) == [("a.txt", "modified", "tool", "Edit")]
 
 
@@ -327,11 +331,11 @@ def test_what_is_too_much_is_not_copied(stage: Stage, monkeypatch: pytest.Monkey
     assert git.snapshot(str(stage.work)) is not None
 
 
-# -- the file system -----------------------------------------------------------------------------------------------------
+# -- the file system -------------------------------------------------------------------------------
 
 
 def test_w3_what_stirs_is_told_with_the_call_that_ran(stage: Stage) -> None:
-    """Outside a repository too. Its rows in the ledger carry the call; what a tool told is told once."""
+    """Also outside a repository. Ledger rows have the call; tool changes are listed once."""
     stage.script(edits(stage.work, stage.data))
     ended_well(stage.steno("run", "--changes", "all", "Do the work."))
     seen = {row[0]: row[1:] for row in stage.rows("SELECT path, change, source, call FROM changes")}
@@ -360,7 +364,7 @@ def test_w3_what_stirs_is_told_with_the_call_that_ran(stage: Stage) -> None:
 
 
 def test_all_three_sources_are_one_list(stage: Stage) -> None:
-    """What was seen keeps its call, and git tells a rename of it, a mode and what is binary; ignored files are no change."""
+    """Observed changes keep their call; git adds renames, modes and binaries; no ignored files."""
     stage.repository()
     stage.script(edits(stage.work, stage.data))
     ended_well(stage.steno("run", "--changes", "all", "Do the work."))
@@ -400,7 +404,7 @@ def setup(stage: Stage, **more: Any) -> TaskSetup:
 
 @pytest.mark.parametrize("how", ["git", "all"])
 def test_l1_live_is_replay(stage: Stage, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`carry_out` compares each run with its tape: also where files were seen, over two attempts."""
+    """`carry_out` compares each run with its recording: with file events, over two attempts."""
     monkeypatch.setenv("XDG_DATA_HOME", str(stage.home / "data"))
     stage.repository()
     turns = result(None, subtype="error_max_turns", is_error=True, errors=["Reached maximum"])
@@ -422,7 +426,7 @@ def test_l1_live_is_replay(stage: Stage, how: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_look_at_a_run_that_goes_on_changes_nothing_of_its_report() -> None:
-    """Whose a change is can be known better later: here, once a second call is told that ran as well."""
+    """Attribution can change later: here, when a second concurrent call is reported."""
 
     def told(look: bool) -> list[list[str]]:
         reading = RunParser()
@@ -452,7 +456,7 @@ def test_a_look_at_a_run_that_goes_on_changes_nothing_of_its_report() -> None:
 def test_a_file_that_comes_and_goes_is_no_change(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was made and taken away again is in neither the report nor the ledger, and on the tape all the same."""
+    """A file created and deleted again is only in the recording, not in report and ledger."""
     monkeypatch.setenv("XDG_DATA_HOME", str(stage.home / "data"))
     begun = out(init(cwd=str(stage.work)), assistant(call("t1", "Bash", command="work")))
     came, went = ("sh", "echo > draft.txt"), ("sh", "rm draft.txt")
@@ -486,7 +490,7 @@ def test_others_go_on_while_git_is_waited_for(
     stage.script([out(init(), assistant(text("Done.")), result())])
     slow_git(stage)
     monkeypatch.setenv("PATH", f"{stage.folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(witness, "GIT_TIMEOUT_SECONDS", 20.0)
+    monkeypatch.setattr(workspace_observer, "GIT_TIMEOUT_SECONDS", 20.0)
     with ProcessLoop() as loop:
         held = Task(loop, setup(stage, changes="git"))
         held.start()
@@ -523,7 +527,7 @@ def test_a_call_that_changes_several_files(stage: Stage) -> None:
 
 
 def test_the_one_call_that_runs() -> None:
-    """Where two can have done it, neither is named; one that only reads, or names its file, is not asked."""
+    """With two possible calls none is named; reading calls and file tools don't count."""
     rows = LedgerRowSink(CODEX, "s", 0, "r")
     rows.add(
         [
@@ -544,7 +548,7 @@ def test_the_one_call_that_runs() -> None:
 
 
 def test_a_line_that_is_read_after_what_it_tells() -> None:
-    """The disk is quicker than the agent's stdout: what the tool then tells is one change, and the disk's word is gone."""
+    """A file event may precede the tool's own line: both become one change."""
     rows, changes = LedgerRowSink(CODEX, "s", 0, "r"), ChangeTracker("/p")
     at = datetime(2026, 11, 15, tzinfo=timezone.utc)
     for event in (
@@ -571,12 +575,12 @@ def seen(name: str) -> ev.FileChanged:
     return ev.FileChanged(0, None, None, None, f"/p/{name}", "modified", None, "filesystem")
 
 
-# -- a sync beside it ------------------------------------------------------------------------------------------------------
+# -- a sync beside it ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_sync_inside_a_run(stage: Stage, quiet: bool) -> None:
-    """What tools told and what the disk showed is there at the end; where it is to be quiet, nothing is said of it."""
+    """Tool and disk changes are listed at the end; nothing is shown with --quiet."""
     stage.script(edits(stage.work))
     there = stage.folder / "there"
     done = stage.steno(
@@ -596,7 +600,7 @@ def test_a_sync_inside_a_run(stage: Stage, quiet: bool) -> None:
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_sync_inside_a_run_that_fails(stage: Stage, quiet: bool) -> None:
-    """It is told, also where it is to be quiet, and the exit code says so."""
+    """Reported also with --quiet, with an exit code."""
     stage.script(edits(stage.work))
     done = stage.steno(
         "run", *(["--quiet"] if quiet else []), "--sync", "cmd:sh -c 'exit 127'", "Do the work."

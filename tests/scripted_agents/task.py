@@ -6,7 +6,7 @@ import sys
 from steno.agents import LaunchOptions
 from steno.process import GracePeriods, ProcessLoop
 from steno.runner.retry_policy import RetryPolicy
-from steno.runner.run_registration import register
+from steno.runner.run_registration import RunRegistration
 from steno.runner.setup import TaskSetup
 from steno.runner.task import Task
 
@@ -23,7 +23,7 @@ setup = TaskSetup(
 )
 with ProcessLoop() as loop:
     task = Task(loop, setup)
-    register(task)
+    RunRegistration(task)
     task.start()
     assert task.run is not None
     print(task.run.id, flush=True)

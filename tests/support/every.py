@@ -15,8 +15,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from steno.process import process_info as mark
 from steno.process import process_table as kin
-from steno.process import process_table as mark
 
 from . import claude, completions, openai, program
 from .modelserver import Call, ModelServer, Step

@@ -11,8 +11,8 @@ import msgspec
 import steno
 from steno import event as ev
 from steno.process import ProcessLoop
+from steno.process import process_info as mark
 from steno.process import process_table as kin
-from steno.process import process_table as mark
 from steno.report import Report, TaskReport
 from steno.runner.attempt import AgentRun
 from steno.runner.setup import TaskSetup
@@ -124,7 +124,7 @@ def sourceless(report: Report) -> Report:
     return msgspec.structs.replace(report, source=None)
 
 
-def left() -> list[kin.ProcessInfo]:
+def left() -> list[mark.ProcessInfo]:
     """The living processes that this one started as a steno."""
     return [
         one

@@ -411,7 +411,8 @@ def test_r_without_a_terminal_only_changes_are_printed() -> None:
     stop = ev.StopRequested(0, None, None, None, "timeout", 15)
     again = events(init(), init())
     notes = [
-        ev.Notice(0, None, None, None, "note", text) for text in ("budget: 80% spent", "stop: done")
+        ev.Notice(0, None, None, None, "note", text)
+        for text in ("budget: 80% spent", "stopped: done")
     ]
     assert output([*events(*worked()), stop, *notes], again) == (
         f"steno: started: {MODEL}, session 11111111-2222-4333-8444-555555555555\n"

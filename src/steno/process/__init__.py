@@ -1,18 +1,17 @@
-"""The only room that starts or kills a process: one loop for any number of runs, told as ticks.
+"""Start, watch and kill processes: one event loop for any number of runs, output as records.
 
-    with Loop() as loop:
-        child = loop.start(Command(("claude", "-p", "hello")), on_tick)
-        loop.after(60, lambda: child.stop("timeout"))
+    with ProcessLoop() as loop:
+        child = loop.start(ProcessCommand(("claude", "-p", "hello")), on_record)
+        loop.call_later(60, lambda: child.stop("timeout"))
         loop.run()
 
-It never interprets what an agent prints. Windows is not served; where a system has no descriptors for processes
-(macOS), an exit is noticed by looking for it.
+Output is never interpreted here. Windows is not supported; on systems without pidfd (macOS) exits
+are detected by polling.
 """
 
-from .child import ChildProcess
-from .command import GracePeriods, Orphan, ProcessCommand
+from .child import ChildProcess, ProcessCommand
 from .event_loop import Timer
-from .process_tree import terminate_orphans
+from .process_tree import GracePeriods, Orphan, terminate_orphans
 from .supervisor import ProcessLoop
 
 __all__ = [

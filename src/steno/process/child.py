@@ -1,7 +1,7 @@
-"""One run of an agent: starts it, hands on what comes out of it as ticks, and sees it to its end.
+"""One child process: start it, pass its output on as records, and wait for its exit.
 
-Everything is a tick, in order: bytes of stdout and stderr, each signal that we sent, and last the exit, when the
-output is read and nothing of the run is left. It never looks at what the agent says, and never waits by itself.
+Records come in order: stdout and stderr bytes, each signal sent, and the exit last, when all output
+is read and no process of the run is left. The output is never interpreted.
 """
 
 import os
@@ -10,58 +10,76 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 
+from msgspec import Struct
+
 from ..recording.format import Record
-from .command import GracePeriods, Orphan, ProcessCommand
 from .event_loop import EventLoop, Timer
-from .process_table import RUN_TAG_VARIABLE, ListProcesses, RunTag, append_tag, start_time_of
-from .process_tree import ORPHAN_POLL_SECONDS, Escalation, ProcessTree
+from .process_info import RUN_TAG_VARIABLE, RunTag, append_tag
+from .process_table import ListProcesses, start_time_of
+from .process_tree import ORPHAN_POLL_SECONDS, Escalation, GracePeriods, Orphan, ProcessTree
 from .streams import FileTail, PipeReader, StdinWriter
 
 OnRecord = Callable[[Record], None]
 
-EXIT_POLL_SECONDS = (
-    0.05  # seconds between looks for an exit where the system gives no descriptor for a process
-)
-EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE = (
-    127,
-    126,
-)  # what a shell says of a program that is not there, and of one that does not start
+EXIT_POLL_SECONDS = 0.05  # between checks for the exit on systems without pidfd
+EXIT_NOT_FOUND = 127  # as in a shell: program not found
+EXIT_NOT_EXECUTABLE = 126  # as in a shell: program found, but it cannot be started
+
+
+class ProcessCommand(Struct, frozen=True):
+    """A program to start, without a shell. `env` None: inherited; `stdin` None: /dev/null.
+
+    `stdout` is "pipe", or "file" for programs that lose unread pipe data when they exit (Claude
+    Code up to 2.1.197): they write to an unlinked file, which is read while it grows.
+    `keep_stdin_open`: more data may be sent until `ChildProcess.close_stdin`.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str | None = None
+    env: dict[str, str] | None = None
+    stdin: bytes | None = None
+    stdout: str = "pipe"
+    keep_stdin_open: bool = False
 
 
 class ChildProcess:
-    """A run. `pid` is None if it did not start, `exit_code` until it exited; `over`: nothing is left of it."""
+    """A running child. `pid` is None if the start failed; `is_finished`: no process is left."""
 
     def __init__(
         self,
-        wheel: EventLoop,
-        census: ListProcesses,
+        loop: EventLoop,
+        list_processes: ListProcesses,
         command: ProcessCommand,
-        mark: RunTag,
-        on_tick: OnRecord,
+        run_tag: RunTag,
+        on_record: OnRecord,
         grace: GracePeriods,
-        gone: Callable[[], None],
+        on_finished: Callable[[], None],
     ) -> None:
-        self.command, self.run_tag, self.grace = command, mark, grace
+        self.command = command
+        self.run_tag = run_tag
+        self.grace = grace
         self.pid: int | None = None
         self.exit_code: int | None = None
         self.is_finished = False
-        self.has_stdout = False  # something came on stdout
-        self.started = self.last_output_at = (
-            wheel.clock()
-        )  # by the loop's clock: the start, and the last output
-        self._loop, self._on_record, self._on_finished = wheel, on_tick, gone
-        text = mark.encode()
-        self._process_tree = ProcessTree(census, lambda kin: text in kin.run_tags)
+        self.has_stdout = False  # stdout has printed something
+        self.started = loop.clock()
+        self.last_output_at = self.started  # by the loop's clock
+        self._loop = loop
+        self._on_record = on_record
+        self._on_finished = on_finished
+        tag = run_tag.encode()
+        self._process_tree = ProcessTree(list_processes, lambda process: tag in process.run_tags)
         self._stop_reason = ""
-        self._exited_at = self._drain_started_at = self.started
+        self._exited_at = self.started
+        self._drain_started_at = self.started
         self._escalation: Escalation | None = None
         self._timer = Timer(0.0, None)
         self._outputs: list[PipeReader | FileTail] = []
         self._stdin_writer: StdinWriter | None = None
-        self._has_cleared_orphans = self._has_searched_holders = self._is_killing = False
-        self._start_time = (
-            mark.steno_start_time
-        )  # when the agent was, in the system's own unit; at the latest when we were
+        self._has_cleared_orphans = False
+        self._has_searched_holders = False
+        self._is_killing = False
+        self._start_time = run_tag.steno_start_time  # lower bound until the child's own is known
         self._pidfd = -1
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -71,19 +89,17 @@ class ChildProcess:
 
     @property
     def orphans(self) -> list[Orphan]:
-        """What outlived the agent, or had to be killed with it."""
+        """Processes that outlived the agent, or were killed with it."""
         return self._process_tree.orphans
 
-    # -- the start --------------------------------------------------------------------------------------
+    # -- start -----------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        tail = (
-            FileTail(self._loop, self._on_stdout, self._drain_after_exit)
-            if self.command.stdout == "file"
-            else None
-        )
+        tail: FileTail | None = None
+        if self.command.stdout == "file":
+            tail = FileTail(self._loop, self._on_stdout, self._drain_after_exit)
         try:
-            process = self._process = self._spawn(tail.writer_fd if tail else subprocess.PIPE)
+            process = self._spawn(tail.writer_fd if tail else subprocess.PIPE)
         except (OSError, ValueError):
             if tail:
                 tail.close()
@@ -91,80 +107,68 @@ class ChildProcess:
         finally:
             if tail:
                 os.close(tail.writer_fd)
-        self.pid = self._process_tree.root_pid = process.pid
+        self._process = process
+        self.pid = process.pid
+        self._process_tree.root_pid = process.pid
         self._start_time = start_time_of(process.pid) or self._start_time
-        self._outputs += [tail] if tail else []
-        self._outputs += (
-            [PipeReader(self._loop, process.stdout, self._on_stdout, self._drain_after_exit)]
-            if process.stdout
-            else []
-        )
-        self._outputs += (
-            [PipeReader(self._loop, process.stderr, self._on_stderr, self._drain_after_exit)]
-            if process.stderr
-            else []
-        )
-        self._stdin_writer = (
-            StdinWriter(
-                self._loop, process.stdin, self.command.stdin or b"", self.command.keep_stdin_open
-            )
-            if process.stdin
-            else None
-        )
+        self._open_streams(process, tail)
         self._watch_for_exit(process.pid)
 
+    def _open_streams(self, process: subprocess.Popen[bytes], tail: FileTail | None) -> None:
+        if tail:
+            self._outputs.append(tail)
+        for file, on_data in (
+            (process.stdout, self._on_stdout),
+            (process.stderr, self._on_stderr),
+        ):
+            if file:
+                self._outputs.append(PipeReader(self._loop, file, on_data, self._drain_after_exit))
+        if process.stdin:
+            self._stdin_writer = StdinWriter(
+                self._loop, process.stdin, self.command.stdin or b"", self.command.keep_stdin_open
+            )
+
     def _spawn(self, stdout: int) -> subprocess.Popen[bytes]:
-        given = self.command
-        outer = os.environ.get(RUN_TAG_VARIABLE, "")
-        return subprocess.Popen(  # noqa: S603  # no shell; and starting programs is what this room is for
-            given.argv,
+        command = self.command
+        env = dict(os.environ if command.env is None else command.env)
+        env[RUN_TAG_VARIABLE] = append_tag(self.run_tag, os.environ.get(RUN_TAG_VARIABLE, ""))
+        return subprocess.Popen(  # noqa: S603  # no shell; argv comes from the agent's definition
+            command.argv,
             bufsize=0,
-            cwd=given.cwd,
-            env={
-                **(os.environ if given.env is None else given.env),
-                RUN_TAG_VARIABLE: append_tag(self.run_tag, outer),
-            },
-            stdin=subprocess.DEVNULL if given.stdin is None else subprocess.PIPE,
+            cwd=command.cwd,
+            env=env,
+            stdin=subprocess.DEVNULL if command.stdin is None else subprocess.PIPE,
             stdout=stdout,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # a group of its own: our Ctrl-C is not its Ctrl-C, and all of it can be signalled
+            start_new_session=True,  # our Ctrl-C doesn't reach it; the group can be signalled
         )
 
     def _watch_for_exit(self, pid: int) -> None:
-        """Be told of the exit itself: the end of stdout may come much later, or earlier."""
+        """Watch the process itself: stdout may end much earlier or later."""
         try:
             self._pidfd = os.pidfd_open(pid)
-        except (AttributeError, OSError):  # no such call on this system, or forbidden
+        except (AttributeError, OSError):  # not available, or forbidden
             self._loop.call_later(EXIT_POLL_SECONDS, self._poll_exit)
         else:
             self._loop.watch(self._pidfd, self._on_exit)
 
     def _report_start_failure(self, error: Exception) -> None:
-        """It did not start: told as a shell would tell it, once the loop turns."""
-        folder = (
-            isinstance(error, OSError)
-            and self.command.cwd is not None
-            and error.filename == self.command.cwd
-        )
-        self.exit_code = (
-            EXIT_NOT_FOUND
-            if isinstance(error, FileNotFoundError) and not folder
-            else EXIT_NOT_EXECUTABLE
-        )
-        what = (
-            f"cannot start in {self.command.cwd}"
-            if folder
-            else f"cannot start {self.command.argv[0]}"
-        )
-        reason = (
-            os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-        )
-        self._loop.call_soon(
-            lambda: self._on_stderr(f"steno: {what}: {reason}\n".encode("utf-8", "replace"))
-        )
+        """Report as a shell would, with stderr text and exit code, at the next step of the loop."""
+        is_os_error = isinstance(error, OSError)
+        cwd = self.command.cwd
+        is_cwd_error = is_os_error and cwd is not None and getattr(error, "filename", None) == cwd
+        if isinstance(error, FileNotFoundError) and not is_cwd_error:
+            self.exit_code = EXIT_NOT_FOUND
+        else:
+            self.exit_code = EXIT_NOT_EXECUTABLE
+        what = f"cannot start in {cwd}" if is_cwd_error else f"cannot start {self.command.argv[0]}"
+        errno = error.errno if isinstance(error, OSError) else None
+        reason = os.strerror(errno) if errno else str(error)
+        message = f"steno: {what}: {reason}\n".encode("utf-8", "replace")
+        self._loop.call_soon(lambda: self._on_stderr(message))
         self._loop.call_soon(self._finish)
 
-    # -- ticks ------------------------------------------------------------------------------------------
+    # -- records ---------------------------------------------------------------------------------
 
     def _on_stdout(self, data: bytes) -> None:
         self.last_output_at = self._loop.clock()
@@ -176,77 +180,79 @@ class ChildProcess:
         self._on_record(Record(self.last_output_at - self.started, "err", data))
 
     def discard_records(self) -> None:
-        """No more ticks: whoever took them has failed."""
-        self._on_record = lambda tick: None
+        """Drop further records: their receiver has failed."""
+        self._on_record = lambda record: None
 
-    # -- words to it ------------------------------------------------------------------------------------
+    # -- stdin -----------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> bool:
-        """More for its stdin, where that was kept open; False if it is closed."""
+        """Write to stdin if it was kept open; False if it is closed."""
         return self._stdin_writer is not None and self._stdin_writer.write(data)
 
     def close_stdin(self) -> None:
-        """Close its stdin, when what was sent is taken."""
+        """Close stdin once the queued data is written."""
         if self._stdin_writer is not None:
             self._stdin_writer.close_when_written()
 
-    # -- an end that we ask for (R4) --------------------------------------------------------------------
+    # -- stop ------------------------------------------------------------------------------------
 
-    def stop(self, why: str) -> None:
-        """Ask the run to end: interrupt it, then terminate, at last kill all of it. Asking twice is asking once.
+    def stop(self, reason: str) -> None:
+        """Interrupt, then terminate, then kill the whole tree. A second call does nothing.
 
-        Each signal is a tick; the first is delivered before this returns.
+        Each signal is a record; the first is sent before this returns.
         """
         grace = self.grace
         self._start_escalation(
-            why,
+            reason,
             (signal.SIGINT, grace.interrupt),
             (signal.SIGTERM, grace.terminate),
             (signal.SIGKILL, grace.kill),
         )
 
-    def kill(self, why: str) -> None:
-        """End all of it now, also what has outlived the agent: for the second Ctrl-C."""
+    def kill(self, reason: str) -> None:
+        """Kill the whole tree at once, including processes that outlived the agent."""
         self._is_killing = True
         if self._escalation is not None:
             self._escalation.skip_to_last_step()
         elif self.exit_code is None:
-            self._start_escalation(why, (signal.SIGKILL, self.grace.kill))
+            self._start_escalation(reason, (signal.SIGKILL, self.grace.kill))
         elif self.pid is not None:
             self._drain_after_exit()
 
-    def _start_escalation(self, why: str, *steps: tuple[int, float]) -> None:
+    def _start_escalation(self, reason: str, *steps: tuple[int, float]) -> None:
         if self._escalation is None and self.exit_code is None:
-            self._stop_reason = why
+            self._stop_reason = reason
             self._escalation = Escalation(
-                self._loop, steps, self._send_signal, lambda: self.exit_code is None, self._give_up
+                loop=self._loop,
+                steps=steps,
+                send=self._send_signal,
+                is_any_left=lambda: self.exit_code is None,
+                on_done=self._give_up,
             )
             self._escalation.start()
 
-    def _send_signal(self, number: int, first: bool) -> None:
-        """An interrupt goes to the group, as from a terminal, since some agents are a wrapper; the rest to all of it."""
+    def _send_signal(self, number: int, is_first: bool) -> None:
+        """SIGINT goes to the process group, as from a terminal: some agents run in a wrapper."""
         now = self._loop.clock()
         if number == signal.SIGINT and self.pid is not None:
-            self._process_tree.find_alive()  # who loses its parent by it is known already
+            self._process_tree.find_alive()  # remember children that lose their parent by it
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
         else:
             self._process_tree.send_signal(number)
-        if first:
-            self._on_record(
-                Record(
-                    now - self.started, "stop", self._stop_reason.encode("utf-8", "replace"), number
-                )
-            )
+        if is_first:
+            reason = self._stop_reason.encode("utf-8", "replace")
+            self._on_record(Record(now - self.started, "stop", reason, number))
 
     def _give_up(self) -> None:
-        """Killed and still there, so in a wait that cannot be interrupted: the run is over for us."""
+        """SIGKILL had no effect (an uninterruptible wait): treat the run as finished."""
         if self.exit_code is None:
-            self.exit_code, self._exited_at = -signal.SIGKILL, self._loop.clock()
+            self.exit_code = -signal.SIGKILL
+            self._exited_at = self._loop.clock()
             self._process_tree.list_survivors()
             self._finish()
 
-    # -- the exit ---------------------------------------------------------------------------------------
+    # -- exit ------------------------------------------------------------------------------------
 
     def _poll_exit(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -255,13 +261,13 @@ class ChildProcess:
             self._on_exit()
 
     def _on_exit(self) -> None:
-        """The agent is gone. Its kin are looked for before it is waited for: until then pid and session stay its own."""
         if self._process is None or self.exit_code is not None:
             return
-        self._process_tree.find_alive()
+        self._process_tree.find_alive()  # before wait(): afterwards pid and session may be reused
         self.exit_code = self._process.wait()
         self._process_tree.root_pid = None
-        self._exited_at = self._drain_started_at = self._loop.clock()
+        self._exited_at = self._loop.clock()
+        self._drain_started_at = self._exited_at
         if self._escalation is not None:
             self._escalation.cancel()
             self._escalation = None
@@ -269,64 +275,65 @@ class ChildProcess:
         self._drain_after_exit()
 
     def _drain_after_exit(self) -> None:
-        """Wait for the last output, and for what is left to end by itself, but not for long; then end it."""
+        """Wait briefly for the last output and for remaining processes, then terminate those."""
         if self.exit_code is None or self.is_finished or self._escalation is not None:
             return
         self._timer.cancel()
-        left = not self._has_cleared_orphans and bool(self._process_tree.find_alive())
-        if not left:
+        has_orphans = not self._has_cleared_orphans and bool(self._process_tree.find_alive())
+        if not has_orphans:
             for output in self._outputs:
                 output.finish()
-        if self._should_keep_waiting(left):
+        if self._should_keep_waiting(has_orphans):
             self._timer = self._loop.call_later(ORPHAN_POLL_SECONDS, self._drain_after_exit)
-        elif left or self._find_stream_holders():
+        elif has_orphans or self._find_stream_holders():
             self._terminate_orphans()
         else:
             self._finish()
 
     def _find_stream_holders(self) -> bool:
-        """Whether somebody whom we do not know keeps a stream open: a daemon that shed its environment. Asked once."""
-        links = {output.open_file_id for output in self._outputs if output.can_have_writers} - {""}
-        searched, self._has_searched_holders = self._has_searched_holders, True
-        return (
-            not searched
-            and bool(links)
-            and self._process_tree.adopt_writers(links, self._start_time)
-        )
+        """Whether an unknown process keeps a stream open: a daemon with a cleared environment.
 
-    def _should_keep_waiting(self, left: bool) -> bool:
-        """Whether output may still come, or what is left may still end by itself."""
-        open_ = [output for output in self._outputs if output.is_open]
-        if any(output.is_finishing for output in open_):
+        Searched once.
+        """
+        if self._has_searched_holders:
+            return False
+        self._has_searched_holders = True
+        file_ids = {output.open_file_id for output in self._outputs if output.can_have_writers}
+        file_ids.discard("")
+        return bool(file_ids) and self._process_tree.adopt_writers(file_ids, self._start_time)
+
+    def _should_keep_waiting(self, has_orphans: bool) -> bool:
+        open_outputs = [output for output in self._outputs if output.is_open]
+        if any(output.is_finishing for output in open_outputs):
             return True
         now = self._loop.clock()
-        quiet = (
+        is_quiet = (
             now - max(self.last_output_at, self._drain_started_at) >= self.grace.quiet
             or now - self._drain_started_at >= self.grace.drain
         )
-        return not (quiet or self._is_killing) if left else bool(open_) and not quiet
+        if has_orphans:
+            return not (is_quiet or self._is_killing)
+        return bool(open_outputs) and not is_quiet
 
     def _terminate_orphans(self) -> None:
-        """End what outlived the agent, or list it if it is to stay."""
+        """Terminate processes that outlived the agent, or only list them (`keep_orphans`)."""
         self._has_cleared_orphans = True
         if self.run_tag.keep_orphans:
             self._process_tree.list_survivors()
             self._drain_after_exit()
             return
-        steps = [(signal.SIGTERM, self.grace.terminate), (signal.SIGKILL, self.grace.kill)][
-            self._is_killing :
-        ]
+        steps = [(signal.SIGTERM, self.grace.terminate), (signal.SIGKILL, self.grace.kill)]
         self._escalation = Escalation(
-            self._loop,
-            steps,
-            lambda number, _: self._process_tree.send_signal(number),
-            lambda: bool(self._process_tree.find_alive()),
-            self._on_orphans_gone,
+            loop=self._loop,
+            steps=steps[1:] if self._is_killing else steps,
+            send=lambda number, _: self._process_tree.send_signal(number),
+            is_any_left=lambda: bool(self._process_tree.find_alive()),
+            on_done=self._on_orphans_gone,
         ).start()
 
     def _on_orphans_gone(self) -> None:
         self._escalation = None
-        self._drain_started_at = self._loop.clock()  # its last words get the same patience
+        self._drain_started_at = self._loop.clock()  # their last output gets the same time
         self._drain_after_exit()
 
     def _release_descriptors(self) -> None:
@@ -338,7 +345,7 @@ class ChildProcess:
             self._stdin_writer.close()
 
     def _finish(self) -> None:
-        """Nothing more will come: the exit is the last tick."""
+        """Close everything; the exit is the last record."""
         self.is_finished = True
         self._timer.cancel()
         self._release_descriptors()

@@ -1,6 +1,6 @@
-"""Turns: waits for descriptors and for times, and calls what was registered for them. It knows nothing of processes.
+"""Event loop: waits for descriptors and timers, and makes the registered calls.
 
-The clock and the selector are given, so that a test can make an hour pass at once. Nothing waits anywhere else.
+Clock and selector are parameters, so that a test can make an hour pass at once.
 """
 
 import heapq
@@ -12,30 +12,31 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import RLock
 
-# Seconds from one turn that had something to read to the next, for each descriptor that is watched (a run has three), and
-# at most: one run is followed within a millisecond, two hundred of them within a tenth of a second. See `Wheel.turn`.
-BATCH_DELAY_SECONDS, MAX_BATCH_DELAY_SECONDS = 0.00015, 0.09
+# Delay between two steps that had something to read, per watched descriptor (a run has three), and
+# its maximum: one run is followed within a millisecond, 200 runs within a tenth of a second.
+BATCH_DELAY_SECONDS = 0.00015
+MAX_BATCH_DELAY_SECONDS = 0.09
 
 Callback = Callable[[], None]
 Clock = Callable[[], float]
 
 
 class Timer:
-    """A call that waits for its time."""
+    """A scheduled call."""
 
     __slots__ = ("callback", "when")
 
-    def __init__(self, when: float, call: Callback | None) -> None:
+    def __init__(self, when: float, callback: Callback | None) -> None:
         self.when = when
-        self.callback = call
+        self.callback = callback
 
     def cancel(self) -> None:
-        """It will not be called. A timer that is due or over already may be cancelled too."""
+        """Drop the call. No effect if it was made already."""
         self.callback = None
 
 
 class EventLoop:
-    """One selector, one heap of timers. All calls come from `turn`, one after the other."""
+    """One selector, one heap of timers. All calls are made by `step`, one after the other."""
 
     def __init__(
         self, clock: Clock = time.monotonic, selector: selectors.BaseSelector | None = None
@@ -45,55 +46,55 @@ class EventLoop:
         self._timers: list[tuple[float, int, Timer]] = []
         self._timer_count = 0
         self._pending_calls: deque[Callback] = deque()
-        self._batch_delay_until = 0.0  # by the steady clock: until then, what comes is let gather
+        self._batch_delay_until = 0.0  # by time.monotonic
         self._wakeup_read_fd, self._wakeup_write_fd = os.pipe()
-        self._wakeup_lock = RLock()  # a signal may come while we ring
+        self._wakeup_lock = RLock()  # reentrant: a signal handler may call call_soon inside it
         for end in (self._wakeup_read_fd, self._wakeup_write_fd):
             os.set_blocking(end, False)
         self.watch(self._wakeup_read_fd, self._drain_wakeup)
 
-    def watch(self, descriptor: int, call: Callback, events: int = selectors.EVENT_READ) -> None:
+    def watch(
+        self, descriptor: int, callback: Callback, events: int = selectors.EVENT_READ
+    ) -> None:
         """Call whenever the descriptor is ready."""
-        self._selector.register(descriptor, events, call)
+        self._selector.register(descriptor, events, callback)
 
     def unwatch(self, descriptor: int) -> None:
-        """No longer."""
+        """Stop watching a descriptor."""
         self._selector.unregister(descriptor)
 
-    def call_at(self, when: float, call: Callback) -> Timer:
-        """Call once the clock shows `when`.
+    def call_at(self, when: float, callback: Callback) -> Timer:
+        """Call when the clock reaches `when`.
 
-        A cancelled timer is kept until its time: a clock that each event puts back is looked at when it is due, and set
-        again for the rest, not cancelled each time.
+        A cancelled timer stays in the heap until it is due. A timeout that every event postpones
+        should be checked when due and set again, instead of cancelled each time.
         """
-        timer = Timer(when, call)
+        timer = Timer(when, callback)
         self._timer_count += 1
         heapq.heappush(self._timers, (when, self._timer_count, timer))
         return timer
 
-    def call_later(self, seconds: float, call: Callback) -> Timer:
-        """Call in so many seconds."""
-        return self.call_at(self.clock() + seconds, call)
+    def call_later(self, seconds: float, callback: Callback) -> Timer:
+        """Call after this many seconds."""
+        return self.call_at(self.clock() + seconds, callback)
 
-    def call_soon(self, call: Callback) -> None:
-        """Call at the next turn. The one thing that a signal handler or another thread may do."""
-        self._pending_calls.append(call)
-        with (
-            self._wakeup_lock,
-            suppress(OSError),
-        ):  # a full pipe rings as well; one that is closed has nobody to wake
+    def call_soon(self, callback: Callback) -> None:
+        """Call at the next step. The only method that is safe in signal handlers and threads."""
+        self._pending_calls.append(callback)
+        # A full pipe wakes the loop as well; a closed loop needs no wakeup.
+        with self._wakeup_lock, suppress(OSError):
             os.write(self._wakeup_write_fd, b"\0")
 
     @property
     def wakeup_fd(self) -> int:
-        """For `signal.set_wakeup_fd`: Python hears of a signal only before or after it waits, and this ends the waiting."""
+        """For `signal.set_wakeup_fd`: ends a wait in progress, so that Python runs its handler."""
         return self._wakeup_write_fd
 
     def step(self, until: float | None = None) -> None:
-        """Wait for whatever comes first, at most until the clock shows `until`, and make the calls that are due.
+        """Wait for the next event, at most until the clock reaches `until`; make the due calls.
 
-        What comes after a silence is served at once. While many speak, a turn for each line would cost more than the line:
-        they are let gather for a moment, unless somebody is in a `rush`.
+        Output after a pause is read at once. Under load, a step per line would cost more than the
+        line itself: reads are batched by a short delay, unless `flush` was called.
         """
         pause = self._batch_delay_until - time.monotonic()
         if pause > 0 and not self._pending_calls:
@@ -107,17 +108,18 @@ class EventLoop:
             key.data()
         for _ in range(len(self._pending_calls)):
             self._pending_calls.popleft()()
-        now, last = (
-            self.clock(),
-            self._timer_count,
-        )  # a timer that is set by one of these calls waits for the next turn
+        self._run_due_timers()
+
+    def _run_due_timers(self) -> None:
+        now = self.clock()
+        last = self._timer_count  # a timer set by one of these calls waits for the next step
         while self._timers and self._timers[0][0] <= now and self._timers[0][1] <= last:
-            call = heapq.heappop(self._timers)[2].callback
-            if call is not None:
-                call()
+            callback = heapq.heappop(self._timers)[2].callback
+            if callback is not None:
+                callback()
 
     def flush(self) -> None:
-        """More is waiting already: the next turn is not to be put off."""
+        """Skip the batch delay of the next step: more data is waiting."""
         self._batch_delay_until = 0.0
 
     def _select_timeout(self, until: float | None) -> float | None:
@@ -134,12 +136,12 @@ class EventLoop:
             os.read(self._wakeup_read_fd, 4096)
 
     def close(self) -> None:
-        """Let go of the descriptors. A second call does nothing."""
-        with (
-            self._wakeup_lock
-        ):  # else somebody might ring by a number that is another file's by then
+        """Close the descriptors. A second call does nothing."""
+        # Locked: another thread must not write to a descriptor number that was reused.
+        with self._wakeup_lock:
             if self._wakeup_read_fd >= 0:
                 self._selector.close()
                 os.close(self._wakeup_read_fd)
                 os.close(self._wakeup_write_fd)
-                self._wakeup_read_fd = self._wakeup_write_fd = -1
+                self._wakeup_read_fd = -1
+                self._wakeup_write_fd = -1

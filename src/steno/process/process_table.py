@@ -1,8 +1,6 @@
-"""The mark that every process of a run carries in its environment, so that it is found wherever it went.
+"""The processes of this machine: list them, identify them, signal one of them.
 
-A process that forks twice into a session of its own has no parent and no group left that would name us; its
-environment still does. The mark also says which steno started the run, so that another can tell whether that one
-is gone. Values only: nothing here looks at a process but our own.
+Read from /proc on Linux, by psutil elsewhere.
 """
 
 import os
@@ -11,77 +9,18 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from msgspec import Struct
-
-RUN_TAG_VARIABLE = "STENO_RUN"
-
-
-class RunTag(Struct, frozen=True):
-    """One run, and the steno that started it: `born` is when, in the system's own unit; `space` its space of pids."""
-
-    run_id: str
-    steno_pid: int
-    steno_start_time: int
-    pid_namespace: str
-    keep_orphans: bool = (
-        False  # what outlives the agent is meant to: the next steno leaves it alone
-    )
-
-    def encode(self) -> str:
-        """As it stands in the environment."""
-        return f"{self.run_id}:{self.owner()}{':keep' if self.keep_orphans else ''}"
-
-    def owner(self) -> str:
-        """The part that names the steno."""
-        return f"{self.steno_pid}:{self.steno_start_time}:{self.pid_namespace}"
-
-
-def pid_namespace() -> str:
-    """The space that our pids are counted in: a container has its own, and its pids mean nothing outside."""
-    try:
-        return str(Path("/proc/self/ns/pid").readlink()).removeprefix("pid:").strip("[]")
-    except OSError:
-        return "0"
-
-
-def append_tag(mark: RunTag, outer: str) -> str:
-    """The marks of a run that a run started: the inner one's processes belong to both."""
-    return f"{outer},{mark.encode()}" if outer else mark.encode()
-
-
-def parse_run_tags(text: str) -> list[RunTag]:
-    """Every mark in the environment of a process; what cannot be read is none."""
-    found = []
-    for part in text.split(","):
-        match part.split(":"):
-            case [run, pid, born, where, *keep] if (
-                pid.isdecimal() and born.isdecimal() and keep in ([], ["keep"])
-            ):
-                found.append(RunTag(run, int(pid), int(born), where, bool(keep)))
-    return found
-
+from .process_info import RUN_TAG_VARIABLE, ProcessInfo
 
 IS_LINUX = sys.platform == "linux"
-ENVIRON_READ_RETRIES = 20  # times that a process is asked which shows nothing of itself
-MAX_COMMAND_CHARS = 200  # characters of a command line that are kept of a process
+ENVIRON_READ_RETRIES = 20  # for a process whose environment is not readable yet (during exec)
+MAX_COMMAND_CHARS = 200  # command lines are cut to this length
 _TAG_PREFIX = f"\0{RUN_TAG_VARIABLE}=".encode()
-
-
-class ProcessInfo(Struct, frozen=True, gc=False):
-    """One process. `born` is in the system's own unit, and only good for comparing."""
-
-    pid: int
-    parent_pid: int
-    sid: int
-    start_time: int
-    run_tags: str
-
 
 ListProcesses = Callable[[], list[ProcessInfo]]
 
 
 def list_processes() -> list[ProcessInfo]:
-    """Every living process that can be looked at. One that is gone, but not yet waited for, does not live."""
+    """All readable processes, without zombies."""
     if IS_LINUX:
         return list(_iter_processes())
     from .psutil_backend import iter_processes
@@ -90,108 +29,109 @@ def list_processes() -> list[ProcessInfo]:
 
 
 def start_time_of(pid: int) -> int | None:
-    """When a process was born, in the unit of `Kin.born`; None if it is not there."""
+    """The process's start time as in `ProcessInfo.start_time`; None if there is none."""
     if IS_LINUX:
         fields = _stat_fields(pid)
         return int(fields[19]) if fields else None
-    from . import psutil_backend as elsewhere
+    from . import psutil_backend
 
-    return elsewhere.start_time_of(pid)
+    return psutil_backend.start_time_of(pid)
 
 
 def command_line_of(pid: int) -> str:
-    """The command line of a process, shortened; "" if it is gone."""
+    """The process's command line, truncated; "" if it is gone."""
     if IS_LINUX:
-        return (
-            _read_proc_file(pid, "cmdline")
-            .replace(b"\0", b" ")
-            .decode("utf-8", "replace")
-            .strip()[:MAX_COMMAND_CHARS]
-        )
-    from . import psutil_backend as elsewhere
+        raw = _read_proc_file(pid, "cmdline").replace(b"\0", b" ")
+        return raw.decode("utf-8", "replace").strip()[:MAX_COMMAND_CHARS]
+    from . import psutil_backend
 
-    return elsewhere.command_line_of(pid)[:MAX_COMMAND_CHARS]
+    return psutil_backend.command_line_of(pid)[:MAX_COMMAND_CHARS]
 
 
-def is_own_process(kin: ProcessInfo) -> bool:
-    """Whether the process runs as the same user as we do."""
+def is_own_process(process: ProcessInfo) -> bool:
+    """Whether the process runs as the current user."""
     if IS_LINUX:
         try:
-            return Path(f"/proc/{kin.pid}").stat().st_uid == os.getuid()
+            return Path(f"/proc/{process.pid}").stat().st_uid == os.getuid()
         except OSError:
             return False
-    from . import psutil_backend as elsewhere
+    from . import psutil_backend
 
-    return elsewhere.is_own_process(kin.pid)
+    return psutil_backend.is_own_process(process.pid)
 
 
-def send_signal(kin: ProcessInfo, number: int) -> bool:
-    """Send a signal to that process and no other; False if it is gone or not ours to signal."""
-    if start_time_of(kin.pid) != kin.start_time:
+def send_signal(process: ProcessInfo, number: int) -> bool:
+    """Send a signal unless the pid was reused; False if it could not be sent."""
+    if start_time_of(process.pid) != process.start_time:
         return False
     try:
-        os.kill(kin.pid, number)
+        os.kill(process.pid, number)
     except OSError:
         return False
     return True
 
 
 def open_file_id(descriptor: int) -> str:
-    """What the system calls an open file of ours, the same for everybody who has it open; "" where it does not say."""
+    """The system's name of an open file, equal in all processes; "" where unavailable."""
     try:
         return str(Path(f"/proc/self/fd/{descriptor}").readlink())
     except OSError:
         return ""
 
 
-def can_write_to(pid: int, links: Collection[str]) -> bool:
-    """Whether a process can write to one of these open files. Of a process that is not ours to look at nothing is known."""
+def can_write_to(pid: int, file_ids: Collection[str]) -> bool:
+    """Whether a process has one of these files open for writing; False if unreadable."""
     try:
-        names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
+        names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208  # called for many processes
     except OSError:
         return False
-    return any(_is_writer(f"/proc/{pid}/fd/{name}", links) for name in names)
+    return any(_is_writer(f"/proc/{pid}/fd/{name}", file_ids) for name in names)
 
 
-def _is_writer(path: str, links: Collection[str]) -> bool:
+def _is_writer(path: str, file_ids: Collection[str]) -> bool:
     try:
-        return os.readlink(path) in links and bool(os.lstat(path).st_mode & 0o200)  # noqa: PTH115
+        link = os.readlink(path)  # noqa: PTH115  # called for every descriptor
+        return link in file_ids and bool(os.lstat(path).st_mode & 0o200)
     except OSError:
         return False  # closed in the meantime
 
 
 def _iter_processes() -> Iterator[ProcessInfo]:
-    for name in os.listdir("/proc"):  # noqa: PTH208  # a Path for each process would double the cost
-        if name.isdecimal():
-            pid = int(name)
-            fields = _stat_fields(pid)
-            if fields:
-                yield ProcessInfo(
-                    pid,
-                    int(fields[1]),
-                    int(fields[3]),
-                    int(fields[19]),
-                    _run_tags_in(_read_environ(pid, fields)),
-                )
+    for name in os.listdir("/proc"):  # noqa: PTH208  # a Path per process doubles the cost
+        if not name.isdecimal():
+            continue
+        pid = int(name)
+        fields = _stat_fields(pid)
+        if fields:
+            yield ProcessInfo(
+                pid=pid,
+                parent_pid=int(fields[1]),
+                sid=int(fields[3]),
+                start_time=int(fields[19]),
+                run_tags=_run_tags_in(_read_environ(pid, fields)),
+            )
 
 
 def _read_environ(pid: int, stat: list[bytes]) -> bytes:
-    """What a process was started with. One that is just becoming another program shows nothing: it is asked again.
+    """The initial environment. During exec it reads as empty, so empty results are retried.
 
-    It shows no command line then either. A thread of the system never has one, nor any memory (field 20).
+    The command line is empty then too. Kernel threads have neither, nor any memory (field 20).
     """
-    found = _read_proc_file(pid, "environ")
-    looks = 0 if stat[20] == b"0" else ENVIRON_READ_RETRIES
-    while not found and looks:
-        looks = looks - 1 if not _read_proc_file(pid, "cmdline") else 0
-        found = _read_proc_file(pid, "environ")
-        if not found and looks:
+    environ = _read_proc_file(pid, "environ")
+    retries = 0 if stat[20] == b"0" else ENVIRON_READ_RETRIES
+    while not environ and retries:
+        retries = retries - 1 if not _read_proc_file(pid, "cmdline") else 0
+        environ = _read_proc_file(pid, "environ")
+        if not environ and retries:
             time.sleep(0.001)
-    return found
+    return environ
 
 
 def _stat_fields(pid: int) -> list[bytes]:
-    """The fields after the name, which may hold anything: state, parent, group, session, ... the birth is number 19."""
+    """Fields of /proc/PID/stat after the name: state, parent, group, session, ... 19: start time.
+
+    Split after the last ")", since the name may contain anything. Empty for zombies.
+    """
     stat = _read_proc_file(pid, "stat")
     fields = stat[stat.rfind(b")") + 2 :].split()
     return fields if len(fields) > 20 and fields[0] not in (b"Z", b"X") else []
@@ -201,12 +141,11 @@ def _read_proc_file(pid: int, name: str) -> bytes:
     try:
         file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
     except OSError:
-        return b""  # gone, or somebody else's
+        return b""  # gone, or another user's
     try:
         data = os.read(file, 65536)
-        while (
-            more := os.read(file, 65536) if len(data) >= 4096 else b""
-        ):  # short files come whole, pages one by one
+        # Short files arrive whole, longer ones page by page.
+        while more := os.read(file, 65536) if len(data) >= 4096 else b"":
             data += more
     except OSError:
         return b""
@@ -216,5 +155,5 @@ def _read_proc_file(pid: int, name: str) -> bytes:
 
 
 def _run_tags_in(environ: bytes) -> str:
-    found = (b"\0" + environ).partition(_TAG_PREFIX)[2]
-    return found.partition(b"\0")[0].decode("utf-8", "replace")
+    value = (b"\0" + environ).partition(_TAG_PREFIX)[2]
+    return value.partition(b"\0")[0].decode("utf-8", "replace")

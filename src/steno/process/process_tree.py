@@ -1,7 +1,7 @@
-"""The processes of one run, wherever they went: found by mark, by session, by descent, by what they hold open, and
-by having been seen before.
+"""The processes of one run, and their termination.
 
-It finds and signals. When to do so is decided elsewhere.
+Members are found by run tag, by session, by descent, by the files they have open, and by having
+been seen before.
 """
 
 import os
@@ -12,114 +12,143 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .command import GracePeriods, Orphan
+from msgspec import Struct
+
 from .event_loop import EventLoop, Timer
+from .process_info import RUN_TAG_VARIABLE, ProcessInfo, RunTag, parse_run_tags, pid_namespace
 from .process_table import (
-    RUN_TAG_VARIABLE,
     ListProcesses,
-    ProcessInfo,
-    RunTag,
     can_write_to,
     command_line_of,
     is_own_process,
     list_processes,
-    parse_run_tags,
-    pid_namespace,
     send_signal,
     start_time_of,
 )
 
-ORPHAN_POLL_SECONDS = 0.1  # seconds between looks at what is left
+ORPHAN_POLL_SECONDS = 0.1  # between checks for remaining processes
+
+
+class GracePeriods(Struct, frozen=True):
+    """Duration of each step of a stop, in seconds. The sum limits a run's time past its timeout."""
+
+    interrupt: float = 5.0  # from SIGINT to SIGTERM: a graceful exit still prints the result
+    terminate: float = 3.0  # from SIGTERM to SIGKILL
+    kill: float = 2.0  # from SIGKILL to giving up: an uninterruptible wait cannot be killed
+    quiet: float = 0.5  # after the exit: silence that closes a stream kept open by other processes
+    drain: float = 5.0  # after the exit: limit for such a stream if it never falls silent
+
+
+class Orphan(Struct, frozen=True):
+    """A process that outlived its agent, or was killed with it. `signal` None: left running."""
+
+    pid: int
+    command: str
+    signal: int | None = None
 
 
 def collect_tree(
-    everybody: Iterable[ProcessInfo], belongs: Callable[[ProcessInfo], bool]
+    processes: Iterable[ProcessInfo], is_member: Callable[[ProcessInfo], bool]
 ) -> list[ProcessInfo]:
-    """Those who belong and all their descendants, the eldest first; never ourselves."""
-    people = [kin for kin in everybody if kin.pid != os.getpid()]
+    """Members and all their descendants, oldest first; never this process."""
+    others = [process for process in processes if process.pid != os.getpid()]
     children: dict[int, list[ProcessInfo]] = {}
-    for kin in people:
-        children.setdefault(kin.parent_pid, []).append(kin)
-    found: dict[int, ProcessInfo] = {}
-    waiting = [kin for kin in people if belongs(kin)]
-    while waiting:
-        kin = waiting.pop()
-        if kin.pid not in found:
-            found[kin.pid] = kin
-            waiting += children.get(kin.pid, ())
-    return sorted(found.values(), key=lambda kin: (kin.start_time, kin.pid))
+    for process in others:
+        children.setdefault(process.parent_pid, []).append(process)
+    members: dict[int, ProcessInfo] = {}
+    queue = [process for process in others if is_member(process)]
+    while queue:
+        process = queue.pop()
+        if process.pid not in members:
+            members[process.pid] = process
+            queue += children.get(process.pid, ())
+    return sorted(members.values(), key=lambda process: (process.start_time, process.pid))
 
 
 class ProcessTree:
-    """Processes that belong together. `root` is the agent's pid until it is waited for: nobody else has it until then."""
+    """The processes of a run. `root_pid` is the agent's pid until it is reaped."""
 
-    def __init__(self, census: ListProcesses, marked: Callable[[ProcessInfo], bool]) -> None:
+    def __init__(
+        self, list_processes: ListProcesses, has_tag: Callable[[ProcessInfo], bool]
+    ) -> None:
         self.root_pid: int | None = None
         self.orphans: list[Orphan] = []
-        self._list_processes, self._has_tag = census, marked
+        self._list_processes = list_processes
+        self._has_tag = has_tag
         self._known_start_times: dict[int, int] = {}
 
     def find_alive(self) -> list[ProcessInfo]:
-        """All that live, now. Who was found once is known by pid and birth, whatever it does next."""
-        found = collect_tree(self._list_processes(), self._is_member)
-        self._known_start_times = {kin.pid: kin.start_time for kin in found}
-        return found
+        """Living members. A process found once is recognized later by pid and start time."""
+        members = collect_tree(self._list_processes(), self._is_member)
+        self._known_start_times = {process.pid: process.start_time for process in members}
+        return members
 
-    def _is_member(self, kin: ProcessInfo) -> bool:
+    def _is_member(self, process: ProcessInfo) -> bool:
         return (
-            kin.sid == self.root_pid
-            or self._known_start_times.get(kin.pid) == kin.start_time
-            or self._has_tag(kin)
+            process.sid == self.root_pid
+            or self._known_start_times.get(process.pid) == process.start_time
+            or self._has_tag(process)
         )
 
-    def adopt_writers(self, links: Collection[str], since: int) -> bool:
-        """Take in who still holds what the agent was given to write to, though no mark tells; whether there is anybody.
+    def adopt_writers(self, file_ids: Collection[str], since: int) -> bool:
+        """Add untagged processes that have one of these files open for writing; False if none.
 
-        Nobody who was there before the agent is taken, nor one of our own session: no child of the agent can get into that.
+        Processes older than the agent are excluded, and those of our own session, which no child of
+        the agent can join.
         """
-        ours = os.getsid(0)
-        held = [
-            kin
-            for kin in self._list_processes()
-            if kin.start_time >= since and kin.sid != ours and can_write_to(kin.pid, links)
+        own_session = os.getsid(0)
+        writers = [
+            process
+            for process in self._list_processes()
+            if process.start_time >= since
+            and process.sid != own_session
+            and can_write_to(process.pid, file_ids)
         ]
-        self._known_start_times |= {kin.pid: kin.start_time for kin in held}
-        return bool(held)
+        self._known_start_times |= {process.pid: process.start_time for process in writers}
+        return bool(writers)
 
     def send_signal(self, number: int) -> None:
-        """Send it to all of them."""
-        for kin in self.find_alive():
-            if self.root_pid is None or (number == signal.SIGKILL and kin.pid != self.root_pid):
-                self._add_orphan(kin, number)
-            send_signal(kin, number)
+        """Signal all members, and list those besides the agent as orphans when it has exited."""
+        for process in self.find_alive():
+            is_killed_child = number == signal.SIGKILL and process.pid != self.root_pid
+            if self.root_pid is None or is_killed_child:
+                self._add_orphan(process, number)
+            send_signal(process, number)
 
     def list_survivors(self) -> None:
-        """List those who are there, and let them be."""
-        for kin in self.find_alive():
-            self._add_orphan(kin, None)
+        """List living members as orphans, without a signal."""
+        for process in self.find_alive():
+            self._add_orphan(process, None)
 
-    def _add_orphan(self, kin: ProcessInfo, number: int | None) -> None:
-        if all(orphan.pid != kin.pid for orphan in self.orphans):
-            self.orphans.append(Orphan(kin.pid, command_line_of(kin.pid), number and int(number)))
+    def _add_orphan(self, process: ProcessInfo, number: int | None) -> None:
+        if all(orphan.pid != process.pid for orphan in self.orphans):
+            command = command_line_of(process.pid)
+            self.orphans.append(Orphan(process.pid, command, number and int(number)))
 
 
 class Escalation:
-    """One signal after the other, each after its grace, until nobody is left; `done` also when nothing helped."""
+    """Signals of rising strength, each after a grace period, until no process is left.
+
+    `on_done` is also called if the last signal had no effect.
+    """
 
     def __init__(
         self,
-        wheel: EventLoop,
+        loop: EventLoop,
         steps: Sequence[tuple[int, float]],
-        press: Callable[[int, bool], None],  # send it; True: for the first time
-        left: Callable[[], bool],
-        done: Callable[[], None],
+        send: Callable[[int, bool], None],  # True: this signal is sent for the first time
+        is_any_left: Callable[[], bool],
+        on_done: Callable[[], None],
     ) -> None:
-        self._loop, self._send_signal, self._is_any_left, self._on_done = wheel, press, left, done
+        self._loop = loop
+        self._send_signal = send
+        self._is_any_left = is_any_left
+        self._on_done = on_done
         self._steps = list(steps)
         self._timer = Timer(0.0, None)
 
     def start(self) -> "Escalation":
-        """The first step, now."""
+        """Take the first step at once."""
         self._next_step()
         return self
 
@@ -130,65 +159,51 @@ class Escalation:
         self._send_signal(self._signal, True)
 
     def _schedule_check(self) -> None:
-        self._timer = self._loop.call_at(
-            min(self._loop.clock() + ORPHAN_POLL_SECONDS, self._step_deadline), self._check
-        )
+        next_poll = self._loop.clock() + ORPHAN_POLL_SECONDS
+        self._timer = self._loop.call_at(min(next_poll, self._step_deadline), self._check)
 
     def _check(self) -> None:
-        over = self._loop.clock() >= self._step_deadline
-        if not self._is_any_left() or (over and not self._steps):
+        is_step_over = self._loop.clock() >= self._step_deadline
+        if not self._is_any_left() or (is_step_over and not self._steps):
             self._on_done()
-        elif over:
+        elif is_step_over:
             self._next_step()
         else:
             self._schedule_check()
             if self._signal == signal.SIGKILL:
-                self._send_signal(
-                    self._signal, False
-                )  # who was forked between the look and the signal is found now
+                # Also reaches processes forked between listing and signal.
+                self._send_signal(self._signal, False)
 
     def skip_to_last_step(self) -> None:
-        """The last step, now."""
+        """Take the last step at once."""
         if self._steps:
             self._timer.cancel()
             del self._steps[:-1]
             self._next_step()
 
     def cancel(self) -> None:
-        """It is over."""
+        """Stop without `on_done`."""
         self._timer.cancel()
 
 
-# A shell that sleeps in `read` costs a megabyte, a Python ten. A line means that all is well; the end of the pipe
-# without one, that the steno is gone, however it went. Signals to the terminal or the service are not for the guard.
+# A shell blocked in `read` costs 1 MB, a Python process 10 MB. A line on stdin means a normal exit;
+# end of file without one, that steno was killed. Terminal and service signals are ignored.
 WATCHDOG_SCRIPT = 'trap "" HUP INT TERM; read -r word && exit 0; exec "$@"'
 CLEANUP_PROGRAM = "from steno.process.process_tree import main; main()"
 _DEFAULT_GRACE = GracePeriods()
 
 
 class Watchdog:
-    """Ends the runs of this steno if it is killed. Where there is no shell there is no guard: the sweep must do."""
+    """Kills the runs of this steno if it is killed. Without /bin/sh there is none."""
 
-    def __init__(self, mark: RunTag) -> None:
+    def __init__(self, tag: RunTag) -> None:
         inherited = {name: value for name, value in os.environ.items() if name != RUN_TAG_VARIABLE}
-        env = {
-            **inherited,
-            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-        }
+        cleanup = [sys.executable, "-c", CLEANUP_PROGRAM, tag.owner()]
         self._process: subprocess.Popen[bytes] | None = None
         with suppress(OSError):
-            self._process = subprocess.Popen(  # noqa: S603  # a fixed script, with our own interpreter and mark
-                [
-                    "/bin/sh",
-                    "-c",
-                    WATCHDOG_SCRIPT,
-                    "steno-guard",
-                    sys.executable,
-                    "-c",
-                    CLEANUP_PROGRAM,
-                    mark.owner(),
-                ],
-                env=env,
+            self._process = subprocess.Popen(  # noqa: S603  # a fixed script and our interpreter
+                ["/bin/sh", "-c", WATCHDOG_SCRIPT, "steno-guard", *cleanup],
+                env={**inherited, "PYTHONPATH": own_python_path()},
                 cwd="/",
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -197,7 +212,7 @@ class Watchdog:
             )
 
     def stop(self) -> None:
-        """All is well: nothing is left to guard."""
+        """Normal exit: end the watchdog without a cleanup."""
         if self._process is not None and self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.write(b"\n")
@@ -206,10 +221,16 @@ class Watchdog:
             self._process = None
 
 
+def own_python_path() -> str:
+    """PYTHONPATH with which our interpreter finds this package from any folder."""
+    return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+
+
 def main() -> None:
-    """The guard wakes up: its steno is gone, and so must be all that it started, also what it would have left."""
+    """The watchdog's cleanup: terminate all runs of a killed steno, also with keep_orphans."""
+    owner = sys.argv[1]
     _terminate_and_wait(
-        lambda kin: any(mark.owner() == sys.argv[1] for mark in parse_run_tags(kin.run_tags)),
+        lambda process: any(tag.owner() == owner for tag in parse_run_tags(process.run_tags)),
         GracePeriods(),
     )
 
@@ -217,54 +238,56 @@ def main() -> None:
 def terminate_orphans(
     run_id: str | None = None, grace: GracePeriods = _DEFAULT_GRACE
 ) -> list[Orphan]:
-    """End the processes of runs whose steno is gone (of one of them, if named), and say which they were.
+    """Terminate processes of runs whose steno is gone (or of one such run), and return them.
 
-    For the start of a steno. It waits for their end, if there are any.
+    Waits for their exit. Called when steno starts.
     """
-    people = list_processes()
-    above = _ancestor_pids(people)
+    processes = list_processes()
+    ancestors = _ancestor_pids(processes)
 
-    def lost(kin: ProcessInfo) -> bool:
-        found = (
-            parse_run_tags(kin.run_tags)
-            if kin.run_tags and kin.pid not in above and is_own_process(kin)
-            else []
-        )
-        return any(_is_orphaned(mark) for mark in found if mark.run_id == (run_id or mark.run_id))
+    def is_lost(process: ProcessInfo) -> bool:
+        if not process.run_tags or process.pid in ancestors or not is_own_process(process):
+            return False
+        tags = parse_run_tags(process.run_tags)
+        return any(_is_orphaned(tag) for tag in tags if run_id in (None, "", tag.run_id))
 
-    return _terminate_and_wait(lost, grace) if any(map(lost, people)) else []
+    return _terminate_and_wait(is_lost, grace) if any(map(is_lost, processes)) else []
 
 
-def _is_orphaned(mark: RunTag) -> bool:
-    """Whether its steno is gone, and it is not meant to stay. Of another container nothing can be said."""
+def _is_orphaned(tag: RunTag) -> bool:
+    """Whether its steno is gone. Unknown for other containers, so False."""
     return (
-        not mark.keep_orphans
-        and mark.pid_namespace == pid_namespace()
-        and start_time_of(mark.steno_pid) != mark.steno_start_time
+        not tag.keep_orphans
+        and tag.pid_namespace == pid_namespace()
+        and start_time_of(tag.steno_pid) != tag.steno_start_time
     )
 
 
-def _ancestor_pids(people: list[ProcessInfo]) -> set[int]:
-    """Ourselves and those who started us: a steno that was started by something left over does not end itself."""
-    parents, found, pid = {kin.pid: kin.parent_pid for kin in people}, set(), os.getpid()
-    while pid and pid not in found:
-        found.add(pid)
+def _ancestor_pids(processes: list[ProcessInfo]) -> set[int]:
+    """This process and its ancestors: a steno started by an orphan must not kill itself."""
+    parents = {process.pid: process.parent_pid for process in processes}
+    ancestors: set[int] = set()
+    pid = os.getpid()
+    while pid and pid not in ancestors:
+        ancestors.add(pid)
         pid = parents.get(pid, 0)
-    return found
+    return ancestors
 
 
-def _terminate_and_wait(lost: Callable[[ProcessInfo], bool], grace: GracePeriods) -> list[Orphan]:
-    """Terminate, then kill, and wait for it."""
-    wheel, family, open_ = EventLoop(), ProcessTree(list_processes, lost), [True]
-    steps = ((signal.SIGTERM, grace.terminate), (signal.SIGKILL, grace.kill))
+def _terminate_and_wait(
+    is_lost: Callable[[ProcessInfo], bool], grace: GracePeriods
+) -> list[Orphan]:
+    loop = EventLoop()
+    tree = ProcessTree(list_processes, is_lost)
+    pending = [True]
     Escalation(
-        wheel,
-        steps,
-        lambda number, _: family.send_signal(number),
-        lambda: bool(family.find_alive()),
-        open_.clear,
+        loop=loop,
+        steps=((signal.SIGTERM, grace.terminate), (signal.SIGKILL, grace.kill)),
+        send=lambda number, _: tree.send_signal(number),
+        is_any_left=lambda: bool(tree.find_alive()),
+        on_done=pending.clear,
     ).start()
-    while open_:
-        wheel.step()
-    wheel.close()
-    return family.orphans
+    while pending:
+        loop.step()
+    loop.close()
+    return tree.orphans

@@ -1,27 +1,26 @@
-"""What `kin` asks of a system that has no /proc, by psutil: best effort, as far as the system tells at all."""
+"""Process table for systems without /proc, by psutil: best effort."""
 
 import os
 from collections.abc import Iterator
 
 import psutil
 
-from .process_table import RUN_TAG_VARIABLE, ProcessInfo
+from .process_info import RUN_TAG_VARIABLE, ProcessInfo
 
 PSUTIL_ERRORS = (psutil.Error, OSError)
 
 
 def iter_processes() -> Iterator[ProcessInfo]:
-    """Every living process that can be looked at."""
+    """All readable processes, without zombies."""
     for process in psutil.process_iter():
         try:
             if process.status() != psutil.STATUS_ZOMBIE:
-                pid = process.pid
                 yield ProcessInfo(
-                    pid,
-                    process.ppid(),
-                    os.getsid(pid),
-                    _start_time(process),
-                    _read_environ(process).get(RUN_TAG_VARIABLE, ""),
+                    pid=process.pid,
+                    parent_pid=process.ppid(),
+                    sid=os.getsid(process.pid),
+                    start_time=_start_time(process),
+                    run_tags=_read_environ(process).get(RUN_TAG_VARIABLE, ""),
                 )
         except PSUTIL_ERRORS:
             continue
@@ -30,7 +29,7 @@ def iter_processes() -> Iterator[ProcessInfo]:
 def _read_environ(process: psutil.Process) -> dict[str, str]:
     try:
         return process.environ()
-    except PSUTIL_ERRORS:  # macOS tells nobody the environment of its own programs
+    except PSUTIL_ERRORS:  # macOS hides the environment of its own programs
         return {}
 
 
@@ -39,7 +38,7 @@ def _start_time(process: psutil.Process) -> int:
 
 
 def start_time_of(pid: int) -> int | None:
-    """When it was born, in hundredths of a second since 1970."""
+    """Start time in hundredths of a second since 1970."""
     try:
         process = psutil.Process(pid)
         return _start_time(process) if process.status() != psutil.STATUS_ZOMBIE else None
@@ -48,7 +47,7 @@ def start_time_of(pid: int) -> int | None:
 
 
 def command_line_of(pid: int) -> str:
-    """Its command line."""
+    """The process's command line; "" if it is gone."""
     try:
         return " ".join(psutil.Process(pid).cmdline())
     except PSUTIL_ERRORS:
@@ -56,7 +55,7 @@ def command_line_of(pid: int) -> str:
 
 
 def is_own_process(pid: int) -> bool:
-    """Whether it runs as the same user as we do."""
+    """Whether the process runs as the current user."""
     try:
         return psutil.Process(pid).uids().real == os.getuid()
     except PSUTIL_ERRORS:

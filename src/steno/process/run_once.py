@@ -1,4 +1,4 @@
-"""One command, run to its end, with its answer as bytes. It starts no shell, and it can be cut off from another thread."""
+"""Run one command to completion and return its output. No shell; can be killed from a thread."""
 
 import os
 import subprocess
@@ -9,14 +9,14 @@ from signal import SIGKILL
 from tempfile import TemporaryFile
 from typing import IO
 
-DEFAULT_TIMEOUT_SECONDS = (
-    60.0  # seconds; git in a large repository takes long, and nothing may take for ever
-)
-EXIT_NOT_FOUND, EXIT_TIMEOUT = 127, 124  # as a shell and `timeout` tell it
+from .child import EXIT_NOT_FOUND
+
+DEFAULT_TIMEOUT_SECONDS = 60.0  # git in a large repository is slow
+EXIT_TIMEOUT = 124  # as in timeout(1)
 
 
 class RunOnce:
-    """A command that can be run, and cut off while it runs. Its whole process group is ended with it."""
+    """A command. Its whole process group is killed with it."""
 
     def __init__(
         self,
@@ -26,30 +26,28 @@ class RunOnce:
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         unset_env: Collection[str] = (),
     ) -> None:
-        self._argv, self._cwd, self._timeout = list(argv), cwd, timeout
-        self._env = {
-            name: value for name, value in os.environ.items() if name not in unset_env
-        } | dict(extra_env or {})
+        self._argv = list(argv)
+        self._cwd = cwd
+        self._timeout = timeout
+        inherited = {name: value for name, value in os.environ.items() if name not in unset_env}
+        self._env = inherited | dict(extra_env or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._is_killed = False
 
     def run(self) -> tuple[int, bytes, str]:
-        """Its exit code, stdout and stderr. 127: it cannot be started; 124: it did not end in time.
+        """Exit code, stdout and stderr. 127: cannot be started; 124: timed out.
 
-        It prints into files: a pipe would stay open as long as anything that it left running.
+        Output goes to files: a pipe stays open as long as any background process of the command.
         """
         try:
             with TemporaryFile() as out, TemporaryFile() as err:
                 return self._run(out, err)
-        except (OSError, ValueError) as problem:
-            return (
-                EXIT_NOT_FOUND,
-                b"",
-                f"{self._argv[0]}: {getattr(problem, 'strerror', None) or problem}",
-            )
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            return EXIT_NOT_FOUND, b"", f"{self._argv[0]}: {reason}"
 
     def _run(self, out: IO[bytes], err: IO[bytes]) -> tuple[int, bytes, str]:
-        process = self._process = subprocess.Popen(  # noqa: S603  # no shell; the words are as they were given
+        process = subprocess.Popen(  # noqa: S603  # no shell; the caller's argv as it is
             self._argv,
             cwd=self._cwd,
             env=self._env,
@@ -58,18 +56,19 @@ class RunOnce:
             stderr=err,
             start_new_session=True,
         )
-        if self._is_killed:  # while it was started
+        self._process = process
+        if self._is_killed:  # during the start
             self.kill()
         try:
             _wait_for_exit(process, self._timeout)
         except subprocess.TimeoutExpired:
             self.kill()
             process.wait()
-            return EXIT_TIMEOUT, b"", f"{self._argv[0]} did not end within {self._timeout:.0f} s"
+            return EXIT_TIMEOUT, b"", f"{self._argv[0]} timed out after {self._timeout:g} s"
         return process.returncode, _read_all(out), _read_all(err).decode("utf-8", "replace")
 
     def kill(self) -> None:
-        """End it at once, with all that it started in its group."""
+        """Kill the command and its process group."""
         self._is_killed = True
         if self._process is not None and self._process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
@@ -77,7 +76,7 @@ class RunOnce:
 
 
 def _wait_for_exit(process: "subprocess.Popen[bytes]", seconds: float) -> None:
-    """Wait for its end; TimeoutExpired. Where the system tells of it, at once: Python itself looks 20 times a second."""
+    """Wait or raise TimeoutExpired. By pidfd if available: Popen.wait polls 20 times a second."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except (AttributeError, OSError):

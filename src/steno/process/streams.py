@@ -1,7 +1,4 @@
-"""The three streams of a child, without ever blocking: its output as it comes, its prompt as it takes it.
-
-It moves bytes and never looks at them.
-"""
+"""Non-blocking stdin, stdout and stderr of a child. Bytes are moved, never interpreted."""
 
 import os
 import selectors
@@ -14,49 +11,46 @@ from typing import IO
 from .event_loop import EventLoop, Timer
 from .process_table import open_file_id
 
-READ_CHUNK_BYTES = (
-    65536  # what a pipe holds; one read for each turn, so that no stream waits for a louder one
-)
-FLUSH_THRESHOLD_BYTES = (
-    16384  # bytes in one read: a pipe that is filled faster than that would make its writer wait
-)
-MIN_POLL_SECONDS, MAX_POLL_SECONDS = (
-    0.02,
-    0.08,
-)  # seconds between looks at a growing file: each quiet look doubles the wait
+READ_CHUNK_BYTES = 65536  # a pipe's capacity; one read per step, so that no stream starves others
+FLUSH_THRESHOLD_BYTES = 16384  # bytes in one read: a pipe filled faster would block its writer
+MIN_POLL_SECONDS = 0.02  # between reads of a growing file; each empty read doubles the delay
+MAX_POLL_SECONDS = 0.08
 
 
 class PipeReader:
     """Reads a pipe until its last writer has closed it."""
 
-    is_finishing = False  # nobody can promise that an end comes: a process that we do not know may hold it open
+    is_finishing = False  # end of file may never come: an unknown process may keep the pipe open
 
     def __init__(
         self,
-        wheel: EventLoop,
+        loop: EventLoop,
         file: IO[bytes],
-        take: Callable[[bytes], None],
-        ended: Callable[[], None],
+        on_data: Callable[[bytes], None],
+        on_end: Callable[[], None],
     ) -> None:
-        self._loop, self._file, self._on_data, self._on_end = wheel, file, take, ended
+        self._loop = loop
+        self._file = file
+        self._on_data = on_data
+        self._on_end = on_end
         self._fileno = file.fileno()
-        self.open_file_id = open_file_id(self._fileno)  # what the system calls it
+        self.open_file_id = open_file_id(self._fileno)
         os.set_blocking(self._fileno, False)
-        wheel.watch(self._fileno, self._on_readable)
+        loop.watch(self._fileno, self._on_readable)
 
     @property
     def is_open(self) -> bool:
-        """Whether more can come."""
+        """Whether more data can come."""
         return not self._file.closed
 
     @property
     def can_have_writers(self) -> bool:
-        """Whether somebody may still hold it: its end is the end of the last one."""
+        """Whether a process may still have it open: end of file means that none has."""
         return self.is_open
 
     def _on_readable(self) -> None:
         if self._file.closed:
-            return  # closed by a call of the same turn
+            return  # closed by another call of the same step
         try:
             data = os.read(self._fileno, READ_CHUNK_BYTES)
         except BlockingIOError:
@@ -70,7 +64,7 @@ class PipeReader:
             self._on_end()
 
     def finish(self) -> None:
-        """No writer is left that we know of: a pipe tells its end by itself."""
+        """No known writer is left. Nothing to do: a pipe signals its own end."""
 
     def close(self) -> None:
         """Stop reading. A second call does nothing."""
@@ -80,29 +74,32 @@ class PipeReader:
 
 
 class FileTail:
-    """Reads a file while a child appends to it. It has no end of its own: `finish` says that no writer is left."""
+    """Reads a file while a child appends to it. `finish` marks its end: no writer is left."""
 
-    can_have_writers = True  # nothing tells when the last one has closed it
+    can_have_writers = True  # a file does not signal when its last writer closed it
 
     def __init__(
-        self, wheel: EventLoop, take: Callable[[bytes], None], ended: Callable[[], None]
+        self, loop: EventLoop, on_data: Callable[[bytes], None], on_end: Callable[[], None]
     ) -> None:
-        self._loop, self._on_data, self._on_end = wheel, take, ended
+        self._loop = loop
+        self._on_data = on_data
+        self._on_end = on_end
         file, path = tempfile.mkstemp(prefix="steno-")
         try:
-            self._file = Path(path).open("rb", buffering=0)  # noqa: SIM115  # for reading only: who has it from us is no writer
+            # Read-only: a process that inherits this descriptor must not count as a writer.
+            self._file = Path(path).open("rb", buffering=0)  # noqa: SIM115  # closed by close()
             self.writer_fd = os.open(path, os.O_WRONLY | os.O_APPEND)
         finally:
             os.close(file)
-            Path(path).unlink()  # no name: nothing is left on the disk, however we end
+            Path(path).unlink()  # nothing stays on disk, also after a crash
         self.open_file_id = open_file_id(self._file.fileno())
-        self.is_finishing = False  # what is there is read to its end, and then it is closed
+        self.is_finishing = False  # reading the rest; closes at the end of the file
         self._poll_delay = MIN_POLL_SECONDS
-        self._timer: Timer = wheel.call_later(self._poll_delay, self._poll)
+        self._timer: Timer = loop.call_later(self._poll_delay, self._poll)
 
     @property
     def is_open(self) -> bool:
-        """Whether more can come."""
+        """Whether more data can come."""
         return not self._file.closed
 
     def _poll(self) -> None:
@@ -113,13 +110,12 @@ class FileTail:
             self.close()
             self._on_end()
         if not self._file.closed:
-            self._poll_delay = (
-                MIN_POLL_SECONDS if data else min(self._poll_delay * 2, MAX_POLL_SECONDS)
-            )
+            doubled = min(self._poll_delay * 2, MAX_POLL_SECONDS)
+            self._poll_delay = MIN_POLL_SECONDS if data else doubled
             self._timer = self._loop.call_later(0.0 if data else self._poll_delay, self._poll)
 
     def finish(self) -> None:
-        """No writer is left: the end of the file is the end."""
+        """No writer is left: read to the end of the file, then close."""
         if not (self.is_finishing or self._file.closed):
             self.is_finishing = True
             self._timer.cancel()
@@ -132,12 +128,14 @@ class FileTail:
 
 
 class StdinWriter:
-    """Writes the prompt, and what is said later, as the child takes it. A child that does not want it is nobody's fault."""
+    """Writes the prompt and later messages as the child reads them. A closed stdin is no error."""
 
     def __init__(
-        self, wheel: EventLoop, file: IO[bytes], data: bytes, keep_open: bool = False
+        self, loop: EventLoop, file: IO[bytes], data: bytes, keep_open: bool = False
     ) -> None:
-        self._loop, self._file, self._pending = wheel, file, memoryview(data)
+        self._loop = loop
+        self._file = file
+        self._pending = memoryview(data)
         self._accepts_more = keep_open
         self._fileno = file.fileno()
         os.set_blocking(self._fileno, False)
@@ -145,7 +143,7 @@ class StdinWriter:
         self._start_watching()
 
     def write(self, data: bytes) -> bool:
-        """More to write; False if it is at its end."""
+        """Queue more data; False if stdin is closed."""
         if self._file.closed or not self._accepts_more:
             return False
         self._pending = memoryview(bytes(self._pending) + data)
@@ -153,7 +151,7 @@ class StdinWriter:
         return True
 
     def close_when_written(self) -> None:
-        """Nothing more will be added."""
+        """Accept no more data; close once the queued data is written."""
         self._accepts_more = False
         if not self._pending:
             self.close()
@@ -168,18 +166,17 @@ class StdinWriter:
             return
         self._loop.flush()
         try:
-            self._pending = self._pending[
-                os.write(self._fileno, self._pending[:READ_CHUNK_BYTES]) :
-            ]
+            written = os.write(self._fileno, self._pending[:READ_CHUNK_BYTES])
+            self._pending = self._pending[written:]
         except BlockingIOError:
             return
-        except OSError:  # it closed its stdin, or is gone
-            self._pending, self._accepts_more = self._pending[:0], False
+        except OSError:  # the child closed its stdin, or exited
+            self._pending = self._pending[:0]
+            self._accepts_more = False
         if not self._pending:
             self._on_all_written()
 
     def _on_all_written(self) -> None:
-        """All is written: close, or wait for more."""
         if not self._accepts_more:
             self.close()
         elif self._is_watched:
@@ -187,7 +184,7 @@ class StdinWriter:
             self._loop.unwatch(self._fileno)
 
     def close(self) -> None:
-        """It is at its end. A second call does nothing."""
+        """Close stdin. A second call does nothing."""
         if not self._file.closed:
             if self._is_watched:
                 self._is_watched = False

@@ -1,7 +1,7 @@
-"""The loop that serves any number of runs: it starts them, and turns until they are over. It never judges them.
+"""The event loop with child processes: starts runs, and steps until they have finished.
 
-The thread that turns the loop is the only one that may touch it or its children; others, and signal handlers, use
-`soon`.
+Only the thread that runs the loop may touch it or its children; other threads and signal handlers
+use `call_soon`.
 """
 
 import os
@@ -13,23 +13,23 @@ from collections.abc import Callable
 from types import TracebackType
 
 from ..errors import StenoError
-from .child import ChildProcess, OnRecord
-from .command import GracePeriods, ProcessCommand
+from .child import ChildProcess, OnRecord, ProcessCommand
 from .event_loop import Clock, EventLoop
-from .process_table import ProcessInfo, RunTag, list_processes, pid_namespace, start_time_of
-from .process_tree import Watchdog
+from .process_info import ProcessInfo, RunTag, pid_namespace
+from .process_table import list_processes, start_time_of
+from .process_tree import GracePeriods, Watchdog
 
 _DEFAULT_GRACE = GracePeriods()
 
 
 class ProcessLoop(EventLoop):
-    """Runs, turning together. Used with `with`: whatever still runs at its end is killed."""
+    """Runs child processes. As a context manager, it kills what still runs at the end."""
 
     def __init__(
         self, clock: Clock = time.monotonic, selector: selectors.BaseSelector | None = None
     ) -> None:
         super().__init__(clock, selector)
-        self.children: list[ChildProcess] = []  # those that are not over
+        self.children: list[ChildProcess] = []  # unfinished ones
         self._process_snapshot: list[ProcessInfo] | None = None
         self._watchdog: Watchdog | None = None
         self._own_identity = (os.getpid(), start_time_of(os.getpid()) or 0, pid_namespace())
@@ -43,50 +43,52 @@ class ProcessLoop(EventLoop):
         grace: GracePeriods = _DEFAULT_GRACE,
         keep_orphans: bool = False,
     ) -> ChildProcess:
-        """Start a run. Its ticks come while the loop turns, the exit last. `leave`: what outlives the agent may stay."""
+        """Start a run. Its records come while the loop runs, the exit last.
+
+        `keep_orphans`: processes that outlive the agent are left running.
+        """
         run_id = secrets.token_hex(8) if run_id is None else run_id
         if not re.fullmatch(r"[A-Za-z0-9._-]+", run_id):
             raise StenoError(
-                f"{run_id!r} is no id of a run: letters, digits, dots, dashes and underscores only"
+                f"invalid run id {run_id!r}: use letters, digits, dots, dashes and underscores"
             )
         if self._watchdog is None:
             self._watchdog = Watchdog(RunTag("", *self._own_identity))
         self._process_snapshot = None
-        mark = RunTag(run_id, *self._own_identity, keep_orphans)
         child = ChildProcess(
-            self,
-            self._list_processes,
-            command,
-            mark,
-            on_record,
-            grace,
-            lambda: self.children.remove(child),
+            loop=self,
+            list_processes=self._list_processes,
+            command=command,
+            run_tag=RunTag(run_id, *self._own_identity, keep_orphans),
+            on_record=on_record,
+            grace=grace,
+            on_finished=lambda: self.children.remove(child),
         )
         self.children.append(child)
         return child
 
     def _list_processes(self) -> list[ProcessInfo]:
-        """The census, taken at most once a turn: runs that end together share it."""
+        """The process table, read at most once per step: runs that end together share it."""
         if self._process_snapshot is None:
             self._process_snapshot = list_processes()
         return self._process_snapshot
 
     def step(self, until: float | None = None) -> None:
-        """See `Wheel.turn`."""
+        """See `EventLoop.step`."""
         self._process_snapshot = None
         super().step(until)
 
     def run(self, deadline: float | None = None, until: Callable[[], bool] | None = None) -> bool:
-        """Turn until all runs are over, or until `until` says so. False: the clock showed `deadline` before."""
-        done = until or (lambda: not self.children)
-        while not done():
+        """Step until all runs have finished or `until` is true; False if `deadline` came first."""
+        is_done = until or (lambda: not self.children)
+        while not is_done():
             if deadline is not None and self.clock() >= deadline:
                 return False
             self.step(deadline)
         return True
 
     def close(self) -> None:
-        """Kill what still runs, and let go of everything. A second call does nothing."""
+        """Kill what still runs, and close. A second call does nothing."""
         for child in list(self.children):
             child.kill("killed")
         self.run()
@@ -105,6 +107,7 @@ class ProcessLoop(EventLoop):
         trace: TracebackType | None,
     ) -> None:
         if kind is not None:
+            # Probably a record callback failed: it must not fail again during cleanup.
             for child in self.children:
-                child.discard_records()  # what failed was most likely a taker of ticks: it must not fail again while we clear up
+                child.discard_records()
         self.close()

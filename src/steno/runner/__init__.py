@@ -1,1 +1,1 @@
-"""A task as attempts: clocks, budgets, resume, wait, hand over. It decides; `process` starts and kills, `reading` understands."""
+"""Run agents: prepare a task, carry out its attempts, retry, hand over, record, control."""

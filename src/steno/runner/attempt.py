@@ -1,13 +1,15 @@
-"""One run, live: its process, its tape, its running report, its clocks and its budget (R1 to R4, R9).
+"""One attempt: process, recording, live report, timeouts and budget.
 
-Each tick goes to the tape first, then to the reader, the fold and the sinks. Live is replay: what the report says is what
-the tape says. It never decides what comes after the run; its task does.
+Each record goes to the recording first, then to the parser, the accumulator and the sinks, so that
+the live report equals that of the recording. What follows the attempt is decided by its task.
 """
 
 import os
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
+
+from msgspec import Struct
 
 from .. import event as ev
 from ..agents import REPLAY_AGENT_NAME, Agent, LaunchOptions
@@ -16,7 +18,7 @@ from ..analysis.accumulator import Accumulator
 from ..analysis.live_state import SpendTracker, zero_price
 from ..codec.redact import redact_and_truncate
 from ..errors import RecordingError
-from ..pricing import preload, price
+from ..pricing import NANO_PER_USD, preload, price
 from ..process import ChildProcess, ProcessCommand, ProcessLoop, Timer
 from ..recording.format import BackendInfo, Header, Record
 from ..recording.open import read_transcripts
@@ -26,101 +28,123 @@ from ..report import Report
 from ..workspace.change_watcher import ObservedChange
 from .installed import version_of
 from .json_schema import SchemaCheck, encode_schema_result
-from .setup import RunBudget, TaskSetup, Timeouts
+from .setup import RunBudget, TaskSetup
+from .sinks import deliver
 from .workspace_observer import WorkspaceObserver
 
-MAX_PROMPT_CHARS = 2000  # characters of a prompt that are kept
-MAX_KEY_ATTEMPTS = 2  # a key may be renewed after it was rejected once; an agent that goes on trying it (Claude: for 3 minutes) is ended
+MAX_PROMPT_CHARS = 2000  # stored characters of a prompt
+MAX_KEY_ATTEMPTS = 2  # a rejected key may be renewed once; Claude retries for 3 minutes
+UNPRICED_REQUEST = "cost budget not enforced during the run: price unknown for a request"
 RunSink = Callable[["AgentRun", list[ev.Event]], None]
-OnRunEnded = Callable[["AgentRun"], str]  # told of the end; says what was decided, for the tape
+OnRunEnded = Callable[["AgentRun"], str]  # returns the decision, as a note for the recording
+
+
+class SilenceLimit(Struct, frozen=True):
+    """How long a run may be silent in its current state, and the message if it exceeds that."""
+
+    seconds: float | None
+    stop_word: str
+    message: str = ""
 
 
 class AgentRun:
-    """A run that goes on. `report` is None until it is over."""
+    """An active run. `report` is None until it has finished."""
 
     def __init__(
         self,
+        *,
         loop: ProcessLoop,
         agent: Agent,
-        ask: LaunchOptions,
+        launch_options: LaunchOptions,
         setup: TaskSetup,
         run_id: str,
-        tape: Path | None,
-        now: float,
-        ended: OnRunEnded,
-        witness: WorkspaceObserver,
+        recording_path: Path | None,
+        started_at: float,
+        on_ended: OnRunEnded,
+        observer: WorkspaceObserver,
     ) -> None:
-        self.id, self.agent, self.launch_options, self.setup = run_id, agent, ask, setup
-        self.recording_path, self.started_at = tape, now
-        self.task_attempt: tuple[str, int] | None = None  # of which task it is, and which attempt
+        self.id = run_id
+        self.agent = agent
+        self.launch_options = launch_options
+        self.setup = setup
+        self.recording_path = recording_path
+        self.started_at = started_at
+        self.task_attempt: tuple[str, int] | None = None  # task id and attempt number
         self.report: Report | None = None
         self.sinks: list[RunSink] = []
-        self.raw_sink: Callable[[bytes], None] | None = (
-            None  # gets the agent's own bytes, as they come
-        )
-        self.warnings: list[str] = []  # troubles of our own
-        self.on_warning: Callable[[str], None] = lambda text: (
-            None
-        )  # told of those that cost the record of the run
-        self.schema_errors: tuple[
-            str, ...
-        ] = ()  # what is wrong with its answer, by the schema that was asked for
-        local = ask.backend is not None and ask.backend.is_local
-        self.spend = SpendTracker(
-            zero_price
-            if local
-            else price
-            if setup.track_cost or setup.budget.cost is not None
-            else None
-        )
+        self.raw_sink: Callable[[bytes], None] | None = None  # gets the agent's stdout bytes
+        self.warnings: list[str] = []  # problems of steno itself
+        self.on_warning: Callable[[str], None] = lambda text: None  # for losses of recorded data
+        self.schema_errors: tuple[str, ...] = ()  # of the answer
+        self.spend = SpendTracker(_price_lookup(launch_options, setup))
         self.child: ChildProcess | None = None
-        self._loop, self._on_ended, self._observer = loop, ended, witness
-        self._exited_after: float | None = None  # when the agent exited, once it has
+        self._loop = loop
+        self._on_ended = on_ended
+        self._observer = observer
+        self._exited_after: float | None = None  # seconds from start to exit
         self._budget = setup.budget
         self._has_warned_budget = False
-        self._has_unpriced_request = False  # a request had no known price
-        self._is_stopping = False  # we asked it to end
-        self._is_turn_closed = (
-            False  # it has closed its turn with a result, and begun no other since
-        )
-        self._timers: list[Timer] = [
-            Timer(0.0, None),
-            Timer(0.0, None),
-        ]  # the next look at the clocks, and the end of all time
+        self._has_unpriced_request = False
+        self._is_stopping = False
+        self._is_turn_closed = False  # a result came, and no new turn has begun since
+        self._silence_timer = Timer(0.0, None)
+        self._timeout_timer = Timer(0.0, None)
         self._command = ProcessCommand((), None)
         self._recorder: Recorder | None = None
-        self._schema_check = SchemaCheck(ask.json_schema)
-        self._transcript_folders: list[str] = []  # where the agent keeps files of its sessions
+        self._schema_check = SchemaCheck(launch_options.json_schema)
+        self._transcript_folders: list[str] = []
         self.parser = RunParser(agent, "stream")
         self.parser.accumulator.facts.use_heuristics = setup.use_heuristics
 
     @property
     def accumulator(self) -> Accumulator:
-        """What the run has shown so far."""
+        """The running state of the report."""
         return self.parser.accumulator
 
     @property
     def requested_session_id(self) -> str | None:
-        """The session that it was asked to work in, where the agent takes one from us."""
-        return self.launch_options.resume or (
-            None
-            if "session_id" in self.agent.launch.unsupported_options
-            else self.launch_options.session_id
-        )
+        """The session to resume or create, if the agent accepts one."""
+        options = self.launch_options
+        if options.resume:
+            return options.resume
+        is_unsupported = "session_id" in self.agent.launch.unsupported_options
+        return None if is_unsupported else options.session_id
 
     def prepare(self, budget: RunBudget) -> None:
-        """Get ready, and begin its record. `budget` is what is left for it. RecordError: it cannot be recorded."""
+        """Build the command and open the recording. RecordingError if that fails."""
         self._budget = budget
-        inherited = os.environ if self.setup.inherited_env is None else self.setup.inherited_env
-        program = self.setup.program or self.agent.name
-        version = self.setup.version or version_of(
-            program, inherited.get("PATH"), self.agent.installation.npm_package
+        setup = self.setup
+        inherited = os.environ if setup.inherited_env is None else setup.inherited_env
+        program = setup.program or self.agent.name
+        version = setup.version or version_of(
+            program, self.agent.installation.npm_package, inherited.get("PATH")
         )
-        begun = self.agent.launch.build_command(
-            add_schema_prompt(self.agent, self.launch_options, version), program, version
+        options = add_schema_prompt(self.agent, self.launch_options, version)
+        command = self.agent.launch.build_command(options, program, version)
+        argv = self._schema_check.build_argv(command)
+        cwd = setup.cwd or os.getcwd()  # noqa: PTH109  # the text as it is
+        header = self._build_header(argv, cwd)
+        self._open_recording(header)
+        self.parser.begin_recording(header)
+        # Another model server must not get the keys of the agent's vendor.
+        env = build_environment(
+            inherited,
+            self.agent.launch.env_policy,
+            include_api_keys=setup.pass_api_keys and self.launch_options.backend is None,
+            extra={**dict(command.env), **setup.extra_env},
         )
-        argv = self._schema_check.build_argv(begun)
-        cwd = self.setup.cwd or os.getcwd()  # noqa: PTH109
+        home = env.get("HOME") or str(Path.home())
+        self._transcript_folders = self.agent.transcripts.folders(env, home)
+        self._command = ProcessCommand(
+            argv=argv,
+            cwd=cwd,
+            env=env,
+            stdin=command.stdin,
+            stdout=command.stdout,
+            keep_stdin_open=self.launch_options.steer,
+        )
+
+    def _build_header(self, argv: tuple[str, ...], cwd: str) -> Header:
         header = Header(
             agent=self.agent.name,
             run_id=self.id,
@@ -133,28 +157,12 @@ class AgentRun:
         if self.task_attempt is not None:
             header.task, header.attempt = self.task_attempt
             header.prompt = redact_and_truncate(self.launch_options.prompt, MAX_PROMPT_CHARS)
-        self._open_recording(header)
-        self.parser.begin_recording(header)
-        keys = (
-            self.setup.pass_api_keys and self.launch_options.backend is None
-        )  # those of the agent's maker are nobody else's business
-        env = build_environment(
-            inherited,
-            self.agent.launch.env_policy,
-            include_api_keys=keys,
-            extra={**dict(begun.env), **self.setup.extra_env},
-        )
-        self._transcript_folders = self.agent.transcripts.folders(
-            env, env.get("HOME") or str(Path.home())
-        )
-        self._command = ProcessCommand(
-            argv, cwd, env, begun.stdin, begun.stdout, self.launch_options.steer
-        )
+        return header
 
     def start(self) -> None:
-        """Start it, when it is ready."""
+        """Start the prepared command."""
         setup = self.setup
-        self._observer.subscribe(self._on_file_notices)
+        self._observer.subscribe(self._on_file_changes)
         self.child = self._loop.start(
             self._command,
             self._on_record,
@@ -163,96 +171,89 @@ class AgentRun:
             keep_orphans=setup.keep_orphans,
         )
         if setup.timeouts.timeout is not None:
-            self._timers[1] = self._loop.call_later(setup.timeouts.timeout, self._on_timeout)
+            self._timeout_timer = self._loop.call_later(setup.timeouts.timeout, self._on_timeout)
         if self.spend.price is price:
-            self._loop.call_soon(preload)  # the table is loaded while the agent starts
+            self._loop.call_soon(preload)  # load the price table while the agent starts
         self._note_observer_problems()
         self._check_timeouts()
 
     def _open_recording(self, header: Header) -> None:
-        if self.recording_path is not None:
-            try:
-                self._recorder = Recorder(self.recording_path, header)
-            except OSError as problem:
-                self._schema_check.close()
-                raise RecordingError(
-                    f"{self.recording_path}: the tape cannot be made: {problem.strerror or problem}"
-                ) from None
+        if self.recording_path is None:
+            return
+        try:
+            self._recorder = Recorder(self.recording_path, header)
+        except OSError as error:
+            self._schema_check.close()
+            raise RecordingError(
+                f"{self.recording_path}: cannot create the recording: {error.strerror or error}"
+            ) from None
 
-    # -- ticks -------------------------------------------------------------------------------------------------------
+    # -- records ---------------------------------------------------------------------------------
 
-    def _on_record(self, tick: Record) -> None:
-        if tick.code == "exit":
-            self._exited_after = tick.offset_seconds
-            self._observer.finish(lambda: self._on_exit(tick))
+    def _on_record(self, record: Record) -> None:
+        if record.code == "exit":
+            self._exited_after = record.offset_seconds
+            self._observer.finish(lambda: self._on_exit(record))
         else:
-            self._process_record(tick)
+            self._process_record(record)
 
-    def _on_exit(self, tick: Record) -> None:
-        """The agent is gone, and what it did to files is known: what else is to be told of it goes before its exit."""
+    def _on_exit(self, record: Record) -> None:
+        """The agent has exited and its file changes are known: record the rest before its exit."""
         for orphan in self.child.orphans if self.child is not None else ():
             signal = "-" if orphan.signal is None else str(orphan.signal)
-            self._process_record(
-                Record(
-                    tick.offset_seconds,
-                    "left",
-                    f"{orphan.pid} {signal} {orphan.command}".encode("utf-8", "replace"),
-                )
-            )
+            line = f"{orphan.pid} {signal} {orphan.command}".encode("utf-8", "replace")
+            self._process_record(Record(record.offset_seconds, "left", line))
         for line in read_transcripts(
             self.parser.transcript_pattern(self.requested_session_id),
             self._transcript_folders,
             _transcript_timestamp(self.started_at),
         ):
-            self._process_record(Record(tick.offset_seconds, "kept", line))
+            self._process_record(Record(record.offset_seconds, "kept", line))
         self._note_observer_problems()
-        self._process_record(tick)
-        self._finish(tick.offset_seconds)
+        self._process_record(record)
+        self._finish(record.offset_seconds)
 
-    def _on_file_notices(self, notices: list[ObservedChange]) -> None:
-        """Files were seen to change."""
-        for notice in notices if self.report is None else ():
-            code = "git" if notice.source == "git" else "file"
-            self._process_record(
-                Record(self._elapsed(), code, os.fsencode(f"{notice.change} {notice.name}"))
-            )
+    def _on_file_changes(self, changes: list[ObservedChange]) -> None:
+        if self.report is not None:
+            return
+        for change in changes:
+            code = "git" if change.source == "git" else "file"
+            line = os.fsencode(f"{change.change} {change.name}")
+            self._process_record(Record(self._elapsed(), code, line))
 
     def _note_observer_problems(self) -> None:
-        """Say what of the files could not be seen."""
         while self._observer.problems:
             self.add_note(self._observer.problems.pop(0))
 
     def _elapsed(self) -> float | None:
-        """How long it has been running; at most until the agent was gone."""
+        """Seconds since the start, at most until the exit."""
         if self._exited_after is not None or self.child is None:
             return self._exited_after
         return self._loop.clock() - self.child.started
 
-    def _process_record(self, tick: Record) -> None:
+    def _process_record(self, record: Record) -> None:
         if self._recorder is not None:
             try:
-                self._recorder.write(tick)
-            except OSError as problem:
-                self._on_recording_failed(problem)
-        if tick.code == "out" and self.raw_sink is not None:
-            self.raw_sink(tick.data)
-        self._dispatch_events(self.parser.interpret_record(tick))
+                self._recorder.write(record)
+            except OSError as error:
+                self._on_recording_failed(error)
+        if record.code == "out" and self.raw_sink is not None:
+            self.raw_sink(record.data)
+        self._dispatch_events(self.parser.interpret_record(record))
 
     def release(self) -> None:
-        """Nothing more is recorded, whether it is over or not."""
+        """Stop recording, finished or not."""
         if self._recorder is not None:
             self._recorder.abandon()
             self._recorder = None
 
-    def _on_recording_failed(self, problem: OSError) -> None:
-        """The tape ends here; the run goes on: what it costs is being spent."""
+    def _on_recording_failed(self, error: OSError) -> None:
+        """Continue without the recording: the run's cost is spent already."""
         self.release()
-        self.add_warning(
-            f"the tape could not be written any further: {problem.strerror or problem}"
-        )
+        self.add_warning(f"recording incomplete: {error.strerror or error}")
 
     def add_warning(self, text: str) -> None:
-        """Something of the record is lost: told at once, and by the report."""
+        """Warn at once and in the report: recorded data is lost."""
         (self.warnings if self.report is None else self.report.warnings).append(text)
         self.on_warning(text)
 
@@ -262,87 +263,79 @@ class AgentRun:
             kind = type(event)
             if kind is ev.Usage:
                 self._is_turn_closed = False
-                self.spend.add(event)  # type: ignore[arg-type]  # told by the line above
+                self.spend.add(event)  # type: ignore[arg-type]  # kind checked above
             elif kind is ev.Result:
                 self._on_turn_closed()
             elif kind is ev.Started:
-                self._is_turn_closed = (
-                    False  # the end of work in the background wakes the model once more
-                )
+                self._is_turn_closed = False  # finished background work starts another turn
             elif kind is ev.Retry:
-                self._stop_on_rejected_key(event)  # type: ignore[arg-type]
-        for sink in list(self.sinks):
-            try:
-                sink(self, events)
-            except Exception as problem:  # a sink that fails is dropped; the run goes on
-                self.sinks.remove(sink)
-                self.warnings.append(
-                    f"something that was listening failed and is left out: {type(problem).__name__}: {problem}"
-                )
+                self._stop_on_rejected_key(event)  # type: ignore[arg-type]  # kind checked above
+        deliver(self.sinks, lambda sink: sink(self, events), self.warnings)
         if events and (self._budget.cost is not None or self._budget.tokens is not None):
             self._check_budget()
 
     def _on_turn_closed(self) -> None:
-        """A turn is closed: whoever keeps its stdin open for messages would wait for the next one for ever."""
+        """Close stdin: an agent that accepts messages would wait for the next one forever."""
         self._is_turn_closed = True
         if self.child is not None:
             self.child.close_stdin()
         self._check_timeouts()
 
-    def _stop_on_rejected_key(self, told: ev.Retry) -> None:
-        """R7: a key that was rejected is not tried again and again."""
-        if told.status == 401 and (told.attempt or 0) >= MAX_KEY_ATTEMPTS:
+    def _stop_on_rejected_key(self, retry: ev.Retry) -> None:
+        """Stop an agent that repeats a request with a rejected key."""
+        if retry.status == 401 and (retry.attempt or 0) >= MAX_KEY_ATTEMPTS:
             self.stop("auth")
 
     def add_note(self, text: str) -> None:
-        """Write a decision of ours on the tape, and tell the sinks."""
+        """Record a decision of steno, and pass it to the sinks."""
         self._process_record(Record(self._elapsed(), "note", text.encode("utf-8", "replace")))
 
     def _finish(self, after: float | None) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        self.parser.interpret_record(
-            Record(None, "end")
-        )  # the tape is closed below, whatever is decided
+        self._silence_timer.cancel()
+        self._timeout_timer.cancel()
+        self.parser.interpret_record(Record(None, "end"))  # the recording is closed below
         self._dispatch_events(self.parser.flush())
         self._schema_check.close()
         self.report = self._build_report(after)
-        decided = self._on_ended(self)
-        if decided:
-            self._process_record(Record(after, "note", decided.encode("utf-8", "replace")))
+        note = self._on_ended(self)
+        if note:
+            self._process_record(Record(after, "note", note.encode("utf-8", "replace")))
         if self._recorder is not None:
             try:
                 self._recorder.close()
-            except OSError as problem:
-                self._on_recording_failed(problem)
+            except OSError as error:
+                self._on_recording_failed(error)
 
     def _build_report(self, after: float | None) -> Report:
-        """The report; an answer that a schema was asked for is held against it first, and what is found is on the tape."""
+        """The report; a schema check of the answer is recorded and included."""
         source = str(self.recording_path) if self.recording_path is not None else None
         report = self.parser.report(source, price)
-        checked = self._schema_check.check(report)
-        if checked is None:
+        result = self._schema_check.check(report)
+        if result is None:
             return report
-        self.schema_errors = checked.errors
-        self._process_record(Record(after, "checked", encode_schema_result(checked)))
+        self.schema_errors = result.errors
+        self._process_record(Record(after, "checked", encode_schema_result(result)))
         return self.parser.report(source, price)
 
-    # -- ends --------------------------------------------------------------------------------------------------------
+    # -- stop and send ---------------------------------------------------------------------------
 
-    def stop(self, why: str) -> None:
-        """Ask it to end: interrupt, terminate, kill."""
+    def stop(self, reason: str) -> None:
+        """Interrupt, then terminate, then kill.
+
+        `reason` starts with the verdict, optionally followed by a colon and a message.
+        """
         if self.child is not None and self.report is None:
             self._is_stopping = True
-            self.child.stop(why)
+            self.child.stop(reason)
 
-    def kill(self, why: str = "killed") -> None:
-        """End it at once."""
+    def kill(self, reason: str = "killed") -> None:
+        """Kill at once."""
         if self.child is not None and self.report is None:
             self._is_stopping = True
-            self.child.kill(why)
+            self.child.kill(reason)
 
     def send(self, text: str) -> bool:
-        """Say something to an agent that takes messages while it runs; False: it does not, or is over."""
+        """Send a message to the running agent; False if it accepts none or has finished."""
         if self.child is None or self.report is not None or not self.launch_options.steer:
             return False
         data = self.agent.launch.encode_message(text)
@@ -351,65 +344,61 @@ class AgentRun:
         self._process_record(Record(self._loop.clock() - self.child.started, "in", data))
         return True
 
-    # -- clocks ------------------------------------------------------------------------------------------------------
+    # -- timeouts --------------------------------------------------------------------------------
 
     def _check_timeouts(self) -> None:
-        """See whether a clock has run out; if not, look again when one could have.
+        """Stop the run if it was silent for too long, else check again at the next deadline.
 
-        What the run does changes only when it is heard of, and no clock is shorter than the shortest.
+        The next check is due after the shortest limit, since the run's state changes only with
+        output.
         """
-        child, clocks = self.child, self.setup.timeouts
-        self._timers[0].cancel()
+        child = self.child
+        timeouts = self.setup.timeouts
+        self._silence_timer.cancel()
         if child is None or child.exit_code is not None or self._is_stopping:
             return
         now = self._loop.clock()
-        limit, why, told = self._silence_limit(clocks)
-        if limit is not None and child.last_output_at + limit <= now:
-            self.add_note(f"{why}: no output for {now - child.last_output_at:.0f} s")
-            self.stop(f"{why}: {told.format(limit)}" if told else why)
+        limit = self._silence_limit()
+        if limit.seconds is not None and child.last_output_at + limit.seconds <= now:
+            self._stop_silent_run(limit, now - child.last_output_at)
             return
-        all_ = (
-            clocks.first_output,
-            clocks.silence,
-            clocks.tool_silence,
-            clocks.after_result,
-            clocks.background,
+        all_limits = (
+            timeouts.first_output,
+            timeouts.silence,
+            timeouts.tool_silence,
+            timeouts.after_result,
+            timeouts.background,
         )
-        times = [now + clock for clock in all_ if clock is not None] + (
-            [] if limit is None else [child.last_output_at + limit]
-        )
-        if times:
-            self._timers[0] = self._loop.call_at(min(times), self._check_timeouts)
+        deadlines = [now + seconds for seconds in all_limits if seconds is not None]
+        if limit.seconds is not None:
+            deadlines.append(child.last_output_at + limit.seconds)
+        if deadlines:
+            self._silence_timer = self._loop.call_at(min(deadlines), self._check_timeouts)
+
+    def _stop_silent_run(self, limit: SilenceLimit, silence: float) -> None:
+        self.add_note(f"{limit.stop_word}: no output for {silence:.0f} s")
+        self.stop(f"{limit.stop_word}: {limit.message}" if limit.message else limit.stop_word)
 
     def _on_timeout(self) -> None:
-        self.stop(f"timeout: not done within {self.setup.timeouts.timeout:g} s (--timeout)")
+        self.stop(f"timeout: timed out after {self.setup.timeouts.timeout:g} s (--timeout)")
 
-    def _silence_limit(self, clocks: Timeouts) -> tuple[float | None, str, str]:
-        """How long it may be silent now, what it is called when it was for longer, and what is told of it then."""
+    def _silence_limit(self) -> SilenceLimit:
+        timeouts = self.setup.timeouts
         if self.child is not None and not self.child.has_stdout:
-            return (
-                clocks.first_output,
-                "stalled",
-                "no output within {:g} s of its start (--first-output)",
-            )
+            limit = timeouts.first_output
+            return _stall_limit(limit, "no output within {:g} s of the start (--first-output)")
+        has_background_work = any(
+            task.status == "running" for task in self.accumulator.background.values()
+        )
         if self._is_turn_closed:
-            return (
-                (clocks.background if self._has_background_work() else clocks.after_result),
-                "after_result",
-                "",
-            )
-        if self.accumulator.open_calls or self._has_background_work():
-            return (
-                clocks.tool_silence,
-                "stalled",
-                "no output for {:g} s while a tool ran (--tool-silence)",
-            )
-        return clocks.silence, "stalled", "no output for {:g} s (--silence)"
+            limit = timeouts.background if has_background_work else timeouts.after_result
+            return SilenceLimit(limit, "after_result")
+        if self.accumulator.open_calls or has_background_work:
+            limit = timeouts.tool_silence
+            return _stall_limit(limit, "no output for {:g} s while a tool ran (--tool-silence)")
+        return _stall_limit(timeouts.silence, "no output for {:g} s (--silence)")
 
-    def _has_background_work(self) -> bool:
-        return any(task.status == "running" for task in self.accumulator.background.values())
-
-    # -- budget ------------------------------------------------------------------------------------------------------
+    # -- budget ----------------------------------------------------------------------------------
 
     def _check_budget(self) -> None:
         budget = self._budget
@@ -420,41 +409,50 @@ class AgentRun:
             and not self._has_unpriced_request
         ):
             self._has_unpriced_request = True
-            self.warnings.append(
-                "budget: a request has no known price: what it may cost was not held while it ran"
-            )
-            self.add_note(
-                "budget: a request has no known price: what it may cost is not held while it runs"
-            )
+            self.warnings.append(UNPRICED_REQUEST)
+            self.add_note(UNPRICED_REQUEST)
         if self._is_stopping or self._is_turn_closed:
             return
-        parts = [
-            None if budget.tokens is None else self.spend.tokens / max(budget.tokens, 1),
-            None
-            if budget.cost is None or self.spend.cost_nano is None
-            else self.spend.cost_nano / max(budget.cost * 1e9, 1),
-        ]
-        used = max((part for part in parts if part is not None), default=0.0)
+        used = self._used_fraction(budget)
         if used >= 1:
             self.stop("max_budget")
-            self.add_note("max_budget: what may be spent is spent")
+            self.add_note("max_budget: budget exhausted")
         elif used >= budget.warn_at and not self._has_warned_budget:
             self._has_warned_budget = True
-            self.add_note(f"budget: {used:.0%} of what may be spent is spent")
+            self.add_note(f"budget: {used:.0%} used")
+
+    def _used_fraction(self, budget: RunBudget) -> float:
+        fractions = [0.0]
+        if budget.tokens is not None:
+            fractions.append(self.spend.tokens / max(budget.tokens, 1))
+        if budget.cost is not None and self.spend.cost_nano is not None:
+            fractions.append(self.spend.cost_nano / max(budget.cost * NANO_PER_USD, 1))
+        return max(fractions)
+
+
+def _price_lookup(options: LaunchOptions, setup: TaskSetup) -> Callable[..., int | None] | None:
+    if options.backend is not None and options.backend.is_local:
+        return zero_price
+    return price if setup.track_cost or setup.budget.cost is not None else None
+
+
+def _stall_limit(seconds: float | None, message: str) -> SilenceLimit:
+    return SilenceLimit(seconds, "stalled", message.format(seconds or 0.0))
 
 
 def _transcript_timestamp(time: float) -> str:
-    """A time as the agents write it in their files, to the millisecond: a run may follow another within the same second."""
+    """A time as in the agents' files, in milliseconds: runs may follow within one second."""
     return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
 
 
-def _recorded_backend(ask: LaunchOptions) -> BackendInfo | None:
-    """What a tape says of the model server: all that its report needs, and no key."""
-    given = ask.backend
-    return (
-        None
-        if given is None
-        else BackendInfo(
-            kind=given.kind, url=given.url, local=given.is_local, window=given.context_window
-        )
+def _recorded_backend(options: LaunchOptions) -> BackendInfo | None:
+    """The model server for the recording's header, without its key."""
+    backend = options.backend
+    if backend is None:
+        return None
+    return BackendInfo(
+        kind=backend.kind,
+        url=backend.url,
+        local=backend.is_local,
+        window=backend.context_window,
     )

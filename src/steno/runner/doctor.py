@@ -1,6 +1,6 @@
-"""Whether this machine will do: one check after the other, each with what was found and, where it is wrong, the remedy.
+"""Checks of this machine's setup, each with its finding and a fix.
 
-Nothing is written, made or migrated, and no agent is started for more than its version.
+Nothing is written, created or migrated; agents are started only for their version.
 """
 
 import os
@@ -11,24 +11,21 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from .. import pricing as prices
+from .. import pricing
 from ..agents import AGENTS, unknown_agent_message
 from ..config import Settings, load_settings
 from ..errors import LedgerError, StenoError
 from ..ledger.store import Store, default_ledger_path, open_ledger, schema_version
 from .installed import AgentInstallation, inspect_agent
+from .ledger_lookup import locate_ledger
 
-MIN_FREE_BYTES = (
-    1 << 30
-)  # bytes: a week of tapes and an import of many transcripts need some hundred megabytes
-RECENT_RUNS = (
-    50  # the last runs whose unknown events are counted: enough to see a new version of an agent
-)
-MAX_PRICE_AGE_DAYS = 180  # days: prices change a few times in a year
+MIN_FREE_BYTES = 1 << 30  # a week of recordings and a large import need some hundred megabytes
+RECENT_RUNS = 50  # runs whose unknown events are counted: enough to notice a new agent version
+MAX_PRICE_AGE_DAYS = 180  # prices change a few times a year
 
 
 class Finding(Struct, frozen=True):
-    """What a check found. `level` is ok, note (worth knowing) or problem; a remedy comes with all but ok."""
+    """The finding of a check. `level` is ok, note or problem; all but ok come with a remedy."""
 
     check: str
     level: str
@@ -37,7 +34,7 @@ class Finding(Struct, frozen=True):
 
 
 class CheckContext(Struct):
-    """What the checks look at."""
+    """Input of the checks. `settings` is set by the first one."""
 
     environment: Mapping[str, str]
     cwd: Path
@@ -49,110 +46,95 @@ class CheckContext(Struct):
 Check = Callable[[CheckContext], Iterator[Finding]]
 
 
-def run_checks(patient: CheckContext) -> list[Finding]:
+def run_checks(context: CheckContext) -> list[Finding]:
     """All findings, in the order of the checks."""
-    return [finding for check in CHECKS for finding in check(patient)]
+    return [finding for check in CHECKS for finding in check(context)]
 
 
-# -- settings and agents -------------------------------------------------------------------------------------------
+# -- settings and agents ---------------------------------------------------------------------------
 
 
-def check_settings(patient: CheckContext) -> Iterator[Finding]:
-    """What is set can be read; the other checks want to know it too."""
+def check_settings(context: CheckContext) -> Iterator[Finding]:
+    """Settings files are valid."""
     try:
-        patient.settings = load_settings(
-            {}, patient.environment, patient.cwd, check_agent=unknown_agent_message
+        context.settings = load_settings(
+            {}, context.environment, context.cwd, check_agent=unknown_agent_message
         )
-    except StenoError as problem:
-        yield Finding(
-            "settings", "problem", str(problem), "mend that file, or take the setting out of it"
-        )
+    except StenoError as error:
+        yield Finding("settings", "problem", str(error), "fix that file, or remove the setting")
         return
-    yield Finding("settings", "ok", "readable")
+    yield Finding("settings", "ok", "valid")
 
 
-def check_agents(patient: CheckContext) -> Iterator[Finding]:
-    """The agent that is used when none is named must be there; the others may."""
-    chosen = patient.settings["agent"] if patient.settings is not None else "claude"
-    program = patient.settings["program"] if patient.settings is not None else None
+def check_agents(context: CheckContext) -> Iterator[Finding]:
+    """The default agent is installed; the others are optional."""
+    default = context.settings["agent"] if context.settings is not None else "claude"
+    program = context.settings["program"] if context.settings is not None else None
     for name, agent in AGENTS.items():
-        found = inspect_agent(agent, patient.environment, program if name == chosen else None)
-        yield from _check_program(found, name == chosen)
-        yield from _check_transcript_folders(found)
-    for name, what in AGENTS.problems.items():
-        yield Finding(
-            name.partition(".")[0], "problem", what, "mend or remove the package that it comes from"
-        )
+        is_default = name == default
+        installation = inspect_agent(agent, context.environment, program if is_default else None)
+        yield from _check_program(installation, is_default)
+        yield from _check_transcript_folders(installation)
+    for name, problem in AGENTS.problems.items():
+        check = name.partition(".")[0]
+        yield Finding(check, "problem", problem, "fix or uninstall the package that provides it")
 
 
-def _check_program(found: AgentInstallation, chosen: bool) -> Iterator[Finding]:
-    if found.path is None:
-        level = "problem" if chosen else "note"
-        yield Finding(found.agent, level, "not installed", found.install)
+def _check_program(installation: AgentInstallation, is_default: bool) -> Iterator[Finding]:
+    agent = installation.agent
+    if installation.path is None:
+        level = "problem" if is_default else "note"
+        yield Finding(agent, level, "not installed", installation.install)
         return
-    where = f"{found.version or 'of an unknown version'} at {found.path}"
-    if found.known in ("tested", "between"):
-        yield Finding(found.agent, "ok", where)
+    program = f"{installation.version or 'unknown version'} at {installation.path}"
+    if installation.known in ("tested", "between"):
+        yield Finding(agent, "ok", program)
     else:
-        span = (
-            f"tested: {found.tested[0]} to {found.tested[-1]}"
-            if found.tested
-            else "no version was tested"
-        )
-        remedy = "its runs may hold events that this version does not know: look at `lines.unknown`, and upgrade steno"
-        yield Finding(found.agent, "note", f"{where}; {span}", remedy)
-    if found.sign_in:
-        yield Finding(found.agent, "ok", f"signed in by {', '.join(found.sign_in)}")
+        tested = installation.tested
+        versions = f"tested: {tested[0]} to {tested[-1]}" if tested else "no tested version"
+        remedy = "events of unknown kinds are possible: check `lines.unknown`, upgrade steno"
+        yield Finding(agent, "note", f"{program}; {versions}", remedy)
+    if installation.sign_in:
+        yield Finding(agent, "ok", f"credentials: {', '.join(installation.sign_in)}")
     else:
-        yield Finding(
-            found.agent,
-            "note",
-            "no key and no sign-in was found",
-            f"run {found.agent} once and sign in, or set its key",
-        )
+        remedy = f"run {agent} once and sign in, or set its API key"
+        yield Finding(agent, "note", "no credentials found", remedy)
 
 
-def _check_transcript_folders(found: AgentInstallation) -> Iterator[Finding]:
-    for folder in found.folders:
+def _check_transcript_folders(installation: AgentInstallation) -> Iterator[Finding]:
+    for folder in installation.folders:
         if folder.exists and not folder.readable:
-            remedy = f"let this user read it: chmod u+rx {folder.path}"
-            yield Finding(
-                found.agent, "problem", f"transcripts cannot be read: {folder.path}", remedy
-            )
+            what = f"cannot read transcripts: {folder.path}"
+            remedy = f"make it readable: chmod u+rx {folder.path}"
+            yield Finding(installation.agent, "problem", what, remedy)
         elif folder.exists:
-            yield Finding(found.agent, "ok", f"transcripts in {folder.path}")
+            yield Finding(installation.agent, "ok", f"transcripts in {folder.path}")
 
 
-# -- steno itself --------------------------------------------------------------------------------------------------
+# -- steno itself ----------------------------------------------------------------------------------
 
 
-def check_ledger(patient: CheckContext) -> Iterator[Finding]:
-    """The ledger can be opened by this version; what its last runs did not understand."""
-    where = patient.ledger or patient.environment.get("STENO_LEDGER") or str(default_ledger_path())
-    if "://" not in where and not Path(where).exists():
-        yield Finding(
-            "ledger",
-            "note",
-            f"there is none yet at {where}",
-            "steno ledger import makes one, and steno run fills it",
-        )
+def check_ledger(context: CheckContext) -> Iterator[Finding]:
+    """The ledger can be opened by this version, and its last runs have no unknown events."""
+    location, exists = locate_ledger(context.ledger, context.environment)
+    if not exists:
+        what = f"not created yet: {location}"
+        yield Finding("ledger", "note", what, "create it with steno ledger import or steno run")
         return
     try:
-        store = open_ledger(where, read_only=True)
-    except LedgerError as problem:
-        yield Finding(
-            "ledger",
-            "problem",
-            str(problem),
-            "name another with --ledger, or make it anew: steno ledger rebuild",
-        )
+        store = open_ledger(location, read_only=True)
+    except LedgerError as error:
+        remedy = "use another one with --ledger, or recreate it: steno ledger rebuild"
+        yield Finding("ledger", "problem", str(error), remedy)
         return
     try:
-        size = f", {Path(where).stat().st_size / 1e6:,.1f} MB" if "://" not in where else ""
-        yield Finding("ledger", "ok", f"{store.name}: tables {schema_version(store)}{size}")
+        is_file = "://" not in location
+        size = f", {Path(location).stat().st_size / 1e6:,.1f} MB" if is_file else ""
+        what = f"{store.name}: schema version {schema_version(store)}{size}"
+        yield Finding("ledger", "ok", what)
         yield from _check_unknown_events(store)
-    except LedgerError as problem:
-        yield Finding("ledger", "problem", str(problem), "make it anew: steno ledger rebuild")
+    except LedgerError as error:
+        yield Finding("ledger", "problem", str(error), "recreate it: steno ledger rebuild")
     finally:
         store.close()
 
@@ -162,63 +144,60 @@ def _check_unknown_events(store: Store) -> Iterator[Finding]:
         "SELECT agent, agent_version, unknown, id FROM runs ORDER BY started_at DESC LIMIT ?",
         (RECENT_RUNS,),
     )
-    odd: dict[str, list[tuple[int, str]]] = {}
+    counts_by_agent: dict[str, list[int]] = {}
+    latest_run: dict[str, str] = {}
     for agent, version, count, run in rows:
         if count:
-            odd.setdefault(f"{agent or 'unknown'} {version or ''}".strip(), []).append((count, run))
-    if not odd:
-        yield Finding("events", "ok", f"all kinds known in the last {len(rows)} runs")
-    for agent, found in odd.items():
-        count, runs = sum(one for one, _ in found), len(found)
-        what = f"{agent}: {count:,} events of kinds this version does not know, in {runs} of the last {len(rows)} runs"
-        yield Finding(
-            "events",
-            "note",
-            what,
-            f"look at them: steno show {found[0][1]} --events; a newer steno may know them",
+            name = f"{agent or 'unknown'} {version or ''}".strip()
+            counts_by_agent.setdefault(name, []).append(count)
+            latest_run.setdefault(name, run)
+    if not counts_by_agent:
+        yield Finding("events", "ok", f"no unknown events in the last {len(rows)} runs")
+    for name, counts in counts_by_agent.items():
+        what = (
+            f"{name}: {sum(counts):,} events of unknown kinds "
+            f"in {len(counts)} of the last {len(rows)} runs"
         )
+        remedy = f"show them: steno show {latest_run[name]} --events; try a newer steno"
+        yield Finding("events", "note", what, remedy)
 
 
-def check_prices(patient: CheckContext) -> Iterator[Finding]:
-    """Costs that an agent does not report are computed from the table: it must not be old."""
+def check_prices(context: CheckContext) -> Iterator[Finding]:
+    """The price table is recent."""
+    user_price_count = 0
     try:
-        own = len(prices.user_prices())
-    except StenoError as problem:
-        yield Finding("prices", "problem", str(problem), "mend that file")
-        own = 0
-    version, newest = prices.price_table_info(patient.today)
-    mine = f", and {own} of your own" if own else ""
-    age = (patient.today - newest).days if newest is not None else None
-    what = f"genai-prices {version}{mine}" + (
-        "" if newest is None else f"; its latest change is of {newest}"
-    )
-    if age is not None and age > MAX_PRICE_AGE_DAYS:
-        yield Finding(
-            "prices", "note", f"{what}, {age} days ago", "pip install --upgrade genai-prices"
-        )
+        user_price_count = len(pricing.user_prices())
+    except StenoError as error:
+        yield Finding("prices", "problem", str(error), "fix that file")
+    version, newest = pricing.price_table_info(context.today)
+    own = f", {user_price_count} user-defined" if user_price_count else ""
+    what = f"genai-prices {version}{own}"
+    if newest is not None:
+        what += f"; last change {newest}"
+    age = (context.today - newest).days if newest is not None else 0
+    if age > MAX_PRICE_AGE_DAYS:
+        remedy = "pip install --upgrade genai-prices"
+        yield Finding("prices", "note", f"{what}, {age} days ago", remedy)
     else:
         yield Finding("prices", "ok", what)
 
 
-def check_disk(patient: CheckContext) -> Iterator[Finding]:
-    """Tapes and the ledger need room."""
-    folder = ours = default_ledger_path().parent
+def check_disk(context: CheckContext) -> Iterator[Finding]:
+    """The data folder is writable and has free space."""
+    data_folder = default_ledger_path().parent
+    folder = data_folder
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     what = f"{free / 1e9:,.1f} GB free at {folder}"
+    other_folder = "set XDG_DATA_HOME to a writable folder"
     if not folder.is_dir():
-        what = f"{ours}: cannot be made, as {folder} is not a folder"
-        yield Finding("disk", "problem", what, "set XDG_DATA_HOME to a folder of yours")
+        what = f"{data_folder}: cannot be created: {folder} is not a folder"
+        yield Finding("disk", "problem", what, other_folder)
     elif free < MIN_FREE_BYTES:
-        yield Finding("disk", "problem", what, "make room, or take old details out: steno ledger prune")
+        yield Finding("disk", "problem", what, "free space, or delete old details: steno ledger prune")
     elif not os.access(folder, os.W_OK):
-        yield Finding(
-            "disk",
-            "problem",
-            f"{folder}: may not be written",
-            "set XDG_DATA_HOME to a folder of yours",
-        )
+        yield Finding("disk", "problem", f"{folder}: not writable", other_folder)
     else:
         yield Finding("disk", "ok", what)
 

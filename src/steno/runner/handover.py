@@ -1,6 +1,5 @@
-"""What another agent is told when it takes over, and what is reported of one that could not be started (R10, R11). Pure."""
+"""The prompt of a fallback agent, reports of agents that could not start, and the replay agent."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import msgspec
 from .. import agents
 from ..agents import REPLAY_AGENT_NAME, Agent, Backend, LaunchOptions
 from ..errors import SourceError, StenoError
+from ..process.process_tree import own_python_path
 from ..recording.format import Header
 from ..recording.replay import ReplaySource
 from ..report import Report
@@ -18,7 +18,7 @@ HANDOVER_PROMPT = "[CONTEXT FROM PREVIOUS SESSION]\n{summary}\n\n[CURRENT TASK]\
 
 
 def missing_agent_report(setup: TaskSetup) -> Report:
-    """An agent whose program is not there: nothing was started, so nothing was used."""
+    """The report of an agent whose program was not found."""
     return Report(
         agent=setup.agent,
         cwd=setup.cwd,
@@ -30,87 +30,77 @@ def missing_agent_report(setup: TaskSetup) -> Report:
     )
 
 
-def setup_for_fallback(setup: TaskSetup, stand: FallbackAgent, reports: list[Report]) -> TaskSetup:
-    """The task as the next agent carries it out; where work was done already it is told of that."""
+def setup_for_fallback(
+    setup: TaskSetup, fallback: FallbackAgent, reports: list[Report]
+) -> TaskSetup:
+    """The setup for the next agent. The prompt contains a summary if work was done already."""
     prompt = setup.launch_options.prompt
     if any(report.requests or report.files for report in reports):
         prompt = HANDOVER_PROMPT.format(summary=summary_from_reports(reports), prompt=prompt)
-    ask: LaunchOptions = msgspec.structs.replace(stand.launch_options, prompt=prompt)
+    options: LaunchOptions = msgspec.structs.replace(fallback.launch_options, prompt=prompt)
     return msgspec.structs.replace(
         setup,
-        agent=stand.agent,
-        program=stand.program,
+        agent=fallback.agent,
+        program=fallback.program,
         version=None,
         not_found_reason=None,
-        launch_options=ask,
+        launch_options=options,
     )
 
 
 def summary_from_reports(reports: list[Report]) -> str:
-    """What we can say of a session that cannot speak for itself any more."""
-    said = next((report.text[-4000:] for report in reversed(reports) if report.text), "(nothing)")
-    changed = {file.path: file.change for report in reports for file in report.files}
-    files = (
-        "\n".join(f"- {change} {path}" for path, change in list(changed.items())[:50]) or "- none"
-    )
-    return f"The last that was said:\n{said}\n\nFiles changed:\n{files}"
+    """A summary for a session that can't give one itself: its last text and its files."""
+    text = next((report.text[-4000:] for report in reversed(reports) if report.text), "(nothing)")
+    changes = {file.path: file.change for report in reports for file in report.files}
+    lines = [f"- {change} {path}" for path, change in list(changes.items())[:50]]
+    files = "\n".join(lines) or "- none"
+    return f"The last that was said:\n{text}\n\nFiles changed:\n{files}"
 
 
 def resolve_agent(setup: TaskSetup) -> tuple[Agent, TaskSetup]:
-    """The agent of a task, and the task as it is then to be carried out. SourceError if its tape cannot be read."""
+    """The agent of a task and its final setup. SourceError if its recording can't be read."""
     if setup.agent != REPLAY_AGENT_NAME:
         if setup.replay_path is not None:
             raise StenoError(
-                f"a tape is played by the agent {REPLAY_AGENT_NAME!r}, not by {setup.agent!r}"
+                f"recordings are replayed by the agent {REPLAY_AGENT_NAME!r}, not {setup.agent!r}"
             )
-        return _with_backend_window(agents.get_agent(setup.agent) or agents.CLAUDE, setup), setup
+        agent = agents.get_agent(setup.agent) or agents.CLAUDE
+        return _with_backend_window(agent, setup), setup
     if setup.replay_path is None:
-        raise StenoError(f"the agent {REPLAY_AGENT_NAME!r} needs a tape to play: --recording FILE")
+        raise StenoError(f"the agent {REPLAY_AGENT_NAME!r} needs a recording: --recording FILE")
     path = Path(setup.replay_path).absolute()
     recording = ReplaySource(path)
     if recording.is_unrecognized:
         raise SourceError(
-            f"{path}: no line of it is of an agent: give a tape, the folder of a recording, or what an agent printed"
+            f"{path}: no known agent output; expected a recording, a folder with stdout, "
+            "or an agent's output"
         )
-    own, setup = (
-        agents.get_agent(recording.agent) or agents.CLAUDE,
-        _with_recorded_backend(setup, recording.header),
-    )
-    return agents.replay_agent(
-        _with_backend_window(own, setup), str(path), setup.replay_speed
-    ), _with_own_program(setup)
+    setup = _with_recorded_backend(setup, recording.header)
+    agent = _with_backend_window(agents.get_agent(recording.agent) or agents.CLAUDE, setup)
+    replay = agents.replay_agent(agent, str(path), setup.replay_speed)
+    return replay, _with_own_program(setup)
 
 
 def _with_recorded_backend(setup: TaskSetup, header: Header | None) -> TaskSetup:
-    """The model server that the recording was made with: what it says of cost and window holds again."""
-    given = header.backend if header is not None else None
-    if given is None:
+    """Use the recorded model server: its cost and context window apply again."""
+    info = header.backend if header is not None else None
+    if info is None:
         return setup
-    server = Backend(
-        kind=given.kind, url=given.url, is_local=given.local, context_window=given.window
-    )
-    return msgspec.structs.replace(
-        setup, launch_options=msgspec.structs.replace(setup.launch_options, backend=server)
-    )
+    backend = Backend(kind=info.kind, url=info.url, is_local=info.local, context_window=info.window)
+    options = msgspec.structs.replace(setup.launch_options, backend=backend)
+    return msgspec.structs.replace(setup, launch_options=options)
 
 
 def _with_backend_window(agent: Agent, setup: TaskSetup) -> Agent:
-    """The agent, as it is seen while it runs: what its server tells of the window is known better than by a name."""
-    window = (
-        setup.launch_options.backend.context_window
-        if setup.launch_options.backend is not None
-        else None
-    )
-    return (
-        agent
-        if window is None
-        else msgspec.structs.replace(agent, context_window=lambda model: window)
-    )
+    """Use the context window that the model server reports, instead of the known one."""
+    backend = setup.launch_options.backend
+    window = backend.context_window if backend is not None else None
+    if window is None:
+        return agent
+    return msgspec.structs.replace(agent, context_window=lambda model: window)
 
 
 def _with_own_program(setup: TaskSetup) -> TaskSetup:
-    """Our own program, found again by the Python that runs us."""
-    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    return msgspec.structs.replace(
-        setup, program=sys.executable, extra_env={**setup.extra_env, "PYTHONPATH": paths}
-    )
+    """Run steno itself by the current interpreter."""
+    env = {**setup.extra_env, "PYTHONPATH": own_python_path()}
+    return msgspec.structs.replace(setup, program=sys.executable, extra_env=env)

@@ -1,4 +1,8 @@
-"""Which version of an agent a program is, as far as files tell it: starting it only to ask would cost a tenth of a second."""
+"""Installed agents: programs, versions, credentials, transcript folders.
+
+Versions are read from file names and package files if possible: starting a program takes a tenth
+of a second.
+"""
 
 import os
 import re
@@ -13,57 +17,48 @@ from ..agents import AGENTS, Agent, Capabilities
 from ..agents.base import OPTION_FIELDS, option_support
 from ..process.run_once import RunOnce
 
-NPM_PACKAGES = (
-    "@anthropic-ai/claude-code", "@openai/codex", "@github/copilot", "@google/gemini-cli", "opencode-ai", "@qwen-code/qwen-code",
-)  # fmt: skip
+VERSION_TIMEOUT_SECONDS = 10.0  # for `--version`; known agents need up to 2 s
 _VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+")
+_PRINTED_VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 
-class _PackageJson(msgspec.Struct):
+class _PackageJson(Struct):
     name: str = ""
     version: str = ""
 
 
-def version_of(program: str, path: str | None = None, package: str = "") -> str | None:
-    """By the name of the file (its own installer) or by the package that it lies in (npm); None: neither tells.
+def find_program(program: str, environ: Mapping[str, str]) -> str | None:
+    """The absolute path of a program, searched in the PATH of `environ`; None if not found."""
+    name = Path(program).expanduser() if os.sep in program else program
+    path = shutil.which(name, path=environ.get("PATH", os.defpath))
+    return None if path is None else str(Path(path).absolute())
 
-    `package` is that of an agent that is none of ours.
-    """
-    found = shutil.which(program, path=path)
-    if found is None:
+
+def version_of(program: str, npm_package: str, search_path: str | None = None) -> str | None:
+    """The version by file name (own installers) or by package.json (npm); None if unknown."""
+    path = shutil.which(program, path=search_path)
+    if path is None:
         return None
-    file = Path(os.path.realpath(found))
+    file = Path(os.path.realpath(path))
     if _VERSION_PATTERN.fullmatch(file.name):
         return file.name
-    known = (*NPM_PACKAGES, package) if package else NPM_PACKAGES
-    return next(
-        filter(
-            None,
-            (
-                _version_from_package_json(folder / "package.json", known)
-                for folder in file.parents[:3]
-            ),
-        ),
-        None,
-    )
+    for folder in file.parents[:3]:
+        version = _version_from_package_json(folder / "package.json", npm_package)
+        if version:
+            return version
+    return None
 
 
-def _version_from_package_json(path: Path, known: tuple[str, ...]) -> str | None:
+def _version_from_package_json(path: Path, npm_package: str) -> str | None:
     try:
         package = msgspec.json.decode(path.read_bytes(), type=_PackageJson)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return package.version if package.name in known else None
-
-
-VERSION_TIMEOUT_SECONDS = (
-    10.0  # seconds that a program gets to tell its version: those that are known need up to 2
-)
-_PRINTED_VERSION = re.compile(r"\d+(?:\.\d+)+")
+    return package.version if npm_package and package.name == npm_package else None
 
 
 class TranscriptFolder(Struct, frozen=True):
-    """A folder in which an agent keeps transcripts, and whether it is there and may be read."""
+    """A folder with an agent's transcripts."""
 
     path: str
     exists: bool
@@ -71,9 +66,10 @@ class TranscriptFolder(Struct, frozen=True):
 
 
 class AgentInstallation(Struct, frozen=True):
-    """One agent on this machine. Without `path` it is not installed; `known` says how its version stands to those tested.
+    """One agent on this machine. `path` is None if it is not installed.
 
-    `options` says of each option of a run who deals with it: `agent`, `steno`, or `no`, which is refused.
+    `known` compares its version with the tested ones. `options` says who implements each option of
+    a run: `agent`, `steno`, or `no` (refused).
     """
 
     agent: str
@@ -93,21 +89,20 @@ class AgentInstallation(Struct, frozen=True):
 def inspect_agent(
     agent: Agent, environment: Mapping[str, str], program: str | None = None
 ) -> AgentInstallation:
-    """How one agent stands. `program` is its name or path where that is not simply its name."""
+    """Inspect one agent. `program` is its name or path, if it differs from the agent's name."""
     home = environment.get("HOME") or str(Path.home())
     path = shutil.which(program or agent.name, path=environment.get("PATH"))
-    version = (
-        None
-        if path is None
-        else version_of(path, package=agent.installation.npm_package) or _version_from_program(path)
-    )
+    version = None
+    known = "absent"
+    if path is not None:
+        package = agent.installation.npm_package
+        version = version_of(path, package) or _version_from_program(path)
+        known = version_status(version, agent.installation.tested_versions)
     return AgentInstallation(
         agent=agent.name,
         path=path,
         version=version,
-        known=version_status(version, agent.installation.tested_versions)
-        if path is not None
-        else "absent",
+        known=known,
         tested=agent.installation.tested_versions,
         abilities=agent.capabilities,
         cannot=agent.launch.unsupported_options,
@@ -122,29 +117,28 @@ def inspect_agent(
 
 
 def inspect_all_agents(environment: Mapping[str, str]) -> list[AgentInstallation]:
-    """Every agent that this version knows."""
+    """Inspect every known agent."""
     return [inspect_agent(agent, environment) for agent in AGENTS.values()]
 
 
 def _version_from_program(path: str) -> str | None:
-    """What the program itself says of its version."""
-    code, out, _ = RunOnce(
-        (path, "--version"), os.sep, {"LC_ALL": "C"}, VERSION_TIMEOUT_SECONDS
-    ).run()
-    found = _PRINTED_VERSION.search(out.decode("utf-8", "replace")) if code == 0 else None
-    return found[0] if found is not None else None
+    command = RunOnce((path, "--version"), os.sep, {"LC_ALL": "C"}, VERSION_TIMEOUT_SECONDS)
+    code, out, _ = command.run()
+    match = _PRINTED_VERSION.search(out.decode("utf-8", "replace")) if code == 0 else None
+    return match[0] if match is not None else None
 
 
 def version_status(version: str | None, tested: tuple[str, ...]) -> str:
-    """tested, between (two that were), newer, older, or unknown."""
+    """tested, between (two tested versions), newer, older, or unknown."""
     if version is None or not tested:
         return "unknown"
     if version in tested:
         return "tested"
-    own, known = _version_numbers(version), sorted(_version_numbers(one) for one in tested)
-    if own > known[-1]:
+    numbers = _version_numbers(version)
+    tested_numbers = sorted(_version_numbers(other) for other in tested)
+    if numbers > tested_numbers[-1]:
         return "newer"
-    return "older" if own < known[0] else "between"
+    return "older" if numbers < tested_numbers[0] else "between"
 
 
 def _version_numbers(version: str) -> tuple[int, ...]:
@@ -152,15 +146,13 @@ def _version_numbers(version: str) -> tuple[int, ...]:
 
 
 def _sign_in_sources(agent: Agent, environment: Mapping[str, str], home: str) -> tuple[str, ...]:
-    """By which names it can be signed in: variables that are set, files of its own that are there."""
+    """API key variables that are set, and credential files that exist."""
     keys = [name for name in agent.launch.env_policy.api_key_names if environment.get(name)]
     files = [
-        f"~/{name}"
-        for name in agent.installation.credential_files
-        if os.path.exists(os.path.join(home, name))  # noqa: PTH110, PTH118
+        f"~/{name}" for name in agent.installation.credential_files if (Path(home) / name).exists()
     ]
     return (*keys, *files)
 
 
 def _inspect_folder(path: str) -> TranscriptFolder:
-    return TranscriptFolder(path, os.path.isdir(path), os.access(path, os.R_OK | os.X_OK))  # noqa: PTH112
+    return TranscriptFolder(path, Path(path).is_dir(), os.access(path, os.R_OK | os.X_OK))

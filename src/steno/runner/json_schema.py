@@ -1,7 +1,7 @@
-"""What an answer must look like: reads a JSON schema, finds the JSON in an answer, and holds one against the other.
+"""Check answers against a JSON schema: read the schema, find the JSON in an answer, validate it.
 
-The work of a JSON schema is done by `jsonschema` (the extra `schema`), which is loaded when a schema is given. Nothing is
-fetched: a schema that refers to another address is refused.
+Validation is done by `jsonschema` (the extra `schema`), loaded when a schema is used. Nothing is
+fetched: a schema with references to other addresses is refused.
 """
 
 import os
@@ -23,87 +23,91 @@ if TYPE_CHECKING:
     from referencing import Resource
     from referencing._core import Resolver
 
-MISSING_PACKAGE_MESSAGE = "a JSON schema needs the package jsonschema: pip install 'steno[schema]'"
-MAX_SCHEMA_ERRORS = 10  # faults of one answer that are told: an agent mends them together
-MAX_SCHEMA_ERROR_CHARS = 300  # characters of one fault: it may quote what it found
+MISSING_PACKAGE_MESSAGE = "JSON schemas need the package jsonschema: pip install 'steno[schema]'"
+MAX_SCHEMA_ERRORS = 10  # per answer: the agent corrects them together
+MAX_SCHEMA_ERROR_CHARS = 300  # an error may quote the value
 _FENCED_BLOCK = re.compile(r"^[ \t]*(```+|~~~+)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.M | re.S)
 
 
 class SchemaCheckResult(Struct, frozen=True):
-    """An answer that was looked at: its value where it fits, else what is wrong with it."""
+    """The answer's value if it is valid, else the errors."""
 
     value: Any = None
     errors: tuple[str, ...] = ()
 
 
 class AnswerSchema:
-    """A JSON schema that answers are held against. StenoError: it is none, or what checks it is not installed."""
+    """A JSON schema for answers. StenoError if it is invalid or `jsonschema` is missing."""
 
-    def __init__(self, text: str | bytes, where: str = "the JSON schema") -> None:
+    def __init__(self, text: str | bytes, source: str = "JSON schema") -> None:
         try:
             import jsonschema
-            from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+            from jsonschema_specifications import (  # type: ignore[import-untyped]  # no stubs
+                REGISTRY,
+            )
         except ImportError:
-            raise StenoError(f"{where}: {MISSING_PACKAGE_MESSAGE}") from None
-        schema = _parse_schema(text, where)
-        named = schema.get("$schema") if isinstance(schema, dict) else None
-        known = jsonschema.validators.validator_for(
-            {"$schema": str(named)}, default=cast(Any, None)
+            raise StenoError(f"{source}: {MISSING_PACKAGE_MESSAGE}") from None
+        schema = _parse_schema(text, source)
+        dialect = schema.get("$schema") if isinstance(schema, dict) else None
+        known_validator = jsonschema.validators.validator_for(
+            {"$schema": str(dialect)}, default=cast(Any, None)
         )
-        if named is not None and known is None:
-            raise StenoError(f"{where}: this version of JSON schema is not known: {named!r}")
-        kind: Any = known or jsonschema.Draft202012Validator
+        if dialect is not None and known_validator is None:
+            raise StenoError(f"{source}: unknown version of JSON schema: {dialect!r}")
+        validator: Any = known_validator or jsonschema.Draft202012Validator
         try:
-            kind.check_schema(schema)
-            _check_references(schema, kind, REGISTRY)
-        except jsonschema.SchemaError as problem:
-            raise StenoError(
-                f"{where}: this is no JSON schema: {_error_location(problem)}{problem.message[:MAX_SCHEMA_ERROR_CHARS]}"
-            ) from None
+            validator.check_schema(schema)
+            _check_references(schema, validator, REGISTRY)
+        except jsonschema.SchemaError as error:
+            message = f"{_error_location(error)}{error.message[:MAX_SCHEMA_ERROR_CHARS]}"
+            raise StenoError(f"{source}: invalid JSON schema: {message}") from None
         except RecursionError:
-            raise StenoError(f"{where}: this JSON schema is nested too deeply") from None
-        except _unresolvable_error() as problem:
-            raise StenoError(f"{where}: it refers to what is not in it: {problem.ref!r}") from None  # type: ignore[attr-defined]
-        self._validator = kind(schema, registry=REGISTRY)
+            raise StenoError(f"{source}: JSON schema nested too deeply") from None
+        except _unresolvable_error() as error:
+            ref = getattr(error, "ref", None)
+            raise StenoError(f"{source}: unresolvable reference: {ref!r}") from None
+        self._validator = validator(schema, registry=REGISTRY)
 
-    def check(self, given: Any, text: str) -> SchemaCheckResult:
-        """Hold an answer against it: a value that the agent gave as such, else the JSON in its text.
+    def check(self, structured: Any, text: str) -> SchemaCheckResult:
+        """Check the agent's structured output, else the JSON in its text.
 
-        Of several that stand in a text the first that fits is the answer; where none fits, the first is what is complained of.
+        The first valid JSON in the text is the answer. If none is valid, the errors are those of
+        the first.
         """
-        first: tuple[str, ...] = ()
-        for value in [given] if given is not None else iter_json_in_text(text):
-            wrong = self._validation_errors(value)
-            if not wrong:
+        first_errors: tuple[str, ...] = ()
+        for value in [structured] if structured is not None else iter_json_in_text(text):
+            errors = self._validation_errors(value)
+            if not errors:
                 return SchemaCheckResult(value)
-            first = first or wrong
-        told = "there is no JSON in the answer" if text.strip() else "there is no answer"
-        return SchemaCheckResult(None, first or (told,))
+            first_errors = first_errors or errors
+        missing = "no JSON in the answer" if text.strip() else "no answer"
+        return SchemaCheckResult(None, first_errors or (missing,))
 
     def _validation_errors(self, value: Any) -> tuple[str, ...]:
         try:
-            faults = sorted(
+            errors = sorted(
                 self._validator.iter_errors(value),
-                key=lambda fault: list(map(str, fault.absolute_path)),
+                key=lambda error: list(map(str, error.absolute_path)),
             )
         except RecursionError:
-            return ("it is nested too deeply",)
-        more = len(faults) - MAX_SCHEMA_ERRORS
-        told = [
-            f"{_error_location(fault)}{fault.message[:MAX_SCHEMA_ERROR_CHARS]}"
-            for fault in faults[:MAX_SCHEMA_ERRORS]
+            return ("nested too deeply",)
+        messages = [
+            f"{_error_location(error)}{error.message[:MAX_SCHEMA_ERROR_CHARS]}"
+            for error in errors[:MAX_SCHEMA_ERRORS]
         ]
-        return (*told, *([f"and {more} more"] if more > 0 else []))
+        if len(errors) > MAX_SCHEMA_ERRORS:
+            messages.append(f"{len(errors) - MAX_SCHEMA_ERRORS} more")
+        return tuple(messages)
 
 
-def _parse_schema(text: str | bytes, where: str) -> Any:
+def _parse_schema(text: str | bytes, source: str) -> Any:
     try:
         schema = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise StenoError(f"{where}: this is not JSON: {problem}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StenoError(f"{source}: invalid JSON: {error}") from None
     if not isinstance(schema, dict | bool):
         raise StenoError(
-            f"{where}: expected a JSON schema, which is an object, found {type(schema).__name__}"
+            f"{source}: expected a JSON schema (an object), found {type(schema).__name__}"
         )
     return schema
 
@@ -114,11 +118,11 @@ def _unresolvable_error() -> type[Exception]:
     return Unresolvable
 
 
-def _check_references(schema: Any, kind: Any, registry: Any) -> None:
-    """Raises where a reference leads nowhere: before anything is started, not at the first answer."""
+def _check_references(schema: Any, validator: Any, registry: Any) -> None:
+    """Raise for an unresolvable reference: before the start, not at the first answer."""
     from referencing.jsonschema import specification_with
 
-    specification = specification_with(kind.META_SCHEMA["$schema"])
+    specification = specification_with(validator.META_SCHEMA["$schema"])
     resource = specification.create_resource(schema)
     _check_subresources(resource, registry.with_resource("", resource).resolver_with_root(resource))
 
@@ -130,89 +134,92 @@ def _check_subresources(resource: "Resource[Any]", resolver: "Resolver[Any]") ->
         _check_subresources(inner, resolver.in_subresource(inner))
 
 
-def _error_location(fault: Any) -> str:
-    """Where in a value a fault is, as `$.files[0].path: `."""
+def _error_location(error: Any) -> str:
+    """The position of an error in a value, such as `$.files[0].path: `."""
     path = "".join(
-        f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault.absolute_path
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path
     )
     return f"${path}: "
 
 
 def iter_json_in_text(text: str) -> Iterator[Any]:
-    """The JSON in an answer: all of it, else its fenced blocks, the last one first, else from the first bracket to the last."""
-    fenced = [match[2] for match in _FENCED_BLOCK.finditer(text)]
-    starts = [at for at in (text.find("{"), text.find("[")) if at >= 0]
-    between = text[min(starts) : max(text.rfind("}"), text.rfind("]")) + 1] if starts else ""
-    for part in (text, *reversed(fenced), between):
+    """JSON values in a text: the whole, fenced blocks from the last, first to last bracket."""
+    blocks = [match[2] for match in _FENCED_BLOCK.finditer(text)]
+    starts = [index for index in (text.find("{"), text.find("[")) if index >= 0]
+    end = max(text.rfind("}"), text.rfind("]")) + 1
+    bracketed = text[min(starts) : end] if starts else ""
+    for part in (text, *reversed(blocks), bracketed):
         try:
             yield msgspec.json.decode(part.strip())
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             continue
 
 
-def load_json_schema(given: str | None, where: str) -> str | None:
-    """The schema's text. StenoError if there is no such file, it is no schema, or nothing is installed to check it with."""
-    if given is None:
+def load_json_schema(value: str | None, source: str) -> str | None:
+    """The text of a schema given as JSON or as a path. StenoError if it is not usable."""
+    if value is None:
         return None
-    text, name = given, where
-    if not given.lstrip().startswith("{") and not (
-        given.lstrip().startswith("[") and not Path(given).exists()
-    ):
-        name = f"{where} {given}"
-        try:
-            text = Path(given).expanduser().read_text("utf-8-sig")
-        except UnicodeDecodeError:
-            raise StenoError(f"{name}: this is not UTF-8") from None
-        except (OSError, ValueError) as problem:
-            raise StenoError(
-                f"{name}: cannot be read: {getattr(problem, 'strerror', None) or problem}"
-            ) from None
-    AnswerSchema(text, name)
+    stripped = value.lstrip()
+    is_inline = stripped.startswith("{") or (stripped.startswith("[") and not Path(value).exists())
+    text = value if is_inline else _read_schema_file(value, f"{source} {value}")
+    AnswerSchema(text, source if is_inline else f"{source} {value}")
     return text
 
 
-# Ends that leave an answer to look at; all others are failures of their own.
+def _read_schema_file(path: str, source: str) -> str:
+    try:
+        return Path(path).expanduser().read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        raise StenoError(f"{source}: not UTF-8") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StenoError(f"{source}: cannot be read: {reason}") from None
+
+
+# Verdicts of runs with an answer to check; all others are failures of their own.
 VERDICTS_WITH_ANSWER = ("success", "interactive", "background_task", "permission", "empty")
 
 
 class SchemaCheck:
-    """Made before the start: StenoError if the schema is none. `close` removes its file."""
+    """The schema check of one run. StenoError if the schema is invalid."""
 
     def __init__(self, schema: str | None) -> None:
         self._schema = None if schema is None else AnswerSchema(schema)
         self._schema_path: str | None = None
 
-    def build_argv(self, begun: LaunchCommand) -> tuple[str, ...]:
-        """The command line, with the path of the schema's file where it asks for one."""
-        if begun.schema is None:
-            return begun.argv
+    def build_argv(self, command: LaunchCommand) -> tuple[str, ...]:
+        """The command line, with the path of a schema file where the agent takes one."""
+        if command.schema is None:
+            return command.argv
         try:
-            number, self._schema_path = tempfile.mkstemp(prefix="steno-schema-", suffix=".json")
-            with os.fdopen(number, "wb") as file:
-                file.write(begun.schema)
-        except OSError as problem:
+            descriptor, path = tempfile.mkstemp(prefix="steno-schema-", suffix=".json")
+            self._schema_path = path
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(command.schema)
+        except OSError as error:
             raise StenoError(
-                f"the JSON schema cannot be written for the agent: {problem.strerror or problem}"
+                f"cannot write the JSON schema for the agent: {error.strerror or error}"
             ) from None
-        path = self._schema_path
-        return tuple(path if word == SCHEMA_FILE_PLACEHOLDER else word for word in begun.argv)
+        return tuple(
+            path if argument == SCHEMA_FILE_PLACEHOLDER else argument for argument in command.argv
+        )
 
     def check(self, report: Report) -> SchemaCheckResult | None:
-        """Hold the answer against the schema; None where none was asked for, or there is no answer to look at."""
+        """Check the answer; None without a schema or without an answer."""
         if self._schema is None or report.verdict not in VERDICTS_WITH_ANSWER:
             return None
         return self._schema.check(report.structured_output, report.result or report.text)
 
     def close(self) -> None:
-        """The file is needed no longer."""
+        """Delete the schema file."""
         if self._schema_path is not None:
             with suppress(OSError):
-                os.unlink(self._schema_path)  # noqa: PTH108
+                Path(self._schema_path).unlink()
             self._schema_path = None
 
 
-def encode_schema_result(checked: SchemaCheckResult) -> bytes:
-    """What was found, as the tape keeps it."""
+def encode_schema_result(result: SchemaCheckResult) -> bytes:
+    """The result as stored in the recording."""
     return msgspec.json.encode(
-        {"wrong": checked.errors} if checked.errors else {"value": checked.value}
+        {"wrong": result.errors} if result.errors else {"value": result.value}
     )

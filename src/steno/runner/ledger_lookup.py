@@ -1,98 +1,106 @@
-"""What the ledger knows that a run must know before it starts: the session that is meant, and what may still be spent.
+"""Ledger queries before a run starts: the session to resume, and the remaining budget.
 
-A ledger that is not there yet is not made: before a run is started nothing is written.
+A missing ledger is not created: nothing is written before a run starts.
 """
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
 from ..agents import Agent
 from ..errors import LedgerError, StenoError
-from ..ledger.queries import budget as budgets
-from ..ledger.queries import runs, sessions
+from ..ledger.queries import budget, runs, sessions
 from ..ledger.queries.time_range import TimeZone
 from ..ledger.results import BudgetStatus
 from ..ledger.store import Store, default_ledger_path, open_ledger
 
 
-def open_existing_ledger(where: str | None) -> Store | None:
-    """The ledger, if there is one."""
-    place = where or os.environ.get("STENO_LEDGER") or str(default_ledger_path())
-    if "://" not in place and not Path(place).exists():
-        return None
-    return open_ledger(where)
+def locate_ledger(ledger: str | None, environ: Mapping[str, str]) -> tuple[str, bool]:
+    """The ledger's path or URL, and whether it exists (always True for a server)."""
+    location = ledger or environ.get("STENO_LEDGER") or str(default_ledger_path())
+    return location, "://" in location or Path(location).exists()
 
 
-# -- sessions ------------------------------------------------------------------------------------------------------
+def open_existing_ledger(ledger: str | None) -> Store | None:
+    """The ledger, if it exists."""
+    return open_ledger(ledger) if locate_ledger(ledger, os.environ)[1] else None
+
+
+# -- sessions --------------------------------------------------------------------------------------
 
 
 class ResumableSession(Struct, frozen=True):
-    """A session to go on with, and the folder that it belongs to, where that is known."""
+    """A session to resume, and its folder if known."""
 
     id: str
     folder: str | None = None
 
 
-def resolve_session(agent: Agent, given: str, where: str | None, name: str) -> ResumableSession:
-    """The session that is meant by its id, or by the beginning of the id of a run or a session in the ledger."""
-    if agent.is_session_id(given):
-        return ResumableSession(given)
-    store = open_existing_ledger(where)
+def resolve_session(
+    agent: Agent, given_id: str, ledger: str | None, option: str
+) -> ResumableSession:
+    """The session with this id, or the one of a run or session id prefix in the ledger."""
+    if agent.is_session_id(given_id):
+        return ResumableSession(given_id)
+    store = open_existing_ledger(ledger)
     if store is None:
         raise StenoError(
-            f"{name} {given}: expected the id of a session (a UUID); there is no ledger yet to look for a run in"
+            f"{option} {given_id}: expected a session id (a UUID); run ids need a ledger, "
+            "and there is none yet"
         )
     try:
-        found = _find_session(store, given, name)
+        session = _find_session(store, given_id, option)
     finally:
         store.close()
-    if not agent.is_session_id(found.id):
-        raise StenoError(f"{name} {given}: that run has no session of {agent.name} to go on with")
-    return found
+    if not agent.is_session_id(session.id):
+        raise StenoError(f"{option} {given_id}: that run has no {agent.name} session to resume")
+    return session
 
 
-def _find_session(store: Store, given: str, name: str) -> ResumableSession:
-    found = runs.find_by_prefix(store, given)
-    if found is None:
+def _find_session(store: Store, prefix: str, option: str) -> ResumableSession:
+    match = runs.find_by_prefix(store, prefix)
+    if match is None:
         raise StenoError(
-            f"{name} {given}: expected the id of a session (a UUID), or the beginning of a run's id in the ledger"
+            f"{option} {prefix}: expected a session id (a UUID) or the start of a run id "
+            "in the ledger"
         )
-    if found[0] == "runs":
-        run = runs.get_run(store, found[1])
+    table, row_id = match
+    if table == "runs":
+        run = runs.get_run(store, row_id)
         return ResumableSession(run.session or "", run.project)
-    return ResumableSession(found[1], sessions.get_session(store, found[1]).project)
+    return ResumableSession(row_id, sessions.get_session(store, row_id).project)
 
 
-# -- budgets -------------------------------------------------------------------------------------------------------
+# -- budgets ---------------------------------------------------------------------------------------
 
 
 def tightest_budget(
-    where: str | None, project: str, say: Callable[[str], None]
+    ledger: str | None, project: str, warn: Callable[[str], None]
 ) -> BudgetStatus | None:
-    """The budget with the least left of those that hold for a project; None: none is set."""
-    store = open_existing_ledger(where)
+    """The project's budget with the least left; None if none is set."""
+    store = open_existing_ledger(ledger)
     if store is None:
         return None
     try:
         if not store.query("SELECT 1 FROM budgets LIMIT 1"):
             return None
-        _import_new_runs(store, say)
-        found = budgets.list_budgets(store, TimeZone(), time.time_ns() // 1_000_000)
+        _import_new_runs(store, warn)
+        statuses = budget.list_budgets(store, TimeZone(), time.time_ns() // 1_000_000)
     finally:
         store.close()
-    ours = [one for one in found if one.project in (None, project, os.path.realpath(project))]
-    return min(ours, key=lambda one: one.limit_nano - one.spent_nano, default=None)
+    projects = (None, project, os.path.realpath(project))
+    applicable = [status for status in statuses if status.project in projects]
+    return min(applicable, key=lambda status: status.limit_nano - status.spent_nano, default=None)
 
 
-def _import_new_runs(store: Store, say: Callable[[str], None]) -> None:
-    """What was spent elsewhere counts too."""
-    from ..ledger import importer as pull  # it loads every reader
+def _import_new_runs(store: Store, warn: Callable[[str], None]) -> None:
+    """Import runs started without steno: they count too."""
+    from ..ledger import importer  # lazy: loads every reader
 
     try:
-        pull.import_new(store, say, requests_only=True)
-    except LedgerError as problem:
-        say(f"budgets are checked without what is new: {problem}")
+        importer.import_new(store, warn, requests_only=True)
+    except LedgerError as error:
+        warn(f"budgets checked without new runs: {error}")

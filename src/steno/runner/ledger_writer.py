@@ -1,6 +1,7 @@
-"""A task's rows in the ledger: made when it begins, filled when it ends.
+"""The ledger rows of a task: inserted at its start, completed at its end.
 
-A ledger that fails is told of once, and left out. What it is owed then is known: the next steno takes it in from the tape.
+If the ledger fails, the task continues without it, with one warning; the next steno imports the
+recording.
 """
 
 from collections.abc import Callable
@@ -17,69 +18,98 @@ from ..report import Report, TaskReport
 from .attempt import MAX_PROMPT_CHARS, AgentRun
 from .setup import TaskSetup
 
+_TASK_COLUMNS = ("id", "agent", "project", "prompt", "started_at", "attempts")
+_RUN_COLUMNS = (
+    "id",
+    "session",
+    "task",
+    "attempt",
+    "agent",
+    "project",
+    "source",
+    "started_at",
+    "prompt",
+)
+_ZERO_RUN_COLUMNS = (
+    "ok",
+    "succeeded",
+    "complete",
+    "tools",
+    "tool_errors",
+    "files",
+    "denials",
+    "unknown",
+)
+
 
 class LedgerWriter:
-    """The ledger, as one task writes it."""
+    """Writes one task to the ledger."""
 
-    def __init__(self, setup: TaskSetup, task: str, say: Callable[[str], None]) -> None:
-        self._setup, self._task_id, self._warn = setup, task, say
+    def __init__(self, setup: TaskSetup, task_id: str, warn: Callable[[str], None]) -> None:
+        self._setup = setup
+        self._task_id = task_id
+        self._warn = warn
         self._store: Store | None = None
         self._rows: dict[str, LedgerRowSink] = {}
-        self._attempt, self._last_run_id = 0, ""
+        self._attempt = 0
+        self._last_run_id = ""
         self._pending_runs: set[str] = set()  # runs whose end is not written yet
 
-    def has_pending_write(self, run: str) -> bool:
-        """Whether the end of a run, or of the task that it closes, is still to be written."""
-        return run in self._pending_runs
+    def has_pending_write(self, run_id: str) -> bool:
+        """Whether the end of a run, or of the task that it closes, is not written yet."""
+        return run_id in self._pending_runs
 
     def _write(self, work: Callable[[Store], Any]) -> bool:
-        """Write, all or nothing; whether it is written. The run is worth more than its row: what fails is said once."""
+        """Write in one transaction; False if that failed. The ledger is not used after that."""
         if self._store is None:
             return False
         try:
             with self._store.transaction():
                 work(self._store)
-        except LedgerError as problem:
-            self._warn(f"the ledger is left out: {problem}")
+        except LedgerError as error:
+            self._warn_unavailable(error)
             self._store = None
             return False
         return True
 
+    def _warn_unavailable(self, error: LedgerError) -> None:
+        self._warn(f"continuing without the ledger: {error}")
+
     def open_task(self, now: float) -> None:
-        """A task begins."""
+        """Insert the task's row."""
         if not self._setup.record:
             return
         try:
             self._store = open_ledger(self._setup.ledger)
-        except LedgerError as problem:
-            self._warn(f"the ledger is left out: {problem}")
+        except LedgerError as error:
+            self._warn_unavailable(error)
             return
-        prompt, at = (
-            redact_and_truncate(self._setup.launch_options.prompt, MAX_PROMPT_CHARS),
-            int(now * 1000),
-        )
-        row = (self._task_id, self._setup.agent, self._setup.cwd, prompt, at, 0)
-        names = "id, agent, project, prompt, started_at, attempts"
-        self._write(
-            lambda store: store.execute(
-                f"INSERT INTO tasks ({names}) VALUES (?, ?, ?, ?, ?, ?)", row
-            )
-        )
+        prompt = redact_and_truncate(self._setup.launch_options.prompt, MAX_PROMPT_CHARS)
+        started_at = int(now * 1000)
+        row = (self._task_id, self._setup.agent, self._setup.cwd, prompt, started_at, 0)
+        self._insert("tasks", dict(zip(_TASK_COLUMNS, row, strict=True)))
+
+    def _insert(self, table: str, row: dict[str, Any]) -> None:
+        placeholders = ", ".join("?" * len(row))
+        sql = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({placeholders})"
+        self._write(lambda store: store.execute(sql, tuple(row.values())))
 
     def begin_attempt(self, run: AgentRun, attempt: int) -> None:
-        """An attempt begins: its row says that it runs."""
+        """Insert the row of a running attempt."""
         if run.recording_path is not None:
             self._pending_runs.add(run.id)
         if self._store is None:
             return
-        self._attempt, self._last_run_id, at = attempt, run.id, int(run.started_at * 1000)
+        self._attempt = attempt
+        self._last_run_id = run.id
+        started_at = int(run.started_at * 1000)
         session = run.requested_session_id
-        rows = self._rows[run.id] = LedgerRowSink(run.agent, session or run.id, at, run.id)
-        rows.id_namespace = (
-            run.parser.header.id_namespace() if run.parser.header is not None else ""
-        )
+        header = run.parser.header
+        rows = LedgerRowSink(run.agent, session or run.id, started_at, run.id)
+        rows.id_namespace = header.id_namespace() if header is not None else ""
+        self._rows[run.id] = rows
         run.sinks.append(lambda _, events: _add_rows(rows, run, events))
-        whose = (
+        row = (
             run.id,
             session,
             self._task_id,
@@ -87,35 +117,32 @@ class LedgerWriter:
             run.agent.name,
             self._setup.cwd,
             str(run.recording_path),
-            at,
+            started_at,
+            redact_and_truncate(run.launch_options.prompt, MAX_PROMPT_CHARS),
         )
-        prompt = redact_and_truncate(run.launch_options.prompt, MAX_PROMPT_CHARS)
-        names = "id, session, task, attempt, agent, project, source, started_at, prompt"
-        zeros = "ok, succeeded, complete, cost_source, tools, tool_errors, files, denials, unknown"
-        marks = ", ".join("?" * 9)
-        sql = f"INSERT INTO runs ({names}, {zeros}) VALUES ({marks}, 0, 0, 0, 'unknown', 0, 0, 0, 0, 0)"
-        self._write(lambda store: store.execute(sql, (*whose, prompt)))
+        columns = dict(zip(_RUN_COLUMNS, row, strict=True)) | {"cost_source": "unknown"}
+        self._insert("runs", columns | dict.fromkeys(_ZERO_RUN_COLUMNS, 0))
 
     def end_attempt(self, run: AgentRun, report: Report, why: str) -> None:
-        """An attempt is over: its report, its requests, its calls."""
+        """Write a finished attempt: report, requests, tool calls."""
         rows = self._rows.pop(run.id, None)
         if rows is None:
             return
-        batch, at = rows.batch(), int(run.started_at * 1000)
-        told = {"task": self._task_id, "attempt": self._attempt, "why": why}
-        if self._write(lambda store: upsert_run(store, report, batch, at, Pricer(), **told)):
+        batch = rows.batch()
+        started_at = int(run.started_at * 1000)
+        columns = {"task": self._task_id, "attempt": self._attempt, "why": why}
+        if self._write(
+            lambda store: upsert_run(store, report, batch, started_at, Pricer(), **columns)
+        ):
             self._pending_runs.discard(run.id)
 
     def mark_handed_over(self, session: str | None) -> None:
-        """A session was handed over to a new one."""
-        self._write(
-            lambda store: store.execute(
-                "UPDATE sessions SET stop = 'refreshed' WHERE id = ?", (session,)
-            )
-        )
+        """Mark a session as continued in a new one."""
+        sql = "UPDATE sessions SET stop = 'refreshed' WHERE id = ?"
+        self._write(lambda store: store.execute(sql, (session,)))
 
     def close_task(self, report: TaskReport, now: float) -> None:
-        """The task is over."""
+        """Complete the task's row."""
         values = (report.verdict, len(report.attempts), int(now * 1000), self._task_id)
         sql = "UPDATE tasks SET verdict = ?, attempts = ?, ended_at = ? WHERE id = ?"
         if not self._write(lambda store: store.execute(sql, values)) and self._last_run_id:
@@ -123,7 +150,7 @@ class LedgerWriter:
         self.release()
 
     def release(self) -> None:
-        """Nothing more is written. A second call does nothing."""
+        """Close the ledger. A second call does nothing."""
         if self._store is not None:
             self._store.close()
             self._store = None

@@ -1,11 +1,11 @@
-"""A git worktree for a run, beside its repository: what the agent changes there touches nobody else's files.
+"""Prepare a task: check options and settings, find the program, apply budgets, create a worktree.
 
-It makes one, or finds the one of that name again; it never removes one. Not below `.git`: agents do not write there unasked.
+A worktree lives beside its repository, since agents don't write below `.git` without permission. It
+is created or reused, never removed.
 """
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
@@ -19,22 +19,23 @@ from ..agents.base import build_environment
 from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
 from ..config.data_dir import new_run_id
 from ..errors import StenoError
+from ..pricing import NANO_PER_USD
 from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from ..process.run_once import RunOnce
 from ..report import TaskReport, Verdict
-from . import backend_probe as serving
-from . import capability_check as models
-from . import ledger_lookup as known
-from .capability_check import CapabilityCheck, FallbackBuilder
+from .backend_probe import choose_backend, probe_backend
+from .capability_check import CapabilityCheck, FallbackBuilder, resolve_model
+from .installed import find_program
 from .json_schema import load_json_schema
+from .ledger_lookup import resolve_session, tightest_budget
 from .retry_policy import RetryPolicy
 from .setup import FallbackAgent, RunBudget, TaskSetup, Timeouts
 
-_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_WORKTREE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Worktree(Struct, frozen=True):
-    """Where it is, the folder to run in, its branch, and whether it is new."""
+    """A git worktree, and the folder in it that corresponds to the current one."""
 
     path: str
     cwd: str
@@ -43,50 +44,46 @@ class Worktree(Struct, frozen=True):
 
 
 def check_worktree_name(name: str) -> None:
-    """StenoError if this cannot be the name of a worktree."""
-    if not _NAME_PATTERN.fullmatch(name) or name.endswith((".", ".lock")) or ".." in name:
+    """StenoError if this is no valid name of a worktree."""
+    if not _WORKTREE_NAME.fullmatch(name) or name.endswith((".", ".lock")) or ".." in name:
         raise StenoError(
             f"--worktree={name}: expected a name of letters, digits, dots, dashes and underscores"
         )
 
 
 def ensure_worktree(cwd: str, name: str) -> Worktree:
-    """The worktree of that name for the repository that `cwd` lies in."""
-    top, inside = (
-        _git_output(cwd, "rev-parse", "--show-toplevel"),
-        _git_output(cwd, "rev-parse", "--show-prefix"),
-    )
-    main = Path(_git_output(cwd, "rev-parse", "--path-format=absolute", "--git-common-dir"))
-    root = (
-        main.parent if main.name == ".git" else Path(top)
-    )  # worktrees of a worktree stand beside the first
-    path, branch = root.with_name(f"{root.name}-worktrees") / name, f"steno/{name}"
-    new = not (path / ".git").exists()
-    if new:
-        known = _run_git(cwd, "show-ref", "--verify", "--quiet", f"refs/heads/{branch}")[0] == 0
-        _git_output(
-            cwd,
-            "worktree",
-            "add",
-            "--quiet",
-            *((str(path), branch) if known else ("-b", branch, str(path))),
-        )
-    within = path / inside
-    return Worktree(str(path), str(within if within.is_dir() else path), branch, new)
+    """The worktree of that name for the repository of `cwd`, created if it doesn't exist."""
+    top = _git_output(cwd, "rev-parse", "--show-toplevel")
+    prefix = _git_output(cwd, "rev-parse", "--show-prefix")
+    git_dir = Path(_git_output(cwd, "rev-parse", "--path-format=absolute", "--git-common-dir"))
+    # Inside a worktree: use the main repository, so that all worktrees are siblings.
+    root = git_dir.parent if git_dir.name == ".git" else Path(top)
+    path = root.with_name(f"{root.name}-worktrees") / name
+    branch = f"steno/{name}"
+    is_new = not (path / ".git").exists()
+    if is_new:
+        ref = f"refs/heads/{branch}"
+        has_branch = _run_git(cwd, "show-ref", "--verify", "--quiet", ref)[0] == 0
+        target = (str(path), branch) if has_branch else ("-b", branch, str(path))
+        _git_output(cwd, "worktree", "add", "--quiet", *target)
+    inner = path / prefix
+    return Worktree(str(path), str(inner if inner.is_dir() else path), branch, is_new)
 
 
-def _git_output(cwd: str, *words: str) -> str:
-    code, out, err = _run_git(cwd, *words)
+def _git_output(cwd: str, *arguments: str) -> str:
+    code, out, err = _run_git(cwd, *arguments)
     if code != 0:
-        told = err.strip().splitlines()[-1:] or [f"git {words[0]} failed with exit code {code}"]
-        raise StenoError(f"--worktree: {cwd}: {told[0].removeprefix('fatal: ')}")
+        lines = err.strip().splitlines()
+        reason = lines[-1] if lines else f"git {arguments[0]} failed with exit code {code}"
+        raise StenoError(f"--worktree: {cwd}: {reason.removeprefix('fatal: ')}")
     return os.fsdecode(out).strip()
 
 
-def _run_git(cwd: str, *words: str) -> tuple[int, bytes, str]:
-    return RunOnce(("git", *words), cwd, {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}).run()
+def _run_git(cwd: str, *arguments: str) -> tuple[int, bytes, str]:
+    return RunOnce(("git", *arguments), cwd, {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}).run()
 
 
+# Options of one run that cannot be set in a file.
 RUN_ONLY_OPTIONS = (
     "session_id",
     "resume",
@@ -97,7 +94,7 @@ RUN_ONLY_OPTIONS = (
     "tape",
     "speed",
     "args",
-)  # what is asked this once, and never set
+)
 TEXT_OPTION_TYPES = {
     "session_id": str,
     "resume": str,
@@ -105,12 +102,11 @@ TEXT_OPTION_TYPES = {
     "tape": str | os.PathLike,
 }
 MODEL_OPTIONS = ("model", "fallback_model")
-NANO_PER_USD = 1e9
 EXAMPLE_SESSION_ID = "123e4567-e89b-42d3-a456-426614174000"
 
 
 class PreparedTask(Struct):
-    """A task that can be started, or the report that says why it cannot. `notes` are for people."""
+    """A task ready to start, or a report that says why it can't. `notes` are for people."""
 
     setup: TaskSetup
     settings: Settings
@@ -119,56 +115,56 @@ class PreparedTask(Struct):
 
 
 def prepare_task(
-    prompt: Any, given: Mapping[str, Any], spell: Callable[[str], str] = str
+    prompt: Any, options: Mapping[str, Any], option_label: Callable[[str], str] = str
 ) -> PreparedTask:
-    """Check all that was asked for. `given` are options by name; `spell` says how the asker calls them."""
+    """Check prompt and options. `option_label` gives an option's name in messages."""
     if not isinstance(prompt, str):
-        raise StenoError(f"the prompt: expected a text, found {prompt!r}")
-    for name in given:
+        raise StenoError(f"prompt: expected a string, found {prompt!r}")
+    for name in options:
         require_known_name(
             name,
             [*SETTINGS_BY_NAME, *RUN_ONLY_OPTIONS],
-            f"no option is called {spell(name)}",
-            spell,
+            f"unknown option {option_label(name)}",
+            option_label,
         )
-    wanted = TaskSetupBuilder(prompt, given, spell)
-    refusal = wanted.check_program() or wanted.check_budgets()
+    builder = TaskSetupBuilder(prompt, options, option_label)
+    refusal = builder.check_program() or builder.check_budgets()
     if refusal is None:
-        wanted.create_worktree()
-        wanted.probe_backend()
-    return PreparedTask(wanted.build(), wanted.settings, refusal, wanted.notes)
+        builder.create_worktree()
+        builder.probe_backend()
+    return PreparedTask(builder.build(), builder.settings, refusal, builder.notes)
 
 
 class TaskSetupBuilder:
-    """What was asked for, checked step by step."""
+    """Checks the options step by step, and builds the setup."""
 
-    def __init__(self, prompt: str, given: Mapping[str, Any], spell: Callable[[str], str]) -> None:
-        self.prompt, self.notes, self._option_label = prompt, list[str](), spell
-        self._given_names = {name for name, value in given.items() if value not in (None, False)}
-        self._run_only_options = {name: given.get(name) for name in RUN_ONLY_OPTIONS}
+    def __init__(
+        self, prompt: str, options: Mapping[str, Any], option_label: Callable[[str], str]
+    ) -> None:
+        self.prompt = prompt
+        self.notes: list[str] = []
+        self._option_label = option_label
+        self._given_names = {name for name, value in options.items() if value not in (None, False)}
+        self._run_only_options = {name: options.get(name) for name in RUN_ONLY_OPTIONS}
         self._check_run_only_options()
         self.cwd = self._resolve_cwd()
-        own = {name: value for name, value in given.items() if name in SETTINGS_BY_NAME}
+        own = {name: value for name, value in options.items() if name in SETTINGS_BY_NAME}
         self.settings = load_settings(
-            own, os.environ, Path(self.cwd), spell, agents.unknown_agent_message
+            own, os.environ, Path(self.cwd), option_label, agents.unknown_agent_message
         )
         self._is_replay = self.settings["agent"] == agents.REPLAY_AGENT_NAME
-        found = (
-            agents.get_agent(self.settings["agent"], (agents.REPLAY_AGENT_NAME,))
-            if not self._is_replay
-            else None
+        self.agent = self._resolve_agent()
+        self._capability_check = CapabilityCheck(
+            self.settings, self._given_names, option_label, self.notes.append
         )
-        self.agent: Agent = found if found is not None else agents.CLAUDE
-        fits = CapabilityCheck(self.settings, self._given_names, spell, self.notes.append)
-        self._capability_check, self._fallback_builder = (
-            fits,
-            FallbackBuilder(self.settings, fits, os.environ, _find_program),
+        self._fallback_builder = FallbackBuilder(
+            self.settings, self._capability_check, os.environ, find_program
         )
         self._fallback_agents: tuple[FallbackAgent, ...] = ()
         self._not_found_reason: str | None = None
         self.task_id = new_run_id()
         self._models = {
-            name: models.resolve_model(self.agent, self.settings.values[name], self.settings)
+            name: resolve_model(self.agent, self.settings.values[name], self.settings)
             for name in MODEL_OPTIONS
         }
         self._backend = self._choose_backend()
@@ -176,205 +172,205 @@ class TaskSetupBuilder:
         self._program_path: str | None = None
         self._check_all()
 
+    def _resolve_agent(self) -> Agent:
+        if self._is_replay:
+            return agents.CLAUDE
+        agent = agents.get_agent(self.settings["agent"], (agents.REPLAY_AGENT_NAME,))
+        return agent if agent is not None else agents.CLAUDE
+
     def _resolve_cwd(self) -> str:
         given = self._run_only_options["cwd"]
         path = Path(given).expanduser().absolute() if given is not None else Path.cwd()
         if not path.is_dir():
-            raise StenoError(f"{self._option_label('cwd')} {given}: this is not a folder")
+            raise StenoError(f"{self._option_label('cwd')} {given}: not a folder")
         folder = os.path.normpath(path)
         if not _is_utf8_encodable(folder):
-            raise StenoError(
-                f"{folder!r}: the name of this folder is not UTF-8: it could not be written down where it ran"
-            )
+            raise StenoError(f"{folder!r}: folder names must be valid UTF-8")
         return folder
 
     def _choose_backend(self) -> Backend | None:
-        """The model server that was chosen. A recording that is played asks none."""
-        given, where = self.settings["backend"], self.settings.source("backend")
+        backend = self.settings["backend"]
+        source = self.settings.source("backend")
         if self._is_replay and "backend" in self._given_names:
-            raise StenoError(f"{where} {given}: a recording that is played asks no model")
-        own = None if self._is_replay else given
-        return serving.choose_backend(
-            own, where, self.agent, self._models["model"], os.environ, self._option_label
+            raise StenoError(f"{source} {backend}: a replay uses no model server")
+        return choose_backend(
+            None if self._is_replay else backend,
+            source,
+            self.agent,
+            self._models["model"],
+            os.environ,
+            self._option_label,
         )
 
-    # -- wrong use -------------------------------------------------------------------------------------------------
+    # -- wrong use -------------------------------------------------------------------------------
 
     def _check_run_only_options(self) -> None:
-        """What is asked this once: an empty text is a variable that a script forgot to set, and is not passed over."""
+        """Check types. An empty text is an error: probably an unset variable of a script."""
         for name, kinds in TEXT_OPTION_TYPES.items():
-            given = self._run_only_options[name]
-            if given is not None and (not isinstance(given, kinds) or not str(given).strip()):
+            value = self._run_only_options[name]
+            if value is not None and (not isinstance(value, kinds) or not str(value).strip()):
                 raise StenoError(
-                    f"{self._option_label(name)}: expected a text that is not empty, found {given!r}"
+                    f"{self._option_label(name)}: expected a non-empty text, found {value!r}"
                 )
-        extra, speed = self._run_only_options["args"], self._run_only_options["speed"]
+        extra = self._run_only_options["args"]
         if extra is not None and (
-            not isinstance(extra, list | tuple) or not all(isinstance(word, str) for word in extra)
+            not isinstance(extra, list | tuple)
+            or not all(isinstance(argument, str) for argument in extra)
         ):
-            raise StenoError(f"{self._option_label('args')}: expected a list of words")
+            raise StenoError(f"{self._option_label('args')}: expected a list of strings")
+        speed = self._run_only_options["speed"]
         if speed is not None and (
             isinstance(speed, bool)
             or not isinstance(speed, int | float)
             or not 0 <= speed < float("inf")
         ):
-            raise StenoError(
-                f"{self._option_label('speed')} {speed}: expected a number that is not below 0"
-            )
+            raise StenoError(f"{self._option_label('speed')} {speed}: expected a number >= 0")
 
     def _check_all(self) -> None:
         if not self.prompt.strip():
             raise StenoError("the prompt is empty")
         if not _is_utf8_encodable(self.prompt):
-            raise StenoError(
-                "the prompt holds halves of letters (lone surrogates): it cannot be written as UTF-8"
-            )
+            raise StenoError("the prompt contains unpaired surrogates")
         self._check_session()
         self._check_files()
         name = self._run_only_options["worktree"]
         if name is not None and not isinstance(name, str | bool):
             raise StenoError(
-                f"{self._option_label('worktree')}: expected a name, or True, found {name!r}"
+                f"{self._option_label('worktree')}: expected a name or True, found {name!r}"
             )
         if isinstance(name, str) and name:
             check_worktree_name(name)
-        if self.settings["on_limit"] == "fallback" and not (
-            self.settings["fallback_model"] or self.settings["fallback_agent"]
-        ):
-            needed = f"{self._option_label('fallback_model')} NAME, or an agent: {self._option_label('fallback_agent')} NAME"
-            raise StenoError(f"{self._option_label('on_limit')} fallback needs a model: {needed}")
+        settings = self.settings
+        has_fallback = settings["fallback_model"] or settings["fallback_agent"]
+        if settings["on_limit"] == "fallback" and not has_fallback:
+            label = self._option_label
+            raise StenoError(
+                f"{label('on_limit')} fallback needs {label('fallback_model')} NAME "
+                f"or {label('fallback_agent')} NAME"
+            )
         self._check_capabilities()
 
     def _check_capabilities(self) -> None:
-        """What an agent has no words for cannot be asked of it, nor of one that may take over."""
+        """Check that the agent, and each fallback agent, supports the options."""
         self._json_schema = load_json_schema(
             self.settings["json_schema"], self.settings.source("json_schema")
         )
-        others = self._fallback_builder.resolve_agents(self.agent, self._is_replay)
-        ask = self._launch_options()
-        self._capability_check.check(self.agent, ask)
+        fallbacks = self._fallback_builder.resolve_agents(self.agent, self._is_replay)
+        options = self._launch_options()
+        self._capability_check.check(self.agent, options)
         self._check_replay()
-        self._fallback_agents = self._fallback_builder.build(others, ask, self.notes.append)
+        self._fallback_agents = self._fallback_builder.build(fallbacks, options, self.notes.append)
 
     def _check_replay(self) -> None:
-        """The agent `replay` plays a tape, and no other one does."""
-        agent, tape, speed = (
-            self._option_label("agent"),
-            self._option_label("tape"),
-            self._run_only_options["speed"],
-        )
-        if self._is_replay and not self._run_only_options["tape"]:
-            raise StenoError(
-                f"{agent} {agents.REPLAY_AGENT_NAME} needs a tape to play: {tape} FILE"
-            )
-        if not self._is_replay and (self._run_only_options["tape"] or speed is not None):
-            raise StenoError(
-                f"{tape if self._run_only_options['tape'] else self._option_label('speed')} is for {agent} {agents.REPLAY_AGENT_NAME}"
-            )
+        """The agent `replay` needs a recording; other agents take none."""
+        replay = f"{self._option_label('agent')} {agents.REPLAY_AGENT_NAME}"
+        recording = self._run_only_options["tape"]
+        if self._is_replay and not recording:
+            raise StenoError(f"{replay} needs a recording: {self._option_label('tape')} FILE")
+        if not self._is_replay and (recording or self._run_only_options["speed"] is not None):
+            option = self._option_label("tape" if recording else "speed")
+            raise StenoError(f"{option} needs {replay}")
 
     def _check_session(self) -> None:
-        """R5: one way to choose a session, and never two."""
-        call, spell = self._run_only_options, self._option_label
-        ways = [spell(name) for name in ("session_id", "resume", "continue_") if call[name]]
-        if len(ways) > 1:
-            raise StenoError(
-                f"{' and '.join(ways)} cannot be used together: each says which session it is"
-            )
-        if call["fork"] and not call["resume"]:
-            raise StenoError(
-                f"{spell('fork')} needs {spell('resume')}: it goes on in a copy of that session"
-            )
+        """Allow one way to choose a session, and resolve the one to resume."""
+        options = self._run_only_options
+        label = self._option_label
+        chosen = [label(name) for name in ("session_id", "resume", "continue_") if options[name]]
+        if len(chosen) > 1:
+            raise StenoError(f"{' and '.join(chosen)} cannot be combined: choose one session")
+        if options["fork"] and not options["resume"]:
+            raise StenoError(f"{label('fork')} needs {label('resume')}: it copies that session")
+        session_id = options["session_id"]
         if (
-            call["session_id"]
+            session_id
             and "session_id" not in self.agent.launch.unsupported_options
-            and not self.agent.is_session_id(call["session_id"])
+            and not self.agent.is_session_id(session_id)
         ):
-            told = f"expected an id that {self.agent.name} takes, such as {EXAMPLE_SESSION_ID}"
-            raise StenoError(f"{spell('session_id')} {call['session_id']}: {told}")
-        if call["resume"]:
-            earlier = known.resolve_session(
-                self.agent, call["resume"], self.settings["ledger"], spell("resume")
+            raise StenoError(
+                f"{label('session_id')} {session_id}: not a session id of {self.agent.name}; "
+                f"expected for example {EXAMPLE_SESSION_ID}"
             )
-            call["resume"] = earlier.id
-            self._move_to_session_folder(earlier.folder)
+        if options["resume"]:
+            session = resolve_session(
+                self.agent, options["resume"], self.settings["ledger"], label("resume")
+            )
+            options["resume"] = session.id
+            self._move_to_session_folder(session.folder)
 
     def _move_to_session_folder(self, folder: str | None) -> None:
-        """A session that was named by its run goes on in its own folder: the agent finds it nowhere else."""
+        """Resume a session in its own folder: the agent finds it only there."""
         if (
             folder is not None
             and self._run_only_options["cwd"] is None
             and folder != self.cwd
             and Path(folder).is_dir()
         ):
-            self.notes.append(f"the session belongs to {folder}: going on there")
+            self.notes.append(f"resuming in the session's folder: {folder}")
             self.cwd = folder
 
     def _check_files(self) -> None:
-        for name, right, what in (
+        for name, exists, kind in (
             ("add_dir", Path.is_dir, "folder"),
             ("mcp_config", Path.is_file, "file"),
         ):
-            for text in self._absolute_paths(name):
-                if not text.startswith("{") and not right(Path(text)):
-                    raise StenoError(
-                        f"{self.settings.source(name)} {text}: there is no such {what}"
-                    )
+            for path in self._absolute_paths(name):
+                if not path.startswith("{") and not exists(Path(path)):
+                    raise StenoError(f"{self.settings.source(name)} {path}: {kind} not found")
 
     def _absolute_paths(self, name: str) -> tuple[str, ...]:
-        """The paths of a setting, from where they were given; JSON in place of a path stays."""
-        given = [text.lstrip() for text in self.settings[name]]
+        """The paths of a setting; JSON in place of a path stays."""
+        values = [value.lstrip() for value in self.settings[name]]
         return tuple(
-            text if text.startswith("{") else str(Path(text).expanduser().absolute())
-            for text in given
+            value if value.startswith("{") else str(Path(value).expanduser().absolute())
+            for value in values
         )
 
-    # -- what stands against the start -----------------------------------------------------------------------------
+    # -- refusals --------------------------------------------------------------------------------
 
     def check_program(self) -> TaskReport | None:
-        """The agent must be installed (A3)."""
+        """Find the agent's program; a report if it is missing and there is no fallback."""
         if self._is_replay:
             return None
         name = self.settings["program"] or self.agent.name
-        own = build_environment(
+        env = build_environment(
             os.environ,
             self.agent.launch.env_policy,
             include_api_keys=not self.settings["no_api_key"],
             extra=self.settings["env"],
         )
-        self._program_path = _find_program(name, own)
+        self._program_path = find_program(name, env)
         if self._program_path is not None:
             return None
-        what, hint, code = _explain_missing_program(
-            name,
-            f"to install {self.agent.name}: {self.agent.installation.command or 'see where it comes from'}",
-        )
+        command = self.agent.installation.command
+        install = f"install: {command}" if command else f"install {self.agent.name} first"
+        error, hint, code = _explain_missing_program(name, install)
         if self._fallback_agents:
-            self._not_found_reason = f"{name} {what}"
-            self.notes.append(f"{self._not_found_reason}; {hint}")
+            self._not_found_reason = error
+            self.notes.append(f"{error}; {hint}")
             return None
-        report = self._refusal(
-            "not_found" if code == EXIT_NOT_FOUND else "subprocess", f"{name} {what}", hint
-        )
-        report.exit_code = None if code == EXIT_NOT_FOUND else code
+        is_missing = code == EXIT_NOT_FOUND
+        report = self._refusal("not_found" if is_missing else "subprocess", error, hint)
+        report.exit_code = None if is_missing else code
         return report
 
     def check_budgets(self) -> TaskReport | None:
-        """R9: what the ledger's budgets leave is the most that the task may cost. What costs nothing needs none."""
+        """Limit the task's cost to the tightest ledger budget; a report if that is used up."""
         if self._backend is not None and self._backend.is_local:
-            return None
-        budget = known.tightest_budget(self.settings["ledger"], self.cwd, self.notes.append)
+            return None  # no cost
+        budget = tightest_budget(self.settings["ledger"], self.cwd, self.notes.append)
         if budget is None:
             return None
-        rest, whose = (budget.limit_nano - budget.spent_nano) / NANO_PER_USD, f"a {budget.period}"
-        whose += f" for {budget.project}" if budget.project else ""
-        if rest <= 0:
-            what = f"the budget of ${budget.limit_nano / NANO_PER_USD:,.2f} {whose} is used up: ${budget.spent_nano / NANO_PER_USD:,.2f} is spent"
-            return self._refusal(
-                "max_budget", what, f"raise it: steno budget set {budget.period} AMOUNT"
-            )
-        if self._max_cost is None or rest < self._max_cost:
-            self._max_cost = rest
-            self.notes.append(f"at most ${rest:,.2f} is left of the budget for {whose}")
+        remaining = (budget.limit_nano - budget.spent_nano) / NANO_PER_USD
+        project = f" for {budget.project}" if budget.project else ""
+        if remaining <= 0:
+            spent = budget.spent_nano / NANO_PER_USD
+            limit = budget.limit_nano / NANO_PER_USD
+            error = f"budget per {budget.period}{project} used up: ${spent:,.2f} of ${limit:,.2f}"
+            hint = f"raise it: steno budget set {budget.period} AMOUNT"
+            return self._refusal("max_budget", error, hint)
+        if self._max_cost is None or remaining < self._max_cost:
+            self._max_cost = remaining
+            self.notes.append(f"${remaining:,.2f} left in the budget per {budget.period}{project}")
         return None
 
     def _refusal(self, verdict: Verdict, error: str, hint: str) -> TaskReport:
@@ -383,71 +379,67 @@ class TaskSetupBuilder:
         )
 
     def create_worktree(self) -> None:
-        """Where it was asked for: a worktree of its own."""
+        """Create or reuse the worktree, if one was requested."""
         name = self._run_only_options["worktree"]
         if name is None or name is False:
             return
-        found = ensure_worktree(self.cwd, name if isinstance(name, str) and name else self.task_id)
-        self.cwd = found.cwd
-        self.notes.append(
-            f"{'new worktree' if found.is_new else 'worktree'} {found.path} (branch {found.branch})"
-        )
+        name = name if isinstance(name, str) and name else self.task_id
+        worktree = ensure_worktree(self.cwd, name)
+        self.cwd = worktree.cwd
+        kind = "new worktree" if worktree.is_new else "worktree"
+        self.notes.append(f"{kind} {worktree.path} (branch {worktree.branch})")
 
     def probe_backend(self) -> None:
-        """What the model server tells of its model, where there is one."""
+        """Query the model server for its context window, if there is one."""
         model = self._models["model"]
         if self._backend is not None and model is not None:
-            self._backend, note = serving.probe_backend(self._backend, model)
-            self.notes += [] if note is None else [note]
+            self._backend, note = probe_backend(self._backend, model)
+            if note is not None:
+                self.notes.append(note)
 
-    # -- the task --------------------------------------------------------------------------------------------------
+    # -- setup -----------------------------------------------------------------------------------
 
     def build(self) -> TaskSetup:
-        """All of it, as a task is given it."""
+        """The setup of the task."""
+        settings = self.settings
+        recording = self._run_only_options["tape"]
+        speed = self._run_only_options["speed"]
         return TaskSetup(
             launch_options=self._launch_options(),
             agent=agents.REPLAY_AGENT_NAME if self._is_replay else self.agent.name,
-            replay_path=None
-            if self._run_only_options["tape"] is None
-            else os.fspath(self._run_only_options["tape"]),
-            replay_speed=1.0
-            if self._run_only_options["speed"] is None
-            else self._run_only_options["speed"],
+            replay_path=None if recording is None else os.fspath(recording),
+            replay_speed=1.0 if speed is None else speed,
             program=self._program_path,
             not_found_reason=self._not_found_reason,
             fallback_agents=self._fallback_agents,
             task_id=self.task_id,
             cwd=self.cwd,
-            extra_env=self.settings["env"],
-            pass_api_keys=not self.settings["no_api_key"],
+            extra_env=settings["env"],
+            pass_api_keys=not settings["no_api_key"],
             timeouts=self._timeouts(),
             policy=self._retry_policy(),
             budget=RunBudget(
-                cost=self._max_cost,
-                tokens=self.settings["max_tokens"],
-                warn_at=self.settings["warn_at"],
+                cost=self._max_cost, tokens=settings["max_tokens"], warn_at=settings["warn_at"]
             ),
-            use_heuristics=not self.settings["no_advice"],
-            changes="none"
-            if self._is_replay
-            else self.settings["changes"],  # a recording changes no file
-            ledger=self.settings["ledger"],
+            use_heuristics=not settings["no_advice"],
+            changes="none" if self._is_replay else settings["changes"],  # a replay changes nothing
+            ledger=settings["ledger"],
         )
 
     def _launch_options(self) -> LaunchOptions:
         names = ("max_turns", "permission_mode", "allow", "deny", "system_prompt", "steer")
-        call = self._run_only_options
+        options = self._run_only_options
         return LaunchOptions(
             prompt=self.prompt,
-            session_id=call["session_id"],
-            resume=call["resume"],
-            fork=bool(call["fork"]),
-            continue_=bool(call["continue_"]),
+            session_id=options["session_id"],
+            resume=options["resume"],
+            fork=bool(options["fork"]),
+            continue_=bool(options["continue_"]),
             add_dirs=self._absolute_paths("add_dir"),
             mcp_config=self._absolute_paths("mcp_config"),
             max_cost=self._max_cost,
             backend=self._backend,
-            extra=tuple(call["args"] or ()),
+            extra=tuple(options["args"] or ()),
             json_schema=self._json_schema,
             model=self._models["model"],
             fallback_model=self._models["fallback_model"],
@@ -455,11 +447,8 @@ class TaskSetupBuilder:
         )
 
     def _timeouts(self) -> Timeouts:
-        names = ("first_output", "silence", "after_result", "background", "timeout")
-        return Timeouts(
-            tool_silence=self.settings["tool_silence"],
-            **{name: self.settings[name] for name in names},
-        )
+        names = Timeouts.__struct_fields__
+        return Timeouts(**{name: self.settings[name] for name in names})
 
     def _retry_policy(self) -> RetryPolicy:
         names = ("attempts", "resume_on", "on_limit", "refresh_at")
@@ -470,7 +459,7 @@ class TaskSetupBuilder:
 
 
 def _is_utf8_encodable(text: str) -> bool:
-    """Whether it can be written down: what came as bytes that are no letters cannot."""
+    """False for undecodable bytes, which Python represents by lone surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -479,23 +468,13 @@ def _is_utf8_encodable(text: str) -> bool:
 
 
 def _explain_missing_program(program: str, install: str) -> tuple[str, str, int]:
-    """Why a program cannot be started: what is wrong with it, what to do, and the code that a shell has for it."""
-    path = Path(program).expanduser()
+    """Why a program cannot be started: error, hint, and a shell's exit code for it."""
     if os.sep not in program:
-        return "is not there in PATH", install, EXIT_NOT_FOUND
+        return f"{program} not found in PATH", install, EXIT_NOT_FOUND
+    path = Path(program).expanduser()
     if path.is_dir():
-        return "is a folder", "give the program itself", EXIT_NOT_EXECUTABLE
+        return f"{program} is a folder", "give the path of the program", EXIT_NOT_EXECUTABLE
     if path.exists():
-        return (
-            "cannot be executed",
-            f"to make it a program: chmod +x {quote(str(path))}",
-            EXIT_NOT_EXECUTABLE,
-        )
-    return "is not there", install, EXIT_NOT_FOUND
-
-
-def _find_program(program: str, environ: Mapping[str, str]) -> str | None:
-    """The whole path of a program, a word being looked for in the child's PATH; None if it is not there."""
-    path = Path(program).expanduser() if os.sep in program else program
-    found = shutil.which(path, path=environ.get("PATH", os.defpath))
-    return None if found is None else str(Path(found).absolute())
+        hint = f"make it executable: chmod +x {quote(str(path))}"
+        return f"{program} is not executable", hint, EXIT_NOT_EXECUTABLE
+    return f"{program} not found", install, EXIT_NOT_FOUND

@@ -1,7 +1,6 @@
-"""A task seen from outside while it goes on: where it is, what it does, and what others may ask of it.
+"""Registration of a task's runs while it is active, their control from outside, crash recovery.
 
-`attend` registers the runs of a task; `recover` sees to those whose steno was killed, or could not book them. A task goes on
-as well where it cannot be registered: that is one warning, and the task is then not steered.
+A run that cannot be registered continues with one warning, and cannot be controlled.
 """
 
 import os
@@ -21,10 +20,16 @@ from ..ledger.store import Store, ledger_location
 from ..pricing import price
 from ..process import terminate_orphans
 from ..process.process_table import start_time_of
-from . import run_registry as marks
 from .attempt import AgentRun
 from .control_socket import ControlSocket, Reply, send_request
-from .run_registry import RunInfo, active_runs, lost_runs
+from .run_registry import (
+    RunInfo,
+    active_runs,
+    host_id,
+    lost_runs,
+    remove_run_info,
+    write_run_info,
+)
 from .task import Task
 
 __all__ = [
@@ -33,37 +38,28 @@ __all__ = [
     "active_runs",
     "lost_runs",
     "recover_runs",
-    "register",
     "send_request",
 ]
 
-MAX_SHOWN_PROMPT_CHARS = 200  # characters of a prompt that its mark shows
-
-
-def register(task: Task) -> "RunRegistration":
-    """Register each run of a task while it goes on, and do what is asked from outside. Called before it is started."""
-    return RunRegistration(task)
+MAX_SHOWN_PROMPT_CHARS = 200  # in the registry entry
 
 
 class RunRegistration:
-    """A task, as others see it."""
+    """Registers each run of a task and answers requests. Create it before the task starts."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._run_info: RunInfo | None = None
         self._control_socket: ControlSocket | None = None
         self._live_state = LiveState(task.agent.context_window)
-        self._tracked_run_id: str | None = None  # the run that is being looked at
-        self._registered_run_id: str | None = (
-            None  # the run that was registered last, or could not be
-        )
+        self._tracked_run_id: str | None = None  # the run that the live state is about
+        self._registered_run_id: str | None = None  # also if the registration failed
         task.watchers.append(self._on_task_changed)
         task.sinks.append(self._on_events)
 
-    # -- the mark ------------------------------------------------------------------------------------------------
+    # -- registry entry --------------------------------------------------------------------------
 
     def _on_task_changed(self) -> None:
-        """An attempt is about to begin, or has begun, a wait begins, or all is over."""
         run = self._task.run
         if self._task.is_finished or run is None:
             self.close()
@@ -77,96 +73,103 @@ class RunRegistration:
     def _register_run(self, run: AgentRun) -> None:
         self._registered_run_id = run.id
         try:
-            wire = self._control_socket = ControlSocket(
+            self._control_socket = ControlSocket(
                 self._task.loop, live_folder() / f"{run.id}.sock", self._handle_request
             )
-            self._run_info = self._build_run_info(run, str(wire.path))
-            marks.write_run_info(self._run_info)
-        except (OSError, StenoError) as problem:
-            run.warnings.append(f"it cannot be seen or steered from outside: {problem}")
+            self._run_info = self._build_run_info(run, str(self._control_socket.path))
+            write_run_info(self._run_info)
+        except (OSError, StenoError) as error:
+            run.warnings.append(
+                f"run not registered; steno ps, stop and send won't see it: {error}"
+            )
             self.close()
-            self._registered_run_id = run.id  # once is enough
+            self._registered_run_id = run.id  # warn once
 
     def _build_run_info(self, run: AgentRun, socket: str) -> RunInfo:
         pid = os.getpid()
+        options = run.launch_options
+        is_recorded = run.recording_path is not None
         return RunInfo(
             run=run.id,
             task=self._task.id,
             agent=run.agent.name,
-            host=marks.host_id(),
+            host=host_id(),
             steno_pid=pid,
             steno_born=start_time_of(pid) or 0,
             agent_pid=run.child.pid if run.child is not None else None,
             socket=socket,
-            tape=str(run.recording_path) if run.recording_path is not None else None,
-            ledger=ledger_location(self._task.setup.ledger)
-            if run.recording_path is not None
-            else None,
-            session=run.launch_options.session_id or run.launch_options.resume,
-            cwd=self._task.setup.cwd or os.getcwd(),  # noqa: PTH109
+            tape=str(run.recording_path) if is_recorded else None,
+            ledger=ledger_location(self._task.setup.ledger) if is_recorded else None,
+            session=options.session_id or options.resume,
+            cwd=self._task.setup.cwd or os.getcwd(),  # noqa: PTH109  # the text as it is
             started=run.started_at,
-            steer=run.launch_options.steer,
-            prompt=redact_and_truncate(run.launch_options.prompt, MAX_SHOWN_PROMPT_CHARS),
+            steer=options.steer,
+            prompt=redact_and_truncate(options.prompt, MAX_SHOWN_PROMPT_CHARS),
         )
 
-    def _update_run_info(self, **more: Any) -> None:
-        if self._run_info is not None and any(
-            getattr(self._run_info, name) != value for name, value in more.items()
-        ):
-            self._run_info = msgspec.structs.replace(self._run_info, **more)
-            with suppress(OSError, StenoError):  # the old one still stands
-                marks.write_run_info(self._run_info)
+    def _update_run_info(self, **changes: Any) -> None:
+        info = self._run_info
+        if info is None or all(getattr(info, name) == value for name, value in changes.items()):
+            return
+        self._run_info = msgspec.structs.replace(info, **changes)
+        with suppress(OSError, StenoError):  # the old entry stays
+            write_run_info(self._run_info)
 
     def close(self) -> None:
-        """Nothing goes on any more. A second call does nothing."""
+        """Remove the entry, or mark it for recovery. A second call does nothing."""
         if self._control_socket is not None:
             self._control_socket.close()
         if self._run_info is not None and self._task.has_pending_write(self._run_info.run):
-            self._update_run_info(
-                over=True, socket=None, agent_pid=None, waits_until=None
-            )  # for `recover`
+            self._update_run_info(over=True, socket=None, agent_pid=None, waits_until=None)
         elif self._run_info is not None:
             with suppress(StenoError):
-                marks.remove_run_info(self._run_info)
-        self._control_socket = self._run_info = self._registered_run_id = None
+                remove_run_info(self._run_info)
+        self._control_socket = None
+        self._run_info = None
+        self._registered_run_id = None
 
-    # -- what it does --------------------------------------------------------------------------------------------
+    # -- live state ------------------------------------------------------------------------------
 
     def _on_events(self, run: AgentRun, events: list[Event]) -> None:
         if run.id != self._tracked_run_id:
-            self._tracked_run_id, self._live_state = run.id, LiveState(run.agent.context_window)
+            self._tracked_run_id = run.id
+            self._live_state = LiveState(run.agent.context_window)
         self._live_state.add(events)
         if self._live_state.session is not None:
             self._update_run_info(session=self._live_state.session)
 
     def _status(self) -> Reply:
-        task, glance = self._task, self._live_state
-        run, waits = task.run, task.waits_until
-        found: Reply = {
+        task = self._task
+        state = self._live_state
+        waits_until = task.waits_until
+        is_waiting = waits_until is not None
+        waits_s = None if waits_until is None else max(0.0, round(waits_until - task.now(), 3))
+        tool, target = state.current_tool or (None, None)
+        reply: Reply = {
             "ok": True,
-            "state": "waiting" if waits is not None else glance.state,
-            "turns": glance.turns,
+            "state": "waiting" if is_waiting else state.state,
+            "turns": state.turns,
+            "waits_s": waits_s,
+            "tool": tool,
+            "target": redact_and_truncate(target, MAX_SHOWN_PROMPT_CHARS) if target else None,
         }
-        found["waits_s"] = None if waits is None else max(0.0, round(waits - task.now(), 3))
-        found["tool"], found["target"] = glance.current_tool or (None, None)
-        found["target"] = (
-            redact_and_truncate(found["target"], MAX_SHOWN_PROMPT_CHARS)
-            if found["target"]
-            else None
-        )
-        if run is not None:
-            run.spend.start_pricing(price)
-            found |= {
-                "tokens": run.spend.tokens,
-                "cost_usd": nano_to_usd(run.spend.cost_nano) if run.spend.tokens else None,
-            }
-            heard = run.child.last_output_at if run.child is not None else task.loop.clock()
-            found["silence_s"] = round(task.loop.clock() - heard, 3)
-        if glance.session is not None:
-            found["session_id"] = glance.session
-        return {**found, "context": msgspec.to_builtins(glance.context), "model": glance.model}
+        if task.run is not None:
+            reply |= self._spend_and_silence(task.run)
+        if state.session is not None:
+            reply["session_id"] = state.session
+        return {**reply, "context": msgspec.to_builtins(state.context), "model": state.model}
 
-    # -- what is asked of it -------------------------------------------------------------------------------------
+    def _spend_and_silence(self, run: AgentRun) -> Reply:
+        run.spend.start_pricing(price)
+        now = self._task.loop.clock()
+        last_output_at = run.child.last_output_at if run.child is not None else now
+        return {
+            "tokens": run.spend.tokens,
+            "cost_usd": nano_to_usd(run.spend.cost_nano) if run.spend.tokens else None,
+            "silence_s": round(now - last_output_at, 3),
+        }
+
+    # -- requests --------------------------------------------------------------------------------
 
     def _handle_request(self, message: dict[str, Any]) -> Reply:
         match message:
@@ -179,56 +182,62 @@ class RunRegistration:
                 self._task.kill()
                 return {"ok": True}
             case {"do": "send", "text": str(text)}:
-                wrong = self.send(text)
-                return {"ok": True} if wrong is None else {"ok": False, "error": wrong}
+                error = self.send(text)
+                return {"ok": True} if error is None else {"ok": False, "error": error}
         return {
             "ok": False,
-            "error": 'expected {"do": "status", "stop", "kill" or "send"}, the last with a "text"',
+            "error": 'expected {"do": ...} with status, stop, kill, or send with a "text"',
         }
 
     def send(self, text: str) -> str | None:
-        """Say something to the agent; why it takes no message, if it does not. For the thread that turns the loop."""
+        """Send a message to the agent; the error if it accepts none. For the loop's thread only."""
         run = self._task.run
         if run is None or run.report is not None:
-            return "no attempt goes on now that could take a message"
+            return "no active attempt to send the message to"
         if not run.launch_options.steer:
-            return "it takes no messages: it was not started for that (steno run --steer)"
+            return "the run accepts no messages; start it with steno run --steer"
         if not run.send(text):
-            return "it takes no more messages: its turn is closed"
+            return "the run accepts no more messages: its turn has ended"
         return None
 
 
-# -- those whose steno was killed ------------------------------------------------------------------------------------
+# -- recovery --------------------------------------------------------------------------------------
 
 
 def recover_runs(store: Store) -> list[str]:
-    """See to runs whose steno was killed or could not book them: end what is left, take their tapes in, and say what was done.
+    """Recover lost runs: terminate their processes and import their recordings; messages.
 
-    Only the ledger of the run takes it in; another one leaves the mark for that.
+    A run of another ledger is left for that one.
     """
     terminate_orphans()
-    return [text for mark in lost_runs() if (text := _recover_run(store, mark)) is not None]
+    return [text for info in lost_runs() if (text := _recover_run(store, info)) is not None]
 
 
-def _recover_run(store: Store, mark: RunInfo) -> str | None:
-    rows = store.query("SELECT verdict FROM runs WHERE id = ?", (mark.run,))
-    taped = mark.tape is not None and Path(mark.tape).exists()
-    if taped and not rows and mark.ledger != ledger_location(store.name):
+def _recover_run(store: Store, info: RunInfo) -> str | None:
+    rows = store.query("SELECT verdict FROM runs WHERE id = ?", (info.run,))
+    has_recording = info.tape is not None and Path(info.tape).exists()
+    if has_recording and not rows and info.ledger != ledger_location(store.name):
         return None
-    open_ = taped and (not rows or rows[0][0] is None)
-    if open_ and mark.tape is not None:
-        from ..ledger.importer import import_sources
+    is_incomplete = has_recording and (not rows or rows[0][0] is None)
+    if is_incomplete and info.tape is not None:
+        from ..ledger.importer import import_sources  # lazy: loads every reader
 
-        import_sources(store, [mark.tape])
-        rows = store.query("SELECT verdict FROM runs WHERE id = ?", (mark.run,))
+        import_sources(store, [info.tape])
+        rows = store.query("SELECT verdict FROM runs WHERE id = ?", (info.run,))
     if rows:
-        whole = "UPDATE tasks SET verdict = ?, ended_at = (SELECT max(ended_at) FROM runs WHERE task = ?) WHERE id = ?"
-        with store.transaction():
-            store.execute(f"{whole} AND verdict IS NULL", (rows[0][0], mark.task, mark.task))
-    marks.remove_run_info(mark)
-    why = (
-        "could not be written to the ledger when it ended"
-        if mark.over
-        else "was cut off when its steno was killed"
-    )
-    return f"run {mark.run} {why}; what its tape holds is in the ledger" if open_ else None
+        _close_task_row(store, info.task, rows[0][0])
+    remove_run_info(info)
+    if not is_incomplete:
+        return None
+    cause = "could not be written to the ledger" if info.over else "was lost: its steno was killed"
+    return f"run {info.run} {cause}; recovered from its recording"
+
+
+def _close_task_row(store: Store, task: str, verdict: str | None) -> None:
+    with store.transaction():
+        store.execute(
+            "UPDATE tasks SET verdict = ?,"
+            " ended_at = (SELECT max(ended_at) FROM runs WHERE task = ?)"
+            " WHERE id = ? AND verdict IS NULL",
+            (verdict, task, task),
+        )

@@ -1,37 +1,38 @@
-"""What a task is given: what to ask, how patient to be, how much to spend, where to keep things. Values only."""
+"""The setup of a task: prompt, limits, budgets, storage. Values only."""
 
 from msgspec import Struct, field
 
 from ..agents import LaunchOptions
+from ..config import SETTINGS_BY_NAME
 from ..process import GracePeriods
 from .retry_policy import RetryPolicy
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
-    """How long each thing may take, in seconds; None: for ever. Each has its own end (R3)."""
+    """Time limits of an attempt in seconds; None: unlimited."""
 
-    first_output: float | None = (
-        180.0  # an agent says what it works with within seconds; hooks and slow starts before that
-    )
-    silence: float | None = (
-        360.0  # Claude Code may be silent for 300 s and be well: it repeats a stalled request unseen
-    )
-    tool_silence: float | None = 3600.0  # silence while a tool runs: builds and tests take long
-    after_result: float | None = 30.0  # alive after its result, with nothing left to do
-    background: float | None = 600.0  # alive after its result, with work in the background
-    timeout: float | None = None  # all of it
+    # An agent reports its configuration within seconds; hooks and slow starts come before that.
+    first_output: float | None = SETTINGS_BY_NAME["first_output"].default
+    # Claude Code repeats a stalled request without output, and may be silent for 300 s.
+    silence: float | None = SETTINGS_BY_NAME["silence"].default
+    # Silence while a tool runs: builds and tests take long.
+    tool_silence: float | None = SETTINGS_BY_NAME["tool_silence"].default
+    # Still running after its result, without background work and with it.
+    after_result: float | None = SETTINGS_BY_NAME["after_result"].default
+    background: float | None = SETTINGS_BY_NAME["background"].default
+    timeout: float | None = SETTINGS_BY_NAME["timeout"].default  # the whole attempt
 
 
 class RunBudget(Struct, frozen=True, kw_only=True):
-    """What may be spent, by one run or by the whole task."""
+    """Spending limits of one run or of a whole task."""
 
     cost: float | None = None  # dollars
     tokens: int | None = None
-    warn_at: float = 0.8  # of either: said once
+    warn_at: float = SETTINGS_BY_NAME["warn_at"].default  # fraction of either; warned once
 
 
 class FallbackAgent(Struct, frozen=True, kw_only=True):
-    """An agent that takes over where the one before it cannot go on (R11), and what it is asked then, but for the prompt."""
+    """An agent that takes over when the one before it is unavailable; options without a prompt."""
 
     agent: str
     program: str
@@ -39,32 +40,28 @@ class FallbackAgent(Struct, frozen=True, kw_only=True):
 
 
 class TaskSetup(Struct, frozen=True, kw_only=True):
-    """A task, as it is to be carried out."""
+    """A task, ready to run."""
 
     launch_options: LaunchOptions
     agent: str = "claude"
-    replay_path: str | None = None  # of the agent `replay`: what it plays
-    replay_speed: float = 1.0  # of the agent `replay`: so many times as fast; 0: without waiting
-    program: str | None = None  # its path, where it is not simply its name
-    version: str | None = None  # of the program, where it is known before the start
-    not_found_reason: str | None = (
-        None  # why the agent cannot be started at all: the first of those that stand by takes over at once
-    )
-    fallback_agents: tuple[FallbackAgent, ...] = ()  # agents that take over, in this order
-    task_id: str | None = None  # the id of the task, where it was given one before
+    replay_path: str | None = None  # the recording for the agent `replay`
+    replay_speed: float = 1.0  # factor for the agent `replay`; 0: no delays
+    program: str | None = None  # path, if it differs from the agent's name
+    version: str | None = None  # of the program, if known before the start
+    not_found_reason: str | None = None  # the first agent can't be started; use a fallback
+    fallback_agents: tuple[FallbackAgent, ...] = ()  # in this order
+    task_id: str | None = None  # if assigned before
     cwd: str | None = None
-    inherited_env: dict[str, str] | None = None  # what it inherits; None: our own environment
-    extra_env: dict[str, str] = field(default_factory=dict)  # what is added to it
-    pass_api_keys: bool = True  # hand on the agent's keys
+    inherited_env: dict[str, str] | None = None  # None: our own environment
+    extra_env: dict[str, str] = field(default_factory=dict)
+    pass_api_keys: bool = True
     timeouts: Timeouts = Timeouts()
     grace: GracePeriods = GracePeriods()
     policy: RetryPolicy = RetryPolicy()
     budget: RunBudget = RunBudget()
-    keep_orphans: bool = False  # what outlives the agent may stay
+    keep_orphans: bool = False  # leave processes running that outlive the agent
     use_heuristics: bool = True
-    track_cost: bool = (
-        False  # what it costs is followed while it runs, also where no budget asks for that
-    )
+    track_cost: bool = False  # compute the cost while running, also without a budget
     ledger: str | None = None
-    record: bool = True  # keep a tape and a row in the ledger
-    changes: str = "none"  # what is looked at besides what tools tell: none, git (before and after), all (what stirs too)
+    record: bool = True  # write a recording and a ledger row
+    changes: str = "none"  # detect file changes by: none, git (before and after), all (watcher too)

@@ -1,7 +1,7 @@
-"""A task: attempts, one after another, until it is done or nothing is gained by another (R5 to R11).
+"""A task: one attempt after another, until it is done or retrying won't help.
 
-It turns with the loop and never waits by itself, so that one program can carry out any number of tasks. Each decision is
-a note on the tape of the run that it follows, and is told to whoever listens.
+It runs on the event loop without blocking, so that one program can run any number of tasks. Each
+decision is noted in the recording of the attempt before it, and logged.
 """
 
 import os
@@ -33,192 +33,193 @@ from .workspace_observer import WorkspaceObserver
 
 CONTINUE_PROMPT = "continue"
 SUMMARY_PROMPT = (
-    "Summarise this session for a colleague who takes over and has seen none of it. Say what was accomplished, which decisions "
-    "were made and why, the state of the code, known issues, and the next steps. Answer with the summary only."
+    "Summarise this session for a colleague who takes over and has seen none of it. Say what was "
+    "accomplished, which decisions were made and why, the state of the code, known issues, and the "
+    "next steps. Answer with the summary only."
 )
 
 LogFunction = Callable[[str], None]
 
 
 class Task:
-    """A task that goes on. `report` is None until it is over."""
+    """An active task. `report` is None until it has finished."""
 
     def __init__(
         self,
         loop: ProcessLoop,
         setup: TaskSetup,
         *,
-        log: LogFunction | None = None,  # told what was decided
-        warn: LogFunction
-        | None = None,  # told what nobody expects, also where nothing else is to be told
+        log: LogFunction | None = None,  # gets decisions
+        warn: LogFunction | None = None,  # gets warnings, shown also with --quiet
         now: Callable[[], float] = time.time,
     ) -> None:
         self.agent, setup = resolve_agent(setup)
-        self.loop, self.setup, self.now = loop, setup, now
+        self.loop = loop
+        self.setup = setup
+        self.now = now
         self.id = setup.task_id or new_run_id(now())
         self.report: TaskReport | None = None
-        self.run: AgentRun | None = None  # the attempt that goes on, or the last one
+        self.run: AgentRun | None = None  # the current attempt, or the last one
         self.sinks: list[RunSink] = []
-        self.watchers: list[
-            Callable[[], None]
-        ] = []  # called before and after an attempt begins, at a wait, when all is over
-        self.raw_sink: Callable[[bytes], None] | None = (
-            None  # gets the agent's own bytes of every attempt
-        )
+        # Called before and after an attempt starts, when a wait begins, and at the end.
+        self.watchers: list[Callable[[], None]] = []
+        self.raw_sink: Callable[[bytes], None] | None = None  # gets the stdout of all attempts
         self.waits_until: float | None = None  # by `now`: the end of a wait between two attempts
-        self.random_fraction: Callable[[], float] = random.Random().random  # noqa: S311  # spreads retries; no secret hangs on it
+        self.random_fraction: Callable[[], float] = random.Random().random  # noqa: S311  # jitter
         self._log = log or (lambda text: None)
         self._warn = warn or self._log
-        self._warnings: list[str] = []  # of our own, that no attempt tells of
+        self._warnings: list[str] = []  # not part of any attempt's report
         self._reports: list[Report] = []
         self._reasons: list[str] = []
         self._history = AttemptHistory(
             max_turns=setup.launch_options.max_turns,
-            fallback_agents=tuple(stand.agent for stand in setup.fallback_agents),
+            fallback_agents=tuple(fallback.agent for fallback in setup.fallback_agents),
         )
         self._pending_step: Callable[[], None] | None = None
         self._wait_timer: Timer | None = None
         self._stop_reason: str | None = None
-        self._handover_options: LaunchOptions | None = (
-            None  # what a new session is asked that took over from another
-        )
-        self._fallback_model: str | None = None  # the one that was fallen back to (R11)
-        self._original_prompt = (
-            setup.launch_options.prompt
-        )  # what the task is, whoever carries it out
-        self._unrecorded_decisions: list[str] = []  # made before there was a tape
-        self._final_attempt = -1  # the attempt that says how the task ended
-        self._has_begun = False  # an attempt was made
+        self._handover_options: LaunchOptions | None = None  # of the session after a handover
+        self._fallback_model: str | None = None  # in use since a rate limit
+        self._original_prompt = setup.launch_options.prompt
+        self._unrecorded_notes: list[str] = []  # decisions before the first recording
+        self._final_attempt = -1  # index of the report that has the task's verdict
+        self._has_begun = False
         self._ledger_writer = LedgerWriter(setup, self.id, self._add_warning)
 
     def start(self) -> "Task":
-        """Begin with the first attempt; an agent that is not there leaves it to the next."""
+        """Start the first attempt, or the first fallback if the agent is not installed."""
         if self.setup.not_found_reason is not None:
             self._skip_unavailable_agent(missing_agent_report(self.setup))
             return self
-        ask = self.setup.launch_options
-        if ask.session_id is None and ask.resume is None and not ask.continue_:
-            ask = msgspec.structs.replace(ask, session_id=str(uuid.uuid4()))
-        self._begin_attempt(ask)
+        options = self.setup.launch_options
+        if options.session_id is None and options.resume is None and not options.continue_:
+            options = msgspec.structs.replace(options, session_id=str(uuid.uuid4()))
+        self._begin_attempt(options)
         return self
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the task has its report."""
         return self.report is not None
 
-    # -- attempts ----------------------------------------------------------------------------------------------------
+    # -- attempts --------------------------------------------------------------------------------
 
-    def _begin_attempt(self, ask: LaunchOptions, ended: OnRunEnded | None = None) -> None:
+    def _begin_attempt(self, options: LaunchOptions, on_ended: OnRunEnded | None = None) -> None:
         self.waits_until = None
-        if self._stop_reason is not None:  # asked to end between two attempts
+        if self._stop_reason is not None:  # stopped between two attempts
             self._finish()
             return
-        now = self.now()
-        name, setup = new_run_id(now), self.setup
-        witness = WorkspaceObserver(
-            self.loop,
-            setup.cwd or os.getcwd(),  # noqa: PTH109
-            name,
-            setup.changes,
-            setup.record,
+        run_id = new_run_id(self.now())
+        observer = WorkspaceObserver(
+            loop=self.loop,
+            cwd=self.setup.cwd or os.getcwd(),  # noqa: PTH109  # the text as it is
+            run_id=run_id,
+            changes=self.setup.changes,
+            record=self.setup.record,
         )
-        witness.start(lambda: self._start_attempt(ask, name, witness, ended or self._on_run_ended))
+        callback = on_ended or self._on_run_ended
+        observer.start(lambda: self._start_attempt(options, run_id, observer, callback))
 
     def _start_attempt(
-        self, ask: LaunchOptions, name: str, witness: WorkspaceObserver, then: OnRunEnded
+        self,
+        options: LaunchOptions,
+        run_id: str,
+        observer: WorkspaceObserver,
+        on_ended: OnRunEnded,
     ) -> None:
-        if (
-            self._stop_reason is not None and self._reports
-        ):  # while the state of the files was taken
-            witness.close()
+        if self._stop_reason is not None and self._reports:  # stopped during the git snapshot
+            observer.close()
             self._finish()
             return
-        run = self._build_recorded_run(ask, name, then, witness)
-        self._history.resumed_session_id = ask.resume
+        run = self._build_recorded_run(options, run_id, on_ended, observer)
+        self._history.resumed_session_id = options.resume
         if not self._has_begun:
             self._has_begun = True
             self._ledger_writer.open_task(run.started_at)
         self._ledger_writer.begin_attempt(run, len(self._reports) + 1)
         run.start()
-        while self._unrecorded_decisions:
-            run.add_note(self._unrecorded_decisions.pop(0))
+        while self._unrecorded_notes:
+            run.add_note(self._unrecorded_notes.pop(0))
         self._notify_watchers()
         if self._stop_reason is not None:
             run.stop(self._stop_reason)
 
     def _build_recorded_run(
-        self, ask: LaunchOptions, name: str, then: OnRunEnded, witness: WorkspaceObserver
+        self,
+        options: LaunchOptions,
+        run_id: str,
+        on_ended: OnRunEnded,
+        observer: WorkspaceObserver,
     ) -> AgentRun:
-        """The next attempt, ready to start."""
+        """The next attempt, ready to start. Only the first one requires a recording."""
         try:
-            return self._build_run(ask, name, then, witness, self.setup.record)
-        except (
-            StenoError
-        ) as problem:  # the first attempt is not made without its record; later ones are worth more
+            return self._build_run(options, run_id, on_ended, observer, record=self.setup.record)
+        except StenoError as error:
             self.run = None
             self._notify_watchers()
             if not self._has_begun:
-                witness.close()
+                observer.close()
                 raise
-            run = self._build_run(ask, name, then, witness, record=False)
-            run.add_warning(f"this attempt was not recorded: {problem}")
+            run = self._build_run(options, run_id, on_ended, observer, record=False)
+            run.add_warning(f"this attempt was not recorded: {error}")
             return run
 
     def _skip_unavailable_agent(self, report: Report) -> None:
-        """An attempt that could not be made: no process, no tape; its end is decided upon all the same."""
+        """Decide on an attempt without process or recording."""
         self._reports.append(report)
-        following = decide(report, self._history, self.setup.policy, self.now(), 0.0)
-        self._reasons.append(following.reason)
-        if following.action != "other":
+        decision = decide(report, self._history, self.setup.policy, self.now(), 0.0)
+        self._reasons.append(decision.reason)
+        if decision.action != "fallback":
             self._finish()
             return
-        self._log(following.reason)
-        self._unrecorded_decisions.append(f"{following.action}: {following.reason}")
+        self._log(decision.reason)
+        self._unrecorded_notes.append(decision.note)
         self._switch_to_fallback()
 
     def _add_warning(self, text: str) -> None:
         self._warnings.append(text)
         self._warn(text)
 
-    def has_pending_write(self, run: str) -> bool:
-        """Whether the ledger does not have the end of a run that it should have."""
-        return self._ledger_writer.has_pending_write(run)
+    def has_pending_write(self, run_id: str) -> bool:
+        """Whether the ledger still lacks the end of a run."""
+        return self._ledger_writer.has_pending_write(run_id)
 
     def _notify_watchers(self) -> None:
-        for watch in self.watchers:
-            watch()
+        for notify in self.watchers:
+            notify()
 
     def _build_run(
         self,
-        ask: LaunchOptions,
-        name: str,
-        ended: OnRunEnded,
-        witness: WorkspaceObserver,
+        options: LaunchOptions,
+        run_id: str,
+        on_ended: OnRunEnded,
+        observer: WorkspaceObserver,
         record: bool,
     ) -> AgentRun:
-        """An attempt whose record has begun. Others can see it before that: should we be killed now, it is found again."""
-        left, now = self._remaining_budget(), self.now()
-        if (
-            ask.backend is not None and ask.backend.is_local
-        ):  # the agent would count the dollars of its maker's models
-            ask = msgspec.structs.replace(ask, max_cost=None)
-        elif left.cost is not None and left.cost > 0:  # its own account is the more exact one
-            ask = msgspec.structs.replace(
-                ask, max_cost=left.cost if ask.max_cost is None else min(ask.max_cost, left.cost)
-            )
-        tape = new_recording_path(name, now) if record else None
-        run = self.run = AgentRun(
-            self.loop, self.agent, ask, self.setup, name, tape, now, ended, witness
+        """An attempt with an open recording. It is registered before that, for crash recovery."""
+        budget = self._remaining_budget()
+        now = self.now()
+        run = AgentRun(
+            loop=self.loop,
+            agent=self.agent,
+            launch_options=_with_max_cost(options, budget),
+            setup=self.setup,
+            run_id=run_id,
+            recording_path=new_recording_path(run_id, now) if record else None,
+            started_at=now,
+            on_ended=on_ended,
+            observer=observer,
         )
+        self.run = run
         run.task_attempt = (self.id, len(self._reports) + 1)
-        run.sinks, run.raw_sink, run.on_warning = [*self.sinks], self.raw_sink, self._warn
+        run.sinks = [*self.sinks]
+        run.raw_sink = self.raw_sink
+        run.on_warning = self._warn
         self._notify_watchers()
-        run.prepare(left)
+        run.prepare(budget)
         return run
 
     def _remaining_budget(self) -> RunBudget:
-        """What may still be spent."""
         budget = self.setup.budget
         spent = sum(report.cost.usd or 0.0 for report in self._reports)
         used = sum(report.tokens.total or 0 for report in self._reports)
@@ -229,200 +230,199 @@ class Task:
         )
 
     def _on_run_ended(self, run: AgentRun) -> str:
-        """An attempt is over: decide what comes next, and say so."""
+        """Decide what follows an attempt, and return that as a note."""
         report = run.report
         if report is None:
             return ""
         report.warnings += run.warnings
         self._reports.append(report)
-        following = self._decide_next(report, run.schema_errors)
-        self._reasons.append(following.reason)
-        self._update_history(report, following)
-        self._schedule_ledger_write(run, report, following.reason)
-        if following.action == "stop":
+        decision = self._decide_next(report, run.schema_errors)
+        self._reasons.append(decision.reason)
+        self._update_history(report, decision)
+        self._schedule_ledger_write(run, report, decision.reason)
+        if decision.action == "stop":
             self.loop.call_soon(self._finish)
         else:
-            (self._add_warning if following.is_warning else self._log)(following.reason)
+            (self._add_warning if decision.is_warning else self._log)(decision.reason)
             self._wait_then(
-                following.wait_seconds,
-                lambda: self._apply_decision(run.launch_options, report, following),
+                decision.wait_seconds,
+                lambda: self._apply_decision(run.launch_options, report, decision),
             )
-        return f"{following.action}: {following.reason}"
+        return decision.note
 
     def _schedule_ledger_write(self, run: AgentRun, report: Report, why: str) -> None:
-        """Write an attempt's row once its tape is closed: should we be killed in between, the row is made from the tape."""
+        """Write the row after the recording is closed: if killed between, it can be imported."""
         self.loop.call_soon(lambda: self._ledger_writer.end_attempt(run, report, why))
 
-    def _decide_next(self, report: Report, wrong: tuple[str, ...]) -> Decision:
+    def _decide_next(self, report: Report, schema_errors: tuple[str, ...]) -> Decision:
         if self._stop_reason is not None:
             return Decision(action="stop", reason=self._stop_reason)
-        spent = self._exhausted_budget_reason()
-        if spent is not None and report.verdict != "success":
-            return Decision(action="stop", reason=spent)
-        tried = msgspec.structs.replace(
-            self._history, attempts=self._history.attempts + 1, schema_errors=wrong
+        budget_reason = self._exhausted_budget_reason()
+        if budget_reason is not None and report.verdict != "success":
+            return Decision(action="stop", reason=budget_reason)
+        history = msgspec.structs.replace(
+            self._history, attempts=self._history.attempts + 1, schema_errors=schema_errors
         )
-        return decide(report, tried, self.setup.policy, self.now(), self.random_fraction())
+        return decide(report, history, self.setup.policy, self.now(), self.random_fraction())
 
     def _exhausted_budget_reason(self) -> str | None:
-        """Why nothing more may be spent, if so."""
-        left = self._remaining_budget()
-        if left.cost is not None and left.cost <= 0:
-            return "max_budget: what the task may cost is spent"
-        if left.tokens is not None and left.tokens <= 0:
-            return "max_budget: the tokens that the task may use are used"
+        remaining = self._remaining_budget()
+        if remaining.cost is not None and remaining.cost <= 0:
+            return "cost budget of the task exhausted"
+        if remaining.tokens is not None and remaining.tokens <= 0:
+            return "token budget of the task exhausted"
         return None
 
-    def _update_history(self, report: Report, following: Decision) -> None:
-        tried = self._history
-        tried.attempts += following.counts_as_attempt
-        tried.limit_waits = tried.limit_waits + 1 if report.verdict == "rate_limit" else 0
-        tried.consecutive_failures = (
-            tried.consecutive_failures + 1
-            if following.wait_seconds and report.verdict != "rate_limit"
-            else 0
-        )
-        tried.has_lost_session = tried.has_lost_session or following.action == "fresh"
-        tried.corrections += following.prompt is not None
-        tried.has_used_fallback_model = tried.has_used_fallback_model or following.model is not None
-        if report.verdict == "rate_limit":
-            self._fallback_model = following.model  # None: it was waited for the first one
-        tried.max_turns = (
-            following.max_turns if following.max_turns is not None else tried.max_turns
-        )
+    def _update_history(self, report: Report, decision: Decision) -> None:
+        history = self._history
+        is_limited = report.verdict == "rate_limit"
+        history.attempts += decision.counts_as_attempt
+        history.limit_waits = history.limit_waits + 1 if is_limited else 0
+        is_failure = bool(decision.wait_seconds) and not is_limited
+        history.consecutive_failures = history.consecutive_failures + 1 if is_failure else 0
+        history.has_lost_session |= decision.action == "new_session"
+        history.corrections += decision.prompt is not None
+        history.has_used_fallback_model |= decision.model is not None
+        if is_limited:
+            self._fallback_model = decision.model  # None: the wait was for the first model
+        if decision.max_turns is not None:
+            history.max_turns = decision.max_turns
 
-    def _wait_then(self, seconds: float, then: Callable[[], None]) -> None:
-        self._pending_step = then
+    def _wait_then(self, seconds: float, step: Callable[[], None]) -> None:
+        self._pending_step = step
         self.waits_until = self.now() + seconds if seconds else None
         self._wait_timer = self.loop.call_later(seconds, self._on_wait_over)
         self._notify_watchers()
 
     def _on_wait_over(self) -> None:
-        then, self._pending_step, self._wait_timer = self._pending_step, None, None
-        if then is not None:
-            then()
+        step = self._pending_step
+        self._pending_step = None
+        self._wait_timer = None
+        if step is not None:
+            step()
 
-    def _apply_decision(self, before: LaunchOptions, report: Report, following: Decision) -> None:
-        if following.action == "handover":
+    def _apply_decision(self, before: LaunchOptions, report: Report, decision: Decision) -> None:
+        """Start the next attempt. `before` are the options of the last one."""
+        if decision.action == "handover":
             self._request_summary(report)
-        elif following.action == "other":
+            return
+        if decision.action == "fallback":
             self._switch_to_fallback()
-        elif following.action == "resume":
-            self._begin_attempt(
-                _resume_options(
-                    self._current_launch_options(),
-                    report.session_id,
-                    following.prompt or CONTINUE_PROMPT,
-                )
-            )
-        elif (
-            following.action == "again" and before.session_id is None
-        ):  # it was to go on with a session, and still is
-            again = msgspec.structs.replace(
-                self._current_launch_options(), prompt=before.prompt, session_id=None
-            )
+            return
+        options = self._current_launch_options()
+        if decision.action == "resume":
+            prompt = decision.prompt or CONTINUE_PROMPT
+            self._begin_attempt(_resume_options(options, report.session_id, prompt))
+        elif decision.action == "retry" and before.session_id is None:
+            # The last attempt was to resume a session: so is this one.
             self._begin_attempt(
                 msgspec.structs.replace(
-                    again, resume=before.resume, fork=before.fork, continue_=before.continue_
+                    options,
+                    prompt=before.prompt,
+                    session_id=None,
+                    resume=before.resume,
+                    fork=before.fork,
+                    continue_=before.continue_,
                 )
             )
         else:
-            self._begin_attempt(
-                _new_session_options(self._current_launch_options(), following.prompt)
-            )
+            self._begin_attempt(_new_session_options(options, decision.prompt))
 
     def _switch_to_fallback(self) -> None:
-        """R11: the next agent goes on, in a session of its own."""
-        stand, *left = self.setup.fallback_agents
+        """Continue with the next agent, in a new session."""
+        fallback, *remaining = self.setup.fallback_agents
+        options = msgspec.structs.replace(self.setup.launch_options, prompt=self._original_prompt)
+        setup = msgspec.structs.replace(self.setup, launch_options=options)
         self.setup = msgspec.structs.replace(
-            self.setup,
-            launch_options=msgspec.structs.replace(
-                self.setup.launch_options, prompt=self._original_prompt
-            ),
+            setup_for_fallback(setup, fallback, self._reports), fallback_agents=tuple(remaining)
         )
-        self.setup = msgspec.structs.replace(
-            setup_for_fallback(self.setup, stand, self._reports), fallback_agents=tuple(left)
-        )
-        self.agent = get_agent(stand.agent) or CLAUDE
-        others = tuple(one.agent for one in left)
+        self.agent = get_agent(fallback.agent) or CLAUDE
         self._history = AttemptHistory(
             attempts=self._history.attempts,
             max_turns=self.setup.launch_options.max_turns,
-            fallback_agents=others,
+            fallback_agents=tuple(other.agent for other in remaining),
         )
-        self._handover_options = self._fallback_model = None
+        self._handover_options = None
+        self._fallback_model = None
         self._begin_attempt(_new_session_options(self._current_launch_options()))
 
     def _current_launch_options(self) -> LaunchOptions:
-        """What was asked first; of a task that was handed over, with what the new session must know."""
-        asked = (
-            self._handover_options
-            if self._handover_options is not None
-            else self.setup.launch_options
-        )
-        if self._fallback_model is not None:  # an agent does not take one model for both
-            asked = msgspec.structs.replace(asked, model=self._fallback_model, fallback_model=None)
-        return msgspec.structs.replace(asked, max_turns=self._history.max_turns)
+        """The task's options, or those after a handover, with the current model and turn limit."""
+        options = self._handover_options or self.setup.launch_options
+        if self._fallback_model is not None:  # agents reject one model for both
+            options = msgspec.structs.replace(
+                options, model=self._fallback_model, fallback_model=None
+            )
+        return msgspec.structs.replace(options, max_turns=self._history.max_turns)
 
-    # -- handover (R8) -----------------------------------------------------------------------------------------------
+    # -- handover --------------------------------------------------------------------------------
 
     def _request_summary(self, report: Report) -> None:
-        """Ask the old session for a summary; what it says, the next session is told."""
-        ask = _resume_options(self._current_launch_options(), report.session_id, SUMMARY_PROMPT)
-        ask = msgspec.structs.replace(ask, max_turns=1, json_schema=None, steer=False)
-        self._begin_attempt(ask, lambda run: self._on_summary(run, report.session_id))
+        """Ask the old session for a summary, as context of the next one."""
+        options = _resume_options(self._current_launch_options(), report.session_id, SUMMARY_PROMPT)
+        options = msgspec.structs.replace(options, max_turns=1, json_schema=None, steer=False)
+        self._begin_attempt(options, lambda run: self._on_summary(run, report.session_id))
 
     def _on_summary(self, run: AgentRun, session: str | None) -> str:
         report = run.report
         if report is None:
             return ""
         report.warnings += run.warnings
-        said = ((report.result if report.verdict == "success" else None) or report.text).strip()
-        summary = said or summary_from_reports(self._reports)
-        handed = f"handover: {'its summary goes' if said else 'it gave no summary; ours goes'} to a new session"
+        result = report.result if report.verdict == "success" else None
+        answer = (result or report.text).strip()
+        summary = answer or summary_from_reports(self._reports)
+        decision = self._decide_after_summary(bool(answer))
         self._reports.append(report)
-        over = self._stop_reason or self._exhausted_budget_reason()
-        why = over or handed
-        self._reasons.append(why)
-        self._schedule_ledger_write(run, report, why)
-        if over is not None:
-            self._final_attempt = (
-                -2 if report.verdict == "success" else -1
-            )  # a summary is not what was asked for
+        stop_reason = self._stop_reason or self._exhausted_budget_reason()
+        if stop_reason is not None:
+            decision = Decision(action="stop", reason=stop_reason)
+        self._reasons.append(decision.reason)
+        self._schedule_ledger_write(run, report, decision.reason)
+        if decision.action == "stop":
+            # A successful summary is not the task's result.
+            self._final_attempt = -2 if report.verdict == "success" else -1
             self.loop.call_soon(self._finish)
-            return f"stop: {over}"
+            return decision.note
         self.loop.call_soon(lambda: self._ledger_writer.mark_handed_over(session))
         prompt = HANDOVER_PROMPT.format(summary=summary, prompt=self._original_prompt)
         self._handover_options = msgspec.structs.replace(self.setup.launch_options, prompt=prompt)
-        self._log(why)
-        self._wait_then(
-            0.0, lambda: self._begin_attempt(_new_session_options(self._current_launch_options()))
-        )
-        return why
+        self._log(decision.reason)
+        self._wait_then(0.0, self._begin_new_session)
+        return decision.note
 
-    # -- ends --------------------------------------------------------------------------------------------------------
+    def _decide_after_summary(self, has_summary: bool) -> Decision:
+        reason = "continuing in a new session with the agent's summary"
+        if not has_summary:
+            reason = "no summary from the agent; continuing in a new session with steno's own"
+        return Decision(action="handover", reason=reason)
 
-    def stop(self, why: str) -> None:
-        """End the task: the run that goes on is asked to end, or the wait is given up."""
-        self._stop_reason = self._stop_reason or why
+    def _begin_new_session(self) -> None:
+        self._begin_attempt(_new_session_options(self._current_launch_options()))
+
+    # -- end -------------------------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """Stop the current run, or end the wait for the next one."""
+        self._stop_reason = self._stop_reason or reason
         if self._wait_timer is not None:
             self._wait_timer.cancel()
-            self._wait_timer, self._pending_step = None, None
-            self._log(f"{why}: not waiting any longer")
+            self._wait_timer = None
+            self._pending_step = None
+            self._log(f"{reason}; no longer waiting")
             self.loop.call_soon(self._finish)
         elif self.run is not None:
-            self.run.stop(why)
+            self.run.stop(reason)
 
-    def kill(self, why: str = "killed") -> None:
-        """End it at once."""
-        self._stop_reason = self._stop_reason or why
+    def kill(self, reason: str = "killed") -> None:
+        """Kill the current run at once."""
+        self._stop_reason = self._stop_reason or reason
         if self.run is not None and self.run.report is None:
-            self.run.kill(why)
+            self.run.kill(reason)
         else:
-            self.stop(why)
+            self.stop(reason)
 
     def release(self) -> None:
-        """Nothing more is done, whether it is over or not."""
+        """Close recording and ledger, finished or not."""
         if self.run is not None:
             self.run.release()
         self._ledger_writer.release()
@@ -435,16 +435,32 @@ class Task:
             self._notify_watchers()
 
 
-def _resume_options(ask: LaunchOptions, session: str | None, prompt: str) -> LaunchOptions:
-    """Go on with a session."""
+def _with_max_cost(options: LaunchOptions, budget: RunBudget) -> LaunchOptions:
+    """Pass the remaining budget to the agent: its own accounting is more exact."""
+    if options.backend is not None and options.backend.is_local:
+        # The agent would count the prices of its vendor's models.
+        return msgspec.structs.replace(options, max_cost=None)
+    if budget.cost is None or budget.cost <= 0:
+        return options
+    limits = (options.max_cost, budget.cost)
     return msgspec.structs.replace(
-        ask, prompt=prompt, resume=session, session_id=None, continue_=False, fork=False
+        options, max_cost=min(limit for limit in limits if limit is not None)
     )
 
 
-def _new_session_options(ask: LaunchOptions, more: str | None = None) -> LaunchOptions:
-    """Begin in a new session, which is told more where there is more to tell."""
-    prompt = ask.prompt if more is None else f"{ask.prompt}\n\n{more}"
+def _resume_options(options: LaunchOptions, session: str | None, prompt: str) -> LaunchOptions:
     return msgspec.structs.replace(
-        ask, prompt=prompt, resume=None, session_id=str(uuid.uuid4()), continue_=False, fork=False
+        options, prompt=prompt, resume=session, session_id=None, continue_=False, fork=False
+    )
+
+
+def _new_session_options(options: LaunchOptions, addition: str | None = None) -> LaunchOptions:
+    """Options for a new session, with an addition to the prompt."""
+    return msgspec.structs.replace(
+        options,
+        prompt=options.prompt if addition is None else f"{options.prompt}\n\n{addition}",
+        resume=None,
+        session_id=str(uuid.uuid4()),
+        continue_=False,
+        fork=False,
     )

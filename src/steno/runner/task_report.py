@@ -1,4 +1,4 @@
-"""The reports of a task's attempts as one report (S). Pure."""
+"""Merge the reports of a task's attempts into one. Pure."""
 
 from collections.abc import Sequence
 
@@ -21,129 +21,142 @@ _TOKEN_FIELDS = ("input", "cache_write", "cache_read", "output", "reasoning", "t
 
 
 def build_attempt(report: Report, why: str) -> Attempt:
-    """One attempt's line in the list."""
-    whose = (report.run_id, report.session_id, report.verdict)
+    """The entry of one attempt. `why` is the decision after it."""
     return Attempt(
-        *whose, report.tokens, report.cost, report.turns, report.duration_ms, why, report.agent
+        run_id=report.run_id,
+        session_id=report.session_id,
+        verdict=report.verdict,
+        tokens=report.tokens,
+        cost=report.cost,
+        turns=report.turns,
+        duration_ms=report.duration_ms,
+        why=why,
+        agent=report.agent,
     )
 
 
 def merge_reports(
     reports: Sequence[Report], reasons: Sequence[str], task: str | None, final_attempt: int = -1
 ) -> TaskReport:
-    """The task's report. The last attempt, or `teller`, says how it ended; what was spent and done is all of it."""
+    """The task's report: verdict and text of `final_attempt`, sums and lists of all attempts."""
     last = reports[final_attempt]
-    found = TaskReport(**{name: getattr(last, name) for name in Report.__struct_fields__})
-    found.task_id, found.attempts = (
-        task,
-        [build_attempt(report, why) for report, why in zip(reports, reasons, strict=True)],
-    )
-    if len(reports) == 1:
-        return found
-    found.tokens = _sum_tokens(reports)
-    asked = sum_optional((found.tokens.input, found.tokens.cache_write, found.tokens.cache_read))
-    found.cache_hit_rate = (
-        found.tokens.cache_read / asked if asked and found.tokens.cache_read is not None else None
-    )
-    found.cost = _sum_costs(reports)
-    found.models = _merge_models(reports)
-    found.requests = sum(report.requests for report in reports)
-    found.turns = sum_optional(report.turns for report in reports)
-    found.duration_ms = sum_optional(report.duration_ms for report in reports)
-    found.duration_api_ms = sum_optional(report.duration_api_ms for report in reports)
-    found.started_at = next(
-        (report.started_at for report in reports if report.started_at is not None), None
-    )
-    found.tools = [tool for report in reports for tool in report.tools]
-    found.tool_counts = _merge_tool_counts(reports)
-    found.files = _merge_files(reports)
-    found.denials = [denial for report in reports for denial in report.denials]
-    found.retries = [retry for report in reports for retry in report.retries]
-    found.subagents = [agent for report in reports for agent in report.subagents]
-    found.warnings = [
-        *_orphan_warnings([report for report in reports if report is not last]),
-        *last.warnings,
+    merged = TaskReport(**{name: getattr(last, name) for name in Report.__struct_fields__})
+    merged.task_id = task
+    merged.attempts = [
+        build_attempt(report, why) for report, why in zip(reports, reasons, strict=True)
     ]
-    return found
+    if len(reports) > 1:
+        _merge_figures(merged, reports)
+        _merge_lists(merged, reports)
+        earlier = [report for report in reports if report is not last]
+        merged.warnings = [*_orphan_warnings(earlier), *last.warnings]
+    return merged
+
+
+def _merge_figures(merged: TaskReport, reports: Sequence[Report]) -> None:
+    tokens = _sum_tokens(reports)
+    merged.tokens = tokens
+    prompt_tokens = sum_optional((tokens.input, tokens.cache_write, tokens.cache_read))
+    if prompt_tokens and tokens.cache_read is not None:
+        merged.cache_hit_rate = tokens.cache_read / prompt_tokens
+    else:
+        merged.cache_hit_rate = None
+    merged.cost = _sum_costs(reports)
+    merged.models = _merge_models(reports)
+    merged.requests = sum(report.requests for report in reports)
+    merged.turns = sum_optional(report.turns for report in reports)
+    merged.duration_ms = sum_optional(report.duration_ms for report in reports)
+    merged.duration_api_ms = sum_optional(report.duration_api_ms for report in reports)
+    start_times = (report.started_at for report in reports if report.started_at is not None)
+    merged.started_at = next(start_times, None)
+
+
+def _merge_lists(merged: TaskReport, reports: Sequence[Report]) -> None:
+    merged.tools = [tool for report in reports for tool in report.tools]
+    merged.tool_counts = _merge_tool_counts(reports)
+    merged.files = _merge_files(reports)
+    merged.denials = [denial for report in reports for denial in report.denials]
+    merged.retries = [retry for report in reports for retry in report.retries]
+    merged.subagents = [agent for report in reports for agent in report.subagents]
 
 
 def _orphan_warnings(reports: Sequence[Report]) -> list[str]:
-    """What an earlier attempt left behind is left still; its other warnings are about an end that was mended."""
-    return [
-        warning
-        for report in reports
-        for warning in report.warnings
-        if warning.startswith("orphan:")
-    ]
+    """Orphans of earlier attempts still exist; their other warnings no longer apply."""
+    warnings = (warning for report in reports for warning in report.warnings)
+    return [warning for warning in warnings if warning.startswith("orphan:")]
 
 
 def _sum_tokens(reports: Sequence[Report]) -> Tokens:
-    """The sum; unknown if an attempt that asked a model does not know its part."""
-    given = [
+    """The sum; unknown if it is unknown for an attempt that made requests."""
+    shares = [
         report.tokens for report in reports if report.requests or report.tokens.total is not None
     ]
-    return Tokens(
-        *(sum_optional(getattr(share, name) for share in given) for name in _TOKEN_FIELDS)
-    )
+    sums = (sum_optional(getattr(share, name) for share in shares) for name in _TOKEN_FIELDS)
+    return Tokens(*sums)
 
 
 def _sum_costs(reports: Sequence[Report]) -> Cost:
-    """The sum of the attempts' own parts; unknown if one that asked a model is; reported or local only if all are."""
-    spent = [report.cost for report in reports if report.requests or report.cost.usd]
-    session = reports[-1].cost.session_usd
-    if not spent:
-        return Cost(reports[-1].cost.usd, reports[-1].cost.source, session)
-    if any(cost.usd is None for cost in spent):
-        return Cost(None, "unknown", session)
-    nano = sum(round((cost.usd or 0.0) * NANO_PER_USD) for cost in spent)
-    sources = {cost.source for cost in spent} - {"local"}  # what costs nothing changes no sum
-    source = "local" if not sources else "reported" if sources == {"reported"} else "computed"
-    return Cost(nano_to_usd(nano), source, session)
+    """The sum; unknown if it is unknown for an attempt that made requests.
+
+    The source is reported or local only if it is so for all attempts.
+    """
+    costs = [report.cost for report in reports if report.requests or report.cost.usd]
+    last = reports[-1].cost
+    if not costs:
+        return Cost(last.usd, last.source, last.session_usd)
+    if any(cost.usd is None for cost in costs):
+        return Cost(None, "unknown", last.session_usd)
+    nano = sum(round((cost.usd or 0.0) * NANO_PER_USD) for cost in costs)
+    sources = {cost.source for cost in costs} - {"local"}  # local cost is 0
+    if not sources:
+        return Cost(nano_to_usd(nano), "local", last.session_usd)
+    source = "reported" if sources == {"reported"} else "computed"
+    return Cost(nano_to_usd(nano), source, last.session_usd)
 
 
 def _merge_models(reports: Sequence[Report]) -> dict[str, ModelSummary]:
-    found: dict[str, ModelSummary] = {}
+    models: dict[str, ModelSummary] = {}
     for report in reports:
         for name, model in report.models.items():
-            found[name] = _merge_model_usage(found[name], model) if name in found else model
-    return found
+            models[name] = _merge_model_usage(models[name], model) if name in models else model
+    return models
 
 
-def _merge_model_usage(one: ModelSummary, other: ModelSummary) -> ModelSummary:
+def _merge_model_usage(first: ModelSummary, second: ModelSummary) -> ModelSummary:
     nanos = (
         None if model.cost_usd is None else round(model.cost_usd * NANO_PER_USD)
-        for model in (one, other)
+        for model in (first, second)
     )
     return msgspec.structs.replace(
-        other,
-        input=add_optional(one.input, other.input),
-        cache_write=add_optional(one.cache_write, other.cache_write),
-        cache_read=add_optional(one.cache_read, other.cache_read),
-        output=add_optional(one.output, other.output),
+        second,
+        input=add_optional(first.input, second.input),
+        cache_write=add_optional(first.cache_write, second.cache_write),
+        cache_read=add_optional(first.cache_read, second.cache_read),
+        output=add_optional(first.output, second.output),
         cost_usd=nano_to_usd(add_optional(*nanos)),
     )
 
 
 def _merge_tool_counts(reports: Sequence[Report]) -> dict[str, ToolCallCounts]:
-    found: dict[str, ToolCallCounts] = {}
+    merged: dict[str, ToolCallCounts] = {}
     for report in reports:
-        for name, count in report.tool_counts.items():
-            known = found.setdefault(name, ToolCallCounts())
-            known.calls += count.calls
-            known.errors += count.errors
-    return found
+        for name, counts in report.tool_counts.items():
+            total = merged.setdefault(name, ToolCallCounts())
+            total.calls += counts.calls
+            total.errors += counts.errors
+    return merged
 
 
 def _merge_files(reports: Sequence[Report]) -> list[ChangedFile]:
-    """Each file once: created stays created, whatever later attempts did to it, unless it is gone."""
-    found: dict[str, ChangedFile] = {}
+    """One entry per file: a created file stays `created` after later changes, unless deleted."""
+    merged: dict[str, ChangedFile] = {}
     for report in reports:
         for file in report.files:
-            known = found.get(file.absolute)
-            if known is None:
-                found[file.absolute] = msgspec.structs.replace(file, tools=list(file.tools))
+            entry = merged.get(file.absolute)
+            if entry is None:
+                merged[file.absolute] = msgspec.structs.replace(file, tools=list(file.tools))
                 continue
-            known.tools += file.tools
-            if "deleted" in (file.change, known.change):
-                known.change = file.change
-    return list(found.values())
+            entry.tools += file.tools
+            if "deleted" in (file.change, entry.change):
+                entry.change = file.change
+    return list(merged.values())

@@ -1,7 +1,7 @@
-"""What a run does to files, beside what its tools tell: how git finds them before and after, and what stirs meanwhile.
+"""File changes of a run besides those of its tools: git before and after, file-system watching.
 
-Threads look; the loop never waits for them and hears of what they found at one of its turns. It never changes a file, and
-a folder that cannot be looked at stops no run.
+Threads do the work; the loop never waits for them. No file is changed, and a folder that cannot be
+read stops no run.
 """
 
 import os
@@ -18,65 +18,70 @@ from ..workspace.changes import Change
 from ..workspace.ignore_rules import IgnoreRules, compile_patterns
 from ..workspace.safe_path import RootFolder
 
-CHANGES_NONE, CHANGES_GIT, CHANGES_ALL = (
-    "none",
-    "git",
-    "all",
-)  # what is looked at: nothing, git's states, the file system too
-GIT_TIMEOUT_SECONDS = 3.0  # for one state: a repository of 100,000 files takes one; who has more waits no longer than this, twice
-FIRST_SCAN_TIMEOUT_SECONDS = 3.0  # for the first look at every file: where that takes longer, what is gone meanwhile is not seen
-LAST_SCAN_TIMEOUT_SECONDS = 10.0  # for the last look at every file
-MAX_REPORTED_FILES = 5000  # files that git finds changed and the report names
-GIT_SNAPSHOT_FAILED = "git gave no state of the files: it took too long, or too much is new; `steno diff` knows what tools told"
+CHANGES_NONE = "none"
+CHANGES_ALL = "all"  # file-system watching besides git
+GIT_TIMEOUT_SECONDS = 3.0  # per snapshot, twice per run; a repository of 100,000 files takes 1 s
+FIRST_SCAN_TIMEOUT_SECONDS = 3.0  # files deleted before the first scan is complete are missed
+LAST_SCAN_TIMEOUT_SECONDS = 10.0
+MAX_REPORTED_FILES = 5000
+GIT_SNAPSHOT_FAILED = (
+    "no git snapshot: it took too long, or too many files are new; "
+    "`steno diff` shows only the changes made by tools"
+)
 
-NoticesCallback = Callable[[list[ObservedChange]], None]
+ChangesCallback = Callable[[list[ObservedChange]], None]
 
 
 class WorkspaceObserver:
-    """Looks at the files of one run. Every `then` is called by the loop."""
+    """Observes the files of one run. Each `then` is called by the loop."""
 
-    def __init__(self, loop: ProcessLoop, cwd: str, run: str, how: str, keep: bool) -> None:
-        self.problems: list[str] = []  # what could not be seen, and why
-        self._loop, self._cwd, self._run_id = loop, cwd, run
+    def __init__(
+        self, *, loop: ProcessLoop, cwd: str, run_id: str, changes: str, record: bool
+    ) -> None:
+        self.problems: list[str] = []
+        self._loop = loop
+        self._cwd = cwd
+        self._run_id = run_id
         self._uses_git = (
-            keep
-            and how != CHANGES_NONE
+            record
+            and changes != CHANGES_NONE
             and git.is_in_repository(cwd)
             and shutil.which("git") is not None
         )
-        self._uses_watcher = how == CHANGES_ALL
+        self._uses_watcher = changes == CHANGES_ALL
         self._change_watcher: ChangeWatcher | None = None
-        self._on_notices: NoticesCallback | None = None  # who is told what stirs
-        self._early_notices: list[ObservedChange] = []  # what stirred before
+        self._on_changes: ChangesCallback | None = None
+        self._early_changes: list[ObservedChange] = []  # before `subscribe`
 
     def start(self, then: Callable[[], None]) -> None:
-        """Take the state before the run, and begin to see what stirs; `then` at once where nothing of it is wanted."""
+        """Take the snapshot before the run and start watching, then call `then`."""
         if self._uses_git or self._uses_watcher:
             self._run_in_thread(self._start_observing, then)
         else:
             then()
 
-    def subscribe(self, take: NoticesCallback) -> None:
-        """Who is told what stirs, from now on, and what has stirred already."""
-        self._on_notices = take
-        early, self._early_notices = self._early_notices, []
+    def subscribe(self, on_changes: ChangesCallback) -> None:
+        """Deliver changes to this callback, including earlier ones."""
+        self._on_changes = on_changes
+        early = self._early_changes
+        self._early_changes = []
         self._loop.call_soon(lambda: self._deliver(early))
 
-    def _deliver(self, notices: list[ObservedChange]) -> None:
-        if self._on_notices is None:
-            self._early_notices += notices
-        elif notices:
-            self._on_notices(notices)
+    def _deliver(self, changes: list[ObservedChange]) -> None:
+        if self._on_changes is None:
+            self._early_changes += changes
+        elif changes:
+            self._on_changes(changes)
 
     def finish(self, then: Callable[[], None]) -> None:
-        """The run is over: look once more, and take the state after it. What was seen is told before `then` is called."""
+        """Scan again and take the snapshot after the run; deliver, then call `then`."""
         if self._uses_git or self._change_watcher is not None:
             self._run_in_thread(self._finish_observing, then)
         else:
             then()
 
     def close(self) -> None:
-        """There is no run: nothing more is looked at."""
+        """Stop without a result: the run was not started."""
         if self._change_watcher is not None:
             Thread(
                 target=self._change_watcher.stop,
@@ -86,73 +91,74 @@ class WorkspaceObserver:
             ).start()
             self._change_watcher = None
 
-    # -- in a thread of its own ------------------------------------------------------------------------------------
+    # -- in a thread -----------------------------------------------------------------------------
 
     def _run_in_thread(self, work: Callable[[], None], then: Callable[[], None]) -> None:
-        def do() -> None:
+        def run() -> None:
             try:
                 work()
-            except Exception as problem:  # the run is worth more than what is seen of it
+            except Exception as error:  # a failing observer must not stop the run
                 self._uses_git = False
-                self.problems.append(
-                    f"its files could not be looked at: {type(problem).__name__}: {problem}"
-                )
+                self.problems.append(f"cannot detect file changes: {type(error).__name__}: {error}")
             self._loop.call_soon(then)
 
-        Thread(target=do, name="steno files", daemon=True).start()
+        Thread(target=run, name="steno files", daemon=True).start()
 
     def _start_observing(self) -> None:
         if self._uses_watcher:
             self._start_watcher()
-        if (
-            self._uses_git
-            and git.save_snapshot(self._cwd, self._run_id, "before", GIT_TIMEOUT_SECONDS) is None
-        ):
+        if self._uses_git and not self._save_snapshot("before"):
             self._uses_git = False
             self.problems.append(GIT_SNAPSHOT_FAILED)
         if self._change_watcher is not None:
             self._change_watcher.wait_ready(FIRST_SCAN_TIMEOUT_SECONDS)
 
+    def _save_snapshot(self, moment: str) -> bool:
+        tree = git.save_snapshot(self._cwd, self._run_id, moment, GIT_TIMEOUT_SECONDS)
+        return tree is not None
+
     def _start_watcher(self) -> None:
         try:
-            compile_patterns(())  # the package for it is there
+            compile_patterns(())  # fails if the optional package is missing
             rules = IgnoreRules(os.path.realpath(self._cwd))
-        except StenoError as problem:
-            self.problems.append(str(problem))
+        except StenoError as error:
+            self.problems.append(str(error))
             return
-        heard = lambda notices: self._loop.call_soon(lambda: self._deliver(notices))  # noqa: E731
+
+        def on_changes(changes: list[ObservedChange]) -> None:
+            self._loop.call_soon(lambda: self._deliver(changes))
+
         self._change_watcher = ChangeWatcher(
-            RootFolder(self._cwd), rules, heard, self.problems.append
+            RootFolder(self._cwd), rules, on_changes, self.problems.append
         )
-        self._change_watcher.start(
-            time.time_ns() + int(FIRST_SCAN_TIMEOUT_SECONDS * 1e9)
-        )  # what is there before the agent begins is not its work
+        # Files that exist before the agent starts are not its work.
+        self._change_watcher.start(time.time_ns() + int(FIRST_SCAN_TIMEOUT_SECONDS * 1e9))
 
     def _finish_observing(self) -> None:
-        if self._change_watcher is not None and not self._change_watcher.stop(
-            LAST_SCAN_TIMEOUT_SECONDS
-        ):
-            self.problems.append("there was no time left to look at every file")
+        watcher = self._change_watcher
+        if watcher is not None and not watcher.stop(LAST_SCAN_TIMEOUT_SECONDS):
+            self.problems.append("file changes may be missing: the last scan took too long")
         if not self._uses_git:
             return
-        if git.save_snapshot(self._cwd, self._run_id, "after", GIT_TIMEOUT_SECONDS) is None:
-            git.delete_snapshots(self._cwd, [self._run_id])  # one state alone tells nothing
+        if not self._save_snapshot("after"):
+            git.delete_snapshots(self._cwd, [self._run_id])  # useless without its pair
             self.problems.append(GIT_SNAPSHOT_FAILED)
             return
         trees = git.load_trees(self._cwd, self._run_id)
-        found = git.diff_trees(self._cwd, trees) if trees is not None else []
-        if len(found) > MAX_REPORTED_FILES:
+        changes = git.diff_trees(self._cwd, trees) if trees is not None else []
+        if len(changes) > MAX_REPORTED_FILES:
             self.problems.append(
-                f"git found {len(found):,} changed files; the report names {MAX_REPORTED_FILES:,}, `steno diff` all"
+                f"{len(changes):,} changed files; the report lists the first "
+                f"{MAX_REPORTED_FILES:,}, `steno diff` lists all"
             )
-        notices = [
-            notice for change in found[:MAX_REPORTED_FILES] for notice in _notices_of(change)
+        observed = [
+            entry for change in changes[:MAX_REPORTED_FILES] for entry in _observed_changes(change)
         ]
-        self._loop.call_soon(lambda: self._deliver(notices))
+        self._loop.call_soon(lambda: self._deliver(observed))
 
 
-def _notices_of(change: Change) -> list[ObservedChange]:
-    """What git says of a file; one that was renamed is gone from one place, and new in another."""
+def _observed_changes(change: Change) -> list[ObservedChange]:
+    """A rename is one deleted and one created file."""
     if change.was is not None:
         return [
             ObservedChange(change.was, "deleted", "git"),

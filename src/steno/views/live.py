@@ -215,7 +215,7 @@ def _wrap_text(text: str, columns: int) -> list[str]:
 # To the end of the screen: a narrowed window can have wrapped the previous line.
 CLEAR_TO_END = "\r\x1b[J"
 DECORATION_CHARS = "█░·…—→"
-DONE_NOTE = "stop: done"  # the runner's note at the end of a successful task
+DONE_NOTE = "stopped: done"  # the runner's note at the end of a successful task
 
 
 class DisplayedAgent(Protocol):
