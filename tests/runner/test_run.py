@@ -282,14 +282,20 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         (["--file", "nothing.md"], "--file nothing.md: cannot read: No such file or directory"),
         (["--file", "."], "--file .: cannot read: Is a directory"),
         (["--file", "a", "x"], "PROMPT and --file cannot be used together"),
-        (["--prompt", "a", "x"], "PROMPT and --prompt cannot be used together; see: steno run --help"),
+        (
+            ["--prompt", "a", "x"],
+            "PROMPT and --prompt cannot be used together; see: steno run --help",
+        ),
         (["fix", "it"], "expected one PROMPT, got 2: put it in quotes; see: steno run --help"),
         ([" \n"], "the prompt is empty"),
         ([], "the prompt is empty"),
         (["--resume", "", "x"], "--resume: expected a non-empty text, found ''"),
         (["--session-id", "", "x"], "--session-id: expected a non-empty text, found ''"),
         (["--cwd", "", "x"], "--cwd: expected a non-empty text, found ''"),
-        (["--agent", "replay", "--recording", "", "x"], "--recording: expected a non-empty text, found ''"),
+        (
+            ["--agent", "replay", "--recording", "", "x"],
+            "--recording: expected a non-empty text, found ''",
+        ),
         (
             ["--json-schema", "[]", "x"],
             "--json-schema: expected a JSON schema (an object), found list",

@@ -195,7 +195,9 @@ def check_disk(context: CheckContext) -> Iterator[Finding]:
         what = f"{data_folder}: cannot be created: {folder} is not a folder"
         yield Finding("disk", "problem", what, other_folder)
     elif free < MIN_FREE_BYTES:
-        yield Finding("disk", "problem", what, "free space, or delete old details: steno ledger prune")
+        yield Finding(
+            "disk", "problem", what, "free space, or delete old details: steno ledger prune"
+        )
     elif not os.access(folder, os.W_OK):
         yield Finding("disk", "problem", f"{folder}: not writable", other_folder)
     else:
