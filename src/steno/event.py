@@ -8,6 +8,7 @@ from datetime import datetime
 
 from msgspec import Raw, Struct
 
+NANO_PER_USD = 1_000_000_000  # costs are integers in nano-dollars, so that sums are exact
 NO_JSON = Raw(b"null")
 OptionalStr = str | None  # None: not said
 OptionalTime = datetime | None

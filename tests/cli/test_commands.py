@@ -220,7 +220,7 @@ def test_advice_can_be_switched_off() -> None:
     asking = stream(init(), assistant(text("Shall I?")), result("Shall I?"))
     assert (
         shown(run("show", stdin=asking))[0]
-        == "interactive  the final text is a question, and nothing was changed"
+        == "interactive  the final text is a question and nothing was changed"
     )
     assert shown(run("show", "--no-advice", stdin=asking))[0].startswith("success  ")
 

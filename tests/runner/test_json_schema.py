@@ -248,7 +248,7 @@ def test_it_never_fits(place: Place) -> None:
         False,
         None,
     )
-    assert report["error"] == f"the answer does not fit the JSON schema: {NO_AGE}"
+    assert report["error"] == f"the answer does not match the JSON schema: {NO_AGE}"
     assert report["evidence"] == [3]
     assert (
         report["attempts"][-1]["why"] == "schema: the answer still does not fit after 3 corrections"

@@ -28,7 +28,7 @@ FIRST = Report(
     tools=[ToolCallSummary("t1", "Bash", "shell", True)], tool_counts={"Bash": ToolCallCounts(1, 0)},
     files=[ChangedFile("a", "/a", "created", True, ["t1"]), ChangedFile("b", "/b", "created", True, ["t1"])],
     denials=[DeniedCall("Write", "t9")], retries=[RequestRetry(1, 529)], subagents=[Subagent("x")],
-    warnings=["orphan: process 7 outlived the agent", "context: 90% of the window is in use"],
+    warnings=["orphan: process 7 outlived the agent", "context: 90% of the window used"],
 )  # fmt: skip
 SECOND = Report(
     verdict="success", ok=True, run_id="r2", session_id="s1", text="Done.", requests=1, turns=1, duration_ms=50,

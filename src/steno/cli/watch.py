@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 from .. import agents
 from .. import event as ev
 from ..agents import Agent
+from ..analysis.accumulator import Accumulator
 from ..analysis.live_state import SpendTracker
 from ..errors import StenoError
 from ..event import Event
@@ -59,13 +60,17 @@ class StreamRun:
     def __init__(self, reading: RunParser) -> None:
         self._reading = reading
         self.spend = SpendTracker(
-            None
+            reading.accumulator, None
         )  # prices are looked up at the end: the table takes long to load
         self.child = StreamActivity(time.monotonic())
 
     @property
     def agent(self) -> Agent:
         return self._reading.agent
+
+    @property
+    def accumulator(self) -> Accumulator:
+        return self._reading.accumulator
 
 
 class WatchOutput:

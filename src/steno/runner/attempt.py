@@ -13,7 +13,8 @@ from .. import event as ev
 from ..agents import REPLAY_AGENT_NAME, Agent, LaunchOptions
 from ..agents.base import add_schema_prompt, build_environment
 from ..analysis.accumulator import Accumulator
-from ..analysis.live_state import SpendTracker, zero_price
+from ..analysis.cost import zero_price
+from ..analysis.live_state import SpendTracker
 from ..codec.redact import redact_and_truncate
 from ..errors import RecordingError
 from ..pricing import preload, price
@@ -66,12 +67,15 @@ class AgentRun:
             str, ...
         ] = ()  # what is wrong with its answer, by the schema that was asked for
         local = ask.backend is not None and ask.backend.is_local
+        self.parser = RunParser(agent, "stream")
+        self.parser.accumulator.facts.use_heuristics = setup.use_heuristics
         self.spend = SpendTracker(
+            self.parser.accumulator,
             zero_price
             if local
             else price
             if setup.track_cost or setup.budget.cost is not None
-            else None
+            else None,
         )
         self.child: ChildProcess | None = None
         self._loop, self._on_ended, self._observer = loop, ended, witness
@@ -91,8 +95,6 @@ class AgentRun:
         self._recorder: Recorder | None = None
         self._schema_check = SchemaCheck(ask.json_schema)
         self._transcript_folders: list[str] = []  # where the agent keeps files of its sessions
-        self.parser = RunParser(agent, "stream")
-        self.parser.accumulator.facts.use_heuristics = setup.use_heuristics
 
     @property
     def accumulator(self) -> Accumulator:

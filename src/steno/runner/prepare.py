@@ -19,6 +19,7 @@ from ..agents.base import build_environment
 from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
 from ..config.data_dir import new_run_id
 from ..errors import StenoError
+from ..event import NANO_PER_USD
 from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from ..process.run_once import RunOnce
 from ..report import TaskReport, Verdict
@@ -105,7 +106,6 @@ TEXT_OPTION_TYPES = {
     "tape": str | os.PathLike,
 }
 MODEL_OPTIONS = ("model", "fallback_model")
-NANO_PER_USD = 1e9
 EXAMPLE_SESSION_ID = "123e4567-e89b-42d3-a456-426614174000"
 
 

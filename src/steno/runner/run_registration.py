@@ -52,7 +52,7 @@ class RunRegistration:
         self._task = task
         self._run_info: RunInfo | None = None
         self._control_socket: ControlSocket | None = None
-        self._live_state = LiveState(task.agent.context_window)
+        self._live_state = LiveState()
         self._tracked_run_id: str | None = None  # the run that is being looked at
         self._registered_run_id: str | None = (
             None  # the run that was registered last, or could not be
@@ -134,8 +134,7 @@ class RunRegistration:
 
     def _on_events(self, run: AgentRun, events: list[Event]) -> None:
         if run.id != self._tracked_run_id:
-            self._tracked_run_id, self._live_state = run.id, LiveState(run.agent.context_window)
-        self._live_state.add(events)
+            self._tracked_run_id, self._live_state = run.id, LiveState(run.accumulator)
         if self._live_state.session is not None:
             self._update_run_info(session=self._live_state.session)
 

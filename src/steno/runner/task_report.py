@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..analysis.usage import add_optional, nano_to_usd, sum_optional
+from ..analysis.usage import add_optional, cache_hit_rate, nano_to_usd, sum_optional
 from ..pricing import NANO_PER_USD
 from ..report import (
     Attempt,
@@ -41,10 +41,7 @@ def merge_reports(
     if len(reports) == 1:
         return found
     found.tokens = _sum_tokens(reports)
-    asked = sum_optional((found.tokens.input, found.tokens.cache_write, found.tokens.cache_read))
-    found.cache_hit_rate = (
-        found.tokens.cache_read / asked if asked and found.tokens.cache_read is not None else None
-    )
+    found.cache_hit_rate = cache_hit_rate(found.tokens)
     found.cost = _sum_costs(reports)
     found.models = _merge_models(reports)
     found.requests = sum(report.requests for report in reports)

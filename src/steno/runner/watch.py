@@ -174,8 +174,8 @@ class ForkingSink:
     def add(self, found: Iterable[ev.Event], /) -> None:
         """Events of any kind."""
         events = list(found)
-        self._on_events(events)
         self._accumulator.add(events)
+        self._on_events(events)
 
 
 class StreamMonitor:
@@ -220,9 +220,9 @@ class StreamMonitor:
             if self._recorder is not None
             else self._events_from_lines()
         ):
-            self._dispatch_events(events)
             if self._with_report:
                 self.parser.accumulator.add(events)
+            self._dispatch_events(events)
 
     def _events_from_lines(self) -> Iterator[list[ev.Event]]:
         """The events of what arrived together."""

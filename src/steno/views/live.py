@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from .. import event as ev
+from ..analysis.accumulator import Accumulator
 from ..analysis.live_state import LiveState
 from ..analysis.usage import nano_to_usd
 from ..report import TaskReport
@@ -263,6 +264,8 @@ class DisplayedRun(Protocol):
     @property
     def agent(self) -> DisplayedAgent: ...
     @property
+    def accumulator(self) -> Accumulator: ...
+    @property
     def spend(self) -> DisplayedSpend: ...
     @property
     def child(self) -> DisplayedProcess | None: ...
@@ -278,7 +281,7 @@ class LiveDisplay:
         self._stream = None if quiet else stream
         self._feed = EventFeed(look) if feed else None
         self._run: DisplayedRun | None = None
-        self._live_state = LiveState(lambda model: None)
+        self._live_state = LiveState()
         self._attempt = 0
         self._has_announced_start = False  # the attempt's beginning was told
         self._last_message = ""
@@ -291,9 +294,8 @@ class LiveDisplay:
     def on_events(self, run: DisplayedRun, events: Sequence[ev.Event]) -> None:
         """Events of a run; one that was not seen before is the next attempt."""
         if self._run is None or run.id != self._run.id:
-            self._run, self._live_state = run, LiveState(run.agent.context_window)
+            self._run, self._live_state = run, LiveState(run.accumulator)
             self._attempt, self._has_announced_start = self._attempt + 1, False
-        self._live_state.add(events)
         told = [text for event in events for text in self._event_lines(event)]
         if told:
             self._print(told)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from ..event import NANO_PER_USD
 from ..report import Report
 from .formatting import (
     UNKNOWN,
@@ -121,7 +122,6 @@ def _render_row(
     return last.rstrip(" ")
 
 
-NANO_PER_USD = 1_000_000_000
 MIN_COLUMN_WIDTH = 4  # columns that each column keeps on a narrow terminal
 RUN_COLUMNS = (("verdict", 15), ("cost", 10), ("tokens", 11), ("context", 7), ("time", 11))
 RUN_COLUMNS_NARROW = (("verdict", 15), ("cost", 10))

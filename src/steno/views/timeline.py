@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from .. import event as ev
 from ..codec.decode import DECODE_ERRORS, text_of
+from ..event import NANO_PER_USD
 from .formatting import (
     call_target,
     format_duration,
@@ -21,7 +22,6 @@ from .layout import PageStyle
 from .sanitize import pad, single_line, truncate, width
 
 DEFAULT_LINE_COLUMNS = 160  # columns of a line that no terminal limits
-NANO_PER_USD = 1_000_000_000
 TimelineEntry = tuple[str, str, str]  # the kind, what there is to say, the style
 
 

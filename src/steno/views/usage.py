@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..analysis.usage import NANO_PER_USD, nano_to_usd
+from ..analysis.usage import nano_to_usd
+from ..event import NANO_PER_USD
 from ..ledger.totals import ToolCallStats, UsageReport, UsageRow, UsageTotals
 from .formatting import (
     UNKNOWN,
