@@ -354,7 +354,7 @@ def test_a_tick_that_is_no_json_is_kept(tmp_path: Path) -> None:
         Record(None, "checked", b"{no"),
     )
     assert [event.kind for event in steno.events(broken) if isinstance(event, ev.Unknown)] == [
-        "tick checked"
+        "record checked"
     ]
     odd = tape(
         tmp_path / "u.steno",
