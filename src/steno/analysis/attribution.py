@@ -19,7 +19,7 @@ C = TypeVar("C", bound=CallWithKind)
 
 
 class CallSpan(NamedTuple):
-    """A call with its time span in milliseconds since 1970; `ended_ms` is infinite while it runs."""
+    """A call with its span in milliseconds since 1970; `ended_ms` is infinite while it runs."""
 
     call_id: str
     kind: str

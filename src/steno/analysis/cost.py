@@ -94,7 +94,7 @@ def _set_server_window(run: Accumulator, report: Report) -> None:
         )
 
 
-# -- the agent's figures ----------------------------------------------------------------------------
+# -- the agent's figures ---------------------------------------------------------------------------
 
 
 def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
@@ -135,7 +135,7 @@ def _uncovered_requests(run: Accumulator) -> list[ev.Usage]:
     return [request for request in run.requests.values() if request.line > last_line]
 
 
-# -- tokens -----------------------------------------------------------------------------------------
+# -- tokens ----------------------------------------------------------------------------------------
 
 
 def _total_tokens(
@@ -215,7 +215,7 @@ def _with_final_output(run: Accumulator, request: ev.Usage) -> ev.Usage:
     return msgspec.structs.replace(request, output=larger_count(request.output, usage.output))
 
 
-# -- cost -------------------------------------------------------------------------------------------
+# -- cost ------------------------------------------------------------------------------------------
 
 
 def _summarize_models(
@@ -355,7 +355,7 @@ def _price_usage(last: ev.Result, model: str | None, price: PriceLookup | None) 
     return price(name, last.usage, last.at)
 
 
-# -- time -------------------------------------------------------------------------------------------
+# -- time ------------------------------------------------------------------------------------------
 
 
 def _fill_durations(run: Accumulator, report: Report, reported: ReportedUsage) -> None:

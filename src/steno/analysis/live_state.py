@@ -115,7 +115,7 @@ class LiveState:
 
     @property
     def current_tool(self) -> tuple[str, str] | None:
-        """Name and target of the newest open call; a file's path is relative to the run's folder."""
+        """Name and target of the newest open call; paths are relative to the run's folder."""
         calls = self.open_calls
         entry = self._run.open_calls.get(calls[-1]) if calls else None
         if entry is None:

@@ -20,7 +20,7 @@ _get_counters = attrgetter(*TOKEN_COUNTERS)
 _ROUNDING_NANO = NANO_PER_USD // 1_000_000
 
 
-# -- one request ------------------------------------------------------------------------------------
+# -- one request -----------------------------------------------------------------------------------
 
 
 def request_key(usage: Usage) -> str:
@@ -61,7 +61,7 @@ def context_tokens(request: Any) -> int | None:
     return total
 
 
-# -- sums -------------------------------------------------------------------------------------------
+# -- sums ------------------------------------------------------------------------------------------
 
 
 def add_optional(first: int | None, second: int | None) -> int | None:
@@ -106,7 +106,7 @@ def cache_hit_rate(tokens: Tokens) -> float | None:
     return tokens.cache_read / prompt_tokens
 
 
-# -- what the agent reports -------------------------------------------------------------------------
+# -- what the agent reports ------------------------------------------------------------------------
 
 
 class ReportedUsage(Struct):
@@ -211,7 +211,7 @@ def _cost_mismatch_warnings(result: Result) -> list[str]:
     ]
 
 
-# -- models -----------------------------------------------------------------------------------------
+# -- models ----------------------------------------------------------------------------------------
 
 
 def base_model_name(model: str) -> str:

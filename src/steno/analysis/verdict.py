@@ -103,7 +103,7 @@ class Judgement(Struct):
 
     def apply_to(self, report: Report) -> None:
         """Write the judgement and what follows from it into the report."""
-        report.verdict = self.verdict  # type: ignore[assignment]  # the agents' tests check the word
+        report.verdict = self.verdict  # type: ignore[assignment]  # checked by tests
         report.error = _truncate_error(self.error)
         report.hint = self.hint
         report.evidence = self.evidence
@@ -172,7 +172,7 @@ def _resume_command(facts: Facts, prompt: str = "continue") -> str:
     return template.format(session=quote(session), prompt=quote(prompt))
 
 
-# -- how the process ended --------------------------------------------------------------------------
+# -- how the process ended -------------------------------------------------------------------------
 
 
 def detect_missing_program(facts: Facts) -> Judgement | None:
@@ -318,7 +318,7 @@ def detect_exit_code_mismatch(facts: Facts) -> Judgement | None:
     return Judgement("subprocess", message, _fix_hint(facts), facts.evidence_lines)
 
 
-# -- no result --------------------------------------------------------------------------------------
+# -- no result -------------------------------------------------------------------------------------
 
 
 def detect_known_exit_code(facts: Facts) -> Judgement | None:
@@ -389,7 +389,7 @@ def detect_schema_mismatch(facts: Facts) -> Judgement | None:
     return Judgement("no_result", message, hint, facts.evidence_lines)
 
 
-# -- advisories: the agent reports success ----------------------------------------------------------
+# -- advisories: the agent reports success ---------------------------------------------------------
 
 
 def detect_advisories(facts: Facts) -> Judgement | None:

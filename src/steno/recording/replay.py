@@ -109,7 +109,7 @@ class ReplaySource:
         for index, line in enumerate(read_lines(self._stdout_path)):
             yield Record(times[index] if index < len(times) else None, "out", line)
 
-    # -- folders -------------------------------------------------------------------------------------------------
+    # -- folders -----------------------------------------------------------------------------------
 
     def _folder_records(self) -> Iterator[Record]:
         timing, times = self._read_timing()
