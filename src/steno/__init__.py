@@ -1,4 +1,4 @@
-"""steno reads what a coding agent printed and says what really happened.
+"""steno runs headless coding agents, or reads their output, and reports what happened.
 
     import steno
 
@@ -6,14 +6,13 @@
     print(report.verdict, report.cost.usd, report.context.text)
     report.raise_for_verdict()
 
-`read` gives the report of a recording, `events` its events one by one; `Reading` is the same for bytes
-that come in pieces. `run` runs an agent and gives its report, `arun` does so without blocking, `stream` gives its
-events while it runs. `Ledger` answers questions about all the runs so far. `plain` gives the value of a field of an
-event that is JSON as the agent wrote it. These are all the public names; each is loaded when it is first asked for, so
-that importing does nothing and costs nothing.
+`read` returns the report of a recording and `events` its events; `RunParser` does both for data
+that arrives in chunks. `run` runs an agent and returns its report, `arun` does so without blocking,
+`stream` yields the events while it runs. `Ledger` queries all runs so far. `decode_raw` decodes a
+`Raw` field of an event. Only these names are public; each is imported on first use.
 """
 
-TYPE_CHECKING = False  # `typing` itself costs a start 4 ms
+TYPE_CHECKING = False  # importing `typing` would cost 4 ms
 if TYPE_CHECKING:
     from .api import events, read
     from .api.ledger import Ledger, QueryScope
@@ -96,11 +95,11 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'steno' has no attribute {name!r}")
     from importlib import import_module
 
-    found = getattr(import_module(f".{_EXPORTS[name]}", __name__), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f".{_EXPORTS[name]}", __name__), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    """Also what is not loaded yet: `help` and a shell's completion ask for this."""
+    """Include names not imported yet, for `help` and completion."""
     return sorted({*globals(), *__all__})

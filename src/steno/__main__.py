@@ -1,4 +1,4 @@
-"""`python -m steno`: the same as the program `steno`."""
+"""`python -m steno`: same as the command `steno`."""
 
 import sys
 

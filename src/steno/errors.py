@@ -1,29 +1,29 @@
-"""Every exception that steno raises on purpose.
+"""The exceptions of steno. A failed agent is a verdict, never an exception.
 
-    StenoError
-    ├── SourceError          a recording that cannot be opened or read
-    ├── LedgerError          a ledger that cannot be opened, read or written
-    │   └── LedgerValueError a value that the database does not accept
-    ├── RecordingError       a run that cannot be recorded, and is therefore not started
-    └── RunFailed            raised by Report.raise_for_verdict() only
+StenoError
+├── SourceError              a recording cannot be opened or read
+├── LedgerError              a ledger cannot be opened, read or written
+│   └── LedgerValueError     the database does not accept a value
+├── RecordingError           a run cannot be recorded and is not started
+└── RunFailed                raised by Report.raise_for_verdict() only
 
-    SyncError                one file that could not be copied; the sync retries or reports it
-    MissingFolderError, OutsideFolderError (OSError)    a path that may not be used
-
-How an agent fails is data (a verdict), never an exception.
+SyncError                    a file could not be copied; retried or reported by the sync
+OSError
+├── MissingFolderError       a folder is gone or was replaced
+└── OutsideFolderError       a path is outside its folder or not a regular file
 """
 
 from typing import Any
 
 
 class StenoError(Exception):
-    """The root of what this library raises."""
+    """Base class of the library's exceptions."""
 
 
 class SourceError(StenoError):
-    """A source cannot be read. The message names it and says what was expected.
+    """A source cannot be read. The message names it and what was expected.
 
-    `strerror` is the same without the name, as an OSError has it; None where the message names no source.
+    `strerror` is the message without the name of the source, as in OSError; None without a name.
     """
 
     def __init__(self, message: str, strerror: str | None = None) -> None:
@@ -32,17 +32,17 @@ class SourceError(StenoError):
 
 
 class LedgerError(StenoError):
-    """The ledger cannot be opened, read or written. The message names it and says what to do."""
+    """The ledger cannot be opened, read or written. The message names it and a fix."""
 
 
 class RecordingError(StenoError):
-    """A run cannot be recorded: no room, or no permission. The message names the place. Nothing was started."""
+    """A run cannot be recorded: disk full, or no permission. Nothing was started."""
 
 
-class RunFailed(StenoError):  # noqa: N818  # it reads as what it says: except steno.RunFailed
+class RunFailed(StenoError):  # noqa: N818  # public name; reads well as `except steno.RunFailed`
     """The run did not succeed; `report` says how."""
 
-    def __init__(self, report: Any) -> None:  # a Report: this module imports nothing of ours
+    def __init__(self, report: Any) -> None:  # a Report; importing it would be a cycle
         super().__init__(
             f"{report.verdict}: {report.error or report.hint or 'the run did not succeed'}"
         )
@@ -50,20 +50,24 @@ class RunFailed(StenoError):  # noqa: N818  # it reads as what it says: except s
 
 
 class LedgerValueError(LedgerError):
-    """A value that no column takes: the fault of whoever gave it."""
+    """The database does not accept a value; the caller must change it."""
 
 
-class SyncError(Exception):  # it is no error of ours, and mostly mends itself
-    """A file could not be copied. `lasting`: trying again helps only when something else changes; `after`: when to."""
+class SyncError(Exception):
+    """A file could not be copied.
+
+    `is_permanent`: a retry helps only after something else changes; `retry_after`: seconds.
+    """
 
     def __init__(self, reason: str, is_permanent: bool = False, after: float | None = None) -> None:
         super().__init__(reason)
-        self.is_permanent, self.retry_after = is_permanent, after
+        self.is_permanent = is_permanent
+        self.retry_after = after
 
 
-class MissingFolderError(OSError):  # it reads as what it says
-    """The folder itself is gone, or another stands in its place: nobody can tell what became of the files in it."""
+class MissingFolderError(OSError):
+    """The folder is gone or was replaced; the state of its files is unknown."""
 
 
-class OutsideFolderError(OSError):  # it reads as what it says
-    """Something that does not lie in the folder, or is no plain file there."""
+class OutsideFolderError(OSError):
+    """The path is outside the folder or not a regular file."""

@@ -1,24 +1,21 @@
-"""The vocabulary: what a tick means, in one set of words for every agent.
-
-It holds frozen values only. It never reads, folds, prints or judges, and imports nothing of ours.
-Each docstring says *when* the event is emitted.
-"""
+"""The events of a run, the same for every agent. Each docstring says when it is emitted."""
 
 from datetime import datetime
 
 from msgspec import Raw, Struct
 
+NANO_PER_USD = 1_000_000_000  # costs are integers in nano-dollars, so that sums are exact
 NO_JSON = Raw(b"null")
-OptionalStr = str | None  # None: not said
+OptionalStr = str | None
 OptionalTime = datetime | None
 
 
 class Event(Struct, frozen=True, gc=False, tag_field="event", omit_defaults=True):
-    """What all events share.
+    """The fields that all events share.
 
-    `line` is the line of stdout it came from (0: not from stdout), `session` the agent's
-    conversation, `parent` the call of the subagent it belongs to (None: the main thread), `at`
-    its time where the line or the tick carries one.
+    `line` is the line of stdout (0: not from stdout), `session` the agent's session, `parent` the
+    call that started the subagent (None: the main thread), `at` the time if the line or record has
+    one.
     """
 
     line: int
@@ -28,10 +25,10 @@ class Event(Struct, frozen=True, gc=False, tag_field="event", omit_defaults=True
 
 
 class Started(Event, tag="started", frozen=True, gc=False):
-    """The agent says what it is about to work with. May repeat, and need not be first; what it left out can follow.
+    """The agent announces its version, model, folder and tools. May repeat and need not be first.
 
-    `transcript`: it comes from the first line of a file that the agent keeps; such a file need not have a result.
-    `context_window` is the main model's, where the agent says it here and not in its account.
+    `transcript`: it comes from the agent's own transcript, which need not have a result.
+    `context_window` is the main model's, if the agent reports it here and not in its result.
     """
 
     agent_version: str | None = None
@@ -46,10 +43,10 @@ class Started(Event, tag="started", frozen=True, gc=False):
 
 
 class UserMessage(Event, tag="user_message", frozen=True, gc=False):
-    """Something was said to the model that is not a tool result.
+    """Input to the model that is not a tool result.
 
-    `kind`: prompt, synthetic (the agent's own words), replay, or interrupted (the marker that
-    an agent leaves when a person or a signal cut it off).
+    `kind`: prompt, synthetic (written by the agent), replay, or interrupted (the marker an agent
+    leaves when a user or a signal interrupts it).
     """
 
     kind: str = "prompt"
@@ -65,22 +62,22 @@ class Text(Event, tag="text", frozen=True, gc=False):
 
 
 class Partial(Event, tag="partial", frozen=True, gc=False):
-    """A piece of a text block that is still being written (only with partial messages on)."""
+    """A piece of an unfinished text block. Only with partial messages enabled."""
 
     text: str = ""
 
 
 class Thinking(Event, tag="thinking", frozen=True, gc=False):
-    """A finished block of the model's reasoning, as far as the agent shows it."""
+    """A finished block of the model's reasoning, as far as the agent prints it."""
 
     message: str | None = None
     text: str = ""
 
 
 class ToolCall(Event, tag="tool_call", frozen=True, gc=False):
-    """The model asks for a tool. It may still be refused, fail or be cut off.
+    """The model calls a tool. The call may still be denied, fail or be interrupted.
 
-    `background`: it was sent there on purpose; `asks`: only a person can answer it.
+    `background`: the call is meant to run in the background; `asks`: only a user can answer it.
     """
 
     id: str = ""
@@ -93,10 +90,10 @@ class ToolCall(Event, tag="tool_call", frozen=True, gc=False):
 
 
 class ToolResultDetails(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """A structured tool result, typed. Long texts stay JSON until somebody decodes them (`text_of`).
+    """A typed tool result. Long texts stay undecoded JSON (`Raw`).
 
-    Which fields are filled tells which tool it was: Bash has stdout; Read has file; Edit has
-    filePath and structuredPatch; Write has type create or update; Grep and Glob have filenames.
+    The fields depend on the tool: Bash has stdout; Read has file; Edit has filePath and
+    structuredPatch; Write has type create or update; Grep and Glob have filenames.
     """
 
     stdout: Raw = NO_JSON
@@ -129,9 +126,9 @@ class ToolResultDetails(Struct, frozen=True, gc=False, omit_defaults=True, renam
 
 
 class ToolResult(Event, tag="tool_result", frozen=True, gc=False):
-    """A tool answered. `content` is what the model saw; `output` the structured result, if any.
+    """A tool returned. `content` is what the model sees; `output` the structured result, if any.
 
-    `output` is an Outcome where the shape is known and the JSON as it came where it is not.
+    `output` is a ToolResultDetails if its format is known, else undecoded JSON.
     """
 
     id: str = ""
@@ -141,11 +138,11 @@ class ToolResult(Event, tag="tool_result", frozen=True, gc=False):
 
 
 class Usage(Event, tag="usage", frozen=True, gc=False):
-    """What one request to the model used, in four counters that do not overlap.
+    """Tokens of one request to the model, in four disjoint counters.
 
-    Emitted when a message is first seen and again when a figure of it changes. `final`: the
-    agent said that the answer is complete, so `output` is its true size; else a lower bound.
-    `uuid` is the agent's own name of the line: the same in its stream, in its transcript and in a copy of that.
+    Emitted when a message is first seen and again when one of its figures changes. `final`: the
+    answer is complete and `output` exact; otherwise `output` is a lower bound. `uuid` is the
+    agent's id of the line, the same in its stream, its transcript and copies of that.
     """
 
     message: str | None = None
@@ -162,7 +159,7 @@ class Usage(Event, tag="usage", frozen=True, gc=False):
 
 
 class Retry(Event, tag="retry", frozen=True, gc=False):
-    """A request failed and the agent waits before it tries again."""
+    """A request failed and the agent waits before it retries."""
 
     attempt: int | None = None
     limit: int | None = None
@@ -172,7 +169,7 @@ class Retry(Event, tag="retry", frozen=True, gc=False):
 
 
 class RateLimit(Event, tag="rate_limit", frozen=True, gc=False):
-    """The agent tells how a usage limit stands. `resets_at` is in seconds since 1970."""
+    """The agent reports the state of a usage limit. `resets_at`: seconds since 1970."""
 
     status: str | None = None
     resets_at: int | None = None
@@ -181,7 +178,7 @@ class RateLimit(Event, tag="rate_limit", frozen=True, gc=False):
 
 
 class Compaction(Event, tag="compaction", frozen=True, gc=False):
-    """The conversation was replaced by a summary; sizes in tokens where the agent gives them."""
+    """The conversation was replaced by a summary. Sizes in tokens, if reported."""
 
     trigger: str | None = None
     before: int | None = None
@@ -189,9 +186,10 @@ class Compaction(Event, tag="compaction", frozen=True, gc=False):
 
 
 class PermissionDenied(Event, tag="permission_denied", frozen=True, gc=False):
-    """A call was refused. The same refusal may be told several times: by event, result and list.
+    """A call was denied. The same denial may be reported several times: by event, result and list.
 
-    `settled`: a later call of that tool worked, as the agent's own file shows; the events need not come in that order.
+    `settled`: a later call of the tool succeeded according to the transcript, whose events may come
+    in a different order.
     """
 
     call: str | None = None
@@ -202,7 +200,7 @@ class PermissionDenied(Event, tag="permission_denied", frozen=True, gc=False):
 
 
 class TaskStarted(Event, tag="task_started", frozen=True, gc=False):
-    """Work beside the main thread began: a subagent, or a command. `background` None: not said."""
+    """A subagent or a background command started. `background` None: not reported."""
 
     task: str = ""
     call: str | None = None
@@ -213,7 +211,7 @@ class TaskStarted(Event, tag="task_started", frozen=True, gc=False):
 
 
 class TaskProgress(Event, tag="task_progress", frozen=True, gc=False):
-    """Work beside the main thread, or a long tool call, shows that it is alive."""
+    """A sign of life from a subagent, a background command or a long tool call."""
 
     task: str = ""
     call: str | None = None
@@ -222,7 +220,7 @@ class TaskProgress(Event, tag="task_progress", frozen=True, gc=False):
 
 
 class TaskEnded(Event, tag="task_ended", frozen=True, gc=False):
-    """Work beside the main thread is over: completed, failed, or stopped."""
+    """A subagent or a background command ended: completed, failed or stopped."""
 
     task: str = ""
     call: str | None = None
@@ -231,7 +229,7 @@ class TaskEnded(Event, tag="task_ended", frozen=True, gc=False):
 
 
 class Hook(Event, tag="hook", frozen=True, gc=False):
-    """A hook of the user began or answered. `outcome` is None while it runs."""
+    """A user's hook started or finished. `outcome` is None while it runs."""
 
     name: str | None = None
     moment: str | None = None
@@ -240,10 +238,10 @@ class Hook(Event, tag="hook", frozen=True, gc=False):
 
 
 class Notice(Event, tag="notice", frozen=True, gc=False):
-    """Something known that changes no figure: a status, a title, a fallback to another model.
+    """A known kind that changes no figure: a status, a title, a fallback to another model.
 
-    `request` is an exception: the model was asked, and the agent does not tell what that used. So is `cut`, which comes from
-    no line: a part of the recording could not be read.
+    Exceptions: `request` is a request whose usage the agent does not report, and `cut`, without a
+    line, says that part of the recording could not be read.
     """
 
     kind: str = ""
@@ -251,7 +249,7 @@ class Notice(Event, tag="notice", frozen=True, gc=False):
 
 
 class Failure(Event, tag="failure", frozen=True, gc=False):
-    """The agent says that a request failed for good: its own word for it, and the HTTP status."""
+    """A request failed for good: the agent's name for the error, and the HTTP status."""
 
     kind: str | None = None
     status: int | None = None
@@ -259,7 +257,7 @@ class Failure(Event, tag="failure", frozen=True, gc=False):
 
 
 class ModelUsage(Struct, frozen=True, gc=False):
-    """One model's share of what a result or a cost line reports."""
+    """One model's share of the usage in a result or cost line."""
 
     input: int | None = None
     cache_write: int | None = 0
@@ -273,14 +271,13 @@ class ModelUsage(Struct, frozen=True, gc=False):
 
 
 class Result(Event, tag="result", frozen=True, gc=False):
-    """The agent closes a turn with its own account. A run may hold several; see `meter.own_part`.
+    """The agent closes a turn with its own totals. A run may have several.
 
-    `models` is cumulative (over the process, or over the whole session in newer versions);
-    `models_since` counts since the result before it and is None where the agent does not say.
-    `over_session`: `usage` counts over the whole session, what earlier runs used included.
-    `amends`: it is the last result once more, with what only the agent's own file knows.
-    `requests`: how many it stands for, where the stream shows none of them one by one.
-    `uuid` is the agent's own name of the line: one that comes again is the same result.
+    `models` is cumulative (per process, or per session in newer versions); `models_since` counts
+    since the previous result and is None if not reported. `over_session`: `usage` includes earlier
+    runs of the session. `amends`: replaces the last result, with details from the transcript.
+    `requests`: the number of requests, if the stream does not list them. `uuid` is the agent's id
+    of the line; a second result with the same id is a duplicate.
     """
 
     subtype: str | None = None
@@ -310,14 +307,14 @@ class Result(Event, tag="result", frozen=True, gc=False):
 
 
 class CostState(Event, tag="cost_state", frozen=True, gc=False):
-    """A transcript's own running account of the whole session; the last one counts."""
+    """A transcript's running totals for the session; the last one counts."""
 
     cost_nano: int | None = None
     models: dict[str, ModelUsage] | None = None
 
 
 class FileChanged(Event, tag="file_change", frozen=True, gc=False):
-    """A file did change: told by a tool's *result*, by the file system or by git."""
+    """A file was changed, according to a tool's result, the file system or git (`source`)."""
 
     path: str = ""
     change: str = "modified"
@@ -326,40 +323,40 @@ class FileChanged(Event, tag="file_change", frozen=True, gc=False):
 
 
 class Stderr(Event, tag="stderr", frozen=True, gc=False):
-    """A line that the agent wrote to stderr."""
+    """The agent wrote a line to stderr."""
 
     text: str = ""
 
 
 class StopRequested(Event, tag="stop_requested", frozen=True, gc=False):
-    """We asked the agent to end, and why: timeout, stalled, interrupted, max_budget."""
+    """steno stopped the agent. `why`: timeout, stalled, interrupted, max_budget."""
 
     why: str = ""
     signal: int | None = None
 
 
 class SchemaChecked(Event, tag="checked", frozen=True, gc=False):
-    """The answer was held against the JSON schema that was asked for: its value, or what is wrong with it."""
+    """The answer was checked against the requested JSON schema: its value, or the errors."""
 
     value: Raw = NO_JSON
     wrong: tuple[str, ...] = ()
 
 
 class Exited(Event, tag="exited", frozen=True, gc=False):
-    """The process is gone. `code` is negative when a signal ended it; None: it never started."""
+    """The process exited. `code` is negative for a signal; None: it never started."""
 
     code: int | None = None
 
 
 class Malformed(Event, tag="malformed", frozen=True, gc=False):
-    """A line that is not JSON was passed over; `head` is its beginning. `torn`: it was the last, cut off."""
+    """A line that is not JSON was skipped. `head`: its beginning; `torn`: truncated last line."""
 
     head: str = ""
     torn: bool = False
 
 
 class Unknown(Event, tag="unknown", frozen=True, gc=False):
-    """A line, block or kind that this version does not know; its bytes are kept as they came."""
+    """A line, block or kind unknown to this version, with its bytes unchanged."""
 
     kind: str = ""
     raw: bytes = b""

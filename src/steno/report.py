@@ -1,4 +1,4 @@
-"""Paths as agents name them: where one stands to the folder that the agent works in. Pure: it never looks at a disk."""
+"""The report of a run, its verdicts and exit codes. Pure values."""
 
 import posixpath
 from collections.abc import Callable, Sequence
@@ -12,9 +12,9 @@ from .errors import RunFailed
 
 
 def resolve_path(path: str, root: str | None) -> tuple[str, str, bool]:
-    """A path relative to `root` where it lies below it, its absolute form, and whether it does.
+    """The path relative to `root` if it is below it, the absolute path, and whether it is below.
 
-    Containment is by whole names: `/proj2` is not below `/proj`.
+    Compares whole names: `/proj2` is not below `/proj`. The disk is not accessed.
     """
     absolute = path
     if absolute[:1] != "/" or "//" in absolute or "/." in absolute:
@@ -26,15 +26,33 @@ def resolve_path(path: str, root: str | None) -> tuple[str, str, bool]:
 
 SCHEMA = "steno.report/1"
 
-# The words that a run can be judged by (V1): every one of them, so that a type checker can tell which a `match` leaves out.
+# All verdicts, as a type: a type checker reports those that a `match` leaves out.
 Verdict = Literal[
-    "success", "max_turns", "max_budget", "rate_limit", "auth", "api", "network", "invalid_request",
-    "context_full", "refused", "permission", "interactive", "background_task", "empty", "no_result",
-    "stalled", "timeout", "interrupted", "killed", "subprocess", "not_found",
-]  # fmt: skip
+    "success",
+    "max_turns",
+    "max_budget",
+    "rate_limit",
+    "auth",
+    "api",
+    "network",
+    "invalid_request",
+    "context_full",
+    "refused",
+    "permission",
+    "interactive",
+    "background_task",
+    "empty",
+    "no_result",
+    "stalled",
+    "timeout",
+    "interrupted",
+    "killed",
+    "subprocess",
+    "not_found",
+]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-# What `steno run` exits with (V11). 2 is wrong use, which is no verdict.
+# Exit codes of `steno run`. 2 is a usage error, which is not a verdict.
 EXIT_CODES = {
     "success": 0,
     **dict.fromkeys(("api", "network", "invalid_request", "refused", "subprocess"), 1),
@@ -48,14 +66,14 @@ EXIT_CODES = {
     "killed": 137,
 }
 
-# Warnings that begin with one of these put `ok` to false (V10).
+# A warning with one of these prefixes makes `ok` false.
 ADVISORY_PREFIXES = ("interactive-hang:", "background-task:", "permission:")
 
 
 class HintTemplates(Struct, frozen=True):
-    """How a person writes to one agent what a hint suggests; empty where it has no words for that.
+    """Command-line templates of one agent for hints; empty if it has no such option.
 
-    In `go_on`, {session} and {prompt} stand for words that are quoted already; in `allow`, {rules} does.
+    Values for {session} and {prompt} in `resume` and for {rules} in `allow` are already quoted.
     """
 
     resume: str = ""
@@ -65,7 +83,7 @@ class HintTemplates(Struct, frozen=True):
 
 
 class AgentProfile(Protocol):
-    """What the fold must ask the agent: a model's window, how a rule that allows a call is written, what its exit means."""
+    """What the analysis needs to know of an agent."""
 
     @property
     def name(self) -> str: ...
@@ -84,7 +102,7 @@ class AgentProfile(Protocol):
 
 
 class Tokens(Struct, frozen=True, gc=False):
-    """Four counters that do not overlap, and their sum; `reasoning` is a part of `output`."""
+    """Four disjoint counters and their sum; `reasoning` is part of `output`."""
 
     input: int | None = None
     cache_write: int | None = None
@@ -95,7 +113,7 @@ class Tokens(Struct, frozen=True, gc=False):
 
 
 class Cost(Struct, frozen=True, gc=False):
-    """This run's own part in dollars, where that comes from, and the session's so far where known."""
+    """The run's own cost in dollars, its source, and the session's cost so far if known."""
 
     usd: float | None = None
     source: str = "unknown"
@@ -115,7 +133,7 @@ class ModelSummary(Struct, frozen=True, gc=False):
 
 
 class Context(Struct, frozen=True, gc=False):
-    """How full the window of the main thread is after its last request."""
+    """The main thread's context window after its last request."""
 
     used: int | None = None
     limit: int | None = None
@@ -130,7 +148,7 @@ class Context(Struct, frozen=True, gc=False):
 
 
 class ToolCallSummary(Struct, gc=False):
-    """One tool call with its result. `ok` is None while no result was seen."""
+    """One tool call with its result. `ok` is None without a result."""
 
     id: str
     name: str
@@ -145,14 +163,14 @@ class ToolCallSummary(Struct, gc=False):
 
 
 class ToolCallCounts(Struct, gc=False):
-    """How often a tool was called, and how often it failed."""
+    """Calls and errors of one tool."""
 
     calls: int = 0
     errors: int = 0
 
 
 class ChangedFile(Struct, gc=False):
-    """One file that the run changed. `path` is relative to the run's folder where it lies inside."""
+    """One file the run changed. `path` is relative to the run's folder if the file is inside it."""
 
     path: str
     absolute: str
@@ -163,7 +181,7 @@ class ChangedFile(Struct, gc=False):
 
 
 class DeniedCall(Struct, gc=False):
-    """A refused call, and the rule that would allow it."""
+    """A denied call, and the rule that would allow it."""
 
     tool: str | None
     id: str | None
@@ -173,7 +191,7 @@ class DeniedCall(Struct, gc=False):
 
 
 class Subagent(Struct, gc=False):
-    """A subagent, under the call that started it. Its tokens are part of the run's total."""
+    """A subagent, identified by the call that started it. The run's total includes its tokens."""
 
     id: str
     type: str | None = None
@@ -184,7 +202,7 @@ class Subagent(Struct, gc=False):
 
 
 class BackgroundTask(Struct, gc=False):
-    """Work that was sent to the background. `status` is "running" until it was seen to end."""
+    """Background work. `status` is "running" until its end was reported."""
 
     id: str
     kind: str | None = None
@@ -193,7 +211,7 @@ class BackgroundTask(Struct, gc=False):
 
 
 class RequestRetry(Struct, frozen=True, gc=False):
-    """One failed request that the agent tried again."""
+    """One failed request that the agent retried."""
 
     attempt: int | None = None
     status: int | None = None
@@ -202,7 +220,7 @@ class RequestRetry(Struct, frozen=True, gc=False):
 
 
 class RateLimitStatus(Struct, frozen=True, gc=False):
-    """How the account's usage limit stood, as the agent last told it. `resets_at`: seconds since 1970."""
+    """The last reported state of a usage limit. `resets_at`: seconds since 1970."""
 
     status: str | None = None
     resets_at: int | None = None
@@ -211,7 +229,7 @@ class RateLimitStatus(Struct, frozen=True, gc=False):
 
 
 class LineCounts(Struct, gc=False):
-    """What became of the lines of the input."""
+    """Counts of the input lines by kind."""
 
     read: int = 0
     blank: int = 0
@@ -222,7 +240,7 @@ class LineCounts(Struct, gc=False):
 
 
 class Report(Struct, kw_only=True):
-    """What really happened in one run. The same names as in `steno show --json`."""
+    """What happened in one run. Same names as in `steno show --json`; None means unknown."""
 
     schema: str = SCHEMA
     source: str | None = None
@@ -271,18 +289,18 @@ class Report(Struct, kw_only=True):
     lines: LineCounts = field(default_factory=LineCounts)
 
     def raise_for_verdict(self) -> "Report":
-        """Return the report if the run is ok, else raise RunFailed."""
+        """Return the report if `ok`, else raise RunFailed."""
         if not self.ok:
             raise RunFailed(self)
         return self
 
     def to_json(self) -> bytes:
-        """The report as one line of JSON (without the newline)."""
+        """The report as one line of JSON, without a newline."""
         return msgspec.json.encode(self)
 
 
 class Attempt(Struct):
-    """One run of a task, and what was decided after it."""
+    """One run of a task, and the decision after it (`why`)."""
 
     run_id: str | None
     session_id: str | None
@@ -296,10 +314,10 @@ class Attempt(Struct):
 
 
 class TaskReport(Report, kw_only=True):
-    """A task of one or more attempts, under the names of a report.
+    """The report of a task with one or more attempts.
 
-    Verdict, text, result, session and context are the last attempt's; tokens, cost, models, tools, files, denials and retries
-    are those of all attempts together, each counted once.
+    Verdict, text, result, session and context are those of the last attempt; tokens, cost, models,
+    tools, files, denials and retries add up all attempts.
     """
 
     task_id: str | None = None

@@ -360,7 +360,7 @@ def test_a_sum_above_the_size_is_not_a_request_above_it() -> None:
     assert (told.requests, told.cost.source) == (3, "computed")
     assert told.cost.usd == pytest.approx(_dollars(LOW, 100_000, 100_000, 100_000), abs=1e-8)
     assert told.warnings == [
-        "the price depends on each request's size, which is not told: computed as if all were alike"
+        "tiered price, request sizes unknown: computed as if all requests were equal"
     ]
 
 

@@ -111,7 +111,7 @@ def test_stop_with_a_bad_exit_code_is_no_success() -> None:
         errors="boom",
     )
     assert (told.verdict, told.ok) == ("subprocess", False)
-    assert told.error == "the agent called it a success and exited with code 1: boom"
+    assert told.error == "the agent reported success but exited with code 1: boom"
 
 
 def test_an_error_after_a_stop_is_the_end() -> None:
@@ -246,7 +246,7 @@ def test_its_hint_to_go_on_is_its_own() -> None:
     report = steno.read(case("opencode", "sigint"))
     assert (
         report.hint
-        == f"what was done until then is below; to go on: opencode run --session {report.session_id} continue"
+        == f"partial results below; to continue: opencode run --session {report.session_id} continue"
     )
 
 

@@ -263,5 +263,5 @@ def test_a_chat_that_is_torn_or_strange_never_stops_the_reading(tmp_path: Path) 
     told = steno.read(tmp_path / "run")
     assert told.tokens.total == 32_310
     assert told.warnings == [
-        "tokens are an upper bound: the agent counts over the whole session, and what it had before is unknown"
+        "tokens are an upper bound: the agent counts over the whole session and the earlier usage is unknown"
     ]

@@ -1,4 +1,4 @@
-"""Tokens, cost and context: the worked figures of the rules M1 to M9, and the ways in which they are easily got wrong."""
+"""Tokens, cost and context: worked figures for the rules M1 to M9 and their pitfalls."""
 
 import math
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import steno
-from steno.analysis import usage as meter
+from steno.analysis.context import hp_status
 from steno.report import Context, Cost, ModelSummary, Report, Subagent, Tokens
 from tests.script import (
     MODEL,
@@ -134,11 +134,8 @@ def test_m2_a_run_that_is_there_twice_counts_once(case: str) -> None:
     ):
         assert getattr(twice, name) == getattr(once, name), name
     many = data.count(b'"type":"result"')
-    what = "1 result was" if many == 1 else f"{many} results were"
-    assert twice.warnings == [
-        *once.warnings,
-        f"{what} told once more, as where a stream is there twice: each counts once",
-    ]
+    duplicates = "1 duplicate result" if many == 1 else f"{many} duplicate results"
+    assert twice.warnings == [*once.warnings, f"{duplicates} ignored (repeated stream?)"]
 
 
 def test_m2_results_without_a_name_are_each_their_own() -> None:
@@ -294,7 +291,7 @@ def test_m5_statuses_at_their_borders(used: int, hp: float, status: str) -> None
     ).context
     assert context.hp is not None
     assert (context.status, math.isclose(context.hp, hp, abs_tol=1e-9)) == (status, True)
-    assert meter.hp_status(hp) == status
+    assert hp_status(hp) == status
 
 
 def test_m5_nothing_known() -> None:
@@ -326,9 +323,7 @@ def resumed(own: Json, so_far: Json, **more: Any) -> Json:
 @pytest.mark.parametrize("models", [{}, None])
 def test_m7_a_cost_without_tokens_is_warned_of(models: Json | None) -> None:
     end = failed("Prompt is too long", total_cost_usd=0.0026178, modelUsage=models)
-    assert report(init(), end).warnings == [
-        "the agent reports a cost of $0.002618 and no tokens: what it paid for is not told"
-    ]
+    assert report(init(), end).warnings == ["the agent reports a cost of $0.002618 but no tokens"]
     assert report(init(), failed("Prompt is too long", modelUsage=models)).warnings == []
 
 
@@ -451,7 +446,7 @@ def test_m7_models_that_do_not_add_up_are_told() -> None:
     wrong = report(init(), assistant(text("Hi.")), result(total_cost_usd=0.02))
     right = report(init(), assistant(text("Hi.")), result())
     assert [note for note in wrong.warnings if "add up" in note] == [
-        "the models' costs add up to $0.011037, the reported total is $0.020000"
+        "model costs add up to $0.011037, but the reported total is $0.020000"
     ]
     assert right.warnings == []
 
@@ -574,7 +569,7 @@ def test_m7_an_empty_account_is_none_where_requests_were_seen() -> None:
     assert found.cost.usd > 0
     assert sum(model.cost_usd or 0 for model in found.models.values()) == found.cost.usd
     assert [
-        warning for warning in found.warnings if warning.startswith("the agent's account is empty")
+        warning for warning in found.warnings if warning.startswith("the agent reported zero usage")
     ] == found.warnings
 
 

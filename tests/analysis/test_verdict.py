@@ -789,11 +789,10 @@ def test_v1_an_agent_that_had_begun_is_not_said_to_have_not_begun(tmp_path: Path
         "fatal: no token",
     )
     assert (
-        begun.hint == f"mend what the error names; to go on: claude --resume {SESSION} -p continue"
+        begun.hint
+        == f"fix the reported error, then continue: claude --resume {SESSION} -p continue"
     )
-    assert (
-        never.hint == "the agent did not start its work: mend what the error names and run it again"
-    )
+    assert never.hint == "the agent failed to start: fix the reported error, then run it again"
 
 
 def test_v9_an_agent_that_printed_to_stderr_only_is_told_by_its_last_line(tmp_path: Path) -> None:
@@ -807,4 +806,7 @@ def test_v9_an_agent_that_printed_to_stderr_only_is_told_by_its_last_line(tmp_pa
 def test_r3_a_clock_says_which_one_it_was(tmp_path: Path) -> None:
     """A tape of before says the word alone."""
     new = stopped(tmp_path, "stalled: no output for 60 s (--silence)", 2, -2)
-    assert (new.verdict, new.error) == ("stalled", "ended by us: no output for 60 s (--silence)")
+    assert (new.verdict, new.error) == (
+        "stalled",
+        "stopped by steno: no output for 60 s (--silence)",
+    )

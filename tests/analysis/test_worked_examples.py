@@ -135,8 +135,8 @@ def test_000_totals(line: Json, tokens: Tokens, rate: float, cost: float, used: 
 def test_000_an_account_that_counts_less_than_the_usage_is_told() -> None:
     notes = [report(line).warnings for line in (SIMPLE, CONTINUED)]
     assert notes == [
-        ["modelUsage counts fewer tokens (1,181) than usage (49,781): usage is taken"],
-        ["modelUsage counts fewer tokens (1,172) than usage (52,985): usage is taken"],
+        ["modelUsage reports fewer tokens (1,181) than usage (49,781); using usage"],
+        ["modelUsage reports fewer tokens (1,172) than usage (52,985); using usage"],
     ]
 
 

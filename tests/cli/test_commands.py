@@ -258,7 +258,7 @@ def test_advice_can_be_switched_off() -> None:
     asking = stream(init(), assistant(text("Shall I?")), result("Shall I?"))
     assert (
         shown(run("show", stdin=asking))[0]
-        == "interactive  the final text is a question, and nothing was changed"
+        == "interactive  the final text is a question and nothing was changed"
     )
     assert shown(run("show", "--no-advice", stdin=asking))[0].startswith("success  ")
 
@@ -737,7 +737,7 @@ def test_an_empty_name_is_not_the_folder_we_are_in(tmp_path: Path, words: tuple[
         (None, "expected a path, bytes, a binary file or lines, found NoneType"),
         (5, "expected a path, bytes, a binary file or lines, found int"),
         ([1, 2], "expected lines of bytes or text, found int"),
-        ("", "'': no such file: its name is empty"),
+        ("", "'': empty file name"),
     ],
 )
 def test_what_is_no_source_at_all(given: Any, wrong: str) -> None:
@@ -754,7 +754,7 @@ def test_bytes_of_any_kind() -> None:
 
 def test_a_folder_without_recordings(tmp_path: Path) -> None:
     assert refused(run("show", tmp_path)).startswith(
-        f"steno: {tmp_path}: no recording below this folder"
+        f"steno: {tmp_path}: no recordings in this folder"
     )
 
 
@@ -764,7 +764,7 @@ def test_a_picture(tmp_path: Path) -> None:
     assert refused(run("show", path)).startswith(f"steno: {path}: not a recording")
 
 
-CUT = "only a part could be read: the gzip file is cut short; fetch or pack it again"
+CUT = "only part of it could be read: truncated gzip file; download or compress it again"
 
 
 @pytest.mark.parametrize("view", ["--json", "--events", "--timeline"])
@@ -790,7 +790,7 @@ def test_a_report_of_a_packed_file_that_is_cut_says_so(tmp_path: Path) -> None:
         found = steno.read(path)
         assert (found.verdict, found.complete, found.lines.torn) == ("no_result", False, True)
         assert (
-            f"only a part could be read: the {kind} file is cut short; fetch or pack it again"
+            f"only part of it could be read: truncated {kind} file; download or compress it again"
             in found.warnings
         )
         assert found.text.startswith("Hello there.\nHello there.\n")
@@ -806,7 +806,7 @@ def test_what_follows_a_packed_file_does_not_hide_it(tmp_path: Path) -> None:
             False,
         )
         assert found.warnings[0].startswith(
-            f"only a part could be read: damaged {'gzip' if name == 'a.gz' else 'zstd'}: "
+            f"only part of it could be read: damaged {'gzip' if name == 'a.gz' else 'zstd'}: "
         )
 
 
@@ -816,7 +816,7 @@ def test_packed_files_of_which_nothing_is_left(tmp_path: Path) -> None:
     zst.write_bytes(zstandard.compress(WORKED)[:-20])
     assert (
         refused(run("show", gz))
-        == f"steno: {gz}: the gzip file is cut short; fetch or pack it again"
+        == f"steno: {gz}: truncated gzip file; download or compress it again"
     )
     assert refused(run("show", zst)).startswith(f"steno: {zst}: ")
 
@@ -830,7 +830,7 @@ def test_an_import_names_a_packed_file_once(tmp_path: Path) -> None:
     )
     done = run("ledger", "import", gz, "--ledger", tmp_path / "ledger.db")
     assert (
-        done.stderr.decode() == f"steno: {gz}: the gzip file is cut short; fetch or pack it again\n"
+        done.stderr.decode() == f"steno: {gz}: truncated gzip file; download or compress it again\n"
     )
 
 
@@ -1063,5 +1063,5 @@ def test_zstd_without_its_package(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", code, "show", str(packed)]
     done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, check=False)
-    hint = "packed with zstd, which needs one more package: pip install 'steno[zstd]'"
+    hint = "compressed with zstd; install support: pip install 'steno[zstd]'"
     assert refused(done) == f"steno: {packed}: {hint}"

@@ -12,7 +12,7 @@ from steno.process import ChildProcess, GracePeriods, ProcessCommand, ProcessLoo
 from steno.process import process_info as mark
 from steno.process import process_table as kin
 from steno.recording.format import Record
-from steno.recording.parse import record_to_events
+from steno.recording.record_events import record_to_events
 from tests.support import claude
 from tests.support.modelserver import Answer, Call, Fault, ModelServer, Usage, call, say
 

@@ -393,7 +393,7 @@ def test_e2_duplicates_and_orphans_change_no_figure() -> None:
         "Bash": ToolCallCounts(1, 0),
         "Task": ToolCallCounts(1, 0),
     }
-    assert "1 tool result came without its call" in found.warnings
+    assert "1 tool result without a matching call" in found.warnings
 
 
 def test_e2_results_out_of_order_have_their_own_durations() -> None:
@@ -876,7 +876,7 @@ def test_i3_extreme_values_never_abort_reading(name: str) -> None:
     lines = EXTREMES[name]
     found = report(*lines)
     assert json.loads(found.to_json())["schema"] == "steno.report/1"
-    assert found.lines.read == (1 if b"steno.recording.record" in stream(*lines) else len(lines))
+    assert found.lines.read == (1 if b"steno.tape/1" in stream(*lines) else len(lines))
 
 
 def test_i3_a_deep_field_never_turns_a_failure_into_something_else() -> None:

@@ -201,8 +201,8 @@ def test_l1_a_whole_tape_is_not_called_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ticks", "told"),
     [
-        ([out(stream(*hello())[:700])], " (the recording ends before the run did)"),
-        ([out(stream(hello()[0]))], " (the recording ends before the run did)"),
+        ([out(stream(*hello())[:700])], " (recording truncated)"),
+        ([out(stream(hello()[0]))], " (recording truncated)"),
         ([out(stream(hello()[0])), ended(0)], ""),
     ],
 )

@@ -485,7 +485,7 @@ def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
     commands = [line for line in done.stdout.splitlines() if line.startswith("$ steno ")]
     assert [line.split()[2] for line in commands] == ["run", "run", "runs", "usage"]
     assert "success  the run finished" in done.stderr
-    assert "permission  2 calls were refused" in done.stderr
+    assert "permission  2 calls denied" in done.stderr
     assert "(exit code 3)" in done.stdout
     assert "2 runs: $0.1404, 129,925 tokens" in done.stdout
     assert "wasted: $0.0221 on 1 run that did not succeed" in done.stdout

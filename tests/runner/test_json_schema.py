@@ -270,7 +270,7 @@ def test_it_never_fits(place: Place) -> None:
         False,
         None,
     )
-    assert report["error"] == f"the answer does not fit the JSON schema: {NO_AGE}"
+    assert report["error"] == f"the answer does not match the JSON schema: {NO_AGE}"
     assert report["evidence"] == [3]
     assert (
         report["attempts"][-1]["why"] == "the answer doesn't match the schema after 3 corrections"
@@ -376,7 +376,7 @@ def test_a_tick_that_is_no_json_is_kept(tmp_path: Path) -> None:
         Record(None, "checked", b"{no"),
     )
     assert [event.kind for event in steno.events(broken) if isinstance(event, ev.Unknown)] == [
-        "tick checked"
+        "record checked"
     ]
     odd = tape(
         tmp_path / "u.steno",

@@ -134,7 +134,7 @@ def test_a_grandchild_that_keeps_stdout_open(play: Play) -> None:
     took = time.monotonic() - begun
     assert done.verdicts == ["success"]
     assert [warning.partition(" and ")[2] for warning in done.report.warnings] == [
-        "was ended by signal 15: sleep 600"
+        "was stopped with signal 15: sleep 600"
     ]
     assert took < QUICK.quiet + QUICK.terminate + LONG / 6
 
@@ -159,7 +159,7 @@ def test_a_daemon_in_a_session_of_its_own(play: Play) -> None:
     done = carry_out(play([DONE, ("hold", "daemon")]))
     assert done.verdicts == ["success"]
     assert [warning.partition(" and ")[2] for warning in done.report.warnings] == [
-        "was ended by signal 15: sleep 600"
+        "was stopped with signal 15: sleep 600"
     ]
 
 
@@ -239,7 +239,7 @@ def test_it_drops_what_the_pipe_does_not_take(play: Play) -> None:
         True,
         0,
     )
-    assert done.report.error == "the stream ended without a result (its last line is cut)"
+    assert done.report.error == "the stream ended without a result (last line truncated)"
 
 
 def test_it_never_reads_its_prompt(play: Play) -> None:
@@ -277,21 +277,21 @@ CLOCKS = {
         Timeouts(first_output=0.3, silence=LONG),
         "stalled",
         "stalled: no output for 0 s",
-        "ended by us: no output within 0.3 s of the start (--first-output)",
+        "stopped by steno: no output within 0.3 s of the start (--first-output)",
     ),
     "silence": (
         [WORK, WAITS],
         Timeouts(first_output=LONG, silence=0.3),
         "stalled",
         "stalled: no output for 0 s",
-        "ended by us: no output for 0.3 s (--silence)",
+        "stopped by steno: no output for 0.3 s (--silence)",
     ),
     "a tool": (
         [CALL, WAITS],
         Timeouts(silence=0.1, tool_silence=0.6),
         "stalled",
         "stalled: no output for 1 s",
-        "ended by us: no output for 0.6 s while a tool ran (--tool-silence)",
+        "stopped by steno: no output for 0.6 s while a tool ran (--tool-silence)",
     ),
     "after the result": (
         [DONE, WAITS],
@@ -326,7 +326,7 @@ def test_clocks(play: Play, name: str) -> None:
     assert (done.verdicts, notes(done.runs[0])[0]) == ([word], note)
     assert [number for _, number in stops(done.runs[0])] == [signal.SIGINT]
     assert (
-        "the agent lived on after its result, and was ended by us" in done.report.warnings
+        "the agent kept running after its result; steno stopped it" in done.report.warnings
     ) == note.startswith("after")
 
 
@@ -341,7 +341,7 @@ def test_a_clock_for_all_of_it(play: Play) -> None:
     )
     assert (done.verdicts, done.report.error) == (
         ["timeout"],
-        "ended by us: timed out after 0.6 s (--timeout)",
+        "stopped by steno: timed out after 0.6 s (--timeout)",
     )
 
 
@@ -525,7 +525,7 @@ def test_a_key_that_is_tried_again_and_again(play: Play) -> None:
     ]
     done = carry_out(play([out(init()), *(out(line) for line in again), WAITS]))
     assert (done.verdicts, stops(done.runs[0])[0]) == (["auth"], ("auth", signal.SIGINT))
-    assert done.report.error == "the key was rejected (401), and again when it was tried once more"
+    assert done.report.error == "API key rejected (401), also on retry"
 
 
 # -- handing over (R8) -----------------------------------------------------------------------------

@@ -321,8 +321,8 @@ def test_a_command_in_the_background_that_never_ends(
         make(serve(begin, say("It is started.")), more={"timeouts": Timeouts(background=1.0)})
     )
     assert (done.verdicts, done.report.ok) == (["background_task"], False)
-    assert "background-task: 1 not seen to end: never ends" in done.report.warnings
-    assert "the agent lived on after its result, and was ended by us" in done.report.warnings
+    assert "background-task: 1 not finished: never ends" in done.report.warnings
+    assert "the agent kept running after its result; steno stopped it" in done.report.warnings
 
 
 def test_a_refused_call(make: Make, serve: Serve, version: str) -> None:

@@ -43,7 +43,7 @@ FIRST = Report(
     denials=[DeniedCall("Write", "t9")],
     retries=[RequestRetry(1, 529)],
     subagents=[Subagent("x")],
-    warnings=["orphan: process 7 outlived the agent", "context: 90% of the window is in use"],
+    warnings=["orphan: process 7 outlived the agent", "context: 90% of the window used"],
 )
 SECOND = Report(
     verdict="success",

@@ -16,6 +16,7 @@ import pytest
 
 from steno import event as ev
 from steno.agents import CLAUDE, Agent
+from steno.analysis.accumulator import Accumulator
 from steno.analysis.live_state import LiveState
 from steno.recording.parse import RunParser
 from steno.report import TaskReport
@@ -66,7 +67,14 @@ class Run:
     def __init__(self, name: str = "run1") -> None:
         self.id = name
         self.agent: Agent = CLAUDE
+        self.accumulator = Accumulator(CLAUDE)
         self.spend, self.child = Spent(), Process()
+
+
+def show(screen: LiveDisplay, run: Run, events: list[ev.Event]) -> None:
+    """Pass events to the accumulator and the display, as a task does."""
+    run.accumulator.add(events)
+    screen.on_events(run, events)
 
 
 def events(*lines: object) -> list[ev.Event]:
@@ -80,10 +88,10 @@ def events(*lines: object) -> list[ev.Event]:
 
 def seen(*lines: object, more: tuple[ev.Event, ...] = ()) -> LiveState:
     """The state of a run that has printed these lines."""
-    state = LiveState(CLAUDE.context_window)
-    state.add(events(*lines))
-    state.add(more)
-    return state
+    accumulator = Accumulator(CLAUDE)
+    accumulator.add(events(*lines))
+    accumulator.add(more)
+    return LiveState(accumulator)
 
 
 RUNNING = (init(), assistant(call("t1", "Bash", command="npm test -- --watch=false")))
@@ -298,7 +306,7 @@ def test_r_the_live_line_stays_one_line(terminal: Callable[..., Terminal]) -> No
     """Redrawn in place on a change, within the current width; the cursor stays at its start."""
     on = terminal(60)
     screen = LiveDisplay(PLAIN, on.stream)
-    screen.on_events(Run(), events(*RUNNING))
+    show(screen, Run(), events(*RUNNING))
     screen.refresh(184.2)
     assert (
         on.read() == f"{CLEAR_TO_END}running Bash npm test -- --… · $0.0221 · 1:24 · silent 0:12\r"
@@ -328,15 +336,17 @@ def test_r_what_is_said_stands_above_the_line(terminal: Callable[..., Terminal])
 def test_r_between_two_attempts_it_waits(terminal: Callable[..., Terminal]) -> None:
     on = terminal(60)
     screen = LiveDisplay(PLAIN, on.stream)
-    screen.on_events(Run(), [ev.Exited(0, None, None, None, 1)])
+    show(screen, Run(), [ev.Exited(0, None, None, None, 1)])
     screen.say("rate_limit: it resets at 15:00")
-    screen.on_events(
-        Run(), [ev.Notice(0, None, None, None, "note", "resume: rate_limit: it resets at 15:00")]
+    show(
+        screen,
+        Run(),
+        [ev.Notice(0, None, None, None, "note", "resume: rate_limit: it resets at 15:00")],
     )
     on.read()
     screen.refresh(184.2, 62.0)
     assert on.read() == f"{CLEAR_TO_END}waiting 1:02 rate_limit: it resets at 15:00\r"
-    screen.on_events(Run("run2"), events(init()))
+    show(screen, Run("run2"), events(init()))
     screen.refresh(184.2)
     assert on.read() == f"{CLEAR_TO_END}thinking · attempt 2 · $0.0221 · 1:24 · silent 0:12\r"
 
@@ -356,8 +366,10 @@ def test_r_the_summary_ends_with_the_command(terminal: Callable[..., Terminal]) 
 def test_a_terminal_without_our_letters_gets_others(terminal: Callable[..., Terminal]) -> None:
     on = terminal(60, "ascii")
     screen = LiveDisplay(PLAIN, on.stream)
-    screen.on_events(
-        Run(), events(init(), assistant(call("t1", "Bash", command="grüße 世界 " + "e\u0301" * 60)))
+    show(
+        screen,
+        Run(),
+        events(init(), assistant(call("t1", "Bash", command="grüße 世界 " + "e\u0301" * 60))),
     )
     screen.refresh(184.2)
     shown = on.read().removeprefix(CLEAR_TO_END).removesuffix("\r")
@@ -373,7 +385,7 @@ def test_a_dumb_terminal_gets_plain_lines(
     on = terminal(60)
     monkeypatch.setenv("TERM", kind)
     screen = LiveDisplay(PLAIN, on.stream)
-    screen.on_events(Run(), events(*RUNNING))
+    show(screen, Run(), events(*RUNNING))
     screen.refresh(184.2)
     assert on.read() == f"steno: started: {MODEL}, session 11111111-2222-4333-8444-555555555555\n"
 
@@ -402,7 +414,7 @@ def output(*batches: list[ev.Event], feed: bool = False, quiet: bool = False) ->
     stream = io.StringIO()
     screen = LiveDisplay(PLAIN, stream, feed, quiet)
     for number, batch in enumerate(batches, 1):
-        screen.on_events(Run(f"run{number}"), batch)
+        show(screen, Run(f"run{number}"), batch)
         screen.refresh(184.2)
     return stream.getvalue()
 
@@ -431,8 +443,8 @@ def test_r_what_was_said_is_not_said_twice() -> None:
     stream = io.StringIO()
     screen = LiveDisplay(PLAIN, stream)
     screen.say("max_turns: 20 turns next")
-    screen.on_events(
-        Run(), [ev.Notice(0, None, None, None, "note", "resume: max_turns: 20 turns next")]
+    show(
+        screen, Run(), [ev.Notice(0, None, None, None, "note", "resume: max_turns: 20 turns next")]
     )
     assert stream.getvalue() == "steno: max_turns: 20 turns next\n"
 

@@ -36,10 +36,7 @@ from .base import (
 from .chat_log import CallTracker
 
 EventHead = tuple[int, str | None, str | None, datetime | None]
-NANO_PER_USD, MAX_EPOCH_MS = (
-    1_000_000_000,
-    1e15,
-)  # milliseconds since 1970: beyond the year 33658, which no calendar here has
+MAX_EPOCH_MS = 1e15  # the year 33658, beyond what datetime supports
 MILLISECOND = timedelta(milliseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 TOOL_KINDS = {
@@ -287,7 +284,7 @@ class OpenCodeReader:
         if cost is None or not 0 < cost < 1e9 or self._cost_nano is None:
             self._cost_nano = None
         else:
-            self._cost_nano += round(cost * NANO_PER_USD)
+            self._cost_nano += round(cost * ev.NANO_PER_USD)
 
     def _error(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
         problem = line.error or ErrorInfo()

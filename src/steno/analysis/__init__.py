@@ -1,1 +1,1 @@
-"""TODO."""
+"""From events to a report: accumulator, usage, cost, context, verdict. Pure."""

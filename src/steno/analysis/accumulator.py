@@ -1,4 +1,7 @@
-"""One thing that several lines tell: a request, what an agent works with. What is known of it then. Pure."""
+"""The running state of one run: calls, requests, files, denials, background work. Pure.
+
+It serves the live view, live budgets and the final report. Nothing in it depends on the agent.
+"""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -21,116 +24,77 @@ from ..report import (
     ToolCallSummary,
     resolve_path,
 )
+from .usage import merge_usage
 from .verdict import Facts
 
-
-def merge_usage(known: ev.Usage, told: ev.Usage) -> ev.Usage:
-    """One request, told by two lines (M2): a counter only ever grows, and the first line is its place."""
-    return msgspec.structs.replace(
-        known,
-        model=known.model or told.model,
-        input=larger_count(known.input, told.input),
-        cache_write=larger_count(known.cache_write, told.cache_write),
-        cache_read=larger_count(known.cache_read, told.cache_read),
-        output=larger_count(known.output, told.output),
-        reasoning=larger_count(known.reasoning, told.reasoning),
-        cache_write_1h=larger_count(known.cache_write_1h, told.cache_write_1h),
-        final=known.final or told.final,
-    )
-
-
-def larger_count(known: int | None, told: int | None) -> int | None:
-    if known is None or (told is not None and told > known):
-        return told
-    return known
-
-
-def context_tokens(request: ev.Usage) -> int | None:
-    """What the window held when a request was sent (M3)."""
-    if request.input is None or request.cache_write is None or request.cache_read is None:
-        return None
-    return request.input + request.cache_write + request.cache_read
-
-
-def merge_started(known: ev.Started, told: ev.Started) -> ev.Started:
-    """What was said first of what the agent works with, and what that left out."""
-    names = ("agent_version", "model", "cwd", "permission_mode", "context_window")
-    left: Any = {name: getattr(told, name) for name in names if getattr(known, name) is None}
-    return msgspec.structs.replace(known, **left)
-
-
-MAX_TOOL_ERROR_CHARS = (
-    500  # characters of a failed call's answer: enough to read why; the tape holds the whole
-)
+MAX_TOOL_ERROR_CHARS = 500  # of a failed call's result; the recording keeps all of it
+MAX_STDERR_LINES = 50  # last lines of stderr, for error messages
 MILLISECOND = timedelta(milliseconds=1)
-MAX_STDERR_LINES = 50  # last lines of stderr that can end up in an error text
 
-
-# What was last on the main thread: words of the model, words that the agent put there, a call, or none of these.
-MODEL_TEXT, SYNTHETIC_TEXT, TOOL_CALL = "said", "quoted", "call"
+# What came last on the main thread: text of the model, text written by the agent, or a tool call.
+MODEL_TEXT = "model_text"
+SYNTHETIC_TEXT = "synthetic_text"
+TOOL_CALL = "tool_call"
 NO_ACTIVITY: tuple[str, str | None] = ("", None)
 
 
-class Accumulator:
-    """The running report of one run."""
+def merge_started(known: ev.Started, update: ev.Started) -> ev.Started:
+    """The first announcement, with what it left out taken from a later one."""
+    names = ("agent_version", "model", "cwd", "permission_mode", "context_window")
+    missing: Any = {name: getattr(update, name) for name in names if getattr(known, name) is None}
+    return msgspec.structs.replace(known, **missing)
 
-    def __init__(self, dialect: AgentProfile) -> None:
-        self.agent = dialect
+
+class Accumulator:
+    """Takes in the events of one run; a sink for readers."""
+
+    def __init__(self, agent: AgentProfile) -> None:
+        self.agent = agent
         self.started: ev.Started | None = None
         self.api_key_source: str | None = None
         self.session: str | None = None
-        self.start_folder: str | None = (
-            None  # the folder it was started in, for an agent that does not say where it works
-        )
+        self.start_folder: str | None = None  # for agents that don't report their folder
         self.first_at: datetime | None = None
-        self.last_at: datetime | None = None  # of the last event, where it has a time
+        self.last_at: datetime | None = None  # of the last event, if it has a time
         self.texts: list[str] = []
         self.partial: list[str] = []
-        self.calls: dict[str, ToolCallSummary] = {}  # in the order of the calls
-        self.open_calls: dict[
-            str, tuple[ToolCallSummary, Raw]
-        ] = {}  # those without an answer, with what they were given
+        self.calls: dict[str, ToolCallSummary] = {}  # in call order
+        self.open_calls: dict[str, tuple[ToolCallSummary, Raw]] = {}  # unanswered, with their input
+        self.abandoned_calls: set[str] = set()  # open when a result closed their turn
         self.requests: dict[str, ev.Usage] = {}
         self.main_request: ev.Usage | None = None
-        self.stop_reason: str | None = None  # of the main thread's last message, as far as told
-        self.latest_activity: tuple[str, str | None] = (
-            NO_ACTIVITY  # on the main thread: what it was, and of which message
-        )
+        self.pending_retry: ev.Retry | None = None  # until the next sign of progress
+        self.stop_reason: str | None = None  # of the main thread's last message
+        self.latest_activity = NO_ACTIVITY  # of the main thread, with the message id
         self.last_compaction: ev.Compaction | None = None
         self.compactions = 0
-        self.context_peak = -1  # the fullest that the main thread's window was seen; -1: never
-        self.files: dict[str, ChangedFile] = {}
-        self.files_by_given_path: dict[
-            str, ChangedFile
-        ] = {}  # the same files by the paths that calls named them with
-        self.observed_changes: list[
-            tuple[ChangedFile, ev.FileChanged]
-        ] = []  # what the disk and git showed, and no call told
+        self.context_peak = -1  # tokens on the main thread; -1: not measured
+        self.files: dict[str, ChangedFile] = {}  # by absolute path
+        self.files_by_given_path: dict[str, ChangedFile] = {}  # by path as written in the event
+        self.observed_changes: list[tuple[ChangedFile, ev.FileChanged]] = []  # from disk and git
         self.denials: dict[str, DeniedCall] = {}
         self.denial_lines: dict[str, int] = {}
-        self.unmeasured_requests = 0  # requests that an agent shows without what they used
-        self.settled_denials: set[str] = (
-            set()
-        )  # refusals after which that tool worked, told out of order
+        self.settled_denials: set[str] = set()  # the tool worked later, reported out of order
+        self.unmeasured_requests = 0  # requests that an agent reports without usage
         self.subagents: dict[str, Subagent] = {}
         self.background: dict[str, BackgroundTask] = {}
         self.call_by_task: dict[str, str] = {}  # task id -> call id
         self.retries: list[RequestRetry] = []
         self.limits = RateLimitStatus()
         self.results: list[ev.Result] = []
-        self.duplicate_results = 0  # results that were told once more
+        self.duplicate_results = 0
         self.cost_state: ev.CostState | None = None
         self.facts = Facts()
-        self.orphan_results = 0
+        self.orphan_results = 0  # tool results without a call
         self.leftover_processes: list[str] = []  # processes that outlived the agent
-        self.read_problems: list[str] = []  # why a part of the recording could not be read
-        self.last_note = ""  # the last thing that we wrote on the tape ourselves
+        self.read_problems: list[str] = []  # why part of the recording could not be read
+        self.last_note = ""  # last note that steno added to the recording
         self.unknown = 0
-        self.is_free = False  # the model ran on a server that costs no fee
-        self.context_window: int | None = None  # of the model, as its server told before the run
+        self.is_free = False  # the model runs on a local server
+        self.context_window: int | None = None  # as reported by the model server
 
     def add(self, found: Iterable[ev.Event], /) -> None:
-        """Take in events. Kinds that change no figure (hooks, notices, thinking) only count for time."""
+        """Take in events. Kinds that change no figure only count for time."""
         for event in found:
             EVENT_METHODS[type(event)](self, event)
             self._update_times(event.at)
@@ -140,7 +104,7 @@ class Accumulator:
         if self.first_at is None:
             self.first_at = at
 
-    # -- what the model says and does: the kinds that are most of a stream, without an event for each (see Scribe) ------
+    # -- the most frequent kinds, without an event object each (see agents.sink) ------------------
 
     def tool_call(
         self,
@@ -155,46 +119,42 @@ class Accumulator:
         given: Raw,
         /,
     ) -> None:
-        """A tool is asked for."""
         self.last_at = at
         if self.first_at is None:
             self.first_at = at
+        self.pending_retry = None
         tool = ToolCallSummary(id_, name, kind, None, None, False, at, None, parent)
         if self.calls.setdefault(id_, tool) is not tool:
-            return  # the same call told twice
+            return  # repeated
         self.open_calls[id_] = (tool, given)
         if parent is None:
             self.latest_activity = (TOOL_CALL, message)
 
     def tool_result(self, at: OptionalTime, id_: str, /) -> None:
-        """A tool did what it was asked for."""
         self.last_at = at
         if self.first_at is None:
             self.first_at = at
         try:
             tool, _ = self.open_calls.pop(id_)
         except KeyError:
-            self.orphan_results += (
-                id_ not in self.calls
-            )  # else it is told twice: the first one counts
+            self.orphan_results += id_ not in self.calls  # else repeated: the first one counts
             return
         tool.ok = True
         begun = tool.started_at
         if begun is not None and at is not None:
             took = at - begun
-            tool.duration_ms = (
-                took.seconds * 1000 + took.microseconds // 1000
-                if not took.days
-                else _elapsed_ms(begun, at)
-            )
+            if took.days:
+                tool.duration_ms = max(0, took // MILLISECOND)
+            else:  # the common case, without a division of timedeltas
+                tool.duration_ms = took.seconds * 1000 + took.microseconds // 1000
 
     def tool_error(self, at: OptionalTime, id_: str, content: Raw, /) -> None:
-        """A tool could not do what it was asked for."""
-        asked = id_ in self.open_calls
+        is_open = id_ in self.open_calls
         self.tool_result(at, id_)
-        if asked:
+        if is_open:
             tool = self.calls[id_]
-            tool.ok, tool.error = False, text_of(content)[:MAX_TOOL_ERROR_CHARS]
+            tool.ok = False
+            tool.error = text_of(content)[:MAX_TOOL_ERROR_CHARS]
 
     def text(
         self,
@@ -206,8 +166,8 @@ class Accumulator:
         text: str,
         /,
     ) -> None:
-        """The model answers."""
         self._update_times(at)
+        self.pending_retry = None
         if parent is None:
             self.texts.append(text)
             self.latest_activity = (MODEL_TEXT, message)
@@ -215,8 +175,32 @@ class Accumulator:
                 self.partial.clear()
 
     def thinking(self, at: OptionalTime, /) -> None:
-        """The model thinks: that changes no figure."""
         self._update_times(at)
+        self.pending_retry = None
+
+    def usage(self, event: ev.Usage, /) -> None:
+        self.last_at = event.at
+        if self.first_at is None:
+            self.first_at = event.at
+        self.pending_retry = None
+        # request_key() and context_tokens() are inlined here: this runs for every message.
+        key = event.message if event.message is not None else f"line {event.line}"
+        request = self.requests.setdefault(key, event)
+        if request is not event:
+            request = self.requests[key] = merge_usage(request, event)
+        if event.parent is None:
+            self.main_request = request
+            self.stop_reason = event.stop_reason
+            new, write, read = request.input, request.cache_write, request.cache_read
+            if (
+                new is not None
+                and write is not None
+                and read is not None
+                and new + write + read > self.context_peak
+            ):
+                self.context_peak = new + write + read
+
+    # -- the same kinds as events -----------------------------------------------------------------
 
     def _on_text(self, event: ev.Text) -> None:
         self.text(event.line, event.session, event.parent, event.at, event.message, event.text)
@@ -224,12 +208,16 @@ class Accumulator:
             self.latest_activity = (SYNTHETIC_TEXT, event.message)
 
     def _on_partial(self, event: ev.Partial) -> None:
+        self.pending_retry = None
         if event.parent is None:
             self.partial.append(event.text)
 
+    def _on_thinking(self, event: ev.Thinking) -> None:
+        self.pending_retry = None
+
     def _on_tool_call(self, event: ev.ToolCall) -> None:
         if event.id in self.calls:
-            return  # the same call told twice
+            return  # repeated
         head = (event.line, event.session, event.parent, event.at)
         self.tool_call(*head, event.id, event.name, event.kind, event.message, event.input)
         if event.asks and event.parent is None:
@@ -243,27 +231,7 @@ class Accumulator:
         else:
             self.tool_result(event.at, event.id)
 
-    def usage(self, event: ev.Usage, /) -> None:
-        """The model was asked."""
-        self.last_at = event.at
-        if self.first_at is None:
-            self.first_at = event.at
-        key = event.message if event.message is not None else f"line {event.line}"
-        request = self.requests.setdefault(key, event)
-        if request is not event:
-            request = self.requests[key] = merge_usage(request, event)
-        if event.parent is None:
-            self.main_request, self.stop_reason = request, event.stop_reason
-            new, write, read = request.input, request.cache_write, request.cache_read
-            if (
-                new is not None
-                and write is not None
-                and read is not None
-                and new + write + read > self.context_peak
-            ):
-                self.context_peak = new + write + read
-
-    # -- what the agent says about the run ------------------------------------------------------------
+    # -- what the agent reports about the run -----------------------------------------------------
 
     def _on_started(self, event: ev.Started) -> None:
         known = self.started
@@ -281,6 +249,7 @@ class Accumulator:
 
     def _on_retry(self, event: ev.Retry) -> None:
         self.retries.append(RequestRetry(event.attempt, event.status, event.error, event.delay_ms))
+        self.pending_retry = event
 
     def _on_limit(self, event: ev.RateLimit) -> None:
         self.limits = RateLimitStatus(event.status, event.resets_at, event.kind, event.utilization)
@@ -289,18 +258,19 @@ class Accumulator:
     def _on_compaction(self, event: ev.Compaction) -> None:
         self.compactions += 1
         if event.parent is None:
-            self.last_compaction, self.main_request = event, None
+            self.last_compaction = event
+            self.main_request = None
 
     def _on_denied(self, event: ev.PermissionDenied) -> None:
         key = event.call or f"line {event.line} {len(self.denials)}"
         call = self.calls.get(key)
         known = self.denials.get(key)
         if known is None:
-            known = self.denials[key] = DeniedCall(
-                event.tool or (call.name if call is not None else None), event.call
-            )
+            tool = event.tool or (call.name if call is not None else None)
+            known = self.denials[key] = DeniedCall(tool, event.call)
             self.denial_lines[key] = event.line
-            known.input = decode_raw(self.open_calls[key][1]) if key in self.open_calls else None
+            if key in self.open_calls:
+                known.input = decode_raw(self.open_calls[key][1])
         if event.input is not ev.NO_JSON:
             known.input = decode_raw(event.input)
         known.reason = known.reason or event.reason
@@ -309,20 +279,22 @@ class Accumulator:
 
     def _on_failure(self, event: ev.Failure) -> None:
         if event.parent is None:
-            self.facts.failure, self.latest_activity = event, NO_ACTIVITY
+            self.facts.failure = event
+            self.latest_activity = NO_ACTIVITY
 
     def _on_agent_result(self, event: ev.Result) -> None:
-        known = len(self.results)
+        count = len(self.results)
         if event.amends and self.results:
             self.results.pop()
         elif event.uuid is not None:
             self.results = [
-                one
-                for one in self.results
-                if (one.uuid, one.session) != (event.uuid, event.session)
+                result
+                for result in self.results
+                if (result.uuid, result.session) != (event.uuid, event.session)
             ]
-            self.duplicate_results += known - len(self.results)
+            self.duplicate_results += count - len(self.results)
         self.results.append(event)
+        self.abandoned_calls = set(self.open_calls)
         self.session = event.session or self.session
 
     def _on_cost(self, event: ev.CostState) -> None:
@@ -362,7 +334,7 @@ class Accumulator:
     def _on_unknown(self, event: ev.Unknown) -> None:
         self.unknown += 1
 
-    # -- work beside the main thread, and files -------------------------------------------------------
+    # -- subagents, background work and files -----------------------------------------------------
 
     def _on_task(self, event: ev.TaskStarted) -> None:
         call = event.call or event.task
@@ -401,26 +373,22 @@ class Accumulator:
         if event.source != "tool":
             self.observed_changes.append((known, event))
             if event.source == "git" and known.source != "git":
-                return  # of what is known it says nothing new
+                return  # already known from the tool or the disk
         if event.source == "tool":
-            known.source = "tool"  # the disk may have shown it before
+            known.source = "tool"  # may have been seen on disk before
         elif (known.change, event.change, known.source) == ("created", "deleted", "filesystem"):
-            del (
-                self.files[known.absolute],
-                self.files_by_given_path[event.path],
-            )  # it came and went: nothing is left of it
+            del self.files[known.absolute]  # a temporary file
+            del self.files_by_given_path[event.path]
             return
         if event.change == "deleted" or known.change == "deleted":
             known.change = event.change
         if event.call is not None and not event.line and event.call in known.tools:
-            known.change = (
-                event.change
-            )  # told once more, by what the agent keeps: that knows better
+            known.change = event.change  # repeated by the transcript, which is more exact
         elif event.call is not None:
             known.tools.append(event.call)
 
     def _file_entry(self, event: ev.FileChanged) -> ChangedFile:
-        """A file's entry: told before under another spelling of its path, or new."""
+        """The entry of a file, known under another spelling of its path or new."""
         cwd = (self.started.cwd if self.started is not None else None) or self.start_folder
         path, absolute, inside = resolve_path(event.path, cwd)
         if absolute in self.files:
@@ -429,14 +397,43 @@ class Accumulator:
         return self.files[absolute]
 
     def _rebase_files(self, cwd: str) -> None:
-        """Name the files anew, now that it is known where the agent works."""
+        """Recompute relative paths once the agent's folder is known."""
         for file in self.files.values():
             file.path, file.absolute, file.inside = resolve_path(file.absolute, cwd)
         self.files = {file.absolute: file for file in self.files.values()}
 
+    # -- derived values ---------------------------------------------------------------------------
+
+    @property
+    def model(self) -> str | None:
+        """The main model: as announced, else of the main thread's first request."""
+        if self.started is not None and self.started.model is not None:
+            return self.started.model
+        requests = list(self.requests.values())  # a copy: a display may run in another thread
+        return next((request.model for request in requests if request.parent is None), None)
+
+    @property
+    def has_activity(self) -> bool:
+        """Whether the agent has started to work."""
+        return bool(
+            self.started
+            or self.requests
+            or self.calls
+            or self.results
+            or self.texts
+            or self.partial
+            or self.retries
+        )
+
+    @property
+    def has_later_requests(self) -> bool:
+        """Whether the main thread sent a request after the last result."""
+        request = self.main_request
+        return bool(self.results) and request is not None and request.line > self.results[-1].line
+
     @property
     def has_known_events(self) -> bool:
-        """Whether anything was said in a known language."""
+        """Whether the reader recognised anything."""
         return bool(
             self.started
             or self.session
@@ -449,34 +446,27 @@ class Accumulator:
 
     @property
     def result(self) -> ev.Result | None:
-        """The result that counts: the last one that is not an empty echo (E4)."""
+        """The last result that is not an empty echo of a turn's end."""
         for result in reversed(self.results):
             if not _is_echo(result):
                 return result
         return self.results[-1] if self.results else None
 
 
-def _elapsed_ms(begun: datetime | None, at: datetime | None) -> int | None:
-    """Milliseconds between a call and its answer; None where one of the times is not known."""
-    return None if begun is None or at is None else max(0, (at - begun) // MILLISECOND)
-
-
-def _ignore_event(fold: Accumulator, event: ev.Event) -> None:
-    """Events that change no figure."""
+def _ignore_event(run: Accumulator, event: ev.Event) -> None:
+    """For events that change no figure."""
 
 
 def _is_echo(result: ev.Result) -> bool:
-    """A result that only repeats the end of a turn: a success that says nothing."""
-    silent = not result.text and result.structured_output is ev.NO_JSON
     return (
-        silent
+        not result.text
+        and result.structured_output is ev.NO_JSON
         and not result.is_error
         and result.subtype == "success"
         and result.local_command is None
     )
 
 
-# Which method takes in which event. Events that change no figure are still events of the run.
 EVENT_METHODS: dict[type[ev.Event], Callable[[Accumulator, Any], None]] = {
     ev.Text: Accumulator._on_text,
     ev.ToolCall: Accumulator._on_tool_call,
@@ -502,5 +492,7 @@ EVENT_METHODS: dict[type[ev.Event], Callable[[Accumulator, Any], None]] = {
     ev.Malformed: Accumulator._on_malformed,
     ev.Unknown: Accumulator._on_unknown,
     ev.Notice: Accumulator._on_notice,
-    **dict.fromkeys((ev.Thinking, ev.TaskProgress, ev.Hook), _ignore_event),
+    ev.Thinking: Accumulator._on_thinking,
+    ev.TaskProgress: _ignore_event,
+    ev.Hook: _ignore_event,
 }

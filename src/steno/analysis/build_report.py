@@ -1,6 +1,6 @@
-"""What a run has shown, as its report: who and where, what was said, the lists, the figures, the verdict. Pure.
+"""Builds the report of a run from its accumulator. Pure.
 
-Closing changes nothing in the fold: it can be done again while the run goes on.
+The accumulator is left unchanged, so that a report can be built at any time during a run.
 """
 
 import math
@@ -12,234 +12,226 @@ import msgspec
 
 from .. import event as ev
 from ..codec.decode import decode_raw
-from ..report import ChangedFile, LineCounts, Report, Subagent, ToolCallCounts, ToolCallSummary
-from . import usage as meter
+from ..report import (
+    ChangedFile,
+    DeniedCall,
+    LineCounts,
+    Report,
+    Subagent,
+    ToolCallCounts,
+    ToolCallSummary,
+)
 from .accumulator import MODEL_TEXT, NO_ACTIVITY, SYNTHETIC_TEXT, Accumulator
 from .attribution import CallSpan, call_running_at, file_changing_calls, only_possible_call
+from .context import context_level
 from .cost import PriceLookup, fill_usage, price_requests, zero_price
+from .usage import nano_to_usd, sum_tokens
 from .verdict import Facts, judge
 
 _get_name = attrgetter("name")
 
 
-def build_report(fold: Accumulator, lines: LineCounts, price: PriceLookup | None = None) -> Report:
-    """The report of everything that the fold took in."""
-    lines.unknown, lines.torn = fold.unknown, lines.torn or bool(fold.read_problems)
-    price = zero_price if fold.is_free else price
-    report = Report(agent=fold.agent.name, lines=lines)
-    _fill_identity(fold, report)
-    _fill_text(fold, report)
-    fill_usage(fold, report, price)
-    _fill_lists(fold, report)
-    _fill_subagents(fold, report, price)
-    _add_warnings(fold, report)
-    judge(_verdict_facts(fold, report)).apply_to(report)
+def build_report(run: Accumulator, lines: LineCounts, price: PriceLookup | None = None) -> Report:
+    """The report of everything the accumulator took in."""
+    lines.unknown = run.unknown
+    lines.torn = lines.torn or bool(run.read_problems)
+    price = zero_price if run.is_free else price
+    report = Report(agent=run.agent.name, lines=lines)
+    _fill_identity(run, report)
+    _fill_text(run, report)
+    fill_usage(run, report, price)
+    _fill_lists(run, report)
+    _fill_subagents(run, report, price)
+    _add_warnings(run, report)
+    judge(_verdict_facts(run, report)).apply_to(report)
     return report
 
 
-def _fill_identity(fold: Accumulator, report: Report) -> None:
-    started = fold.started
-    if started is not None:
-        report.agent_version, report.model, report.cwd = (
-            started.agent_version,
-            started.model,
-            started.cwd or None,
-        )
-    if report.model is None:
-        report.model = next(
-            (request.model for request in fold.requests.values() if request.parent is None), None
-        )
-    report.session_id, report.api_key_source = fold.session, fold.api_key_source
-    report.started_at = fold.first_at
-    code = fold.facts.exited.code if fold.facts.exited is not None else None
+def _fill_identity(run: Accumulator, report: Report) -> None:
+    if run.started is not None:
+        report.agent_version = run.started.agent_version
+        report.cwd = run.started.cwd or None
+    report.model = run.model
+    report.session_id = run.session
+    report.api_key_source = run.api_key_source
+    report.started_at = run.first_at
+    code = run.facts.exited.code if run.facts.exited is not None else None
     report.exit_code = code
     report.signal = -code if code is not None and code < 0 else None
 
 
-def _fill_text(fold: Accumulator, report: Report) -> None:
-    result, said = fold.result, fold.texts
-    if (
-        fold.latest_activity[0] == SYNTHETIC_TEXT
-        and result is not None
-        and result.is_error
-        and result.text == said[-1]
-    ):
-        said = said[:-1]  # older versions tell an API error as if the model had said it
-    report.text = "\n".join(said)
-    if fold.partial and result is None:
-        report.text = "\n".join(filter(None, (report.text, "".join(fold.partial))))
+def _fill_text(run: Accumulator, report: Report) -> None:
+    result = run.result
+    report.text = "\n".join(_answer_texts(run, result))
+    if run.partial and result is None:
+        report.text = "\n".join(filter(None, (report.text, "".join(run.partial))))
     if result is not None:
-        report.result, report.subtype = result.text, result.subtype
-        report.terminal_reason, report.stop_reason = result.terminal_reason, result.stop_reason
-        checked = (
-            fold.facts.schema_check
-        )  # what does not fit is no structured output, whatever the agent calls it
-        report.structured_output = decode_raw(
-            result.structured_output if checked is None else checked.value
-        )
-    elif fold.stop_reason != "unknown":
-        report.stop_reason = fold.stop_reason
+        report.result = result.text
+        report.subtype = result.subtype
+        report.terminal_reason = result.terminal_reason
+        report.stop_reason = result.stop_reason
+        # A value that fails the schema check is not reported, whatever the agent says.
+        checked = run.facts.schema_check
+        structured = result.structured_output if checked is None else checked.value
+        report.structured_output = decode_raw(structured)
+    elif run.stop_reason != "unknown":
+        report.stop_reason = run.stop_reason
     report.complete = result is not None and not report.lines.torn
 
 
-def _fill_lists(fold: Accumulator, report: Report) -> None:
-    report.tools = list(fold.calls.values())
-    if fold.open_calls or fold.denials or fold.background:
-        report.tools = [_with_call_status(fold, tool) for tool in report.tools]
+def _answer_texts(run: Accumulator, result: ev.Result | None) -> list[str]:
+    """The main thread's texts, without an API error that older versions print as an answer."""
+    if result is None or not result.is_error or run.latest_activity[0] != SYNTHETIC_TEXT:
+        return run.texts
+    return run.texts[:-1] if result.text == run.texts[-1] else run.texts
+
+
+def _fill_lists(run: Accumulator, report: Report) -> None:
+    report.tools = list(run.calls.values())
+    if run.open_calls or run.denials or run.background:
+        report.tools = [_with_call_status(run, tool) for tool in report.tools]
     for name, calls in Counter(map(_get_name, report.tools)).items():
         report.tool_counts[name] = ToolCallCounts(calls)
     for tool in report.tools:
         if tool.ok is False:
             report.tool_counts[tool.name].errors += 1
     report.files = (
-        _attribute_files(fold, report.tools) if fold.observed_changes else list(fold.files.values())
+        _attribute_files(run, report.tools) if run.observed_changes else list(run.files.values())
     )
-    report.denials = list(fold.denials.values())
+    report.denials = list(run.denials.values())
     for denial in report.denials:
-        denial.allow_rule = fold.agent.allow_rule(denial.tool or "", denial.input, report.cwd)
-    report.background = list(fold.background.values())
-    report.retries, report.limits = fold.retries, fold.limits
+        denial.allow_rule = run.agent.allow_rule(denial.tool or "", denial.input, report.cwd)
+    report.background = list(run.background.values())
+    report.retries = run.retries
+    report.limits = run.limits
 
 
-def _attribute_files(fold: Accumulator, tools: list[ToolCallSummary]) -> list[ChangedFile]:
-    """The files; what only the disk or git showed is put down to the call that was running (W3)."""
-    alone = only_possible_call((tool.id, tool.kind) for tool in tools)
+def _with_call_status(run: Accumulator, tool: ToolCallSummary) -> ToolCallSummary:
+    """The call with its denied and background flags; a copy if it may still change."""
+    denied = tool.id in run.denials
+    background = tool.id in run.background
+    if tool.ok is None or denied or background:
+        return msgspec.structs.replace(tool, denied=denied, background=background)
+    return tool
+
+
+def _attribute_files(run: Accumulator, tools: list[ToolCallSummary]) -> list[ChangedFile]:
+    """The files, with changes seen only on disk or by git attributed to the running call."""
+    only_call = only_possible_call((tool.id, tool.kind) for tool in tools)
     spans = file_changing_calls(
         _call_span(tool, tool.started_at) for tool in tools if tool.started_at is not None
     )
-    calls = {path: list(file.tools) for path, file in fold.files.items()}
-    for file, event in fold.observed_changes:
-        if fold.files.get(file.absolute) is not file or (
-            event.source == "git" and file.source != "git"
-        ):
-            continue  # it came and went; or others told it better
-        call = (
-            alone
-            if event.source == "git"
-            else call_running_at(spans, _to_ms(event.at))
-            if event.at is not None
-            else None
-        )
+    calls = {path: list(file.tools) for path, file in run.files.items()}
+    for file, event in run.observed_changes:
+        is_current = run.files.get(file.absolute) is file
+        if not is_current or (event.source == "git" and file.source != "git"):
+            continue
+        call = None
+        if event.source == "git":
+            call = only_call
+        elif event.at is not None:
+            call = call_running_at(spans, _to_ms(event.at))
         if call is not None and call not in calls[file.absolute]:
             calls[file.absolute].append(call)
-    return [msgspec.structs.replace(file, tools=calls[path]) for path, file in fold.files.items()]
+    return [msgspec.structs.replace(file, tools=calls[path]) for path, file in run.files.items()]
 
 
-def _call_span(tool: ToolCallSummary, begun: datetime) -> CallSpan:
-    return CallSpan(
-        tool.id,
-        tool.kind,
-        _to_ms(begun),
-        math.inf if tool.duration_ms is None else _to_ms(begun) + tool.duration_ms,
-    )
+def _call_span(tool: ToolCallSummary, started: datetime) -> CallSpan:
+    started_ms = _to_ms(started)
+    ended_ms = math.inf if tool.duration_ms is None else started_ms + tool.duration_ms
+    return CallSpan(tool.id, tool.kind, started_ms, ended_ms)
 
 
 def _to_ms(at: datetime) -> float:
     return at.timestamp() * 1000
 
 
-def _with_call_status(fold: Accumulator, tool: ToolCallSummary) -> ToolCallSummary:
-    """A call with whether it was refused or went on beside the main thread; one that may still be answered, as it is now."""
-    denied, background = tool.id in fold.denials, tool.id in fold.background
-    if tool.ok is None or denied or background:
-        return msgspec.structs.replace(tool, denied=denied, background=background)
-    return tool
-
-
-def _fill_subagents(fold: Accumulator, report: Report, price: PriceLookup | None) -> None:
-    """Each subagent with its requests, under the call that started it (M9)."""
-    mine: dict[str, list[ev.Usage]] = {call: [] for call in fold.subagents}
-    for request in fold.requests.values():
+def _fill_subagents(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
+    """Each subagent with its requests, under the call that started it."""
+    requests_by_call: dict[str, list[ev.Usage]] = {call: [] for call in run.subagents}
+    for request in run.requests.values():
         if request.parent is not None:
-            mine.setdefault(fold.call_by_task.get(request.parent, request.parent), []).append(
-                request
-            )
-    for call, requests in mine.items():
-        known = fold.subagents.get(call) or Subagent(call)
-        exact = fold.is_free or all(request.final for request in requests)
-        cost = meter.nano_to_usd(price_requests(requests, price)) if exact else None
+            call = run.call_by_task.get(request.parent, request.parent)
+            requests_by_call.setdefault(call, []).append(request)
+    for call, requests in requests_by_call.items():
+        subagent = run.subagents.get(call) or Subagent(call)
+        is_exact = run.is_free or all(request.final for request in requests)
+        cost = nano_to_usd(price_requests(requests, price)) if is_exact else None
         report.subagents.append(
-            msgspec.structs.replace(known, tokens=meter.sum_tokens(requests), cost_usd=cost)
+            msgspec.structs.replace(subagent, tokens=sum_tokens(requests), cost_usd=cost)
         )
 
 
-def _add_warnings(fold: Accumulator, report: Report) -> None:
-    report.warnings += fold.read_problems
+def _add_warnings(run: Accumulator, report: Report) -> None:
+    warnings = report.warnings
+    warnings += run.read_problems
     stopped = [task for task in report.background if task.status in ("stopped", "killed")]
     if stopped:
         names = ", ".join(task.description or task.id for task in stopped)
-        one, more = (
-            "background task was stopped before it was",
-            "background tasks were stopped before they were",
-        )
-        report.warnings.append(f"{_pluralize(len(stopped), one, more)} done: {names}")
-    if fold.facts.stop is not None and fold.facts.stop.why == "after_result":
-        report.warnings.append("the agent lived on after its result, and was ended by us")
-    urgency = meter.context_level(report.context.fraction)
-    if urgency is not None and report.context.fraction is not None:
-        report.warnings.append(
-            f"context: {report.context.fraction:.0%} of the window is in use ({urgency})"
-        )
-    for text in fold.leftover_processes:
-        pid, signal, command = (*text.split(" ", 2), "", "")[:3]
-        how = "was left running" if signal == "-" else f"was ended by signal {signal}"
-        report.warnings.append(f"orphan: process {pid} outlived the agent and {how}: {command}")
-    if fold.duplicate_results:
-        what = _pluralize(fold.duplicate_results, "result was", "results were")
-        report.warnings.append(
-            f"{what} told once more, as where a stream is there twice: each counts once"
-        )
-    if fold.orphan_results:
-        report.warnings.append(
-            _pluralize(
-                fold.orphan_results,
-                "tool result came without its call",
-                "tool results came without their call",
-            )
-        )
-    if fold.unknown:
-        report.warnings.append(f"{fold.unknown} events of kinds this version does not know")
+        tasks = _count(len(stopped), "background task")
+        warnings.append(f"{tasks} stopped before completion: {names}")
+    if run.facts.stop is not None and run.facts.stop.why == "after_result":
+        warnings.append("the agent kept running after its result; steno stopped it")
+    level = context_level(report.context.fraction)
+    if level is not None and report.context.fraction is not None:
+        warnings.append(f"context: {report.context.fraction:.0%} of the window used ({level})")
+    warnings += map(_leftover_warning, run.leftover_processes)
+    if run.duplicate_results:
+        results = _count(run.duplicate_results, "duplicate result")
+        warnings.append(f"{results} ignored (repeated stream?)")
+    if run.orphan_results:
+        warnings.append(f"{_count(run.orphan_results, 'tool result')} without a matching call")
+    if run.unknown:
+        warnings.append(f"{run.unknown} events of kinds this version does not know")
 
 
-def _pluralize(figure: int, one: str, more: str) -> str:
-    return f"{figure} {one if figure == 1 else more}"
+def _leftover_warning(record: str) -> str:
+    """`record` is "PID SIGNAL COMMAND", with - as the signal if the process was left alone."""
+    pid, signal, command = (*record.split(" ", 2), "", "")[:3]
+    outcome = "was left running" if signal == "-" else f"was stopped with signal {signal}"
+    return f"orphan: process {pid} outlived the agent and {outcome}: {command}"
 
 
-def _is_transcript_complete(fold: Accumulator) -> bool:
-    """Whether a transcript, which has no result, ends with the model's last word."""
-    if fold.started is None or not fold.started.transcript:
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _is_transcript_complete(run: Accumulator) -> bool:
+    """Whether a transcript, which has no result, ends with the model's final text."""
+    if run.started is None or not run.started.transcript:
         return False
-    return fold.latest_activity[0] in (MODEL_TEXT, SYNTHETIC_TEXT) and fold.stop_reason in (
-        "end_turn",
-        None,
-    )
+    ends_with_text = run.latest_activity[0] in (MODEL_TEXT, SYNTHETIC_TEXT)
+    return ends_with_text and run.stop_reason in ("end_turn", None)
 
 
-def _verdict_facts(fold: Accumulator, report: Report) -> Facts:
-    final = report.result or (fold.texts[-1] if fold.texts else report.text)
+def _verdict_facts(run: Accumulator, report: Report) -> Facts:
+    final_text = report.result or (run.texts[-1] if run.texts else report.text)
     facts = msgspec.structs.replace(
-        fold.facts, report=report, result=fold.result, final_text=final.strip()
+        run.facts, report=report, result=run.result, final_text=final_text.strip()
     )
-    facts.is_transcript_complete = _is_transcript_complete(fold)
-    facts.hint_templates = fold.agent.hints
+    facts.is_transcript_complete = _is_transcript_complete(run)
+    facts.hint_templates = run.agent.hints
     if report.exit_code:
-        facts.exit_code_meaning = fold.agent.classify_exit(report.exit_code, facts.stderr)
-    facts.has_later_requests = (
-        bool(fold.results)
-        and fold.main_request is not None
-        and fold.main_request.line > fold.results[-1].line
-    )
-    if fold.main_request is not None:
-        facts.last_message_id = fold.main_request.message
-    if fold.latest_activity is not NO_ACTIVITY:
-        facts.last_message_id = fold.latest_activity[1]
-    if fold.denials:
-        later = {tool.name: index for index, tool in enumerate(report.tools) if tool.ok}
-        order = {tool.id: index for index, tool in enumerate(report.tools)}
-        facts.unresolved_denials = [
-            (denial, fold.denial_lines[key])
-            for key, denial in fold.denials.items()
-            if key not in fold.settled_denials
-            and later.get(denial.tool or "", -1) <= order.get(key, len(order))
-        ]
+        facts.exit_code_meaning = run.agent.classify_exit(report.exit_code, facts.stderr)
+    facts.has_later_requests = run.has_later_requests
+    if run.main_request is not None:
+        facts.last_message_id = run.main_request.message
+    if run.latest_activity is not NO_ACTIVITY:
+        facts.last_message_id = run.latest_activity[1]
+    if run.denials:
+        facts.unresolved_denials = _unresolved_denials(run, report.tools)
     return facts
+
+
+def _unresolved_denials(
+    run: Accumulator, tools: list[ToolCallSummary]
+) -> list[tuple[DeniedCall, int]]:
+    """Denials, with their lines, after which no call of the same tool succeeded."""
+    position = {tool.id: index for index, tool in enumerate(tools)}
+    last_success = {tool.name: index for index, tool in enumerate(tools) if tool.ok}
+    return [
+        (denial, run.denial_lines[key])
+        for key, denial in run.denials.items()
+        if key not in run.settled_denials
+        and last_success.get(denial.tool or "", -1) <= position.get(key, len(position))
+    ]

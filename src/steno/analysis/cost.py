@@ -1,193 +1,210 @@
-"""What a run used: tokens, cost, models, context and time, from the agent's account and the requests seen.
+"""Tokens, cost, models and duration of a run, from the agent's figures and the requests seen.
 
-The agent's own account comes first; requests that it does not cover are added from their messages, and
-priced by whoever is asked for a price. Every figure says where it comes from. Pure.
+The agent's own figures come first; requests they don't cover are added and priced with the given
+price function. Every figure names its source. Pure.
 """
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
 
 from .. import event as ev
-from ..report import Context, Cost, ModelSummary, Report, Tokens
-from . import usage as meter
-from .accumulator import MILLISECOND, Accumulator, context_tokens, larger_count
-from .usage import ReportedUsage
-
-MAX_EQUAL_REQUESTS = (
-    1000  # requests whose sizes are made up, to ask their price: a run has a few hundred at most
+from ..report import Cost, ModelSummary, Report, Tokens
+from .accumulator import MILLISECOND, Accumulator
+from .context import context_usage
+from .usage import (
+    ReportedUsage,
+    add_optional,
+    cache_hit_rate,
+    context_tokens,
+    find_main_model,
+    larger_count,
+    nano_to_usd,
+    reported_run_usage,
+    sum_optional,
+    sum_tokens,
 )
+
+MAX_EQUAL_REQUESTS = 1000  # upper limit for pricing a run as equal requests; runs have hundreds
 
 
 class PriceLookup(Protocol):
-    """Nano-dollars of what a model was used for at a time; None when the price is not known."""
+    """Returns the cost of a model's usage at a time in nano-dollars; None if unknown."""
 
     def __call__(self, model: str, share: Any, at: datetime | None) -> int | None: ...
 
 
 def zero_price(model: str, share: Any, at: datetime | None) -> int:
-    """The price of what runs on a server of one's own."""
+    """The price lookup for a local model server."""
     return 0
 
 
-def fill_usage(fold: Accumulator, report: Report, price: PriceLookup | None) -> None:
+def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
     """Fill in every figure of the report."""
     report.requests = (
-        len(fold.requests)
-        or sum(result.requests or 0 for result in fold.results)
-        or fold.unmeasured_requests
+        len(run.requests)
+        or sum(result.requests or 0 for result in run.results)
+        or run.unmeasured_requests
     )
-    report.turns = _count_turns(fold.results)
-    booked = _discard_empty_usage(
-        fold,
-        meter.reported_run_usage(fold.results, report.model)
-        if fold.results
-        else _transcript_usage(fold),
-    )
-    late = _uncovered_requests(fold)
-    report.tokens = _total_tokens(fold, booked, late, report.warnings)
-    report.cache_hit_rate = meter.cache_hit_rate(report.tokens)
-    report.models = _summarize_models(fold, booked, price)
-    main = report.models.get(report.model or "")
-    if main is not None and fold.context_window is not None:  # as its server told
-        report.models[report.model or ""] = msgspec.structs.replace(
-            main, context_window=fold.context_window
-        )
+    report.turns = _count_turns(run.results)
+    reported = _reported_usage(run, report.model)
+    uncovered = _uncovered_requests(run)
+    report.tokens = _total_tokens(run, reported, uncovered, report.warnings)
+    report.cache_hit_rate = cache_hit_rate(report.tokens)
+    report.models = _summarize_models(run, reported, price)
+    _set_server_window(run, report)
     report.cost = (
-        Cost(0.0, "local") if fold.is_free else _total_cost(fold, booked, late, price, report)
+        Cost(0.0, "local") if run.is_free else _total_cost(run, reported, uncovered, price, report)
     )
-    report.warnings += booked.warnings
-    if (
-        report.cost.source == "reported" and report.cost.usd and not report.tokens.total
-    ):  # of no model's tokens (M7)
-        what = "no tokens" if report.tokens.total == 0 else "tokens that cannot be read"
-        report.warnings.append(
-            f"the agent reports a cost of ${report.cost.usd:.6f} and {what}: what it paid for is not told"
-        )
-    report.context = _context_usage(fold, report.model)
-    _fill_durations(fold, report, booked)
+    report.warnings += reported.warnings
+    if report.cost.source == "reported" and report.cost.usd and not report.tokens.total:
+        tokens = "no tokens" if report.tokens.total == 0 else "no readable token counts"
+        report.warnings.append(f"the agent reports a cost of ${report.cost.usd:.6f} but {tokens}")
+    report.context = context_usage(run, report.model)
+    _fill_durations(run, report, reported)
 
 
 def price_requests(requests: list[ev.Usage], price: PriceLookup | None) -> int | None:
-    """What requests cost by the price table; unknown if one of them is. What is free is so whatever the model is called."""
+    """The cost of the requests by the price table; unknown if one of them is."""
     if price is zero_price:
-        return 0
+        return 0  # also for requests without a model name
     if price is None or not requests:
         return None
-    return meter.sum_optional(
+    return sum_optional(
         price(request.model, request, request.at) if request.model else None for request in requests
     )
 
 
 def _count_turns(results: list[ev.Result]) -> int | None:
-    """The run's turns: each result counts its own, except before modelUsage existed, when the count went on."""
+    """The sum over all results; versions without modelUsage count turns cumulatively."""
     if not results:
         return None
     if results[-1].models is None:
         return results[-1].turns
-    return meter.sum_optional(result.turns for result in results)
+    return sum_optional(result.turns for result in results)
 
 
-def _transcript_usage(fold: Accumulator) -> ReportedUsage:
-    """A transcript's own running account, where it keeps one; its session is the whole run."""
-    if fold.cost_state is None:
-        return ReportedUsage()
+def _set_server_window(run: Accumulator, report: Report) -> None:
+    """Prefer the window reported by the model server over the agent's."""
+    main = report.models.get(report.model or "")
+    if main is not None and run.context_window is not None:
+        report.models[report.model or ""] = msgspec.structs.replace(
+            main, context_window=run.context_window
+        )
+
+
+# -- the agent's figures ---------------------------------------------------------------------------
+
+
+def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
+    if run.results:
+        reported = reported_run_usage(run.results, model)
+    elif run.cost_state is not None:  # a transcript's totals; its session is the whole run
+        cost = run.cost_state.cost_nano
+        reported = ReportedUsage(run.cost_state.models, cost, cost)
+    else:
+        reported = ReportedUsage()
+    return _discard_empty_usage(run, reported)
+
+
+def _discard_empty_usage(run: Accumulator, reported: ReportedUsage) -> ReportedUsage:
+    """Ignore totals of zero when requests were seen: an interrupt can leave such totals."""
+    if reported.models is None or reported.usage_only or reported.cost_nano:
+        return reported
+    if sum_tokens(reported.models.values()).total:
+        return reported
+    if not any(map(context_tokens, run.requests.values())):
+        return reported
+    warning = (
+        "the agent reported zero usage; tokens and cost are computed from its requests "
+        "(output is a lower bound)"
+    )
     return ReportedUsage(
-        fold.cost_state.models, fold.cost_state.cost_nano, fold.cost_state.cost_nano
+        session_cost_nano=reported.session_cost_nano,
+        includes_earlier_runs=reported.includes_earlier_runs,
+        warnings=[*reported.warnings, warning],
     )
 
 
-def _discard_empty_usage(fold: Accumulator, booked: ReportedUsage) -> ReportedUsage:
-    """An account that says 0 of everything, though requests were seen, is none: an interrupt can leave such a one."""
-    told = meter.sum_tokens((booked.models or {}).values()).total
-    if (
-        booked.models is None
-        or booked.usage_only
-        or told
-        or booked.cost_nano
-        or not any(map(context_tokens, fold.requests.values()))
-    ):
-        return booked
-    why = "the agent's account is empty: tokens and cost are those of the requests seen, and their output is a lower bound"
-    return ReportedUsage(
-        session_cost_nano=booked.session_cost_nano,
-        includes_earlier_runs=booked.includes_earlier_runs,
-        warnings=[*booked.warnings, why],
-    )
+def _uncovered_requests(run: Accumulator) -> list[ev.Usage]:
+    """Requests not in the agent's figures: those after the last result, or all without one."""
+    if not run.results:
+        return list(run.requests.values()) if run.cost_state is None else []
+    last_line = run.results[-1].line
+    return [request for request in run.requests.values() if request.line > last_line]
 
 
-def _uncovered_requests(fold: Accumulator) -> list[ev.Usage]:
-    """Requests that no account covers: all of them without a result, else those after the last one."""
-    if not fold.results:
-        return list(fold.requests.values()) if fold.cost_state is None else []
-    last = fold.results[-1].line
-    return [request for request in fold.requests.values() if request.line > last]
-
-
-# -- tokens -------------------------------------------------------------------------------------------
+# -- tokens ----------------------------------------------------------------------------------------
 
 
 def _total_tokens(
-    fold: Accumulator, booked: ReportedUsage, late: list[ev.Usage], warnings: list[str]
+    run: Accumulator, reported: ReportedUsage, uncovered: list[ev.Usage], warnings: list[str]
 ) -> Tokens:
-    usages: list[Any] = [result.usage for result in fold.results if result.usage is not None]
-    if booked.models is None and (fold.requests or not fold.results):
-        seen = _tokens_from_requests(fold, warnings)
-        if seen.total is not None or not usages:
-            return seen
-    shares: list[Any] = list((booked.models or {}).values())
-    told, used = meter.sum_tokens(shares).total, meter.sum_tokens(usages).total
-    if fold.results and fold.results[-1].over_session:
+    usages: list[Any] = [result.usage for result in run.results if result.usage is not None]
+    if reported.models is None and (run.requests or not run.results):
+        tokens = _tokens_from_requests(run, warnings)
+        if tokens.total is not None or not usages:
+            return tokens
+    if run.results and run.results[-1].over_session:
         warnings.append(
-            "tokens are an upper bound: the agent counts over the whole session, and what it had before is unknown"
+            "tokens are an upper bound: the agent counts over the whole session "
+            "and the earlier usage is unknown"
         )
-    elif booked.models is None and (fold.results[-1].turns or 1) > 1:
+    elif reported.models is None and (run.results[-1].turns or 1) > 1:
         warnings.append(
-            "this version tells the usage of its last request only: tokens are a lower bound"
+            "tokens are a lower bound: this agent version reports only the usage "
+            "of its last request"
         )
-    if booked.usage_only or not shares:
-        shares = usages
-    elif told is not None and used is not None and told < used:
+    shares = _covering_shares(reported, usages, warnings)
+    _warn_missing_requests(run, shares, uncovered, warnings)
+    return sum_tokens([*shares, *uncovered])
+
+
+def _covering_shares(reported: ReportedUsage, usages: list[Any], warnings: list[str]) -> list[Any]:
+    """The agent's figures to sum: per model, or per result where those are missing or too low."""
+    shares: list[Any] = list((reported.models or {}).values())
+    if reported.usage_only or not shares:
+        return usages
+    by_model = sum_tokens(shares).total
+    by_usage = sum_tokens(usages).total
+    if by_model is not None and by_usage is not None and by_model < by_usage:
         warnings.append(
-            f"modelUsage counts fewer tokens ({told:,}) than usage ({used:,}): usage is taken"
+            f"modelUsage reports fewer tokens ({by_model:,}) than usage ({by_usage:,}); using usage"
         )
-        shares = usages
-    _warn_missing_requests(fold, shares, late, warnings)
-    return meter.sum_tokens([*shares, *late])
+        return usages
+    return shares
 
 
 def _warn_missing_requests(
-    fold: Accumulator, shares: list[Any], late: list[ev.Usage], warnings: list[str]
+    run: Accumulator, shares: list[Any], uncovered: list[ev.Usage], warnings: list[str]
 ) -> None:
-    """An interrupted or failed request can be missing from the agent's own account."""
-    told = meter.sum_tokens(shares)
-    booked = meter.sum_optional((told.input, told.cache_write, told.cache_read)) or 0
-    seen = sum([context_tokens(request) or 0 for request in fold.requests.values()])
-    seen -= sum([context_tokens(request) or 0 for request in late])
-    if seen > booked:
-        warnings.append(
-            f"requests were seen that the agent's account leaves out ({seen - booked:,} tokens of input)"
-        )
+    """Interrupted or failed requests can be missing from the agent's figures."""
+    reported = context_tokens(sum_tokens(shares)) or 0
+    measured = sum([context_tokens(request) or 0 for request in run.requests.values()])
+    measured -= sum([context_tokens(request) or 0 for request in uncovered])
+    if measured > reported:
+        missing = f"{measured - reported:,} input tokens"
+        warnings.append(f"the agent's totals leave out some requests ({missing})")
 
 
-def _tokens_from_requests(fold: Accumulator, warnings: list[str]) -> Tokens:
-    requests = [_with_final_output(fold, request) for request in fold.requests.values()]
+def _tokens_from_requests(run: Accumulator, warnings: list[str]) -> Tokens:
+    requests = [_with_final_output(run, request) for request in run.requests.values()]
     if not requests:
         return Tokens()
-    open_ = sum(1 for request in requests if not request.final and request.output is not None)
-    if open_ and not fold.results:
+    unfinished = sum(1 for request in requests if not request.final and request.output is not None)
+    if unfinished and not run.results:
         warnings.append(
-            f"output tokens are a lower bound: {open_} of {len(requests)} requests never told their final count"
+            "output tokens are a lower bound: "
+            f"no final count for {unfinished} of {len(requests)} requests"
         )
-    return meter.sum_tokens(requests)
+    return sum_tokens(requests)
 
 
-def _with_final_output(fold: Accumulator, request: ev.Usage) -> ev.Usage:
-    """Before modelUsage existed, a result's usage was its last request's: its output is the final one."""
-    usage = fold.results[-1].usage if fold.results else None
-    if usage is None or request is not fold.main_request:
+def _with_final_output(run: Accumulator, request: ev.Usage) -> ev.Usage:
+    """In versions without modelUsage, a result's usage is its last request's, with final output."""
+    usage = run.results[-1].usage if run.results else None
+    if usage is None or request is not run.main_request:
         return request
     if (usage.input, usage.cache_write, usage.cache_read) != (
         request.input,
@@ -198,206 +215,153 @@ def _with_final_output(fold: Accumulator, request: ev.Usage) -> ev.Usage:
     return msgspec.structs.replace(request, output=larger_count(request.output, usage.output))
 
 
-# -- money ----------------------------------------------------------------------------------------------
+# -- cost ------------------------------------------------------------------------------------------
 
 
 def _summarize_models(
-    fold: Accumulator, booked: ReportedUsage, price: PriceLookup | None
+    run: Accumulator, reported: ReportedUsage, price: PriceLookup | None
 ) -> dict[str, ModelSummary]:
-    if booked.models or booked.usage_only:
-        costs = {
-            name: 0 if fold.is_free else share.cost_nano
-            for name, share in (booked.models or {}).items()
-        }
+    if reported.models or reported.usage_only:
         return {
-            name: _model_summary(share, meter.nano_to_usd(costs[name]))
-            for name, share in (booked.models or {}).items()
+            name: _model_summary(share, 0 if run.is_free else share.cost_nano)
+            for name, share in (reported.models or {}).items()
         }
-    own = booked.cost_nano is None or fold.is_free
-    by_name: dict[str, list[ev.Usage]] = {}
-    for request in fold.requests.values():
-        by_name.setdefault(request.model or "unknown", []).append(request)
+    by_model: dict[str, list[ev.Usage]] = {}
+    for request in run.requests.values():
+        by_model.setdefault(request.model or "unknown", []).append(request)
+    is_computed = reported.cost_nano is None or run.is_free
     return {
         name: _model_summary(
-            meter.sum_tokens(requests),
-            meter.nano_to_usd(price_requests(requests, price)) if own else None,
+            sum_tokens(requests), price_requests(requests, price) if is_computed else None
         )
-        for name, requests in by_name.items()
+        for name, requests in by_model.items()
     }
 
 
-def _model_summary(share: Any, cost: float | None) -> ModelSummary:
-    window, longest = getattr(share, "context_window", None), getattr(share, "max_output", None)
+def _model_summary(share: Any, cost_nano: int | None) -> ModelSummary:
     return ModelSummary(
-        share.input, share.cache_write, share.cache_read, share.output, cost, window, longest
+        input=share.input,
+        cache_write=share.cache_write,
+        cache_read=share.cache_read,
+        output=share.output,
+        cost_usd=nano_to_usd(cost_nano),
+        context_window=getattr(share, "context_window", None),
+        max_output=getattr(share, "max_output", None),
     )
 
 
 def _total_cost(
-    fold: Accumulator,
-    booked: ReportedUsage,
-    late: list[ev.Usage],
+    run: Accumulator,
+    reported: ReportedUsage,
+    uncovered: list[ev.Usage],
     price: PriceLookup | None,
     report: Report,
 ) -> Cost:
-    """What the agent reported of this run; what it did not report is computed (M7)."""
-    session = meter.nano_to_usd(booked.session_cost_nano)
-    if booked.usage_only:
-        return _computed_cost(_price_usage(fold.results[-1], report.model, price), session)
-    rest = price_requests(late, price)
-    if not fold.results and fold.cost_state is None:
-        return _computed_cost(rest, session)
-    if booked.cost_nano is None:
-        after = set(map(id, late))
-        covered = [request for request in fold.requests.values() if id(request) not in after]
-        own = (
-            price_requests(covered, price)
-            if _has_every_request(booked, covered)
-            else _price_models(fold, booked, report, price)
-        )
-        return _computed_cost(meter.add_optional(own, rest) if late else own, session)
-    if not late:
-        return Cost(meter.nano_to_usd(booked.cost_nano), "reported", session)
-    if rest is None:
-        what = "1 request" if len(late) == 1 else f"{len(late)} requests"
-        report.warnings.append(
-            f"{what} after the last result without a known price: not in the cost"
-        )
-        return Cost(meter.nano_to_usd(booked.cost_nano), "reported", session)
-    return _computed_cost(meter.add_optional(booked.cost_nano, rest), session)
+    """The cost the agent reported for this run; what it did not report is computed."""
+    session = nano_to_usd(reported.session_cost_nano)
+    if reported.usage_only:
+        return _computed_cost(_price_usage(run.results[-1], report.model, price), session)
+    extra = price_requests(uncovered, price)
+    if not run.results and run.cost_state is None:
+        return _computed_cost(extra, session)
+    if reported.cost_nano is None:
+        covered_cost = _price_covered(run, reported, uncovered, price, report)
+        total = add_optional(covered_cost, extra) if uncovered else covered_cost
+        return _computed_cost(total, session)
+    if not uncovered:
+        return Cost(nano_to_usd(reported.cost_nano), "reported", session)
+    if extra is None:
+        count = "1 request" if len(uncovered) == 1 else f"{len(uncovered)} requests"
+        report.warnings.append(f"cost excludes {count} after the last result (unknown price)")
+        return Cost(nano_to_usd(reported.cost_nano), "reported", session)
+    return _computed_cost(reported.cost_nano + extra, session)
 
 
 def _computed_cost(nano: int | None, session: float | None) -> Cost:
-    return Cost(meter.nano_to_usd(nano), "unknown" if nano is None else "computed", session)
+    return Cost(nano_to_usd(nano), "unknown" if nano is None else "computed", session)
 
 
-def _has_every_request(booked: ReportedUsage, covered: list[ev.Usage]) -> bool:
-    """Whether the requests that were seen are all that the account is of."""
-    if booked.models is None:
+def _price_covered(
+    run: Accumulator,
+    reported: ReportedUsage,
+    uncovered: list[ev.Usage],
+    price: PriceLookup | None,
+    report: Report,
+) -> int | None:
+    """The computed cost of what the agent's figures cover."""
+    later = set(map(id, uncovered))
+    covered = [request for request in run.requests.values() if id(request) not in later]
+    if _has_every_request(reported, covered):
+        return price_requests(covered, price)
+    return _price_models(run, reported, report, price)
+
+
+def _has_every_request(reported: ReportedUsage, covered: list[ev.Usage]) -> bool:
+    """Whether the requests seen make up all of the agent's figures."""
+    if reported.models is None:
         return bool(covered)
-    told = meter.sum_tokens(booked.models.values()).total
+    total = sum_tokens(reported.models.values()).total
     return (
-        told is not None
-        and meter.sum_tokens(covered).total == told
+        total is not None
+        and sum_tokens(covered).total == total
         and all(request.model for request in covered)
     )
 
 
 def _price_models(
-    fold: Accumulator, booked: ReportedUsage, report: Report, price: PriceLookup | None
+    run: Accumulator, reported: ReportedUsage, report: Report, price: PriceLookup | None
 ) -> int | None:
-    """What the agent's account would have cost, where it names no price itself."""
-    last = fold.results[-1] if fold.results else None
-    if not booked.models or price is None:
-        return (
-            _price_usage(last, report.model, price)
-            if last is not None and not booked.models
-            else None
-        )
-    at = last.at if last is not None else fold.first_at
-    main = meter.find_main_model(booked.models, report.model)
-    whole = {name: price(name, share, at) for name, share in booked.models.items()}
-    if (
-        main is not None
-        and (
-            alike := _price_equal_requests(
-                booked.models[main], report.requests, lambda part: price(main, part, at)
-            )
-        )
-        is not None
-    ):
-        known = whole[main]
-        if known is not None and abs(alike - known) > report.requests:  # more than was rounded
-            whole[main] = alike
+    """The computed cost of the agent's figures per model."""
+    last = run.results[-1] if run.results else None
+    if not reported.models:
+        return _price_usage(last, report.model, price) if last is not None else None
+    if price is None:
+        return None
+    at = last.at if last is not None else run.first_at
+    costs = {name: price(name, share, at) for name, share in reported.models.items()}
+    main = find_main_model(reported.models, report.model)
+    if main is not None:
+        whole = costs[main]
+        split = _price_equal_requests(reported.models[main], report.requests, main, price, at)
+        # A larger difference than rounding means that the price depends on the request size.
+        if whole is not None and split is not None and abs(split - whole) > report.requests:
+            costs[main] = split
             report.warnings.append(
-                "the price depends on each request's size, which is not told: computed as if all were alike"
+                "tiered price, request sizes unknown: computed as if all requests were equal"
             )
-    return meter.sum_optional(whole.values())
+    return sum_optional(costs.values())
 
 
 def _price_equal_requests(
-    share: ev.ModelUsage, many: int, price: Callable[[ev.ModelUsage], int | None]
+    share: ev.ModelUsage, count: int, model: str, price: PriceLookup, at: datetime | None
 ) -> int | None:
-    """What so many requests of one size would cost that add up to this share; None where that cannot be said."""
+    """The cost of the share split into `count` equal requests; None if it cannot be split."""
     counters = {
         name: getattr(share, name) for name in ("input", "cache_write", "cache_read", "output")
     }
-    if not 1 < many <= MAX_EQUAL_REQUESTS or None in counters.values():
+    if not 1 < count <= MAX_EQUAL_REQUESTS or None in counters.values():
         return None
     parts = [
-        {name: count * (n + 1) // many - count * n // many for name, count in counters.items()}
-        for n in range(many)
+        {name: total * (n + 1) // count - total * n // count for name, total in counters.items()}
+        for n in range(count)
     ]
-    return meter.sum_optional(price(ev.ModelUsage(**part)) for part in parts)
+    return sum_optional(price(model, ev.ModelUsage(**part), at) for part in parts)
 
 
 def _price_usage(last: ev.Result, model: str | None, price: PriceLookup | None) -> int | None:
-    name = meter.find_main_model(last.models or {}, model) or model
+    name = find_main_model(last.models or {}, model) or model
     if price is None or name is None or last.usage is None:
         return None
     return price(name, last.usage, last.at)
 
 
-# -- context and time -------------------------------------------------------------------------------------
+# -- time ------------------------------------------------------------------------------------------
 
 
-def _context_usage(fold: Accumulator, model: str | None) -> Context:
-    last = fold.results[-1] if fold.results else None
-    limit, limit_source = _context_limit(fold, last.models or {} if last is not None else {}, model)
-    used, source = None, "measured"
-    if fold.main_request is not None:
-        used = context_tokens(fold.main_request)
-    elif fold.last_compaction is not None:
-        used = fold.last_compaction.after
-    if (
-        fold.context_peak < 0
-        and fold.last_compaction is None
-        and last is not None
-        and last.usage is not None
-    ):  # no request told its size
-        used = (
-            meter.sum_optional((last.usage.input, last.usage.cache_write, last.usage.cache_read))
-            or None
-        )
-        source = "measured" if last.turns == 1 else "upper_bound"
-    return meter.build_context(
-        used,
-        limit,
-        limit_source,
-        source,
-        None if fold.context_peak < 0 else fold.context_peak,
-        fold.compactions,
-    )
-
-
-def _context_limit(
-    fold: Accumulator, models: dict[str, ev.ModelUsage], model: str | None
-) -> tuple[int | None, str]:
-    """The window of the model that answered last; of the one that was announced, where that one is not accounted for.
-
-    A model server that was asked knows it best: an agent guesses the windows of models that are not its maker's.
-    """
-    if fold.context_window is not None and fold.context_window > 0:
-        return fold.context_window, "reported"
-    answered = fold.main_request.model if fold.main_request is not None else None
-    key = meter.find_main_model(models, answered or model) or meter.find_main_model(models, model)
-    share = models.get(key or "")
-    told = (
-        share.context_window if share is not None else None,
-        fold.started.context_window if fold.started is not None else None,
-    )
-    for window in told:
-        if window is not None and window > 0:
-            return window, "reported"
-    known = fold.agent.context_window(model or key or "")
-    return (known, "known") if known is not None else (None, "assumed")
-
-
-def _fill_durations(fold: Accumulator, report: Report, booked: ReportedUsage) -> None:
-    if fold.results:
-        report.duration_ms = meter.sum_optional(result.duration_ms for result in fold.results)
-        report.duration_api_ms = (
-            None if booked.includes_earlier_runs else fold.results[-1].duration_api_ms
-        )
-    elif fold.first_at is not None and fold.last_at is not None:
-        report.duration_ms = max(0, (fold.last_at - fold.first_at) // MILLISECOND)
+def _fill_durations(run: Accumulator, report: Report, reported: ReportedUsage) -> None:
+    if run.results:
+        report.duration_ms = sum_optional(result.duration_ms for result in run.results)
+        if not reported.includes_earlier_runs:
+            report.duration_api_ms = run.results[-1].duration_api_ms
+    elif run.first_at is not None and run.last_at is not None:
+        report.duration_ms = max(0, (run.last_at - run.first_at) // MILLISECOND)

@@ -1,20 +1,19 @@
-"""What a run is doing now: its state, its turn, its open calls, how full its context is. Pure: events in, values out.
+"""Views of an accumulator while its run is active: current state, and spend so far. Pure."""
 
-The fold keeps what a report needs; this keeps what somebody wants to see while the run goes on. It asks no clock.
-"""
-
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from .. import event as ev
 from ..codec.decode import decode_raw
-from ..report import Context
-from .accumulator import larger_count
-from .usage import build_context, find_main_model
+from ..report import Context, HintTemplates
+from .accumulator import Accumulator
+from .context import context_usage
+from .cost import PriceLookup
+from .usage import request_key
 
-# What a call is about, by the first of these that its input has.
+# The input field that names a call's target: the first of these that is present.
 TARGET_FIELDS = (
     "command",
     "file_path",
@@ -27,197 +26,149 @@ TARGET_FIELDS = (
     "path",
     "prompt",
 )
-PROGRESS_EVENTS = (
-    ev.Text,
-    ev.Thinking,
-    ev.Partial,
-    ev.ToolCall,
-    ev.Usage,
-)  # signs that a request came through
 
 
-def call_target(given: Any) -> str:
-    """What a call is about, from its input: the command, the file, the pattern, the address."""
-    if not isinstance(given, dict):
-        return "" if given is None else _to_json(given)
+def call_target(tool_input: Any) -> str:
+    """What a call works on, from its input: a command, file, pattern or URL."""
+    if not isinstance(tool_input, dict):
+        return "" if tool_input is None else _to_json(tool_input)
     for name in TARGET_FIELDS:
-        value = given.get(name)
+        value = tool_input.get(name)
         if isinstance(value, str) and value:
             return value
-    return _to_json(given) if given else ""
+    return _to_json(tool_input) if tool_input else ""
 
 
 def _to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode("utf-8")
 
 
+class _NoAgent:
+    """The profile of a run that has not started."""
+
+    name = ""
+    hints = HintTemplates()
+
+    def context_window(self, model: str) -> int | None:
+        return None
+
+    def allow_rule(self, tool: str, tool_input: Any, cwd: str | None) -> str:
+        return tool
+
+    def classify_exit(self, code: int, stderr: Sequence[str]) -> tuple[str, str] | None:
+        return None
+
+
 class LiveState:
-    """One run, as it goes on. `window` tells how much a model's context holds."""
+    """The current state of a run, read from its accumulator; without one, of a run to come."""
 
-    def __init__(self, window: Callable[[str], int | None]) -> None:
-        self.turns = 0  # requests of the main thread
-        self.model: str | None = None
-        self.session: str | None = None
-        self._cwd: str | None = None
-        self.open_calls: dict[str, ev.ToolCall] = {}  # calls without an answer, in their order
-        self.retry: ev.Retry | None = None  # the agent waits before it asks again
-        self.stop: ev.StopRequested | None = None
-        self._window_of = window
-        self._has_started = self._has_result = self._has_exited = False
-        self._message: str | None = None
-        self._used: int | None = None
-        self._limit: int | None = None
-        self._target_cache: tuple[ev.ToolCall, str] | None = None
-
-    def add(self, events: Iterable[ev.Event]) -> None:
-        """Take in what came."""
-        for event in events:
-            if isinstance(event, PROGRESS_EVENTS):
-                self._has_started, self.retry = True, None
-            taker = EVENT_METHODS.get(type(event))
-            if taker is not None:
-                taker(self, event)
-
-    # -- what is asked of it -------------------------------------------------------------------------------------
+    def __init__(self, run: Accumulator | None = None) -> None:
+        self._run = Accumulator(_NoAgent()) if run is None else run
+        self._target_cache: tuple[str, str] | None = None  # call id, target
 
     @property
     def state(self) -> str:
-        """One word: starting, thinking, running (a tool), retrying, closing, stopping or ended."""
-        if self._has_exited:
+        """One of starting, thinking, running (a tool), retrying, closing, stopping, ended."""
+        run = self._run
+        if run.facts.exited is not None:
             return "ended"
-        if self.stop is not None:
+        if run.facts.stop is not None:
             return "stopping"
-        if self.retry is not None:
+        if run.pending_retry is not None:
             return "retrying"
         if self.open_calls:
             return "running"
-        if self._has_result:
+        if run.results and not run.has_later_requests:
             return "closing"
-        return "thinking" if self._has_started else "starting"
+        return "thinking" if run.has_activity else "starting"
+
+    @property
+    def turns(self) -> int:
+        """Requests of the main thread."""
+        requests = list(self._run.requests.values())  # a copy: a display may run in another thread
+        return sum(1 for request in requests if request.parent is None)
+
+    @property
+    def model(self) -> str | None:
+        return self._run.model
+
+    @property
+    def session(self) -> str | None:
+        return self._run.session
+
+    @property
+    def retry(self) -> ev.Retry | None:
+        """The failed request the agent is about to retry."""
+        return self._run.pending_retry
+
+    @property
+    def stop(self) -> ev.StopRequested | None:
+        return self._run.facts.stop
+
+    @property
+    def open_calls(self) -> list[str]:
+        """Ids of the unanswered calls since the last result, oldest first."""
+        run = self._run
+        if run.facts.exited is not None:
+            return []
+        return [call for call in list(run.open_calls) if call not in run.abandoned_calls]
 
     @property
     def current_tool(self) -> tuple[str, str] | None:
-        """The call that was opened last, and what it is about: a file by its name below the folder of the run."""
-        call = next(reversed(self.open_calls.values()), None)
-        if call is None:
+        """Name and target of the newest open call; paths are relative to the run's folder."""
+        calls = self.open_calls
+        entry = self._run.open_calls.get(calls[-1]) if calls else None
+        if entry is None:
             return None
-        if self._target_cache is None or self._target_cache[0] is not call:
-            about = call_target(decode_raw(call.input))
-            self._target_cache = call, about.removeprefix(f"{self._cwd}/") if self._cwd else about
-        return call.name, self._target_cache[1]
+        tool, tool_input = entry
+        if self._target_cache is None or self._target_cache[0] != tool.id:
+            target = call_target(decode_raw(tool_input))
+            cwd = self._run.started.cwd if self._run.started is not None else None
+            self._target_cache = (tool.id, target.removeprefix(f"{cwd}/") if cwd else target)
+        return tool.name, self._target_cache[1]
 
     @property
     def context(self) -> Context:
-        """How full the window of the main thread is."""
-        limit, source = self._limit, "reported"
-        if limit is None:
-            limit, source = self._window_of(self.model or ""), "known"
-        return build_context(
-            self._used, limit, source if limit is not None else "assumed", "measured", None, 0
-        )
-
-    # -- events --------------------------------------------------------------------------------------------------
-
-    def _on_started(self, event: ev.Started) -> None:
-        self._has_started = True
-        self.model, self.session = event.model or self.model, event.session or self.session
-        self._cwd = self._cwd or event.cwd
-
-    def _on_usage(self, event: ev.Usage) -> None:
-        if event.parent is not None:
-            return
-        if self._message is None or event.message != self._message:
-            self.turns, self._message = self.turns + 1, event.message
-        self._has_result = False
-        self.model = self.model or event.model
-        if (
-            event.input is not None
-            and event.cache_write is not None
-            and event.cache_read is not None
-        ):
-            self._used = event.input + event.cache_write + event.cache_read
-
-    def _on_tool_call(self, event: ev.ToolCall) -> None:
-        self.open_calls[event.id] = event
-
-    def _on_tool_result(self, event: ev.ToolResult) -> None:
-        self.open_calls.pop(event.id, None)
-
-    def _on_retry(self, event: ev.Retry) -> None:
-        self.retry = event
-
-    def _on_compaction(self, event: ev.Compaction) -> None:
-        if event.parent is None:
-            self._used = event.after
-
-    def _on_agent_result(self, event: ev.Result) -> None:
-        self._has_started = self._has_result = True
-        self.open_calls.clear()
-        self.session = event.session or self.session
-        key = find_main_model(event.models or {}, self.model)
-        share = (event.models or {}).get(key or "")
-        if share is not None and share.context_window:
-            self._limit = share.context_window
-
-    def _on_stop(self, event: ev.StopRequested) -> None:
-        self.stop = self.stop or event
-
-    def _on_exit(self, event: ev.Exited) -> None:
-        self._has_exited = True
-        self.open_calls.clear()
-
-
-EVENT_METHODS: dict[type[ev.Event], Callable[[LiveState, Any], None]] = {
-    ev.Started: LiveState._on_started,
-    ev.Usage: LiveState._on_usage,
-    ev.ToolCall: LiveState._on_tool_call,
-    ev.ToolResult: LiveState._on_tool_result,
-    ev.Retry: LiveState._on_retry,
-    ev.Compaction: LiveState._on_compaction,
-    ev.Result: LiveState._on_agent_result,
-    ev.StopRequested: LiveState._on_stop,
-    ev.Exited: LiveState._on_exit,
-}
-
-
-PriceLookup = Callable[..., int | None]
-
-
-def zero_price(model: str, share: object, at: object) -> int:
-    """The price of what runs on a server of one's own."""
-    return 0
+        """The main thread's context, as far as it was measured."""
+        return context_usage(self._run, self.model, measured_only=True)
 
 
 class SpendTracker:
-    """Tokens and cost of a run that goes on. Cost is None as soon as a request has no known price."""
+    """Tokens and cost of an active run. The cost is None once a request has no known price."""
 
-    def __init__(self, price: PriceLookup | None) -> None:
+    def __init__(self, run: Accumulator, price: PriceLookup | None) -> None:
         self.price = price
         self.tokens = 0
         self.cost_nano: int | None = 0
-        self._requests: dict[str, tuple[int, int | None, ev.Usage]] = {}
+        self._requests = run.requests
+        self._counted: dict[str, tuple[int, int]] = {}  # tokens and cost by request
 
     def start_pricing(self, price: PriceLookup) -> None:
-        """Somebody wants to know what it costs: from now on, and what was spent already."""
+        """Compute the cost from now on, including what was spent already."""
         if self.price is not None:
             return
         self.price = price
-        for key, (tokens, _, told) in self._requests.items():
-            self._requests[key] = (tokens, price(told.model or "", told, told.at), told)
-        costs = [cost for _, cost, _ in self._requests.values()]
-        self.cost_nano = None if None in costs else sum(cost for cost in costs if cost is not None)
+        counted, self._counted = self._counted, {}
+        self.tokens = 0
+        self.cost_nano = 0
+        for key in counted:
+            self._count(key)
 
-    def add(self, told: ev.Usage) -> None:
-        """One request, or more about one that was told before."""
-        key = told.message or f"line {told.line}"
-        tokens, nano, before = self._requests.get(key, (0, 0, told))
-        output = larger_count(before.output, told.output) or 0
-        now = (told.input or 0) + (told.cache_write or 0) + (told.cache_read or 0) + output
-        if now <= tokens:
-            return
-        cost = self.price(told.model or "", told, told.at) if self.price is not None else None
-        self._requests[key] = (now, cost, told)
-        self.tokens += now - tokens
-        self.cost_nano = (
-            None if self.cost_nano is None or cost is None else self.cost_nano + cost - (nano or 0)
+    def add(self, usage: ev.Usage) -> None:
+        """Count a request that the accumulator has added or updated."""
+        self._count(request_key(usage))
+
+    def _count(self, key: str) -> None:
+        request = self._requests[key]
+        counted_tokens, counted_nano = self._counted.get(key, (0, 0))
+        tokens = sum(
+            count or 0
+            for count in (request.input, request.cache_write, request.cache_read, request.output)
         )
+        if tokens <= counted_tokens:
+            return
+        cost = self.price(request.model or "", request, request.at) if self.price else None
+        self._counted[key] = (tokens, cost or 0)
+        self.tokens += tokens - counted_tokens
+        if self.cost_nano is not None:
+            self.cost_nano = None if cost is None else self.cost_nano + cost - counted_nano

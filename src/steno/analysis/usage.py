@@ -1,6 +1,6 @@
-"""Tokens, cost and context from what the agent reported. Pure: no prices, no clock, no files.
+"""Token counters: one request merged from several lines, sums, and the usage an agent reports.
 
-Unknown is None and stays None in a sum; it is never 0.
+Unknown is None and stays None in a sum; it is never 0. Pure: no prices, no clock, no files.
 """
 
 from collections.abc import Iterable
@@ -10,19 +10,58 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ..event import ModelUsage, Result
-from ..report import Context, Tokens
+from ..event import NANO_PER_USD, ModelUsage, Result, Usage
+from ..report import Tokens
 
-NANO_PER_USD = 1_000_000_000
-ASSUMED_WINDOW = 200_000  # what most models of the recorded versions have (M4)
-CHARS_PER_TOKEN = 4  # of a text that make a token, roughly (M8)
-CONTEXT_LEVELS = (
-    ("critical", 0.95),
-    ("refresh", 0.80),
-    ("warn", 0.70),
-)  # parts of the window in use (M5)
 TOKEN_COUNTERS = ("input", "cache_write", "cache_read", "output", "reasoning", "cache_write_1h")
 _get_counters = attrgetter(*TOKEN_COUNTERS)
+
+# A reported session cost may exceed the run's own by this much through rounding.
+_ROUNDING_NANO = NANO_PER_USD // 1_000_000
+
+
+# -- one request -----------------------------------------------------------------------------------
+
+
+def request_key(usage: Usage) -> str:
+    """The key that all lines about one request share: its message id, else its line number."""
+    return usage.message if usage.message is not None else f"line {usage.line}"
+
+
+def merge_usage(known: Usage, update: Usage) -> Usage:
+    """One request from two of its lines; the line number stays that of the first."""
+    counters: Any = merge_counters(known, update)
+    return msgspec.structs.replace(
+        known,
+        model=known.model or update.model,
+        final=known.final or update.final,
+        **counters,
+    )
+
+
+def merge_counters(known: Any, update: Any) -> dict[str, int | None]:
+    """The larger value of each token counter: within one request, counters only grow."""
+    return {
+        name: larger_count(getattr(known, name), getattr(update, name)) for name in TOKEN_COUNTERS
+    }
+
+
+def larger_count(known: int | None, update: int | None) -> int | None:
+    """The larger of two counts; an unknown one loses."""
+    if known is None or (update is not None and update > known):
+        return update
+    return known
+
+
+def context_tokens(request: Any) -> int | None:
+    """Tokens in the context window when the request was sent."""
+    if request.input is None or request.cache_write is None or request.cache_read is None:
+        return None
+    total: int = request.input + request.cache_write + request.cache_read
+    return total
+
+
+# -- sums ------------------------------------------------------------------------------------------
 
 
 def add_optional(first: int | None, second: int | None) -> int | None:
@@ -31,73 +70,89 @@ def add_optional(first: int | None, second: int | None) -> int | None:
 
 
 def sum_optional(parts: Iterable[int | None]) -> int | None:
-    """The sum of all parts, unknown if one of them is or if there are none."""
-    found = list(parts)
-    if not found or None in found:
+    """The sum, unknown if a part is unknown or there are no parts."""
+    known = list(parts)
+    if not known or None in known:
         return None
-    return sum(found)  # type: ignore[arg-type]  # None was ruled out in the line above
+    return sum(known)  # type: ignore[arg-type]  # None was ruled out above
 
 
 def nano_to_usd(nano: int | None) -> float | None:
-    """Dollars for people and JSON, from the exact integer inside."""
+    """Dollars for people and JSON, from the exact integer used inside."""
     return None if nano is None else nano / NANO_PER_USD
 
 
 def sum_tokens(shares: Iterable[Any]) -> Tokens:
-    """The sum over anything that has the counters: requests, or models' shares."""
+    """The sum over anything that has the token counters: requests, model shares."""
     columns = list(zip(*map(_get_counters, shares), strict=True))
     if not columns:
         return Tokens()
-    sums = [sum_optional(column) for column in columns[:5]]
-    return Tokens(sums[0], sums[1], sums[2], sums[3], sums[4], sum_optional(sums[:4]))
+    input_, cache_write, cache_read, output, reasoning = map(sum_optional, columns[:5])
+    return Tokens(
+        input=input_,
+        cache_write=cache_write,
+        cache_read=cache_read,
+        output=output,
+        reasoning=reasoning,
+        total=sum_optional((input_, cache_write, cache_read, output)),
+    )
 
 
 def cache_hit_rate(tokens: Tokens) -> float | None:
-    """The part of the input that came from the cache; unknown when there was no input (M1)."""
-    seen = sum_optional((tokens.input, tokens.cache_write, tokens.cache_read))
-    return tokens.cache_read / seen if seen and tokens.cache_read is not None else None
+    """Share of the input that was read from the cache; unknown without input."""
+    prompt_tokens = context_tokens(tokens)
+    if not prompt_tokens or tokens.cache_read is None:
+        return None
+    return tokens.cache_read / prompt_tokens
+
+
+# -- what the agent reports ------------------------------------------------------------------------
 
 
 class ReportedUsage(Struct):
-    """What the results say of this run alone."""
+    """The agent's own figures, reduced to this run."""
 
     models: dict[str, ModelUsage] | None = None
     cost_nano: int | None = None
     session_cost_nano: int | None = None
-    usage_only: bool = (
-        False  # the models' figures could not be used: the tokens are those of `usage`
-    )
-    includes_earlier_runs: bool = False  # the figures went on from earlier runs of the session
+    usage_only: bool = False  # model figures are unusable; take the tokens from `usage`
+    includes_earlier_runs: bool = False  # the agent's figures include earlier runs of the session
     warnings: list[str] = []
 
 
-def reported_run_usage(results: list[Result], main: str | None) -> ReportedUsage:
-    """This run's own part of the agent's account (M7), whether it counts per process or over a session."""
+def reported_run_usage(results: list[Result], main_model: str | None) -> ReportedUsage:
+    """This run's part of the figures, whether the agent counts per process or per session."""
     last = results[-1]
     since = [result.models_since for result in results if result.models_since is not None]
     if since:
-        models = _merge_model_usage(since, last.models or {})
-        booked = ReportedUsage(
-            models,
-            sum_optional(share.cost_nano for share in models.values()) if models else 0,
-            last.cost_nano,
+        reported = _usage_since_last_result(since, last)
+    elif last.models and _includes_earlier_runs(last, main_model):
+        reported = ReportedUsage(
+            models={},
+            session_cost_nano=last.cost_nano,
+            usage_only=True,
+            includes_earlier_runs=True,
+            warnings=[
+                "reported figures include earlier runs of this session; "
+                "this run's part is taken from its usage"
+            ],
         )
-        booked.includes_earlier_runs = (last.cost_nano or 0) > (
-            booked.cost_nano or 0
-        ) + NANO_PER_USD // 1_000_000
     else:
-        booked = ReportedUsage(
-            last.models, last.cost_nano, last.cost_nano if last.index is not None else None
-        )
-        if last.models and _includes_earlier_runs(last, main):
-            booked = ReportedUsage(
-                {}, None, last.cost_nano, usage_only=True, includes_earlier_runs=True
-            )
-            booked.warnings.append(
-                "the figures go on from earlier runs of this session; this run's own part is its usage"
-            )
-    booked.warnings += _cost_mismatch_warnings(last)
-    return booked
+        session_cost = last.cost_nano if last.index is not None else None
+        reported = ReportedUsage(last.models, last.cost_nano, session_cost)
+    reported.warnings += _cost_mismatch_warnings(last)
+    return reported
+
+
+def _usage_since_last_result(since: list[dict[str, ModelUsage]], last: Result) -> ReportedUsage:
+    models = _merge_model_usage(since, last.models or {})
+    cost = sum_optional(share.cost_nano for share in models.values()) if models else 0
+    return ReportedUsage(
+        models=models,
+        cost_nano=cost,
+        session_cost_nano=last.cost_nano,
+        includes_earlier_runs=(last.cost_nano or 0) > (cost or 0) + _ROUNDING_NANO,
+    )
 
 
 def _merge_model_usage(
@@ -127,39 +182,45 @@ def _with_model_limits(share: ModelUsage, latest: ModelUsage | None) -> ModelUsa
     )
 
 
-def _includes_earlier_runs(result: Result, main: str | None) -> bool:
-    """A lone result of a version that counts over sessions: does it hold more than its own turn used?
+def _includes_earlier_runs(result: Result, main_model: str | None) -> bool:
+    """Whether a single result of a version that counts per session exceeds its own turn.
 
-    The json format leaves out the part since the last result. One turn without subagents cannot
-    have used more of the main model than its own usage, so the rest is from earlier runs.
+    The json format omits the part since the previous result. One turn without subagents cannot use
+    more of the main model than its own usage, so the rest comes from earlier runs.
     """
     if result.index != 0 or result.subagents != 0 or result.usage is None or not result.models:
         return False
-    share = result.models.get(find_main_model(result.models, main) or "")
-    used, booked = sum_tokens([result.usage]).total, sum_tokens([share]).total if share else None
-    return bool(used) and booked is not None and used is not None and booked > used
+    share = result.models.get(find_main_model(result.models, main_model) or "")
+    if share is None:
+        return False
+    turn_tokens = sum_tokens([result.usage]).total
+    model_tokens = sum_tokens([share]).total
+    return bool(turn_tokens) and model_tokens is not None and model_tokens > (turn_tokens or 0)
 
 
 def _cost_mismatch_warnings(result: Result) -> list[str]:
     if not result.models or result.cost_nano is None:
         return []
     parts = sum_optional(share.cost_nano for share in result.models.values())
-    if (
-        parts is None or abs(parts - result.cost_nano) <= len(result.models) + 1
-    ):  # each was rounded to a nano
+    tolerance = len(result.models) + 1  # each figure was rounded to a nano-dollar
+    if parts is None or abs(parts - result.cost_nano) <= tolerance:
         return []
+    total = result.cost_nano / NANO_PER_USD
     return [
-        f"the models' costs add up to ${parts / NANO_PER_USD:.6f}, the reported total is ${result.cost_nano / NANO_PER_USD:.6f}"
+        f"model costs add up to ${parts / NANO_PER_USD:.6f}, but the reported total is ${total:.6f}"
     ]
 
 
+# -- models ----------------------------------------------------------------------------------------
+
+
 def base_model_name(model: str) -> str:
-    """A model's name without its window suffix: messages leave it out, the account keeps it."""
+    """The model's name without its window suffix, which messages omit and totals include."""
     return model.removesuffix("[1m]")
 
 
 def find_main_model(models: dict[str, ModelUsage], name: str | None) -> str | None:
-    """The key of the main model in an account: by name, else the one that worked most. Never simply the first (M4)."""
+    """The main model's key: by name, else the most used one; the first may be a helper model."""
     if name is not None:
         if name in models:
             return name
@@ -172,42 +233,3 @@ def find_main_model(models: dict[str, ModelUsage], name: str | None) -> str | No
 
 def _usage_weight(share: ModelUsage) -> tuple[int, int]:
     return sum_tokens([share]).total or 0, share.cost_nano or 0
-
-
-def build_context(
-    used: int | None,
-    limit: int | None,
-    limit_source: str,
-    source: str,
-    peak: int | None,
-    compactions: int,
-) -> Context:
-    """Occupancy on every scale that people use (M5)."""
-    if limit is None or limit <= 0:  # no window has no room at all
-        limit, limit_source = ASSUMED_WINDOW, "assumed"
-    if used is None:
-        return Context(limit=limit, limit_source=limit_source, peak=peak, compactions=compactions)
-    fraction = used / limit
-    hp = min(100.0, max(0.0, 100 - fraction * 100))
-    status = hp_status(hp)
-    text = f"{hp:.0f}% HP [{used / 1000:.0f}k/{limit / 1000:.0f}k] — {status}"
-    return Context(used, limit, fraction, hp, status, text, peak, source, limit_source, compactions)
-
-
-def prompt_overhead(used: int, prompt: str) -> int:
-    """What a session's first request holds besides the prompt: system prompt, tools, project notes (M8)."""
-    return max(0, used - -(-len(prompt) // CHARS_PER_TOKEN))
-
-
-def context_level(fraction: float | None) -> str | None:
-    """How urgent it is that a session gets a smaller context; None while there is no need (M5)."""
-    return next(
-        (name for name, from_ in CONTEXT_LEVELS if fraction is not None and fraction >= from_), None
-    )
-
-
-def hp_status(hp: float) -> str:
-    """One word for how much room is left."""
-    if hp > 50:
-        return "Healthy"
-    return "Wounded" if hp > 25 else "CRITICAL"

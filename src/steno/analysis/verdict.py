@@ -1,11 +1,11 @@
-"""How a run ended: an ordered table of small rules, each a function from the facts to a verdict or None.
+"""How a run ended: an ordered table of rules, each a function from the facts to a verdict or None.
 
-The first rule that speaks wins; the last one always does, so every run gets a word (V1). Structured
-fields are asked first, words of the error text last, and never the transcript (V2). Pure.
+The first rule that returns a verdict wins; without one, the run is a success. Structured fields are
+checked before the words of the error text; the transcript is never searched. Pure.
 """
 
 from collections.abc import Callable
-from shlex import quote  # what an agent printed must not become shell words of its own
+from shlex import quote
 
 from msgspec import Struct, field
 
@@ -19,7 +19,7 @@ from .error_map import (
     contains_pattern,
 )
 
-MAX_ERROR_CHARS = 4096  # characters of an error text (V3); the whole stays on the tape
+MAX_ERROR_CHARS = 4096  # the recording keeps all of it
 TRUNCATION_SUFFIX = " ... (truncated)"
 SIGNAL_NAMES = {
     1: "SIGHUP",
@@ -31,8 +31,11 @@ SIGNAL_NAMES = {
     13: "SIGPIPE",
     15: "SIGTERM",
 }
+FATAL_SIGNALS = (1, 2, 3, 6, 9, 11, 15)
 
-STARTUP_FIX_HINT = "the agent did not start its work: mend what the error names and run it again"
+STARTUP_FIX_HINT = "the agent failed to start: fix the reported error, then run it again"
+
+RUN_AGAIN = "run it again"
 
 ERROR_CATEGORIES = {
     "rate_limit": "rate_limit",
@@ -46,7 +49,7 @@ ERROR_CATEGORIES = {
 
 
 class Facts(Struct):
-    """What the rules look at: the report so far, and what the fold saw that the report does not show."""
+    """Input of the rules: the report so far, and what the report does not show."""
 
     report: Report = field(default_factory=Report)
     result: ev.Result | None = None
@@ -56,53 +59,41 @@ class Facts(Struct):
     schema_check: ev.SchemaChecked | None = None
     interrupted_line: int | None = None
     limit_line: int | None = None
-    open_question: tuple[str, str | None, int] | None = None
+    open_question: tuple[str, str | None, int] | None = None  # call id, message id, line
     last_message_id: str | None = None
-    is_transcript_complete: bool = False  # a transcript that ends with the model's last word
-    is_recording_truncated: bool = (
-        False  # a tape that was not closed: whoever wrote it was killed, or had no room left
-    )
+    is_transcript_complete: bool = False  # a transcript that ends with the model's final text
+    is_recording_truncated: bool = False  # a recording that was not closed
     final_text: str = ""
     background_launch_lines: dict[str, int] = field(default_factory=dict)
     unresolved_denials: list[tuple[DeniedCall, int]] = field(default_factory=list)
     stderr: list[str] = field(default_factory=list)
     non_json_lines: list[str] = field(default_factory=list)
-    use_heuristics: bool = True  # V5 and V6 can be switched off per run
-    has_later_requests: bool = False  # the model was asked again after the last result
-    background_at_stop: list[str] = field(
-        default_factory=list
-    )  # work in the background that went on when we asked the run to end
+    use_heuristics: bool = True  # detect open questions and background work
+    has_later_requests: bool = False  # the model was called again after the last result
+    background_at_stop: list[str] = field(default_factory=list)  # running when steno stopped it
     hint_templates: HintTemplates = HintTemplates()
-    exit_code_meaning: tuple[str, str] | None = (
-        None  # what the exit code means by the agent's own rules: a word, a message
-    )
+    exit_code_meaning: tuple[str, str] | None = None  # by the agent: verdict, message
 
     @property
     def error_text(self) -> str:
-        """The agent's own words for what went wrong; empty when it said nothing."""
-        result, failure = self.result, self.failure
-        if result is not None and (result.is_error or (result.subtype or "").startswith("error")):
-            return (
-                result.text
-                or "\n".join(result.errors)
-                or (failure.text if failure is not None else None)
-                or ""
-            )
-        if failure is not None and result is None:
-            return failure.text or ""
+        """The agent's own error message; empty if there is none."""
+        result = self.result
+        failure_text = (self.failure.text or "") if self.failure is not None else ""
+        if result is None:
+            return failure_text
+        if result.is_error or (result.subtype or "").startswith("error"):
+            return result.text or "\n".join(result.errors) or failure_text
         return ""
 
     @property
     def evidence_lines(self) -> list[int]:
-        """Where the agent's own account of the end stands."""
-        found = [
-            event.line for event in (self.failure, self.result) if event is not None and event.line
-        ]
-        return sorted(set(found))
+        """Lines with the agent's own statement about the end."""
+        events = (self.failure, self.result)
+        return sorted({event.line for event in events if event is not None and event.line})
 
 
 class Judgement(Struct):
-    """One word with its proof: what happened, what to do, and the lines that say so."""
+    """A verdict with its message, its hint and the lines that prove it."""
 
     verdict: str
     error: str | None = None
@@ -111,13 +102,14 @@ class Judgement(Struct):
     warnings: list[str] = field(default_factory=list)
 
     def apply_to(self, report: Report) -> None:
-        """Write the judgement, and what follows from it, into the report."""
-        report.verdict = self.verdict  # type: ignore[assignment]  # whoever judges has it of that list; the contract of an agent holds it
-        report.error, report.hint = _truncate_error(self.error), self.hint
+        """Write the judgement and what follows from it into the report."""
+        report.verdict = self.verdict  # type: ignore[assignment]  # checked by tests
+        report.error = _truncate_error(self.error)
+        report.hint = self.hint
         report.evidence = self.evidence
         report.warnings[:0] = self.warnings
         report.error_category = ERROR_CATEGORIES.get(self.verdict)
-        output = bool(
+        has_output = bool(
             report.result
             or report.text.strip()
             or report.structured_output is not None
@@ -126,14 +118,14 @@ class Judgement(Struct):
         ended_well = report.exit_code == 0 or (
             report.exit_code is None and report.complete and report.error is None
         )
-        report.succeeded = ended_well and output
+        report.succeeded = ended_well and has_output
         report.ok = self.verdict == "success" and not any(
-            note.startswith(ADVISORY_PREFIXES) for note in report.warnings
+            warning.startswith(ADVISORY_PREFIXES) for warning in report.warnings
         )
 
 
 def _is_plain_text(lines: LineCounts) -> bool:
-    """Whether the agent answered in plain text: there is output, and not a line of it is JSON."""
+    """Whether the output is plain text: there are lines, and none of them is JSON."""
     return 0 < lines.malformed == lines.read - lines.blank
 
 
@@ -141,7 +133,7 @@ Rule = Callable[[Facts], Judgement | None]
 
 
 def judge(facts: Facts) -> Judgement:
-    """The first verdict that a rule gives."""
+    """The verdict of the first rule that gives one."""
     for rule in RULES:
         verdict = rule(facts)
         if verdict is not None:
@@ -156,110 +148,103 @@ def _truncate_error(text: str | None) -> str | None:
 
 
 def _fix_hint(facts: Facts) -> str:
-    """What to do about a failure of the agent's own; one that came before its first request left nothing to go on with."""
-    return (
-        f"mend what the error names; to go on: {_resume_command(facts)}"
-        if facts.report.requests
-        else STARTUP_FIX_HINT
-    )
+    if not facts.report.requests:
+        return STARTUP_FIX_HINT  # there is nothing to resume
+    return f"fix the reported error, then continue: {_resume_command(facts)}"
+
+
+def _continue_hint(facts: Facts) -> str:
+    command = _resume_command(facts)
+    return command if command == RUN_AGAIN else f"to continue: {command}"
+
+
+def _more_turns_hint(facts: Facts) -> str:
+    command = f"{_resume_command(facts)} {facts.hint_templates.turns}"
+    return f"not finished; continue with more turns: {command}".rstrip()
 
 
 def _resume_command(facts: Facts, prompt: str = "continue") -> str:
-    session, go_on = facts.report.session_id, facts.hint_templates.resume
-    return (
-        go_on.format(session=quote(session), prompt=quote(prompt))
-        if session and go_on
-        else "start it again"
-    )
+    session = facts.report.session_id
+    template = facts.hint_templates.resume
+    if not session or not template:
+        return RUN_AGAIN
+    # Quoted: text printed by an agent must not become shell syntax.
+    return template.format(session=quote(session), prompt=quote(prompt))
 
 
-# -- how the process ended --------------------------------------------------------------------------
+# -- how the process ended -------------------------------------------------------------------------
 
 
 def detect_missing_program(facts: Facts) -> Judgement | None:
-    """The agent's program was not there to start."""
+    """The agent's program was not found."""
     exited = facts.exited
     if exited is None or exited.code not in (None, 127):
         return None
-    text = "\n".join(facts.stderr) or "the agent's program was not found"
-    return Judgement("not_found", text, "install the agent, or give its path")
+    text = "\n".join(facts.stderr) or "agent program not found"
+    return Judgement("not_found", text, "install the agent, or pass the path of its program")
+
+
+_STOP_MESSAGES = {
+    "interrupted": "interrupted (Ctrl-C or steno stop)",
+    "max_budget": "stopped by steno: budget used up",
+}
 
 
 def detect_stop_request(facts: Facts) -> Judgement | None:
-    """We asked the run to end, and it had not closed with a result before."""
-    word, _, what = (facts.stop.why if facts.stop is not None else "").partition(
-        ": "
-    )  # a clock says which one it was
+    """steno stopped the run before it closed with a result."""
+    reason = facts.stop.why if facts.stop is not None else ""
+    word, _, detail = reason.partition(": ")
     if word not in ("timeout", "stalled", "interrupted", "killed", "max_budget", "auth"):
         return None
     if facts.result is not None and not facts.result.is_error and not facts.has_later_requests:
         return None
     if word == "auth":
-        return Judgement(
-            "auth",
-            "the key was rejected (401), and again when it was tried once more",
-            VERDICT_HINTS["auth"],
-            facts.evidence_lines,
-        )
-    return Judgement(
-        word,
-        f"ended by us: {what or word}",
-        f"to go on: {_resume_command(facts)}",
-        facts.evidence_lines,
-    )
+        message = "API key rejected (401), also on retry"
+        return Judgement("auth", message, VERDICT_HINTS["auth"], facts.evidence_lines)
+    message = _STOP_MESSAGES.get(reason, f"stopped by steno: {detail or word}")
+    return Judgement(word, message, _continue_hint(facts), facts.evidence_lines)
 
 
 def detect_external_signal(facts: Facts) -> Judgement | None:
-    """A signal ended it, told by the system (negative) or by the shell's convention (128 + number)."""
+    """A signal ended the process: a negative exit code, or the shell's 128 + number."""
     code = facts.report.exit_code
-    if (
-        code is None
-        or facts.exit_code_meaning is not None
-        or (facts.result is not None and (code >= 0 or _was_stopped_after_result(facts)))
-    ):
+    if code is None or facts.exit_code_meaning is not None:
+        return None
+    if facts.result is not None and (code >= 0 or _was_stopped_after_result(facts)):
         return None
     number = -code if code < 0 else code - 128
-    if number not in (1, 2, 3, 6, 9, 11, 15):
+    if number not in FATAL_SIGNALS:
         return None
     word = "interrupted" if number == 2 else "killed"
-    what = f"ended from outside by {SIGNAL_NAMES[number]} (exit code {code}) before a result"
-    return Judgement(
-        word,
-        what,
-        f"what was done until then is below; to go on: {_resume_command(facts)}",
-        facts.evidence_lines,
-    )
+    message = f"{word} by {SIGNAL_NAMES[number]} before a result (exit code {code})"
+    hint = f"partial results below; {_continue_hint(facts)}"
+    return Judgement(word, message, hint, facts.evidence_lines)
 
 
 def _was_stopped_after_result(facts: Facts) -> bool:
-    """The run had closed with its result, and lived on until we ended it: how it died says nothing."""
+    """steno stopped it after its result: the exit code says nothing about the run."""
     return facts.stop is not None and not facts.has_later_requests
 
 
 def detect_interruption(facts: Facts) -> Judgement | None:
-    """The agent says that it was cut off."""
+    """The agent reports that it was interrupted."""
     result = facts.result
-    aborted = result is not None and (result.terminal_reason or "").startswith("aborted_")
-    if not aborted and (
-        facts.interrupted_line is None or (result is not None and not result.is_error)
-    ):
+    is_aborted = result is not None and (result.terminal_reason or "").startswith("aborted_")
+    ended_well = result is not None and not result.is_error
+    if not is_aborted and (facts.interrupted_line is None or ended_well):
         return None
-    lines = sorted(
-        {*facts.evidence_lines, *([facts.interrupted_line] if facts.interrupted_line else [])}
-    )
-    return Judgement(
-        "interrupted",
-        "the run was interrupted before it was done",
-        f"to go on: {_resume_command(facts)}",
-        lines,
-    )
+    lines = set(facts.evidence_lines)
+    if facts.interrupted_line:
+        lines.add(facts.interrupted_line)
+    message = "the run was interrupted before it finished"
+    return Judgement("interrupted", message, _continue_hint(facts), sorted(lines))
 
 
 # -- errors of the agent: structured fields --------------------------------------------------------
 
 
 def detect_turn_limit(facts: Facts) -> Judgement | None:
-    """The limit of turns, whatever is_error and the exit code say (V4)."""
+    """The turn limit was reached, whatever is_error and the exit code say."""
     result = facts.result
     if result is None or "max_turns" not in (_error_kind(result), result.terminal_reason):
         return None
@@ -269,32 +254,24 @@ def detect_turn_limit(facts: Facts) -> Judgement | None:
     return Judgement("max_turns", text, _more_turns_hint(facts), facts.evidence_lines)
 
 
-def _more_turns_hint(facts: Facts) -> str:
-    return f"not finished; go on with more turns: {_resume_command(facts)} {facts.hint_templates.turns}".rstrip()
-
-
 def _error_kind(result: ev.Result) -> str:
     return (result.subtype or "").removeprefix("error_")
 
 
 def detect_budget_limit(facts: Facts) -> Judgement | None:
-    """The agent's own budget stopped it."""
+    """The agent's own budget limit was reached."""
     result = facts.result
-    if result is None or (
-        _error_kind(result) != "max_budget_usd" and result.terminal_reason != "budget_exhausted"
-    ):
+    if result is None:
+        return None
+    if _error_kind(result) != "max_budget_usd" and result.terminal_reason != "budget_exhausted":
         return None
     text = "; ".join(result.errors) or "Reached maximum budget"
-    return Judgement(
-        "max_budget",
-        text,
-        f"not finished; raise the budget and go on: {_resume_command(facts)}",
-        facts.evidence_lines,
-    )
+    hint = f"not finished; raise the budget and continue: {_resume_command(facts)}"
+    return Judgement("max_budget", text, hint, facts.evidence_lines)
 
 
 def detect_startup_failure(facts: Facts) -> Judgement | None:
-    """The agent gave up before it asked the model anything: a wrong session, a broken configuration."""
+    """The agent failed before its first request: unknown session, broken configuration."""
     result = facts.result
     if result is None or not result.is_error or facts.failure is not None:
         return None
@@ -306,233 +283,210 @@ def detect_startup_failure(facts: Facts) -> Judgement | None:
 
 def _startup_hint(text: str) -> str:
     if "No conversation found" in text or "requires a valid session" in text:
-        return "that session is not here: start without --resume, or in the folder where the session was made"
+        return "session not found: run without --resume, or in the folder where it was created"
     return STARTUP_FIX_HINT
 
 
 def detect_agent_error(facts: Facts) -> Judgement | None:
-    """The agent says that it failed, by is_error or an error subtype (V4). A success without is_error is none."""
-    result, failure = facts.result, facts.failure
+    """The agent reports a failure, by is_error or by an error subtype."""
+    result = facts.result
+    failure = facts.failure
     if result is not None:
         if not result.is_error and not (result.subtype or "").startswith("error"):
             return None
     elif failure is None or facts.is_transcript_complete:
         return None
     text = facts.error_text
-    told = facts.exit_code_meaning[0] if facts.exit_code_meaning is not None else None
-    told = None if told == "interrupted" else told  # a run that tells its error was not cut off
-    word = classify_by_fields(result, failure, text) or told or classify_by_text(text)
-    return Judgement(
-        word,
-        text or "API error (no detail)",
-        VERDICT_HINTS.get(word),
-        _evidence_with_limit(facts, word),
-    )
-
-
-def _evidence_with_limit(facts: Facts, word: str) -> list[int]:
-    extra = [facts.limit_line] if word == "rate_limit" and facts.limit_line else []
-    return sorted({*facts.evidence_lines, *extra})
+    by_exit_code = facts.exit_code_meaning[0] if facts.exit_code_meaning is not None else None
+    if by_exit_code == "interrupted":  # an interrupted run does not report an error
+        by_exit_code = None
+    word = classify_by_fields(result, failure, text) or by_exit_code or classify_by_text(text)
+    lines = set(facts.evidence_lines)
+    if word == "rate_limit" and facts.limit_line:
+        lines.add(facts.limit_line)
+    message = text or "API error (no detail)"
+    return Judgement(word, message, VERDICT_HINTS.get(word), sorted(lines))
 
 
 def detect_exit_code_mismatch(facts: Facts) -> Judgement | None:
-    """The agent's account is good and its exit code is not: something failed after it. Where we ended it, the code is ours."""
+    """The agent reports success but its exit code does not, and steno did not stop it."""
     code = facts.report.exit_code
     if facts.result is None or code in (None, 0) or facts.stop is not None:
         return None
-    text = "\n".join(facts.stderr).strip() or "nothing on stderr says why"
-    return Judgement(
-        "subprocess",
-        f"the agent called it a success and exited with code {code}: {text}",
-        _fix_hint(facts),
-        facts.evidence_lines,
-    )
+    stderr = "\n".join(facts.stderr).strip() or "no output on stderr"
+    message = f"the agent reported success but exited with code {code}: {stderr}"
+    return Judgement("subprocess", message, _fix_hint(facts), facts.evidence_lines)
 
 
-# -- no account of the end ---------------------------------------------------------------------------
+# -- no result -------------------------------------------------------------------------------------
 
 
 def detect_known_exit_code(facts: Facts) -> Judgement | None:
-    """No result, and an exit code that has a meaning of its own with this agent."""
+    """No result, and an exit code with a meaning for this agent."""
     if facts.result is not None or facts.exit_code_meaning is None:
         return None
     word, text = facts.exit_code_meaning
-    hint = (
-        _more_turns_hint(facts)
-        if word == "max_turns"
-        else VERDICT_HINTS.get(word, _fix_hint(facts))
-    )
+    hint = VERDICT_HINTS.get(word) or _fix_hint(facts)
+    if word == "max_turns":
+        hint = _more_turns_hint(facts)
     return Judgement(word, text, hint, facts.evidence_lines)
 
 
 def detect_process_failure(facts: Facts) -> Judgement | None:
-    """No result, and an exit code that says so: wrong options, no prompt, or plain text in place of JSON."""
+    """No result and a failing exit code: wrong options, no prompt, or plain-text output."""
     code = facts.report.exit_code
     if facts.result is not None or code in (None, 0):
         return None
     text = "\n".join(facts.stderr).strip() or "\n".join(facts.non_json_lines).strip()
     if not facts.stderr and text:
-        if contains_pattern(r"reached max(?:imum number of)? turns", text):
-            return Judgement("max_turns", text, "not finished; go on with more turns")
-        word = (
-            "context_full"
-            if contains_pattern(CONTEXT_FULL_PATTERN, text)
-            else classify_by_text(text)
-        )
-        if word != "api":
-            return Judgement(word, text, VERDICT_HINTS[word])
-    what = text or f"the agent exited with code {code} and said nothing"
-    return Judgement("subprocess", what, _fix_hint(facts))
+        judgement = _judge_plain_text(text)
+        if judgement is not None:
+            return judgement
+    message = text or f"the agent exited with code {code} and no output"
+    return Judgement("subprocess", message, _fix_hint(facts))
+
+
+def _judge_plain_text(text: str) -> Judgement | None:
+    if contains_pattern(r"reached max(?:imum number of)? turns", text):
+        return Judgement("max_turns", text, "not finished; continue with more turns")
+    if contains_pattern(CONTEXT_FULL_PATTERN, text):
+        return Judgement("context_full", text, VERDICT_HINTS["context_full"])
+    word = classify_by_text(text)
+    return None if word == "api" else Judgement(word, text, VERDICT_HINTS[word])
 
 
 def detect_missing_result(facts: Facts) -> Judgement | None:
-    """The stream ended without a result (V9). The figures are from the messages, and incomplete.
+    """The stream ended without a result; the figures come from its messages.
 
-    A transcript never has one: the model's last word is its end.
+    Transcripts never have a result: they end with the model's final text.
     """
-    if facts.result is not None or (
-        facts.is_transcript_complete and facts.report.exit_code is None
-    ):
+    is_complete = facts.is_transcript_complete and facts.report.exit_code is None
+    if facts.result is not None or is_complete:
         return None
-    torn = (
-        " (its last line is cut)"
-        if facts.report.lines.torn and not facts.is_recording_truncated
-        else ""
-    )
-    torn = (
-        " (the recording ends before the run did)"
-        if facts.is_recording_truncated and facts.exited is None
-        else torn
-    )
-    hint = (
-        f"figures are from the messages only; to go on: {_resume_command(facts)}"
-        if facts.report.session_id
-        else None
-    )
+    lines = facts.report.lines
+    detail = ""
+    if facts.is_recording_truncated and facts.exited is None:
+        detail = " (recording truncated)"
+    elif lines.torn and not facts.is_recording_truncated:
+        detail = " (last line truncated)"
+    if lines.read == lines.blank and facts.stderr:
+        detail += f": {facts.stderr[-1]}"
+    hint = None
     if facts.non_json_lines and not facts.report.requests:
-        hint = f"this is not a stream: run the agent with {facts.hint_templates.stream or 'its JSON lines'}"
-    silent = facts.report.lines.read == facts.report.lines.blank
-    said = f": {facts.stderr[-1]}" if silent and facts.stderr else ""  # it is all that there is
-    return Judgement("no_result", f"the stream ended without a result{torn}{said}", hint, [])
+        option = facts.hint_templates.stream or "JSON output"
+        hint = f"not a JSON stream: run the agent with {option}"
+    elif facts.report.session_id:
+        hint = f"figures come from the messages only; {_continue_hint(facts)}"
+    return Judgement("no_result", f"the stream ended without a result{detail}", hint)
 
 
 def detect_schema_mismatch(facts: Facts) -> Judgement | None:
-    """The answer does not fit the JSON schema that was asked for: there is no result to go on with."""
+    """The answer does not match the requested JSON schema."""
     if facts.schema_check is None or not facts.schema_check.wrong:
         return None
-    text = f"the answer does not fit the JSON schema: {'; '.join(facts.schema_check.wrong)}"
-    return Judgement(
-        "no_result",
-        text,
-        f"make the schema or the prompt plainer; to go on: {_resume_command(facts)}",
-        facts.evidence_lines,
-    )
+    message = f"the answer does not match the JSON schema: {'; '.join(facts.schema_check.wrong)}"
+    hint = f"simplify the schema or the prompt; {_continue_hint(facts)}"
+    return Judgement("no_result", message, hint, facts.evidence_lines)
 
 
-# -- advice: the agent calls it a success ------------------------------------------------------------
+# -- advisories: the agent reports success ---------------------------------------------------------
 
 
 def detect_advisories(facts: Facts) -> Judgement | None:
-    """V5 and V6, unless they are switched off."""
-    return (
-        detect_open_question(facts) or detect_background_work(facts)
-        if facts.use_heuristics
-        else None
-    )
+    """An open question or unfinished background work, unless the heuristics are disabled."""
+    if not facts.use_heuristics:
+        return None
+    return detect_open_question(facts) or detect_background_work(facts)
 
 
 def detect_open_question(facts: Facts) -> Judgement | None:
-    """The run ended by asking, and nobody was there to answer (V5)."""
-    report, what = facts.report, None
+    """The run ended with a question that was not answered."""
+    report = facts.report
     lines = facts.evidence_lines
-    if facts.open_question is not None and facts.open_question[1] == facts.last_message_id:
-        call = next((tool for tool in report.tools if tool.id == facts.open_question[0]), None)
+    message = None
+    question = facts.open_question
+    if question is not None and question[1] == facts.last_message_id:
+        call = next((tool for tool in report.tools if tool.id == question[0]), None)
         if call is None or not call.ok:
-            what, lines = (
-                f"{call.name if call else 'a question'} was called and never answered",
-                [facts.open_question[2], *lines],
-            )
-    worked = bool(report.files) or any(tool.kind == "shell" and tool.ok for tool in report.tools)
-    if what is None and facts.final_text.endswith("?") and (report.turns == 1 or not worked):
-        what = "the final text is a question" + ("" if worked else ", and nothing was changed")
-    if what is None:
+            message = f"{call.name if call else 'a question'} was called but not answered"
+            lines = [question[2], *lines]
+    has_worked = bool(report.files) or _ran_shell(report)
+    ends_with_question = facts.final_text.endswith("?") and (report.turns == 1 or not has_worked)
+    if message is None and ends_with_question:
+        message = "the final text is a question" + (
+            "" if has_worked else " and nothing was changed"
+        )
+    if message is None:
         return None
-    hint = (
-        f"answer it: {_resume_command(facts, '<your answer>')}; or put the answer into the prompt"
+    command = _resume_command(facts, "<your answer>")
+    return Judgement(
+        verdict="interactive",
+        hint=f"answer it: {command}; or include the answer in the prompt",
+        evidence=sorted(set(lines)),
+        warnings=[f"interactive-hang: {message}"],
     )
-    return Judgement("interactive", None, hint, sorted(set(lines)), [f"interactive-hang: {what}"])
+
+
+def _ran_shell(report: Report) -> bool:
+    return any(tool.kind == "shell" and tool.ok for tool in report.tools)
 
 
 _WAITING_PATTERN = r"\b(?:waiting on|still waiting|continuing|in progress|in the background)\b"
 
 
 def detect_background_work(facts: Facts) -> Judgement | None:
-    """Background work was started and not seen to end, or the answer says it still waits (V6)."""
+    """Background work did not finish, or the final text says that it is still running."""
     report = facts.report
-    open_ = [
+    unfinished = [
         task
         for task in report.background
         if task.status == "running" or task.id in facts.background_at_stop
     ]
-    few = (
-        bool(facts.background_launch_lines)
-        and (report.turns or 0) < len(facts.background_launch_lines) + 2
-    )
-    if not open_ and not (few and contains_pattern(_WAITING_PATTERN, facts.final_text)):
+    launches = facts.background_launch_lines
+    has_few_turns = bool(launches) and (report.turns or 0) < len(launches) + 2
+    if unfinished:
+        names = ", ".join(task.description or task.id for task in unfinished)
+        message = f"{len(unfinished)} not finished: {names}"
+    elif has_few_turns and contains_pattern(_WAITING_PATTERN, facts.final_text):
+        message = "the final text says that work is still running"
+    else:
         return None
-    names = ", ".join(task.description or task.id for task in open_)
-    what = (
-        f"{len(open_)} not seen to end: {names}"
-        if open_
-        else "the final text says that it still waits"
+    return Judgement(
+        verdict="background_task",
+        hint=f"ask for the outcome: {_resume_command(facts, 'is the background work done?')}",
+        evidence=sorted({*launches.values(), *facts.evidence_lines}),
+        warnings=[f"background-task: {message}"],
     )
-    lines = sorted({*facts.background_launch_lines.values(), *facts.evidence_lines})
-    hint = f"ask for its outcome: {_resume_command(facts, 'is the background work done?')}"
-    return Judgement("background_task", None, hint, lines, [f"background-task: {what}"])
 
 
 def detect_denied_calls(facts: Facts) -> Judgement | None:
-    """Calls were refused and that tool never worked afterwards (V8)."""
+    """Calls were denied and their tool did not succeed afterwards."""
     if not facts.unresolved_denials:
         return None
-    rules = list(
-        dict.fromkeys(
-            denial.allow_rule for denial, _ in facts.unresolved_denials if denial.allow_rule
-        )
-    )
-    tools = ", ".join(
-        dict.fromkeys(denial.tool or "a tool" for denial, _ in facts.unresolved_denials)
-    )
-    allow = " ".join(quote(rule) for rule in rules)
-    lines = sorted({line for _, line in facts.unresolved_denials if line})
-    count = len(facts.unresolved_denials)
-    warning = f"permission: {count} {'call was' if count == 1 else 'calls were'} refused ({tools})"
+    denials = [denial for denial, _ in facts.unresolved_denials]
+    rules = dict.fromkeys(denial.allow_rule for denial in denials if denial.allow_rule)
+    tools = ", ".join(dict.fromkeys(denial.tool or "unknown tool" for denial in denials))
+    quoted_rules = " ".join(quote(rule) for rule in rules)
+    calls = "1 call" if len(denials) == 1 else f"{len(denials)} calls"
     return Judgement(
-        "permission",
-        None,
-        f"to allow it: {facts.hint_templates.allow.format(rules=allow)}",
-        lines,
-        [warning],
+        verdict="permission",
+        hint=f"to allow it: {facts.hint_templates.allow.format(rules=quoted_rules)}",
+        evidence=sorted({line for _, line in facts.unresolved_denials if line}),
+        warnings=[f"permission: {calls} denied ({tools})"],
     )
 
 
 def detect_empty_answer(facts: Facts) -> Judgement | None:
-    """A success with nothing to show: no text, no structured output, nothing changed."""
-    report, result = facts.report, facts.result
-    said = report.result or report.text.strip() or report.structured_output is not None
-    did = (
-        report.files
-        or report.context.compactions
-        or any(tool.kind == "shell" and tool.ok for tool in report.tools)
-    )
-    if said or did or (result is not None and result.local_command is not None):
+    """A success without text, structured output or changes."""
+    report = facts.report
+    result = facts.result
+    has_answer = report.result or report.text.strip() or report.structured_output is not None
+    has_worked = report.files or report.context.compactions or _ran_shell(report)
+    is_local_command = result is not None and result.local_command is not None
+    if has_answer or has_worked or is_local_command:
         return None
-    return Judgement(
-        "empty",
-        None,
-        "the agent called it a success but gave no answer: run it again",
-        facts.evidence_lines,
-    )
+    hint = "the agent reported success without an answer: run it again"
+    return Judgement("empty", None, hint, facts.evidence_lines)
 
 
 RULES: tuple[Rule, ...] = (

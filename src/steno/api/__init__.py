@@ -1,4 +1,4 @@
-"""The calls of the library that read a recording. They only join the rooms; those that run an agent stand in `embed`."""
+"""The library's functions that read a recording; those that run an agent are in `run`."""
 
 from collections.abc import Iterator
 
@@ -12,17 +12,17 @@ from ..report import Report
 def read(source: Source, *, agent: str | None = None, advice: bool = True) -> Report:
     """The report of a recording.
 
-    `source` is a path (a file, plain or packed with gzip or zstd, or a folder that holds `stdout`),
-    bytes, a binary file, or an iterable of lines. What the agent did wrong is in the report and never
-    raises; a source that cannot be read raises SourceError. `agent` names the agent where the bytes must not
-    tell; without `advice` the run is judged without `interactive` and `background_task`.
+    `source` is a path (a file, plain or compressed with gzip or zstd, or a folder with `stdout`),
+    bytes, a binary file, or an iterable of lines. `agent` overrides the detection of the agent.
+    `advice=False` disables the heuristics for open questions and background work. A failed agent
+    never raises; an unreadable source raises SourceError.
     """
-    given = open_recording(source)
-    reading = given.read(get_agent(agent))
-    reading.accumulator.facts.use_heuristics = advice
-    return reading.report(given.name, price)
+    recording = open_recording(source)
+    parser = recording.read(get_agent(agent))
+    parser.accumulator.facts.use_heuristics = advice
+    return parser.report(recording.name, price)
 
 
 def events(source: Source, *, agent: str | None = None) -> Iterator[Event]:
-    """The events of a recording, one by one; memory does not grow with its size."""
+    """The events of a recording, one by one, in constant memory."""
     return open_recording(source).events(get_agent(agent))

@@ -1,7 +1,4 @@
-"""Questions to the ledger from Python: what `steno runs`, `sessions`, `report`, `search` and `sql` answer, as values.
-
-It joins the rooms, and never prints. What there is to be asked is told by the ledger's own rooms.
-"""
+"""The ledger in Python: the queries of `steno runs`, `sessions`, `report`, `search` and `sql`."""
 
 import os
 import re
@@ -14,10 +11,9 @@ from types import TracebackType
 from typing import Any, Literal, TypedDict, Unpack
 
 from ..errors import StenoError
-from ..ledger import importer as pull
+from ..ledger.importer import ImportResult, import_sources
 from ..ledger.queries import runs, search, sessions, sql
-from ..ledger.queries import usage as sums
-from ..ledger.queries import usage as tools
+from ..ledger.queries import usage as usage_queries
 from ..ledger.queries.filters import Filters, resolve_filters
 from ..ledger.queries.time_range import TimeRange, TimeZone, parse_time_range
 from ..ledger.reconcile import load_report
@@ -30,11 +26,11 @@ from . import read
 StrPath = str | os.PathLike[str]
 RunState = Verdict | Literal["running"]
 GroupBy = Literal["day", "week", "month", "project", "model", "agent", "session"]
-_OPTION_PREFIX = re.compile(r"--(?=[a-z])")  # a message for people at a terminal
+_OPTION_PREFIX = re.compile(r"--(?=[a-z])")
 
 
 class QueryScope(TypedDict, total=False):
-    """What a question is about: the same words as the options of the commands. None: everything."""
+    """Filters of a query, named like the options of the commands. None: no filter."""
 
     last: str | timedelta | None
     since: str | date | None
@@ -45,7 +41,7 @@ class QueryScope(TypedDict, total=False):
 
 
 class Ledger:
-    """The ledger of all runs: the user's own, or the one at `where`, a path or a PostgreSQL URL. It is made if there is none.
+    """The ledger of all runs: the user's, or the one at `location`, a path or a PostgreSQL URL.
 
         with steno.Ledger() as ledger:
             ledger.add("recordings/")
@@ -53,17 +49,18 @@ class Ledger:
                 print(run.run_id, run.verdict, run.cost.usd)
             print(ledger.usage("model", since="2026-11-01").total.usd)
 
-    Days, weeks and months are those of `timezone` (default: the user's). What is asked is answered from what is there; `add`
-    takes in what is new. A name that fits nothing finds nothing. Any thread may use it, one at a time. LedgerError: it cannot be
-    opened, read or written; StenoError: the question cannot be understood.
+    It is created if it does not exist. `timezone` sets the day boundaries (default: the user's).
+    Queries return what is stored; `add` imports new recordings. A filter that matches nothing
+    returns nothing. Usable from any thread, one at a time. Raises LedgerError if it cannot be
+    opened, read or written, and StenoError for an invalid query.
     """
 
     def __init__(self, location: StrPath | None = None, *, timezone: str | None = None) -> None:
         self._zone = TimeZone(timezone)
-        self._store = open_ledger(None if location is None else _check_path("where", location))
+        self._store = open_ledger(None if location is None else _check_path("location", location))
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._store.close()
 
     def __enter__(self) -> "Ledger":
@@ -72,26 +69,27 @@ class Ledger:
     def __exit__(
         self,
         kind: type[BaseException] | None,
-        problem: BaseException | None,
+        error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         self.close()
 
-    # -- what is in it ---------------------------------------------------------------------------------------------
+    # -- runs and sessions ------------------------------------------------------------------------
 
-    def add(self, *paths: StrPath) -> pull.ImportResult:
-        """Take in recordings, tapes and transcripts, or without a path what the agents on this machine kept; only what is new.
+    def add(self, *paths: StrPath) -> ImportResult:
+        """Import new recordings and transcripts; without a path, those of this machine's agents.
 
-        A file that cannot be taken in is one line of `troubles`, and all others are. SourceError: the only path is not there.
-        Without a path, runs whose steno was killed are taken in, too, as far as their tapes go.
+        A file that cannot be imported is listed in the result and does not stop the import. Raises
+        SourceError if the only path is missing. Without a path, runs whose steno process was killed
+        are imported too, as far as they were recorded.
         """
-        given = [_check_path("add", path) for path in paths]
-        if not given:
+        checked = [_check_path("add", path) for path in paths]
+        if not checked:
             from ..runner.run_registration import lost_runs, recover_runs
 
             if lost_runs():
                 recover_runs(self._store)
-        return pull.import_sources(self._store, given or None)
+        return import_sources(self._store, checked or None)
 
     def runs(
         self,
@@ -103,24 +101,23 @@ class Ledger:
         limit: int | None = None,
         **scope: Unpack[QueryScope],
     ) -> list[RunSummary]:
-        """The runs, the newest first; with `top`, those with the most of something.
+        """The runs, newest first; with `top`, those with the highest value first.
 
-        `verdict`: only these ("running" is one, too). `failed`: those that ended and did not succeed. `session`: the
-        beginning of its id.
+        `verdict`: one or several, including "running". `failed`: finished without success.
+        `session`: an id or its beginning.
         """
-        words = [verdict] if isinstance(verdict, str) else list(verdict or ())
-        _check_choice("verdict", words, (*VERDICTS, "running"))
+        verdicts = [verdict] if isinstance(verdict, str) else list(verdict or ())
+        _check_choice("verdict", verdicts, (*VERDICTS, "running"))
         _check_choice("top", [top], runs.RUN_RANKINGS)
-        filters, most = self._filters(scope), _check_limit(limit)
-        with _reword_errors():
-            whose = (
-                None
-                if session is None
-                else runs.get_session_by_prefix(self._store, _check_text("session", session))
-            )
-        return runs.list_runs(
-            self._store, runs.runs_where(filters, [*words], failed, whose), most, top
-        )
+        filters = self._filters(scope)
+        checked_limit = _check_limit(limit)
+        session_id = None
+        if session is not None:
+            with _reword_errors():
+                prefix = _check_text("session", session)
+                session_id = runs.get_session_by_prefix(self._store, prefix)
+        where = runs.runs_where(filters, [*verdicts], failed, session_id)
+        return runs.list_runs(self._store, where, checked_limit, top)
 
     def sessions(
         self,
@@ -129,58 +126,56 @@ class Ledger:
         limit: int | None = None,
         **scope: Unpack[QueryScope],
     ) -> list[SessionSummary]:
-        """The agents' conversations, those that were at work last first; with `top`, those with the most of something."""
+        """The sessions, last active first; with `top`, those with the highest value first."""
         _check_choice("top", [top], sessions.SESSION_RANKINGS)
         return sessions.list_sessions(
             self._store, sessions.sessions_where(self._filters(scope)), _check_limit(limit), top
         )
 
     def report(self, id_: str) -> Report:
-        """The report of a run, or of a session: from its transcript, else of its last run. The beginning of the id is enough."""
-        table, found = runs.get_by_prefix(self._store, _check_text("id", id_))
+        """The report of a run or session, by id or its beginning.
+
+        A session's report is read from its transcript, else it is that of its last run.
+        """
+        table, full_id = runs.get_by_prefix(self._store, _check_text("id", id_))
         if table == "runs":
-            return self._run_report(found)
-        there = next(
-            (path for path in sessions.transcript_paths(self._store, found) if Path(path).exists()),
-            None,
-        )
-        if there is not None:
-            return read(there)
-        last = self.runs(session=found, limit=1)
+            return self._run_report(full_id)
+        for path in sessions.transcript_paths(self._store, full_id):
+            if Path(path).exists():
+                return read(path)
+        last = self.runs(session=full_id, limit=1)
         if not last:
-            raise StenoError(
-                f"{found}: its transcript is not there any more, and no run of it is in the ledger"
-            )
+            raise StenoError(f"{full_id}: transcript not found, and no run of it in the ledger")
         return self._run_report(last[0].id)
 
     def _run_report(self, id_: str) -> Report:
         report = load_report(self._store, id_)
         if report is not None:
             return report
-        place = runs.get_run(self._store, id_).source
-        if place is None or not Path(place).exists():
+        source = runs.get_run(self._store, id_).source
+        if source is None or not Path(source).exists():
             raise StenoError(
-                f"{id_}: it has no report, and its recording is not there: {place or 'its place is not known'}"
+                f"{id_}: no report, and recording not found: {source or 'path unknown'}"
             )
-        return read(place)
+        return read(source)
 
-    # -- what it comes to ------------------------------------------------------------------------------------------
+    # -- totals -----------------------------------------------------------------------------------
 
     def usage(self, by: GroupBy = "day", **scope: Unpack[QueryScope]) -> UsageReport:
-        """What was spent: in `lines` by day, week, month, project, model, agent or session, and in `total`."""
+        """Tokens and cost in `rows` by day, week, month, project, model, ..., and in `total`."""
         _check_choice("by", [by], GROUPINGS)
-        found = sums.usage_report(self._store, by, self._zone, self._filters(scope))
+        report = usage_queries.usage_report(self._store, by, self._zone, self._filters(scope))
         if by == "session":
-            sums.fill_session_details(self._store, found.rows)
-        return found
+            usage_queries.fill_session_details(self._store, report.rows)
+        return report
 
     def tools(self, **scope: Unpack[QueryScope]) -> list[ToolCallStats]:
-        """How each tool fared, the most used first. Calls are not counted by model."""
+        """Calls, errors and times of each tool, most used first. Takes no model filter."""
         if scope.get("model") is not None:
-            raise StenoError("model: calls are not counted by model; leave it out")
-        return tools.tool_sums(self._store, self._filters(scope))[0]
+            raise StenoError("model: tool calls are not stored by model; leave it out")
+        return usage_queries.tool_sums(self._store, self._filters(scope))[0]
 
-    # -- what stands in it -----------------------------------------------------------------------------------------
+    # -- texts, SQL and notes ---------------------------------------------------------------------
 
     def search(
         self,
@@ -191,26 +186,30 @@ class Ledger:
         limit: int | None = None,
         **scope: Unpack[QueryScope],
     ) -> list[SearchHit]:
-        """Texts that have all these words ("a phrase" in double quotes), the newest first. They are not kept by model."""
+        """Prompts and answers with all these words ("a phrase" in double quotes), newest first.
+
+        Takes no model filter.
+        """
         if scope.get("model") is not None:
-            raise StenoError("model: texts are not kept by model; leave it out")
+            raise StenoError("model: texts are not stored by model; leave it out")
         _check_choice("role", [role], ("prompt", "answer"))
-        filters, most = self._filters(scope), _check_limit(limit)
+        filters = self._filters(scope)
+        checked_limit = _check_limit(limit)
         with _reword_errors():
-            what = search.parse_query(_check_text("text", text), regex)
-        found, _ = search.search_texts(self._store, what, filters, role, most)
-        shorts = runs.short_ids(self._store, "sessions", [hit.session for hit in found])
-        for hit in found:
-            hit.short_session_id = shorts[hit.session]
-        return found
+            query = search.parse_query(_check_text("text", text), regex)
+        hits, _ = search.search_texts(self._store, query, filters, role, checked_limit)
+        short_ids = runs.short_ids(self._store, "sessions", [hit.session for hit in hits])
+        for hit in hits:
+            hit.short_session_id = short_ids[hit.session]
+        return hits
 
     def sql(self, query: str, *values: Any) -> list[dict[str, Any]]:
-        """The rows that one SELECT answers, with a value for each `?` in it. It can only read."""
-        names, rows = sql.run_query(self._store, _check_text("question", query), values)
+        """The rows of one SELECT, with a value for each `?`. Read-only."""
+        names, rows = sql.run_query(self._store, _check_text("query", query), values)
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def note(self, id_: str, text: str) -> None:
-        """Write something down beside a run or a session. Secrets are masked."""
+        """Add a note to a run or session. Secrets are masked."""
         runs.add_note(
             self._store,
             *runs.get_by_prefix(self._store, _check_text("id", id_)),
@@ -219,20 +218,21 @@ class Ledger:
         )
 
     def notes(self, id_: str) -> list[Note]:
-        """What was written beside it, the oldest first."""
+        """The notes of a run or session, oldest first."""
         return runs.list_notes(
             self._store, *runs.get_by_prefix(self._store, _check_text("id", id_))
         )
 
-    # -- what is meant ---------------------------------------------------------------------------------------------
+    # -- filters ----------------------------------------------------------------------------------
 
     def _filters(self, scope: QueryScope) -> Filters:
         unknown = [name for name in scope if name not in QueryScope.__annotations__]
         if unknown:
-            raise TypeError(
-                f"a question has no {unknown[0]!r}; it may have: {', '.join(QueryScope.__annotations__)}"
-            )
-        project, model, agent = scope.get("project"), scope.get("model"), scope.get("agent")
+            known = ", ".join(QueryScope.__annotations__)
+            raise TypeError(f"unknown filter {unknown[0]!r}; expected one of {known}")
+        project = scope.get("project")
+        model = scope.get("model")
+        agent = scope.get("agent")
         return resolve_filters(
             self._store,
             self._time_range(scope),
@@ -242,63 +242,55 @@ class Ledger:
         )
 
     def _time_range(self, scope: QueryScope) -> TimeRange:
-        since, until, last, now = (
-            _time_text("since", scope.get("since")),
-            _time_text("until", scope.get("until")),
-            scope.get("last"),
-            _now_ms(),
-        )
+        since = _time_text("since", scope.get("since"))
+        until = _time_text("until", scope.get("until"))
+        last = scope.get("last")
+        now = _now_ms()
         if isinstance(last, timedelta):
             if since is not None:
-                raise StenoError("last and since both say where to begin; give one of them")
-            ago = max(0, now - round(last.total_seconds() * 1000))
-            return TimeRange(ago, self._time_range({"until": until}).until)
+                raise StenoError("last and since exclude each other; use one of them")
+            start = max(0, now - round(last.total_seconds() * 1000))
+            return TimeRange(start, self._time_range({"until": until}).until)
+        last_text = None if last is None else _check_text("last", last)
         with _reword_errors():
-            return parse_time_range(
-                self._zone, now, since, until, None if last is None else _check_text("last", last)
-            )
+            return parse_time_range(self._zone, now, since, until, last_text)
 
 
 @contextmanager
 def _reword_errors() -> Iterator[None]:
-    """What is told of an option at a terminal, told of a keyword."""
+    """Turn the option names of a message into keyword names."""
     try:
         yield
-    except StenoError as problem:
-        raise StenoError(_OPTION_PREFIX.sub("", str(problem))) from None
+    except StenoError as error:
+        raise StenoError(_OPTION_PREFIX.sub("", str(error))) from None
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _time_text(name: str, given: str | date | None) -> str | None:
-    return (
-        None
-        if given is None
-        else given.isoformat()
-        if isinstance(given, date)
-        else _check_text(name, given)
-    )
+def _time_text(name: str, value: str | date | None) -> str | None:
+    if value is None:
+        return None
+    return value.isoformat() if isinstance(value, date) else _check_text(name, value)
 
 
-def _check_text(name: str, given: object) -> str:
-    """Text that can be asked for: not empty, and whole letters."""
-    if not isinstance(given, str):
-        raise TypeError(f"{name}: expected text, found {type(given).__name__}")
-    if not given.strip():
+def _check_text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected text, found {type(value).__name__}")
+    if not value.strip():
         raise StenoError(f"{name}: expected text, found none")
-    if "\0" in given or given != given.encode("utf-8", "replace").decode("utf-8"):
-        raise StenoError(f"{name} {given!r}: it holds something that is no letter")
-    return given
+    if "\0" in value or value != value.encode("utf-8", "replace").decode("utf-8"):
+        raise StenoError(f"{name} {value!r}: contains NUL or unpaired surrogates")
+    return value
 
 
-def _check_path(name: str, given: object) -> str:
-    if not isinstance(given, str | os.PathLike):
-        raise TypeError(f"{name}: expected a path, found {type(given).__name__}")
-    path = os.fspath(given)
+def _check_path(name: str, value: object) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name}: expected a path, found {type(value).__name__}")
+    path = os.fspath(value)
     if not isinstance(path, str) or not path or "\0" in path:
-        raise StenoError(f"{name} {given!r}: expected a path")
+        raise StenoError(f"{name} {value!r}: expected a path")
     return path
 
 
@@ -306,11 +298,11 @@ def _check_limit(limit: int | None) -> int | None:
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
         raise TypeError(f"limit: expected a whole number, found {type(limit).__name__}")
     if limit is not None and not 0 <= limit < 1 << 63:
-        raise StenoError(f"limit {limit}: expected a number from 0 on, or None for all")
+        raise StenoError(f"limit {limit}: expected 0 or more, or None for all")
     return limit
 
 
-def _check_choice(name: str, words: Sequence[str | None], known: Collection[str]) -> None:
-    for word in words:
-        if word is not None and word not in known:
-            raise StenoError(f"{name} {word!r}: expected one of {', '.join(known)}")
+def _check_choice(name: str, values: Sequence[str | None], choices: Collection[str]) -> None:
+    for value in values:
+        if value is not None and value not in choices:
+            raise StenoError(f"{name} {value!r}: expected one of {', '.join(choices)}")

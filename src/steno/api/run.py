@@ -1,7 +1,4 @@
-"""Runs for the programs of others: in their thread, in a thread of ours, or as an iterator of events. It only joins rooms.
-
-`run`, `arun` and `stream` are the library's calls that start an agent; `Options` is what they may be told.
-"""
+"""The library's functions that run an agent: `run`, `arun` and `stream`."""
 
 import os
 import weakref
@@ -19,20 +16,18 @@ from ..runner.prepare import PreparedTask, prepare_task
 from ..runner.task_runner import TaskRunner
 
 if TYPE_CHECKING:
-    from asyncio import Event as Bell
+    from asyncio import Event as AsyncioEvent
 
 StrPath = str | os.PathLike[str]
-RUN_FINISHED_MESSAGE = "it takes no messages: it is over"
-SEND_POLL_SECONDS = (
-    0.1  # seconds from one look to the next whether a run still goes on that was sent something
-)
+RUN_FINISHED_MESSAGE = "cannot send a message: the run has finished"
+SEND_POLL_SECONDS = 0.1  # interval for checking that the run is still active
 
 
 class RunOptions(TypedDict, total=False):
-    """What a run may be told: the options of `steno run`, with underscores. None: as the settings say.
+    """The options of `steno run`, with underscores. None: the default from the settings.
 
-    Not among them are those that say where the prompt comes from and what is printed (`--prompt`, `--file`, `--json`, `--raw`,
-    `--feed`, `--quiet`, `--exit-from`), and `--sync`.
+    Options for the prompt's source, for output and for sync are left out: `--prompt`, `--file`,
+    `--json`, `--raw`, `--feed`, `--quiet`, `--exit-from`, `--sync`.
     """
 
     agent: str | None
@@ -45,9 +40,9 @@ class RunOptions(TypedDict, total=False):
     fork: bool
     continue_: bool
     worktree: str | bool | None
-    tape: StrPath | None  # of the agent `replay`: what it plays
-    speed: float | None  # of the agent `replay`
-    args: Sequence[str]  # the agent's own arguments, as they are
+    tape: StrPath | None  # the recording to replay, with agent="replay"
+    speed: float | None  # with agent="replay"
+    args: Sequence[str]  # passed to the agent unchanged
     max_turns: int | None
     permission_mode: str | None
     allow: Sequence[str] | None
@@ -80,36 +75,36 @@ class RunOptions(TypedDict, total=False):
 
 
 def run(prompt: str, **options: Unpack[RunOptions]) -> TaskReport:
-    """Run an agent and wait for it: the same as `steno run`, and the same report.
+    """Run an agent and wait for it, like `steno run`. Returns the same report.
 
-    `options` are those of `Options`; what is not given comes from the environment and from `steno.toml`. How the agent fails
-    is in the report and never raises, also where it is not installed (`not_found`) or a budget is used up (`max_budget`);
-    wrong options raise StenoError, before anything is started.
+    `options` are those of RunOptions; defaults come from the environment and `steno.toml`. A failed
+    agent never raises, not even if it is not installed (`not_found`) or a budget is used up
+    (`max_budget`). Invalid options raise StenoError before anything is started.
     """
-    asked = prepare_run(prompt, options)
-    return TaskRunner(asked.setup).run() if asked.refusal is None else asked.refusal
+    task = prepare_run(prompt, options)
+    return TaskRunner(task.setup).run() if task.refusal is None else task.refusal
 
 
 async def arun(prompt: str, **options: Unpack[RunOptions]) -> TaskReport:
-    """The same without blocking: the run turns in a thread of its own.
+    """Like `run`, without blocking the event loop: the run has its own thread.
 
-    When the task that waits is cancelled, the run is ended in order (interrupt, terminate, kill) and recorded,
-    and only then is the cancellation passed on. Cancelled a second time, the run is killed.
+    When the awaiting task is cancelled, the run is stopped (interrupt, terminate, kill) and
+    recorded before CancelledError is raised. A second cancellation kills it.
     """
     return await run_in_thread(prompt, options)
 
 
 def stream(prompt: str, **options: Unpack[RunOptions]) -> "RunStream":
-    """The same as an iterator of events while the run goes on, with `for` or with `async for`; see Live.
+    """Like `run`, as an iterator of events for `for` or `async for`; see RunStream.
 
-    What is asked for is checked here, which can take a moment where a model server is asked or a worktree is made; a program
-    with an event loop calls it by `asyncio.to_thread`, then.
+    The options are checked first. This can take a moment if a model server is queried or a worktree
+    is created; with an event loop, call it with `asyncio.to_thread` then.
     """
     return RunStream(prepare_run(prompt, options))
 
 
 def prepare_run(prompt: str, options: Mapping[str, Any]) -> PreparedTask:
-    """Check what is asked for; StenoError if it is wrong."""
+    """Check the options. Raises StenoError if they are invalid."""
     return prepare_task(
         prompt,
         {name: _paths_to_text(value) for name, value in options.items() if value is not None},
@@ -117,117 +112,115 @@ def prepare_run(prompt: str, options: Mapping[str, Any]) -> PreparedTask:
 
 
 def _paths_to_text(value: Any) -> Any:
-    """A path, or a list with paths in it, as text."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    return [_paths_to_text(one) for one in value] if isinstance(value, list | tuple) else value
+    return [_paths_to_text(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 async def run_in_thread(prompt: str, options: Mapping[str, Any]) -> TaskReport:
-    """Carry it out in a thread of its own. Whoever cancels this waits until the run has ended."""
+    """Run in a separate thread. A cancellation is raised after the run has ended."""
     import asyncio
 
-    asked = await asyncio.to_thread(prepare_run, prompt, options)
-    if asked.refusal is not None:
-        return asked.refusal
-    errand, loop = TaskRunner(asked.setup), asyncio.get_running_loop()
+    task = await asyncio.to_thread(prepare_run, prompt, options)
+    if task.refusal is not None:
+        return task.refusal
+    runner = TaskRunner(task.setup)
+    loop = asyncio.get_running_loop()
     done: asyncio.Future[TaskReport] = loop.create_future()
 
     def work() -> None:
         try:
-            report = errand.run()
-        except BaseException as problem:
-            loop.call_soon_threadsafe(done.set_exception, problem)
+            report = runner.run()
+        except BaseException as error:
+            loop.call_soon_threadsafe(done.set_exception, error)
         else:
             loop.call_soon_threadsafe(done.set_result, report)
 
-    Thread(target=work, name=f"steno {errand.task.id}", daemon=True).start()
+    Thread(target=work, name=f"steno {runner.task.id}", daemon=True).start()
     cancelled: asyncio.CancelledError | None = None
     while not done.done():
         try:
             await asyncio.shield(done)
-        except asyncio.CancelledError as problem:
-            cancelled = problem
-            errand.interrupt()
+        except asyncio.CancelledError as error:
+            cancelled = error
+            runner.interrupt()
     if cancelled is not None:
-        done.exception()  # looked at: nobody is told of it
+        done.exception()  # retrieved, so that asyncio does not log it
         raise cancelled
     return done.result()
 
 
 class RunStream:
-    """A run as an iterator of its events. `report` is None until it is over; `task_id` names it for `steno ps`.
+    """A run as an iterator of its events. `report` is None until it ends; `task_id` is its id.
 
-    It begins when its first event is asked for, or at `with`. It turns in a thread of its own, so that its clocks go on while
-    an event is looked at; events that nobody has asked for yet are kept. They are given once: a second loop raises StenoError.
-    Whoever leaves the loop early, or the `with`, ends the run in order. The `with` waits for the end, and so does `for`; an
-    `async for` that is left by `break` does not, so put it into `async with`.
+    The run starts with the first event or at `with`, in its own thread, so that timeouts work while
+    the caller handles an event; events are queued. They can be iterated once: a second loop raises
+    StenoError. Leaving the loop or the `with` block early stops the run. `with` and `for` wait for
+    its end; an `async for` left by `break` does not, so use `async with` around it.
     """
 
-    def __init__(self, asked: PreparedTask) -> None:
-        self.report: TaskReport | None = asked.refusal
-        self.task_id: str | None = asked.setup.task_id
-        self._setup = asked.setup
-        self._runner: TaskRunner | None = None  # once it has begun
+    def __init__(self, task: PreparedTask) -> None:
+        self.report: TaskReport | None = task.refusal
+        self.task_id: str | None = task.setup.task_id
+        self._setup = task.setup
+        self._runner: TaskRunner | None = None  # set when started
         self._thread: Thread | None = None
-        self._queue: SimpleQueue[list[Event] | BaseException | None] = (
-            SimpleQueue()
-        )  # None: it is over
-        self._is_exhausted = asked.refusal is not None  # the last thing was taken out of the queue
-        self._is_running = False  # its thread turns
+        # Batches of events; at the end None or an exception.
+        self._queue: SimpleQueue[list[Event] | BaseException | None] = SimpleQueue()
+        self._is_exhausted = task.refusal is not None
+        self._is_running = False
         self._is_iterated = False
-        self._wakeup: Bell | None = None
+        self._wakeup: AsyncioEvent | None = None
         self._notify: Callable[[], object] = lambda: None
 
-    # -- what may be asked of it -----------------------------------------------------------------------------------
+    # -- control ----------------------------------------------------------------------------------
 
     @property
     def run_id(self) -> str | None:
-        """The attempt that goes on, or the last one; None until the first has begun."""
+        """The id of the current or last attempt; None before the first."""
         attempt = self._runner.task.run if self._runner is not None else None
         return None if attempt is None else attempt.id
 
     def stop(self) -> None:
-        """Ask it to end, as `steno stop` does: the first time in order, the second time at once. It does not wait.
+        """Stop the run, like `steno stop`; a second call kills it. Does not wait.
 
-        Its last events still come, and then its report. Nothing is done where it is over; StenoError: it has not begun.
+        The remaining events and the report still follow. Does nothing after the end; raises
+        StenoError before the start.
         """
         if self.report is None:
             self._started_runner().interrupt()
 
     def send(self, text: str) -> None:
-        """Say something to the agent, as `steno send` does. StenoError: it takes no message (now), and why."""
+        """Send a message to the agent, like `steno send`. Raises StenoError with the reason."""
         if not text.strip():
-            raise StenoError("there is nothing to send: the text is empty")
-        wrong = (
-            RUN_FINISHED_MESSAGE
-            if self.report is not None
-            else self._send_from_thread(self._started_runner(), text)
-        )
-        if wrong is not None:
-            raise StenoError(wrong)
+            raise StenoError("cannot send an empty message")
+        problem: str | None = RUN_FINISHED_MESSAGE
+        if self.report is None:
+            problem = self._send_from_thread(self._started_runner(), text)
+        if problem is not None:
+            raise StenoError(problem)
 
-    def _send_from_thread(self, errand: TaskRunner, text: str) -> str | None:
-        """Have its thread send it; why it could not, if so."""
+    def _send_from_thread(self, runner: TaskRunner, text: str) -> str | None:
+        """Send it in the run's thread. Returns the problem, if any."""
         answers = SimpleQueue[str | None]()
-        errand.loop.call_soon(lambda: answers.put(errand.registration.send(text)))
+        runner.loop.call_soon(lambda: answers.put(runner.registration.send(text)))
         while True:
-            going = self._is_running  # looked at first: an answer may have been its last act
+            was_running = self._is_running  # read first: the answer may come just before the end
             try:
                 return answers.get(timeout=SEND_POLL_SECONDS)
             except Empty:
-                if not going:
+                if not was_running:
                     return RUN_FINISHED_MESSAGE
 
     def _started_runner(self) -> TaskRunner:
         if self._runner is None:
-            raise StenoError("the run has not begun: it does with its first event, or at `with`")
+            raise StenoError("not started yet; the run starts with its first event or at `with`")
         return self._runner
 
-    # -- for and with ----------------------------------------------------------------------------------------------
+    # -- for and with -----------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Event]:
-        """The events, each as soon as it is there."""
+        """The events as they arrive."""
         self._check_first_iteration()
         return self._events()
 
@@ -240,107 +233,107 @@ class RunStream:
             self._stop_and_wait()
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the run."""
         self._start()
         return self
 
-    def __exit__(self, *problem: object) -> None:
-        """End it, if it still goes on, and wait for that."""
+    def __exit__(self, *error: object) -> None:
+        """Stop the run if it is active, and wait for its end."""
         self._stop_and_wait()
 
-    # -- the same in an event loop ---------------------------------------------------------------------------------
+    # -- async for and async with -----------------------------------------------------------------
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        """The events, each as soon as it is there, without blocking."""
+        """The events as they arrive, without blocking."""
         self._check_first_iteration()
         events = self._aevents()
-        # a loop that is left is closed by its event loop, later or (when that ends first) never: the end is asked for at once
+        # The event loop closes an abandoned generator late or never: stop the run at once.
         weakref.finalize(events, self._request_stop)
         return events
 
     async def _aevents(self) -> AsyncIterator[Event]:
-        bell = self._get_wakeup()
+        wakeup = self._get_wakeup()
         self._start()
         try:
             while not self._is_exhausted:
-                bell.clear()
+                wakeup.clear()
                 try:
-                    got = self._queue.get_nowait()
+                    item = self._queue.get_nowait()
                 except Empty:
-                    await bell.wait()
+                    await wakeup.wait()
                     continue
-                for event in self._unpack_item(got):
+                for event in self._unpack_item(item):
                     yield event
         finally:
             await self._astop_and_wait()
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Start the run."""
         self._get_wakeup()
         self._start()
         return self
 
-    async def __aexit__(self, *problem: object) -> None:
-        """End it, if it still goes on, and wait for that."""
+    async def __aexit__(self, *error: object) -> None:
+        """Stop the run if it is active, and wait for its end."""
         await self._astop_and_wait()
 
-    def _get_wakeup(self) -> "Bell":
-        """What the thread rings in this event loop for everything that it puts into the queue."""
+    def _get_wakeup(self) -> "AsyncioEvent":
+        """The asyncio event that the run's thread sets after each item it queues."""
         import asyncio
 
         if self._wakeup is None:
-            bell, loop = asyncio.Event(), asyncio.get_running_loop()
+            wakeup = asyncio.Event()
+            loop = asyncio.get_running_loop()
 
-            def ring() -> None:
-                with suppress(RuntimeError):  # an event loop that is closed has nobody who waits
-                    loop.call_soon_threadsafe(bell.set)
+            def notify() -> None:
+                with suppress(RuntimeError):  # the event loop may be closed
+                    loop.call_soon_threadsafe(wakeup.set)
 
-            self._wakeup, self._notify = bell, ring
+            self._wakeup = wakeup
+            self._notify = notify
         return self._wakeup
 
     async def _astop_and_wait(self) -> None:
-        """As `_end`. Whoever is cancelled while waiting kills it, and is told when it is over."""
+        """Like `_stop_and_wait`. A cancellation kills the run and is raised after its end."""
         import asyncio
 
-        bell, cancelled = self._get_wakeup(), None
+        wakeup = self._get_wakeup()
+        cancelled = None
         self._request_stop()
         while self._is_running:
-            bell.clear()
+            wakeup.clear()
             try:
-                await bell.wait()
-            except asyncio.CancelledError as problem:
-                cancelled = problem
+                await wakeup.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
                 self._started_runner().interrupt()
         if cancelled is not None:
             raise cancelled
 
-    # -- its thread ------------------------------------------------------------------------------------------------
+    # -- the run's thread -------------------------------------------------------------------------
 
     def _check_first_iteration(self) -> None:
         if self._is_iterated:
-            raise StenoError(
-                "the events of a run are given once, and these were asked for already; `report` is what they tell"
-            )
+            raise StenoError("the events of a run can be iterated only once; see `report`")
         self._is_iterated = True
 
-    def _unpack_item(self, got: list[Event] | BaseException | None) -> list[Event]:
-        """What came out of the queue."""
-        if isinstance(got, list):
-            return got
+    def _unpack_item(self, item: list[Event] | BaseException | None) -> list[Event]:
+        if isinstance(item, list):
+            return item
         self._is_exhausted = True
-        if got is not None:
-            raise got
+        if item is not None:
+            raise item
         return []
 
     def _start(self) -> None:
         if self._runner is not None or self.report is not None:
             return
-        errand = self._runner = TaskRunner(self._setup)
+        runner = self._runner = TaskRunner(self._setup)
         self._is_running = True
 
-        def put(what: list[Event] | BaseException | None) -> None:
-            self._is_running = isinstance(what, list)
-            self._queue.put(what)
+        def put(item: list[Event] | BaseException | None) -> None:
+            self._is_running = isinstance(item, list)
+            self._queue.put(item)
             self._notify()
 
         def sink(run: AgentRun, events: list[Event]) -> None:
@@ -348,17 +341,17 @@ class RunStream:
 
         def work() -> None:
             try:
-                self.report = errand.run()
+                self.report = runner.run()
                 put(None)
-            except BaseException as problem:
-                put(problem)
+            except BaseException as error:
+                put(error)
 
-        errand.task.sinks.append(sink)
-        self._thread = Thread(target=work, name=f"steno {errand.task.id}", daemon=True)
+        runner.task.sinks.append(sink)
+        self._thread = Thread(target=work, name=f"steno {runner.task.id}", daemon=True)
         self._thread.start()
 
     def _request_stop(self) -> None:
-        """Ask it to end, unless it does so by itself or was asked already: a second time would kill it."""
+        """Stop the run unless it has finished or was stopped before: a second stop kills it."""
         if (
             self._runner is not None
             and not self._runner.task.is_finished
@@ -367,7 +360,7 @@ class RunStream:
             self._runner.interrupt()
 
     def _stop_and_wait(self) -> None:
-        """Wait for the end, and ask for it if the run still goes on. Ctrl-C while waiting kills it."""
+        """Stop the run if it is active and wait for its end. Ctrl-C while waiting kills it."""
         self._request_stop()
         while self._thread is not None and self._thread.is_alive():
             try:

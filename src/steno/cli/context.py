@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from ..analysis.usage import CONTEXT_LEVELS
+from ..analysis.context import CONTEXT_LEVELS
 from ..errors import StenoError
 from ..ledger.queries import runs, sessions
 from ..ledger.queries.context import context_history, initial_overhead

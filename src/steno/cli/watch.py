@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from .. import agents
 from .. import event as ev
 from ..agents import Agent
+from ..analysis.accumulator import Accumulator
 from ..analysis.live_state import SpendTracker
 from ..errors import StenoError
 from ..event import Event
@@ -67,12 +68,18 @@ class StreamRun:
 
     def __init__(self, parser: RunParser) -> None:
         self._parser = parser
-        self.spend = SpendTracker(None)  # loading the price table takes too long here
+        self.spend = SpendTracker(
+            parser.accumulator, None
+        )  # loading the price table takes too long here
         self.child = StreamActivity(time.monotonic())
 
     @property
     def agent(self) -> Agent:
         return self._parser.agent
+
+    @property
+    def accumulator(self) -> Accumulator:
+        return self._parser.accumulator
 
 
 class WatchOutput:

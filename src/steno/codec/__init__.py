@@ -1,1 +1,1 @@
-"""TODO."""
+"""Bytes to lines and tolerant JSON; redaction of secrets. Pure."""

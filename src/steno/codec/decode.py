@@ -1,7 +1,6 @@
-"""Tolerant decoding: any bytes to typed values; a field of the wrong type is absent, nothing raises.
+"""Tolerant JSON decoding: a field of the wrong type is absent instead of an error. Pure.
 
-The fast path is a typed msgspec decoder that its caller tries first. What stands here is the way
-back for the one line that did not fit (I3, I6). It never reads files and knows no agent.
+Callers try a typed msgspec decoder first; this is the fallback for a line that does not fit.
 """
 
 import re
@@ -16,34 +15,34 @@ from msgspec import Raw, Struct
 
 T = TypeVar("T")
 
-# What a decoder raises on bytes that do not fit: broken JSON or a wrong type (MsgspecError), bytes
-# that are no UTF-8, and brackets nested deeper than the C stack allows.
+# What a decoder raises: invalid JSON or a wrong type (MsgspecError), invalid UTF-8, and brackets
+# nested deeper than the C stack allows.
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
-# A number of tokens, turns or milliseconds, a window, an HTTP status; and an amount that may have a fraction. One below 0, or
-# beyond what a JSON number holds exactly, is no figure but damage: unknown (I6). A code of an exit can be below 0.
+# Tokens, turns, milliseconds, a window, an HTTP status; an amount may have a fraction. A negative
+# value, or one beyond what JSON numbers hold exactly, is damage and therefore unknown.
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1 << 53)]
 ExitCode = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
 
-MAX_INT_DIGITS = 1000  # of a whole number; Python reads 4300 unless it is told otherwise
+MAX_INT_DIGITS = 1000  # Python's own limit is 4300 by default
 _ABSENT: Any = object()
 _decode_string = msgspec.json.Decoder(str).decode
 
 
-@cache  # one entry per type used in this program: bounded by the source text
+@cache  # one entry per type used in this program
 def decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
-    """The typed decoder for `kind`, built once."""
+    """The cached decoder for a type."""
     return msgspec.json.Decoder(kind)
 
 
 def iter_json_values(data: bytes) -> Iterator[bytes]:
-    """The JSON values that stand on one line, each as clean JSON bytes; ValueError where it stops being JSON.
+    """The JSON values on one line, each as clean JSON. ValueError where the line is not JSON.
 
-    Also reads what a strict decoder refuses: a byte order mark, invalid UTF-8 and lone surrogates
-    (both become U+FFFD), control characters inside strings, several values glued together.
+    Accepts what a strict decoder refuses: a byte order mark, invalid UTF-8 and lone surrogates
+    (both become U+FFFD), control characters inside strings, several values in a row.
     """
-    from json import JSONDecoder  # only odd lines come here, and a start need not pay for them
+    from json import JSONDecoder  # imported here: needed for damaged lines only
 
     tolerant = JSONDecoder(strict=False, parse_int=_parse_int)
     text = data.decode("utf-8", "replace").lstrip("\ufeff\x00").strip(" \t\r\n\x00")
@@ -52,19 +51,19 @@ def iter_json_values(data: bytes) -> Iterator[bytes]:
         try:
             value, at = tolerant.raw_decode(text, at)
             yield msgspec.json.encode(_replace_surrogates(value))
-        except (RecursionError, OverflowError) as problem:
-            raise ValueError(str(problem)) from None
+        except (RecursionError, OverflowError) as error:
+            raise ValueError(str(error)) from None
         while at < len(text) and text[at] in " \t\r":
             at += 1
 
 
 def _parse_int(digits: str) -> int | None:
-    """A number that is no figure, because it has more digits than Python reads, is unknown (I6)."""
+    """The integer; None, meaning unknown, if it has too many digits."""
     return int(digits) if len(digits) <= MAX_INT_DIGITS else None
 
 
 def _replace_surrogates(value: Any) -> Any:
-    """The same value with every lone surrogate replaced, so that it can be written as UTF-8."""
+    """The value with lone surrogates replaced, so that it can be encoded as UTF-8."""
     if isinstance(value, str):
         return re.sub("[\ud800-\udfff]", "\ufffd", value)
     if isinstance(value, list):
@@ -75,20 +74,20 @@ def _replace_surrogates(value: Any) -> Any:
 
 
 def decode_lenient(data: bytes | Raw, kind: type[T]) -> T:
-    """`data` as a `kind` (a Struct whose fields all have defaults, or a list), leaving out whatever does not fit.
+    """`data` as a Struct whose fields all have defaults, or as a list, without what does not fit.
 
-    Raises one of MISFIT only where there is no JSON to be read at all, or it is nested too deep.
+    Raises one of DECODE_ERRORS only if it is not JSON at all or nested too deeply.
     """
     value = _try_decode(data, kind)
     if value is not _ABSENT:
-        return value  # type: ignore[no-any-return]  # _fit gives a `kind` or nothing
-    with suppress(msgspec.ValidationError):  # JSON, but of another kind
+        return value  # type: ignore[no-any-return]  # _try_decode returns a `kind` or _ABSENT
+    with suppress(msgspec.ValidationError):  # valid JSON of another type
         decoder(dict[str, Raw]).decode(data)
     return kind()
 
 
 def decode_first_object(data: bytes, kind: type[T]) -> T | None:
-    """The first object of a line as a `kind`, as far as it can be read; None where the line is torn or no JSON."""
+    """The first object on a line, as far as it is readable; None if the line is not JSON."""
     with suppress(*DECODE_ERRORS):
         return msgspec.json.decode(data, type=kind)
     try:
@@ -122,7 +121,7 @@ def _try_decode(data: bytes | Raw, kind: Any) -> Any:
 
 
 def _split_json(data: bytes | Raw, kind: Any) -> Any:
-    """What a piece of JSON is made of; None if it is of another kind. Too deep a nesting goes up to the caller."""
+    """The parts of a JSON value; None if it has another type. RecursionError is not caught."""
     try:
         return decoder(kind).decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -133,15 +132,15 @@ def _try_struct(data: bytes | Raw, kind: type[Struct]) -> Any:
     parts = _split_json(data, dict[str, Raw])
     if parts is None:
         return _ABSENT
-    found = {}
-    for part in msgspec.structs.fields(kind):
-        if part.encode_name in parts:
-            value = _try_decode(parts[part.encode_name], part.type)
+    values = {}
+    for field in msgspec.structs.fields(kind):
+        if field.encode_name in parts:
+            value = _try_decode(parts[field.encode_name], field.type)
             if value is not _ABSENT:
-                found[part.name] = value
-            elif NoneType in get_args(part.type):
-                found[part.name] = None  # given but unreadable: unknown, whatever the default says
-    return kind(**found)
+                values[field.name] = value
+            elif NoneType in get_args(field.type):
+                values[field.name] = None  # unreadable: unknown, whatever the default is
+    return kind(**values)
 
 
 def _try_list(data: bytes | Raw, kind: Any) -> Any:
@@ -155,12 +154,12 @@ def _try_dict(data: bytes | Raw, kind: Any) -> Any:
     parts = _split_json(data, dict[str, Raw])
     if parts is None:
         return _ABSENT
-    fitted = ((name, _try_decode(part, kind)) for name, part in parts.items())
-    return {name: value for name, value in fitted if value is not _ABSENT}
+    items = ((name, _try_decode(part, kind)) for name, part in parts.items())
+    return {name: value for name, value in items if value is not _ABSENT}
 
 
 def text_of(data: Raw) -> str:
-    """The text in a piece of JSON that is a string, a list of text parts, or anything else (kept as JSON)."""
+    """The text of a JSON value: a string, a list of text parts, or anything else as JSON."""
     try:
         return _decode_string(data)
     except DECODE_ERRORS:
@@ -173,7 +172,10 @@ def text_of(data: Raw) -> str:
 
 
 def decode_raw(data: Raw) -> Any:
-    """A piece of JSON as plain Python values, such as the `input` of a ToolCall; None where there is none that can be read."""
+    """The JSON in a `Raw` field, such as the `input` of a ToolCall, as Python values.
+
+    None if it is not readable.
+    """
     try:
         return msgspec.json.decode(data)
     except DECODE_ERRORS:

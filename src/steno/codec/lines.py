@@ -1,33 +1,33 @@
-"""Bytes to lines, in whatever pieces they come. Pure; it holds at most one unfinished line.
+"""Splits chunks of bytes into lines. Pure; keeps at most one unfinished line.
 
-A line ends at b"\\n" and nowhere else: U+2028, U+2029 and U+0085 are text (I2).
+A line ends only at b"\\n": U+2028, U+2029 and U+0085 are text.
 """
 
 
 class LineSplitter:
-    """Cuts a stream into whole lines, without their newlines."""
+    """Splits a stream into lines without their newlines."""
 
     def __init__(self) -> None:
         self._pending: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that are whole now."""
+        """The lines completed by this chunk."""
         end = chunk.rfind(b"\n")
         if end < 0:
             if chunk:
                 self._pending.append(chunk)
             return []
-        whole = chunk[:end]
+        complete = chunk[:end]
         if self._pending:
-            self._pending.append(whole)
-            whole = b"".join(self._pending)
+            self._pending.append(complete)
+            complete = b"".join(self._pending)
             self._pending.clear()
         if end + 1 < len(chunk):
             self._pending.append(chunk[end + 1 :])
-        return whole.split(b"\n")
+        return complete.split(b"\n")
 
     def flush(self) -> bytes:
-        """What is left when the input is over: the last line, if it has no newline."""
+        """The last line at the end of the input, if it has no newline."""
         rest = b"".join(self._pending)
         self._pending.clear()
         return rest

@@ -1,21 +1,16 @@
-"""Keys and tokens out of text that will be stored: by the name before them and by their own shape (L5). Pure.
+"""Masks secrets in text that will be stored, by their name or their format. Pure.
 
-A count of tokens is no token and a label is no key: names that end in "tokens" and values that are plain
-numbers are left alone.
+Names that end in "tokens" and values that are plain numbers are kept: they are counts.
 """
 
 import re
 from typing import Any
 
 MASK = "[redacted]"
-LOOKAHEAD_CHARS = (
-    200  # characters looked at beyond a cut: a secret that begins before it is told by these
-)
-MIN_SECRET_CHARS = (
-    32  # characters: the beginning of a secret that is shorter than this need not be told as one
-)
+LOOKAHEAD_CHARS = 200  # searched beyond a cut, to recognise a secret that starts before it
+MIN_SECRET_CHARS = 32  # a shorter beginning of a secret may not be recognised as one
 
-# What providers' secrets look like. Each needs enough characters to not hit prose such as "sk-learn".
+# Formats of providers' secrets. Each needs enough characters not to match prose such as "sk-learn".
 _TOKEN_FORMATS = re.compile(
     r"\bsk-[A-Za-z0-9_-]{8,}"  # Anthropic, OpenAI and many gateways
     r"|\bgh[pousr]_[A-Za-z0-9]{16,}"
@@ -28,23 +23,27 @@ _BEARER = re.compile(r"(\bBearer\s+)[A-Za-z0-9._~+/=-]{6,}", re.I)
 _AUTHORIZATION_HEADER = re.compile(
     r"(\bauthorization[\"']?\s*[:=]\s*[\"']?)(?!Bearer\b)(?:\w+\s+)?[^\s\"',;]+", re.I
 )
-_SECRET_NAMES = r"(?:api[_-]?key|access[_-]?key|secret|token|passw(?:or)?d|credential)"  # noqa: S105
-# A name that ends in one of the words (or in key or id after it), a separator, and the value: quoted, or one word.
+_SECRET_NAMES = (
+    r"(?:api[_-]?key|access[_-]?key|secret|token"  # noqa: S105  # a pattern, not a password
+    r"|passw(?:or)?d|credential)"
+)
+# A name that ends in one of the words (or in key or id after it), a separator, and the value.
 _NAMED_SECRET = re.compile(
     rf"(?P<name>{_SECRET_NAMES}(?:[_-]?(?:key|id|value))?(?:\\?[\"'])?\s*[=:]\s*)"
     r"(?:(?P<quote>\\?[\"'])(?P<words>.*?)(?P=quote)|(?!Bearer\b)(?!\d+\b)[^\s\"'&,;}\\]+)",
     re.I,
 )
-# The same, quoted, where the text ends before the quote does.
+# The same with a quoted value that is cut off before its closing quote.
 _UNCLOSED_SECRET = re.compile(
-    rf"(?P<name>{_SECRET_NAMES}(?:[_-]?(?:key|id|value))?(?:\\?[\"'])?\s*[=:]\s*\\?)(?:\"[^\"\n]*|'[^'\n]*)\Z",
+    rf"(?P<name>{_SECRET_NAMES}(?:[_-]?(?:key|id|value))?(?:\\?[\"'])?\s*[=:]\s*\\?)"
+    r"(?:\"[^\"\n]*|'[^'\n]*)\Z",
     re.I,
 )
 _SECRET_OPTION = re.compile(rf"^--?[\w-]*{_SECRET_NAMES}[\w-]*$", re.I)
 
 
-# What stands in or beside every secret: a text without it need not be searched for that kind. Single letters are looked
-# for first, because that is many times as fast, and one pattern serves one word, because a search for a fixed beginning is.
+# Quick checks that avoid the slow patterns. A single character is searched first, which is many
+# times faster; one pattern per word, because a fixed prefix makes the search faster.
 _SECRET_NAME_PATTERNS = [
     (word, re.compile(word + r"""(?:or)?d?(?:[_-]?(?:key|id|value))?(?:\\?["'])?\s*[=:]"""))
     for word in ("key", "secret", "token", "passw", "credential")
@@ -52,7 +51,7 @@ _SECRET_NAME_PATTERNS = [
 
 
 def redact(text: str) -> str:
-    """The text with every secret that can be told as one replaced by a mask."""
+    """The text with every recognised secret masked."""
     small = text.lower()
     if "bearer" in small:
         text = _BEARER.sub(rf"\1{MASK}", text)
@@ -65,18 +64,14 @@ def redact(text: str) -> str:
 
 
 def redact_and_truncate(text: str, most: int) -> str:
-    """The beginning of a text, of at most so many characters, without secrets and without the beginning of one."""
-    if len(text) <= most:
-        return redact(text)
-    return (
-        redact(text)
-        if len(text) <= most + LOOKAHEAD_CHARS
-        else redact_truncated(text[: most + LOOKAHEAD_CHARS])
-    )[:most]
+    """At most `most` characters of the text, without secrets or the beginning of one."""
+    if len(text) <= most + LOOKAHEAD_CHARS:
+        return redact(text) if len(text) <= most else redact(text)[:most]
+    return redact_truncated(text[: most + LOOKAHEAD_CHARS])[:most]
 
 
 def redact_truncated(text: str) -> str:
-    """A text whose end was cut off, without secrets; what may be the beginning of one at its end goes too."""
+    """A truncated text without secrets; the possible beginning of one at its end is removed."""
     text = redact(text)
     if _has_secret_name(text.lower()):
         text = _UNCLOSED_SECRET.sub(rf"\g<name>{MASK}", text)
@@ -85,15 +80,15 @@ def redact_truncated(text: str) -> str:
 
 
 def _has_secret_name(small: str) -> bool:
-    """Whether a name of a secret stands in a text, given in small letters, with a separator after it."""
-    for word, named in _SECRET_NAME_PATTERNS:  # noqa: SIM110  # a generator costs as much as the rest of it
+    """Whether a lower-case text has the name of a secret with a separator after it."""
+    for word, named in _SECRET_NAME_PATTERNS:  # noqa: SIM110  # a generator doubles the time
         if word in small and named.search(small):
             return True
     return False
 
 
 def _has_token_format(text: str) -> bool:
-    """Whether something that providers' secrets begin with stands in the text."""
+    """Whether the text has a prefix of a provider's secrets."""
     if "-" in text and ("sk-" in text or "xox" in text):
         return True
     if "_" in text and (
@@ -114,7 +109,7 @@ def _mask_match(found: "re.Match[str]") -> str:
 
 
 def redact_value(value: Any) -> Any:
-    """The same value with every text in it redacted, the names in objects too."""
+    """The value with all its texts redacted, including object keys."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, list):
@@ -132,12 +127,12 @@ def _redact_key(key: Any) -> Any:
 
 
 def _is_secret_field(key: Any, value: Any) -> bool:
-    """Whether a field's own name says that its value is a secret."""
+    """Whether the field's name marks its value as a secret."""
     return isinstance(value, str) and bool(value) and bool(_NAMED_SECRET.match(f"{key}={value}"))
 
 
 def redact_argv(argv: list[str]) -> list[str]:
-    """A command line without secrets; also masks the value after an option whose name says it is one."""
+    """A command line without secrets, including the values of options named like a secret."""
     clean: list[str] = []
     for word in argv:
         secret = bool(clean) and bool(_SECRET_OPTION.match(clean[-1])) and not word.startswith("--")

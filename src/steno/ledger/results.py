@@ -6,14 +6,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ..analysis.usage import (
-    build_context,
-    cache_hit_rate,
-    context_level,
-    hp_status,
-    nano_to_usd,
-    sum_optional,
-)
+from ..analysis.context import build_context, context_level, hp_percent, hp_status
+from ..analysis.usage import cache_hit_rate, nano_to_usd, sum_optional
 from ..report import Context, Cost, Tokens
 from .totals import UsageTotals
 
@@ -202,12 +196,12 @@ class SessionSummary(Struct):
         source = "unknown" if self.context_used is None else "measured"
         limited = "assumed" if self.context_limit is None else "known"
         return build_context(
-            self.context_used,
-            self.context_limit,
-            limited,
-            source,
-            self.context_peak,
-            self.compactions,
+            used=self.context_used,
+            limit=self.context_limit,
+            limit_source=limited,
+            source=source,
+            peak=self.context_peak,
+            compactions=self.compactions,
         )
 
     def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
@@ -294,7 +288,7 @@ class ContextSample(Struct):
 
     def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
         """The point as a row."""
-        hp = max(0.0, 100 - self.fraction * 100)
+        hp = hp_percent(self.fraction)
         return {
             "at": iso(self.at),
             "model": self.model,

@@ -10,7 +10,8 @@ from msgspec import Raw, Struct
 
 from .. import event as ev
 from ..agents import Agent
-from ..analysis.attribution import ATTRIBUTION_WINDOW_MS, EXPLICIT_FILE_KINDS, READ_ONLY_KINDS
+from ..analysis.attribution import ATTRIBUTION_WINDOW_MS, likely_writers
+from ..analysis.usage import merge_counters
 from ..codec.decode import DECODE_ERRORS, decode_raw, decoder, text_of
 from ..codec.redact import redact, redact_and_truncate
 from ..event import OptionalStr, OptionalTime
@@ -561,9 +562,8 @@ class LedgerRowSink:
 
     def _running_call(self) -> ParsedToolCall | None:
         """The one call that can have changed a file now; None where it could be several."""
-        able = [call for call in self._open_calls.values() if call.kind not in READ_ONLY_KINDS]
-        loose = [call for call in able if call.kind not in EXPLICIT_FILE_KINDS] or able
-        return loose[0] if len(loose) == 1 else None
+        writers = likely_writers(self._open_calls.values())
+        return writers[0] if len(writers) == 1 else None
 
     def _on_text(self, event: ev.Text) -> None:
         if not event.synthetic:
@@ -613,12 +613,8 @@ class LedgerRowSink:
 
 def _merge_usage(request: ParsedRequest, told: ev.Usage) -> None:
     """One request, told once more: a counter only ever grows (M2)."""
-    request.input = max(request.input, told.input or 0)
-    request.cache_write = max(request.cache_write, told.cache_write or 0)
-    request.cache_read = max(request.cache_read, told.cache_read or 0)
-    request.output = max(request.output, told.output or 0)
-    request.reasoning = max(request.reasoning, told.reasoning or 0)
-    request.cache_write_1h = max(request.cache_write_1h, told.cache_write_1h or 0)
+    for name, count in merge_counters(request, told).items():
+        setattr(request, name, count)
     if request.model == "unknown":
         request.model = _redact_name(told.model or "unknown")
 

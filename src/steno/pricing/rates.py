@@ -4,8 +4,7 @@ from datetime import date
 
 from msgspec import Struct
 
-NANO_PER_USD = 1_000_000_000
-
+from ..event import NANO_PER_USD as NANO_PER_USD
 
 RATE_SCALE = 1_000_000  # rates are kept in millionths of a nano-dollar, so that sums of whole tokens stay whole
 

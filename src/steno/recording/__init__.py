@@ -1,1 +1,1 @@
-"""TODO."""
+"""Recordings: open, discover, parse, record, replay."""

@@ -1,6 +1,6 @@
-"""What tells a recording from other files, and the recordings below a folder. It looks at the first lines; it reads no events.
+"""Finds recordings below a folder, by the content of their first lines.
 
-Told by the bytes, never by a name (I1): by the first line, and only where that decides nothing by those after it.
+The first line usually decides; the lines after it are checked only if it does not.
 """
 
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .. import agents
 from ..errors import SourceError
+from .agent_lines import AGENT_DETECTION_LINES, iter_json_objects
 from .format import parse_header
 from .open import (
     FIRST_LINE_BUFFER_BYTES,
@@ -19,48 +20,46 @@ from .open import (
     session_id_of,
     unreadable_error,
 )
-from .parse import AGENT_DETECTION_LINES, iter_json_objects
 
 
 def find_recordings(path: Path) -> list[Path]:
-    """What `path` stands for: itself, or every recording below it in order. SourceError if there is none."""
+    """The path itself, or every recording below a folder, sorted. SourceError without any."""
     if not is_folder(path) or (path / "stdout").is_file():
         return [path]
-    found = list(_find_below(path, set()))
-    if not found:
-        raise SourceError(
-            f"{path}: no recording below this folder; expected streams, tapes, transcripts or folders with stdout"
-        )
-    return found
+    recordings = list(_find_below(path, set()))
+    if not recordings:
+        expected = "expected streams, recordings, transcripts or folders with stdout"
+        raise SourceError(f"{path}: no recordings in this folder; {expected}")
+    return recordings
 
 
-def is_first_visit(folder: str | Path, been: set[tuple[int, int]]) -> bool:
-    """Whether a folder was not looked into yet, under whatever name: links can lead in a circle."""
-    stat = os.stat(folder)  # noqa: PTH116  # pathlib costs more, and there may be thousands
-    place = (stat.st_dev, stat.st_ino)
-    fresh = place not in been
-    been.add(place)
-    return fresh
+def is_first_visit(folder: str | Path, visited: set[tuple[int, int]]) -> bool:
+    """Whether the folder is new, under any name: symbolic links can form a cycle."""
+    stat = os.stat(folder)  # noqa: PTH116  # faster than pathlib, for thousands of folders
+    identity = (stat.st_dev, stat.st_ino)
+    is_new = identity not in visited
+    visited.add(identity)
+    return is_new
 
 
-def _find_below(folder: Path, been: set[tuple[int, int]]) -> Iterator[Path]:
+def _find_below(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
     try:
-        entries = sorted(folder.iterdir()) if is_first_visit(folder, been) else []
-    except OSError as problem:
-        raise unreadable_error(folder, problem) from None
+        entries = sorted(folder.iterdir()) if is_first_visit(folder, visited) else []
+    except OSError as error:
+        raise unreadable_error(folder, error) from None
     for entry in entries:
         if entry.is_dir():
             if (entry / "stdout").is_file():
-                if is_first_visit(entry, been):
+                if is_first_visit(entry, visited):
                     yield entry
             elif not (entry.name == "subagents" and folder.with_suffix(".jsonl").is_file()):
-                yield from _find_below(entry, been)
+                yield from _find_below(entry, visited)
         elif entry.is_file() and _is_recording(entry) and not _is_subagent_transcript(entry):
             yield entry
 
 
 def _is_recording(path: Path) -> bool:
-    """Whether a file found in a folder is one of ours, by its first line."""
+    """Whether a file found in a folder is a recording."""
     first = read_first_line(path)
     if first is None:
         return False
@@ -73,46 +72,49 @@ def _is_recording(path: Path) -> bool:
 
 
 def find_identifying_line(path: Path, given: bool = False) -> bytes | None:
-    """The line that says whose a recording is where its first one does not: that may be noise, torn, or several in one.
+    """The line that identifies the agent if the first does not: it may be noise, torn or several.
 
-    Of a file that a person says is a recording (`given`), one such line is enough, and it may be a document of many lines.
-    One that was only found must consist of such lines for the most part: texts quote them.
+    In a file named by the user (`given`) one such line is enough, and the file may be a document of
+    many lines. In a file found in a folder at least half of the lines must be an agent's: other
+    texts may quote such a line.
     """
-    asked, claimed = 0, list[bytes]()
+    checked = 0
+    matches: list[bytes] = []
     for line in _first_lines(path):
-        if given and not asked and line.strip() == b"{":
+        if given and not checked and line.strip() == b"{":
             return _read_document(path)
-        asked += 1
-        claimed += [
-            value for value in iter_json_objects(line) if agents.detect_agent(value) is not None
-        ][:1]
-        if claimed and given:
-            break
-    return claimed[0] if claimed and (given or 2 * len(claimed) >= asked) else None
+        checked += 1
+        objects = iter_json_objects(line)
+        match = next((value for value in objects if agents.detect_agent(value) is not None), None)
+        if match is not None:
+            matches.append(match)
+            if given:
+                break
+    return matches[0] if matches and (given or 2 * len(matches) >= checked) else None
 
 
 def _first_lines(path: Path) -> Iterator[bytes]:
-    """As many of the lines that are not blank as a reading asks whose they are; none of a file that cannot be read."""
-    reading = read_lines(path, FIRST_LINE_BUFFER_BYTES)
+    """The lines used for detection, without blank ones; none if the file cannot be read."""
+    lines = read_lines(path, FIRST_LINE_BUFFER_BYTES)
     try:
-        yield from islice((line for line in reading if line.strip()), AGENT_DETECTION_LINES)
+        yield from islice((line for line in lines if line.strip()), AGENT_DETECTION_LINES)
     except SourceError:
         return
     finally:
-        reading.close()
+        lines.close()
 
 
 def _read_document(path: Path) -> bytes | None:
-    """A file that holds one JSON document, if it is an agent's."""
+    """The content of a file with one JSON document, if it is an agent's."""
     try:
-        held = b"".join(read_lines(path))
+        document = b"".join(read_lines(path))
     except SourceError:
         return None
-    return held if agents.detect_agent(held) is not None else None
+    return document if agents.detect_agent(document) is not None else None
 
 
 def _is_subagent_transcript(path: Path) -> bool:
-    """A subagent's own transcript that is read together with the session beside it."""
+    """Whether this is a subagent's transcript, which is read with the session next to it."""
     if not path.name.startswith("agent-"):
         return False
     session = session_id_of(path)

@@ -1,19 +1,20 @@
-"""Ticks and the header of a tape, as lines of JSON. Pure: `tape` writes and reads the file.
+"""The format of recording files: a header line, then one record per line, all JSON. Pure.
 
-A tick is `[seconds since the start or null, code, data]`, one JSON array per line:
+A record is `[seconds since the start or null, code, data]`:
 
-    out, err   bytes of stdout or stderr (a string; {"b64": ...} where they are no UTF-8)
-    file       a change of a file that was seen: "created src/a.py"
-    stop       we asked the agent to end: {"why": ..., "signal": ...}
-    in         bytes that we sent to the agent's stdin while it ran
-    left       a process that outlived the agent: "PID SIGNAL COMMAND", - for a signal where it was left running
-    note       what we decided, and why: "resume: ..."
-    checked    how the answer stands to the schema that was asked for: JSON, {"value": ...} or {"wrong": [...]}
-    kept       lines of a file that the agent keeps of its session, read after it ended
-    exit       the process is gone: its exit code, negative for a signal, null if it never started
-    end        the recording was closed in order; a tape without it was cut
+    out, err   bytes of stdout or stderr (a string; {"b64": ...} if they are not UTF-8)
+    file, git  a file change seen on disk or by git: "created src/a.py"
+    stop       steno stopped the agent: {"why": ..., "signal": ...}
+    in         bytes sent to the agent's stdin while it ran
+    left       a process that outlived the agent: "PID SIGNAL COMMAND", with - as the signal if it
+               was left running
+    note       a decision of steno with its reason: "resume: ..."
+    checked    the result of the JSON schema check: {"value": ...} or {"wrong": [...]}
+    kept       lines of the agent's own transcript, read after it exited
+    exit       the exit code, negative for a signal, null if the process never started
+    end        the recording was closed properly; without it, it is truncated
 
-Version 1 stays readable for ever.
+Version 1 stays readable forever.
 """
 
 from typing import Any
@@ -24,21 +25,15 @@ from msgspec import Struct
 from ..codec.decode import DECODE_ERRORS
 
 RECORDING_SCHEMA = "steno.tape/1"
-BYTE_PAYLOAD_CODES = (
-    "out",
-    "err",
-    "file",
-    "git",
-    "in",
-    "left",
-    "note",
-    "checked",
-    "kept",
-)  # codes whose payload is bytes
+BYTE_PAYLOAD_CODES = ("out", "err", "file", "git", "in", "left", "note", "checked", "kept")
+MAX_EXIT_CODE = 1 << 53  # the largest integer that JSON numbers hold exactly
 
 
 class BackendInfo(Struct, frozen=True, kw_only=True):
-    """The model server that the agent was led to. `local`: it costs no fee; `window` is the model's, as the server tells it."""
+    """The model server used instead of the vendor's.
+
+    `local`: usage is free; `window`: the model's context window as reported by the server.
+    """
 
     kind: str
     url: str
@@ -47,11 +42,11 @@ class BackendInfo(Struct, frozen=True, kw_only=True):
 
 
 class Header(Struct, kw_only=True):
-    """What was started, without secrets. `started_at` is in seconds since 1970, None if not known.
+    """What was started, without secrets. `started_at`: seconds since 1970, None if unknown.
 
-    `backend` is there where the agent was led to another model server than its maker's; `task`, `attempt` and `prompt` (its
-    beginning) where the run is part of a task. `played`: the agent was a recording, and what it says of times and names is of
-    another run.
+    `backend` is set if the agent used another model server than its vendor's; `task`, `attempt` and
+    `prompt` (its beginning) if the run is part of a task. `played`: the agent was a replayed
+    recording, whose times and ids belong to another run.
     """
 
     schema: str = RECORDING_SCHEMA
@@ -68,12 +63,12 @@ class Header(Struct, kw_only=True):
     played: bool = False
 
     def id_namespace(self) -> str:
-        """What makes names that a recording repeats into names of this run; nothing where the agent was one."""
+        """A prefix that makes the ids of a replayed recording unique to this run, else empty."""
         return self.run_id or "" if self.played else ""
 
 
 class Record(Struct, frozen=True):
-    """One thing that came in. `after` is in seconds since the start, None where no time is known."""
+    """One record. `offset_seconds`: time since the start, None if unknown."""
 
     offset_seconds: float | None
     code: str
@@ -86,7 +81,7 @@ _record_decoder = msgspec.json.Decoder(tuple[float | None, str, Any])
 
 
 def parse_header(line: bytes) -> Header | None:
-    """The header of a tape, or None if the line is not one."""
+    """The header on the first line of a recording file; None if the line is not a header."""
     try:
         header = _header_decoder.decode(line)
     except DECODE_ERRORS:
@@ -95,10 +90,10 @@ def parse_header(line: bytes) -> Header | None:
 
 
 def parse_record(line: bytes) -> Record | None:
-    """One tick of a tape, or None if the line is cut or not a tick."""
+    """The record on a line; None if the line is truncated or not a record."""
     try:
-        after, code, data = _record_decoder.decode(line)
-        return Record(after, code, *_parse_payload(data))
+        offset_seconds, code, data = _record_decoder.decode(line)
+        return Record(offset_seconds, code, *_parse_payload(data))
     except (*DECODE_ERRORS, ValueError):
         return None
 
@@ -107,8 +102,8 @@ def _parse_payload(data: Any) -> tuple[bytes, int | None]:
     if isinstance(data, str):
         return data.encode("utf-8"), None
     if isinstance(data, int):
-        if abs(data) > 1 << 53:
-            raise ValueError("no exit code is so long")
+        if abs(data) > MAX_EXIT_CODE:
+            raise ValueError("exit code out of range")
         return b"", data
     if isinstance(data, dict):
         if isinstance(data.get("b64"), str):
@@ -120,18 +115,18 @@ def _parse_payload(data: Any) -> tuple[bytes, int | None]:
     return b"", None
 
 
-def encode_record(tick: Record) -> bytes:
-    """One tick as a line."""
+def encode_record(record: Record) -> bytes:
+    """The record as a line with its newline."""
     payload: Any = None
-    if tick.code in BYTE_PAYLOAD_CODES:
+    if record.code in BYTE_PAYLOAD_CODES:
         try:
-            payload = tick.data.decode("utf-8")
+            payload = record.data.decode("utf-8")
         except UnicodeDecodeError:
             from base64 import b64encode
 
-            payload = {"b64": b64encode(tick.data).decode("ascii")}
-    elif tick.code == "stop":
-        payload = {"why": tick.data.decode("utf-8"), "signal": tick.number}
-    elif tick.code == "exit":
-        payload = tick.number
-    return msgspec.json.encode((tick.offset_seconds, tick.code, payload)) + b"\n"
+            payload = {"b64": b64encode(record.data).decode("ascii")}
+    elif record.code == "stop":
+        payload = {"why": record.data.decode("utf-8"), "signal": record.number}
+    elif record.code == "exit":
+        payload = record.number
+    return msgspec.json.encode((record.offset_seconds, record.code, payload)) + b"\n"

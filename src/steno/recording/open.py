@@ -1,12 +1,13 @@
-"""Where bytes come from: files, folders, pipes, compressed or not. It opens and reads; it never interprets a line.
+"""Opens recordings: files, folders, pipes, compressed or not.
 
-A folder that holds `stdout` is one recording, with `stderr` and `exit_code` beside it where they
-exist. Formats are told by the bytes, never by a name (I1).
+A folder with a file `stdout` is one recording; `stderr` and `exit_code` belong to it if present.
+Formats are detected from the content, never from the name.
 """
 
 import io
 import os
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,17 +20,13 @@ from ..codec.lines import LineSplitter
 from ..errors import SourceError
 from .parse import RunParser
 
-READ_CHUNK_BYTES = (
-    1 << 20
-)  # bytes a read: fewer refills of the buffer that lines are cut from, and still a small part of the memory
-BINARY_CHECK_BYTES = 1 << 16  # bytes looked at to tell a recording from something else
-FIRST_LINE_BUFFER_BYTES = (
-    1 << 13
-)  # bytes a read where only the first line is wanted, which is short
-MAX_EXIT_CODE_CHARS = (
-    15  # characters of an exit code: more than any has, and a number that fits everywhere
-)
-GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+READ_CHUNK_BYTES = 1 << 20  # large: fewer refills of the line buffer
+FIRST_LINE_BUFFER_BYTES = 1 << 13  # for reading only the first line
+BINARY_CHECK_BYTES = 1 << 16  # checked to reject binary files
+MAX_EXIT_CODE_CHARS = 15  # longer than any exit code
+GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+TRUNCATED_FILE = "truncated {} file; download or compress it again"
 
 Source = (
     str
@@ -43,71 +40,71 @@ Source = (
 )
 
 
-# -- bytes --------------------------------------------------------------------------------------------
+# -- bytes -----------------------------------------------------------------------------------------
 
 
-def unreadable_error(name: object, problem: OSError) -> SourceError:
-    """What to say of something that the system does not let us read."""
-    return _source_error(name, f"cannot be read: {problem.strerror or problem}")
+def unreadable_error(name: object, error: OSError) -> SourceError:
+    """The SourceError for a failed read."""
+    return _source_error(name, f"cannot be read: {error.strerror or error}")
 
 
-def _source_error(name: object, what: str) -> SourceError:
-    return SourceError(f"{name}: {what}", what)
+def _source_error(name: object, message: str) -> SourceError:
+    return SourceError(f"{name}: {message}", message)
 
 
 def read_lines(
     path: Path, buffer: int = READ_CHUNK_BYTES, problems: list[str] | None = None
 ) -> Generator[bytes, None, None]:
-    """The lines of a file with their newlines, unpacked where they are gzip or zstd. SourceError says what is wrong.
+    """The lines of a file with their newlines, decompressed from gzip or zstd. Raises SourceError.
 
-    Whoever needs only its first lines asks for a small buffer. Whoever gives a list wants of a packed file that is cut or
-    damaged what can be read: what is wrong with it is put there, and nothing is raised.
+    With a list of `problems`, a truncated or damaged file is read as far as possible: the reason is
+    appended to the list instead of raised. Use a small buffer to read only the first lines.
     """
     try:
         with io.BufferedReader(io.FileIO(path), buffer) as file:
             yield from decompress_lines(file, str(path), problems)
-    except OSError as problem:
-        raise unreadable_error(path, problem) from None
+    except OSError as error:
+        raise unreadable_error(path, error) from None
 
 
-def _stream_lines(source: Any, name: str, cut: list[str]) -> Iterator[bytes]:
-    """The lines of a file or pipe that somebody else opened."""
+def _stream_lines(source: Any, name: str, problems: list[str]) -> Iterator[bytes]:
+    """The lines of a file or pipe opened by the caller."""
     try:
         if isinstance(source, io.BufferedReader):
-            yield from decompress_lines(source, name, cut)
+            yield from decompress_lines(source, name, problems)
         else:
             yield from lines_from_chunks(iter(lambda: source.read(READ_CHUNK_BYTES), b""))
-    except OSError as problem:
-        raise unreadable_error(name, problem) from None
+    except OSError as error:
+        raise unreadable_error(name, error) from None
 
 
 def decompress_lines(
-    file: "io.BufferedReader[Any]", name: str, cut: list[str] | None = None
+    file: "io.BufferedReader[Any]", name: str, problems: list[str] | None = None
 ) -> Iterator[bytes]:
-    """The lines of an open file or pipe, as soon as they are there."""
+    """The lines of an open file or pipe, as soon as they arrive."""
     head = file.peek(4)[:4]
     if head.startswith(GZIP_MAGIC):
-        return lines_from_chunks(_readable_chunks(_gunzip(file, name), cut))
+        return lines_from_chunks(_readable_chunks(_gunzip(file, name), problems))
     if head.startswith(ZSTD_MAGIC):
-        return lines_from_chunks(_readable_chunks(_unzstd(file, name), cut))
+        return lines_from_chunks(_readable_chunks(_unzstd(file, name), problems))
     return file
 
 
-def _readable_chunks(chunks: Iterable[bytes], cut: list[str] | None) -> Iterator[bytes]:
-    """What can be unpacked of a file, if anything can; see `lines`."""
-    some = False
+def _readable_chunks(chunks: Iterable[bytes], problems: list[str] | None) -> Iterator[bytes]:
+    """The chunks up to an error, which goes to `problems` if there is a list and a chunk."""
+    has_data = False
     try:
         for chunk in chunks:
-            some = some or chunk != b""
+            has_data = has_data or chunk != b""
             yield chunk
-    except SourceError as problem:
-        if cut is None or not some:
+    except SourceError as error:
+        if problems is None or not has_data:
             raise
-        cut.append(f"only a part could be read: {problem.strerror}")
+        problems.append(f"only part of it could be read: {error.strerror}")
 
 
 def lines_from_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines with their newlines, from bytes that come in any pieces."""
+    """Lines with their newlines, from chunks of any size."""
     splitter = LineSplitter()
     for chunk in chunks:
         for line in splitter.feed(chunk):
@@ -122,38 +119,37 @@ def _gunzip(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
     import zlib
 
     try:
-        with gzip.GzipFile(fileobj=file) as packed:
-            yield from iter(lambda: packed.read1(READ_CHUNK_BYTES), b"")
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            yield from iter(lambda: unpacked.read1(READ_CHUNK_BYTES), b"")
     except EOFError:
-        raise _source_error(name, "the gzip file is cut short; fetch or pack it again") from None
-    except (gzip.BadGzipFile, zlib.error) as problem:
-        raise _source_error(name, f"damaged gzip: {problem}") from None
+        raise _source_error(name, TRUNCATED_FILE.format("gzip")) from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise _source_error(name, f"damaged gzip: {error}") from None
 
 
 def _unzstd(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
     try:
         import zstandard
     except ImportError:
-        raise _source_error(
-            name, "packed with zstd, which needs one more package: pip install 'steno[zstd]'"
-        ) from None
+        message = "compressed with zstd; install support: pip install 'steno[zstd]'"
+        raise _source_error(name, message) from None
 
-    unpack = zstandard.ZstdDecompressor().decompressobj()
+    decompressor = zstandard.ZstdDecompressor().decompressobj()
     try:
         for data in iter(lambda: file.read1(READ_CHUNK_BYTES), b""):
             while data:
-                if unpack.eof:  # several frames may follow each other
-                    unpack = zstandard.ZstdDecompressor().decompressobj()
-                yield unpack.decompress(data)
-                data = unpack.unused_data
-    except zstandard.ZstdError as problem:
-        raise _source_error(name, f"damaged zstd: {problem}") from None
-    if not unpack.eof:
-        raise _source_error(name, "the zstd file is cut short; fetch or pack it again")
+                if decompressor.eof:  # another frame follows
+                    decompressor = zstandard.ZstdDecompressor().decompressobj()
+                yield decompressor.decompress(data)
+                data = decompressor.unused_data
+    except zstandard.ZstdError as error:
+        raise _source_error(name, f"damaged zstd: {error}") from None
+    if not decompressor.eof:
+        raise _source_error(name, TRUNCATED_FILE.format("zstd"))
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether the first bytes can be no recording: no line opens an object or array, and there are NUL bytes."""
+    """Whether the data has NUL bytes and no line that opens a JSON object or array."""
     if b"\x00" not in head:
         return False
     lines = (line.lstrip(b"\xef\xbb\xbf \t\r\x00").rstrip() for line in head.split(b"\n"))
@@ -162,11 +158,11 @@ def is_binary(head: bytes) -> bool:
     )
 
 
-# -- files ----------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def is_folder(path: Path) -> bool:
-    """Whether this is a folder that we may look at; what we may not look at is told when it is opened."""
+    """Whether this is an accessible folder; access errors show when it is opened."""
     try:
         return path.is_dir()
     except OSError:
@@ -174,7 +170,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_pipe(path: Path) -> bool:
-    """Whether what is read of it is gone: a named pipe, a terminal, another program's output."""
+    """Whether it can be read only once: a named pipe, a terminal, a socket."""
     try:
         return path.is_fifo() or path.is_char_device() or path.is_socket()
     except OSError:
@@ -182,24 +178,22 @@ def is_pipe(path: Path) -> bool:
 
 
 def read_first_line(path: Path) -> bytes | None:
-    """The first line that is not blank; None if there is none or the file cannot be read."""
-    reading = read_lines(path, FIRST_LINE_BUFFER_BYTES)
+    """The first line that is not blank; None without one or if the file cannot be read."""
+    lines = read_lines(path, FIRST_LINE_BUFFER_BYTES)
     try:
-        return next((line for line in reading if line.strip()), None)
+        return next((line for line in lines if line.strip()), None)
     except SourceError:
         return None
     finally:
-        reading.close()
+        lines.close()
 
 
 class _SessionLine(msgspec.Struct):
-    """Of a transcript line, only whose it is."""
-
     sessionId: str | None = None
 
 
 def session_id_of(path: Path) -> str | None:
-    """The session that a transcript's first line names."""
+    """The session named in a transcript's first line."""
     try:
         return msgspec.json.decode(read_first_line(path) or b"{}", type=_SessionLine).sessionId
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -207,87 +201,136 @@ def session_id_of(path: Path) -> str | None:
 
 
 def subagent_transcripts(path: Path) -> list[Path]:
-    """The transcripts of a session's subagents: in its own folder, or (older versions) beside it."""
-    inside = sorted((path.parent / path.stem / "subagents").glob("agent-*.jsonl"))
-    beside = [other for other in sorted(path.parent.glob("agent-*.jsonl")) if other != path]
-    return inside + [other for other in beside if session_id_of(other) == path.stem]
+    """The transcripts of a session's subagents: below its folder, or next to it (old versions)."""
+    below = sorted((path.parent / path.stem / "subagents").glob("agent-*.jsonl"))
+    siblings = [other for other in sorted(path.parent.glob("agent-*.jsonl")) if other != path]
+    return below + [other for other in siblings if session_id_of(other) == path.stem]
 
 
-# -- reading ----------------------------------------------------------------------------------------------
+class _TimestampLine(msgspec.Struct):
+    timestamp: str = ""
+
+
+def read_transcripts(
+    pattern: str | None, folders: Iterable[str], since: str = ""
+) -> Iterator[bytes]:
+    """The lines of the files that match a glob below the folders; unreadable files are skipped.
+
+    With `since`, a timestamp as the lines have it, older lines are left out, except the first line
+    of each file, which names the session.
+    """
+    if pattern is None:
+        return
+    for folder in folders:
+        for path in sorted(Path(folder).glob(pattern)):
+            with suppress(SourceError):
+                yield from (
+                    line
+                    for number, line in enumerate(read_lines(path))
+                    if not number or not since or _timestamp_of(line) >= since
+                )
+
+
+def _timestamp_of(line: bytes) -> str:
+    try:
+        return msgspec.json.decode(line, type=_TimestampLine).timestamp
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def read_folder_stderr(folder: Path) -> Iterator[bytes]:
+    """The lines of stderr in a recording folder, if it has that file."""
+    path = folder / "stderr"
+    if path.is_file():
+        yield from read_lines(path)
+
+
+def read_folder_exit_code(folder: Path) -> int | None:
+    """The exit code in a recording folder, if it has that file; negative for a signal."""
+    path = folder / "exit_code"
+    if not path.is_file():
+        return None
+    text = b"".join(read_lines(path)).decode("utf-8", "replace").strip()
+    try:
+        if len(text) > MAX_EXIT_CODE_CHARS:
+            raise ValueError
+        return int(text)
+    except ValueError:
+        raise SourceError(f"{path}: expected a whole number, found {text[:40]!r}") from None
+
+
+# -- recordings ------------------------------------------------------------------------------------
 
 
 class RecordingInput:
-    """One recording: the lines of its stdout, and the events that are known from beside it.
+    """One recording: the lines of its stdout, and events from other sources such as stderr.
 
-    `folder` is the recording's own, where it has one; `machine`: what the agents of this machine keep may be asked too;
-    `cut` says, once it was read, why a part of it could not be.
+    `folder` is set for a recording folder. With `use_local_transcripts`, the agent's transcripts on
+    this machine complete the stream. `problems` says, after reading, what could not be read.
     """
 
     def __init__(
         self,
         name: str,
-        data: Iterable[bytes],
-        after: Iterable[ev.Event] = (),
+        lines: Iterable[bytes],
+        extra_events: Iterable[ev.Event] = (),
         folder: Path | None = None,
         use_local_transcripts: bool = False,
         problems: list[str] | None = None,
     ) -> None:
-        self.name, self.lines, self.folder, self.use_local_transcripts = (
-            name,
-            data,
-            folder,
-            use_local_transcripts,
-        )
+        self.name = name
+        self.lines = lines
+        self.folder = folder
+        self.use_local_transcripts = use_local_transcripts
         self.problems = [] if problems is None else problems
-        self.extra_events = after if problems is None else chain(_problem_notices(problems), after)
+        self.extra_events = extra_events
+        if problems is not None:
+            self.extra_events = chain(_problem_notices(problems), extra_events)
 
-    def read(self, agent: Agent | None = None, form: str | None = None) -> RunParser:
-        """Fold the whole recording."""
-        reading = RunParser(agent, form)
-        reading.feed_lines(self.lines)
-        reading.add_events(self.extra_events)
-        reading.accumulator.add(reading.enrich(self.transcript_lines(reading)))
-        return reading
+    def read(self, agent: Agent | None = None, input_format: str | None = None) -> RunParser:
+        """Parse the whole recording."""
+        parser = RunParser(agent, input_format)
+        parser.feed_lines(self.lines)
+        parser.add_events(self.extra_events)
+        parser.accumulator.add(parser.enrich(self.transcript_lines(parser)))
+        return parser
 
-    def events(self, agent: Agent | None = None, form: str | None = None) -> Iterator[ev.Event]:
+    def events(
+        self, agent: Agent | None = None, input_format: str | None = None
+    ) -> Iterator[ev.Event]:
         """The events of the recording, one by one."""
-        reading = RunParser(agent, form)
-        yield from reading.events(self.lines)
-        yield from reading.interpret_stderr(self.extra_events)
-        yield from reading.enrich(self.transcript_lines(reading))
+        parser = RunParser(agent, input_format)
+        yield from parser.events(self.lines)
+        yield from parser.interpret_stderr(self.extra_events)
+        yield from parser.enrich(self.transcript_lines(parser))
 
-    def transcript_lines(self, reading: RunParser) -> Iterator[bytes]:
-        """The lines that the agent kept of the session: in the recording's folder, else where the agent keeps them."""
-        if (
-            reading.agent.transcripts.pattern is None or reading.header is not None
-        ):  # a tape holds all that was known
-            return iter(())
-        own = self.folder / "sessions" if self.folder is not None else None
-        if own is not None and own.is_dir():
-            return read_transcripts(reading.transcript_pattern("*"), [str(own)])
-        folders = (
-            reading.agent.transcripts.folders(os.environ, str(Path.home()))
-            if self.use_local_transcripts
-            else []
-        )
-        return read_transcripts(reading.transcript_pattern(), folders)
+    def transcript_lines(self, parser: RunParser) -> Iterator[bytes]:
+        """The lines of the session's transcripts, from the recording's folder or the agent's."""
+        if parser.agent.transcripts.pattern is None or parser.header is not None:
+            return iter(())  # a recording file already contains them
+        sessions = self.folder / "sessions" if self.folder is not None else None
+        if sessions is not None and sessions.is_dir():
+            return read_transcripts(parser.transcript_pattern("*"), [str(sessions)])
+        folders: list[str] = []
+        if self.use_local_transcripts:
+            folders = parser.agent.transcripts.folders(os.environ, str(Path.home()))
+        return read_transcripts(parser.transcript_pattern(), folders)
 
 
 def open_recording(source: Source, name: str = "stream") -> RecordingInput:
-    """Anything that can be read, as an Input. `name` is what an open file or pipe is called in messages."""
+    """Open any supported source. `name` stands for an open file or pipe in messages."""
     if isinstance(source, bytes | bytearray | memoryview):
         return RecordingInput("bytes", io.BytesIO(source))
     if isinstance(source, str | os.PathLike):
-        if not os.fspath(source):  # else it would be the folder that we are in
-            raise _source_error("''", "no such file: its name is empty")
+        if not os.fspath(source):  # Path("") would be the current folder
+            raise _source_error("''", "empty file name")
         return _open_path(Path(source))
     if isinstance(source, io.TextIOBase):
-        raise SourceError("a text stream cannot be read: open it in binary mode")
+        raise SourceError("text streams are not supported; open the file in binary mode")
     if hasattr(source, "read"):
-        cut: list[str] = []
-        return RecordingInput(
-            name, _stream_lines(source, name, cut), use_local_transcripts=True, problems=cut
-        )
+        problems: list[str] = []
+        lines = _stream_lines(source, name, problems)
+        return RecordingInput(name, lines, use_local_transcripts=True, problems=problems)
     if not hasattr(source, "__iter__"):
         raise SourceError(
             f"expected a path, bytes, a binary file or lines, found {type(source).__name__}"
@@ -303,111 +346,59 @@ def _to_line_bytes(line: bytes | str) -> bytes:
 
 
 def _open_path(path: Path) -> RecordingInput:
-    cut: list[str] = []
+    problems: list[str] = []
     if is_folder(path):
         if not (path / "stdout").is_file():
-            raise SourceError(
-                f"{path}: a folder without stdout is not one recording; give a file in it"
-            )
+            raise SourceError(f"{path}: a folder without stdout is not a recording; name a file")
         return RecordingInput(
-            _display_name(path),
-            read_lines(path / "stdout", problems=cut),
-            _stderr_and_exit_events(path),
-            path,
+            name=_display_name(path),
+            lines=read_lines(path / "stdout", problems=problems),
+            extra_events=_stderr_and_exit_events(path),
+            folder=path,
             use_local_transcripts=True,
-            problems=cut,
+            problems=problems,
         )
     _refuse_binary(path)
+    lines: Iterable[bytes] = read_lines(path, problems=problems)
     if path.suffix == ".jsonl" and not path.name.startswith("agent-"):
-        return RecordingInput(
-            _display_name(path),
-            chain(read_lines(path, problems=cut), _subagent_lines(path)),
-            use_local_transcripts=True,
-            problems=cut,
-        )
-    return RecordingInput(
-        _display_name(path),
-        read_lines(path, problems=cut),
-        use_local_transcripts=True,
-        problems=cut,
-    )
+        lines = chain(lines, _subagent_lines(path))
+    return RecordingInput(_display_name(path), lines, use_local_transcripts=True, problems=problems)
 
 
 def _display_name(path: Path) -> str:
-    """A path as text that can be written anywhere, also where its bytes are no UTF-8."""
+    """The path as valid UTF-8 text."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _refuse_binary(path: Path) -> None:
-    """Say so at once when a file can be no recording. A pipe is left alone: what is read of it is gone."""
+    """Raise SourceError for binary data. Pipes are skipped: they can be read only once."""
     if is_pipe(path):
         return
-    data = read_lines(path, BINARY_CHECK_BYTES, [])
+    lines = read_lines(path, BINARY_CHECK_BYTES, [])
     try:
-        head = b"".join(islice(data, 20))[:BINARY_CHECK_BYTES]
+        head = b"".join(islice(lines, 20))[:BINARY_CHECK_BYTES]
     finally:
-        data.close()
+        lines.close()
     if is_binary(head):
-        wanted = "expected JSON lines or a tape, plain or packed with gzip or zstd"
-        raise SourceError(f"{path}: not a recording but binary data; {wanted}")
-
-
-class _TimestampLine(msgspec.Struct):
-    """Of a line of a file that an agent keeps, only its time, as it is written."""
-
-    timestamp: str = ""
-
-
-def read_transcripts(
-    pattern: str | None, folders: Iterable[str], since: str = ""
-) -> Iterator[bytes]:
-    """The lines of the files below the folders that a pattern names. What cannot be read tells nothing.
-
-    `since` is a time as such lines write it: of what is older only each file's first line is given, which says whose it is.
-    """
-    for folder in folders if pattern is not None else ():
-        for path in sorted(Path(folder).glob(pattern or "")):
-            try:
-                yield from (
-                    line
-                    for number, line in enumerate(read_lines(path))
-                    if not number or not since or _timestamp_of(line) >= since
-                )
-            except SourceError:
-                continue
-
-
-def _timestamp_of(line: bytes) -> str:
-    try:
-        return msgspec.json.decode(line, type=_TimestampLine).timestamp
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
+        expected = "expected JSON lines or a recording, plain or compressed with gzip or zstd"
+        raise SourceError(f"{path}: binary data; {expected}")
 
 
 def _subagent_lines(path: Path) -> Iterator[bytes]:
-    """The lines of the subagents of a session, if the file is a session's transcript."""
+    """The lines of a session's subagents, if the file is a session's transcript."""
     for other in subagent_transcripts(path):
         yield from read_lines(other)
 
 
-def _problem_notices(cut: list[str]) -> Iterator[ev.Event]:
-    """What could not be read, known when the rest was."""
-    yield from (ev.Notice(0, None, None, None, "cut", text) for text in cut)
+def _problem_notices(problems: list[str]) -> Iterator[ev.Event]:
+    """One notice per problem; a generator, because problems are known only after reading."""
+    yield from (ev.Notice(0, None, None, None, "cut", text) for text in problems)
 
 
 def _stderr_and_exit_events(folder: Path) -> Iterator[ev.Event]:
-    """What a recording's folder knows besides stdout: stderr, then the exit."""
-    errors = folder / "stderr"
-    if errors.is_file():
-        for line in read_lines(errors):
-            if line.strip():
-                yield ev.Stderr(0, None, None, None, line.decode("utf-8", "replace").rstrip("\r\n"))
-    code = folder / "exit_code"
-    if code.is_file():
-        text = b"".join(read_lines(code)).decode("utf-8", "replace").strip()
-        try:
-            if len(text) > MAX_EXIT_CODE_CHARS:
-                raise ValueError
-            yield ev.Exited(0, None, None, None, int(text))
-        except ValueError:
-            raise SourceError(f"{code}: expected a whole number, found {text[:40]!r}") from None
+    for line in read_folder_stderr(folder):
+        if line.strip():
+            yield ev.Stderr(0, None, None, None, line.decode("utf-8", "replace").rstrip("\r\n"))
+    code = read_folder_exit_code(folder)
+    if code is not None:
+        yield ev.Exited(0, None, None, None, code)

@@ -1,7 +1,6 @@
-"""The tape: the record of a run in one file, a header line and then its ticks. Append-only; the truth.
+"""Writes and reads recording files: append-only, one file per run (see `format`).
 
-It holds any bytes, and a tape that is cut at any byte still plays and says so. `tick` is its format.
-This module records and plays; it never interprets what the agent said.
+A recording cut at any byte can still be read and is marked as truncated.
 """
 
 import os
@@ -17,32 +16,31 @@ from .format import Header, Record, encode_record, parse_header, parse_record
 
 __all__ = ["Header", "Record", "Recorder", "RecordingFile", "RecordingFollower"]
 
-READ_CHUNK_BYTES = 1 << 18  # bytes read at once of a tape that grows
+READ_CHUNK_BYTES = 1 << 18  # when following an active recording
 
 
 class Recorder:
-    """Writes a tape. Each tick is with the system before `write` returns: a crash of ours loses at most that one."""
+    """Writes a recording. `write` returns after the system has the record: a crash loses one."""
 
     def __init__(self, path: str | os.PathLike[str], header: Header | None = None) -> None:
         header = header or Header()
         if header.argv is not None:
             header = msgspec.structs.replace(header, argv=redact_argv(header.argv))
-        # A tape holds whatever the agent printed: readable by its owner only, and never over another tape.
+        # The agent's output may contain secrets: readable by the owner only. Never overwrites.
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self._put(msgspec.json.encode(header) + b"\n")
 
-    def write(self, tick: Record) -> None:
-        """Append one tick."""
-        self._put(encode_record(tick))
+    def write(self, record: Record) -> None:
+        self._put(encode_record(record))
 
     def close(self) -> None:
-        """Mark the tape as whole and close it. A second call does nothing."""
+        """Mark the recording as complete and close it. A second call does nothing."""
         if self._file >= 0:
             self._put(encode_record(Record(None, "end")))
             self.abandon()
 
     def abandon(self) -> None:
-        """Close it as it is: whoever plays it is told that it was cut. A second call does nothing."""
+        """Close it without the end mark, so that it counts as truncated."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -64,48 +62,48 @@ class Recorder:
 
 
 class RecordingFile:
-    """A tape that was recorded: its header, its ticks, and whether it was cut."""
+    """A finished recording."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         with self.path.open("rb") as file:
             self.header = parse_header(file.readline())
-        self.is_truncated = True  # until `ticks` has seen the end
+        self.is_truncated = True  # until `records` has seen the end
 
     def records(self) -> Iterator[Record]:
-        """Every whole tick, in order. Afterwards `cut` says whether the tape ended in order."""
+        """Every complete record. Afterwards `is_truncated` is known."""
         with self.path.open("rb") as file:
             file.readline()
             for line in file:
-                tick = parse_record(line) if line.endswith(b"\n") else None
-                if tick is None:
+                record = parse_record(line) if line.endswith(b"\n") else None
+                if record is None:
                     break
-                if tick.code == "end":
+                if record.code == "end":
                     self.is_truncated = False
                     return
-                yield tick
+                yield record
         self.is_truncated = True
 
 
 class RecordingFollower:
-    """A tape that may still be written. What is only half there is left until it is whole."""
+    """A recording that may still be written. An incomplete line is kept until the rest arrives."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._file = self.path.open("rb", buffering=0)
         line = self._file.readline()
         self.header = parse_header(line) if line.endswith(b"\n") else None
-        self.is_ended = False  # its last tick was seen
+        self.is_ended = False
         self._splitter = LineSplitter()
 
     def records(self) -> Iterator[Record]:
-        """The whole ticks that came since the last time. One that cannot be read is passed over."""
+        """The complete records since the last call; unreadable ones are skipped."""
         while not self.is_ended and (data := self._file.read(READ_CHUNK_BYTES)):
             for line in self._splitter.feed(data):
-                tick = parse_record(line)
-                if tick is not None and tick.code == "end":
+                record = parse_record(line)
+                if record is not None and record.code == "end":
                     self.is_ended = True
                     self._file.close()
                     return
-                if tick is not None:
-                    yield tick
+                if record is not None:
+                    yield record

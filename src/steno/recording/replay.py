@@ -1,7 +1,6 @@
-"""A recording played again: the same bytes at the same times, the same exit, the same answer to signals.
+"""Replays a recording: the same bytes at the same times, the same exit and reaction to signals.
 
-It reads a tape, a recording's folder or what an agent printed, and hands out what is due. It never interprets a line, and
-never writes, waits or ends by itself: whoever plays gives it the means.
+Output and waiting are functions of the caller; lines are never interpreted.
 """
 
 import time
@@ -17,54 +16,51 @@ from .. import agents
 from ..codec.decode import DECODE_ERRORS
 from ..errors import SourceError
 from .format import Header, Record, parse_header, parse_record
-from .open import is_folder, read_lines
+from .open import is_folder, read_folder_exit_code, read_folder_stderr, read_lines
 
 SIGNAL_NUMBERS = {"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGKILL": 9, "SIGTERM": 15}
 
-MAX_AGENT_DETECTION_LINES = 1000  # lines that are looked at to tell whose they are: warnings may stand before the first of the agent
+MAX_AGENT_DETECTION_LINES = 1000  # warnings may precede the agent's first line
 
-WriteOutput = Callable[[str, bytes], None]  # "out" or "err", and what is written there
-WaitForSignal = Callable[
-    [float], int | None
-]  # so many seconds at most; a signal that came in the meantime
+WriteOutput = Callable[[str, bytes], None]  # "out" or "err", data
+WaitForSignal = Callable[[float], int | None]  # timeout in seconds -> signal received, if any
 
 
 class RecordingTiming(msgspec.Struct):
-    """The first line of `timing.jsonl`: how long the run took, and the signals that it was sent."""
+    """The first line of `timing.jsonl`: duration of the run, and signals sent to it."""
 
     wall_s: float | None = None
     signals: list[dict[str, float | str | bool]] = []
 
 
-def _detect_agent_name(data: Iterable[bytes]) -> str | None:
-    """The name of the agent that one of these lines is of."""
-    return next(
-        (agent.name for line in data if (agent := agents.detect_agent(line)) is not None), None
-    )
+def _detect_agent_name(lines: Iterable[bytes]) -> str | None:
+    detected = map(agents.detect_agent, lines)
+    return next((agent.name for agent in detected if agent is not None), None)
 
 
 class ReplaySource:
-    """Something that can be played. `agent` is the name of whoever is on it. SourceError if it cannot be read."""
+    """A recording to replay. `agent` is the name of the recorded agent. Raises SourceError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._is_folder = is_folder(path)
         if self._is_folder and not (path / "stdout").is_file():
             raise SourceError(
-                f"{path}: a folder without stdout is no recording; give a tape, or the folder of one run"
+                f"{path}: a folder without stdout is not a recording; "
+                "name a recording file or the folder of one run"
             )
-        with closing(read_lines(self._stdout_path)) as data:
-            first = next(data, b"")
+        with closing(read_lines(self._stdout_path)) as lines:
+            first = next(lines, b"")
             self.header: Header | None = None if self._is_folder else parse_header(first)
-            self.agent = (
-                self.header.agent
-                if self.header is not None
-                else _detect_agent_name(chain((first,), islice(data, MAX_AGENT_DETECTION_LINES)))
-            )
+            if self.header is not None:
+                self.agent = self.header.agent
+            else:
+                head = chain((first,), islice(lines, MAX_AGENT_DETECTION_LINES))
+                self.agent = _detect_agent_name(head)
 
     @property
     def is_unrecognized(self) -> bool:
-        """Whether nothing tells that this was printed by an agent: neither its form nor a line of it."""
+        """Whether neither the format nor a line shows that an agent printed this."""
         return self.header is None and not self._is_folder and self.agent is None
 
     @property
@@ -73,27 +69,26 @@ class ReplaySource:
 
     @cached_property
     def _signal_positions(self) -> dict[int, int]:
-        """After which tick each signal was sent, the last one last."""
-        ticks = enumerate(self.records(only_stops=True))
-        found = [
-            (tick.number, index)
-            for index, tick in ticks
-            if tick.code == "stop" and tick.number is not None
-        ]
-        return dict(sorted(dict(found).items(), key=lambda stop: stop[1]))
+        """The index of the last record before each signal, sorted by index."""
+        stops = {
+            record.number: index
+            for index, record in enumerate(self.records(only_stops=True))
+            if record.code == "stop" and record.number is not None
+        }
+        return dict(sorted(stops.items(), key=lambda stop: stop[1]))
 
     @property
     def ignored_signals(self) -> set[int]:
-        """The signals that the agent was sent and did not heed: another one had to follow."""
+        """The signals that the agent ignored: another one had to follow."""
         return set(list(self._signal_positions)[:-1])
 
     @property
     def answered_signals(self) -> dict[int, int]:
-        """The signal that it answered, and after which tick its answer begins."""
+        """The signal that the agent reacted to, with the record before its reaction."""
         return dict(list(self._signal_positions.items())[-1:])
 
     def records(self, only_stops: bool = False) -> Iterator[Record]:
-        """What is played, in order. `only_stops`: the others may come empty; it is faster."""
+        """The records in order. `only_stops`: the other records are empty, which is faster."""
         if self.header is not None:
             return self._file_records(only_stops)
         return self._folder_records() if self._is_folder else self._stdout_records([])
@@ -105,16 +100,16 @@ class ReplaySource:
             if only_stops and b'"stop"' not in line[:64]:
                 yield Record(None, "")
                 continue
-            tick = parse_record(line) if line.endswith(b"\n") else None
-            if tick is None:
-                return  # cut: it ends here
-            yield tick
+            record = parse_record(line) if line.endswith(b"\n") else None
+            if record is None:
+                return  # truncated
+            yield record
 
     def _stdout_records(self, times: list[float]) -> Iterator[Record]:
         for index, line in enumerate(read_lines(self._stdout_path)):
             yield Record(times[index] if index < len(times) else None, "out", line)
 
-    # -- folders -------------------------------------------------------------------------------------------------
+    # -- folders -----------------------------------------------------------------------------------
 
     def _folder_records(self) -> Iterator[Record]:
         timing, times = self._read_timing()
@@ -123,25 +118,21 @@ class ReplaySource:
             for sent in timing.signals
             if sent.get("sig") in SIGNAL_NUMBERS and "t" in sent
         ]
-        for tick in chain(
-            self._stdout_records(times), self._stderr_and_exit_records(timing.wall_s)
-        ):
-            while stops and tick.offset_seconds is not None and tick.offset_seconds >= stops[0][0]:
-                yield Record(stops[0][0], "stop", b"", stops.pop(0)[1])
-            yield tick
+        records = chain(self._stdout_records(times), self._stderr_and_exit_records(timing.wall_s))
+        for record in records:
+            offset = record.offset_seconds
+            while stops and offset is not None and offset >= stops[0][0]:
+                sent_at, number = stops.pop(0)
+                yield Record(sent_at, "stop", b"", number)
+            yield record
 
     def _stderr_and_exit_records(self, wall: float | None) -> Iterator[Record]:
-        """What stands beside stdout. When stderr was written is not known: before the end."""
-        errors, code = self.path / "stderr", self.path / "exit_code"
-        if errors.is_file():
-            for line in read_lines(errors):
-                yield Record(None, "err", line)
-        if code.is_file():
-            text = b"".join(read_lines(code)).decode("utf-8", "replace").strip()
-            try:
-                yield Record(wall, "exit", number=int(text))
-            except ValueError:
-                raise SourceError(f"{code}: expected a whole number, found {text[:40]!r}") from None
+        """Stderr, whose times are unknown, then the exit."""
+        for line in read_folder_stderr(self.path):
+            yield Record(None, "err", line)
+        code = read_folder_exit_code(self.path)
+        if code is not None:
+            yield Record(wall, "exit", number=code)
 
     def _read_timing(self) -> tuple[RecordingTiming, list[float]]:
         path = self.path / "timing.jsonl"
@@ -149,76 +140,72 @@ class ReplaySource:
             return RecordingTiming(), []
         head, *rest = [*read_lines(path)] or [b"{}"]
         try:
-            return msgspec.json.decode(head, type=RecordingTiming), [
-                row[0] for row in map(_parse_timing_row, rest)
-            ]
+            timing = msgspec.json.decode(head, type=RecordingTiming)
+            rows = [msgspec.json.decode(line, type=tuple[float, int]) for line in rest]
         except DECODE_ERRORS:
             raise SourceError(
                 f"{path}: expected an object, then [seconds, bytes] for each line of stdout"
             ) from None
-
-
-def _parse_timing_row(line: bytes) -> tuple[float, int]:
-    return msgspec.json.decode(line, type=tuple[float, int])
+        return timing, [seconds for seconds, _ in rows]
 
 
 class Player:
-    """Plays a recording once. `speed` 2 is twice as fast, 0 as fast as it can be."""
+    """Replays a recording once. `speed`: 2 is twice as fast, 0 is without delays."""
 
     def __init__(
         self, recording: ReplaySource, speed: float, write: WriteOutput, wait: WaitForSignal
     ) -> None:
-        self._recording, self._speed, self._write, self._wait = recording, speed, write, wait
-        self._started_at = time.monotonic()  # when the recording's time was 0
-        self._skip_until = (
-            -1
-        )  # ticks up to this one are passed over: a signal came, and the answer stands behind it
-        self._is_mid_line = False  # the last line that was played has no end yet
-        self._skipped_mid_line = False  # the last line that was passed over has none
+        self._recording = recording
+        self._speed = speed
+        self._write = write
+        self._wait = wait
+        self._started_at = time.monotonic()  # the recording's time 0
+        self._skip_until = -1  # index of the last record to skip after a signal
+        self._is_mid_line = False  # the last output has no newline yet
+        self._skipped_mid_line = False  # nor has the last skipped record
         self._has_skipped = False
 
     def play(self) -> int | None:
-        """Play it to its end and return the exit code, negative for a signal; None if the recording has none."""
-        for index, tick in enumerate(self._recording.records()):
+        """Replay to the end. Returns the exit code, negative for a signal; None without one."""
+        for index, record in enumerate(self._recording.records()):
             if index > self._skip_until:
-                self._wait_until_due(tick, index)
+                self._wait_until_due(record, index)
             if index <= self._skip_until:
-                self._skip_record(tick, index)
-            elif tick.code == "exit":
-                return 127 if tick.number is None else tick.number
-            elif tick.code in ("out", "err"):
-                self._put(tick)
+                self._skip_record(record, index)
+            elif record.code == "exit":
+                return 127 if record.number is None else record.number
+            elif record.code in ("out", "err"):
+                self._put(record)
         return None
 
-    def _wait_until_due(self, tick: Record, index: int) -> None:
-        """Wait until a tick is due, or for a signal that the agent answered: then its answer comes next."""
-        due = (
-            self._started_at + tick.offset_seconds / self._speed
-            if self._speed and tick.offset_seconds is not None
-            else 0.0
-        )
+    def _wait_until_due(self, record: Record, index: int) -> None:
+        """Wait until the record is due, or skip to the agent's reaction if a signal arrives."""
+        due = 0.0
+        if self._speed and record.offset_seconds is not None:
+            due = self._started_at + record.offset_seconds / self._speed
         while True:
-            left = max(0.0, due - time.monotonic())
-            number = self._wait(left)
+            number = self._wait(max(0.0, due - time.monotonic()))
             if number is not None and self._recording.answered_signals.get(number, -1) >= index:
                 self._skip_until = self._recording.answered_signals[number]
                 return
             if number is None and due <= time.monotonic():
                 return
 
-    def _skip_record(self, tick: Record, index: int) -> None:
-        if tick.code == "out":
-            self._has_skipped, self._skipped_mid_line = True, not tick.data.endswith(b"\n")
-        if index == self._skip_until and self._speed and tick.offset_seconds is not None:
-            self._started_at = time.monotonic() - tick.offset_seconds / self._speed
+    def _skip_record(self, record: Record, index: int) -> None:
+        if record.code == "out":
+            self._has_skipped = True
+            self._skipped_mid_line = not record.data.endswith(b"\n")
+        if index == self._skip_until and self._speed and record.offset_seconds is not None:
+            self._started_at = time.monotonic() - record.offset_seconds / self._speed
 
-    def _put(self, tick: Record) -> None:
-        data = tick.data
-        if tick.code == "out" and self._has_skipped:
-            data = (b"\n" if self._is_mid_line else b"") + (
-                data.partition(b"\n")[2] if self._skipped_mid_line else data
-            )
-            self._has_skipped = self._skipped_mid_line and b"\n" not in tick.data
-        self._write(tick.code, data)
-        if tick.code == "out" and data:
+    def _put(self, record: Record) -> None:
+        data = record.data
+        if record.code == "out" and self._has_skipped:
+            if self._skipped_mid_line:
+                data = data.partition(b"\n")[2]
+            if self._is_mid_line:
+                data = b"\n" + data
+            self._has_skipped = self._skipped_mid_line and b"\n" not in record.data
+        self._write(record.code, data)
+        if record.code == "out" and data:
             self._is_mid_line = not data.endswith(b"\n")

@@ -15,7 +15,8 @@ from .. import event as ev
 from ..agents import REPLAY_AGENT_NAME, Agent, LaunchOptions
 from ..agents.base import add_schema_prompt, build_environment
 from ..analysis.accumulator import Accumulator
-from ..analysis.live_state import SpendTracker, zero_price
+from ..analysis.cost import zero_price
+from ..analysis.live_state import SpendTracker
 from ..codec.redact import redact_and_truncate
 from ..errors import RecordingError
 from ..pricing import NANO_PER_USD, preload, price
@@ -76,7 +77,9 @@ class AgentRun:
         self.warnings: list[str] = []  # problems of steno itself
         self.on_warning: Callable[[str], None] = lambda text: None  # for losses of recorded data
         self.schema_errors: tuple[str, ...] = ()  # of the answer
-        self.spend = SpendTracker(_price_lookup(launch_options, setup))
+        self.parser = RunParser(agent, "stream")
+        self.parser.accumulator.facts.use_heuristics = setup.use_heuristics
+        self.spend = SpendTracker(self.parser.accumulator, _price_lookup(launch_options, setup))
         self.child: ChildProcess | None = None
         self._loop = loop
         self._on_ended = on_ended
@@ -93,8 +96,6 @@ class AgentRun:
         self._recorder: Recorder | None = None
         self._schema_check = SchemaCheck(launch_options.json_schema)
         self._transcript_folders: list[str] = []
-        self.parser = RunParser(agent, "stream")
-        self.parser.accumulator.facts.use_heuristics = setup.use_heuristics
 
     @property
     def accumulator(self) -> Accumulator:

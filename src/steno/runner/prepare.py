@@ -19,7 +19,7 @@ from ..agents.base import build_environment
 from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
 from ..config.data_dir import new_run_id
 from ..errors import StenoError
-from ..pricing import NANO_PER_USD
+from ..event import NANO_PER_USD
 from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from ..process.run_once import RunOnce
 from ..report import TaskReport, Verdict

@@ -51,7 +51,7 @@ class RunRegistration:
         self._task = task
         self._run_info: RunInfo | None = None
         self._control_socket: ControlSocket | None = None
-        self._live_state = LiveState(task.agent.context_window)
+        self._live_state = LiveState()
         self._tracked_run_id: str | None = None  # the run that the live state is about
         self._registered_run_id: str | None = None  # also if the registration failed
         task.watchers.append(self._on_task_changed)
@@ -133,8 +133,7 @@ class RunRegistration:
     def _on_events(self, run: AgentRun, events: list[Event]) -> None:
         if run.id != self._tracked_run_id:
             self._tracked_run_id = run.id
-            self._live_state = LiveState(run.agent.context_window)
-        self._live_state.add(events)
+            self._live_state = LiveState(run.accumulator)
         if self._live_state.session is not None:
             self._update_run_info(session=self._live_state.session)
 

@@ -174,8 +174,8 @@ class ForkingSink:
     def add(self, found: Iterable[ev.Event], /) -> None:
         """Events of any kind."""
         events = list(found)
-        self._on_events(events)
         self._accumulator.add(events)
+        self._on_events(events)
 
 
 class StreamMonitor:

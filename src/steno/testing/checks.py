@@ -17,9 +17,10 @@ from ..agents.backend import Backend
 from ..agents.base import Agent, LaunchCommand, LaunchOptions, default_build_command
 from ..codec import decode
 from ..pricing import price
+from ..recording.agent_lines import AGENT_DETECTION_LINES
 from ..recording.format import Header, Record, encode_record
 from ..recording.open import RecordingInput, open_recording
-from ..recording.parse import AGENT_DETECTION_LINES, RunParser
+from ..recording.parse import RunParser
 from ..report import VERDICTS, Report
 
 LITERALS = (

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from ..analysis.usage import CONTEXT_LEVELS, context_level
+from ..analysis.context import CONTEXT_LEVELS, context_level
 from ..ledger.results import ContextSample, SessionSummary
 from .formatting import SPARK_BLOCKS, format_count, format_number
 from .layout import HP_COLOURS, PageStyle

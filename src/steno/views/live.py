@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from .. import event as ev
+from ..analysis.accumulator import Accumulator
 from ..analysis.live_state import LiveState
 from ..analysis.usage import nano_to_usd
 from ..report import TaskReport
@@ -247,6 +248,8 @@ class DisplayedRun(Protocol):
     @property
     def agent(self) -> DisplayedAgent: ...
     @property
+    def accumulator(self) -> Accumulator: ...
+    @property
     def spend(self) -> DisplayedSpend: ...
     @property
     def child(self) -> DisplayedProcess | None: ...
@@ -262,7 +265,7 @@ class LiveDisplay:
         self._stream = None if quiet else stream
         self._feed = EventFeed(style) if feed else None
         self._run: DisplayedRun | None = None
-        self._live_state = LiveState(lambda model: None)
+        self._live_state = LiveState()
         self._attempt = 0
         self._has_announced_start = False
         self._last_message = ""
@@ -274,10 +277,9 @@ class LiveDisplay:
         """Show events of a run; a new run id is the next attempt."""
         if self._run is None or run.id != self._run.id:
             self._run = run
-            self._live_state = LiveState(run.agent.context_window)
+            self._live_state = LiveState(run.accumulator)
             self._attempt += 1
             self._has_announced_start = False
-        self._live_state.add(events)
         lines = [text for event in events for text in self._event_lines(event)]
         if lines:
             self._print(lines)

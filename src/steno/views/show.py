@@ -1,6 +1,6 @@
 """Tables of `steno show`: tool calls, changed files, and one line per run with totals."""
 
-from ..analysis.usage import NANO_PER_USD, nano_to_usd
+from ..event import NANO_PER_USD, nano_to_usd
 from ..report import Report, ToolCallSummary
 from .formatting import (
     UNKNOWN,

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import event as ev
-from ..analysis.attribution import ATTRIBUTION_WINDOW_MS, EXPLICIT_FILE_KINDS, READ_ONLY_KINDS
+from ..analysis.attribution import ATTRIBUTION_WINDOW_MS, likely_writers
 from ..report import resolve_path
 
 
@@ -120,10 +120,9 @@ class ChangeTracker:
 
     def _responsible_call(self, at: datetime | None) -> str | None:
         """The call that a change belongs to: the newest that can change anything; else the one that has just ended."""
-        able = [call for call in self._open_calls.values() if call.kind not in READ_ONLY_KINDS]
-        loose = [call for call in able if call.kind not in EXPLICIT_FILE_KINDS]
-        if loose or able:
-            return (loose or able)[-1].id
+        writers = likely_writers(self._open_calls.values())
+        if writers:
+            return writers[-1].id
         if self._last_finished_call is not None and _is_near(self._last_finished_call[1], at):
             return self._last_finished_call[0]
         return None

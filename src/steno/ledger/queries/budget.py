@@ -3,8 +3,8 @@
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-from ...analysis.usage import NANO_PER_USD
 from ...errors import StenoError
+from ...event import NANO_PER_USD
 from ..results import BudgetStatus
 from ..store import Store
 from ..totals import UsageTotals, sum_totals

@@ -1,6 +1,6 @@
 """The course of a context: how full the main thread's window was at each request. It never looks at subagents."""
 
-from ...analysis.usage import ASSUMED_WINDOW, prompt_overhead
+from ...analysis.context import ASSUMED_WINDOW, prompt_overhead
 from ..results import ContextSample
 from ..store import Store
 

@@ -1,0 +1,123 @@
+"""Context window: how full it is, how large it is, and the scales it is shown on. Pure."""
+
+from .. import event as ev
+from ..report import Context
+from .accumulator import Accumulator
+from .usage import context_tokens, find_main_model
+
+ASSUMED_WINDOW = 200_000  # tokens; the window of most models in the recorded versions
+CHARS_PER_TOKEN = 4  # rough average for English text
+# Levels by the fraction of the window in use, most urgent first.
+CONTEXT_LEVELS = (("critical", 0.95), ("refresh", 0.80), ("warn", 0.70))
+
+
+def context_usage(run: Accumulator, model: str | None, *, measured_only: bool = False) -> Context:
+    """The main thread's context after its last request.
+
+    Without a measured request, the last result's usage is taken as an upper bound unless
+    `measured_only` is set.
+    """
+    last = run.results[-1] if run.results else None
+    models = (last.models or {}) if last is not None else {}
+    limit, limit_source = _context_limit(run, models, model)
+    used = None
+    source = "measured"
+    request = run.main_request
+    if request is not None:
+        used = context_tokens(request)
+    elif run.last_compaction is not None:
+        used = run.last_compaction.after
+    is_measured = run.context_peak >= 0 or run.last_compaction is not None
+    if not (is_measured or measured_only or last is None or last.usage is None):
+        used = context_tokens(last.usage) or None
+        source = "measured" if last.turns == 1 else "upper_bound"
+    return build_context(
+        used=used,
+        limit=limit,
+        limit_source=limit_source,
+        source=source,
+        peak=None if run.context_peak < 0 else run.context_peak,
+        compactions=run.compactions,
+    )
+
+
+def _context_limit(
+    run: Accumulator, models: dict[str, ev.ModelUsage], model: str | None
+) -> tuple[int | None, str]:
+    """The window of the model that answered last, else of the announced one.
+
+    A window reported by the model server comes first: agents guess the windows of other vendors'
+    models.
+    """
+    if run.context_window is not None and run.context_window > 0:
+        return run.context_window, "reported"
+    request = run.main_request
+    answered = request.model if request is not None else None
+    key = find_main_model(models, answered or model) or find_main_model(models, model)
+    share = models.get(key or "")
+    candidates = (
+        share.context_window if share is not None else None,
+        run.started.context_window if run.started is not None else None,
+    )
+    for window in candidates:
+        if window is not None and window > 0:
+            return window, "reported"
+    known = run.agent.context_window(model or key or "")
+    return (known, "known") if known is not None else (None, "assumed")
+
+
+def build_context(
+    *,
+    used: int | None,
+    limit: int | None,
+    limit_source: str,
+    source: str,
+    peak: int | None,
+    compactions: int,
+) -> Context:
+    """The context on every scale; a missing limit becomes the assumed one."""
+    if limit is None or limit <= 0:
+        limit = ASSUMED_WINDOW
+        limit_source = "assumed"
+    if used is None:
+        return Context(limit=limit, limit_source=limit_source, peak=peak, compactions=compactions)
+    fraction = used / limit
+    hp = hp_percent(fraction)
+    status = hp_status(hp)
+    return Context(
+        used=used,
+        limit=limit,
+        fraction=fraction,
+        hp=hp,
+        status=status,
+        text=f"{hp:.0f}% HP [{used / 1000:.0f}k/{limit / 1000:.0f}k] — {status}",
+        peak=peak,
+        source=source,
+        limit_source=limit_source,
+        compactions=compactions,
+    )
+
+
+def hp_percent(fraction: float) -> float:
+    """Free share of the window in percent, from 0 to 100."""
+    return min(100.0, max(0.0, 100 - fraction * 100))
+
+
+def hp_status(hp: float) -> str:
+    """Healthy above 50, Wounded above 25, else CRITICAL."""
+    if hp > 50:
+        return "Healthy"
+    return "Wounded" if hp > 25 else "CRITICAL"
+
+
+def context_level(fraction: float | None) -> str | None:
+    """The level of CONTEXT_LEVELS that is reached; None below the first."""
+    if fraction is None:
+        return None
+    return next((name for name, threshold in CONTEXT_LEVELS if fraction >= threshold), None)
+
+
+def prompt_overhead(used: int, prompt: str) -> int:
+    """Tokens of a session's first request besides the prompt: system prompt, tools, notes."""
+    prompt_tokens = -(-len(prompt) // CHARS_PER_TOKEN)
+    return max(0, used - prompt_tokens)
