@@ -1,6 +1,5 @@
 """A stream passed on: the bytes out are the bytes in, at once, and it ends as `cat` would (W1). Real pipes, real processes."""
 
-import fcntl
 import json
 import os
 import pty
@@ -9,12 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
 from threading import Thread, Timer
 from typing import Any
@@ -29,8 +26,7 @@ from steno.event import Event
 from steno.ledger.store import open_ledger
 from steno.pricing import price
 from steno.recording.record import RecordingFile
-from steno.runner import passthrough as tap_module
-from steno.runner.passthrough import DEFAULT_PIPE_BYTES, MAX_LINE_BYTES, MAX_READ_BYTES, PassThrough
+from steno.runner.passthrough import MAX_LINE_BYTES, MAX_READ_BYTES, PassThrough
 from steno.runner.watch import StreamMonitor
 from tests.script import (
     RECORDINGS,
@@ -83,9 +79,6 @@ def pieces(data: bytes, seed: int) -> Iterator[bytes]:
         at += size
 
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
 class Pipes:
     """A tap between two pipes; what came out is in `out`."""
 
@@ -94,7 +87,6 @@ class Pipes:
         self._out, target = os.pipe()
         self.tap = PassThrough(source, target)
         self.out, self.ends = b"", (source, target)
-        self.held = 0  # what the second pipe could hold at the end
         self._pause = pause
         self._threads = [Thread(target=self._feed, args=(chunks,)), Thread(target=self._collect)]
 
@@ -118,8 +110,6 @@ class Pipes:
         while data := os.read(self._out, 1 << 16):
             self.out += data
             time.sleep(self._pause)
-        if hasattr(fcntl, "F_GETPIPE_SZ"):
-            self.held = fcntl.fcntl(self._out, fcntl.F_GETPIPE_SZ)
         os.close(self._out)
 
 
@@ -157,7 +147,7 @@ def test_where_nobody_wants_every_event_the_report_is_the_same(path: Path) -> No
 def test_what_fills_a_pipe_exactly_is_looked_at_though_nothing_more_comes() -> None:
     """A full pipe is no sign that more will come."""
     lines = stream(*worked())
-    data = lines + b" " * (DEFAULT_PIPE_BYTES - len(lines) - 1) + b"\n"
+    data = lines + b" " * (MAX_READ_BYTES - len(lines) - 1) + b"\n"
     seen: list[bool] = []
 
     def chunks() -> Iterator[bytes]:
@@ -174,25 +164,8 @@ def test_what_fills_a_pipe_exactly_is_looked_at_though_nothing_more_comes() -> N
     assert (pipes.out, seen) == (data, [True])
 
 
-@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="only Linux lets a pipe grow")
-def test_pipes_are_widened_in_bulk_and_only_then() -> None:
-    """Room in pipes is scarce; an agent that speaks as it works never needs it."""
-    bulk, sizes = stream(*[assistant("x" * 60_000)] * 100), list[int]()
-    for chunks in ([bulk], [stream(*hello())] * 3):
-        with Pipes(chunks, pause=0.001) as pipes:
-            StreamMonitor(pipes.tap).run()
-        sizes.append(pipes.held)
-        assert pipes.out == b"".join(chunks)
-    assert sizes[0] >= MAX_READ_BYTES
-    assert sizes[1] == DEFAULT_PIPE_BYTES
-
-
-@pytest.mark.parametrize("able", [True, False], ids=["tee", "no tee"])
-def test_in_bulk_every_byte_passes_and_is_seen(able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From pipe to pipe by the system itself, or by us where it cannot."""
-    made = tap_module._load_tee() if able else None
-    assert (made is not None) == (able and sys.platform == "linux")
-    monkeypatch.setattr(tap_module, "_load_tee", lambda: made)
+def test_in_bulk_every_byte_passes_and_is_seen() -> None:
+    """Much more than a pipe holds, in one piece and in small ones."""
     data = stream(
         init(),
         *[assistant(text("é" * size), message=f"m{size}") for size in range(0, 9000, 7)],
@@ -207,24 +180,6 @@ def test_in_bulk_every_byte_passes_and_is_seen(able: bool, monkeypatch: pytest.M
         assert plain(watching.parser.report("stdin", price)) == plain(steno.read(data))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies from pipe to pipe")
-def test_single_lines_are_handed_on_by_the_system_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of ours stands between a line and its reader: we are asleep in the call that hands it on."""
-    real, counts = tap_module._load_tee(), list[int]()
-    assert real is not None
-
-    def tee(source: int, target: int, size: int, how: int) -> int:
-        counts.append(real(source, target, size, how))
-        return counts[-1]
-
-    monkeypatch.setattr(tap_module, "_load_tee", lambda: tee)
-    lines = stream(*hello()).splitlines(keepends=True)
-    with Pipes(lines, pause=0.05) as pipes:
-        StreamMonitor(pipes.tap).run()
-    assert (pipes.out, sum(counts)) == (b"".join(lines), sum(map(len, lines)))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies from pipe to pipe")
 @pytest.mark.parametrize("quiet", [True, False], ids=["drain", "lines"])
 def test_while_nobody_reads_as_much_waits_as_with_cat(quiet: bool) -> None:
     """Single lines that are not copied would fill the pipe when there are sixteen, and the agent would have to wait."""
@@ -244,49 +199,6 @@ def test_while_nobody_reads_as_much_waits_as_with_cat(quiet: bool) -> None:
     assert os.read(take, MAX_READ_BYTES) == line * 300
     for end in (source, target, take):
         os.close(end)
-
-
-@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="only Linux lets a pipe grow")
-def test_somebody_else_writes_into_the_same_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with 2>&1: where others have just filled it, tee hands on nothing and says 0, as at the end. It is not the end."""
-    data = stream(*[assistant(text("x" * 60_000), message=f"m{number}") for number in range(200)])
-    real, calls = tap_module._load_tee(), count(1)
-    assert real is not None
-
-    def tee(source: int, target: int, size: int, how: int) -> int:
-        return 0 if next(calls) % 3 == 0 else real(source, target, size, how)
-
-    monkeypatch.setattr(tap_module, "_load_tee", lambda: tee)
-    with Pipes([data]) as pipes:
-        pipes.tap.drain()
-    assert (pipes.out == data, next(calls) > 9) == (True, True)
-
-
-@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="only Linux lets a pipe grow")
-def test_the_end_is_seen_also_while_nobody_reads() -> None:
-    """All has been handed on, and the pipe is full: cat would end, too."""
-    source, feed = os.pipe()
-    take, target = os.pipe()
-    tap = PassThrough(source, target)
-    tap._enlarge_pipes()
-    os.write(target, bytes(MAX_READ_BYTES - PAGE))  # one page has room, and a few bytes take it
-    os.write(feed, b"0123456789")
-    thread = Thread(target=tap.drain, daemon=True)
-    thread.start()
-    until = time.monotonic() + 60
-    while fcntl.ioctl(take, termios.FIONREAD, bytes(4)) != (MAX_READ_BYTES - PAGE + 10).to_bytes(
-        4, sys.byteorder
-    ):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    os.close(feed)
-    thread.join(5)
-    ended = tap.is_finished
-    os.read(take, MAX_READ_BYTES)
-    thread.join(60)
-    for end in (source, target, take):
-        os.close(end)
-    assert ended
 
 
 def test_a_reader_that_leaves_in_bulk() -> None:
@@ -955,7 +867,7 @@ def test_posted_while_it_passes(place: Place) -> None:
             for line in place.run(stream(*worked()), "show", "--events").stdout.splitlines()
         ]
         assert [{"kind": one["event"], **one} for one in wanted] == web.taken
-    assert f"steno: post: {len(wanted)} sent".encode() in done.stderr
+    assert f"steno: webhook: {len(wanted)} sent".encode() in done.stderr
 
 
 def test_a_dead_address_delays_nothing(place: Place) -> None:
@@ -977,7 +889,7 @@ def test_a_dead_address_delays_nothing(place: Place) -> None:
         process.stdin = None
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert errors.startswith(b"steno: post: 0 sent, ")
+    assert errors.startswith(b"steno: webhook: 0 sent, ")
 
 
 def test_synced_while_it_passes(place: Place) -> None:

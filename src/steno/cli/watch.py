@@ -7,7 +7,6 @@ import argparse
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from threading import Lock
@@ -197,9 +196,6 @@ address, a terminal, a disk) delays none of them. It ends as `cat` would: with t
 signal. The exit code is 0 unless --exit-from or --strict is given.
 """
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-RESEND_SECONDS = (
-    0.05  # seconds after which a signal that has not ended the stream is sent once more
-)
 SWITCH_INTERVAL_SECONDS = 0.0001  # seconds that another thread of ours may go on once bytes are there (Python's own: 0.005)
 
 
@@ -216,9 +212,6 @@ class WatchCommand:
         self._options = options
         agent = agents.get_agent(options.agent)
         self._pass_through = PassThrough()
-        self._signal_lock = (
-            threading.Lock()
-        )  # held by whoever sends a signal once more, or sees that the stream is over
         self._event_file = _open_event_file(options.json_events)
         self._webhook = _open_webhook(options.post_events)
         self._sync = _start_sync(options)
@@ -250,10 +243,9 @@ class WatchCommand:
         for number, before in kept.items():
             if before != signal.SIG_IGN:
                 signal.signal(number, lambda number, frame: self._pass_through.stop(number))
-        self._resend_signals()
+        signal.set_wakeup_fd(self._pass_through.wakeup_fd, warn_on_full_buffer=False)
         self._monitor.run()
-        with self._signal_lock:  # nobody insists any more
-            signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(-1)
         for (
             number,
             before,
@@ -263,24 +255,6 @@ class WatchCommand:
         code = self._finish_outputs()
         self._output.finish()
         return self._exit(code)
-
-    def _resend_signals(self) -> None:
-        """Python hears of a signal only before or after it waits. One that comes just before is sent again, until it ends us."""
-        woken, wake = os.pipe()
-        os.set_blocking(wake, False)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        main, tap = threading.get_ident(), self._pass_through
-
-        def again() -> None:
-            while number := os.read(woken, 1):
-                time.sleep(RESEND_SECONDS)
-                with self._signal_lock:
-                    if not tap.is_finished and number[0] in SIGNALS:
-                        signal.pthread_kill(
-                            main, number[0]
-                        )  # which is told here, too: until it is over
-
-        threading.Thread(target=again, name="steno signals", daemon=True).start()
 
     def _sync_messages(self) -> list[str]:
         return self._sync.take_messages() if self._sync is not None else []
