@@ -74,7 +74,7 @@ def test_what_is_refused_for_good_is_not_tried_again(web: Web) -> None:
         poster.put([event])
     while len(web.asked) < 3:
         time.sleep(0.01)
-    assert poster.finish() == WebhookSummary(1, 2, "answered 301")
+    assert poster.finish() == WebhookSummary(1, 2, "HTTP 301 Moved Permanently")
     assert [number for _, number in web.asked] == [1, 2, 3]
 
 
@@ -88,7 +88,7 @@ def test_an_event_gets_its_time_and_no_more(web: Web) -> None:
         time.sleep(0.01)
         assert time.monotonic() - began < 30
     assert time.monotonic() - began > 0.2
-    assert poster.finish() == WebhookSummary(0, 2, "answered 500")
+    assert poster.finish() == WebhookSummary(0, 2, "HTTP 500 Internal Server Error")
 
 
 def test_nobody_waits_for_a_server_that_says_nothing() -> None:
@@ -100,7 +100,7 @@ def test_nobody_waits_for_a_server_that_says_nothing() -> None:
             poster.put(EVENTS)
         assert time.monotonic() - began < 20
         posted = poster.finish()
-        assert posted == WebhookSummary(0, 200 * len(EVENTS), "no answer in time")
+        assert posted == WebhookSummary(0, 200 * len(EVENTS), "no response in time")
         assert time.monotonic() - began < 30
 
 
@@ -147,11 +147,9 @@ def test_what_waits_is_bounded(web: Web) -> None:
     assert posted.sent == len(web.taken) < len(EVENTS)
     assert (posted.sent + posted.dropped, posted.reason) == (
         10 * len(EVENTS),
-        "too many were waiting",
+        "queue full",
     )
-    assert (
-        posted.line() == f"post: {posted.sent} sent, {posted.dropped} lost (too many were waiting)"
-    )
+    assert posted.line() == f"webhook: {posted.sent} sent, {posted.dropped} dropped (queue full)"
 
 
 @pytest.mark.parametrize(

@@ -549,7 +549,7 @@ def test_answers_of_500_for_ever(project: Path) -> None:
         summary = syncing.finish()
         assert 3 <= len(store.statuses("PUT")) <= 7
     assert [failed.reason for failed in summary.failed] == [
-        "the server answered 500 Internal Server Error"
+        "HTTP 500 Internal Server Error"
     ]
     assert len(syncing.take_messages()) == 1
     assert (summary.exit_code(True), summary.exit_code(False)) == (1, 0)
@@ -566,7 +566,7 @@ def test_a_forbidden_destination(project: Path) -> None:
         summary = syncing.finish()
         assert time.monotonic() - start < 20
         assert store.statuses("PUT") == [403]
-    assert [failed.reason for failed in summary.failed] == ["the server answered 403 Forbidden"]
+    assert [failed.reason for failed in summary.failed] == ["HTTP 403 Forbidden"]
 
 
 def test_a_folder_that_may_not_be_written(project: Path, tmp_path: Path) -> None:

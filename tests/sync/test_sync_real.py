@@ -278,7 +278,7 @@ def test_a_server_that_forbids_it_delays_no_byte(stage: Stage) -> None:
         code, err = stage.run("--quiet", "--sync", store.url, "--strict", "--exclude", "*.ipynb")
         assert store.contents() == {}
     assert (code, stage.out) == (1, bytes(stage.raw))
-    assert "[steno] ✗ a.txt: the server answered 403 Forbidden" in err
+    assert "[steno] ✗ a.txt: HTTP 403 Forbidden" in err
     assert "nb.ipynb" not in err
 
 
