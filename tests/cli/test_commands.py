@@ -1012,5 +1012,5 @@ def test_zstd_without_its_package(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, check=False)
     assert (
         refused(done)
-        == f"steno: {packed}: packed with zstd, which needs one more package: pip install 'steno[zstd]'"
+        == f"steno: {packed}: packed with zstd, which needs one more package: pip install 'stenograph[zstd]'"
     )

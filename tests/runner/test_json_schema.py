@@ -160,7 +160,7 @@ def test_the_extra_is_not_there(place: Place) -> None:
     done = place.steno(
         "run", "--json-schema", "schema.json", "Who?", PYTHONPATH=str(place.folder / "blocked")
     )
-    told = "steno: --json-schema schema.json: a JSON schema needs the package jsonschema: pip install 'steno[schema]'\n"
+    told = "steno: --json-schema schema.json: a JSON schema needs the package jsonschema: pip install 'stenograph[schema]'\n"
     assert (done.returncode, done.stderr.decode(), place.calls) == (2, told, [])
     assert place.steno("run", "Who?", PYTHONPATH=str(place.folder / "blocked")).returncode == 0
 

@@ -424,9 +424,7 @@ def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
         watching.sinks += [fail, seen.extend]
         watching.run()
     assert pipes.out == data
-    assert watching.warnings == [
-        "something that was listening failed and is left out: RuntimeError: no"
-    ]
+    assert watching.warnings == ["dropped an output: RuntimeError: no"]
     assert seen == list(steno.events(data))
 
     class Broken(CLAUDE.reader):  # type: ignore[name-defined, misc]
@@ -439,7 +437,7 @@ def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
         watching = StreamMonitor(pipes.tap, msgspec.structs.replace(CLAUDE, reader=Broken))
         watching.run()
     assert pipes.out == data
-    assert watching.warnings == ["not understood to its end: RuntimeError: a bug of ours"]
+    assert watching.warnings == ["parsing stopped: RuntimeError: a bug of ours"]
 
 
 # -- the program ---------------------------------------------------------------------------------------------------
@@ -855,7 +853,7 @@ def test_a_ledger_that_cannot_be_written(place: Place) -> None:
     """The tape is kept, and can be imported."""
     done = place.run(HELLO, "watch", "-q", "--record", "--ledger", str(place.folder / "data"))
     assert (done.returncode, done.stdout) == (0, HELLO)
-    assert b"the ledger is left out" in done.stderr
+    assert b"not in the ledger: " in done.stderr
     assert len(list(place.data.glob("tapes/*/*.steno"))) == 1
 
 

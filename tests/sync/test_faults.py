@@ -122,9 +122,9 @@ def test_a_prefix_that_is_not_there(project: Path, there: Path, tmp_path: Path) 
     (project / "link").symlink_to("public")
     assert synced(project, f"dir:{there}", prefix="public").ok
     for prefix, why in (
-        ("pubic", "no such folder"),
-        ("file", "no such folder"),
-        ("link", "a link"),
+        ("pubic", "folder not found"),
+        ("file", "folder not found"),
+        ("link", "is a symbolic link"),
     ):
         for more in ((), ("--delete",)):
             done = steno(tmp_path, "sync", project, f"dir:{there}", "--prefix", prefix, *more)
@@ -142,9 +142,7 @@ def test_a_folder_that_vanishes_is_told_once(project: Path, there: Path, tmp_pat
     project.rename(tmp_path / "moved")
     summary = syncing.finish()
     assert (summary.failed, len(tree(there)), len(syncing.take_messages())) == ([], 50, 1)
-    assert summary.problems == [
-        f"{project}: there is no such folder, so nothing is deleted for what is no longer in it"
-    ]
+    assert summary.problems == [f"{project}: folder not found; deletions are not synced"]
 
 
 def test_a_prefix_behind_a_link(project: Path, there: Path) -> None:
@@ -155,7 +153,7 @@ def test_a_prefix_behind_a_link(project: Path, there: Path) -> None:
     summary = synced(project, f"dir:{there}", prefix="link/sub", delete=True)
     assert (tree(there), summary.problems) == (
         {"old": b"x"},
-        [f"--prefix=link/sub: there is no such folder in {project}"],
+        [f"--prefix=link/sub: folder not found in {project}"],
     )
 
 
@@ -166,7 +164,7 @@ def test_a_prefix_that_comes_later(project: Path, there: Path) -> None:
     summary = syncing.finish()
     assert (tree(there), summary.problems) == (
         {"old": b"x"},
-        [f"--prefix=public: there is no such folder in {project}"],
+        [f"--prefix=public: folder not found in {project}"],
     )
     syncing = begun(project, f"dir:{there}", prefix="public", delete=True, final_pass=True)
     syncing.add_event(told(write(project / "public" / "new")))
@@ -219,7 +217,7 @@ def test_a_full_disk_below_the_journal(project: Path, there: Path, tmp_path: Pat
         done = steno(data, "sync", project, f"dir:{there}")
         lines = [line for line in done.err.splitlines() if "✗" in line]
         assert (done.code, len(lines), len(tree(there))) == (1, 1, 3_000)
-        assert ".journal: No space left on device: what is left" in lines[0]
+        assert ".journal: No space left on device: unfinished files cannot be recorded" in lines[0]
         assert "3000 copied" in done.err
         assert journals(data) == []
         shutil.rmtree(there)
@@ -252,7 +250,7 @@ def test_a_full_disk_below_the_journal_of_a_stream(
         words, input=data, capture_output=True, env=environment(tmp_path / "data"), check=False
     )
     assert (done.returncode, done.stdout, tree(there)) == (1, data, {"a": b"text"})
-    assert b".journal: Not a directory: what is left" in done.stderr
+    assert b".journal: Not a directory: unfinished files cannot be recorded" in done.stderr
 
 
 def test_pending_forgets_nothing_on_a_full_disk(project: Path, there: Path, tmp_path: Path) -> None:
@@ -354,7 +352,7 @@ def test_an_archive_on_a_full_disk(project: Path, tmp_path: Path) -> None:
             {"a": b"first"},
             ["x.zip"],
         )
-        assert ("No space left on device; nothing was put there" in done.err, "✓" in done.err) == (
+        assert ("No space left on device; nothing was written" in done.err, "✓" in done.err) == (
             True,
             False,
         )
@@ -424,7 +422,7 @@ def test_an_archive_that_two_syncs_write(project: Path, tmp_path: Path) -> None:
     second.add_event(told(other / "b"))
     while not (said := second.take_messages()):
         time.sleep(0.01)
-    assert said == ["[steno] ✗ b: another sync writes this archive; it is tried again"]
+    assert said == ["[steno] ✗ b: another sync is writing this archive; retrying"]
     assert (first.finish().ok, second.finish().ok, zipped(archive)) == (
         True,
         True,
@@ -445,7 +443,7 @@ def test_an_archive_is_asked_and_left_alone(project: Path, tmp_path: Path) -> No
     assert before == (archive.stat().st_mtime_ns, archive.stat().st_ino)
     other = write(tmp_path / "other.zip", "plain text")
     summary = synced(project, f"zip://::{other}")
-    assert [failed.reason for failed in summary.failed] == [f"{other} is no zip archive"]
+    assert [failed.reason for failed in summary.failed] == [f"{other} is not a zip archive"]
     assert other.read_text() == "plain text"
 
 
@@ -459,7 +457,10 @@ def test_delete_where_nobody_can_be_asked(project: Path, tmp_path: Path) -> None
         assert steno(tmp_path, "sync", project, store.url).code == 0
         for place in (store.url, "cmd:true {change} {path}"):
             done = steno(tmp_path, "sync", project, place, "--delete")
-            assert (done.code, done.err.count("it cannot be asked what it has")) == (1, 1)
+            assert (done.code, done.err.count("cannot list files; --delete has no effect")) == (
+                1,
+                1,
+            )
     assert journals(tmp_path) == []
 
 
@@ -469,7 +470,7 @@ def test_a_command_that_is_told_of_no_deletes(project: Path, tmp_path: Path) -> 
     syncing.add_event(told(project / "gone", "deleted"))
     summary = syncing.finish()
     assert (summary.deleted, summary.failed, (tmp_path / "log").exists()) == (0, [], False)
-    assert "nothing can be deleted there: gone" in summary.problems[0]
+    assert "deletion not supported: gone" in summary.problems[0]
 
 
 def test_a_final_pass_calls_no_command_twice(project: Path, tmp_path: Path) -> None:
@@ -523,7 +524,7 @@ def test_folders_that_may_not_be_read(project: Path, there: Path, tmp_path: Path
         assert (done.returncode, [line for line in done.stderr.splitlines() if "✗" in line]) == (
             1,
             [
-                f"[steno] ✗ {name}: this folder cannot be read: Permission denied"
+                f"[steno] ✗ {name}: cannot read folder: Permission denied"
                 for name in ("shut", "blind")
             ][::-1],
         )
@@ -535,7 +536,7 @@ def test_folders_that_may_not_be_read(project: Path, there: Path, tmp_path: Path
         (project / "open" / "a").unlink()
         done = again("--delete")
         assert (done.returncode, (there / "open" / "a").exists()) == (1, True)
-        assert "shut: Permission denied, so nothing is deleted there" in done.stderr
+        assert "shut: Permission denied; nothing is deleted there" in done.stderr
     finally:
         for folder in (project / "shut", project / "blind", there / "shut"):
             folder.chmod(0o755)
@@ -611,7 +612,7 @@ def test_no_local_address_leads_into_the_folder(project: Path, tmp_path: Path, f
     """However it is written."""
     write(project / "a")
     done = steno(tmp_path, "sync", project, form.format(project / "in"))
-    assert (done.code, "lie in one another" in done.err) == (2, True)
+    assert (done.code, "source and destination overlap" in done.err) == (2, True)
     assert sorted(tree(project)) == ["a"]
 
 
@@ -661,7 +662,7 @@ def test_each_destination_stands_for_itself(project: Path, there: Path) -> None:
     syncing.add_event(told(write(project / "a")))
     summary = syncing.finish()
     assert (summary.put, tree(there), len(summary.problems)) == (1, {"a": b"x"}, 1)
-    assert "lie in one another" in summary.problems[0]
+    assert "source and destination overlap" in summary.problems[0]
 
 
 def test_json_with_a_name_that_is_no_utf8(project: Path, there: Path, tmp_path: Path) -> None:
@@ -679,9 +680,12 @@ def test_a_link_to_a_folder_elsewhere_is_told(project: Path, there: Path, tmp_pa
     (project / "alias").symlink_to("in")
     (project / "self").symlink_to(".")
     done = steno(tmp_path, "sync", project, f"dir:{there}")
-    assert (done.code, [line for line in done.err.splitlines() if "leads out" in line]) == (
+    assert (
+        done.code,
+        [line for line in done.err.splitlines() if "outside the folder" in line],
+    ) == (
         0,
-        [f"[steno] · out: it leads out of the folder, to {tmp_path / 'else'}; it is not copied"],
+        [f"[steno] · out: link to {tmp_path / 'else'}, outside the folder; not copied"],
     )
     assert tree(there) == {"in/a": b"x"}
     write(there / "out")  # as if it had been a file before

@@ -163,7 +163,7 @@ def test_a_destination_that_is_not_there(watched: Stream) -> None:
         assert store.contents() == tree(watched.project)
     assert code == 0
     assert {line.partition(": ")[2] for line in err.splitlines()} == {
-        "Connection refused; it is tried again"
+        "Connection refused; retrying"
     }
     watched.measured("a destination that is down")
 

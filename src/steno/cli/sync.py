@@ -18,7 +18,7 @@ EXAMPLES = """examples:
   steno sync . dir:/mnt/a sftp://host/files --delete
   steno sync . dir:/srv/site --prefix public --exclude '*.map'
   steno sync . 'cmd:rsync -a {path} host:inbox/'    a command for each file, without a shell
-  steno sync . sftp://host/folder --dry-run         any URL that fsspec knows: pip install 'steno[sync]'
+  steno sync . sftp://host/folder --dry-run         any URL that fsspec knows: pip install 'stenograph[sync]'
   steno sync --pending                              finish what failed, or was cut off
 
 Files are compared by their content. What .gitignore files name and what tools make for themselves (.git, node_modules,

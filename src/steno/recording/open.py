@@ -135,7 +135,7 @@ def _unzstd(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
         import zstandard
     except ImportError:
         raise _source_error(
-            name, "packed with zstd, which needs one more package: pip install 'steno[zstd]'"
+            name, "packed with zstd, which needs one more package: pip install 'stenograph[zstd]'"
         ) from None
 
     unpack = zstandard.ZstdDecompressor().decompressobj()
