@@ -1,4 +1,4 @@
-"""The shared HTTP client: deadline, size limit, proxies, redirects, and what it says of failures."""
+"""The shared HTTP client: deadline, size limit, proxies, redirects and error messages."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""A stream passed on: the bytes out are the bytes in, at once, and it ends as `cat` would (W1). Real pipes, real processes."""
+"""Pass-through (W1): bytes out equal bytes in, at once, and it ends like `cat`."""
 
 import json
 import os
@@ -67,11 +67,11 @@ GARBAGE = {
 }
 
 
-# -- in this process: pipes, and a thread at each end --------------------------------------------------------------
+# -- in this process: pipes, and a thread at each end ----------------------------------------------
 
 
 def pieces(data: bytes, seed: int) -> Iterator[bytes]:
-    """The data in odd pieces: mostly small, some large."""
+    """The data in random pieces: mostly small, some large."""
     chance, at = random.Random(seed), 0
     while at < len(data):
         size = chance.choice((1, 2, 3, 7, 64, 1000, 70_000))
@@ -80,7 +80,7 @@ def pieces(data: bytes, seed: int) -> Iterator[bytes]:
 
 
 class Pipes:
-    """A tap between two pipes; what came out is in `out`."""
+    """A PassThrough between two pipes; `out` is its output."""
 
     def __init__(self, chunks: Iterable[bytes], pause: float = 0.0) -> None:
         source, self._in = os.pipe()
@@ -116,7 +116,7 @@ class Pipes:
 def watched(
     chunks: Iterable[bytes], report: bool = True
 ) -> tuple[bytes, StreamMonitor, list[Event]]:
-    """What comes out, and what was understood."""
+    """The output, the monitor and the events."""
     with Pipes(chunks) as pipes:
         watching, events = StreamMonitor(pipes.tap, with_report=report), list[Event]()
         watching.sinks.append(events.extend)
@@ -130,7 +130,7 @@ PLAIN = (ev.ToolCall, ev.ToolResult, ev.Text, ev.Thinking, ev.Usage)
 
 @pytest.mark.parametrize("path", SAMPLE, ids=named)
 def test_where_nobody_wants_every_event_the_report_is_the_same(path: Path) -> None:
-    """Plain lines go the short way; whoever wants only the rest is told all of it."""
+    """Filtered sinks get all events except the frequent kinds."""
     data = path.read_bytes()
     with Pipes(pieces(data, 4)) as pipes:
         watching, rare = StreamMonitor(pipes.tap), list[Event]()
@@ -145,7 +145,7 @@ def test_where_nobody_wants_every_event_the_report_is_the_same(path: Path) -> No
 
 
 def test_what_fills_a_pipe_exactly_is_looked_at_though_nothing_more_comes() -> None:
-    """A full pipe is no sign that more will come."""
+    """It is parsed though nothing more comes."""
     lines = stream(*worked())
     data = lines + b" " * (MAX_READ_BYTES - len(lines) - 1) + b"\n"
     seen: list[bool] = []
@@ -182,7 +182,7 @@ def test_in_bulk_every_byte_passes_and_is_seen() -> None:
 
 @pytest.mark.parametrize("quiet", [True, False], ids=["drain", "lines"])
 def test_while_nobody_reads_as_much_waits_as_with_cat(quiet: bool) -> None:
-    """Single lines that are not copied would fill the pipe when there are sixteen, and the agent would have to wait."""
+    """300 lines fit into the pipe, as with cat."""
     source, feed = os.pipe()
     take, target = os.pipe()
     tap = PassThrough(source, target)
@@ -202,7 +202,7 @@ def test_while_nobody_reads_as_much_waits_as_with_cat(quiet: bool) -> None:
 
 
 def test_a_reader_that_leaves_in_bulk() -> None:
-    """Whoever writes is told, and what came in before counts."""
+    """The writer notices, and what came in before counts."""
     source, feed = os.pipe()
     take, target = os.pipe()
     data = stream(*[assistant(text("x" * 60_000), message=f"m{number}") for number in range(200)])
@@ -236,7 +236,7 @@ def test_a_reader_that_leaves_in_bulk() -> None:
 
 @pytest.mark.parametrize("path", SAMPLE, ids=named)
 def test_every_recording_passes_untouched_and_is_understood(path: Path) -> None:
-    """In odd pieces, and all at once: the same bytes, the same report and the same events as from a file."""
+    """In random pieces and at once: the same bytes, report and events as from a file."""
     data = path.read_bytes()
     for chunks in (pieces(data, 1), pieces(data, 2), iter([data])):
         out, watching, events = watched(chunks)
@@ -247,7 +247,7 @@ def test_every_recording_passes_untouched_and_is_understood(path: Path) -> None:
 
 @pytest.mark.parametrize("data", GARBAGE.values(), ids=GARBAGE)
 def test_whatever_it_is_it_passes(data: bytes) -> None:
-    """Also where nobody understands it."""
+    """Also if it cannot be parsed."""
     out, watching, _ = watched(pieces(data, 3) if len(data) < 500_000 else [data])
     assert out == data
     assert plain(watching.parser.report(price=price)) == plain(steno.read(data))
@@ -257,7 +257,7 @@ def test_whatever_it_is_it_passes(data: bytes) -> None:
 
 
 def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
-    """Beyond the limit it is read in pieces."""
+    """Above the limit it is read in pieces."""
     data = b"x" * (MAX_LINE_BYTES + 5_000_000)
     out, watching, _ = watched([data, b"\n", HELLO])
     assert out == data + b"\n" + HELLO
@@ -266,7 +266,7 @@ def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
 
 
 def test_ends_that_do_not_wait() -> None:
-    """Both descriptors were set to not block by somebody, and the reader is slow."""
+    """Both descriptors are non-blocking, and the reader is slow."""
     data = stream(*worked()) * 400
     with Pipes(pieces(data, 4), pause=0.0005) as pipes:
         for end in pipes.ends:
@@ -276,7 +276,7 @@ def test_ends_that_do_not_wait() -> None:
 
 
 def test_a_reader_that_is_slow_is_waited_for() -> None:
-    """Nothing is kept beyond a pipe's content: whoever writes is held up, as by cat."""
+    """Nothing is buffered beyond the pipes: the writer blocks, as with cat."""
     source, feed = os.pipe()
     take, target = os.pipe()
     tap = PassThrough(source, target)
@@ -291,7 +291,7 @@ def test_a_reader_that_is_slow_is_waited_for() -> None:
         except BlockingIOError:
             quiet += 1
             time.sleep(0.01)
-    assert written < 400_000  # two pipes of 64 KB and what is in our hands
+    assert written < 400_000  # two pipes of 64 KB and one chunk
     os.close(feed)
     got = 0
     while data := os.read(take, 1 << 16):
@@ -303,7 +303,7 @@ def test_a_reader_that_is_slow_is_waited_for() -> None:
 
 
 def test_when_nobody_reads_any_more_both_ends_are_let_go() -> None:
-    """What came in before counts; whoever writes is told at once."""
+    """What came in before counts; the writer notices at once."""
     source, feed = os.pipe()
     take, target = os.pipe()
     os.close(take)
@@ -323,7 +323,7 @@ def _stop(tap: PassThrough, number: int, frame: object) -> None:
 
 
 def test_a_signal_in_bulk(tmp_path: Path) -> None:
-    """Whenever it comes: what is seen is what came, and was handed on, but for what was on its way to a reader that lagged."""
+    """What is seen equals the input and the output, except for one chunk to a slow reader."""
     before = signal.getsignal(signal.SIGUSR1)
     wrong = []
     try:
@@ -359,7 +359,7 @@ def test_a_signal_in_bulk(tmp_path: Path) -> None:
 
 
 def test_a_signal_just_after_a_line(tmp_path: Path) -> None:
-    """While we get ready to wait for the next one: it is heard each time, and ends us as it ends cat."""
+    """A signal just before the wait for input is never missed."""
     codes = []
     for turn in range(40):
         words = argv("watch", *["--quiet"] * (turn % 2))
@@ -382,14 +382,14 @@ def test_a_signal_just_after_a_line(tmp_path: Path) -> None:
 
 
 def _counted(size: int) -> bytes:
-    """The numbers from one on, a line each, so many bytes of them."""
+    """The first bytes of the output of seq."""
     return subprocess.run(
         ["sh", "-c", f"seq 999999999 | head -c {size}"], capture_output=True, check=True
     ).stdout
 
 
 def test_a_signal_that_comes_while_it_does_not_wait() -> None:
-    """It ends before the next read, which could wait for ever."""
+    """It ends before the next read, which could block."""
     source, feed = os.pipe()
     take, target = os.pipe()
     tap = PassThrough(source, target)
@@ -412,7 +412,7 @@ def test_a_source_that_cannot_be_read() -> None:
 
 
 def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
-    """A sink that raises, and a reader that does."""
+    """A sink and a reader that raise."""
     data = stream(*worked()) * 20
 
     def fail(events: list[Event]) -> None:
@@ -440,11 +440,11 @@ def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
     assert watching.warnings == ["parsing stopped: RuntimeError: a bug of ours"]
 
 
-# -- the program ---------------------------------------------------------------------------------------------------
+# -- the program -----------------------------------------------------------------------------------
 
 
 class Place:
-    """A user's own place."""
+    """A user's environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.data = folder, folder / "data" / "steno"
@@ -483,7 +483,7 @@ class Place:
         )
 
     def shell(self, line: str, data: bytes) -> "subprocess.CompletedProcess[bytes]":
-        """A shell's line in which `steno` is ours."""
+        """Run a shell command with our `steno` in PATH."""
         line = line.replace("steno", f"{sys.executable} -m steno")
         return subprocess.run(
             ["bash", "-c", line],
@@ -501,7 +501,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_plain_lines_and_a_card_on_stderr(place: Place) -> None:
-    """stdout is the stream, stderr is ours."""
+    """stdout is the stream, stderr is for messages."""
     done = place.run(stream(*worked()), "watch")
     assert (done.returncode, done.stdout) == (0, stream(*worked()))
     lines = done.stderr.decode().splitlines()
@@ -532,13 +532,13 @@ def test_a_refusal_is_told_once(place: Place) -> None:
     ids=["success", "no result", "nothing", "max turns"],
 )
 def test_the_exit_code_of_the_verdict(place: Place, data: bytes, code: int) -> None:
-    """Only where it is asked for (V11)."""
+    """Only with --exit-from (V11)."""
     assert place.run(data, "watch", "-q", "--exit-from", "verdict").returncode == code
     assert place.run(data, "watch", "-q").returncode == 0
 
 
 def test_events_for_programs(place: Place) -> None:
-    """To a file, or to a descriptor: what `show --events` prints."""
+    """To a file or a descriptor: the output of `show --events`."""
     data = stream(*worked())
     wanted = place.run(data, "show", "--events").stdout
     done = place.run(data, "watch", "-q", "--json-events", "events.jsonl")
@@ -552,7 +552,7 @@ def test_events_for_programs(place: Place) -> None:
 
 @pytest.mark.parametrize("where", ["0", "1", "77", "9" * 30, "nowhere/events.jsonl"])
 def test_events_that_cannot_be_written(place: Place, where: str) -> None:
-    """Told before the first byte."""
+    """An error before the first byte."""
     done = place.run(HELLO, "watch", "--json-events", where)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(f"steno: --json-events {where}: ".encode())
@@ -569,7 +569,7 @@ def test_events_that_cannot_be_written(place: Place, where: str) -> None:
     ],
 )
 def test_w1_events_that_would_go_into_the_stream(place: Place, line: str) -> None:
-    """By whatever name it is called: no byte is passed, and none is lost."""
+    """Under any name: no byte is passed, and none is lost."""
     (place.folder / "in.jsonl").write_bytes(HELLO)
     done = place.shell(line, HELLO)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
@@ -578,13 +578,13 @@ def test_w1_events_that_would_go_into_the_stream(place: Place, line: str) -> Non
 
 
 def test_events_and_a_stream_that_nobody_wants(place: Place) -> None:
-    """A device is nobody's: both may go there."""
+    """Both may go to a device."""
     done = place.shell("steno watch -q --json-events /dev/null >/dev/null", HELLO)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_i3_lines_that_are_skipped_are_told(place: Place) -> None:
-    """The first of them one by one."""
+    """The first ones are printed one by one."""
     data = HELLO + b"not json\x1b[2J\n" * 30 + b'{"torn": '
     done = place.run(data, "watch")
     assert done.stdout == data
@@ -596,7 +596,7 @@ def test_i3_lines_that_are_skipped_are_told(place: Place) -> None:
 
 
 def test_events_that_nobody_reads(place: Place) -> None:
-    """A named pipe without a reader, and one whose reader is gone, delay nothing."""
+    """A named pipe without a reader, or whose reader is gone, delays nothing."""
     os.mkfifo(place.folder / "pipe")
     process = place.start("watch", "-q", "--json-events", "pipe")
     begun(process, HELLO)
@@ -620,11 +620,11 @@ def test_wrong_use(place: Place, words: tuple[str, ...]) -> None:
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
 
 
-# -- ends, as cat would ---------------------------------------------------------------------------------------------
+# -- ends ------------------------------------------------------------------------------------------
 
 
 def begun(process: "subprocess.Popen[bytes]", data: bytes) -> None:
-    """The program has started, and passed this on."""
+    """Wait until the program has passed this on."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(data)
@@ -636,20 +636,20 @@ def begun(process: "subprocess.Popen[bytes]", data: bytes) -> None:
 
 
 def left(process: "subprocess.Popen[bytes]", kill: bool = False) -> tuple[bytes, bytes]:
-    """What comes after the end of the stream."""
+    """The rest of the output after the end of the input."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.close()
     process.stdin = None
     if kill:
-        out = process.stdout.read()  # to its end: it does not wait for ours
+        out = process.stdout.read()  # ends before our own output does
         process.kill()
         return out, process.communicate()[1]
     return process.communicate(timeout=90)
 
 
 def test_a_reader_that_leaves_ends_it(place: Place) -> None:
-    """By SIGPIPE, and whoever writes is told at once."""
+    """By SIGPIPE, and the writer notices at once."""
     process = place.start("watch", "-q")
     begun(process, HELLO)
     assert process.stdin is not None
@@ -686,7 +686,7 @@ def test_head_in_a_shell(place: Place) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it(place: Place, number: signal.Signals) -> None:
-    """By that signal, after what was asked for is brought to its end."""
+    """By that signal, after recording and report are complete."""
     process = place.start("watch", "--record")
     begun(process, HELLO)
     process.send_signal(number)
@@ -702,7 +702,7 @@ def test_a_signal_ends_it(place: Place, number: signal.Signals) -> None:
 
 
 def test_a_signal_while_it_waits_for_its_reader(place: Place) -> None:
-    """The pipe is full, and nobody reads."""
+    """The pipe is full."""
     process = place.start("watch", "-q")
     begun(process, HELLO)
     assert process.stdin is not None
@@ -766,7 +766,7 @@ def _feed_slowly(process: "subprocess.Popen[bytes]", data: bytes) -> None:
 
 
 def test_ends_that_are_closed(place: Place) -> None:
-    """stderr closed: the stream passes. stdin or stdout closed: one line that says so."""
+    """stderr closed: the stream passes. stdin or stdout closed: an error."""
     done = place.shell("steno watch 2>&-", HELLO)
     assert (done.returncode, done.stdout) == (0, HELLO)
     done = place.shell("steno watch <&-", b"")
@@ -779,7 +779,7 @@ def test_ends_that_are_closed(place: Place) -> None:
 
 
 def test_a_stderr_that_nobody_reads(place: Place) -> None:
-    """Closed at the other end, or full: neither delays the stream."""
+    """Closed at the other end, or full: no delay."""
     reader, writer = os.pipe()
     os.close(reader)
     process = place.start("watch", stderr=writer)
@@ -801,11 +801,11 @@ def test_a_disk_that_is_full(place: Place) -> None:
     assert (done.returncode, done.stderr) == (74, b"steno: cannot write: No space left on device\n")
 
 
-# -- what stands beside the stream -------------------------------------------------------------------------------------
+# -- other outputs ---------------------------------------------------------------------------------
 
 
 def test_a_record_is_the_stream(place: Place) -> None:
-    """The tape gives the report that was shown, and the ledger has its row."""
+    """The recording gives the same report, and the run is in the ledger."""
     data = stream(*worked())
     done = place.run(data, "watch", "--record")
     assert (done.returncode, done.stdout) == (0, data)
@@ -830,7 +830,7 @@ def test_a_record_is_the_stream(place: Place) -> None:
 
 
 def test_a_record_can_be_followed(place: Place) -> None:
-    """From another terminal, while it goes on."""
+    """From another terminal, while it is active."""
     process = place.start("watch", "-q", "--record")
     begun(process, HELLO)
     (mark,) = (place.data / "live").glob("*.json")
@@ -843,14 +843,14 @@ def test_a_record_can_be_followed(place: Place) -> None:
 
 
 def test_a_record_that_cannot_be_made(place: Place) -> None:
-    """Told before the first byte."""
+    """An error before the first byte."""
     place.environment["XDG_DATA_HOME"] = "/proc/nothing"
     done = place.run(HELLO, "watch", "--record")
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (74, b"", 1)
 
 
 def test_a_ledger_that_cannot_be_written(place: Place) -> None:
-    """The tape is kept, and can be imported."""
+    """The recording is kept, and can be imported."""
     done = place.run(HELLO, "watch", "-q", "--record", "--ledger", str(place.folder / "data"))
     assert (done.returncode, done.stdout) == (0, HELLO)
     assert b"not in the ledger: " in done.stderr
@@ -869,7 +869,7 @@ def test_posted_while_it_passes(place: Place) -> None:
 
 
 def test_a_dead_address_delays_nothing(place: Place) -> None:
-    """Not while it passes, and not its end: only then do we wait for our own."""
+    """Neither the stream nor its end waits for the webhook."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         process = place.start(
             "watch", "-q", "--post-events", f"http://127.0.0.1:{silent.getsockname()[1]}/"
@@ -883,7 +883,7 @@ def test_a_dead_address_delays_nothing(place: Place) -> None:
         process.stdin.close()
         began = time.monotonic()
         assert process.stdout.read() == b""
-        assert time.monotonic() - began < 8  # the address gets ten seconds
+        assert time.monotonic() - began < 8  # a webhook has ten seconds
         process.stdin = None
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -891,7 +891,7 @@ def test_a_dead_address_delays_nothing(place: Place) -> None:
 
 
 def test_synced_while_it_passes(place: Place) -> None:
-    """A file that a tool says it wrote."""
+    """A file written by a tool."""
     project = place.folder / "project"
     project.mkdir()
     (project / "a.py").write_text("print()\n")
@@ -919,7 +919,7 @@ def test_synced_while_it_passes(place: Place) -> None:
 
 
 def test_a_sync_that_fails_is_told_and_counts_if_strict(place: Place) -> None:
-    """Also where it is to be quiet."""
+    """Also with --quiet."""
     project = place.folder / "project"
     project.mkdir()
     path = str(project / "a.py")
@@ -945,7 +945,7 @@ def test_a_sync_that_fails_is_told_and_counts_if_strict(place: Place) -> None:
 
 
 def test_a_live_line_on_a_terminal(place: Place) -> None:
-    """Drawn and taken back while the stream is silent too; a card at the end. stdout is untouched."""
+    """Drawn and erased, also without input; a summary at the end. stdout is unchanged."""
     master, slave = pty.openpty()
     place.environment |= {"TERM": "xterm", "COLUMNS": "80"}
     process = place.start("watch", stderr=slave)
@@ -968,7 +968,7 @@ def test_a_live_line_on_a_terminal(place: Place) -> None:
 
 
 def test_nothing_to_watch(place: Place) -> None:
-    """A person at a terminal is told what to do."""
+    """A hint for a person at a terminal."""
     master, slave = pty.openpty()
     process = place.start("watch", stdin=slave)
     os.close(slave)
@@ -981,7 +981,7 @@ def test_nothing_to_watch(place: Place) -> None:
     not Path("/proc/self/status").exists(), reason="only Linux tells it while the process lives"
 )
 def test_memory_does_not_grow_without_a_report(place: Place) -> None:
-    """40 MB is the limit; forty times the stream must not make a difference."""
+    """At most 40 MB; forty times the stream makes no difference."""
     data = stream(*worked())
 
     def peak(times: int) -> int:

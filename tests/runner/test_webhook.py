@@ -1,4 +1,4 @@
-"""Events posted to an address: in order, again when it fails, given up in time, and never waited for (W7)."""
+"""Webhooks (W7): events in order, with retries and a deadline, without blocking."""
 
 import json
 import socket
@@ -29,7 +29,7 @@ def web() -> Iterator[Web]:
 
 
 def bodies(events: list[Event]) -> list[dict[str, object]]:
-    """What a server must have been given of these."""
+    """The JSON that a server must have received."""
     told = [json.loads(msgspec.json.encode(event)) for event in events]
     return [{"kind": one["event"], **one} for one in told]
 
@@ -45,7 +45,7 @@ def test_each_event_is_posted_in_order(web: Web) -> None:
 
 
 def test_what_fails_is_tried_again_and_the_order_stays(web: Web) -> None:
-    """Errors of the server, and a server that asks for patience."""
+    """Server errors and rate limits."""
     web.statuses = [500, 503, 200, 429]
     poster = WebhookSender(web.url)
     poster.put(EVENTS[:3])
@@ -55,7 +55,7 @@ def test_what_fails_is_tried_again_and_the_order_stays(web: Web) -> None:
 
 
 def test_a_connection_that_was_closed_meanwhile_is_no_failure(web: Web) -> None:
-    """The server hangs up after each answer without a word."""
+    """The server closes the connection after each response."""
     web.closes = True
     poster = WebhookSender(web.url, timeout=5)
     began = time.monotonic()
@@ -67,7 +67,7 @@ def test_a_connection_that_was_closed_meanwhile_is_no_failure(web: Web) -> None:
 
 
 def test_what_is_refused_for_good_is_not_tried_again(web: Web) -> None:
-    """The address does not exist: each event is lost, and the next one gets its chance."""
+    """A permanent error drops one event; the next one is tried."""
     web.statuses = [404, 200, 301]
     poster = WebhookSender(web.url)
     for event in EVENTS[:3]:
@@ -79,7 +79,7 @@ def test_what_is_refused_for_good_is_not_tried_again(web: Web) -> None:
 
 
 def test_an_event_gets_its_time_and_no_more(web: Web) -> None:
-    """All tries together."""
+    """For all attempts together."""
     web.always = 500
     poster = WebhookSender(web.url, timeout=0.5)
     poster.put(EVENTS[:2])
@@ -92,7 +92,7 @@ def test_an_event_gets_its_time_and_no_more(web: Web) -> None:
 
 
 def test_nobody_waits_for_a_server_that_says_nothing() -> None:
-    """It takes the connection and never answers. Handing over takes no time, and the end is bounded."""
+    """It accepts connections and never answers: `put` doesn't block, and `finish` is bounded."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         poster = WebhookSender(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.3)
         began = time.monotonic()
@@ -105,7 +105,7 @@ def test_nobody_waits_for_a_server_that_says_nothing() -> None:
 
 
 def test_w7_an_answer_that_comes_byte_by_byte_gets_no_more_time() -> None:
-    """Each byte is in time, and the answer never ends."""
+    """Each byte is in time, but the response never ends."""
 
     def dribble(server: socket.socket) -> None:
         with suppress(OSError):
@@ -128,7 +128,7 @@ def test_w7_an_answer_that_comes_byte_by_byte_gets_no_more_time() -> None:
 
 
 def test_a_port_that_nobody_listens_on() -> None:
-    """At the end the first event that is given up ends it."""
+    """While closing, the first dropped event ends it."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     poster = WebhookSender(f"http://127.0.0.1:{port}/", timeout=0.3)
@@ -139,7 +139,7 @@ def test_a_port_that_nobody_listens_on() -> None:
 
 
 def test_what_waits_is_bounded(web: Web) -> None:
-    """Beyond the limit events are lost and counted, and those that are posted keep their numbers."""
+    """Events above the limit are dropped and counted; the others keep their numbers."""
     web.delay = 0.2
     poster = WebhookSender(web.url, max_queued_bytes=2000)
     poster.put(EVENTS * 10)
@@ -157,6 +157,6 @@ def test_what_waits_is_bounded(web: Web) -> None:
     ["localhost", "ftp://x/", "http://", "http://x:99999/", "http://x/a b", "http://x/\u00e4"],
 )
 def test_an_address_that_is_none(url: str) -> None:
-    """Told before anything is done."""
+    """An error before anything is done."""
     with pytest.raises(StenoError, match="--post-events"):
         WebhookSender(url)
