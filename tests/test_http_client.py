@@ -99,6 +99,12 @@ def test_proxies_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
         assert requests[0].startswith(b"GET http://host.example/a HTTP/1.1\r\n")
 
 
+def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("all_proxy", "nosuch://proxy")
+    with pytest.raises(ConnectionError, match=r"^unusable proxy in the environment: "):
+        get("http://host.example/")
+
+
 def test_small_things() -> None:
     assert [is_retryable(status) for status in (400, 404, 408, 423, 429, 500, 503)] == (
         [False, False, True, True, True, True, True]

@@ -57,16 +57,21 @@ class HttpClient:
         self._is_aborted = False
 
     def open(self) -> "httpx2.Client":
-        """Import httpx2 (60 ms) and load certificates (80 ms) before a deadline starts."""
+        """Import httpx2 (60 ms) and load certificates (80 ms) before a deadline starts.
+
+        ConnectionError: the proxy in the environment cannot be used.
+        """
         if self._client is None:
             import httpx2
 
             needs_tls = self._is_https or self._use_proxy
-            self._client = httpx2.Client(
-                headers=DEFAULT_HEADERS,
-                verify=_ssl_context() if needs_tls else _empty_ssl_context(),
-                trust_env=self._use_proxy,
-            )
+            context = _ssl_context() if needs_tls else _empty_ssl_context()
+            try:
+                self._client = httpx2.Client(
+                    headers=DEFAULT_HEADERS, verify=context, trust_env=self._use_proxy
+                )
+            except (ValueError, ImportError, httpx2.InvalidURL) as error:
+                raise ConnectionError(f"unusable proxy in the environment: {error}") from None
         return self._client
 
     def request(
@@ -140,8 +145,8 @@ class HttpClient:
             timer.cancel()
         if expired.is_set():  # a cut connection can look like the end of the body
             raise TimeoutError(NO_RESPONSE)
-        found = {name.lower(): value for name, value in response.headers.items()}
-        return Response(response.status_code, found, data, is_complete)
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return Response(response.status_code, headers, data, is_complete)
 
     def abort(self) -> None:
         """End the current request from another thread; no new one is retried."""

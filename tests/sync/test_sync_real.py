@@ -183,7 +183,8 @@ def _read(watch: "subprocess.Popen[bytes]") -> tuple[bytes, str]:
     assert watch.stdout is not None
     assert watch.stderr is not None
     err: list[bytes] = []
-    thread = threading.Thread(target=lambda: err.append(watch.stderr.read()))  # type: ignore[union-attr]
+    stderr = watch.stderr
+    thread = threading.Thread(target=lambda: err.append(stderr.read()))
     thread.start()
     out = watch.stdout.read()
     thread.join(LONG)

@@ -74,10 +74,10 @@ def choose_backend(
 def probe_backend(server: Backend, model: str) -> tuple[Backend, str | None]:
     """The backend with the context window the server reports, and a warning if it is unknown."""
     client = HttpClient(server.url, use_proxy=not server.is_local)
-    client.open()
-    deadline = time.monotonic() + PROBE_TIMEOUT_SECONDS
     problems: list[str] = []
     try:
+        client.open()
+        deadline = time.monotonic() + PROBE_TIMEOUT_SECONDS
         for request in _probe_requests(server, model):
             answer, problem = _fetch_json(client, server, request, deadline)
             if problem is not None:
@@ -85,6 +85,8 @@ def probe_backend(server: Backend, model: str) -> tuple[Backend, str | None]:
             window = request.parse(answer, model)
             if window is not None:
                 return replace(server, context_window=window), None
+    except ConnectionError as error:
+        problems.append(str(error))
     finally:
         client.close()
     if not problems:

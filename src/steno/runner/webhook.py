@@ -71,7 +71,10 @@ class WebhookSender:
         self._is_abandoned = False  # an event failed while closing: skip the rest
         self._stop_event = Event()
         self._client = HttpClient(url)
-        self._client.open()  # now: an import in the thread would delay the first lines
+        try:
+            self._client.open()  # now: an import in the thread would delay the first lines
+        except ConnectionError as error:
+            raise StenoError(f"--post-events {url}: {error}") from None
         self._queue: BackgroundQueue[QueuedEvent] = BackgroundQueue(
             self._deliver, max_queued_bytes, "steno webhook"
         )

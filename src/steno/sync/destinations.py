@@ -91,9 +91,9 @@ def _check_url(text: str) -> None:
     if scheme in ("file", "local") and "::" not in text:
         parse_local_path(text)
     elif scheme in ("http", "https"):
-        from .http import auth_headers, parse_url
+        from .http import check_url
 
-        auth_headers(parse_url(text).hostname or "")
+        check_url(text)
     elif scheme == "zip":
         parse_archive_url(text)
     else:

@@ -130,10 +130,10 @@ class HttpDestination:
     def _request(
         self, method: str, name: str, headers: Mapping[str, str], content: Content | None = None
     ) -> Response:
-        client = self._client()
         size = 0 if content is None else content.size
-        deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS + size / MIN_BYTES_PER_SECOND
         try:
+            client = self._client()
+            deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS + size / MIN_BYTES_PER_SECOND
             return client.request(
                 method,
                 self._base_url + quote(os.fsencode(name)),
@@ -168,6 +168,18 @@ def _body(content: Content | None) -> Body:
             yield data
 
     return chunks
+
+
+def check_url(url: str) -> None:
+    """StenoError if a URL, a token or a proxy is unusable.
+
+    Loads httpx2, which would delay lines of the stream later.
+    """
+    auth_headers(parse_url(url).hostname or "")
+    try:
+        HttpClient(url).open()
+    except ConnectionError as error:
+        raise StenoError(f"{url}: {error}") from None
 
 
 def parse_url(url: str) -> SplitResult:

@@ -185,17 +185,17 @@ def merge_git_changes(known: list[Change], git_changes: list[Change]) -> list[Ch
     """The known changes, completed with git's: line counts, renames, and what was not reported."""
     last = {change.path: change for change in known}
     merged = list(known)
-    for found in git_changes:
-        change = last.get(found.path)
-        if found.was is not None:
-            merged = _merge_rename(merged, found, change, last.get(found.was))
+    for entry in git_changes:
+        change = last.get(entry.path)
+        if entry.was is not None:
+            merged = _merge_rename(merged, entry, change, last.get(entry.was))
         elif change is None:
-            merged.append(found)
+            merged.append(entry)
         else:
-            change.binary = found.binary
-            change.added = found.added
-            change.removed = found.removed
-            change.mode = found.mode
+            change.binary = entry.binary
+            change.added = entry.added
+            change.removed = entry.removed
+            change.mode = entry.mode
     return merged
 
 
@@ -213,12 +213,12 @@ def _merge_rename(
         at=reported.at,
         source=reported.source,
     )
-    kept = [
+    remaining = [
         change
         for change in changes
         if change is reported or (change is not new and change is not old)
     ]
-    return [combined if change is reported else change for change in kept]
+    return [combined if change is reported else change for change in remaining]
 
 
 def _is_near(before: datetime | None, after: datetime | None) -> bool:
