@@ -17,7 +17,7 @@ from select import select
 from ..errors import SourceError
 
 MAX_READ_BYTES = 1 << 16  # what a pipe holds; more would not fit malloc's small blocks
-MAX_UNSEEN_BYTES = 1 << 18  # passed on without being parsed, while input keeps coming
+MAX_UNSEEN_BYTES = 1 << 16  # passed on without being parsed, while input keeps coming
 IDLE_SECONDS = 0.0001  # of silence before parsing: until then the CPU belongs to the reader
 MAX_LINE_BYTES = 32 << 20  # the largest lines seen, with images in them, have a few megabytes
 
