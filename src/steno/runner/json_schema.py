@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from referencing import Resource
     from referencing._core import Resolver
 
-MISSING_PACKAGE_MESSAGE = "a JSON schema needs the package jsonschema: pip install 'stenograph[schema]'"
+MISSING_PACKAGE_MESSAGE = (
+    "a JSON schema needs the package jsonschema: pip install 'stenograph[schema]'"
+)
 MAX_SCHEMA_ERRORS = 10  # faults of one answer that are told: an agent mends them together
 MAX_SCHEMA_ERROR_CHARS = 300  # characters of one fault: it may quote what it found
 _FENCED_BLOCK = re.compile(r"^[ \t]*(```+|~~~+)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.M | re.S)
