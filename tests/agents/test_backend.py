@@ -163,17 +163,17 @@ def test_a_key_is_not_carried_to_where_a_server_sends_us() -> None:
             )
         assert (other.seen, note) == (
             [],
-            f"ollama at {server.url} does not tell how much {MODEL} holds: HTTP 302",
+            f"ollama at {server.url}: context window of {MODEL} unknown: HTTP 302 Found",
         )
 
 
 SILENT: dict[str, tuple[dict[str, Any], str]] = {
-    "never": ({"/api/ps": "silence"}, "it is too slow"),
+    "never": ({"/api/ps": "silence"}, "no response in time"),
     "garbage": (
         {"/api/ps": b"<html>", "/api/show": b"<html>"},
         "JSON is malformed: invalid character (byte 0)",
     ),
-    "deep": ({"/api/ps": b"[" * 100_000}, "its answer is nested too deep"),
+    "deep": ({"/api/ps": b"[" * 100_000}, "the response is nested too deeply"),
 }
 
 
@@ -187,9 +187,7 @@ def test_a_server_that_does_not_tell_is_a_note(name: str, monkeypatch: pytest.Mo
         found, note = serving.probe_backend(asked, MODEL)
         assert found == asked
         assert note is not None
-        assert note.startswith(
-            f"ollama at {server.url} does not tell how much {MODEL} holds: {why}"
-        )
+        assert note.startswith(f"ollama at {server.url}: context window of {MODEL} unknown: {why}")
 
 
 def test_a_server_that_is_not_there_is_a_note() -> None:
@@ -199,7 +197,7 @@ def test_a_server_that_is_not_there_is_a_note() -> None:
     asked = parse_backend(f"openai:{url}", MODEL)
     assert serving.probe_backend(asked, MODEL) == (
         asked,
-        f"openai at {url}/v1 does not tell how much {MODEL} holds: Connection refused",
+        f"openai at {url}/v1: context window of {MODEL} unknown: Connection refused",
     )
 
 
@@ -215,22 +213,23 @@ def refused(place: Place, *words: str, **environ: str) -> str:
 
 
 def test_an_agent_that_does_not_speak_it_says_so_before_anything_starts(place: Place) -> None:
-    no = "does not speak to a server of that kind;"
     assert refused(place, "--agent", "gemini", "--backend", "ollama", "--model", MODEL) == (
-        f"steno: --backend ollama: gemini {no} it speaks only to its maker's own servers"
+        "steno: --backend ollama: not supported by gemini; it only uses its vendor's servers"
     )
     assert refused(place, "--backend", f"openai:{GONE}", "--model", MODEL) == (
-        f"steno: --backend openai:{GONE}: claude {no} it can be led to ollama, anthropic:URL"
+        f"steno: --backend openai:{GONE}: not supported by claude; supported: ollama, anthropic:URL"
     )
     assert refused(
         place, "--agent", "codex", "--model", MODEL, STENO_BACKEND=f"anthropic:{GONE}"
-    ) == (f"steno: STENO_BACKEND anthropic:{GONE}: codex {no} it can be led to ollama, openai:URL")
+    ) == (
+        f"steno: STENO_BACKEND anthropic:{GONE}: not supported by codex; supported: ollama, openai:URL"
+    )
 
 
 def test_it_needs_a_model(place: Place) -> None:
     assert (
         refused(place, "--backend", "ollama")
-        == "steno: --backend ollama: which of the server's models? --model NAME"
+        == "steno: --backend ollama: a model is required: --model NAME"
     )
 
 

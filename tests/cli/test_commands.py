@@ -1063,5 +1063,5 @@ def test_zstd_without_its_package(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", code, "show", str(packed)]
     done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, check=False)
-    hint = "compressed with zstd; install support: pip install 'steno[zstd]'"
+    hint = "compressed with zstd; install support: pip install 'stenograph[zstd]'"
     assert refused(done) == f"steno: {packed}: {hint}"

@@ -181,7 +181,7 @@ def test_the_extra_is_not_there(place: Place) -> None:
     )
     told = (
         "steno: --json-schema schema.json: JSON schemas need the package jsonschema: "
-        "pip install 'steno[schema]'\n"
+        "pip install 'stenograph[schema]'\n"
     )
     assert (done.returncode, done.stderr.decode(), place.calls) == (2, told, [])
     assert place.steno("run", "Who?", PYTHONPATH=str(place.folder / "blocked")).returncode == 0

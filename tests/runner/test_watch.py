@@ -1,6 +1,5 @@
-"""A stream passed on: the bytes out are the bytes in, at once, and it ends as `cat` would (W1). Real pipes, real processes."""
+"""Pass-through (W1): bytes out equal bytes in, at once, and it ends like `cat`."""
 
-import fcntl
 import json
 import os
 import pty
@@ -9,12 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
 from threading import Thread, Timer
 from typing import Any
@@ -29,8 +26,7 @@ from steno.event import Event
 from steno.ledger.store import open_ledger
 from steno.pricing import price
 from steno.recording.record import RecordingFile
-from steno.runner import passthrough as tap_module
-from steno.runner.passthrough import DEFAULT_PIPE_BYTES, MAX_LINE_BYTES, MAX_READ_BYTES, PassThrough
+from steno.runner.passthrough import MAX_LINE_BYTES, MAX_READ_BYTES, PassThrough
 from steno.runner.watch import StreamMonitor
 from tests.script import (
     RECORDINGS,
@@ -71,11 +67,11 @@ GARBAGE = {
 }
 
 
-# -- in this process: pipes, and a thread at each end --------------------------------------------------------------
+# -- in this process: pipes, and a thread at each end ----------------------------------------------
 
 
 def pieces(data: bytes, seed: int) -> Iterator[bytes]:
-    """The data in odd pieces: mostly small, some large."""
+    """The data in random pieces: mostly small, some large."""
     chance, at = random.Random(seed), 0
     while at < len(data):
         size = chance.choice((1, 2, 3, 7, 64, 1000, 70_000))
@@ -83,18 +79,14 @@ def pieces(data: bytes, seed: int) -> Iterator[bytes]:
         at += size
 
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
 class Pipes:
-    """A tap between two pipes; what came out is in `out`."""
+    """A PassThrough between two pipes; `out` is its output."""
 
     def __init__(self, chunks: Iterable[bytes], pause: float = 0.0) -> None:
         source, self._in = os.pipe()
         self._out, target = os.pipe()
         self.tap = PassThrough(source, target)
         self.out, self.ends = b"", (source, target)
-        self.held = 0  # what the second pipe could hold at the end
         self._pause = pause
         self._threads = [Thread(target=self._feed, args=(chunks,)), Thread(target=self._collect)]
 
@@ -118,15 +110,13 @@ class Pipes:
         while data := os.read(self._out, 1 << 16):
             self.out += data
             time.sleep(self._pause)
-        if hasattr(fcntl, "F_GETPIPE_SZ"):
-            self.held = fcntl.fcntl(self._out, fcntl.F_GETPIPE_SZ)
         os.close(self._out)
 
 
 def watched(
     chunks: Iterable[bytes], report: bool = True
 ) -> tuple[bytes, StreamMonitor, list[Event]]:
-    """What comes out, and what was understood."""
+    """The output, the monitor and the events."""
     with Pipes(chunks) as pipes:
         watching, events = StreamMonitor(pipes.tap, with_report=report), list[Event]()
         watching.sinks.append(events.extend)
@@ -140,7 +130,7 @@ PLAIN = (ev.ToolCall, ev.ToolResult, ev.Text, ev.Thinking, ev.Usage)
 
 @pytest.mark.parametrize("path", SAMPLE, ids=named)
 def test_where_nobody_wants_every_event_the_report_is_the_same(path: Path) -> None:
-    """Plain lines go the short way; whoever wants only the rest is told all of it."""
+    """Filtered sinks get all events except the frequent kinds."""
     data = path.read_bytes()
     with Pipes(pieces(data, 4)) as pipes:
         watching, rare = StreamMonitor(pipes.tap), list[Event]()
@@ -155,9 +145,9 @@ def test_where_nobody_wants_every_event_the_report_is_the_same(path: Path) -> No
 
 
 def test_what_fills_a_pipe_exactly_is_looked_at_though_nothing_more_comes() -> None:
-    """A full pipe is no sign that more will come."""
+    """It is parsed though nothing more comes."""
     lines = stream(*worked())
-    data = lines + b" " * (DEFAULT_PIPE_BYTES - len(lines) - 1) + b"\n"
+    data = lines + b" " * (MAX_READ_BYTES - len(lines) - 1) + b"\n"
     seen: list[bool] = []
 
     def chunks() -> Iterator[bytes]:
@@ -174,25 +164,8 @@ def test_what_fills_a_pipe_exactly_is_looked_at_though_nothing_more_comes() -> N
     assert (pipes.out, seen) == (data, [True])
 
 
-@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="only Linux lets a pipe grow")
-def test_pipes_are_widened_in_bulk_and_only_then() -> None:
-    """Room in pipes is scarce; an agent that speaks as it works never needs it."""
-    bulk, sizes = stream(*[assistant("x" * 60_000)] * 100), list[int]()
-    for chunks in ([bulk], [stream(*hello())] * 3):
-        with Pipes(chunks, pause=0.001) as pipes:
-            StreamMonitor(pipes.tap).run()
-        sizes.append(pipes.held)
-        assert pipes.out == b"".join(chunks)
-    assert sizes[0] >= MAX_READ_BYTES
-    assert sizes[1] == DEFAULT_PIPE_BYTES
-
-
-@pytest.mark.parametrize("able", [True, False], ids=["tee", "no tee"])
-def test_in_bulk_every_byte_passes_and_is_seen(able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From pipe to pipe by the system itself, or by us where it cannot."""
-    made = tap_module._load_tee() if able else None
-    assert (made is not None) == (able and sys.platform == "linux")
-    monkeypatch.setattr(tap_module, "_load_tee", lambda: made)
+def test_in_bulk_every_byte_passes_and_is_seen() -> None:
+    """Much more than a pipe holds, in one piece and in small ones."""
     data = stream(
         init(),
         *[assistant(text("é" * size), message=f"m{size}") for size in range(0, 9000, 7)],
@@ -207,27 +180,9 @@ def test_in_bulk_every_byte_passes_and_is_seen(able: bool, monkeypatch: pytest.M
         assert plain(watching.parser.report("stdin", price)) == plain(steno.read(data))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies from pipe to pipe")
-def test_single_lines_are_handed_on_by_the_system_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of ours stands between a line and its reader: we are asleep in the call that hands it on."""
-    real, counts = tap_module._load_tee(), list[int]()
-    assert real is not None
-
-    def tee(source: int, target: int, size: int, how: int) -> int:
-        counts.append(real(source, target, size, how))
-        return counts[-1]
-
-    monkeypatch.setattr(tap_module, "_load_tee", lambda: tee)
-    lines = stream(*hello()).splitlines(keepends=True)
-    with Pipes(lines, pause=0.05) as pipes:
-        StreamMonitor(pipes.tap).run()
-    assert (pipes.out, sum(counts)) == (b"".join(lines), sum(map(len, lines)))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies from pipe to pipe")
 @pytest.mark.parametrize("quiet", [True, False], ids=["drain", "lines"])
 def test_while_nobody_reads_as_much_waits_as_with_cat(quiet: bool) -> None:
-    """Single lines that are not copied would fill the pipe when there are sixteen, and the agent would have to wait."""
+    """300 lines fit into the pipe, as with cat."""
     source, feed = os.pipe()
     take, target = os.pipe()
     tap = PassThrough(source, target)
@@ -246,51 +201,8 @@ def test_while_nobody_reads_as_much_waits_as_with_cat(quiet: bool) -> None:
         os.close(end)
 
 
-@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="only Linux lets a pipe grow")
-def test_somebody_else_writes_into_the_same_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with 2>&1: where others have just filled it, tee hands on nothing and says 0, as at the end. It is not the end."""
-    data = stream(*[assistant(text("x" * 60_000), message=f"m{number}") for number in range(200)])
-    real, calls = tap_module._load_tee(), count(1)
-    assert real is not None
-
-    def tee(source: int, target: int, size: int, how: int) -> int:
-        return 0 if next(calls) % 3 == 0 else real(source, target, size, how)
-
-    monkeypatch.setattr(tap_module, "_load_tee", lambda: tee)
-    with Pipes([data]) as pipes:
-        pipes.tap.drain()
-    assert (pipes.out == data, next(calls) > 9) == (True, True)
-
-
-@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="only Linux lets a pipe grow")
-def test_the_end_is_seen_also_while_nobody_reads() -> None:
-    """All has been handed on, and the pipe is full: cat would end, too."""
-    source, feed = os.pipe()
-    take, target = os.pipe()
-    tap = PassThrough(source, target)
-    tap._enlarge_pipes()
-    os.write(target, bytes(MAX_READ_BYTES - PAGE))  # one page has room, and a few bytes take it
-    os.write(feed, b"0123456789")
-    thread = Thread(target=tap.drain, daemon=True)
-    thread.start()
-    until = time.monotonic() + 60
-    while fcntl.ioctl(take, termios.FIONREAD, bytes(4)) != (MAX_READ_BYTES - PAGE + 10).to_bytes(
-        4, sys.byteorder
-    ):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    os.close(feed)
-    thread.join(5)
-    ended = tap.is_finished
-    os.read(take, MAX_READ_BYTES)
-    thread.join(60)
-    for end in (source, target, take):
-        os.close(end)
-    assert ended
-
-
 def test_a_reader_that_leaves_in_bulk() -> None:
-    """Whoever writes is told, and what came in before counts."""
+    """The writer notices, and what came in before counts."""
     source, feed = os.pipe()
     take, target = os.pipe()
     data = stream(*[assistant(text("x" * 60_000), message=f"m{number}") for number in range(200)])
@@ -324,7 +236,7 @@ def test_a_reader_that_leaves_in_bulk() -> None:
 
 @pytest.mark.parametrize("path", SAMPLE, ids=named)
 def test_every_recording_passes_untouched_and_is_understood(path: Path) -> None:
-    """In odd pieces, and all at once: the same bytes, the same report and the same events as from a file."""
+    """In random pieces and at once: the same bytes, report and events as from a file."""
     data = path.read_bytes()
     for chunks in (pieces(data, 1), pieces(data, 2), iter([data])):
         out, watching, events = watched(chunks)
@@ -335,7 +247,7 @@ def test_every_recording_passes_untouched_and_is_understood(path: Path) -> None:
 
 @pytest.mark.parametrize("data", GARBAGE.values(), ids=GARBAGE)
 def test_whatever_it_is_it_passes(data: bytes) -> None:
-    """Also where nobody understands it."""
+    """Also if it cannot be parsed."""
     out, watching, _ = watched(pieces(data, 3) if len(data) < 500_000 else [data])
     assert out == data
     assert plain(watching.parser.report(price=price)) == plain(steno.read(data))
@@ -345,7 +257,7 @@ def test_whatever_it_is_it_passes(data: bytes) -> None:
 
 
 def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
-    """Beyond the limit it is read in pieces."""
+    """Above the limit it is read in pieces."""
     data = b"x" * (MAX_LINE_BYTES + 5_000_000)
     out, watching, _ = watched([data, b"\n", HELLO])
     assert out == data + b"\n" + HELLO
@@ -354,7 +266,7 @@ def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
 
 
 def test_ends_that_do_not_wait() -> None:
-    """Both descriptors were set to not block by somebody, and the reader is slow."""
+    """Both descriptors are non-blocking, and the reader is slow."""
     data = stream(*worked()) * 400
     with Pipes(pieces(data, 4), pause=0.0005) as pipes:
         for end in pipes.ends:
@@ -364,7 +276,7 @@ def test_ends_that_do_not_wait() -> None:
 
 
 def test_a_reader_that_is_slow_is_waited_for() -> None:
-    """Nothing is kept beyond a pipe's content: whoever writes is held up, as by cat."""
+    """Nothing is buffered beyond the pipes: the writer blocks, as with cat."""
     source, feed = os.pipe()
     take, target = os.pipe()
     tap = PassThrough(source, target)
@@ -379,7 +291,7 @@ def test_a_reader_that_is_slow_is_waited_for() -> None:
         except BlockingIOError:
             quiet += 1
             time.sleep(0.01)
-    assert written < 400_000  # two pipes of 64 KB and what is in our hands
+    assert written < 400_000  # two pipes of 64 KB and one chunk
     os.close(feed)
     got = 0
     while data := os.read(take, 1 << 16):
@@ -391,7 +303,7 @@ def test_a_reader_that_is_slow_is_waited_for() -> None:
 
 
 def test_when_nobody_reads_any_more_both_ends_are_let_go() -> None:
-    """What came in before counts; whoever writes is told at once."""
+    """What came in before counts; the writer notices at once."""
     source, feed = os.pipe()
     take, target = os.pipe()
     os.close(take)
@@ -411,7 +323,7 @@ def _stop(tap: PassThrough, number: int, frame: object) -> None:
 
 
 def test_a_signal_in_bulk(tmp_path: Path) -> None:
-    """Whenever it comes: what is seen is what came, and was handed on, but for what was on its way to a reader that lagged."""
+    """What is seen equals the input and the output, except for one chunk to a slow reader."""
     before = signal.getsignal(signal.SIGUSR1)
     wrong = []
     try:
@@ -447,7 +359,7 @@ def test_a_signal_in_bulk(tmp_path: Path) -> None:
 
 
 def test_a_signal_just_after_a_line(tmp_path: Path) -> None:
-    """While we get ready to wait for the next one: it is heard each time, and ends us as it ends cat."""
+    """A signal just before the wait for input is never missed."""
     codes = []
     for turn in range(40):
         words = argv("watch", *["--quiet"] * (turn % 2))
@@ -470,14 +382,14 @@ def test_a_signal_just_after_a_line(tmp_path: Path) -> None:
 
 
 def _counted(size: int) -> bytes:
-    """The numbers from one on, a line each, so many bytes of them."""
+    """The first bytes of the output of seq."""
     return subprocess.run(
         ["sh", "-c", f"seq 999999999 | head -c {size}"], capture_output=True, check=True
     ).stdout
 
 
 def test_a_signal_that_comes_while_it_does_not_wait() -> None:
-    """It ends before the next read, which could wait for ever."""
+    """It ends before the next read, which could block."""
     source, feed = os.pipe()
     take, target = os.pipe()
     tap = PassThrough(source, target)
@@ -500,7 +412,7 @@ def test_a_source_that_cannot_be_read() -> None:
 
 
 def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
-    """A sink that raises, and a reader that does."""
+    """A sink and a reader that raise."""
     data = stream(*worked()) * 20
 
     def fail(events: list[Event]) -> None:
@@ -512,9 +424,7 @@ def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
         watching.sinks += [fail, seen.extend]
         watching.run()
     assert pipes.out == data
-    assert watching.warnings == [
-        "something that was listening failed and is left out: RuntimeError: no"
-    ]
+    assert watching.warnings == ["dropped an output: RuntimeError: no"]
     assert seen == list(steno.events(data))
 
     class Broken(CLAUDE.reader):  # type: ignore[name-defined, misc]
@@ -527,14 +437,14 @@ def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
         watching = StreamMonitor(pipes.tap, msgspec.structs.replace(CLAUDE, reader=Broken))
         watching.run()
     assert pipes.out == data
-    assert watching.warnings == ["not understood to its end: RuntimeError: a bug of ours"]
+    assert watching.warnings == ["parsing stopped: RuntimeError: a bug of ours"]
 
 
-# -- the program ---------------------------------------------------------------------------------------------------
+# -- the program -----------------------------------------------------------------------------------
 
 
 class Place:
-    """A user's own place."""
+    """A user's environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.data = folder, folder / "data" / "steno"
@@ -573,7 +483,7 @@ class Place:
         )
 
     def shell(self, line: str, data: bytes) -> "subprocess.CompletedProcess[bytes]":
-        """A shell's line in which `steno` is ours."""
+        """Run a shell command with our `steno` in PATH."""
         line = line.replace("steno", f"{sys.executable} -m steno")
         return subprocess.run(
             ["bash", "-c", line],
@@ -591,7 +501,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_plain_lines_and_a_card_on_stderr(place: Place) -> None:
-    """stdout is the stream, stderr is ours."""
+    """stdout is the stream, stderr is for messages."""
     done = place.run(stream(*worked()), "watch")
     assert (done.returncode, done.stdout) == (0, stream(*worked()))
     lines = done.stderr.decode().splitlines()
@@ -622,13 +532,13 @@ def test_a_refusal_is_told_once(place: Place) -> None:
     ids=["success", "no result", "nothing", "max turns"],
 )
 def test_the_exit_code_of_the_verdict(place: Place, data: bytes, code: int) -> None:
-    """Only where it is asked for (V11)."""
+    """Only with --exit-from (V11)."""
     assert place.run(data, "watch", "-q", "--exit-from", "verdict").returncode == code
     assert place.run(data, "watch", "-q").returncode == 0
 
 
 def test_events_for_programs(place: Place) -> None:
-    """To a file, or to a descriptor: what `show --events` prints."""
+    """To a file or a descriptor: the output of `show --events`."""
     data = stream(*worked())
     wanted = place.run(data, "show", "--events").stdout
     done = place.run(data, "watch", "-q", "--json-events", "events.jsonl")
@@ -642,7 +552,7 @@ def test_events_for_programs(place: Place) -> None:
 
 @pytest.mark.parametrize("where", ["0", "1", "77", "9" * 30, "nowhere/events.jsonl"])
 def test_events_that_cannot_be_written(place: Place, where: str) -> None:
-    """Told before the first byte."""
+    """An error before the first byte."""
     done = place.run(HELLO, "watch", "--json-events", where)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(f"steno: --json-events {where}: ".encode())
@@ -659,7 +569,7 @@ def test_events_that_cannot_be_written(place: Place, where: str) -> None:
     ],
 )
 def test_w1_events_that_would_go_into_the_stream(place: Place, line: str) -> None:
-    """By whatever name it is called: no byte is passed, and none is lost."""
+    """Under any name: no byte is passed, and none is lost."""
     (place.folder / "in.jsonl").write_bytes(HELLO)
     done = place.shell(line, HELLO)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
@@ -668,13 +578,13 @@ def test_w1_events_that_would_go_into_the_stream(place: Place, line: str) -> Non
 
 
 def test_events_and_a_stream_that_nobody_wants(place: Place) -> None:
-    """A device is nobody's: both may go there."""
+    """Both may go to a device."""
     done = place.shell("steno watch -q --json-events /dev/null >/dev/null", HELLO)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_i3_lines_that_are_skipped_are_told(place: Place) -> None:
-    """The first of them one by one."""
+    """The first ones are printed one by one."""
     data = HELLO + b"not json\x1b[2J\n" * 30 + b'{"torn": '
     done = place.run(data, "watch")
     assert done.stdout == data
@@ -686,7 +596,7 @@ def test_i3_lines_that_are_skipped_are_told(place: Place) -> None:
 
 
 def test_events_that_nobody_reads(place: Place) -> None:
-    """A named pipe without a reader, and one whose reader is gone, delay nothing."""
+    """A named pipe without a reader, or whose reader is gone, delays nothing."""
     os.mkfifo(place.folder / "pipe")
     process = place.start("watch", "-q", "--json-events", "pipe")
     begun(process, HELLO)
@@ -710,11 +620,11 @@ def test_wrong_use(place: Place, words: tuple[str, ...]) -> None:
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
 
 
-# -- ends, as cat would ---------------------------------------------------------------------------------------------
+# -- ends ------------------------------------------------------------------------------------------
 
 
 def begun(process: "subprocess.Popen[bytes]", data: bytes) -> None:
-    """The program has started, and passed this on."""
+    """Wait until the program has passed this on."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(data)
@@ -726,20 +636,20 @@ def begun(process: "subprocess.Popen[bytes]", data: bytes) -> None:
 
 
 def left(process: "subprocess.Popen[bytes]", kill: bool = False) -> tuple[bytes, bytes]:
-    """What comes after the end of the stream."""
+    """The rest of the output after the end of the input."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.close()
     process.stdin = None
     if kill:
-        out = process.stdout.read()  # to its end: it does not wait for ours
+        out = process.stdout.read()  # ends before our own output does
         process.kill()
         return out, process.communicate()[1]
     return process.communicate(timeout=90)
 
 
 def test_a_reader_that_leaves_ends_it(place: Place) -> None:
-    """By SIGPIPE, and whoever writes is told at once."""
+    """By SIGPIPE, and the writer notices at once."""
     process = place.start("watch", "-q")
     begun(process, HELLO)
     assert process.stdin is not None
@@ -776,7 +686,7 @@ def test_head_in_a_shell(place: Place) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it(place: Place, number: signal.Signals) -> None:
-    """By that signal, after what was asked for is brought to its end."""
+    """By that signal, after recording and report are complete."""
     process = place.start("watch", "--record")
     begun(process, HELLO)
     process.send_signal(number)
@@ -792,7 +702,7 @@ def test_a_signal_ends_it(place: Place, number: signal.Signals) -> None:
 
 
 def test_a_signal_while_it_waits_for_its_reader(place: Place) -> None:
-    """The pipe is full, and nobody reads."""
+    """The pipe is full."""
     process = place.start("watch", "-q")
     begun(process, HELLO)
     assert process.stdin is not None
@@ -856,7 +766,7 @@ def _feed_slowly(process: "subprocess.Popen[bytes]", data: bytes) -> None:
 
 
 def test_ends_that_are_closed(place: Place) -> None:
-    """stderr closed: the stream passes. stdin or stdout closed: one line that says so."""
+    """stderr closed: the stream passes. stdin or stdout closed: an error."""
     done = place.shell("steno watch 2>&-", HELLO)
     assert (done.returncode, done.stdout) == (0, HELLO)
     done = place.shell("steno watch <&-", b"")
@@ -869,7 +779,7 @@ def test_ends_that_are_closed(place: Place) -> None:
 
 
 def test_a_stderr_that_nobody_reads(place: Place) -> None:
-    """Closed at the other end, or full: neither delays the stream."""
+    """Closed at the other end, or full: no delay."""
     reader, writer = os.pipe()
     os.close(reader)
     process = place.start("watch", stderr=writer)
@@ -891,11 +801,11 @@ def test_a_disk_that_is_full(place: Place) -> None:
     assert (done.returncode, done.stderr) == (74, b"steno: cannot write: No space left on device\n")
 
 
-# -- what stands beside the stream -------------------------------------------------------------------------------------
+# -- other outputs ---------------------------------------------------------------------------------
 
 
 def test_a_record_is_the_stream(place: Place) -> None:
-    """The tape gives the report that was shown, and the ledger has its row."""
+    """The recording gives the same report, and the run is in the ledger."""
     data = stream(*worked())
     done = place.run(data, "watch", "--record")
     assert (done.returncode, done.stdout) == (0, data)
@@ -920,7 +830,7 @@ def test_a_record_is_the_stream(place: Place) -> None:
 
 
 def test_a_record_can_be_followed(place: Place) -> None:
-    """From another terminal, while it goes on."""
+    """From another terminal, while it is active."""
     process = place.start("watch", "-q", "--record")
     begun(process, HELLO)
     (mark,) = (place.data / "live").glob("*.json")
@@ -933,17 +843,17 @@ def test_a_record_can_be_followed(place: Place) -> None:
 
 
 def test_a_record_that_cannot_be_made(place: Place) -> None:
-    """Told before the first byte."""
+    """An error before the first byte."""
     place.environment["XDG_DATA_HOME"] = "/proc/nothing"
     done = place.run(HELLO, "watch", "--record")
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (74, b"", 1)
 
 
 def test_a_ledger_that_cannot_be_written(place: Place) -> None:
-    """The tape is kept, and can be imported."""
+    """The recording is kept, and can be imported."""
     done = place.run(HELLO, "watch", "-q", "--record", "--ledger", str(place.folder / "data"))
     assert (done.returncode, done.stdout) == (0, HELLO)
-    assert b"the ledger is left out" in done.stderr
+    assert b"not in the ledger: " in done.stderr
     assert len(list(place.data.glob("tapes/*/*.steno"))) == 1
 
 
@@ -955,11 +865,11 @@ def test_posted_while_it_passes(place: Place) -> None:
             for line in place.run(stream(*worked()), "show", "--events").stdout.splitlines()
         ]
         assert [{"kind": one["event"], **one} for one in wanted] == web.taken
-    assert f"steno: post: {len(wanted)} sent".encode() in done.stderr
+    assert f"steno: webhook: {len(wanted)} sent".encode() in done.stderr
 
 
 def test_a_dead_address_delays_nothing(place: Place) -> None:
-    """Not while it passes, and not its end: only then do we wait for our own."""
+    """Neither the stream nor its end waits for the webhook."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         process = place.start(
             "watch", "-q", "--post-events", f"http://127.0.0.1:{silent.getsockname()[1]}/"
@@ -973,15 +883,15 @@ def test_a_dead_address_delays_nothing(place: Place) -> None:
         process.stdin.close()
         began = time.monotonic()
         assert process.stdout.read() == b""
-        assert time.monotonic() - began < 8  # the address gets ten seconds
+        assert time.monotonic() - began < 8  # a webhook has ten seconds
         process.stdin = None
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert errors.startswith(b"steno: post: 0 sent, ")
+    assert errors.startswith(b"steno: webhook: 0 sent, ")
 
 
 def test_synced_while_it_passes(place: Place) -> None:
-    """A file that a tool says it wrote."""
+    """A file written by a tool."""
     project = place.folder / "project"
     project.mkdir()
     (project / "a.py").write_text("print()\n")
@@ -1009,7 +919,7 @@ def test_synced_while_it_passes(place: Place) -> None:
 
 
 def test_a_sync_that_fails_is_told_and_counts_if_strict(place: Place) -> None:
-    """Also where it is to be quiet."""
+    """Also with --quiet."""
     project = place.folder / "project"
     project.mkdir()
     path = str(project / "a.py")
@@ -1035,7 +945,7 @@ def test_a_sync_that_fails_is_told_and_counts_if_strict(place: Place) -> None:
 
 
 def test_a_live_line_on_a_terminal(place: Place) -> None:
-    """Drawn and taken back while the stream is silent too; a card at the end. stdout is untouched."""
+    """Drawn and erased, also without input; a summary at the end. stdout is unchanged."""
     master, slave = pty.openpty()
     place.environment |= {"TERM": "xterm", "COLUMNS": "80"}
     process = place.start("watch", stderr=slave)
@@ -1058,7 +968,7 @@ def test_a_live_line_on_a_terminal(place: Place) -> None:
 
 
 def test_nothing_to_watch(place: Place) -> None:
-    """A person at a terminal is told what to do."""
+    """A hint for a person at a terminal."""
     master, slave = pty.openpty()
     process = place.start("watch", stdin=slave)
     os.close(slave)
@@ -1071,7 +981,7 @@ def test_nothing_to_watch(place: Place) -> None:
     not Path("/proc/self/status").exists(), reason="only Linux tells it while the process lives"
 )
 def test_memory_does_not_grow_without_a_report(place: Place) -> None:
-    """40 MB is the limit; forty times the stream must not make a difference."""
+    """At most 40 MB; forty times the stream makes no difference."""
     data = stream(*worked())
 
     def peak(times: int) -> int:

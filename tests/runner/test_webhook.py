@@ -1,4 +1,4 @@
-"""Events posted to an address: in order, again when it fails, given up in time, and never waited for (W7)."""
+"""Webhooks (W7): events in order, with retries and a deadline, without blocking."""
 
 import json
 import socket
@@ -29,7 +29,7 @@ def web() -> Iterator[Web]:
 
 
 def bodies(events: list[Event]) -> list[dict[str, object]]:
-    """What a server must have been given of these."""
+    """The JSON that a server must have received."""
     told = [json.loads(msgspec.json.encode(event)) for event in events]
     return [{"kind": one["event"], **one} for one in told]
 
@@ -45,7 +45,7 @@ def test_each_event_is_posted_in_order(web: Web) -> None:
 
 
 def test_what_fails_is_tried_again_and_the_order_stays(web: Web) -> None:
-    """Errors of the server, and a server that asks for patience."""
+    """Server errors and rate limits."""
     web.statuses = [500, 503, 200, 429]
     poster = WebhookSender(web.url)
     poster.put(EVENTS[:3])
@@ -55,7 +55,7 @@ def test_what_fails_is_tried_again_and_the_order_stays(web: Web) -> None:
 
 
 def test_a_connection_that_was_closed_meanwhile_is_no_failure(web: Web) -> None:
-    """The server hangs up after each answer without a word."""
+    """The server closes the connection after each response."""
     web.closes = True
     poster = WebhookSender(web.url, timeout=5)
     began = time.monotonic()
@@ -67,19 +67,19 @@ def test_a_connection_that_was_closed_meanwhile_is_no_failure(web: Web) -> None:
 
 
 def test_what_is_refused_for_good_is_not_tried_again(web: Web) -> None:
-    """The address does not exist: each event is lost, and the next one gets its chance."""
+    """A permanent error drops one event; the next one is tried."""
     web.statuses = [404, 200, 301]
     poster = WebhookSender(web.url)
     for event in EVENTS[:3]:
         poster.put([event])
     while len(web.asked) < 3:
         time.sleep(0.01)
-    assert poster.finish() == WebhookSummary(1, 2, "answered 301")
+    assert poster.finish() == WebhookSummary(1, 2, "HTTP 301 Moved Permanently")
     assert [number for _, number in web.asked] == [1, 2, 3]
 
 
 def test_an_event_gets_its_time_and_no_more(web: Web) -> None:
-    """All tries together."""
+    """For all attempts together."""
     web.always = 500
     poster = WebhookSender(web.url, timeout=0.5)
     poster.put(EVENTS[:2])
@@ -88,11 +88,11 @@ def test_an_event_gets_its_time_and_no_more(web: Web) -> None:
         time.sleep(0.01)
         assert time.monotonic() - began < 30
     assert time.monotonic() - began > 0.2
-    assert poster.finish() == WebhookSummary(0, 2, "answered 500")
+    assert poster.finish() == WebhookSummary(0, 2, "HTTP 500 Internal Server Error")
 
 
 def test_nobody_waits_for_a_server_that_says_nothing() -> None:
-    """It takes the connection and never answers. Handing over takes no time, and the end is bounded."""
+    """It accepts connections and never answers: `put` doesn't block, and `finish` is bounded."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         poster = WebhookSender(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.3)
         began = time.monotonic()
@@ -100,12 +100,12 @@ def test_nobody_waits_for_a_server_that_says_nothing() -> None:
             poster.put(EVENTS)
         assert time.monotonic() - began < 20
         posted = poster.finish()
-        assert posted == WebhookSummary(0, 200 * len(EVENTS), "no answer in time")
+        assert posted == WebhookSummary(0, 200 * len(EVENTS), "no response in time")
         assert time.monotonic() - began < 30
 
 
 def test_w7_an_answer_that_comes_byte_by_byte_gets_no_more_time() -> None:
-    """Each byte is in time, and the answer never ends."""
+    """Each byte is in time, but the response never ends."""
 
     def dribble(server: socket.socket) -> None:
         with suppress(OSError):
@@ -128,7 +128,7 @@ def test_w7_an_answer_that_comes_byte_by_byte_gets_no_more_time() -> None:
 
 
 def test_a_port_that_nobody_listens_on() -> None:
-    """At the end the first event that is given up ends it."""
+    """While closing, the first dropped event ends it."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     poster = WebhookSender(f"http://127.0.0.1:{port}/", timeout=0.3)
@@ -139,7 +139,7 @@ def test_a_port_that_nobody_listens_on() -> None:
 
 
 def test_what_waits_is_bounded(web: Web) -> None:
-    """Beyond the limit events are lost and counted, and those that are posted keep their numbers."""
+    """Events above the limit are dropped and counted; the others keep their numbers."""
     web.delay = 0.2
     poster = WebhookSender(web.url, max_queued_bytes=2000)
     poster.put(EVENTS * 10)
@@ -147,11 +147,9 @@ def test_what_waits_is_bounded(web: Web) -> None:
     assert posted.sent == len(web.taken) < len(EVENTS)
     assert (posted.sent + posted.dropped, posted.reason) == (
         10 * len(EVENTS),
-        "too many were waiting",
+        "queue full",
     )
-    assert (
-        posted.line() == f"post: {posted.sent} sent, {posted.dropped} lost (too many were waiting)"
-    )
+    assert posted.line() == f"webhook: {posted.sent} sent, {posted.dropped} dropped (queue full)"
 
 
 @pytest.mark.parametrize(
@@ -159,6 +157,6 @@ def test_what_waits_is_bounded(web: Web) -> None:
     ["localhost", "ftp://x/", "http://", "http://x:99999/", "http://x/a b", "http://x/\u00e4"],
 )
 def test_an_address_that_is_none(url: str) -> None:
-    """Told before anything is done."""
+    """An error before anything is done."""
     with pytest.raises(StenoError, match="--post-events"):
         WebhookSender(url)

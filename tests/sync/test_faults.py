@@ -1,4 +1,4 @@
-"""A sync whose folder, journal or destination fails it: nothing is deleted for that, and nothing is lost without a word."""
+"""Failures of the folder, the journal or a destination: no wrong deletions, no silent losses."""
 
 import json
 import os
@@ -18,8 +18,9 @@ import pytest
 from steno import event as ev
 from steno.sync import SyncOptions
 from steno.sync.content import read_content
-from steno.sync.folder import FolderDestination, remove_stale_temp_files
+from steno.sync.folder import FolderDestination
 from steno.sync.journal import Journal, pending_syncs
+from steno.sync.temp_files import remove_stale_temp_files
 from steno.workspace.safe_path import RootFolder
 from tests.script import answer, assistant, call, init, result, stream
 from tests.support.disks import fill, small_disk
@@ -35,15 +36,15 @@ AS_OTHERS = [
 
 
 def journals(data: Path) -> list[Path]:
-    """What steno keeps of syncs that were not finished."""
+    """The journals of unfinished syncs."""
     return sorted((data / "steno" / "sync").glob("*"))
 
 
-# -- the folder ----------------------------------------------------------------------------------------------------------
+# -- the folder ------------------------------------------------------------------------------------
 
 
 def left_over(data: Path, project: Path, there: Path, *more: str) -> None:
-    """A sync with --delete that left `a`, which was copied before."""
+    """An unfinished sync with --delete of `a`, which was copied before."""
     write(there / "a", "the only copy")
     write(project / "a", "new")
     there.rename(there.with_name("aside"))
@@ -56,7 +57,7 @@ def left_over(data: Path, project: Path, there: Path, *more: str) -> None:
 def test_pending_deletes_nothing_when_the_folder_is_gone(
     project: Path, there: Path, tmp_path: Path
 ) -> None:
-    """Moved away, or an empty place where a disk should be: it is told, and kept until the folder is back."""
+    """Moved, or an empty mount point: an error, and the journal stays until the folder is back."""
     left_over(tmp_path, project, there)
     kept = journals(tmp_path)
     project.rename(tmp_path / "moved")
@@ -81,7 +82,7 @@ def test_pending_deletes_nothing_when_the_folder_is_gone(
 def test_one_folder_that_is_gone_does_not_stop_the_others(
     project: Path, there: Path, tmp_path: Path
 ) -> None:
-    """What can be finished is, and the exit code tells of the rest."""
+    """The others are finished, and the exit code reports the failure."""
     left_over(tmp_path, project, there)
     write(tmp_path / "proj2" / "b")
     left_over(tmp_path, tmp_path / "proj2", tmp_path / "there2")
@@ -99,7 +100,7 @@ def test_one_folder_that_is_gone_does_not_stop_the_others(
 def test_a_folder_that_vanishes_while_it_is_synced(
     project: Path, there: Path, tmp_path: Path, fate: str, watch_files: bool
 ) -> None:
-    """Nothing is deleted for it, whoever tells of the files, and it is said."""
+    """Nothing is deleted, and it is reported."""
     for name in ("a", "b/c"):
         write(project / name)
     assert synced(project, f"dir:{there}").ok
@@ -118,15 +119,15 @@ def test_a_folder_that_vanishes_while_it_is_synced(
 
 
 def test_a_prefix_that_is_not_there(project: Path, there: Path, tmp_path: Path) -> None:
-    """Mistyped, a file, or a link: nothing is begun, and nothing deleted."""
+    """Mistyped, a file, or a link: nothing is done."""
     write(project / "public" / "a")
     write(project / "file")
     (project / "link").symlink_to("public")
     assert synced(project, f"dir:{there}", prefix="public").ok
     for prefix, why in (
-        ("pubic", "no such folder"),
-        ("file", "no such folder"),
-        ("link", "a link"),
+        ("pubic", "folder not found"),
+        ("file", "folder not found"),
+        ("link", "is a symbolic link"),
     ):
         for more in ((), ("--delete",)):
             done = steno(tmp_path, "sync", project, f"dir:{there}", "--prefix", prefix, *more)
@@ -135,7 +136,7 @@ def test_a_prefix_that_is_not_there(project: Path, there: Path, tmp_path: Path) 
 
 
 def test_a_folder_that_vanishes_is_told_once(project: Path, there: Path, tmp_path: Path) -> None:
-    """Not once for each of its files."""
+    """Not once per file."""
     for number in range(50):
         write(project / str(number))
     assert synced(project, f"dir:{there}").ok
@@ -144,31 +145,29 @@ def test_a_folder_that_vanishes_is_told_once(project: Path, there: Path, tmp_pat
     project.rename(tmp_path / "moved")
     summary = syncing.finish()
     assert (summary.failed, len(tree(there)), len(syncing.take_messages())) == ([], 50, 1)
-    assert summary.problems == [
-        f"{project}: there is no such folder, so nothing is deleted for what is no longer in it"
-    ]
+    assert summary.problems == [f"{project}: folder not found; deletions are not synced"]
 
 
 def test_a_prefix_behind_a_link(project: Path, there: Path) -> None:
-    """No file has it in its name, so it is not there, and nothing is deleted for that."""
+    """It counts as missing, and nothing is deleted."""
     write(project / "real" / "sub" / "a")
     write(there / "old")
     (project / "link").symlink_to("real")
     summary = synced(project, f"dir:{there}", prefix="link/sub", delete=True)
     assert (tree(there), summary.problems) == (
         {"old": b"x"},
-        [f"--prefix=link/sub: there is no such folder in {project}"],
+        [f"--prefix=link/sub: folder not found in {project}"],
     )
 
 
 def test_a_prefix_that_comes_later(project: Path, there: Path) -> None:
-    """While an agent works it may be made; as long as it was never seen, nothing is deleted for its absence."""
+    """The agent may create it; until then nothing is deleted."""
     write(there / "old")
     syncing = begun(project, f"dir:{there}", prefix="public", delete=True, final_pass=True)
     summary = syncing.finish()
     assert (tree(there), summary.problems) == (
         {"old": b"x"},
-        [f"--prefix=public: there is no such folder in {project}"],
+        [f"--prefix=public: folder not found in {project}"],
     )
     syncing = begun(project, f"dir:{there}", prefix="public", delete=True, final_pass=True)
     syncing.add_event(told(write(project / "public" / "new")))
@@ -180,11 +179,11 @@ def test_a_prefix_that_comes_later(project: Path, there: Path) -> None:
     assert tree(there) == {}
 
 
-# -- the journal -----------------------------------------------------------------------------------------------------------
+# -- the journal -----------------------------------------------------------------------------------
 
 
 def test_two_who_tidy_up_take_nothing_from_each_other(project: Path, there: Path) -> None:
-    """A file that was just made and is not locked yet looks like one that somebody left: nobody stumbles over that."""
+    """A new file that is not locked yet looks stale; removing it does no harm."""
     root, folder, over = (
         RootFolder(str(project)),
         FolderDestination(str(there), False),
@@ -214,14 +213,14 @@ def test_two_who_tidy_up_take_nothing_from_each_other(project: Path, there: Path
 
 
 def test_a_full_disk_below_the_journal(project: Path, there: Path, tmp_path: Path) -> None:
-    """Before it is begun, or in the middle: the files are copied all the same, and it is told once."""
+    """At the start or later: the files are copied, and it is reported once."""
     for number in range(3_000):
         write(project / f"{number:0100d}", str(number))
     with small_disk(tmp_path / "data") as data:
         done = steno(data, "sync", project, f"dir:{there}")
         lines = [line for line in done.err.splitlines() if "✗" in line]
         assert (done.code, len(lines), len(tree(there))) == (1, 1, 3_000)
-        assert ".journal: No space left on device: what is left" in lines[0]
+        assert ".journal: No space left on device: unfinished files cannot be recorded" in lines[0]
         assert "3000 copied" in done.err
         assert journals(data) == []
         shutil.rmtree(there)
@@ -239,7 +238,7 @@ def test_a_full_disk_below_the_journal(project: Path, there: Path, tmp_path: Pat
 def test_a_full_disk_below_the_journal_of_a_stream(
     project: Path, there: Path, tmp_path: Path
 ) -> None:
-    """A watch copies what changes, whether or not it can remember what is left."""
+    """A watch copies changes with or without a journal."""
     path = write(project / "a", "text")
     known = {"type": "create", "filePath": str(path), "content": "text", "structuredPatch": []}
     steps = [
@@ -254,11 +253,11 @@ def test_a_full_disk_below_the_journal_of_a_stream(
         words, input=data, capture_output=True, env=environment(tmp_path / "data"), check=False
     )
     assert (done.returncode, done.stdout, tree(there)) == (1, data, {"a": b"text"})
-    assert b".journal: Not a directory: what is left" in done.stderr
+    assert b".journal: Not a directory: unfinished files cannot be recorded" in done.stderr
 
 
 def test_pending_forgets_nothing_on_a_full_disk(project: Path, there: Path, tmp_path: Path) -> None:
-    """Where the rest cannot be written down anew, the old journal stays."""
+    """The old journal stays if no new one can be written."""
     with small_disk(tmp_path / "data") as data, FileStore() as store:
         write(project / "a")
         store.fail = 503
@@ -270,12 +269,12 @@ def test_pending_forgets_nothing_on_a_full_disk(project: Path, there: Path, tmp_
         store.fail = None
         assert (
             steno(data, "sync", "--pending").code == 1
-        )  # all is there now; that no journal could be made is told
+        )  # all is copied; the missing journal is reported
         assert (store.contents(), journals(data)) == ({"a": b"x"}, [])
 
 
 def bad_journal(data: Path, name: str, destination: str, root: Path, *lines: list[Any]) -> Path:
-    """A journal by hand."""
+    """Write a journal."""
     head = {"schema": "steno.sync/1", "root": str(root), "options": {"destinations": [destination]}}
     return write(
         data / "steno" / "sync" / name, "".join(json.dumps(line) + "\n" for line in (head, *lines))
@@ -283,7 +282,7 @@ def bad_journal(data: Path, name: str, destination: str, root: Path, *lines: lis
 
 
 def test_each_journal_stands_for_itself(project: Path, there: Path, tmp_path: Path) -> None:
-    """A destination that nobody knows, a folder with the name of a journal, names that are none: the good one is finished."""
+    """An unknown destination, a folder named like a journal, invalid names: the good one works."""
     bad = bad_journal(tmp_path, "aa.journal", "nosuch://x", project, ["+", 0, "a"])
     bad_journal(
         tmp_path,
@@ -305,7 +304,7 @@ def test_each_journal_stands_for_itself(project: Path, there: Path, tmp_path: Pa
 
 
 def test_pending_takes_no_other_wishes(tmp_path: Path) -> None:
-    """It knows what was asked for; what it would not heed is refused."""
+    """Options that are in the journal are refused."""
     for words in (
         ("--prefix", "x"),
         ("--include", "x"),
@@ -318,7 +317,7 @@ def test_pending_takes_no_other_wishes(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_leaves_no_time_at_all(project: Path, there: Path, tmp_path: Path) -> None:
-    """Which files are left is not known then, so all are looked at later."""
+    """The files left are unknown, so all are compared later."""
     for number in range(500):
         write(project / str(number))
     done = steno(tmp_path, "sync", project, f"dir:{there}", "--limit", "0")
@@ -331,18 +330,18 @@ def test_a_limit_that_leaves_no_time_at_all(project: Path, there: Path, tmp_path
     )
 
 
-# -- an archive --------------------------------------------------------------------------------------------------------------
+# -- an archive ------------------------------------------------------------------------------------
 
 
 def zipped(path: Path) -> dict[str, bytes]:
-    """Every file of an archive, as its last word has it."""
+    """Every file of an archive, in its last version."""
     with zipfile.ZipFile(path) as found:
         assert found.testzip() is None
         return {name: found.read(name) for name in found.namelist()}
 
 
 def test_an_archive_on_a_full_disk(project: Path, tmp_path: Path) -> None:
-    """The archive stays as it was, nothing counts as copied, and all of it is kept for later."""
+    """The archive is unchanged, nothing counts as copied, and all files are in the journal."""
     write(project / "a", "first")
     with small_disk(tmp_path / "disk") as disk:
         archive = disk / "x.zip"
@@ -356,7 +355,7 @@ def test_an_archive_on_a_full_disk(project: Path, tmp_path: Path) -> None:
             {"a": b"first"},
             ["x.zip"],
         )
-        assert ("No space left on device; nothing was put there" in done.err, "✓" in done.err) == (
+        assert ("No space left on device; nothing was written" in done.err, "✓" in done.err) == (
             True,
             False,
         )
@@ -374,7 +373,7 @@ def test_an_archive_on_a_full_disk(project: Path, tmp_path: Path) -> None:
 def test_what_a_sync_leaves_that_is_killed(
     looked: bool, project: Path, there: Path, tmp_path: Path
 ) -> None:
-    """Until every file was looked at, nobody knows which are missing."""
+    """Until the scan is done, all files are compared."""
     for name in ("a", "b", "sub/c"):
         write(project / name, name)
     options = SyncOptions(destinations=(f"dir:{there}",), final_pass=True)
@@ -392,7 +391,7 @@ def test_what_a_sync_leaves_that_is_killed(
 
 
 def test_an_archive_whose_sync_is_killed(project: Path, tmp_path: Path) -> None:
-    """It is as it was; what was begun is left in the journal, and no half archive stays for long."""
+    """The archive is unchanged; `--pending` finishes it and removes the partial copy."""
     archive = tmp_path / "out" / "x.zip"
     write(project / "a", "first")
     assert steno(tmp_path, "sync", project, f"zip://::{archive}").code == 0
@@ -417,7 +416,7 @@ def test_an_archive_whose_sync_is_killed(project: Path, tmp_path: Path) -> None:
 
 
 def test_an_archive_that_two_syncs_write(project: Path, tmp_path: Path) -> None:
-    """The second waits for the first, and neither loses a file."""
+    """The second waits for the first, and no file is lost."""
     archive = tmp_path / "x.zip"
     other = write(tmp_path / "other" / "b").parent
     first, second = begun(project, f"zip://::{archive}"), begun(other, f"zip://::{archive}")
@@ -426,7 +425,7 @@ def test_an_archive_that_two_syncs_write(project: Path, tmp_path: Path) -> None:
     second.add_event(told(other / "b"))
     while not (said := second.take_messages()):
         time.sleep(0.01)
-    assert said == ["[steno] ✗ b: another sync writes this archive; it is tried again"]
+    assert said == ["[steno] ✗ b: another sync is writing this archive; retrying"]
     assert (first.finish().ok, second.finish().ok, zipped(archive)) == (
         True,
         True,
@@ -435,7 +434,7 @@ def test_an_archive_that_two_syncs_write(project: Path, tmp_path: Path) -> None:
 
 
 def test_an_archive_is_asked_and_left_alone(project: Path, tmp_path: Path) -> None:
-    """A dry run makes none; what is in it is not put again; a file that is no archive is not touched."""
+    """A dry run creates none; unchanged files are not added; other files are not touched."""
     write(project / "a").chmod(0o755)
     archive = tmp_path / "x.zip"
     done = steno(tmp_path, "sync", project, f"zip://::{archive}", "--dry-run", "--delete")
@@ -447,35 +446,38 @@ def test_an_archive_is_asked_and_left_alone(project: Path, tmp_path: Path) -> No
     assert before == (archive.stat().st_mtime_ns, archive.stat().st_ino)
     other = write(tmp_path / "other.zip", "plain text")
     summary = synced(project, f"zip://::{other}")
-    assert [failed.reason for failed in summary.failed] == [f"{other} is no zip archive"]
+    assert [failed.reason for failed in summary.failed] == [f"{other} is not a zip archive"]
     assert other.read_text() == "plain text"
 
 
-# -- what cannot be done there -------------------------------------------------------------------------------------------------
+# -- unsupported operations ------------------------------------------------------------------------
 
 
 def test_delete_where_nobody_can_be_asked(project: Path, tmp_path: Path) -> None:
-    """A server and a command do not tell what they have: that is said, and the exit code too. Without --delete it is none."""
+    """A server and a command cannot list their files: an error with --delete only."""
     write(project / "a")
     with FileStore() as store:
         assert steno(tmp_path, "sync", project, store.url).code == 0
         for place in (store.url, "cmd:true {change} {path}"):
             done = steno(tmp_path, "sync", project, place, "--delete")
-            assert (done.code, done.err.count("it cannot be asked what it has")) == (1, 1)
+            assert (done.code, done.err.count("cannot list files; --delete has no effect")) == (
+                1,
+                1,
+            )
     assert journals(tmp_path) == []
 
 
 def test_a_command_that_is_told_of_no_deletes(project: Path, tmp_path: Path) -> None:
-    """It does not ask for {change}, so nothing is called and nothing counted, and that is said at the end."""
+    """Without {change} it is not run for deletions, which is reported."""
     syncing = begun(project, f"cmd:sh -c 'echo $0 >>{tmp_path}/log' {{name}}", delete=True)
     syncing.add_event(told(project / "gone", "deleted"))
     summary = syncing.finish()
     assert (summary.deleted, summary.failed, (tmp_path / "log").exists()) == (0, [], False)
-    assert "nothing can be deleted there: gone" in summary.problems[0]
+    assert "deletion not supported: gone" in summary.problems[0]
 
 
 def test_a_final_pass_calls_no_command_twice(project: Path, tmp_path: Path) -> None:
-    """What it was called for is known to be there, since it cannot be asked; what has changed is new."""
+    """Files it was run for are not sent again unless they changed."""
     for name in ("a", "b"):
         write(project / name)
     log = tmp_path / "log"
@@ -486,7 +488,7 @@ def test_a_final_pass_calls_no_command_twice(project: Path, tmp_path: Path) -> N
 
 
 def test_one_place_given_twice_is_one(project: Path, there: Path, tmp_path: Path) -> None:
-    """By whatever name."""
+    """Under any name."""
     write(project / "a")
     there.mkdir()
     (tmp_path / "alias").symlink_to(there)
@@ -507,7 +509,7 @@ def test_one_place_given_twice_is_one(project: Path, there: Path, tmp_path: Path
     reason="root may read everything, and nothing takes that away here",
 )
 def test_folders_that_may_not_be_read(project: Path, there: Path, tmp_path: Path) -> None:
-    """Here and there: each is told in a line, nothing is deleted for it, and the exit code says so."""
+    """On both sides: one line each, no deletions, and an exit code."""
     for name in ("open/a", "shut/b", "blind/c"):
         write(project / name)
         write(there / name)
@@ -525,7 +527,7 @@ def test_folders_that_may_not_be_read(project: Path, there: Path, tmp_path: Path
         assert (done.returncode, [line for line in done.stderr.splitlines() if "✗" in line]) == (
             1,
             [
-                f"[steno] ✗ {name}: this folder cannot be read: Permission denied"
+                f"[steno] ✗ {name}: cannot read folder: Permission denied"
                 for name in ("shut", "blind")
             ][::-1],
         )
@@ -537,13 +539,13 @@ def test_folders_that_may_not_be_read(project: Path, there: Path, tmp_path: Path
         (project / "open" / "a").unlink()
         done = again("--delete")
         assert (done.returncode, (there / "open" / "a").exists()) == (1, True)
-        assert "shut: Permission denied, so nothing is deleted there" in done.stderr
+        assert "shut: Permission denied; nothing is deleted there" in done.stderr
     finally:
         for folder in (project / "shut", project / "blind", there / "shut"):
             folder.chmod(0o755)
 
 
-# -- what is wrong before it is begun --------------------------------------------------------------------------------------------
+# -- invalid arguments -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -578,7 +580,7 @@ def test_folders_that_may_not_be_read(project: Path, there: Path, tmp_path: Path
     ],
 )
 def test_wrong_addresses(project: Path, tmp_path: Path, text: str) -> None:
-    """One line before anything is begun, in a sync and in a watch, without the password; no folder is made."""
+    """One line without the password, before anything is done, in a sync and in a watch."""
     for words in (("sync", project, text), ("watch", "--sync", text)):
         done = subprocess.run(
             argv(*words),
@@ -595,7 +597,7 @@ def test_wrong_addresses(project: Path, tmp_path: Path, text: str) -> None:
 
 
 def test_addresses_with_unusual_letters(project: Path, tmp_path: Path) -> None:
-    """They are sent as they must be; what is written so already stays."""
+    """They are quoted; what is quoted already stays."""
     write(project / "c d")
     with FileStore() as store:
         for path in ("a b", "ü", "100%", "a%20b"):
@@ -610,16 +612,16 @@ def test_addresses_with_unusual_letters(project: Path, tmp_path: Path) -> None:
     "form", ["dir:{}", "file://{}", "local://{}", "simplecache::file://{}", "zip://::{}/x.zip"]
 )
 def test_no_local_address_leads_into_the_folder(project: Path, tmp_path: Path, form: str) -> None:
-    """However it is written."""
+    """In any form."""
     write(project / "a")
     done = steno(tmp_path, "sync", project, form.format(project / "in"))
-    assert (done.code, "lie in one another" in done.err) == (2, True)
+    assert (done.code, "source and destination overlap" in done.err) == (2, True)
     assert sorted(tree(project)) == ["a"]
 
 
 @pytest.mark.parametrize(("token", "code"), [("tok123\n", 0), ("tok123\nxyz789", 2), ("naïve", 2)])
 def test_a_token_is_never_shown(project: Path, tmp_path: Path, token: str, code: int) -> None:
-    """Blanks around it are no part of it; what can be no token is refused by its name, not by its value."""
+    """Surrounding blanks are removed; an invalid token is reported without its value."""
     write(project / "a")
     with FileStore() as store:
         done = steno(tmp_path, "sync", project, store.url, STENO_SYNC_TOKEN=token)
@@ -630,7 +632,7 @@ def test_a_token_is_never_shown(project: Path, tmp_path: Path, token: str, code:
 
 
 def test_what_a_destination_says_is_told_without_secrets(project: Path, tmp_path: Path) -> None:
-    """Whatever it says."""
+    """Its messages are redacted."""
     write(project / "a")
     says = write(
         tmp_path / "says.py", "import sys; sys.exit('refused: Authorization: Bearer abcdefghijkl')"
@@ -643,7 +645,7 @@ def test_what_a_destination_says_is_told_without_secrets(project: Path, tmp_path
 
 @pytest.mark.parametrize("pattern", ["!", "[z-a]"])
 def test_a_pattern_that_is_none(project: Path, there: Path, tmp_path: Path, pattern: str) -> None:
-    """It is told before the first byte; in a .gitignore it is passed over, as git does."""
+    """An error before the first byte; ignored in a .gitignore, as by git."""
     for words in (("sync", project, f"dir:{there}"), ("watch", "--sync", f"dir:{there}")):
         whole = [*argv(*words), "--include", pattern]
         done = subprocess.run(
@@ -657,36 +659,39 @@ def test_a_pattern_that_is_none(project: Path, there: Path, tmp_path: Path, patt
 
 
 def test_each_destination_stands_for_itself(project: Path, there: Path) -> None:
-    """One that cannot be, once the folder is known, is told; the others get their files."""
+    """An invalid one is reported once the folder is known; the others get their files."""
     syncing = begun(None, f"dir:{project}/in", f"dir:{there}")
     syncing.add_event(ev.Started(1, "s", None, None, cwd=str(project)))
     syncing.add_event(told(write(project / "a")))
     summary = syncing.finish()
     assert (summary.put, tree(there), len(summary.problems)) == (1, {"a": b"x"}, 1)
-    assert "lie in one another" in summary.problems[0]
+    assert "source and destination overlap" in summary.problems[0]
 
 
 def test_json_with_a_name_that_is_no_utf8(project: Path, there: Path, tmp_path: Path) -> None:
-    """Its bytes are written out."""
+    """Its bytes are escaped."""
     (project / os.fsdecode(b"caf\xe9")).symlink_to("/etc/hostname")
     done = steno(tmp_path, "sync", project, f"dir:{there}", "--json")
     assert (done.code, json.loads(done.out)["outside"]) == (0, ["caf\\xe9"])
 
 
 def test_a_link_to_a_folder_elsewhere_is_told(project: Path, there: Path, tmp_path: Path) -> None:
-    """It leads out; one that leads to a folder inside, or to the folder itself, needs no word."""
+    """Links to a folder inside, or to the folder itself, are not reported."""
     write(tmp_path / "else" / "secret")
     write(project / "in" / "a")
     (project / "out").symlink_to(tmp_path / "else")
     (project / "alias").symlink_to("in")
     (project / "self").symlink_to(".")
     done = steno(tmp_path, "sync", project, f"dir:{there}")
-    assert (done.code, [line for line in done.err.splitlines() if "leads out" in line]) == (
+    assert (
+        done.code,
+        [line for line in done.err.splitlines() if "outside the folder" in line],
+    ) == (
         0,
-        [f"[steno] · out: it leads out of the folder, to {tmp_path / 'else'}; it is not copied"],
+        [f"[steno] · out: link to {tmp_path / 'else'}, outside the folder; not copied"],
     )
     assert tree(there) == {"in/a": b"x"}
-    write(there / "out")  # as if it had been a file before
+    write(there / "out")  # as if it was a file before
     for deleted, more in ((0, {"dry_run": True}), (1, {}), (0, {})):
         assert synced(project, f"dir:{there}", delete=True, **more).deleted == deleted
     assert tree(there) == {"in/a": b"x"}
@@ -694,7 +699,7 @@ def test_a_link_to_a_folder_elsewhere_is_told(project: Path, there: Path, tmp_pa
 
 
 def test_a_stream_that_is_over_at_once_costs_no_wait(project: Path, there: Path) -> None:
-    """The watcher may not have heard anything yet when it is stopped: nobody waits for it then."""
+    """A watcher that is stopped before its first change causes no wait."""
     start = time.monotonic()
     for _ in range(3):
         assert begun(project, f"dir:{there}", watch_files=True).finish().ok

@@ -1,7 +1,7 @@
-"""`steno watch --sync` while a destination is in trouble: no byte of the stream waits for it, and in the end all is there.
+"""`steno watch --sync` with a failing destination: the stream never waits, and all files arrive.
 
-That it does not wait is shown by the order of things, not by a clock: each line is read back while the destination still
-stands still. What a clock says is printed (`pytest -rP`).
+Shown by the order of events, not by a clock: each line is read back while the destination is
+blocked. Measured times are printed (`pytest -rP`).
 """
 
 import os
@@ -24,7 +24,7 @@ LINES = 300
 
 
 class Stream:
-    """A `steno watch` that syncs, and whoever is at both of its ends."""
+    """A `steno watch --sync` with both ends of its pipe."""
 
     def __init__(self, folder: Path) -> None:
         self.project, self.data = folder / "proj", folder / "data"
@@ -33,13 +33,13 @@ class Stream:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *words: str) -> None:
-        """Begin, with the agent's first line."""
+        """Start, with the agent's first line."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         self.process = subprocess.Popen(
             argv("watch", *words), env=environment(self.data), cwd=self.project, bufsize=0, **pipes
         )  # type: ignore[call-overload]
         self.pass_on(init(cwd=str(self.project)))
-        self.waits.clear()  # the start of Python is not the question
+        self.waits.clear()  # without the start of Python
 
     def pass_on(self, line: Json) -> None:
         """A line in, and the same line out."""
@@ -59,7 +59,7 @@ class Stream:
         assert found == data
 
     def change(self, number: int, name: str, content: str) -> None:
-        """The agent writes a file, and says so."""
+        """The agent writes a file and reports it."""
         path = self.project / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
@@ -73,25 +73,23 @@ class Stream:
         self.pass_on(answer(id_, tool_use_result=told))
 
     def end(self) -> None:
-        """The agent is done: the stream ends at once, our own work later."""
+        """End the input: the stream ends at once, the sync later."""
         assert self.process is not None
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.pass_on(result())
         self.process.stdin.close()
-        assert (
-            self.process.stdout.read() == b""
-        )  # whoever reads it is let go before the files are there
+        assert self.process.stdout.read() == b""  # stdout ends before the sync does
 
     def finish(self) -> tuple[int, str]:
-        """How it ended, and what it said."""
+        """The exit code and stderr."""
         assert self.process is not None
         self.process.stdin = None
         _, err = self.process.communicate(timeout=LONG)
         return self.process.returncode, err.decode()
 
     def measured(self, what: str) -> None:
-        """A figure, for whoever looks."""
+        """Print a measurement."""
         waits = sorted(self.waits)
         figures = (waits[len(waits) // 2], waits[len(waits) * 99 // 100], waits[-1])
         told = ", ".join(
@@ -120,14 +118,14 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """A port without a listener."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 def until(what: Callable[[], object]) -> None:
-    """Wait until it is so."""
+    """Wait for a condition."""
     end = time.monotonic() + LONG
     while not what():
         assert time.monotonic() < end
@@ -135,7 +133,7 @@ def until(what: Callable[[], object]) -> None:
 
 
 def test_a_destination_that_takes_nothing_more(watched: Stream) -> None:
-    """It stands in the middle of a file while all lines pass; then it goes on, and has everything."""
+    """It blocks in the middle of a file while all lines pass; later it has everything."""
     with FileStore() as store:
         store.gate.clear()
         watched.start("--quiet", "--strict", "--sync", store.url)
@@ -152,7 +150,7 @@ def test_a_destination_that_takes_nothing_more(watched: Stream) -> None:
 
 
 def test_a_destination_that_is_not_there(watched: Stream) -> None:
-    """Nobody listens while all lines pass; then somebody does, and gets everything."""
+    """No listener while all lines pass; later it gets everything."""
     port = free_port()
     watched.start("--quiet", "--strict", "--sync", f"http://127.0.0.1:{port}/files")
     for number in range(LINES):
@@ -163,14 +161,14 @@ def test_a_destination_that_is_not_there(watched: Stream) -> None:
         assert store.contents() == tree(watched.project)
     assert code == 0
     assert {line.partition(": ")[2] for line in err.splitlines()} == {
-        "Connection refused; it is tried again"
+        "Connection refused; retrying"
     }
     watched.measured("a destination that is down")
 
 
 @pytest.mark.parametrize("status", [500, 409])
 def test_a_destination_that_answers_with_errors(watched: Stream, status: int) -> None:
-    """All the time while the lines pass."""
+    """While all lines pass."""
     with FileStore() as store:
         store.fail = status
         watched.start("--quiet", "--strict", "--sync", store.url)
@@ -188,7 +186,7 @@ def test_a_destination_that_answers_with_errors(watched: Stream, status: int) ->
 
 
 def test_a_thousand_files_and_five_hundred_changes_of_one(watched: Stream, tmp_path: Path) -> None:
-    """Everything arrives, the last content of each, and the bytes are those that went in."""
+    """The last content of each file arrives, and the stream is unchanged."""
     there = tmp_path / "there"
     watched.start("--sync", f"dir:{there}")
     for number in range(1_000):
@@ -205,7 +203,7 @@ def test_a_thousand_files_and_five_hundred_changes_of_one(watched: Stream, tmp_p
 
 
 def test_quiet_is_quiet(watched: Stream, tmp_path: Path) -> None:
-    """Where nothing fails nothing is said: neither of files that were copied, nor of those that lie outside."""
+    """Without failures nothing is printed about copied files or files outside."""
     watched.start("--quiet", "--sync", f"dir:{tmp_path / 'there'}")
     watched.change(0, "a.txt", "a")
     watched.change(1, "../outside.txt", "b")

@@ -1,4 +1,4 @@
-"""A real Claude Code, against a scripted model, piped through `steno watch --sync`: what it changes is elsewhere at once."""
+"""A real Claude Code with a scripted model, piped through `steno watch --sync`."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from tests.support.modelserver import Answer, Call, ModelServer, call, once, say
 from tests.support.program import argv, environment, steno
 
 LONG = 120.0
-SOON = 10.0  # seconds; on a machine with nothing else to do it is milliseconds, see the printed figures
+SOON = 10.0  # seconds; milliseconds on an idle machine
 CELL: dict[str, Any] = {
     "cell_type": "code",
     "id": "c1",
@@ -35,7 +35,7 @@ SHELL = "mkdir -p sub && printf made > sub/made.txt && rm doomed.txt && mv old.t
 
 
 class Stage:
-    """A project, a copy of it elsewhere, and a real agent whose bytes go through `steno watch`."""
+    """A project, a copy of it, and a real agent whose output goes through `steno watch`."""
 
     def __init__(self, folder: Path, version: str) -> None:
         self.project, self.there, self.data = folder / "proj", folder / "there", folder / "data"
@@ -52,15 +52,15 @@ class Stage:
         self.version = version
         self.raw = bytearray()
         self.out = b""
-        self.told: dict[str, float] = {}  # when the result of each call was handed to steno
+        self.told: dict[str, float] = {}  # time of each call's result
         self.seen: dict[
             tuple[str, bytes | None], float
-        ] = {}  # when each content was first seen at the destination
-        self.looks = False  # the model waits until the destination was seen to hold its edits
+        ] = {}  # time of each content at the destination
+        self.looks = False  # the model waits for its edits at the destination
         self._over = threading.Event()
 
     def steps(self) -> list[Answer]:
-        """What the model does. It goes on once the last edit was seen at the destination: no edit may be overtaken."""
+        """The model's answers; each waits until the last edit is at the destination."""
         path = str(self.project / "a.txt")
         return [
             call("Write", file_path=path, content="one\n"),
@@ -90,7 +90,7 @@ class Stage:
         ]
 
     def seen_first(self, content: bytes, answer: Answer) -> Answer:
-        """The answer, once the destination has shown this content of `a.txt`, where somebody looks."""
+        """An answer that waits until the destination has this content of `a.txt`."""
         return once(lambda: not self.looks or ("a.txt", content) in self.seen, answer)
 
     def agent(self, server: ModelServer) -> "subprocess.Popen[bytes]":
@@ -120,7 +120,7 @@ class Stage:
         )
 
     def run(self, *options: str) -> tuple[int, str]:
-        """The agent through `steno watch`: its exit code, and what it said."""
+        """Run the agent through `steno watch`: exit code and stderr."""
         with ModelServer(*self.steps()) as server:
             agent = self.agent(server)
             watch = subprocess.Popen(
@@ -141,7 +141,7 @@ class Stage:
         return watch.returncode, err
 
     def _pump(self, agent: "subprocess.Popen[bytes]", watch: "subprocess.Popen[bytes]") -> None:
-        """The agent's lines to steno, with the time at which each result was handed over."""
+        """Pass the agent's lines to steno, and note the time of each result."""
         assert agent.stdout is not None
         assert watch.stdin is not None
         for line in agent.stdout:
@@ -154,7 +154,7 @@ class Stage:
         agent.stdout.close()
 
     def _look(self) -> None:
-        """What the destination holds, a few hundred times a second."""
+        """Poll the destination a few hundred times a second."""
         names = (
             "a.txt",
             "nb.ipynb",
@@ -174,16 +174,17 @@ class Stage:
             time.sleep(0.002)
 
     def late(self, result: str, name: str, content: bytes | None) -> float:
-        """Seconds from a call's result to its content at the destination; negative where the disk was quicker."""
+        """Seconds from a call's result to its content at the destination; may be negative."""
         return self.seen[name, content] - self.told[result]
 
 
 def _read(watch: "subprocess.Popen[bytes]") -> tuple[bytes, str]:
-    """All that steno says, on both of its ends."""
+    """Read stdout and stderr to their ends."""
     assert watch.stdout is not None
     assert watch.stderr is not None
     err: list[bytes] = []
-    thread = threading.Thread(target=lambda: err.append(watch.stderr.read()))  # type: ignore[union-attr]
+    stderr = watch.stderr
+    thread = threading.Thread(target=lambda: err.append(stderr.read()))
     thread.start()
     out = watch.stdout.read()
     thread.join(LONG)
@@ -194,7 +195,7 @@ def _read(watch: "subprocess.Popen[bytes]") -> tuple[bytes, str]:
 
 
 def results(line: bytes) -> list[str]:
-    """The calls that a line of the stream answers."""
+    """The calls whose results are in a line."""
     content: Any = (json.loads(line).get("message") or {}).get("content")
     return (
         [block["tool_use_id"] for block in content if block.get("type") == "tool_result"]
@@ -214,13 +215,13 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(params=claude.VERSIONS)
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
-    """Each version that the tests run."""
+    """Each tested version."""
     claude.installed(request.param)
     return Stage(tmp_path, request.param)
 
 
 def test_everything_it_changes_is_there_at_once(stage: Stage) -> None:
-    """Same bytes out; each edit there at once, how soon is printed; failed and refused edits never; in the end all is equal."""
+    """The stream is unchanged, each edit arrives, failed and refused edits never do."""
     stage.looks = True
     assert steno(stage.data, "sync", stage.project, f"dir:{stage.there}").code == 0
     code, err = stage.run("--quiet", "--sync", f"dir:{stage.there}", "--delete", "--strict")
@@ -259,7 +260,7 @@ def test_everything_it_changes_is_there_at_once(stage: Stage) -> None:
 
 
 def test_a_server_with_conflicts(stage: Stage) -> None:
-    """Over HTTP, where somebody else is quicker twice: in the end the server has what the project has."""
+    """Over HTTP with two conflicts: in the end server and project are equal."""
     with FileStore() as store:
         store.conflicts = 2
         code, err = stage.run(
@@ -272,18 +273,18 @@ def test_a_server_with_conflicts(stage: Stage) -> None:
 
 
 def test_a_server_that_forbids_it_delays_no_byte(stage: Stage) -> None:
-    """The same bytes come out, a line says what is wrong, and with --strict so does the exit code."""
+    """The stream is unchanged; the failure is reported, with --strict by the exit code too."""
     with FileStore() as store:
         store.fail = 403
         code, err = stage.run("--quiet", "--sync", store.url, "--strict", "--exclude", "*.ipynb")
         assert store.contents() == {}
     assert (code, stage.out) == (1, bytes(stage.raw))
-    assert "[steno] ✗ a.txt: the server answered 403 Forbidden" in err
+    assert "[steno] ✗ a.txt: HTTP 403 Forbidden" in err
     assert "nb.ipynb" not in err
 
 
 def test_without_us_it_does_the_same(stage: Stage, tmp_path: Path) -> None:
-    """The lines, the calls, the files and the requests to the model are those of a run that nobody watches."""
+    """Lines, calls, files and requests equal those of a run without steno."""
     plain = Stage(made(tmp_path / "plain"), stage.version)
     with ModelServer(*plain.steps()) as server:
         agent = plain.agent(server)
@@ -298,13 +299,13 @@ def test_without_us_it_does_the_same(stage: Stage, tmp_path: Path) -> None:
 
 
 def made(folder: Path) -> Path:
-    """The folder, made."""
+    """Create the folder."""
     folder.mkdir()
     return folder
 
 
 def shape(line: bytes) -> tuple[Any, ...]:
-    """What two runs have in common: kinds and calls, not ids, times and places."""
+    """What two equal runs share: kinds and calls, not ids, times and paths."""
     value: Any = json.loads(line)
     content = (value.get("message") or {}).get("content")
     blocks = content if isinstance(content, list) else []

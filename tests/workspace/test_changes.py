@@ -1,4 +1,4 @@
-"""What changed: where a path really lies, what is ignored, one list out of three sources, and patches that undo a run."""
+"""Changed files: safe paths, ignore rules, merging of three sources, patches."""
 
 import os
 import subprocess
@@ -44,17 +44,17 @@ def write(path: Path, text: str = "x") -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder to work in, with another one beside it whose name begins the same."""
+    """A project folder, next to one whose name starts the same."""
     write(tmp_path / "proj2" / "a.txt")
     write(tmp_path / "proj" / "a.txt", "one\n")
     return tmp_path / "proj"
 
 
-# -- where a path really lies -----------------------------------------------------------------------------------------
+# -- safe paths ------------------------------------------------------------------------------------
 
 
 def test_containment_is_by_whole_names(project: Path) -> None:
-    """`/proj2` is not inside `/proj`; neither is the folder itself, nor what lies above."""
+    """`/proj2` is not inside `/proj`; neither are the folder itself and its parents."""
     root = RootFolder(str(project))
     assert root.relative_name(str(project / "a.txt")) == "a.txt"
     assert root.relative_name("a.txt") == "a.txt"
@@ -73,7 +73,7 @@ def test_containment_is_by_whole_names(project: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_name_that_a_disk_can_have(project: Path, name: str) -> None:
-    """Blanks, newlines, quotes, other alphabets, the longest name: each is itself."""
+    """Blanks, newlines, quotes, other alphabets, the longest name."""
     write(project / "sub" / name)
     root = RootFolder(str(project))
     assert root.relative_name(str(project / "sub" / name)) == f"sub/{name}"
@@ -81,7 +81,7 @@ def test_any_name_that_a_disk_can_have(project: Path, name: str) -> None:
 
 
 def test_dots_mean_what_the_disk_says(project: Path, tmp_path: Path) -> None:
-    """`..` behind a link goes to where the link leads, not to where it stands."""
+    """`..` after a link is relative to the link's target."""
     write(tmp_path / "elsewhere" / "deep" / "x")
     (project / "link").symlink_to(tmp_path / "elsewhere" / "deep")
     root = RootFolder(str(project))
@@ -107,7 +107,7 @@ def test_a_link_that_leads_out_is_not_opened(project: Path, tmp_path: Path) -> N
 
 
 def test_a_root_that_is_a_link(project: Path, tmp_path: Path) -> None:
-    """The agent may name its folder by the link or by where it leads."""
+    """The agent may name its folder by the link or by its target."""
     (tmp_path / "short").symlink_to(project)
     root = RootFolder(str(tmp_path / "short"))
     assert root.relative_name(f"{tmp_path}/short/a.txt") == "a.txt"
@@ -116,17 +116,17 @@ def test_a_root_that_is_a_link(project: Path, tmp_path: Path) -> None:
 
 
 def test_names_that_are_none() -> None:
-    """What a journal or a server says must not climb."""
+    """Names from a journal or a server stay below the folder."""
     assert [
         is_safe_name(name) for name in ("a/b", "..", "a/../b", "/a", "a//b", "./a", "a/", "", "a\0")
     ] == [True] + [False] * 8
 
 
-# -- what is ignored ---------------------------------------------------------------------------------------------------
+# -- ignore rules ----------------------------------------------------------------------------------
 
 
 def test_gitignore_at_every_level(project: Path) -> None:
-    """The nearest file that says anything decides; what lies in an ignored folder stays ignored."""
+    """The nearest matching file decides; everything in an ignored folder is ignored."""
     (project / ".git").mkdir()
     write(project / ".gitignore", "*.log\nbuild/\n/only-here\n")
     write(project / "sub" / ".gitignore", "!keep.log\n")
@@ -158,13 +158,13 @@ def test_gitignore_at_every_level(project: Path) -> None:
         "a.tmp.1.py",
         "a.tmp.12",
         "b.tmp",
-    ]  # what Claude Code writes for a moment is no file of the project
+    ]  # Claude Code's temporary files
     assert IgnoreRules(str(project), use_gitignore=False).includes("a.log")
     assert not IgnoreRules(str(project), use_gitignore=False).includes("node_modules/a")
 
 
 def test_rules_of_the_repository_above(project: Path) -> None:
-    """A folder in a repository heeds what stands at its top, unless it is ignored there itself."""
+    """Rules at the top apply to a folder below, unless the folder itself is ignored."""
     (project / ".git").mkdir()
     write(project / ".gitignore", "*.tmp\nwork/\n")
     (project / "work").mkdir()
@@ -179,7 +179,7 @@ def test_rules_of_the_repository_above(project: Path) -> None:
 
 
 def test_include_and_exclude(project: Path) -> None:
-    """Only what is included, never what is excluded."""
+    """Included files only, never excluded ones."""
     rules = IgnoreRules(str(project), ["*.py", "docs/"], ["test_*"])
     assert [rules.includes(name) for name in ("a.py", "docs/a.md", "a.md", "test_a.py")] == [
         True,
@@ -189,11 +189,11 @@ def test_include_and_exclude(project: Path) -> None:
     ]
 
 
-# -- the disk ------------------------------------------------------------------------------------------------------------
+# -- file index and watcher ------------------------------------------------------------------------
 
 
 def test_the_index_says_what_is_different(project: Path) -> None:
-    """Created, modified, deleted; a folder that moved; a folder that became a file, and back."""
+    """Created, modified, deleted; a moved folder; a folder replaced by a file, and back."""
     write(project / "d" / "x")
     index = FileIndex(RootFolder(str(project)), IgnoreRules(str(project)))
     index.scan()
@@ -226,7 +226,7 @@ def test_the_index_says_what_is_different(project: Path) -> None:
 
 
 def test_the_watcher_hears(project: Path) -> None:
-    """Files, and files in folders that are new; nothing of what everybody ignores."""
+    """Files, also in new folders; nothing that is always ignored."""
     heard: list[str] = []
     failed: list[str] = []
     watcher = FileWatcher(str(project), heard.extend, failed.append)
@@ -244,25 +244,27 @@ def test_the_watcher_hears(project: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_watched(tmp_path: Path) -> None:
-    """That is said, and nothing else happens."""
+    """It is reported."""
     failed: list[str] = []
     watcher = FileWatcher(str(tmp_path / "nothing"), lambda paths: None, failed.append)
     watcher.start()
     assert watcher.wait_ready(10)
     watcher.stop(5)
-    assert failed[0].startswith("the folder cannot be watched")
+    assert failed[0].startswith(
+        "file-system watching failed, changes are detected only at the end: "
+    )
 
 
-# -- one list --------------------------------------------------------------------------------------------------------------
+# -- merging ---------------------------------------------------------------------------------------
 
 
 def told(change: Change) -> tuple[str, str, str, str | None, str | None]:
-    """What is compared of a change."""
+    """The compared fields of a change."""
     return change.path, change.change, change.source, change.call, change.tool
 
 
 def test_each_change_names_its_source_and_its_call() -> None:
-    """A tool's word goes before the disk's; what Bash did is the disk's word, by the call that was running."""
+    """A tool's report replaces what was seen on disk; the rest belongs to the running call."""
     changes = ChangeTracker()
     for event in (
         ev.Started(1, "s", None, NOW, cwd="/p"),
@@ -276,7 +278,7 @@ def test_each_change_names_its_source_and_its_call() -> None:
     changes.add(ev.FileChanged(3, "s", None, NOW, "/p/a.py", "created", "w"))
     changes.add_observed(
         "/p/a.py", "modified", NOW + timedelta(milliseconds=40)
-    )  # the disk's word comes late
+    )  # seen on disk late
     later = NOW + timedelta(seconds=5)
     changes.add(ev.ToolCall(4, "s", None, later, "b", "Bash", "shell"))
     changes.add(ev.ToolCall(4, "s", None, later, "r", "Read", "file_read"))
@@ -294,7 +296,7 @@ def test_each_change_names_its_source_and_its_call() -> None:
 
 
 def test_failed_and_refused_edits_change_nothing() -> None:
-    """Only a result that says so counts: the reader emits no change for the others."""
+    """Only successful results give changes."""
     changes = ChangeTracker("/p")
     changes.add(ev.ToolCall(1, "s", None, NOW, "e", "Edit", "file_edit"))
     changes.add(ev.ToolResult(2, "s", None, NOW, "e", True))
@@ -302,7 +304,7 @@ def test_failed_and_refused_edits_change_nothing() -> None:
 
 
 def test_git_adds_what_nobody_told() -> None:
-    """A rename is one change, with the call of those who saw its halves; binary and mode are told beside what is known."""
+    """A rename is one change with the call of its halves; git adds binary and mode."""
     known = [
         Change(path="new.txt", change="created", source="filesystem", call="b", tool="Bash"),
         Change(path="old.txt", change="deleted", source="filesystem", call="b", tool="Bash"),
@@ -343,11 +345,11 @@ def test_git_adds_what_nobody_told() -> None:
     )
 
 
-# -- git ---------------------------------------------------------------------------------------------------------------------
+# -- git -------------------------------------------------------------------------------------------
 
 
 def run_git(folder: Path, *words: str, data: bytes | None = None) -> bytes:
-    """What git says, in a folder of the test."""
+    """Run git in a folder of the test."""
     mine = {"HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"]}
     names = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main")
     return subprocess.run(
@@ -368,7 +370,7 @@ def everything(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository with a commit, something staged, something changed and something new."""
+    """A repository with a commit, and staged, changed and new files."""
     folder = tmp_path / "repo"
     write(folder / "a.txt", "one\ntwo\n")
     write(folder / "gone.txt", "bye\n")
@@ -386,7 +388,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def work(folder: Path) -> None:
-    """What an agent might do: edit, create, delete, rename, make executable, write bytes."""
+    """Edit, create, delete, rename, make executable, write bytes."""
     write(folder / "a.txt", "one\nby the agent\n")
     write(folder / "made" / 'ünï \n"x".txt', "new")
     (folder / "gone.txt").unlink()
@@ -397,7 +399,7 @@ def work(folder: Path) -> None:
 
 
 def test_a_patch_from_git_undoes_everything(repository: Path) -> None:
-    """Binary files, renames, modes; the user's index and branches stay as they were."""
+    """Binary files, renames, modes; the user's index and branches are unchanged."""
     status, before = run_git(repository, "status", "--porcelain=v2", "-z"), everything(repository)
     first = git.save_snapshot(str(repository), "r1", "before")
     assert run_git(repository, "status", "--porcelain=v2", "-z") == status
@@ -425,7 +427,7 @@ def test_a_patch_from_git_undoes_everything(repository: Path) -> None:
 
 
 def test_states_are_kept_until_they_are_let_go(repository: Path) -> None:
-    """git's own cleaning leaves them alone; afterwards nothing of ours is in the list of branches and tags."""
+    """`git gc` keeps them; they are not among branches and tags."""
     git.save_snapshot(str(repository), "r2", "before")
     work(repository)
     git.save_snapshot(str(repository), "r2", "after")
@@ -439,7 +441,7 @@ def test_states_are_kept_until_they_are_let_go(repository: Path) -> None:
 
 
 def test_a_folder_below_the_top(repository: Path) -> None:
-    """Paths are those that the agent sees."""
+    """Paths are relative to the agent's folder."""
     before = git.snapshot(str(repository))
     write(repository / "sub" / "x.txt")
     write(repository / "a.txt", "again")
@@ -456,7 +458,7 @@ def test_a_folder_below_the_top(repository: Path) -> None:
 def test_a_git_that_has_called_us_is_not_asked(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a hook of another repository, its own variables are set: they mean nothing here."""
+    """Variables set by a hook of another repository are ignored."""
     made = tmp_path / "other"
     made.mkdir()
     run_git(made, "init", "-q")
@@ -469,7 +471,7 @@ def test_a_git_that_has_called_us_is_not_asked(
 
 
 def test_without_a_repository(tmp_path: Path) -> None:
-    """There is no state, and that is no error; a repository without a commit has one."""
+    """No snapshot and no error; a repository without a commit has one."""
     assert git.snapshot(str(tmp_path)) is None
     assert git.load_trees(str(tmp_path), "r") is None
     assert git.load_trees(str(tmp_path / "nothing"), "r") is None
@@ -478,7 +480,7 @@ def test_without_a_repository(tmp_path: Path) -> None:
     assert git.snapshot(str(tmp_path)) is not None
 
 
-# -- patches of what tools told ------------------------------------------------------------------------------------------------
+# -- patches from tool results ---------------------------------------------------------------------
 
 
 def raw(value: object) -> msgspec.Raw:
@@ -524,7 +526,7 @@ def edited(
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("end", ["\n", ""])
 def test_a_patch_of_what_tools_told_undoes_them(tmp_path: Path, name: str, end: str) -> None:
-    """Any name; with and without a newline at the end; lines with tabs, with U+2028 and with carriage returns."""
+    """Any name; with and without a final newline; tabs, U+2028 and carriage returns."""
     was = f"first\n\tsecond\u2028still\r\nthird{end}"
     now = was.replace("third", "3rd").replace("first", "1st")
     events = [
@@ -545,7 +547,7 @@ def test_a_patch_of_what_tools_told_undoes_them(tmp_path: Path, name: str, end: 
 
 
 def test_what_was_not_told_is_named() -> None:
-    """A change without content is left out of the patch, and said."""
+    """A change without content is not in the patch, but listed."""
     events = [
         *wrote("a", "/p/known", None, "x\n"),
         ev.FileChanged(3, "s", None, NOW, "/p/nb.ipynb", "modified", "z"),
@@ -556,7 +558,7 @@ def test_what_was_not_told_is_named() -> None:
 
 
 def test_a_structured_patch_where_the_strings_do_not_fit() -> None:
-    """Some versions edit what only looks like the old string; then the patch of the result is taken."""
+    """If the old string doesn't match, the patch of the result is applied."""
     asked = raw({"file_path": "/p/a", "old_string": "“one”", "new_string": "two"})
     hunk = {
         "oldStart": 1,
@@ -587,7 +589,7 @@ NOTEBOOKS = [
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(RECORDED).parent))
 def test_w2_a_notebook_is_told_by_its_result(path: Path) -> None:
-    """What NotebookEdit answers is spelled in its own way, and read all the same: here the call itself names another path."""
+    """NotebookEdit's result has its own spelling; its path differs from the call's."""
     said, told = (
         b'"notebook_path":"/tmp/demo/project/nb.ipynb","cell_id"',
         b'"notebook_path":"elsewhere.ipynb","cell_id"',
@@ -621,7 +623,7 @@ def test_w2_a_notebook_is_told_by_its_result(path: Path) -> None:
     )
 
 
-# -- the command -----------------------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 EDITS = "tests/recordings/claude/2.1.325/multi_tool_edit"
 
@@ -651,7 +653,7 @@ def test_changes_of_a_recording(tmp_path: Path) -> None:
 
 
 def test_x_where_a_patch_goes(tmp_path: Path) -> None:
-    """What is no file is written to, a link leads on, a mode stays, and nothing is left behind where it cannot be written."""
+    """Devices are written to, links followed, modes kept, and failures leave nothing behind."""
     kept, link, pipe = tmp_path / "kept", tmp_path / "link", tmp_path / "pipe"
     kept.write_text("old")
     kept.chmod(0o600)
@@ -679,7 +681,7 @@ def test_x_where_a_patch_goes(tmp_path: Path) -> None:
 
 
 def test_changes_of_nothing(tmp_path: Path) -> None:
-    """A recording without changes has none, and no patch."""
+    """A recording without changes gives no changes and no patch."""
     nothing = "tests/recordings/claude/2.1.325/permission_denied"
     assert steno(tmp_path, "diff", nothing).out == "No changes found.\n"
     refused = steno(tmp_path, "diff", nothing, "--patch", str(tmp_path / "p"))
@@ -689,7 +691,7 @@ def test_changes_of_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture
 def kept_run(repository: Path, tmp_path: Path) -> Path:
-    """A run of the ledger whose states git kept: an Edit that told of itself, and a command that did the rest."""
+    """A run in the ledger with git snapshots: an Edit, and changes by a command."""
     git.save_snapshot(str(repository), "feedc0de01", "before")
     work(repository)
     git.save_snapshot(str(repository), "feedc0de01", "after")
@@ -723,7 +725,7 @@ def kept_run(repository: Path, tmp_path: Path) -> Path:
 
 
 def test_changes_of_a_run_from_the_ledger_and_git(kept_run: Path, tmp_path: Path) -> None:
-    """One list of all three sources, each with its call; the patch undoes all of it."""
+    """One list of all three sources with their calls; the patch undoes all of it."""
     found = msgspec.json.decode(steno(tmp_path, "diff", "feedc0de", "--json", "--no-import").out)
     assert found["patch"] == "git"
     assert [
@@ -761,7 +763,7 @@ def test_changes_of_a_run_from_the_ledger_and_git(kept_run: Path, tmp_path: Path
 
 
 def test_changes_of_a_run_whose_states_are_gone(kept_run: Path, tmp_path: Path) -> None:
-    """The list is the ledger's, and the patch what tools told; what it lacks is said."""
+    """The list comes from the ledger, the patch from tool results; what it lacks is listed."""
     git.delete_snapshots(str(kept_run), ["feedc0de01"])
     found = msgspec.json.decode(steno(tmp_path, "diff", "feedc0de", "--json", "--no-import").out)
     assert (found["patch"], [row["path"] for row in found["rows"]]) == (
@@ -775,7 +777,7 @@ def test_changes_of_a_run_whose_states_are_gone(kept_run: Path, tmp_path: Path) 
 
 
 def test_changes_of_nobody(tmp_path: Path) -> None:
-    """An unknown run is wrong use; an empty ledger says what to do."""
+    """An unknown run is a usage error; an empty ledger gives a hint."""
     unknown = steno(tmp_path, "diff", "feedc0de", "--no-import")
     assert (unknown.code, unknown.out) == (2, "")
     assert "The ledger is empty" in steno(tmp_path, "diff", "--no-import").out

@@ -4,10 +4,8 @@ All messages go to stderr through a thread, so that a blocked terminal never del
 """
 
 import argparse
-import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from threading import Lock
@@ -203,7 +201,6 @@ terminal or disk delays none of them. steno watch ends like `cat`: with the stre
 is gone, or by a signal. The exit code is 0 unless --exit-from or --strict is given.
 
 """
-RESEND_SECONDS = 0.05  # until a signal that did not end the stream is sent again
 SWITCH_INTERVAL_SECONDS = 0.0001  # Python's default of 0.005 would delay the stream
 
 
@@ -220,7 +217,6 @@ class WatchCommand:
         agent = agents.get_agent(options.agent)
         hooks = parse_hooks(options)
         self._pass_through = PassThrough()
-        self._signal_lock = threading.Lock()  # held to resend a signal, and to end that
         self._event_file: EventFile | None = None
         if options.json_events is not None:
             self._event_file = EventFile(options.json_events)
@@ -264,10 +260,9 @@ class WatchCommand:
         numbers = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         for number in numbers:
             signal.signal(number, lambda number, frame: self._pass_through.stop(number))
-        self._resend_signals()
+        signal.set_wakeup_fd(self._pass_through.wakeup_fd, warn_on_full_buffer=False)
         self._monitor.run()
-        with self._signal_lock:
-            signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(-1)
         for number in numbers:  # from here on a signal ends steno immediately
             signal.signal(number, self._on_late_signal if self._hook_queue else signal.SIG_DFL)
         code = self._finish_outputs()
@@ -278,26 +273,6 @@ class WatchCommand:
         if self._hook_queue is not None:
             self._hook_queue.kill()
         exit_by_signal(number)
-
-    def _resend_signals(self) -> None:
-        """Resend signals until the stream has ended.
-
-        Python runs a handler only between system calls: one just before a blocking read would
-        have no effect until the next byte.
-        """
-        read_fd, write_fd = os.pipe()
-        os.set_blocking(write_fd, False)
-        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-        main_thread = threading.get_ident()
-
-        def resend() -> None:
-            while data := os.read(read_fd, 1):
-                time.sleep(RESEND_SECONDS)
-                with self._signal_lock:
-                    if not self._pass_through.is_finished and data[0] in STOP_SIGNALS:
-                        signal.pthread_kill(main_thread, data[0])  # wakes this thread again
-
-        threading.Thread(target=resend, name="steno signals", daemon=True).start()
 
     def _sync_messages(self) -> list[str]:
         return self._sync.take_messages() if self._sync is not None else []

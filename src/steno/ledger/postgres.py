@@ -27,7 +27,7 @@ class PostgresStore:
             import psycopg
         except ModuleNotFoundError:
             raise LedgerError(
-                "a PostgreSQL ledger needs psycopg: pip install 'steno[postgres]'"
+                "a PostgreSQL ledger needs psycopg: pip install 'stenograph[postgres]'"
             ) from None
         self.name = ledger_location(url)
         self._error_type: type[Exception] = psycopg.Error

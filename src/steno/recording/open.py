@@ -131,7 +131,7 @@ def _unzstd(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
     try:
         import zstandard
     except ImportError:
-        message = "compressed with zstd; install support: pip install 'steno[zstd]'"
+        message = "compressed with zstd; install support: pip install 'stenograph[zstd]'"
         raise _source_error(name, message) from None
 
     decompressor = zstandard.ZstdDecompressor().decompressobj()

@@ -1,13 +1,13 @@
-"""The model server that a run is led to: checked before anything starts, and asked how much its model's window holds.
+"""Checks the model server given by `--backend` and asks it for the model's context window.
 
-What is wrong with the asking raises StenoError. A server that does not answer, or does not tell, is a note and no more: the
-run finds out by itself. It writes nothing, and waits for PATIENCE in all.
+A wrong option raises StenoError. A server that doesn't answer is only a warning: the run will show
+whether it works.
 """
 
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -15,15 +15,11 @@ from msgspec.structs import replace
 from ..agents import Agent, Backend
 from ..agents.backend import BACKEND_KEY_VARIABLE, BACKEND_KINDS, PLACEHOLDER_KEY, parse_backend
 from ..errors import StenoError
+from ..http_client import HttpClient, Response, is_success, status_text
 
-if TYPE_CHECKING:
-    from urllib.request import OpenerDirector
-
-PROBE_TIMEOUT_SECONDS = (
-    3.0  # seconds for all questions together: a server in one's own house answers at once
-)
-MAX_RESPONSE_BYTES = 8 << 20  # bytes of an answer: a list of all models of a large service
-# A model's window, as servers call it in their lists: what is loaded now comes before what could be.
+PROBE_TIMEOUT_SECONDS = 3.0  # for all requests together
+MAX_RESPONSE_BYTES = 8 << 20  # the model list of a large service
+# Keys of the context window in model lists; the value of a loaded model comes first.
 CONTEXT_WINDOW_KEYS = (
     "loaded_context_length",
     "context_length",
@@ -31,7 +27,18 @@ CONTEXT_WINDOW_KEYS = (
     "context_window",
     "max_context_length",
     "max_input_tokens",
+    "n_ctx",
+    "n_ctx_train",
 )
+WindowParser = Callable[[Any, str], int | None]
+
+
+class ProbeRequest(NamedTuple):
+    """A request, and how to find the context window in its response."""
+
+    url: str
+    body: dict[str, str] | None
+    parse: WindowParser
 
 
 def choose_backend(
@@ -42,178 +49,146 @@ def choose_backend(
     environ: Mapping[str, str],
     spell: Callable[[str], str],
 ) -> Backend | None:
-    """The server that is meant; None: the agent's own. `where` says what set it. StenoError if the agent cannot use it."""
+    """The backend that `given` names; None for the agent's own.
+
+    `where` is the option or setting for error messages, `spell` gives the form of another one.
+    """
     if given is None:
         return None
     kind = given.partition(":")[0]
     if kind not in agent.launch.backends:
-        able = ", ".join(
+        supported = ", ".join(
             known if known == "ollama" else f"{known}:URL"
             for known in BACKEND_KINDS
             if known in agent.launch.backends
         )
-        told = f"it can be led to {able}" if able else "it speaks only to its maker's own servers"
-        raise StenoError(
-            f"{where} {given}: {agent.name} does not speak to a server of that kind; {told}"
-        )
+        hint = f"supported: {supported}" if supported else "it only uses its vendor's servers"
+        raise StenoError(f"{where} {given}: not supported by {agent.name}; {hint}")
     if model is None:
-        raise StenoError(f"{where} {given}: which of the server's models? {spell('model')} NAME")
+        raise StenoError(f"{where} {given}: a model is required: {spell('model')} NAME")
     return parse_backend(
         given, model, environ.get("OLLAMA_HOST"), environ.get(BACKEND_KEY_VARIABLE)
     )
 
 
 def probe_backend(server: Backend, model: str) -> tuple[Backend, str | None]:
-    """The same with what the server tells of the model, and a note where it does not answer."""
-    until = time.monotonic() + PROBE_TIMEOUT_SECONDS
+    """The backend with the context window the server reports, and a warning if it is unknown."""
+    client = HttpClient(server.url, use_proxy=not server.is_local)
     problems: list[str] = []
-    for path, body, find in _probe_requests(server, model):
-        answer = _fetch_json(server, path, body, until, problems)
-        found = find(answer, model) if answer is not None else None
-        if found is not None:
-            return replace(server, context_window=found), None
-    if problems:
-        return (
-            server,
-            f"{server.kind} at {server.url} does not tell how much {model} holds: {problems[0]}",
-        )
-    return server, None
+    try:
+        client.open()
+        deadline = time.monotonic() + PROBE_TIMEOUT_SECONDS
+        for request in _probe_requests(server, model):
+            answer, problem = _fetch_json(client, server, request, deadline)
+            if problem is not None:
+                problems.append(problem)
+            window = request.parse(answer, model)
+            if window is not None:
+                return replace(server, context_window=window), None
+    except ConnectionError as error:
+        problems.append(str(error))
+    finally:
+        client.close()
+    if not problems:
+        return server, None
+    warning = f"{server.kind} at {server.url}: context window of {model} unknown: {problems[0]}"
+    return server, warning
 
 
-WindowParser = Callable[[Any, str], int | None]
-
-
-def _probe_requests(
-    server: Backend, model: str
-) -> Iterator[tuple[str, dict[str, str] | None, WindowParser]]:
-    """What is asked, one after the other until it is known: where, with what, and how the answer is read."""
+def _probe_requests(server: Backend, model: str) -> Iterator[ProbeRequest]:
+    """The requests to try in turn until the window is known."""
     root = re.sub(r"/v\d+$", "", server.url)
     if server.kind == "ollama":
-        yield f"{root}/api/ps", None, _window_from_ollama_ps
-        yield f"{root}/api/show", {"model": model}, _window_from_ollama_show
+        yield ProbeRequest(f"{root}/api/ps", None, _window_from_ollama_ps)
+        yield ProbeRequest(f"{root}/api/show", {"model": model}, _window_from_ollama_show)
         return
-    yield (
-        f"{server.url}/v1/models" if server.kind == "anthropic" else f"{server.url}/models",
-        None,
-        _window_from_model_list,
-    )
-    yield f"{root}/api/v0/models", None, _window_from_model_list  # LM Studio tells it there
+    models = "/v1/models" if server.kind == "anthropic" else "/models"
+    yield ProbeRequest(server.url + models, None, _window_from_model_list)
+    yield ProbeRequest(f"{root}/api/v0/models", None, _window_from_model_list)  # LM Studio
 
 
 def _window_from_ollama_ps(answer: Any, model: str) -> int | None:
-    """Ollama: a model that is in memory says what it was loaded with."""
-    for one in _dict_items(answer, "models"):
-        if model in (one.get("name"), one.get("model")) or f"{model}:latest" == one.get("name"):
-            return _positive_int(one.get("context_length"))
+    """The size that a loaded model was loaded with."""
+    for entry in _dict_items(answer, "models"):
+        if model in (entry.get("name"), entry.get("model")) or entry.get("name") == (
+            f"{model}:latest"
+        ):
+            return _positive_int(entry.get("context_length"))
     return None
 
 
 def _window_from_ollama_show(answer: Any, model: str) -> int | None:
-    """Ollama: num_ctx is what it will be loaded with, where that is set; else what the model was made for."""
+    """`num_ctx` if it is set, else the maximum of the model."""
     if not isinstance(answer, dict):
         return None
-    set_ = re.search(r"^num_ctx\s+(\d+)", str(answer.get("parameters") or ""), re.M)
-    if set_ is not None:
-        return _positive_int(int(set_[1]))
+    num_ctx = re.search(r"^num_ctx\s+(\d+)", str(answer.get("parameters") or ""), re.M)
+    if num_ctx is not None:
+        return _positive_int(int(num_ctx[1]))
     info = answer.get("model_info")
-    lengths = (
-        value
-        for name, value in (info if isinstance(info, dict) else {}).items()
-        if name.endswith(".context_length")
-    )
+    if not isinstance(info, dict):
+        return None
+    lengths = (value for name, value in info.items() if name.endswith(".context_length"))
     return next(filter(None, map(_positive_int, lengths)), None)
 
 
 def _window_from_model_list(answer: Any, model: str) -> int | None:
-    """A list of models, in which each may tell its window under one of several names, or in its `meta`."""
-    for one in _dict_items(answer, "data"):
-        if one.get("id") == model:
-            meta = one.get("meta")
-            every = {**(meta if isinstance(meta, dict) else {}), **one}
-            return next(
-                filter(
-                    None,
-                    (
-                        _positive_int(every.get(name))
-                        for name in (*CONTEXT_WINDOW_KEYS, "n_ctx", "n_ctx_train")
-                    ),
-                ),
-                None,
-            )
+    """A list of models; the window has several names, and may be in `meta`."""
+    for entry in _dict_items(answer, "data"):
+        if entry.get("id") == model:
+            meta = entry.get("meta")
+            values = {**(meta if isinstance(meta, dict) else {}), **entry}
+            sizes = (_positive_int(values.get(key)) for key in CONTEXT_WINDOW_KEYS)
+            return next(filter(None, sizes), None)
     return None
 
 
 def _dict_items(answer: Any, name: str) -> list[dict[str, Any]]:
-    found = answer.get(name) if isinstance(answer, dict) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    items = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(items, list):
+        return []
+    return [item for item in items if isinstance(item, dict)]
 
 
 def _positive_int(value: Any) -> int | None:
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 53
-        else None
-    )
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 < value < 1 << 53 else None
 
 
-# -- one question ----------------------------------------------------------------------------------------------------
+# -- one request -----------------------------------------------------------------------------------
 
 
 def _fetch_json(
-    server: Backend, url: str, body: dict[str, str] | None, until: float, problems: list[str]
-) -> Any:
-    """What the server answers; None, and a problem, where it does not."""
-    from http.client import HTTPException
-    from urllib.error import HTTPError
-    from urllib.request import Request
-
-    left = until - time.monotonic()
-    if left <= 0:
-        problems.append("it is too slow")
-        return None
-    heads = {"accept": "application/json", "content-type": "application/json"}
+    client: HttpClient, server: Backend, request: ProbeRequest, deadline: float
+) -> tuple[Any, str | None]:
+    """The decoded response and None, or None and what went wrong."""
+    headers = {"Accept": "application/json", "Content-Type": "application/json"}
     if server.key != PLACEHOLDER_KEY:
-        heads |= {"authorization": f"Bearer {server.key}", "x-api-key": server.key}
-    data = None if body is None else msgspec.json.encode(body)
+        headers |= {"Authorization": f"Bearer {server.key}", "X-Api-Key": server.key}
     try:
-        with _build_opener(server.is_local).open(
-            Request(url, data, heads),  # noqa: S310  # the scheme is checked: http or https
-            timeout=left,
-        ) as response:  # checked: http(s)
-            return msgspec.json.decode(_read_response(response, until))
-    except HTTPError as problem:
-        if problem.code != 404:  # what it does not have, it does not tell
-            problems.append(f"HTTP {problem.code}")
-        problem.close()
-    except TimeoutError:
-        problems.append("it is too slow")
+        response = client.request(
+            "GET" if request.body is None else "POST",
+            request.url,
+            deadline=deadline,
+            max_bytes=MAX_RESPONSE_BYTES,
+            headers=headers,
+            body=None if request.body is None else msgspec.json.encode(request.body),
+        )
+    except (TimeoutError, ConnectionError) as error:
+        return None, str(error)
+    if response.status == 404:  # not an API of this server
+        return None, None
+    return _decode_response(response)
+
+
+def _decode_response(response: Response) -> tuple[Any, str | None]:
+    if not is_success(response.status):
+        return None, status_text(response.status)
+    if not response.is_complete:
+        return None, "the response is too large"
+    try:
+        return msgspec.json.decode(response.body), None
     except RecursionError:
-        problems.append("its answer is nested too deep")
-    except (OSError, HTTPException, msgspec.MsgspecError, ValueError) as problem:
-        reason = getattr(problem, "reason", problem)
-        problems.append(str(getattr(reason, "strerror", None) or reason))
-    return None
-
-
-def _build_opener(local: bool) -> "OpenerDirector":
-    """How the server is reached: by nobody in between where it stands in one's own house, and never where it sends us to.
-
-    A key that is meant for one server is not handed to the next.
-    """
-    from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
-
-    class Stay(HTTPRedirectHandler):
-        def redirect_request(self, *told: Any) -> None:
-            """Nowhere."""
-
-    return build_opener(Stay, *([ProxyHandler({})] if local else []))
-
-
-def _read_response(response: Any, until: float) -> bytes:
-    """The whole answer, as long as it comes in time."""
-    found = b""
-    while chunk := response.read1(1 << 16):
-        found += chunk
-        if len(found) > MAX_RESPONSE_BYTES or time.monotonic() > until:
-            raise ValueError("its answer is too long")
-    return found
+        return None, "the response is nested too deeply"
+    except (msgspec.MsgspecError, ValueError) as error:
+        return None, str(error)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from referencing import Resource
     from referencing._core import Resolver
 
-MISSING_PACKAGE_MESSAGE = "JSON schemas need the package jsonschema: pip install 'steno[schema]'"
+MISSING_PACKAGE_MESSAGE = (
+    "JSON schemas need the package jsonschema: pip install 'stenograph[schema]'"
+)
 MAX_SCHEMA_ERRORS = 10  # per answer: the agent corrects them together
 MAX_SCHEMA_ERROR_CHARS = 300  # an error may quote the value
 _FENCED_BLOCK = re.compile(r"^[ \t]*(```+|~~~+)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.M | re.S)

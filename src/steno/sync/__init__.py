@@ -1,10 +1,10 @@
-"""Copies what changes to other places while an agent works: in order, whole files only, tried again when it fails.
+"""Copies changed files to other places while an agent works: in order, whole files, with retries.
 
-    syncing = Syncing(root, SyncOptions(("dir:/backup",)))
-    syncing.event(event)            # for each event; it never waits
-    summary = syncing.finish()      # waits, but no longer than options.limit
+    sync = FolderSync(root, SyncOptions(destinations=("dir:/backup",)))
+    sync.add_event(event)       # for each event; never blocks
+    summary = sync.finish()     # at most options.limit seconds
 
-What could not be copied is kept in a journal. It never prints, and never writes anywhere but in its destinations.
+Files that could not be copied are listed in a journal. Only destinations are written to.
 """
 
 from .options import FailedFile, SyncOptions, SyncSummary

@@ -1,7 +1,7 @@
-"""A command as a destination: it is called once for each file, without a shell. What it does is its own affair.
+"""A command as a destination: run once for each file, without a shell.
 
-In its words, {path} is the file's whole path, {name} its name below the folder, {change} the word put or delete. Without
-{path} and {name}, the path is the last word. Only a command that asks for {change} is told of deleted files.
+Placeholders: {path} is the absolute path, {name} the name below the folder, {change} put or delete.
+Without {path} and {name}, the path is appended. Only commands with {change} are run for deletions.
 """
 
 import shlex
@@ -11,80 +11,88 @@ from ..process.run_once import RunOnce
 from ..workspace.safe_path import RootFolder
 from .content import Content
 
-COMMAND_TIMEOUT_SECONDS = 300.0  # seconds for one file
+COMMAND_TIMEOUT_SECONDS = 300.0  # for one file
+MAX_REASON_CHARACTERS = 300
+EXIT_NOT_EXECUTABLE = 126
+EXIT_NOT_FOUND = 127
 
 
 class CommandDestination:
     """A destination."""
 
-    is_cheap_to_compare = can_compare = commits_on_close = False
+    is_cheap_to_compare = False
+    can_compare = False
+    commits_on_close = False
 
-    def __init__(self, text: str, root: RootFolder, before: str) -> None:
+    def __init__(self, text: str, root: RootFolder, prefix: str) -> None:
         self.name = f"cmd:{text}"
-        self._root, self._prefix = root, before
+        self._root = root
+        self._prefix = prefix
         self._argv = parse_command(text)
         self.can_delete = any("{change}" in word for word in self._argv)
         self._running: set[RunOnce] = set()
 
     def open(self) -> None:
-        """Nothing is to be made."""
+        """Nothing to do."""
 
     def has_same(self, name: str, content: Content) -> bool:
-        """It cannot be asked."""
+        """Unknown, so False."""
         return False
 
     def put(self, name: str, content: Content) -> None:
-        """Call it for a file that is there."""
+        """Run the command for a file."""
         self._run(name, "put")
 
     def delete(self, name: str) -> bool:
-        """Call it for a file that is gone."""
+        """Run the command for a deleted file."""
         self._run(name, "delete")
         return True
 
     def list_names(self) -> None:
-        """It cannot be asked."""
+        """Unknown."""
 
     def close(self) -> None:
-        """End what still runs."""
-        for once in list(self._running):
-            once.kill()
+        """Kill running commands."""
+        for process in list(self._running):
+            process.kill()
 
     def _run(self, name: str, change: str) -> None:
         path = self._root.absolute_path(self._prefix + name)
-        plain = f"./{name}" if name.startswith("-") else name  # never taken for an option
-        filled = [
-            _substitute(word, {"{path}": path, "{name}": plain, "{change}": change})
-            for word in self._argv
-        ]
-        more = {"STENO_PATH": path, "STENO_NAME": name, "STENO_CHANGE": change}
-        once = RunOnce(filled, self._root.real_path, more, COMMAND_TIMEOUT_SECONDS)
-        self._running.add(once)
+        safe_name = f"./{name}" if name.startswith("-") else name  # not an option
+        values = {"{path}": path, "{name}": safe_name, "{change}": change}
+        argv = [_substitute(word, values) for word in self._argv]
+        env = {"STENO_PATH": path, "STENO_NAME": name, "STENO_CHANGE": change}
+        process = RunOnce(argv, self._root.real_path, env, COMMAND_TIMEOUT_SECONDS)
+        self._running.add(process)
         try:
-            code, _, err = once.run()
+            code, _, stderr = process.run()
         finally:
-            self._running.discard(once)
+            self._running.discard(process)
         if code != 0:
-            told = err.strip().splitlines()[-1:] or [f"{filled[0]} ended with exit code {code}"]
-            raise SyncError(told[0][:300], is_permanent=code in (126, 127))
+            lines = stderr.strip().splitlines()
+            reason = lines[-1] if lines else f"{argv[0]} failed with exit code {code}"
+            raise SyncError(
+                reason[:MAX_REASON_CHARACTERS],
+                is_permanent=code in (EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND),
+            )
 
 
 def parse_command(text: str) -> list[str]:
-    """The words of a command. Nothing but quotes and backslashes is understood: there is no shell."""
+    """Split a command at blanks; quotes and backslashes work as in a shell."""
     try:
-        found = shlex.split(text)
-    except ValueError as problem:
-        raise StenoError(f"cmd:{text}: {problem}") from None
-    if not found:
+        argv = shlex.split(text)
+    except ValueError as error:
+        raise StenoError(f"cmd:{text}: {error}") from None
+    if not argv:
         raise StenoError(
             "cmd: expected a program and its arguments, such as cmd:rsync -a {path} host:backup/"
         )
-    named = any("{path}" in word or "{name}" in word for word in found[1:])
-    return found if named else [*found, "{path}"]
+    has_file = any("{path}" in word or "{name}" in word for word in argv[1:])
+    return argv if has_file else [*argv, "{path}"]
 
 
 def _substitute(word: str, values: dict[str, str]) -> str:
-    """A word with what its marks stand for. What was put in is not looked at again."""
+    """Replace placeholders; inserted values are not searched again."""
     start = min((at for mark in values if (at := word.find(mark)) >= 0), default=-1)
     if start < 0:
         return word

@@ -1,122 +1,124 @@
-"""An HTTP server as a destination: PUT and DELETE for each file, below one address. It speaks HTTP/1.1 and nothing else.
+"""An HTTP server as a destination: PUT and DELETE for each file, below one URL.
 
-Each PUT carries the hash of its content (`Content-Digest`, `X-Content-SHA256`). Where the server gave a version (`ETag` or
-`X-Version`), the next PUT names it (`If-Match` or `X-Version`). 409 and 412 say that somebody else was there: the version
-is asked for, and the PUT goes again, since the agent's folder is the truth. Redirects are not followed.
+Each PUT carries the hash of its content (`Content-Digest`, `X-Content-SHA256`). If the server gave
+a version (`ETag` or `X-Version`), the next PUT names it (`If-Match` or `X-Version`). 409 and 412
+mean that the file changed on the server: the version is fetched and the PUT repeated, since the
+agent's folder takes precedence.
 """
 
 import base64
-import http.client
 import netrc
 import os
-import queue
 import re
-import socket
-import ssl
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping
 from urllib.parse import SplitResult, quote, urlsplit
 
 from ..errors import StenoError, SyncError
+from ..http_client import (
+    Body,
+    HttpClient,
+    Response,
+    is_retryable,
+    is_success,
+    retry_after,
+    status_text,
+)
 from .content import CHUNK_BYTES, Content
 
-READ_TIMEOUT_SECONDS = 10.0  # seconds without a byte after which a server counts as gone
-REQUEST_TIMEOUT_SECONDS, MIN_BYTES_PER_SECOND = (
-    60.0,
-    50_000,
-)  # seconds for one exchange, and one more for each so many bytes of it
-MAX_CONFLICTS = 5  # in a row, of one file
-RETRY_STATUSES = (408, 423, 425, 429)  # of the answers that blame us, those that time mends
-MAX_RETRY_AFTER_SECONDS = 60.0  # seconds of a Retry-After that are believed
-_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")  # one that stands for itself
+READ_TIMEOUT_SECONDS = 10.0  # without a byte from the server
+REQUEST_TIMEOUT_SECONDS = 60.0  # plus the time for the body:
+MIN_BYTES_PER_SECOND = 50_000
+MAX_CONFLICTS = 5  # in a row, for one file
+CONFLICT_STATUSES = (409, 412)
+MISSING_STATUSES = (404, 410)
+_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")  # a literal percent sign
+_PATH_CHARACTERS = "/%!$&'()*+,;=:@~"  # not quoted in the path of the URL
 
 
 class HttpDestination:
-    """A destination."""
+    """A destination. Each thread that calls it has its own connection."""
 
-    is_cheap_to_compare = False  # asking costs as much as sending
-    can_compare = can_delete = True
+    is_cheap_to_compare = False  # a HEAD costs as much as a small PUT
+    can_compare = True
+    can_delete = True
     commits_on_close = False
 
     def __init__(self, url: str) -> None:
         parts = parse_url(url)
         self.name = url
-        self._host, self._port, self._is_https = (
-            parts.hostname or "",
-            parts.port,
-            parts.scheme == "https",
-        )
-        self._base_path = (
-            quote(
-                os.fsencode(_STRAY_PERCENT.sub("%25", parts.path.rstrip("/"))), "/%!$&'()*+,;=:@~"
-            )
-            + "/"
-        )
-        self._headers = auth_headers(self._host)
-        self._versions: dict[
-            str, tuple[str, str]
-        ] = {}  # the header that names a file's version, and its value
-        self._idle_connections: queue.LifoQueue[http.client.HTTPConnection] = queue.LifoQueue()
-        self._active_connections: set[http.client.HTTPConnection] = set()
+        path = _STRAY_PERCENT.sub("%25", parts.path.rstrip("/"))
+        host = parts.netloc.rpartition("@")[2]
+        self._base_url = f"{parts.scheme}://{host}{quote(os.fsencode(path), _PATH_CHARACTERS)}/"
+        self._headers = auth_headers(parts.hostname or "")
+        self._versions: dict[str, tuple[str, str]] = {}  # by file: header name and value
+        self._local = threading.local()
+        self._clients: list[HttpClient] = []
         self._is_closed = False
 
     def open(self) -> None:
-        """The first file finds out whether it is there."""
+        """Nothing: the first request connects."""
 
     def has_same(self, name: str, content: Content) -> bool:
-        """Whether the server says that it has these bytes."""
-        status, headers = self._request("HEAD", name, {})
-        return status == 200 and self._store_version(name, headers) == content.sha256
+        """Whether the server reports the hash of these bytes."""
+        response = self._request("HEAD", name, {})
+        server_hash = self._store_version(name, response.headers)
+        return response.status == 200 and server_hash == content.sha256
 
     def put(self, name: str, content: Content) -> None:
-        """Send a file."""
+        """Upload a file."""
         for _ in range(MAX_CONFLICTS):
-            status, headers = self._request("PUT", name, self._put_headers(name, content), content)
-            if status not in (409, 412):
+            response = self._request("PUT", name, self._put_headers(name, content), content)
+            if response.status not in CONFLICT_STATUSES:
                 break
             if self.has_same(name, content):
                 return
-        if not 200 <= status < 300:
-            raise _status_error(status, headers)
-        self._store_version(name, headers)
+        if not is_success(response.status):
+            raise _status_error(response)
+        self._store_version(name, response.headers)
 
     def delete(self, name: str) -> bool:
-        """Take a file away."""
+        """Delete a file; False if it didn't exist."""
         for _ in range(MAX_CONFLICTS):
-            status, headers = self._request(
-                "DELETE", name, dict([self._versions[name]] if name in self._versions else [])
-            )
-            if status not in (409, 412):
+            response = self._request("DELETE", name, self._version_header(name))
+            if response.status not in CONFLICT_STATUSES:
                 break
-            self._store_version(name, self._request("HEAD", name, {})[1])
-        if not (200 <= status < 300 or status in (404, 410)):
-            raise _status_error(status, headers)
+            self._store_version(name, self._request("HEAD", name, {}).headers)
+        is_missing = response.status in MISSING_STATUSES
+        if not is_success(response.status) and not is_missing:
+            raise _status_error(response)
         self._versions.pop(name, None)
-        return status not in (404, 410)
+        return not is_missing
 
     def list_names(self) -> None:
-        """A plain server cannot be asked for a list."""
+        """Unknown: HTTP has no listing."""
 
     def close(self) -> None:
-        """Cut off what still goes on, and let go of the rest."""
+        """Abort active requests and close the connections."""
         self._is_closed = True
-        with suppress(queue.Empty):
-            while True:
-                self._idle_connections.get_nowait().close()
-        for connection in list(self._active_connections):
-            _abort(connection)
+        for client in self._clients:
+            client.abort()
+            client.close()
 
-    # -- one exchange --------------------------------------------------------------------------------------------
+    # -- one request -------------------------------------------------------------------------------
 
     def _put_headers(self, name: str, content: Content) -> dict[str, str]:
         digest = base64.b64encode(content.digest).decode("ascii")
-        about = {"Content-Digest": f"sha-256=:{digest}:", "X-Content-SHA256": content.sha256}
-        about |= {"Content-Length": str(content.size), "Content-Type": "application/octet-stream"}
-        return about | dict([self._versions[name]] if name in self._versions else [])
+        return {
+            "Content-Digest": f"sha-256=:{digest}:",
+            "X-Content-SHA256": content.sha256,
+            "Content-Length": str(content.size),
+            "Content-Type": "application/octet-stream",
+            **self._version_header(name),
+        }
+
+    def _version_header(self, name: str) -> dict[str, str]:
+        version = self._versions.get(name)
+        return {} if version is None else {version[0]: version[1]}
 
     def _store_version(self, name: str, headers: Mapping[str, str]) -> str | None:
-        """Remember a file's version, and say which hash the server gives it."""
+        """Remember the version of a file; the hash that the server reports for it."""
         if headers.get("etag"):
             self._versions[name] = ("If-Match", headers["etag"])
         elif headers.get("x-version"):
@@ -126,128 +128,98 @@ class HttpDestination:
         return headers.get("x-content-sha256", "").lower() or None
 
     def _request(
-        self, verb: str, name: str, headers: Mapping[str, str], content: Content | None = None
-    ) -> "HttpResponse":
-        """A request and its answer. A connection that was kept may have been closed meanwhile: then a new one is tried."""
-        while True:
-            try:
-                connection, kept = self._idle_connections.get_nowait(), True
-            except queue.Empty:
-                connection, kept = self._connect(), False
-            try:
-                return self._send_request(connection, verb, name, headers, content)
-            except (http.client.HTTPException, OSError) as problem:
-                connection.close()
-                if not kept:
-                    raise SyncError(_error_text(problem)) from None
-            finally:
-                self._active_connections.discard(connection)
-
-    def _send_request(
-        self,
-        connection: http.client.HTTPConnection,
-        verb: str,
-        name: str,
-        headers: Mapping[str, str],
-        content: Content | None,
-    ) -> "HttpResponse":
-        self._active_connections.add(connection)
-        size = content.size if content is not None else 0
-        clock = threading.Timer(
-            REQUEST_TIMEOUT_SECONDS + size / MIN_BYTES_PER_SECOND, _abort, (connection,)
-        )
-        clock.daemon = True
-        clock.start()
+        self, method: str, name: str, headers: Mapping[str, str], content: Content | None = None
+    ) -> Response:
+        size = 0 if content is None else content.size
         try:
-            body = (
-                iter(lambda: file.read(CHUNK_BYTES), b"")
-                if content is not None and (file := content.rewind())
-                else None
+            client = self._client()
+            deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS + size / MIN_BYTES_PER_SECOND
+            return client.request(
+                method,
+                self._base_url + quote(os.fsencode(name)),
+                deadline=deadline,
+                max_bytes=CHUNK_BYTES,
+                headers={**self._headers, **headers},
+                body=_body(content),
             )
-            connection.request(
-                verb, self._base_path + quote(os.fsencode(name)), body, {**self._headers, **headers}
-            )
-            answer = connection.getresponse()
-            answer.read(CHUNK_BYTES)
-            found = {key.lower(): value for key, value in answer.getheaders()}
-            if answer.isclosed() and not answer.will_close and not self._is_closed:
-                self._idle_connections.put(connection)
-            else:
-                connection.close()
-            return answer.status, found
-        finally:
-            clock.cancel()
+        except (TimeoutError, ConnectionError) as error:
+            raise SyncError(str(error)) from None
 
-    def _connect(self) -> http.client.HTTPConnection:
-        if self._is_https:
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(
-                self._host, self._port, timeout=READ_TIMEOUT_SECONDS, context=context
-            )
-        return http.client.HTTPConnection(self._host, self._port, timeout=READ_TIMEOUT_SECONDS)
+    def _client(self) -> HttpClient:
+        client: HttpClient | None = getattr(self._local, "client", None)
+        if client is None:
+            client = HttpClient(self._base_url, READ_TIMEOUT_SECONDS)
+            client.open()
+            self._local.client = client
+            self._clients.append(client)
+            if self._is_closed:
+                client.abort()
+                client.close()
+        return client
 
 
-HttpResponse = tuple[int, dict[str, str]]
+def _body(content: Content | None) -> Body:
+    if content is None:
+        return None
+
+    def chunks() -> Iterator[bytes]:
+        file = content.rewind()
+        while data := file.read(CHUNK_BYTES):
+            yield data
+
+    return chunks
+
+
+def check_url(url: str) -> None:
+    """StenoError if a URL, a token or a proxy is unusable.
+
+    Loads httpx2, which would delay lines of the stream later.
+    """
+    auth_headers(parse_url(url).hostname or "")
+    try:
+        HttpClient(url).open()
+    except ConnectionError as error:
+        raise StenoError(f"{url}: {error}") from None
 
 
 def parse_url(url: str) -> SplitResult:
-    """An address in its parts. StenoError where it cannot be one."""
+    """The parts of a URL. StenoError where it cannot be a destination."""
     try:
         parts = urlsplit(url)
-        good = (
-            (parts.hostname or "").encode("idna")
+        is_valid = (
+            bool((parts.hostname or "").encode("idna"))
             and parts.port != 0
             and not re.search(r"[\s\x00-\x20]", parts.netloc)
         )
-    except (
-        ValueError
-    ):  # of a port that is none, brackets that do not close, a name that no host can have
-        good = False
-    if not good or parts.query or parts.fragment:
-        raise StenoError(f"{url}: expected an address such as https://host/folder, without ? and #")
+    except ValueError:  # a bad port, an unclosed bracket, an impossible host name
+        is_valid = False
+    if not is_valid or parts.query or parts.fragment:
+        raise StenoError(f"{url}: expected a URL such as https://host/folder, without ? and #")
     return parts
 
 
 def auth_headers(host: str) -> dict[str, str]:
-    """How we make ourselves known: a token of the environment, else what ~/.netrc has for this host."""
+    """Credentials: STENO_SYNC_TOKEN, else the entry for this host in ~/.netrc."""
     token = os.environ.get("STENO_SYNC_TOKEN", "").strip()
     if token and not (token.isascii() and token.isprintable()):
-        raise StenoError(
-            "STENO_SYNC_TOKEN: this can be no token, since it has letters that cannot be sent; it is not shown here"
-        )
+        raise StenoError("STENO_SYNC_TOKEN: contains characters that a header cannot carry")
     if token:
         return {"Authorization": f"Bearer {token}"}
     try:
-        found = netrc.netrc().authenticators(host)
+        entry = netrc.netrc().authenticators(host)
     except (OSError, netrc.NetrcParseError):
         return {}
-    if found is None:
+    if entry is None:
         return {}
-    pair = base64.b64encode(f"{found[0]}:{found[2]}".encode()).decode("ascii")
+    login, _, password = entry
+    pair = base64.b64encode(f"{login}:{password}".encode()).decode("ascii")
     return {"Authorization": f"Basic {pair}"}
 
 
-def _abort(connection: http.client.HTTPConnection) -> None:
-    """End an exchange from another thread."""
-    sock = connection.sock  # it may be gone at any moment
-    if sock is not None:
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
-
-
-def _error_text(problem: Exception) -> str:
-    if isinstance(problem, TimeoutError):
-        return f"the server said nothing for {READ_TIMEOUT_SECONDS:.0f} s"
-    return str(getattr(problem, "strerror", None) or problem or type(problem).__name__)
-
-
-def _status_error(status: int, headers: Mapping[str, str]) -> SyncError:
-    after = headers.get("retry-after", "")
-    wait = min(float(after), MAX_RETRY_AFTER_SECONDS) if after.isdecimal() else None
-    where = f", to {headers['location']}" if 300 <= status < 400 and headers.get("location") else ""
-    word = http.client.responses.get(status, "")
+def _status_error(response: Response) -> SyncError:
+    status = response.status
     return SyncError(
-        f"the server answered {status} {word}{where}".rstrip(),
-        status < 500 and status not in (*RETRY_STATUSES, 409, 412),
-        wait,
+        status_text(status, response.headers),
+        is_permanent=not is_retryable(status) and status not in CONFLICT_STATUSES,
+        after=retry_after(response.headers),
     )

@@ -1,8 +1,9 @@
-"""What is still to be copied, written down before it is begun: a steno that is killed leaves a list for the next one.
+"""The list of files still to be copied, on disk before the copying starts.
 
-One file for each sync: a line on what is asked for, then `["+", destination, name]` when a file is wanted and `["-", ...]`
-when it is there. `["*"]` says that every file is to be looked at, `["."]` that this was done, and that all that is wanted
-stands above it. It is removed when nothing is left. Whoever writes it holds its lock.
+If steno is killed, `steno sync --pending` continues from it. One file per sync: a line with the
+options, then `["+", destination, name]` for a file to copy and `["-", ...]` when it is done.
+`["*"]` starts a scan of all files, `["."]` ends it. The file is locked while in use and removed
+when nothing is left.
 """
 
 import fcntl
@@ -21,13 +22,11 @@ from ..workspace.safe_path import is_safe_name
 from .options import SyncOptions
 
 JOURNAL_SCHEMA = "steno.sync/1"
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
 
 
 class PendingSync(Struct):
-    """What a sync did not finish: its folder, what was asked for, and the files for each destination.
-
-    `every`: it did not find out which, so that every file is to be looked at.
-    """
+    """An unfinished sync. `needs_full_scan`: it ended before all files were known."""
 
     path: Path
     root: str
@@ -37,46 +36,46 @@ class PendingSync(Struct):
 
 
 class Journal:
-    """Writes one. Called from several threads. Where a line cannot be written, `failed` is told once, and no more is."""
+    """Writes a journal; thread-safe. The first error is reported by `on_error` and ends it."""
 
     def __init__(
-        self, path: str, root: str, options: SyncOptions, failed: Callable[[str], None]
+        self, path: str, root: str, options: SyncOptions, on_error: Callable[[str], None]
     ) -> None:
-        self.path, self.is_intact, self._on_error = Path(path), True, failed
+        self.path = Path(path)
+        self.is_intact = True
+        self._on_error = on_error
         self._lock = threading.Lock()
         self._fd = -1
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._fd = os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600
-            )
+            self._fd = os.open(path, _CREATE_FLAGS, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
-        except OSError as problem:
-            self._give_up(problem)
+        except OSError as error:
+            self._give_up(error)
         self._write(
             {"schema": JOURNAL_SCHEMA, "root": root, "options": msgspec.to_builtins(options)}
         )
         if not self.is_intact:
             self.close(keep_file=False)
 
-    def mark_wanted(self, lane: int, name: str) -> None:
+    def mark_wanted(self, destination: int, name: str) -> None:
         """A file is to be copied."""
-        self._write(["+", lane, name])
+        self._write(["+", destination, name])
 
-    def mark_done(self, lane: int, name: str) -> None:
-        """It is there."""
-        self._write(["-", lane, name])
+    def mark_done(self, destination: int, name: str) -> None:
+        """A file is copied."""
+        self._write(["-", destination, name])
 
     def mark_scan_started(self) -> None:
-        """All files are to be looked at; until that is done, nobody knows which are left."""
+        """All files are to be compared; until that is done, the list is incomplete."""
         self._write(["*"])
 
     def mark_scan_done(self) -> None:
-        """They have been."""
+        """The list is complete."""
         self._write(["."])
 
     def close(self, keep_file: bool) -> None:
-        """Close it; it stays only if something is left."""
+        """Close the journal, and remove it unless something is left."""
         with self._lock:
             if self._fd >= 0:
                 if not keep_file:
@@ -86,41 +85,41 @@ class Journal:
                 self._fd = -1
 
     def _write(self, value: Any) -> None:
-        line = json.dumps(value).encode("ascii") + b"\n"  # json keeps names that are no UTF-8
+        line = json.dumps(value).encode("ascii") + b"\n"  # json keeps names that are not UTF-8
         with self._lock:
             if self._fd < 0 or not self.is_intact:
                 return
             try:
                 while line:
                     line = line[os.write(self._fd, line) :]
-            except OSError as problem:
-                self._give_up(problem)
+            except OSError as error:
+                self._give_up(error)
 
-    def _give_up(self, problem: OSError) -> None:
+    def _give_up(self, error: OSError) -> None:
         self.is_intact = False
-        self._on_error(
-            f"{self.path}: {problem.strerror}: what is left to be copied cannot all be remembered"
-        )
+        self._on_error(f"{self.path}: {error.strerror}: unfinished files cannot be recorded")
 
 
 def pending_syncs(
-    folder: Path, failed: Callable[[str], None] = lambda text: None
+    folder: Path, on_error: Callable[[str], None] = lambda text: None
 ) -> list[PendingSync]:
-    """What was left, the oldest first. Journals that are being written are passed over; `failed`: one cannot be read."""
-    found = []
+    """Unfinished syncs, oldest first. Journals in use are skipped."""
+    pending = []
     for path in sorted(folder.glob("*.journal")):
         try:
-            left = read_journal(path)
-        except OSError as problem:
-            failed(f"{path}: {problem.strerror}")
+            entry = read_journal(path)
+        except OSError as error:
+            on_error(f"{path}: {error.strerror}")
             continue
-        if left is not None and (left.needs_full_scan or any(left.names_by_destination.values())):
-            found.append(left)
-    return found
+        if entry is not None and (
+            entry.needs_full_scan or any(entry.names_by_destination.values())
+        ):
+            pending.append(entry)
+    return pending
 
 
 def read_journal(path: Path) -> PendingSync | None:
-    """What one journal says is left; None where its steno still lives, or where it is none of ours."""
+    """The content of a journal; None if it is in use or not a journal."""
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -137,30 +136,29 @@ def read_journal(path: Path) -> PendingSync | None:
     except msgspec.ValidationError:
         return None
     return PendingSync(
-        path,
-        str(head.get("root")),
-        options,
-        _unfinished_names(lines[1:], len(options.destinations)),
-        _is_scan_unfinished(lines),
+        path=path,
+        root=str(head.get("root")),
+        options=options,
+        names_by_destination=_unfinished_names(lines[1:], len(options.destinations)),
+        needs_full_scan=_is_scan_unfinished(lines),
     )
 
 
 def _is_scan_unfinished(lines: list[Any]) -> bool:
-    """Whether all files were to be looked at, and that was not done."""
-    said = [line == ["*"] for line in lines if line in (["*"], ["."])]
-    return said[-1:] == [True]
+    marks = [line for line in lines if line in (["*"], ["."])]
+    return bool(marks) and marks[-1] == ["*"]
 
 
-def _unfinished_names(lines: list[Any], many: int) -> dict[int, list[str]]:
-    """The files that are wanted and not done, for each destination in their order. A line that was cut says nothing."""
-    names: dict[int, dict[str, None]] = {lane: {} for lane in range(many)}
+def _unfinished_names(lines: list[Any], destination_count: int) -> dict[int, list[str]]:
+    """The files left for each destination, in order. Truncated lines are ignored."""
+    names: dict[int, dict[str, None]] = {index: {} for index in range(destination_count)}
     for line in lines:
         match line:
-            case ["+", int(lane), str(name)] if lane in names and is_safe_name(name):
-                names[lane][name] = None
-            case ["-", int(lane), str(name)] if lane in names:
-                names[lane].pop(name, None)
-    return {lane: list(found) for lane, found in names.items()}
+            case ["+", int(index), str(name)] if index in names and is_safe_name(name):
+                names[index][name] = None
+            case ["-", int(index), str(name)] if index in names:
+                names[index].pop(name, None)
+    return {index: list(left) for index, left in names.items()}
 
 
 def _decode_line(line: bytes) -> Any:

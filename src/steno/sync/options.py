@@ -1,26 +1,26 @@
-"""What is asked of a sync, what came of it, and what can go wrong. Values only."""
+"""Options and results of a sync."""
 
 from msgspec import Struct
 
 
 class SyncOptions(Struct, frozen=True, kw_only=True):
-    """What is asked for. Times are in seconds.
+    """What to sync, and how. Times are in seconds.
 
-    `destinations`  dir:PATH, cmd:PROGRAM ARGS, http(s)://..., or a URL that fsspec knows
-    `prefix`        only what lies below this folder, and without this in its name
-    `include`       only files that fit one of these patterns of git
-    `exclude`       no file that fits one of these
-    `ignore`        .gitignore files count (what tools make for themselves, such as node_modules, never does)
-    `delete`        what is deleted is deleted there too
-    `debounce`      how long a changed file may wait for further changes
-    `concurrency`   files copied at the same time, for each destination
-    `strict`        a file that could not be copied is an error (`SyncSummary.exit_code`)
-    `final_pass`    at the end, compare every file by its hash
-    `dry_run`       say what would be done
-    `limit`         the longest that `finish` takes; None: as long as it needs
-    `tries`         give a file up after so many; None: only when the time is over
-    `journal`       where what is not done yet is written down; None: nowhere
-    `watch_files`   look at the file system too, for what tools do not tell
+    `destinations`  dir:PATH, cmd:PROGRAM ARGS, http(s)://..., or a URL for fsspec
+    `prefix`        only files below this folder, without it in their names
+    `include`       only files that match one of these .gitignore patterns
+    `exclude`       no files that match one of these
+    `ignore`        respect .gitignore files (node_modules and the like are always ignored)
+    `delete`        delete in destinations what is deleted in the folder
+    `debounce`      delay after a change, to collect further changes
+    `concurrency`   parallel transfers per destination
+    `strict`        failed files are an error (`SyncSummary.exit_code`)
+    `final_pass`    compare every file by its hash at the end
+    `dry_run`       only say what would be done
+    `limit`         time limit of `finish`; None: no limit
+    `tries`         attempts per file; None: until the time limit
+    `journal`       file for the list of unfinished files; None: no journal
+    `watch_files`   watch the file system for changes that tools don't report
     """
 
     destinations: tuple[str, ...]
@@ -41,7 +41,7 @@ class SyncOptions(Struct, frozen=True, kw_only=True):
 
 
 class FailedFile(Struct, frozen=True):
-    """A file that is not where it should be, and why."""
+    """A file that was not copied."""
 
     path: str
     destination: str
@@ -49,10 +49,10 @@ class FailedFile(Struct, frozen=True):
 
 
 class SyncSummary(Struct, kw_only=True):
-    """What came of it. One file at two destinations counts twice.
+    """The result. A file with two destinations counts twice.
 
-    `put`, `deleted`, `same` (the same content was there) and `bytes` count what was done; `failed` is what was not;
-    `outside` lists paths that were told and do not lie in the folder; `problems` is what speaks against the whole.
+    `same` counts files whose content was there already; `outside` lists changed paths that are not
+    in the folder; `problems` are errors that are not about one file.
     """
 
     put: int = 0
@@ -67,15 +67,15 @@ class SyncSummary(Struct, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether everything is where it should be."""
+        """Whether there were no failures."""
         return not self.failed and not self.problems
 
     def exit_code(self, strict: bool) -> int:
-        """1 where something is missing and that counts."""
+        """1 after failures if `strict`, else 0."""
         return int(strict and not self.ok)
 
     def line(self) -> str:
-        """All of it in one line."""
+        """One line for people."""
         parts = [f"{self.put} copied", f"{self.same} unchanged"]
         parts += [f"{self.deleted} deleted"] * bool(self.deleted)
         parts += [f"{len(self.failed)} failed"] * bool(self.failed)
@@ -84,5 +84,5 @@ class SyncSummary(Struct, kw_only=True):
 
 
 def escape_unprintable(text: str) -> str:
-    """A name for people: what could move a cursor or break a line is written out."""
+    """A name for a terminal: control characters and line breaks are escaped."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

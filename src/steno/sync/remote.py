@@ -1,12 +1,13 @@
-"""Anything that fsspec reaches as a destination: memory, sftp, s3, gs and so on. Loaded only when such a URL is given.
+"""Any store that fsspec supports as a destination: memory, sftp, s3, gs and so on.
 
-Where a store can rename, a file is written under a name of ours first; the others (object stores) show a file only when
-it is whole. What may be written where is the other side's affair.
+Where a store can rename, a file is written under a temporary name first; object stores show a file
+only when it is complete.
 """
 
 import secrets
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,58 +15,42 @@ from ..errors import StenoError, SyncError
 from ..workspace.ignore_rules import TEMP_PREFIX
 from ..workspace.safe_path import is_safe_name
 from .content import CHUNK_BYTES, Content, sha256_of
+from .errors import convert_errors
 
-MAX_SINGLE_WRITE_BYTES = 1 << 26  # bytes that are handed over in one piece
-RENAMING_PROTOCOLS = {
-    "file",
-    "local",
-    "sftp",
-    "ssh",
-    "ftp",
-    "smb",
-    "dbfs",
-    "hdfs",
-    "webhdfs",
-    "arrow_hdfs",
-}  # kinds that do
-
-READ_ONLY_PROTOCOLS = {
-    "data",
-    "reference",
-    "tar",
-    "libarchive",
-    "github",
-    "gist",
-    "git",
-    "generic",
-}  # kinds that take no files
-HOST_PROTOCOLS = {"sftp", "ssh", "ftp", "smb", "webhdfs"}  # kinds whose addresses begin with a host
+MAX_SINGLE_WRITE_BYTES = 1 << 26  # larger files are streamed
+HOST_PROTOCOLS = {"sftp", "ssh", "ftp", "smb", "webhdfs"}  # URLs start with a host
+RENAMING_PROTOCOLS = HOST_PROTOCOLS | {"file", "local", "dbfs", "hdfs", "arrow_hdfs"}
+READ_ONLY_PROTOCOLS = {"data", "reference", "tar", "libarchive", "github", "gist", "git", "generic"}
 
 
 class FsspecDestination:
     """A destination."""
 
-    is_cheap_to_compare = commits_on_close = False
-    can_compare = can_delete = True
+    is_cheap_to_compare = False
+    can_compare = True
+    can_delete = True
+    commits_on_close = False
 
     def __init__(self, url: str) -> None:
         self.name = url
-        kind = filesystem_class(url)
-        protocols = {kind.protocol} if isinstance(kind.protocol, str) else set(kind.protocol)
+        store_class = filesystem_class(url)
+        protocol = store_class.protocol
+        protocols = {protocol} if isinstance(protocol, str) else set(protocol)
         self._can_rename = bool(protocols & RENAMING_PROTOCOLS) or url.startswith(("sftp:", "ssh:"))
         self._open_lock = threading.Lock()
-        self._lock = threading.Lock() if not getattr(kind, "async_impl", False) else None
+        is_thread_safe = getattr(store_class, "async_impl", False)
+        self._lock = nullcontext() if is_thread_safe else threading.Lock()
         self._fs: Any = None
         self._root = ""
 
     def open(self) -> None:
-        """Open it, which may mean to connect."""
+        """Open the store, which may connect."""
         with self._open_lock:
             if self._fs is None:
                 self._fs, self._root = open_filesystem(self.name)
 
     def has_same(self, name: str, content: Content) -> bool:
-        """Whether these bytes are there already."""
+        """Whether a file has these bytes."""
         self.open()
         with self._locked(), suppress(FileNotFoundError, IsADirectoryError, KeyError):
             if self._fs.size(self._path(name)) != content.size:
@@ -75,7 +60,7 @@ class FsspecDestination:
         return False
 
     def put(self, name: str, content: Content) -> None:
-        """Put a file there."""
+        """Write a file."""
         path = self._path(name)
         with self._locked():
             folder = path.rpartition("/")[0]
@@ -94,7 +79,7 @@ class FsspecDestination:
                 raise
 
     def delete(self, name: str) -> bool:
-        """Take a file away."""
+        """Delete a file; False if it didn't exist."""
         with self._locked():
             try:
                 self._fs.rm_file(self._path(name))
@@ -103,23 +88,24 @@ class FsspecDestination:
         return True
 
     def list_names(self) -> list[str]:
-        """Every file that is there."""
+        """Every file."""
         self.open()
         with self._locked():
             skip = len(self._root.rstrip("/")) + 1 if self._root else 0
-            found = self._fs.find(self._root)
             return [
-                path[skip:] for path in found if not path.rpartition("/")[2].startswith(TEMP_PREFIX)
+                path[skip:]
+                for path in self._fs.find(self._root)
+                if not path.rpartition("/")[2].startswith(TEMP_PREFIX)
             ]
 
     def close(self) -> None:
-        """fsspec keeps its connections for whoever comes next."""
+        """Nothing: fsspec caches its connections."""
 
-    # -- one file ------------------------------------------------------------------------------------------------
+    # -- one file ----------------------------------------------------------------------------------
 
     def _path(self, name: str) -> str:
         if not is_safe_name(name):
-            raise SyncError("this can be no name in a folder", is_permanent=True)
+            raise SyncError("invalid file name", is_permanent=True)
         return f"{self._root.rstrip('/')}/{name}" if self._root else name
 
     def _write(self, path: str, content: Content) -> None:
@@ -132,7 +118,7 @@ class FsspecDestination:
                 file.write(data)
 
     def _rename(self, old: str, new: str) -> None:
-        """In one step where the other side can; some rename only to names that are free."""
+        """Rename; some stores do so only to a name that is free."""
         try:
             self._fs.mv(old, new)
         except Exception:
@@ -141,51 +127,35 @@ class FsspecDestination:
             self._fs.rm_file(new)
             self._fs.mv(old, new)
 
-    def _locked(self) -> "_StoreLock":
-        return _StoreLock(self._lock)
-
-
-class _StoreLock:
-    """One at a time where a store wants that; whatever it raises is told as trouble."""
-
-    def __init__(self, lock: "threading.Lock | None") -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        if self._lock is not None:
-            self._lock.acquire()
-
-    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
-        if self._lock is not None:
-            self._lock.release()
-        if isinstance(problem, Exception) and not isinstance(problem, SyncError):
-            lasting = isinstance(problem, PermissionError | NotImplementedError)
-            raise SyncError(str(problem) or type(problem).__name__, lasting) from problem
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._lock, convert_errors(Exception):  # each store has errors of its own
+            yield
 
 
 def filesystem_class(url: str) -> Any:
-    """The kind of store that a URL names. StenoError says what is missing. Nothing is opened."""
+    """The fsspec class for a URL. StenoError says what is missing."""
     try:
         from fsspec import get_filesystem_class  # type: ignore[import-untyped]  # it has no types
     except ImportError:
-        raise StenoError(f"{url}: this needs one more package: pip install 'steno[sync]'") from None
+        raise StenoError(f"{url}: fsspec is required: pip install 'stenograph[sync]'") from None
     scheme = url.partition(":")[0]
     if scheme in READ_ONLY_PROTOCOLS:
-        raise StenoError(f"{url}: nothing can be written to {scheme}://")
+        raise StenoError(f"{url}: {scheme}:// is read-only")
     try:
         if scheme in HOST_PROTOCOLS and (not (parts := urlsplit(url)).hostname or parts.port == 0):
             raise StenoError(f"{url}: expected a host, such as {scheme}://host/folder")
         return get_filesystem_class(scheme)
-    except (ImportError, ValueError) as problem:
-        raise StenoError(f"{url}: {problem}") from None
+    except (ImportError, ValueError) as error:
+        raise StenoError(f"{url}: {error}") from None
 
 
 def open_filesystem(url: str) -> tuple[Any, str]:
-    """The store behind a URL, and where in it we begin."""
+    """The store of a URL, and the path in it."""
     from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # it has no types
 
     try:
-        store, start = url_to_fs(url)
-    except Exception as problem:  # each kind of store has errors of its own
-        raise SyncError(f"it cannot be opened: {problem}") from problem
-    return store, str(start)
+        store, path = url_to_fs(url)
+    except Exception as error:  # each store has errors of its own
+        raise SyncError(f"cannot open: {error}") from error
+    return store, str(path)

@@ -1,7 +1,7 @@
-"""A sync that goes on while an agent works: events in, files out. It never prints, and `event` never waits.
+"""A sync while an agent works: events in, files out. `add_event` never blocks.
 
-One thread takes events and hints of the file system, says what changed, and hands files to the lanes; each destination
-has a lane with threads of its own. So a slow destination delays neither the stream nor the other destinations.
+One thread takes events and file-system changes and passes files to the queues. Each destination has
+a queue with its own threads: a slow one delays neither the stream nor the other destinations.
 """
 
 import os
@@ -28,15 +28,13 @@ from .journal import Journal
 from .options import SyncOptions, SyncSummary, escape_unprintable
 
 RELEVANT_EVENTS = (ev.Started, ev.ToolCall, ev.ToolResult, ev.FileChanged)
-MAX_PENDING_MESSAGES = (
-    10_000  # that wait to be fetched; whoever never fetches them loses the oldest
-)
-POLL_SECONDS = 0.05  # seconds between two looks at whether it is done
+MAX_PENDING_MESSAGES = 10_000  # then the oldest are dropped
+POLL_SECONDS = 0.05
 END_OF_QUEUE = object()
 
 
 class FolderSync:
-    """Files on their way to every destination. `root` None: the folder that the agent says it works in."""
+    """Syncs a folder to all destinations. `root` None: the folder that the agent reports."""
 
     def __init__(self, root: str | None, options: SyncOptions) -> None:
         for text in options.destinations:
@@ -44,7 +42,8 @@ class FolderSync:
         check_patterns((*options.include, *options.exclude))
         options = replace(options, prefix=_clean_prefix(options.prefix))
         self.options = options
-        self._started, self._started_ns = time.monotonic(), time.time_ns()
+        self._started = time.monotonic()
+        self._started_ns = time.time_ns()
         self._messages: deque[str] = deque(maxlen=MAX_PENDING_MESSAGES)
         self._queues: list[DestinationQueue] = []
         self._root: RootFolder | None = None
@@ -52,63 +51,60 @@ class FolderSync:
         self._journal: Journal | None = None
         self._watcher: ChangeWatcher | None = None
         self._changes = ChangeTracker()
-        self._early_events: list[ev.FileChanged] = []  # told before the folder was known
-        self._prefix_seen = (
-            not options.prefix
-        )  # before that, nothing is deleted because the prefix is not there
-        self._has_reported_root_loss = False  # it was told that the folder itself is gone
+        self._early_events: list[ev.FileChanged] = []  # before the root is known
+        self._prefix_seen = not options.prefix  # a missing prefix deletes nothing until then
+        self._has_reported_root_loss = False
         self._outside_paths: dict[str, None] = {}
         self._problems: list[str] = []
         self._summary: SyncSummary | None = None
-        self.has_unsaved_files = (
-            False  # at the end: something is left, and could not be written down
-        )
+        self.has_unsaved_files = False  # at the end: unfinished files are not in the journal
         self._inbox: SimpleQueue[object] = SimpleQueue()
         if root is not None:
             self._set_root(root)
         self._worker = threading.Thread(target=self._process_inbox, name="steno sync", daemon=True)
         self._worker.start()
 
-    # -- what is asked of it -------------------------------------------------------------------------------------
+    # -- public ------------------------------------------------------------------------------------
 
     def add_event(self, event: ev.Event) -> None:
-        """Take in an event. It is looked at later, in another thread."""
+        """Queue an event."""
         if isinstance(event, RELEVANT_EVENTS):
             self._inbox.put((event, datetime.now(timezone.utc)))
 
-    def enqueue(self, name: str, lane: int | None = None) -> None:
-        """A file below the folder is to be copied, to every destination or to one."""
-        for one in self._queues if lane is None else self._queues[lane : lane + 1]:
-            one.enqueue(name, verify=True)
+    def enqueue(self, name: str, destination: int | None = None) -> None:
+        """Copy a file to every destination, or to the one with this index."""
+        index = destination
+        for queue in self._queues if index is None else self._queues[index : index + 1]:
+            queue.enqueue(name, verify=True)
 
     def take_messages(self) -> list[str]:
-        """What there is to say to people since the last call, a line each."""
-        found = []
+        """The messages for people since the last call."""
+        messages = []
         with suppress(IndexError):
             while True:
-                found.append(self._messages.popleft())
-        return found
+                messages.append(self._messages.popleft())
+        return messages
 
     def changes(self) -> list[Change]:
-        """What changed so far, by tools and in the file system."""
+        """The changes so far, reported by tools and seen in the file system."""
         return self._changes.all_changes()
 
-    def finish(self, each: Callable[[], None] = lambda: None) -> SyncSummary:
-        """Nothing more comes in: finish what is on its way, within the limit. `each` is called while it waits.
+    def finish(self, on_wait: Callable[[], None] = lambda: None) -> SyncSummary:
+        """Finish within the time limit; `on_wait` is called while waiting.
 
         A second call gives the same summary.
         """
         if self._summary is None:
             limit = self.options.limit
-            until = time.monotonic() + limit if limit is not None else None
-            self._stop_watcher(until)
+            deadline = time.monotonic() + limit if limit is not None else None
+            self._stop_watcher(deadline)
             self._inbox.put(END_OF_QUEUE)
-            self._worker.join(_remaining_seconds(until))
-            self._wait_for_queues(until, each)
+            self._worker.join(_remaining_seconds(deadline))
+            self._wait_for_queues(deadline, on_wait)
             self._summary = self._build_summary()
         return self._summary
 
-    # -- events and hints ----------------------------------------------------------------------------------------
+    # -- events and file-system changes ------------------------------------------------------------
 
     def _process_inbox(self) -> None:
         if self.options.watch_files:
@@ -116,12 +112,12 @@ class FolderSync:
         while (item := self._inbox.get()) is not END_OF_QUEUE:
             try:
                 self._process_item(item)
-            except Exception as problem:  # one that cannot be read must not end the others
-                self._add_problem(f"{type(problem).__name__}: {problem}")
+            except Exception as error:  # the other items are still processed
+                self._add_problem(f"{type(error).__name__}: {error}")
         try:
             self._final_pass()
-        except Exception as problem:
-            self._add_problem(f"{type(problem).__name__}: {problem}")
+        except Exception as error:
+            self._add_problem(f"{type(error).__name__}: {error}")
         if self._journal is not None and self.options.final_pass:
             self._journal.mark_scan_done()
 
@@ -129,10 +125,10 @@ class FolderSync:
         match item:
             case (ev.Event() as event, datetime() as now):
                 self._process_event(event, now)
-            case list() as notices:
-                self._on_observed_changes(notices)
-            case threading.Event() as taken:
-                taken.set()
+            case list() as changes:
+                self._on_observed_changes(changes)
+            case threading.Event() as reached:
+                reached.set()
 
     def _process_event(self, event: ev.Event, now: datetime) -> None:
         if isinstance(event, ev.Started) and self._root is None and event.cwd:
@@ -145,119 +141,115 @@ class FolderSync:
                 self._on_file_changed(event)
 
     def _on_file_changed(self, event: ev.FileChanged) -> None:
-        """A tool says that a file changed."""
-        assert self._root is not None  # noqa: S101
+        """A tool reported a change."""
+        assert self._root is not None  # noqa: S101  # for mypy
         name = self._root.relative_name(event.path)
         if name is None:
             if event.path not in self._outside_paths:
                 self._outside_paths[event.path] = None
-                self._add_message(
-                    "·",
-                    event.path,
-                    f"lies outside {escape_unprintable(self._root.given_path)} and is not copied",
-                )
+                root = escape_unprintable(self._root.given_path)
+                self._add_message("·", event.path, f"outside {root}; not copied")
         elif self._includes(name):
             self._check_prefix()
             self._enqueue_all([name])
 
-    def _on_observed_changes(self, notices: Iterable[ObservedChange]) -> None:
-        assert self._root is not None  # noqa: S101
+    def _on_observed_changes(self, changes: Iterable[ObservedChange]) -> None:
+        assert self._root is not None  # noqa: S101  # for mypy
         now = datetime.now(timezone.utc)
-        for notice in notices:
-            self._changes.add_observed(
-                os.path.join(self._changes.root or self._root.given_path, notice.name),  # noqa: PTH118
-                notice.change,
-                now,
-            )
-            if self._includes(notice.name) and not (
-                notice.change == "deleted" and self._is_root_lost(self._root)
+        root = self._changes.root or self._root.given_path
+        for change in changes:
+            path = os.path.join(root, change.name)  # noqa: PTH118  # keeps the root as given
+            self._changes.add_observed(path, change.change, now)
+            if self._includes(change.name) and not (
+                change.change == "deleted" and self._is_root_lost(self._root)
             ):
                 self._check_prefix()
-                self._enqueue_all([notice.name])
+                self._enqueue_all([change.name])
 
     def _final_pass(self) -> None:
-        """At the end: every file, if that is asked for."""
+        """Compare every file at the end, if requested."""
         if self._root is None:
             if self.options.destinations and (self._early_events or self.options.final_pass):
-                self._add_problem(
-                    "the folder of the agent is not known, so nothing was copied: the stream never said it"
-                )
+                self._add_problem("nothing copied: the stream does not name the agent's folder")
             return
         if self.options.final_pass and self._rules is not None:
             self._check_prefix()
             if self._root.problem() == FOLDER_MISSING:
                 self._add_problem(
-                    f"{self._root.given_path}: {FOLDER_MISSING} any more, so its files were not compared"
+                    f"{self._root.given_path}: {FOLDER_MISSING}; its files were not compared"
                 )
             elif not self._prefix_seen:
-                self._add_problem(
-                    f"--prefix={self.options.prefix.rstrip('/')}: {FOLDER_MISSING} in {self._root.given_path}"
-                )
+                prefix = self.options.prefix.rstrip("/")
+                self._add_problem(f"--prefix={prefix}: {FOLDER_MISSING} in {self._root.given_path}")
             else:
                 self._compare_all(FileIndex(self._root, self._rules))
 
     def _compare_all(self, index: FileIndex) -> None:
-        """Every file that is here, and with --delete also those that are only there."""
+        """Enqueue every file, and with --delete also those that only destinations have."""
         index.scan()
-        for folder, why in index.unreadable_dirs.items():
-            if f"{folder}/".startswith(self.options.prefix) or self.options.prefix.startswith(
-                f"{folder}/" if folder else ""
-            ):
-                self._add_problem(
-                    f"{folder or index.root.given_path}: this folder cannot be read: {why}"
-                )
+        prefix = self.options.prefix
+        for folder, reason in index.unreadable_dirs.items():
+            start = f"{folder}/" if folder else ""
+            if f"{folder}/".startswith(prefix) or prefix.startswith(start):
+                path = folder or index.root.given_path
+                self._add_problem(f"{path}: cannot read folder: {reason}")
         names = [name for name in index.names() if self._includes(name)]
         self._enqueue_all(names, verify=True)
         if self.options.delete and not self._is_root_lost(index.root):
             self._enqueue_deleted(set(names))
 
     def _is_root_lost(self, root: RootFolder) -> bool:
-        """Whether the folder itself is gone: nobody can tell then what became of its files, so none is deleted for it."""
-        amiss = root.problem()
-        if amiss is not None and self.options.delete and not self._has_reported_root_loss:
+        """Whether the folder itself is gone: then nothing is deleted in destinations."""
+        problem = root.problem()
+        if problem is not None and self.options.delete and not self._has_reported_root_loss:
             self._has_reported_root_loss = True
-            self._add_problem(
-                f"{root.given_path}: {amiss}, so nothing is deleted for what is no longer in it"
-            )
-        return amiss is not None
+            self._add_problem(f"{root.given_path}: {problem}; deletions are not synced")
+        return problem is not None
 
-    def _enqueue_deleted(self, here: set[str]) -> None:
-        """What destinations have and the folder does not. What is ignored here is left alone there."""
-        for lane in self._queues:
+    def _enqueue_deleted(self, names: set[str]) -> None:
+        """Enqueue what only destinations have, except files that are ignored here."""
+        for queue in self._queues:
             try:
-                there = lane.destination.list_names()
-            except SyncError as problem:
-                self._add_problem(redact(f"{lane.destination.name}: {problem}"))
+                listed = queue.destination.list_names()
+            except SyncError as error:
+                self._add_problem(redact(f"{queue.destination.name}: {error}"))
                 continue
-            if there is None and not self.options.watch_files:
-                self._add_problem(
-                    f"{lane.destination.name}: it cannot be asked what it has, so --delete does nothing there"
-                )
-            found = (
-                lane.known_names()
-                if there is None
-                else [self.options.prefix + name for name in there]
-            )
-            for name in found:
-                if name not in here and self._includes(name):
-                    lane.enqueue(name, verify=True)
+            if listed is None:
+                remote_names = queue.known_names()
+                if not self.options.watch_files:
+                    self._add_problem(
+                        f"{queue.destination.name}: cannot list files; --delete has no effect"
+                    )
+            else:
+                remote_names = [self.options.prefix + name for name in listed]
+            for name in remote_names:
+                if name not in names and self._includes(name):
+                    queue.enqueue(name, verify=True)
 
-    # -- setting up and closing ----------------------------------------------------------------------------------
+    # -- start and end -----------------------------------------------------------------------------
 
     def _set_root(self, path: str, is_streaming: bool = False) -> None:
-        """The folder is known: get ready. `begun`: by the stream, so that what is wrong with one place can only be told."""
+        """Start the queues. `is_streaming`: errors can only be reported, not raised."""
         options = self.options
         root = self._root = RootFolder(path)
         self._rules = IgnoreRules(root.real_path, options.include, options.exclude, options.ignore)
-        found = self._make_destinations(root, is_streaming)
-        if options.journal is not None and not options.dry_run and found:
-            lasting = _persistent_options(options, [one.name for one in found.values()])
-            self._journal = Journal(options.journal, root.real_path, lasting, self._add_problem)
+        destinations = self._make_destinations(root, is_streaming)
+        if options.journal is not None and not options.dry_run and destinations:
+            names = [destination.name for destination in destinations.values()]
+            journaled = _persistent_options(options, names)
+            self._journal = Journal(options.journal, root.real_path, journaled, self._add_problem)
             if options.final_pass:
                 self._journal.mark_scan_started()
-        for at, (text, one) in enumerate(found.items()):
-            teller = self._message_callback(f" → {text}" if len(found) > 1 else "")
-            self._queues.append(DestinationQueue(at, one, root, options, self._journal, teller))
+        for index, (text, destination) in enumerate(destinations.items()):
+            queue = DestinationQueue(
+                index=index,
+                destination=destination,
+                root=root,
+                options=options,
+                journal=self._journal,
+                on_message=self._message_callback(f" → {text}" if len(destinations) > 1 else ""),
+            )
+            self._queues.append(queue)
         self._changes.root = self._changes.root or root.given_path
         if options.watch_files:
             self._start_watcher(root, self._rules)
@@ -265,27 +257,27 @@ class FolderSync:
         for event in self._early_events:
             self._on_file_changed(event)
 
-    def _make_destinations(self, root: RootFolder, begun: bool) -> dict[str, Destination]:
-        """Each place that is meant, once. One that cannot be does not stop the others, once the stream has begun."""
-        found: dict[str, Destination] = {}
+    def _make_destinations(self, root: RootFolder, is_streaming: bool) -> dict[str, Destination]:
+        """Each distinct destination, by its argument. Invalid ones are skipped while streaming."""
+        destinations: dict[str, Destination] = {}
         places = set()
         for text in self.options.destinations:
             try:
-                one = make_destination(text, root, self.options.prefix, self.options.delete)
-            except StenoError as problem:
-                if not begun:
+                destination = make_destination(text, root, self.options.prefix, self.options.delete)
+            except StenoError as error:
+                if not is_streaming:
                     raise
-                self._add_problem(str(problem))
+                self._add_problem(str(error))
                 continue
-            path = getattr(one, "path", None)
-            place = os.path.realpath(path) if path is not None else one.name
+            path = getattr(destination, "path", None)
+            place = os.path.realpath(path) if path is not None else destination.name
             if place not in places:
                 places.add(place)
-                found[text] = one
-        return found
+                destinations[text] = destination
+        return destinations
 
     def _start_watcher(self, root: RootFolder, rules: IgnoreRules) -> None:
-        """Look at the file system too, from when this sync began."""
+        """Watch the file system, including changes since this sync was created."""
         self._watcher = ChangeWatcher(
             root,
             rules,
@@ -294,61 +286,58 @@ class FolderSync:
         )
         self._watcher.start(self._started_ns)
 
-    def _stop_watcher(self, until: float | None) -> None:
-        """Look once more, when everything that was told is taken in: the folder may be told by the last of it."""
-        taken = threading.Event()
-        self._inbox.put(taken)
-        taken.wait(_remaining_seconds(until))
-        if self._watcher is not None and not self._watcher.stop(_remaining_seconds(until)):
-            self._add_problem("there was no time left to look at every file")
+    def _stop_watcher(self, deadline: float | None) -> None:
+        """Stop watching once all events are processed: the last one may name the folder."""
+        reached = threading.Event()
+        self._inbox.put(reached)
+        reached.wait(_remaining_seconds(deadline))
+        if self._watcher is not None and not self._watcher.stop(_remaining_seconds(deadline)):
+            self._add_problem("out of time: not every file was checked for changes")
 
-    def _wait_for_queues(self, until: float | None, each: Callable[[], None]) -> None:
-        for lane in self._queues:
-            while not lane.wait_idle(POLL_SECONDS) and (until is None or time.monotonic() < until):
-                each()
-        for lane in self._queues:
-            lane.close()
+    def _wait_for_queues(self, deadline: float | None, on_wait: Callable[[], None]) -> None:
+        for queue in self._queues:
+            while not queue.wait_idle(POLL_SECONDS):
+                if deadline is not None and time.monotonic() >= deadline:
+                    break
+                on_wait()
+        for queue in self._queues:
+            queue.close()
 
     def _build_summary(self) -> SyncSummary:
-        failed = [one for lane in self._queues for one in lane.unfinished()]
-        for lane in self._queues:
-            if lane.undeletable_names:
-                self._add_problem(
-                    f"{lane.destination.name}: nothing can be deleted there: {_abbreviate(list(lane.undeletable_names))}"
-                )
-        every = self._worker.is_alive()
-        if every:
-            self._add_problem("there was no time left to take in every change")
-        journal = self._close_journal(bool(failed), every and self.options.final_pass)
-        tallies = [lane.counts for lane in self._queues]
+        failed = [file for queue in self._queues for file in queue.unfinished()]
+        outside = dict.fromkeys(self._outside_paths)
+        for queue in self._queues:
+            outside |= dict.fromkeys(sorted(queue.outside_names))  # found in any order by threads
+            if queue.undeletable_names:
+                names = _abbreviate(list(queue.undeletable_names))
+                self._add_problem(f"{queue.destination.name}: deletion not supported: {names}")
+        is_incomplete = self._worker.is_alive()
+        if is_incomplete:
+            self._add_problem("out of time: not every change was processed")
+        needs_scan = is_incomplete and self.options.final_pass
+        journal = self._close_journal(bool(failed) or needs_scan)
+        counts = [queue.counts for queue in self._queues]
         return SyncSummary(
-            put=sum(one.put for one in tallies),
-            deleted=sum(one.deleted for one in tallies),
-            same=sum(one.same for one in tallies),
-            bytes=sum(one.bytes for one in tallies),
+            put=sum(count.put for count in counts),
+            deleted=sum(count.deleted for count in counts),
+            same=sum(count.same for count in counts),
+            bytes=sum(count.bytes for count in counts),
             failed=failed,
-            outside=list(
-                dict.fromkeys(
-                    [
-                        *self._outside_paths,
-                        *(name for lane in self._queues for name in lane.outside_names),
-                    ]
-                )
-            ),
+            outside=list(outside),
             problems=list(self._problems),
             seconds=round(time.monotonic() - self._started, 3),
             journal=journal,
         )
 
-    def _close_journal(self, left: bool, every: bool) -> str | None:
-        """Where what is left is written down; None where nothing is, or where not all of it could be."""
+    def _close_journal(self, is_unfinished: bool) -> str | None:
+        """The path of a journal that lists all unfinished files, else None."""
         if self._journal is None:
             return None
-        self._journal.close(left or every)
-        self.has_unsaved_files = (left or every) and not self._journal.is_intact
-        return str(self._journal.path) if (left or every) and not self.has_unsaved_files else None
+        self._journal.close(is_unfinished)
+        self.has_unsaved_files = is_unfinished and not self._journal.is_intact
+        return str(self._journal.path) if is_unfinished and not self.has_unsaved_files else None
 
-    # -- small things --------------------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------
 
     def _includes(self, name: str) -> bool:
         return (
@@ -363,34 +352,35 @@ class FolderSync:
 
     def _enqueue_all(self, names: Iterable[str], verify: bool = False) -> None:
         for name in names:
-            for lane in self._queues:
-                lane.enqueue(name, verify)
+            for queue in self._queues:
+                queue.enqueue(name, verify)
 
     def _add_problem(self, text: str) -> None:
         self._problems.append(text)
         self._messages.append(f"[steno] ✗ {escape_unprintable(text)}")
 
-    def _message_callback(self, several: str) -> Callable[[str, str, str], None]:
-        return lambda sign, name, text: self._add_message(sign, name + several, text)
+    def _message_callback(self, suffix: str) -> Callable[[str, str, str], None]:
+        return lambda sign, name, text: self._add_message(sign, name + suffix, text)
 
     def _add_message(self, sign: str, name: str, text: str) -> None:
-        self._messages.append(
-            f"[steno] {sign} {escape_unprintable(name)}"
-            + (f": {escape_unprintable(text)}" if text else "")
-        )
+        message = f"[steno] {sign} {escape_unprintable(name)}"
+        self._messages.append(f"{message}: {escape_unprintable(text)}" if text else message)
 
 
-def _remaining_seconds(until: float | None) -> float | None:
-    return None if until is None else max(0.0, until - time.monotonic())
+def _remaining_seconds(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def _persistent_options(options: SyncOptions, names: list[str]) -> SyncOptions:
-    """The options as a later steno can use them, in whatever folder it is started."""
-    places = [
-        f"dir:{os.path.abspath(name[4:])}" if name.startswith("dir:") else name
-        for name in names  # noqa: PTH100
-    ]
-    return replace(options, destinations=tuple(places), journal=None)
+    """The options for a later steno, which may be started in another folder."""
+    places = tuple(
+        f"dir:{_absolute(name[4:])}" if name.startswith("dir:") else name for name in names
+    )
+    return replace(options, destinations=places, journal=None)
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path)  # noqa: PTH100  # Path.resolve would follow links
 
 
 def _abbreviate(names: list[str]) -> str:
@@ -398,10 +388,8 @@ def _abbreviate(names: list[str]) -> str:
 
 
 def _clean_prefix(given: str) -> str:
-    """The folder that is required and taken away, with a slash behind."""
-    found = given.strip("/")
-    if found and not is_safe_name(found):
-        raise StenoError(
-            f"--prefix={given}: expected a folder below the one that is synced, such as src/site"
-        )
-    return f"{found}/" if found else ""
+    """The prefix with a slash at its end, or empty."""
+    prefix = given.strip("/")
+    if prefix and not is_safe_name(prefix):
+        raise StenoError(f"--prefix={given}: expected a subfolder of the source, such as src/site")
+    return f"{prefix}/" if prefix else ""

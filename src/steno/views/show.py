@@ -1,6 +1,7 @@
 """Tables of `steno show`: tool calls, changed files, and one line per run with totals."""
 
-from ..event import NANO_PER_USD, nano_to_usd
+from ..analysis.usage import nano_to_usd
+from ..event import NANO_PER_USD
 from ..report import Report, ToolCallSummary
 from .formatting import (
     UNKNOWN,

@@ -1,8 +1,8 @@
-"""A file that changed, as one value for the ledger, the disk and git. Values only; it never asks."""
+"""Merges file changes reported by tools, seen on disk and found by git into one list. Pure."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,10 +13,10 @@ from ..report import resolve_path
 
 
 class Change(Struct, kw_only=True):
-    """A file that changed. `path` is relative to the folder where it lies inside.
+    """A changed file. `path` is relative if it is inside the agent's folder.
 
-    `change` is created, modified, deleted or renamed (then `was` is its old name); `source` is tool, filesystem or git.
-    What only git knows is None elsewhere: lines added and removed (None for a binary file too), the mode.
+    `change` is created, modified, deleted or renamed (then `was` is the old name); `source` is
+    tool, filesystem or git. Line counts (None for binary files) and `mode` are known by git only.
     """
 
     path: str
@@ -33,7 +33,7 @@ class Change(Struct, kw_only=True):
     mode: str | None = None
 
     def as_json(self, iso: Callable[[int | None], str | None]) -> dict[str, Any]:
-        """The change under fixed names. Bytes of a name that are no UTF-8 are written out."""
+        """A JSON object; bytes of a name that are not UTF-8 are escaped."""
         at = None if self.at is None else int(self.at.timestamp() * 1000)
         return {
             "path": _escape_invalid(self.path),
@@ -58,31 +58,41 @@ def _escape_invalid(name: str) -> str:
 ATTRIBUTION_WINDOW = timedelta(milliseconds=ATTRIBUTION_WINDOW_MS)
 
 
+class CallStart(NamedTuple):
+    """A call's tool, and the number of changes before it."""
+
+    tool: str
+    order: int
+
+
+class ChangeKey(NamedTuple):
+    """One entry per file and call."""
+
+    path: str
+    call: str | None
+
+
 class ChangeTracker:
-    """Takes in events and notices in the order in which they came."""
+    """Collects events and observed changes in the order of their arrival."""
 
     def __init__(self, root: str | None = None) -> None:
         self.root = root
-        self._open_calls: dict[str, ev.ToolCall] = {}  # calls that run
-        self._call_starts: dict[
-            str, tuple[str, int]
-        ] = {}  # each call's tool, and how many changes there were before it
-        self._last_finished_call: tuple[str, datetime | None] | None = (
-            None  # the call that ended last
-        )
-        self._reported_at: dict[str, datetime | None] = {}  # what tools said last, by path
-        self._changes: dict[tuple[str, str | None], Change] = {}
-        self._order: dict[tuple[str, str | None], int] = {}
+        self._open_calls: dict[str, ev.ToolCall] = {}
+        self._call_starts: dict[str, CallStart] = {}
+        self._last_finished_call: tuple[str, datetime | None] | None = None
+        self._reported_at: dict[str, datetime | None] = {}  # by tools, per path
+        self._changes: dict[ChangeKey, Change] = {}
+        self._order: dict[ChangeKey, int] = {}
         self._next_order = 0
 
     def add(self, event: ev.Event, now: datetime | None = None) -> None:
-        """Take in an event. `now` stands for its time where it carries none."""
+        """Add an event; `now` replaces a missing time."""
         at = event.at or now
         if isinstance(event, ev.Started):
             self.root = self.root or event.cwd
         elif isinstance(event, ev.ToolCall):
             self._open_calls[event.id] = event
-            self._call_starts[event.id] = (event.name, self._next_order)
+            self._call_starts[event.id] = CallStart(event.name, self._next_order)
         elif isinstance(event, ev.ToolResult):
             if self._open_calls.pop(event.id, None) is not None:
                 self._last_finished_call = (event.id, at)
@@ -95,7 +105,7 @@ class ChangeTracker:
     def add_observed(
         self, path: str, change: str, at: datetime | None, source: str = "filesystem"
     ) -> Change | None:
-        """The file system shows a change. None where it is a tool's, which has said so or will."""
+        """Add a change seen on disk; None if a tool has reported it."""
         name, _, inside = resolve_path(path, self.root)
         if name in self._reported_at and _is_near(self._reported_at[name], at):
             return None
@@ -111,12 +121,10 @@ class ChangeTracker:
         )
 
     def all_changes(self) -> list[Change]:
-        """Every change, in the order in which they were first seen."""
-        return sorted(
-            self._changes.values(), key=lambda change: self._order[change.path, change.call]
-        )
+        """Every change, in the order of their first appearance."""
+        return [self._changes[key] for key in sorted(self._order, key=self._order.__getitem__)]
 
-    # -- whose it is ---------------------------------------------------------------------------------------------
+    # -- attribution to calls ----------------------------------------------------------------------
 
     def _responsible_call(self, at: datetime | None) -> str | None:
         """The call that a change belongs to: the newest that can change anything; else the one that has just ended."""
@@ -130,77 +138,86 @@ class ChangeTracker:
     def _add_reported(self, event: ev.FileChanged, at: datetime | None) -> None:
         name, _, inside = resolve_path(event.path, self.root)
         self._reported_at[name] = at
-        since = self._call_starts.get(event.call or "", ("", self._next_order))[1]
-        seen = [
+        start = self._call_starts.get(event.call or "")
+        since = self._next_order if start is None else start.order
+        observed = [
             key
-            for key in self._changes
-            if key[0] == name and (self._order[key] >= since or self._is_unattributed(key, at))
+            for key, change in self._changes.items()
+            if key.path == name
+            and change.source != "tool"
+            and (self._order[key] >= since or self._is_unattributed(key, at))
         ]
-        for key in seen:  # the disk showed it while the call ran: one change, told by two
-            if self._changes[key].source != "tool":
-                del self._changes[key], self._order[key]
+        for key in observed:  # seen on disk while the call ran: the same change
+            del self._changes[key], self._order[key]
         self._merge(
             Change(
                 path=name, change=event.change, source="tool", call=event.call, at=at, inside=inside
             )
         )
 
-    def _is_unattributed(self, key: tuple[str, str | None], at: datetime | None) -> bool:
-        """Whether the disk showed it a moment ago, when no call was known: an agent's line may be read after what it tells."""
-        return key[1] is None and _is_near(self._changes[key].at, at)
+    def _is_unattributed(self, key: ChangeKey, at: datetime | None) -> bool:
+        """Whether it was seen shortly before, without a call: the line may be read later."""
+        return key.call is None and _is_near(self._changes[key].at, at)
 
-    # -- the list ------------------------------------------------------------------------------------------------
+    # -- merging -----------------------------------------------------------------------------------
 
     def _merge(self, change: Change) -> Change | None:
-        key = (change.path, change.call)
-        change.tool = self._call_starts.get(change.call or "", (None, 0))[0]
+        key = ChangeKey(change.path, change.call)
+        start = self._call_starts.get(change.call or "")
+        change.tool = None if start is None else start.tool
         known = self._changes.get(key)
         if known is None:
-            self._changes[key], self._order[key] = change, self._next_order
+            self._changes[key] = change
+            self._order[key] = self._next_order
             self._next_order += 1
             return change
-        what = _combine(known.change, change.change)
-        if what is None:
+        combined = _combine(known.change, change.change)
+        if combined is None:
             del self._changes[key], self._order[key]
             return None
         source = "tool" if "tool" in (known.source, change.source) else known.source
-        self._changes[key] = replace(known, change=what, source=source)
+        self._changes[key] = replace(known, change=combined, source=source)
         return self._changes[key]
 
 
-def merge_git_changes(known: list[Change], found: list[Change]) -> list[Change]:
-    """The changes that are known, with what git says in the end: what nobody told is added, what is known is told better."""
+def merge_git_changes(known: list[Change], git_changes: list[Change]) -> list[Change]:
+    """The known changes, completed with git's: line counts, renames, and what was not reported."""
     last = {change.path: change for change in known}
-    left = list(known)
-    for one in found:
-        was = last.get(one.was) if one.was is not None else None
-        change = last.get(one.path)
-        if one.was is not None:
-            teller = change or was
-            merged = one if teller is None else replace(one, **_attribution(teller))
-            rest = [
-                other
-                for other in left
-                if other is teller or (other is not was and other is not change)
-            ]
-            left = [merged if other is teller else other for other in rest] + (
-                [merged] if teller is None else []
-            )
+    merged = list(known)
+    for entry in git_changes:
+        change = last.get(entry.path)
+        if entry.was is not None:
+            merged = _merge_rename(merged, entry, change, last.get(entry.was))
         elif change is None:
-            left.append(one)
+            merged.append(entry)
         else:
-            change.binary, change.added, change.removed, change.mode = (
-                one.binary,
-                one.added,
-                one.removed,
-                one.mode,
-            )
-    return left
+            change.binary = entry.binary
+            change.added = entry.added
+            change.removed = entry.removed
+            change.mode = entry.mode
+    return merged
 
 
-def _attribution(change: Change) -> dict[str, object]:
-    """Who told it, and when."""
-    return {"call": change.call, "tool": change.tool, "at": change.at, "source": change.source}
+def _merge_rename(
+    changes: list[Change], rename: Change, new: Change | None, old: Change | None
+) -> list[Change]:
+    """Replace the entries of the new and the old name by one rename."""
+    reported = new or old
+    if reported is None:
+        return [*changes, rename]
+    combined = replace(
+        rename,
+        call=reported.call,
+        tool=reported.tool,
+        at=reported.at,
+        source=reported.source,
+    )
+    remaining = [
+        change
+        for change in changes
+        if change is reported or (change is not new and change is not old)
+    ]
+    return [combined if change is reported else change for change in remaining]
 
 
 def _is_near(before: datetime | None, after: datetime | None) -> bool:
@@ -214,7 +231,7 @@ def _with_timezone(at: datetime) -> datetime:
 
 
 def _combine(first: str, then: str) -> str | None:
-    """What two changes by the same call come to; None: nothing."""
+    """The net effect of two changes by one call; None if they cancel out."""
     if first == "created":
         return None if then == "deleted" else "created"
     if first == "deleted" and then == "created":

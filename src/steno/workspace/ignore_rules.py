@@ -1,6 +1,6 @@
-"""Which files are of no interest: names that tools make for themselves, and what .gitignore files say. It only reads.
+"""Which files are ignored: caches and other files of tools, and .gitignore patterns.
 
-Patterns are those of git, by pathspec, which is loaded when the first pattern is there to be read.
+Patterns are matched by pathspec, which is imported with the first pattern.
 """
 
 import os
@@ -14,7 +14,7 @@ from ..errors import StenoError
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-TEMP_PREFIX = ".steno-put-"  # how the names of our own files begin while they are written
+TEMP_PREFIX = ".steno-put-"  # our own temporary files
 IGNORED_NAMES = frozenset(
     {
         ".git",
@@ -27,16 +27,20 @@ IGNORED_NAMES = frozenset(
         ".mypy_cache",
         ".pytest_cache",
         ".ruff_cache",
+        ".hypothesis",
+        ".DS_Store",
+        ".direnv",
+        ".gradle",
+        ".terraform",
     }
-    | {".hypothesis", ".DS_Store", ".direnv", ".gradle", ".terraform"}
 )
-# Claude Code's, for a moment, before it renames them: a.py.tmp.4711.3f9a21c0
+# Claude Code writes to such a name before it renames the file: a.py.tmp.4711.3f9a21c0
 TEMP_NAME_PATTERN = re.compile(r"\.tmp\.\d+\.[0-9a-f]{8,}$")
 NOT_LOADED: Any = object()
 
 
 def is_always_ignored(name: str) -> bool:
-    """Whether a file or folder of this name is nobody's work: tools make it for themselves."""
+    """Whether a file or folder of this name is made by tools for themselves."""
     return (
         name in IGNORED_NAMES
         or name.startswith(TEMP_PREFIX)
@@ -45,25 +49,23 @@ def is_always_ignored(name: str) -> bool:
 
 
 def compile_patterns(lines: Iterable[str]) -> "GitIgnoreSpec":
-    """Patterns of git, ready to be asked."""
+    """Compile .gitignore patterns. StenoError if one is invalid."""
     try:
         from pathspec import GitIgnoreSpec
     except ImportError:
         raise StenoError(
-            "patterns and .gitignore need one more package: pip install 'steno[watch]'"
+            "file-system watching and .gitignore support: pip install 'stenograph[watch]'"
         ) from None
-    given = list(lines)
+    patterns = list(lines)
     try:
-        return GitIgnoreSpec.from_lines(given)
-    except (ValueError, re.error) as problem:
-        raise StenoError(
-            f"{', '.join(given)}: this is no pattern as in .gitignore: {problem}"
-        ) from None
+        return GitIgnoreSpec.from_lines(patterns)
+    except (ValueError, re.error) as error:
+        raise StenoError(f"{', '.join(patterns)}: invalid .gitignore pattern: {error}") from None
 
 
-def check_patterns(given: Iterable[str]) -> None:
-    """StenoError where one of these is no pattern."""
-    for pattern in given:
+def check_patterns(patterns: Iterable[str]) -> None:
+    """StenoError if a pattern is invalid."""
+    for pattern in patterns:
         compile_patterns([pattern])
 
 
@@ -76,7 +78,10 @@ def _is_pattern(line: str) -> bool:
 
 
 class IgnoreRules:
-    """What is ignored below a folder. `git`: .gitignore files count, also those above the folder in its repository."""
+    """What is ignored below a folder.
+
+    `use_gitignore`: respect .gitignore files, also those above the folder in its repository.
+    """
 
     def __init__(
         self,
@@ -85,24 +90,22 @@ class IgnoreRules:
         exclude: Iterable[str] = (),
         use_gitignore: bool = True,
     ) -> None:
-        self._include = compile_patterns(given) if (given := list(include)) else None
-        self._exclude = compile_patterns(given) if (given := list(exclude)) else None
-        self._repository_root, self._prefix = (
-            _find_repository(root) if use_gitignore else (root, "")
-        )
-        if self._prefix and IgnoreRules(self._repository_root).is_ignored(
-            self._prefix.rstrip("/"), is_dir=True
-        ):
-            self._repository_root, self._prefix = (
-                root,
-                "",
-            )  # whoever works in an ignored folder means what lies there
+        self._include = compile_patterns(patterns) if (patterns := list(include)) else None
+        self._exclude = compile_patterns(patterns) if (patterns := list(exclude)) else None
         self._use_gitignore = use_gitignore
+        self._repository_root = root
+        self._prefix = ""
+        repository = find_repository_root(root) if use_gitignore else None
+        inner = os.path.relpath(root, repository) if repository is not None else "."
+        # A root that is itself ignored was chosen on purpose: only its own rules apply.
+        if inner != "." and not IgnoreRules(str(repository)).is_ignored(inner, is_dir=True):
+            self._repository_root = str(repository)
+            self._prefix = f"{inner}/"
         self._gitignores: dict[str, GitIgnoreSpec | None] = {}
         self._dir_cache: dict[str, bool] = {}
 
     def includes(self, name: str) -> bool:
-        """Whether a file counts."""
+        """Whether a file is not ignored, and matches the patterns."""
         if self._include is not None and not self._include.match_file(name):
             return False
         if self._exclude is not None and self._exclude.match_file(name):
@@ -110,56 +113,50 @@ class IgnoreRules:
         return not self.is_ignored(name)
 
     def is_ignored(self, name: str, is_dir: bool = False) -> bool:
-        """Whether a file or folder is ignored, or lies in a folder that is."""
+        """Whether a file or folder is ignored, or in an ignored folder."""
         parts = name.split("/")
         return any(
             self.is_dir_ignored("/".join(parts[:depth])) for depth in range(1, len(parts))
         ) or self._matches(name, is_dir)
 
     def is_dir_ignored(self, name: str) -> bool:
-        """Whether a folder is ignored; those above it were asked before."""
-        found = self._dir_cache.get(name)
-        if found is None:
-            found = self._dir_cache[name] = self._matches(name, True)
-        return found
+        """Whether a folder is ignored, not considering the folders above it."""
+        ignored = self._dir_cache.get(name)
+        if ignored is None:
+            ignored = self._dir_cache[name] = self._matches(name, True)
+        return ignored
 
     def clear_cache(self) -> None:
-        """A .gitignore has changed: they are read again when they are needed."""
+        """Read .gitignore files again."""
         self._gitignores.clear()
         self._dir_cache.clear()
 
-    def _matches(self, name: str, folder: bool) -> bool:
+    def _matches(self, name: str, is_dir: bool) -> bool:
         last = name.rpartition("/")[2]
         if is_always_ignored(last):
             return True
         if not self._use_gitignore:
             return False
         parts = (self._prefix + name).split("/")
-        for depth in range(
-            len(parts) - 1, -1, -1
-        ):  # the nearest .gitignore that says anything decides
+        for depth in range(len(parts) - 1, -1, -1):  # the nearest matching .gitignore decides
             spec = self._gitignore_of("/".join(parts[:depth]))
-            found = (
-                spec.check_file("/".join(parts[depth:]) + "/" * folder).include
-                if spec is not None
-                else None
-            )
-            if found is not None:
-                return found
+            if spec is not None:
+                ignored = spec.check_file("/".join(parts[depth:]) + "/" * is_dir).include
+                if ignored is not None:
+                    return ignored
         return False
 
     def _gitignore_of(self, folder: str) -> "GitIgnoreSpec | None":
-        found: GitIgnoreSpec | None = self._gitignores.get(folder, NOT_LOADED)
-        if found is NOT_LOADED:  # `forget` may be called meanwhile, from another thread
-            found = self._gitignores[folder] = _load_gitignore(
-                Path(self._repository_root, folder, ".gitignore")
-            )
-        return found
+        spec: GitIgnoreSpec | None = self._gitignores.get(folder, NOT_LOADED)
+        if spec is NOT_LOADED:  # one lookup: another thread may call clear_cache
+            path = Path(self._repository_root, folder, ".gitignore")
+            spec = self._gitignores[folder] = _load_gitignore(path)
+        return spec
 
 
 def _load_gitignore(path: Path) -> "GitIgnoreSpec | None":
     try:
-        if path.is_symlink() or not path.is_file():  # git follows no link here either
+        if path.is_symlink() or not path.is_file():  # git doesn't follow links here either
             return None
         lines = path.read_text("utf-8", "surrogateescape").split("\n")
     except OSError:
@@ -167,15 +164,10 @@ def _load_gitignore(path: Path) -> "GitIgnoreSpec | None":
     try:
         return compile_patterns(lines)
     except StenoError:
-        return compile_patterns(
-            filter(_is_pattern, lines)
-        )  # git passes over what is no pattern, too
+        return compile_patterns(filter(_is_pattern, lines))  # git skips invalid patterns too
 
 
-def _find_repository(root: str) -> tuple[str, str]:
-    """The top of the repository that a folder lies in, and the folder's own name below it with a slash behind."""
-    for folder in (Path(root), *Path(root).parents):
-        if (folder / ".git").exists():
-            inner = os.path.relpath(root, folder)
-            return str(folder), "" if inner == "." else f"{inner}/"
-    return root, ""
+def find_repository_root(path: str) -> Path | None:
+    """The nearest folder with a `.git`, at or above a path; None outside of repositories."""
+    folders = (Path(path), *Path(path).parents)
+    return next((folder for folder in folders if (folder / ".git").exists()), None)

@@ -1,7 +1,7 @@
-"""A patch made of what tools told: the text of a file before the first edit, and after the last one. Pure.
+"""A patch built from tool results: each file before the first edit and after the last. Pure.
 
-It knows what Write and Edit say of themselves. Other changes, and files of which the agent told no content, are not in
-it, and are named. Where there is a repository, `git` makes a better one.
+Only Write and Edit report content. Other files are listed by `files_without_content`. In a
+repository, git makes a better patch.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ NO_NEWLINE_MARK = "\\ No newline at end of file\n"
 
 
 class PatchEdit(Struct):
-    """Of an edit's input, what it puts in place of what."""
+    """The replacements in an edit's input."""
 
     old_string: str | None = None
     new_string: str | None = None
@@ -26,14 +26,17 @@ class PatchEdit(Struct):
 
 
 class Hunk(Struct, rename="camel"):
-    """One part of a structured patch."""
+    """A hunk of a structured patch."""
 
     old_start: int = 1
     lines: list[str] = []
 
 
 class FileVersions(Struct):
-    """A file: its text before the first change (None: it was not there) and after the last. `known`: both are told."""
+    """A file's text before the first change (None: new file) and after the last.
+
+    `is_known` is False if the agent did not report one of them.
+    """
 
     before: str | None
     after: str
@@ -41,16 +44,16 @@ class FileVersions(Struct):
 
 
 class PatchBuilder:
-    """Takes in the events of a run."""
+    """Collects the events of a run."""
 
     def __init__(self, root: str | None = None) -> None:
         self.root = root
         self._calls: dict[str, ev.ToolCall] = {}
-        self._outcomes: dict[str, ev.ToolResultDetails] = {}
+        self._results: dict[str, ev.ToolResultDetails] = {}
         self.files: dict[str, FileVersions] = {}
 
     def add(self, event: ev.Event) -> None:
-        """Take in an event."""
+        """Add an event."""
         if isinstance(event, ev.Started):
             self.root = self.root or event.cwd
         elif isinstance(event, ev.ToolCall) and event.kind in (
@@ -64,7 +67,7 @@ class PatchBuilder:
             and event.id in self._calls
             and isinstance(event.output, ev.ToolResultDetails)
         ):
-            self._outcomes[event.id] = event.output
+            self._results[event.id] = event.output
         elif isinstance(event, ev.FileChanged):
             self._add_change(event)
 
@@ -72,11 +75,11 @@ class PatchBuilder:
         path, _, inside = resolve_path(event.path, self.root)
         if not inside:
             return
-        call, told = (
-            self._calls.pop(event.call or "", None),
-            self._outcomes.pop(event.call or "", None),
-        )
-        before, after = _before_and_after(call, told) if told is not None else (None, None)
+        call = self._calls.pop(event.call or "", None)
+        details = self._results.pop(event.call or "", None)
+        before, after = None, None
+        if details is not None:
+            before, after = _before_and_after(call, details)
         known = self.files.get(path)
         if after is None or (before is None and event.change != "created"):
             self.files[path] = FileVersions(known.before if known is not None else None, "", False)
@@ -86,43 +89,43 @@ class PatchBuilder:
             known.after = after
 
     def files_without_content(self) -> list[str]:
-        """The files whose content was not told."""
-        return [path for path, story in self.files.items() if not story.is_known]
+        """The changed files whose content was not reported."""
+        return [path for path, versions in self.files.items() if not versions.is_known]
 
     def build_patch(self, inner: str = "") -> bytes:
-        """The patch, in git's form. `inner` is put before every name: where the folder lies in a repository."""
+        """The patch in git's format. `inner`: the folder's path in its repository."""
         parts = [
-            file_patch(inner + path, story.before, story.after)
-            for path, story in sorted(self.files.items())
-            if story.is_known
+            file_patch(inner + path, versions.before, versions.after)
+            for path, versions in sorted(self.files.items())
+            if versions.is_known
         ]
         return "".join(parts).encode("utf-8", "surrogateescape")
 
 
 def collect_patch(events: Iterable[ev.Event], root: str | None = None) -> PatchBuilder:
-    """What the events of a run tell."""
-    stories = PatchBuilder(root)
+    """A builder with the events of a run."""
+    builder = PatchBuilder(root)
     for event in events:
-        stories.add(event)
-    return stories
+        builder.add(event)
+    return builder
 
 
 def _before_and_after(
-    call: ev.ToolCall | None, told: ev.ToolResultDetails
+    call: ev.ToolCall | None, details: ev.ToolResultDetails
 ) -> tuple[str | None, str | None]:
-    """The text before and after one change, as far as they are told."""
-    before = None if bytes(told.original_file) == b"null" else text_of(told.original_file)
-    if bytes(told.content) != b"null":
-        return before, text_of(told.content)
+    """The text before and after one change; None for what was not reported."""
+    before = None if bytes(details.original_file) == b"null" else text_of(details.original_file)
+    if bytes(details.content) != b"null":
+        return before, text_of(details.content)
     if before is None or call is None:
         return before, None
-    asked = decode_lenient(call.input, PatchEdit)
-    after = apply_edits(before, asked.edits if asked.edits is not None else [asked])
-    return before, after if after is not None else _apply_hunks(before, told)
+    edit = decode_lenient(call.input, PatchEdit)
+    after = apply_edits(before, edit.edits if edit.edits is not None else [edit])
+    return before, after if after is not None else _apply_hunks(before, details)
 
 
 def apply_edits(text: str, edits: list[PatchEdit]) -> str | None:
-    """The text with each edit done; None where one does not fit."""
+    """Apply edits in turn; None if one does not match."""
     for edit in edits:
         if (
             edit.old_string is None
@@ -134,65 +137,62 @@ def apply_edits(text: str, edits: list[PatchEdit]) -> str | None:
     return text
 
 
-def _apply_hunks(text: str, told: ev.ToolResultDetails) -> str | None:
-    """The text with a structured patch done to it; None where that does not fit (leading tabs may be shown as blanks)."""
+def _apply_hunks(text: str, details: ev.ToolResultDetails) -> str | None:
+    """Apply a structured patch; None if it does not match (it may show tabs as blanks)."""
     try:
-        hunks = decode_lenient(told.structured_patch, list[Hunk])
+        hunks = decode_lenient(details.structured_patch, list[Hunk])
     except DECODE_ERRORS:
         return None
-    old, new, at = text.split("\n"), list[str](), 0
+    old = text.split("\n")
+    new: list[str] = []
+    position = 0
     for hunk in hunks:
         before = [line[1:] for line in hunk.lines if line[:1] in (" ", "-")]
         start = hunk.old_start - 1
-        if start < at or old[start : start + len(before)] != before:
+        if start < position or old[start : start + len(before)] != before:
             return None
-        new += old[at:start] + [line[1:] for line in hunk.lines if line[:1] in (" ", "+")]
-        at = start + len(before)
-    return "\n".join(new + old[at:]) if hunks else None
+        new += old[position:start] + [line[1:] for line in hunk.lines if line[:1] in (" ", "+")]
+        position = start + len(before)
+    return "\n".join(new + old[position:]) if hunks else None
 
 
-# -- the form --------------------------------------------------------------------------------------------------------
+# -- the patch format ------------------------------------------------------------------------------
 
 
 def file_patch(path: str, before: str | None, after: str) -> str:
-    """The patch of one file; empty where nothing is different."""
+    """The patch of one file; empty if nothing changed."""
     if before == after:
         return ""
-    old, new = quote_path(f"a/{path}"), quote_path(f"b/{path}")
-    head = f"diff --git {old} {new}\n" + ("new file mode 100644\n" if before is None else "")
-    lines = list(
-        unified_diff(
-            _split_lines(before or ""),
-            _split_lines(after),
-            "/dev/null" if before is None else old,
-            new,
-            lineterm="\n",
-        )
-    )
+    old = quote_path(f"a/{path}")
+    new = quote_path(f"b/{path}")
+    head = f"diff --git {old} {new}\n"
+    if before is None:
+        head += "new file mode 100644\n"
+        old = "/dev/null"
+    lines = list(unified_diff(_split_lines(before or ""), _split_lines(after), old, new))
     if lines:
-        end = "\t\n" if " " in path else "\n"  # git's own sign that the name ends here
-        lines[:2] = [f"--- {'/dev/null' if before is None else old}{end}", f"+++ {new}{end}"]
+        end = "\t\n" if " " in path else "\n"  # as git marks the end of a name with blanks
+        lines[:2] = [f"--- {old}{end}", f"+++ {new}{end}"]
     return head + "".join(
         line if line.endswith("\n") else f"{line}\n{NO_NEWLINE_MARK}" for line in lines
     )
 
 
 def _split_lines(text: str) -> list[str]:
-    """Lines end at newlines and nowhere else."""
+    """Split at newlines only; str.splitlines knows other line ends."""
     parts = text.split("\n")
     return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
 
 def quote_path(name: str) -> str:
-    """A name as git writes it: plain, or in quotes where it holds quotes, backslashes or control characters."""
-    if not any(letter in '"\\' or ord(letter) < 32 or ord(letter) == 127 for letter in name):
-        return name
-    short = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
-    return (
-        '"'
-        + "".join(
-            short.get(one) or (f"\\{ord(one):03o}" if ord(one) < 32 or ord(one) == 127 else one)
-            for one in name
-        )
-        + '"'
+    """A name as git writes it: in quotes if it has quotes, backslashes or control characters."""
+    escapes = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+    quoted = "".join(
+        escapes.get(letter) or (f"\\{ord(letter):03o}" if _is_control(letter) else letter)
+        for letter in name
     )
+    return name if quoted == name else f'"{quoted}"'
+
+
+def _is_control(letter: str) -> bool:
+    return ord(letter) < 32 or ord(letter) == 127
