@@ -5,12 +5,22 @@ Each docstring says *when* the event is emitted.
 """
 
 from datetime import datetime
+from typing import NamedTuple
 
 from msgspec import Raw, Struct
 
 NO_JSON = Raw(b"null")
 OptionalStr = str | None  # None: not said
 OptionalTime = datetime | None
+
+
+class EventHead(NamedTuple):
+    """The fields that all events share, in their order: a reader builds them once per line."""
+
+    line: int
+    session: str | None = None
+    parent: str | None = None
+    at: datetime | None = None
 
 
 class Event(Struct, frozen=True, gc=False, tag_field="event", omit_defaults=True):

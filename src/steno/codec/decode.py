@@ -7,6 +7,7 @@ back for the one line that did not fit (I3, I6). It never reads files and knows 
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
 from functools import cache
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -25,6 +26,7 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1 << 53)]
 ExitCode = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]  # a time without a zone is ambiguous: unknown
 
 MAX_INT_DIGITS = 1000  # of a whole number; Python reads 4300 unless it is told otherwise
 _ABSENT: Any = object()
