@@ -388,7 +388,7 @@ def _persistent_options(options: SyncOptions, names: list[str]) -> SyncOptions:
     """The options as a later steno can use them, in whatever folder it is started."""
     places = [
         f"dir:{os.path.abspath(name[4:])}" if name.startswith("dir:") else name
-        for name in names
+        for name in names  # noqa: PTH100
     ]
     return replace(options, destinations=tuple(places), journal=None)
 
