@@ -350,6 +350,7 @@ def events_page() -> str:
     """Every event with when it is emitted and what it carries."""
     found = shapes(event)
     shared = found.pop("Event")
+    del found["EventHead"]  # for readers only
     values = {name: shape for name, shape in found.items() if shape.base == "Struct"}
     links = {name: f"#{name.lower()}" for name in values}
     parts: list[str | list[str]] = [
