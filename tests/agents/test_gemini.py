@@ -8,7 +8,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, LaunchOptions
-from tests.others import Json, case, dump, lines, read
+from tests.agent_cases import Json, case, dump, lines, read
 from tests.support.program import steno as steno_
 
 AT = "2026-11-15T06:42:36.{:03d}Z"
@@ -155,7 +155,7 @@ def test_a_command_that_would_have_to_be_confirmed_is_refused() -> None:
         'Tool execution for "Shell" requires user confirmation, '
         "which is not supported in non-interactive mode."
     )
-    call = {
+    call: Json = {
         "type": "tool_use",
         "timestamp": AT.format(20),
         "tool_name": "run_shell_command",

@@ -6,7 +6,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, LaunchOptions
-from tests.others import Json, case, lines, read
+from tests.agent_cases import Json, case, lines, read
 
 SESSION = "ses_e22106888ffe7RZV4VNNAyG1v4"
 START = AGENTS["opencode"].launch.build_command

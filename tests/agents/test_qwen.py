@@ -8,7 +8,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, LaunchOptions
-from tests.others import Json, case, lines, read
+from tests.agent_cases import Json, case, lines, read
 
 SESSION = "a84310b2-a053-465e-8a03-d87dde4e3eae"
 INIT: Json = {

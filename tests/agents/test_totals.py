@@ -14,7 +14,7 @@ import pytest
 
 import steno
 from tests.golden import name
-from tests.others import CASES, case, lines
+from tests.agent_cases import CASES, case, lines
 
 
 def _google_usage(numbers: Iterable[int], thoughts: int) -> dict[str, Any]:

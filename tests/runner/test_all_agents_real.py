@@ -15,7 +15,7 @@ from msgspec import Struct
 
 import steno
 from tests.support import openai
-from tests.support.every import AGENTS, Done, Place, shell, write
+from tests.support.all_agents import AGENTS, Place, RunResult, shell, write
 from tests.support.modelserver import Answer, Fault, Hang, Step, Text, Usage, say
 
 SOON = {"retry-after-ms": "1", "retry-after": "0"}
@@ -100,7 +100,7 @@ def place(agent: str, tmp_path: Path) -> Place:
     return Place(agent, tmp_path)
 
 
-def same_again(place: Place, done: Done) -> None:
+def same_again(place: Place, done: RunResult) -> None:
     """The newest tape tells what was reported."""
     tape = max((place.data / "steno" / "tapes").rglob("*.steno"))
     report, again = done.report, steno.read(tape)
@@ -179,11 +179,11 @@ def test_an_interrupt(agent: str, place: Place) -> None:
     """R4: one Ctrl-C ends it, its command too, and what it used until then is told."""
     used = figures(agent, 1)
     waits = Answer((Text("I will."), shell(agent, "touch begun; sleep 600")), used)
-    with place.begun(waits, say("No.", usage=used)) as begun:
-        begun.until((place.work / "begun").exists)
-        assert any("sleep 600" in command for command in begun.left())
-        begun.interrupt()
-        done = begun.end()
+    with place.start(waits, say("No.", usage=used)) as run:
+        run.wait_until((place.work / "begun").exists)
+        assert any("sleep 600" in command for command in run.running_commands())
+        run.interrupt()
+        done = run.finish()
     assert (done.report["verdict"], done.code, done.report["ok"]) == ("interrupted", 130, False)
     assert told(done.report) == ((None,) * 5 if agent == "opencode" else summed(used))
     same_again(place, done)
