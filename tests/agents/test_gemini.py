@@ -8,6 +8,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, LaunchOptions
+from steno.event import Unknown
 from tests.agent_cases import Json, case, dump, lines, read
 from tests.support.program import steno as steno_
 
@@ -307,12 +308,8 @@ def test_stdin_takes_any_prompt() -> None:
 
 def test_an_unknown_line_keeps_its_bytes() -> None:
     line = dump([{"type": "new_thing", "timestamp": AT.format(3), "x": 1}])
-    events = [
-        event for event in steno.events(dump([INIT]) + line) if type(event).__name__ == "Unknown"
-    ]
-    assert [(event.kind, event.raw.rstrip()) for event in events] == [  # type: ignore[attr-defined]
-        ("new_thing", line.rstrip())
-    ]
+    unknown = [event for event in steno.events(dump([INIT]) + line) if isinstance(event, Unknown)]
+    assert [(event.kind, event.raw.rstrip()) for event in unknown] == [("new_thing", line.rstrip())]
 
 
 def test_a_run_that_was_cut_before_its_first_word_has_no_turns() -> None:

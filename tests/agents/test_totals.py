@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import steno
-from tests.golden import name
 from tests.agent_cases import CASES, case, lines
+from tests.golden import name
 
 
 def _google_usage(numbers: Iterable[int], thoughts: int) -> dict[str, Any]:

@@ -227,8 +227,9 @@ class OpenCodeReader:
         agent_id = part.callID or part.id or ""
         call = self._calls.open(agent_id, name, ev.NO_JSON)
         self._calls.close(agent_id)
-        started = head._replace(at=_time_from_ms(span.start) or head.at)
-        ended = head._replace(at=_time_from_ms(span.end) or head.at)
+        number, session, parent, at = head
+        started = EventHead(number, session, parent, _time_from_ms(span.start) or at)
+        ended = EventHead(number, session, parent, _time_from_ms(span.end) or at)
         events: list[ev.Event] = [_tool_call(started, call, name, part, state.input)]
         if TOOL_KINDS.get(name) == "subagent":
             task = output.sessionId or call

@@ -132,7 +132,7 @@ CHUNK_SIZES = (1, 2, 7, 65_536)
 MAX_CHUNKED_BYTES = 65_536  # fed in small chunks; the rest at once
 MAX_DAMAGED_LINES = 150  # per recording, each with several kinds of damage
 MAX_DAMAGED_LINE_BYTES = 8_000
-UNKNOWN_LINE = b'{"steno.testing":{"a kind":"that nobody knows"}}\n'
+UNKNOWN_LINE = b'{"steno.testing":{"kind":"unknown"}}\n'
 COUNTERS = ("input", "cache_write", "cache_read", "output")
 
 Check = Callable[[Agent, Path], Iterator[str]]

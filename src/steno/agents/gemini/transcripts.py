@@ -184,7 +184,7 @@ class GeminiTranscriptReader(TypedLineReader[ChatLine, GeminiTranscriptState]):
         if call.status not in ("success", "error", "cancelled") or call.id in self._state.done:
             return events
         self._state.done.append(call.id)
-        head = head._replace(at=call.timestamp or head.at)
+        head = EventHead(head.line, head.session, None, call.timestamp or head.at)
         output = text_of(call.resultDisplay)
         failed = call.status != "success" or output.startswith(COMMAND_FAILED_PREFIX)
         events.append(ev.ToolResult(*head, call.id, failed, call.resultDisplay))
