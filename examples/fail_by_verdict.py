@@ -1,9 +1,10 @@
-"""Fail a CI job by how the agent's run really ended, not by the agent's exit code.
+"""Fail a CI job by the verdict of the agent's run, not by the agent's exit code.
 
-    python examples/fail_by_verdict.py RECORDING [WORD...]
+    python examples/fail_by_verdict.py RECORDING [VERDICT...]
 
-Exits 0 when the run is ok or its verdict is one of the given words, else 1; the reason goes to stderr.
-A recording is one run: a file, a tape, or a folder that holds `stdout`. One that cannot be read exits 2.
+Exits with 0 if the run is ok or its verdict is one of those given, else with 1 and the reason on
+stderr. A recording is one run: a file, or a folder that contains `stdout`. Exits with 2 if it
+cannot be read.
 """
 
 import sys
@@ -11,16 +12,15 @@ import sys
 import steno
 
 
-def main(words: list[str]) -> int:
-    """Judge one recording."""
-    if not words:
-        sys.stderr.write("usage: fail_by_verdict.py RECORDING [WORD...]\n")
+def main(argv: list[str]) -> int:
+    if not argv:
+        sys.stderr.write("usage: fail_by_verdict.py RECORDING [VERDICT...]\n")
         return 2
-    source, *accepted = words
+    source, *accepted = argv
     try:
         report = steno.read(source)
-    except steno.SourceError as problem:
-        sys.stderr.write(f"{problem}\n")
+    except steno.SourceError as error:
+        sys.stderr.write(f"{error}\n")
         return 2
     if report.ok or report.verdict in accepted:
         return 0

@@ -2,8 +2,9 @@
 
     python examples/shortcuts.py tests/recordings/claude
 
-The shortcuts: the exit code is 0; the last result's `subtype` is "success"; the last result's `is_error` is not
-true. Printed is how many runs each calls a success, and what the verdict says of those that it should not.
+The shortcuts: the exit code is 0; the last result's `subtype` is "success"; the last result's
+`is_error` is not true. Prints how many runs each calls a success, and the verdicts of those that
+were none.
 """
 
 import sys
@@ -13,39 +14,40 @@ from pathlib import Path
 import steno
 
 
-def opinions(folder: Path) -> dict[str, bool]:
-    """What each shortcut says of one recording: a success or not."""
-    last = code = None
+def apply_shortcuts(folder: Path) -> dict[str, bool]:
+    """Return whether each shortcut calls a recording a success."""
+    result = None
+    exit_code = None
     for event in steno.events(folder):
         kind = type(event).__name__
         if kind == "Result":
-            last = event
+            result = event
         elif kind == "Exited":
-            code = getattr(event, "code", None)
+            exit_code = getattr(event, "code", None)
     return {
-        "exit code 0": code == 0,
-        "subtype success": getattr(last, "subtype", None) == "success",
-        "is_error not true": last is not None and not getattr(last, "is_error", False),
+        "exit code 0": exit_code == 0,
+        "subtype success": getattr(result, "subtype", None) == "success",
+        "is_error not true": result is not None and not getattr(result, "is_error", False),
     }
 
 
-def main(words: list[str]) -> int:
-    """Count agreement and disagreement over all recordings below the given folder."""
-    folders = sorted(path.parent for word in words for path in Path(word).rglob("stdout"))
+def main(argv: list[str]) -> int:
+    folders = sorted(path.parent for name in argv for path in Path(name).rglob("stdout"))
     if not folders:
         sys.stderr.write(
-            "usage: shortcuts.py FOLDER... (each with folders below it that hold stdout)\n"
+            "usage: shortcuts.py FOLDER... (with recordings below: folders with stdout)\n"
         )
         return 2
     called: Counter[str] = Counter()
     wrong: dict[str, Counter[str]] = {}
     for folder in folders:
         try:
-            verdict, said = steno.read(folder).verdict, opinions(folder)
-        except steno.SourceError as problem:
-            sys.stderr.write(f"{problem}\n")
+            verdict = steno.read(folder).verdict
+            successes = apply_shortcuts(folder)
+        except steno.SourceError as error:
+            sys.stderr.write(f"{error}\n")
             continue
-        for shortcut, success in said.items():
+        for shortcut, success in successes.items():
             called[shortcut] += success
             if success and verdict != "success":
                 wrong.setdefault(shortcut, Counter())[verdict] += 1
@@ -55,7 +57,9 @@ def main(words: list[str]) -> int:
         sys.stdout.write(
             f"{shortcut}: {count} called a success, {misses.total()} of them are not\n"
         )
-        sys.stdout.write("".join(f"  {times:4} {word}\n" for word, times in misses.most_common()))
+        sys.stdout.write(
+            "".join(f"  {times:4} {verdict}\n" for verdict, times in misses.most_common())
+        )
     return 0
 
 

@@ -1,9 +1,9 @@
-"""Add up what a folder of recordings cost, and how much of it is known by model. Unknown is counted, never taken for 0.
+"""Add up the cost of a folder of recordings, by model. Unknown costs are counted, not taken for 0.
 
     python examples/sum_cost.py FOLDER
 
-Every folder below FOLDER that holds `stdout` is one recording, and so is every `.jsonl` file in a folder that
-does not. `steno show FOLDER` finds more kinds; this is the short version.
+Every folder below FOLDER that contains `stdout` is one recording, and so is every `.jsonl` file.
+`steno show FOLDER` finds more kinds; this is the short version.
 """
 
 import sys
@@ -15,42 +15,43 @@ import steno
 
 
 def recordings(root: Path) -> Iterator[Path]:
-    """What there is to read below a folder. A subagent's own transcript is read with its session."""
+    """The recordings below a folder. A subagent's transcript is read with its session."""
     yield from sorted(path.parent for path in root.rglob("stdout"))
     for path in sorted(root.rglob("*.jsonl")):
         if not path.name.startswith("agent-"):
             yield path
 
 
-def main(words: list[str]) -> int:
-    """Read every recording once; print one line per model, then the sum of the runs' own costs."""
-    if len(words) != 1 or not Path(words[0]).is_dir():
+def main(argv: list[str]) -> int:
+    if len(argv) != 1 or not Path(argv[0]).is_dir():
         sys.stderr.write("usage: sum_cost.py FOLDER\n")
         return 2
     by_model: Counter[str] = Counter()
-    read = unknown = whole = 0  # sums in whole nano-dollars: they add up exactly
-    for path in recordings(Path(words[0])):
+    count = 0
+    unknown = 0
+    total = 0  # in nano-dollars: whole numbers add up exactly
+    for path in recordings(Path(argv[0])):
         try:
             report = steno.read(path)
-        except steno.SourceError as problem:
-            sys.stderr.write(f"{problem}\n")
+        except steno.SourceError as error:
+            sys.stderr.write(f"{error}\n")
             continue
-        read += 1
+        count += 1
         if report.cost.usd is None:
             unknown += 1
             continue
-        whole += round(report.cost.usd * 1e9)
+        total += round(report.cost.usd * 1e9)
         for name, model in report.models.items():
             if model.cost_usd is not None:
                 by_model[name] += round(model.cost_usd * 1e9)
-    if not read:
-        sys.stderr.write(f"{words[0]}: no recordings are below it\n")
+    if not count:
+        sys.stderr.write(f"{argv[0]}: no recordings below this folder\n")
         return 2
-    by_model["not told by model"] = whole - by_model.total()
+    by_model["not reported by model"] = total - by_model.total()
     for name, nano in by_model.most_common():
         if nano:
             sys.stdout.write(f"{name:32} ${nano / 1e9:10.6f}\n")
-    sys.stdout.write(f"{read} recordings, {unknown} of unknown cost: ${whole / 1e9:.6f}\n")
+    sys.stdout.write(f"{count} recordings, {unknown} of unknown cost: ${total / 1e9:.6f}\n")
     return 0
 
 

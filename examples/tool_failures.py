@@ -1,9 +1,9 @@
-"""Print every tool call that failed or was refused, and how often each tool did.
+"""Print every tool call that failed or was denied, and the number per tool.
 
     python examples/tool_failures.py RECORDING...
 
-A recording is a file, a tape, or a folder that holds `stdout`. Of any other folder, every folder below it that holds
-`stdout` is one. What cannot be read is told on stderr, and the exit code is 2 then.
+A recording is a file, or a folder that contains `stdout`; other folders are searched for such
+folders. Files that cannot be read are reported on stderr, and the exit code is 2 then.
 """
 
 import sys
@@ -14,26 +14,24 @@ from pathlib import Path
 import steno
 
 
-def recordings(words: list[str]) -> Iterator[Path]:
-    """What there is to read."""
-    for path in map(Path, words):
-        below = sorted(found.parent for found in path.rglob("stdout")) if path.is_dir() else []
+def recordings(names: list[str]) -> Iterator[Path]:
+    for path in map(Path, names):
+        below = sorted(file.parent for file in path.rglob("stdout")) if path.is_dir() else []
         yield from below or [path]
 
 
-def main(words: list[str]) -> int:
-    """Go through the recordings, one line for each failed call."""
-    if not words:
+def main(argv: list[str]) -> int:
+    if not argv:
         sys.stderr.write("usage: tool_failures.py RECORDING...\n")
         return 2
     calls: Counter[str] = Counter()
     failed: Counter[str] = Counter()
     code = 0
-    for source in recordings(words):
+    for source in recordings(argv):
         try:
             report = steno.read(source)
-        except steno.SourceError as problem:
-            sys.stderr.write(f"{problem}\n")
+        except steno.SourceError as error:
+            sys.stderr.write(f"{error}\n")
             code = 2
             continue
         for tool in report.tools:
@@ -42,9 +40,8 @@ def main(words: list[str]) -> int:
                 continue
             failed[tool.name] += 1
             reason = (tool.error or "no reason given").splitlines()[0]
-            sys.stdout.write(
-                f"{tool.name:12} {'refused' if tool.denied else 'failed':8} {reason[:80]}\n"
-            )
+            status = "denied" if tool.denied else "failed"
+            sys.stdout.write(f"{tool.name:12} {status:8} {reason[:80]}\n")
     for name, count in failed.most_common():
         sys.stdout.write(f"{name}: {count} of {calls[name]} calls\n")
     return code

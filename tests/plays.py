@@ -1,4 +1,4 @@
-"""A place to run scripted agents in: a home of its own, a folder to work in, and a `claude` that follows a plan."""
+"""A place for scripted runs: a home, a working directory, and a `claude` that follows a plan."""
 
 import json
 import os
@@ -13,21 +13,23 @@ from tests.script import RECORDINGS, assistant, init, result, stream, text
 
 Json = dict[str, Any]
 NEWEST = RECORDINGS / "claude" / "2.1.325"
-PLAYED = Path(__file__).parent / "scripted_agents" / "played.py"
-OURS = ("STENO_", "CLAUDE", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "XDG_")
+PLAYED = Path(__file__).parent / "scripted_agents" / "plan_player.py"
+DROPPED_PREFIXES = ("STENO_", "CLAUDE", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "XDG_")
 Done = subprocess.CompletedProcess[bytes]
 
 
-def done_well(words: str = "Done.") -> str:
-    """The lines of a run that answers and ends well."""
-    return stream(init(), assistant(text(words)), result(words)).decode()
+def done_well(answer: str = "Done.") -> str:
+    """The stream of a successful run."""
+    return stream(init(), assistant(text(answer)), result(answer)).decode()
 
 
 class Place:
-    """Where it all happens."""
+    """The folders and the environment of scripted runs."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.home, self.work = folder, folder / "home", folder / "work"
+        self.folder = folder
+        self.home = folder / "home"
+        self.work = folder / "work"
         self.data = self.home / "data" / "steno"
         for path in (self.home / "config" / "steno", self.work, folder / "bin"):
             path.mkdir(parents=True)
@@ -37,15 +39,19 @@ class Place:
         )
         self.program.chmod(0o755)
         self.plan({"out": done_well()})
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-        search = f"{folder / 'bin'}{os.pathsep}{kept['PATH']}"
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(DROPPED_PREFIXES)
+        }
+        search = f"{folder / 'bin'}{os.pathsep}{inherited['PATH']}"
         own = {
             "HOME": str(self.home),
             "XDG_DATA_HOME": str(self.home / "data"),
             "XDG_CONFIG_HOME": str(self.home / "config"),
         }
         self.environ: dict[str, str] = {
-            **kept,
+            **inherited,
             **own,
             "PATH": search,
             "TZ": "UTC",
@@ -53,7 +59,7 @@ class Place:
         }
 
     def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Put this very process into the place: for the library."""
+        """Move this process into the place, for tests of the library."""
         for name in set(os.environ) - set(self.environ):
             monkeypatch.delenv(name)
         for name, value in self.environ.items():
@@ -61,26 +67,22 @@ class Place:
         monkeypatch.chdir(self.work)
 
     def plan(self, *steps: Json) -> None:
-        """What the agent does at each start; the last step serves all later ones."""
+        """Set the agent's step for each start; the last one is repeated."""
         (self.folder / "plan").write_text(json.dumps(steps), "utf-8")
 
     @property
     def calls(self) -> list[Json]:
         """Every start of the agent: argv, prompt, cwd, env."""
         path = self.folder / "calls"
-        return (
-            [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-            if path.exists()
-            else []
-        )
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines]
 
     @property
     def tapes(self) -> list[Path]:
-        """The tapes that were recorded."""
+        """The recordings of all runs."""
         return sorted(self.data.rglob("*.steno"))
 
     def command(self, *words: str | Path) -> list[str]:
-        """A command line of steno."""
         return [sys.executable, "-m", "steno", *map(str, words)]
 
     def steno(
@@ -90,8 +92,8 @@ class Place:
         cwd: Path | None = None,
         **environ: str,
     ) -> Done:
-        """Run steno here, to its end."""
-        given: Any = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+        """Run steno to its end."""
+        stdin_args: Any = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
         return subprocess.run(
             self.command(*words),
             cwd=cwd or self.work,
@@ -99,11 +101,10 @@ class Place:
             capture_output=True,
             timeout=60,
             check=False,
-            **given,
+            **stdin_args,
         )
 
     def start(self, *words: str | Path, **more: Any) -> "subprocess.Popen[bytes]":
-        """Start steno here."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(
             self.command(*words), cwd=self.work, **{"env": self.environ, **pipes, **more}

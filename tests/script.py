@@ -1,7 +1,7 @@
-"""Builders for the lines that Claude Code prints, so that a test reads as the run that it is about.
+"""Builders for the lines of Claude Code.
 
-The figures follow the scripted model server of the recordings: a request is 3/1001/20000 tokens of
-input and 101 of output, and costs $0.011037 on claude-opus-5-5.
+The figures are those of the scripted model server in the recordings: a request has 3/1001/20000
+tokens of input and 101 of output, and costs $0.011037 on claude-opus-5-5.
 """
 
 import json
@@ -22,16 +22,16 @@ REQUEST_COST = 0.011037
 RECORDINGS = Path(__file__).parent / "recordings"
 
 
-# -- bytes ------------------------------------------------------------------------------------------------
+# -- bytes -------------------------------------------------------------------------------------
 
 
 def dump(value: Any) -> bytes:
-    """One JSON value, compact, non-ASCII raw, as the agent writes it."""
+    """A JSON value as the agent writes it: compact, with raw non-ASCII characters."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 
 def stream(*lines: Json | bytes) -> bytes:
-    """Lines as bytes, each with its newline; bytes go in as they are."""
+    """Lines as bytes, each with a newline; bytes are used as they are."""
     return b"".join((line if isinstance(line, bytes) else dump(line)) + b"\n" for line in lines)
 
 
@@ -40,15 +40,15 @@ def report(*lines: Json | bytes) -> Report:
     return steno.read(stream(*lines))
 
 
-def plain(found: Report) -> Json:
-    """A report as plain values without its source, for comparing runs that came different ways."""
-    value: Json = json.loads(found.to_json())
+def plain(report_: Report) -> Json:
+    """A report as plain values without its source, for comparisons."""
+    value: Json = json.loads(report_.to_json())
     del value["source"]
     return value
 
 
 def folder(path: Path, stdout: bytes, code: int | None = None, stderr: bytes | None = None) -> Path:
-    """A recording's folder: stdout and what is known beside it."""
+    """Write a recording folder."""
     path.mkdir(parents=True, exist_ok=True)
     (path / "stdout").write_bytes(stdout)
     if code is not None:
@@ -58,11 +58,11 @@ def folder(path: Path, stdout: bytes, code: int | None = None, stderr: bytes | N
     return path
 
 
-def tape(path: Path, *ticks: Record, header: Header | None = None) -> Path:
-    """A tape that was recorded and closed in order."""
+def tape(path: Path, *records: Record, header: Header | None = None) -> Path:
+    """Write a complete recording file."""
     with Recorder(path, header or Header(agent="claude")) as recorder:
-        for tick in ticks:
-            recorder.write(tick)
+        for record in records:
+            recorder.write(record)
     return path
 
 
@@ -82,7 +82,7 @@ def stop(why: str, signal: int | None = 15) -> Record:
     return Record(None, "stop", why.encode(), signal)
 
 
-# -- lines ------------------------------------------------------------------------------------------------
+# -- lines -------------------------------------------------------------------------------------
 
 
 def init(**more: Any) -> Json:
@@ -108,7 +108,7 @@ def system(subtype: str, **more: Any) -> Json:
 def usage(
     given: int = 3, write: int = 1001, read: int = 20000, output: int = 1, hour: int = 0
 ) -> Json:
-    """The counters of one request as a message or a result tells them; `hour` is the part of `write` kept an hour."""
+    """The usage of a message or a result; `hour` is the part of `write` cached for an hour."""
     return {
         "input_tokens": given,
         "cache_creation_input_tokens": write,
@@ -168,18 +168,18 @@ def user(content: Any, parent: str | None = None, **more: Any) -> Json:
 
 
 def outcome(id_: str, content: Any = "ok", is_error: Any = False) -> Json:
-    """The block that answers a call."""
+    """The block with the result of a call."""
     return {"type": "tool_result", "tool_use_id": id_, "content": content, "is_error": is_error}
 
 
 def answer(id_: str, content: Any = "ok", is_error: Any = False, **more: Any) -> Json:
-    """The line that answers a call."""
+    """The line with the result of a call."""
     return user([outcome(id_, content, is_error)], **more)
 
 
 def refusal(id_: str) -> Json:
-    words = "Claude requested permissions to use this tool, but you haven't granted it yet."
-    return answer(id_, words, True, tool_use_result=f"Error: {words}")
+    message = "Claude requested permissions to use this tool, but you haven't granted it yet."
+    return answer(id_, message, True, tool_use_result=f"Error: {message}")
 
 
 def opened(message: str = "msg_1") -> Json:
@@ -194,7 +194,7 @@ def opened(message: str = "msg_1") -> Json:
 
 
 def delta(output: int, stop_reason: str = "end_turn", **more: Any) -> Json:
-    """The end of a streamed message, with its true output."""
+    """The end of a streamed message, with its final output tokens."""
     event = {
         "type": "message_delta",
         "delta": {"stop_reason": stop_reason},
@@ -232,7 +232,7 @@ def share(
 
 
 def result(words: str | None = "Done.", **more: Any) -> Json:
-    """The agent's own account of a run of one request; None leaves `result` out."""
+    """The result of a run with one request; None omits `result`."""
     line: Json = {
         "duration_api_ms": 18,
         "session_id": SESSION,
@@ -252,7 +252,7 @@ def result(words: str | None = "Done.", **more: Any) -> Json:
 
 
 def failed(words: str | None = "API Error: something broke", **more: Any) -> Json:
-    """The result of a request that failed for good, as newer versions tell it."""
+    """The result of a request that failed for good, in newer versions."""
     zero = {"usage": usage(0, 0, 0, 0), "modelUsage": {}, "total_cost_usd": 0}
     return result(words, **{"is_error": True, **zero, **more})
 
@@ -263,12 +263,12 @@ def denied(id_: str, tool: str, **given: Any) -> Json:
 
 
 def hello() -> list[Json]:
-    """The smallest whole run."""
+    """The smallest complete run."""
     return [init(), assistant(text("Hello there.")), result("Hello there.")]
 
 
 def worked() -> list[Json]:
-    """A run of four requests that writes a file, runs a command and asks a subagent, which makes one more."""
+    """A run of four requests with a file, a command and a subagent with one more request."""
     total = share(19, 5015, 100000, 515, 0.055451)
     return [
         init(),
@@ -311,7 +311,7 @@ def worked() -> list[Json]:
     ]
 
 
-# A run in which nearly every other kind of line occurs.
+# A run with nearly all other kinds of lines.
 REFUSED: list[Json] = [
     init(),
     opened(),
@@ -356,11 +356,11 @@ REFUSED: list[Json] = [
     ),
 ]
 
-# -- recordings -------------------------------------------------------------------------------------------
+# -- recordings --------------------------------------------------------------------------------
 
 
 def recorded(limit: int) -> list[Path]:
-    """The stdout of recordings of at most `limit` bytes, as far as there are any here."""
+    """The stdout of all recordings of at most `limit` bytes."""
     return [
         path
         for path in sorted(RECORDINGS.glob("claude/*/*/stdout"))
@@ -369,12 +369,12 @@ def recorded(limit: int) -> list[Path]:
 
 
 def spread(paths: Iterable[Path], count: int) -> list[Path]:
-    """A few of many, evenly over the list."""
-    found = list(paths)
-    step = max(1, len(found) // count)
-    return found[::step][:count]
+    """A few of many, evenly spread."""
+    items = list(paths)
+    step = max(1, len(items) // count)
+    return items[::step][:count]
 
 
 def named(path: Path) -> str:
-    """A recording's version and scenario."""
+    """The version and the scenario of a recording."""
     return "/".join(path.parts[-3:-1])

@@ -1,6 +1,7 @@
 """The events of a run, the same for every agent. Each docstring says when it is emitted."""
 
 from datetime import datetime
+from typing import NamedTuple
 
 from msgspec import Raw, Struct
 
@@ -8,6 +9,15 @@ NANO_PER_USD = 1_000_000_000  # costs are integers in nano-dollars, so that sums
 NO_JSON = Raw(b"null")
 OptionalStr = str | None
 OptionalTime = datetime | None
+
+
+class EventHead(NamedTuple):
+    """The fields that all events share, in their order: a reader builds them once per line."""
+
+    line: int
+    session: str | None = None
+    parent: str | None = None
+    at: datetime | None = None
 
 
 class Event(Struct, frozen=True, gc=False, tag_field="event", omit_defaults=True):

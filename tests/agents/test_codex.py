@@ -1,4 +1,4 @@
-"""Codex: its traps, its sums checked by plain JSON, its command line (A2)."""
+"""Codex: special cases, token sums checked with plain JSON, the command line (A2)."""
 
 import json
 import random
@@ -27,22 +27,22 @@ COUNTERS = (
 
 
 def lines(path: Path) -> list[Json]:
-    """The JSON lines of a file, as plain values."""
-    found = [
+    """The JSON objects in a file."""
+    values = [
         json.loads(line) for line in path.read_text("utf-8").split("\n") if line.startswith("{")
     ]
-    return [line for line in found if isinstance(line, dict)]
+    return [line for line in values if isinstance(line, dict)]
 
 
 def item(number: int, kind: str, **more: Any) -> Json:
     return {"type": "item.completed", "item": {"id": f"item_{number}", "type": kind, **more}}
 
 
-def said(number: int, text: str) -> Json:
+def message(number: int, text: str) -> Json:
     return item(number, "agent_message", text=text)
 
 
-def ran(
+def command(
     number: int, command: str, code: int = 0, output: str = "", status: str | None = None
 ) -> Json:
     status = status or ("completed" if code == 0 else "failed")
@@ -56,27 +56,27 @@ def ran(
     )
 
 
-BEGUN: tuple[Json, ...] = (
+START_LINES: tuple[Json, ...] = (
     {"type": "thread.started", "thread_id": THREAD},
     {"type": "turn.started"},
 )
 USAGE = dict(zip(COUNTERS, (8001, 7000, 0, 51, 10), strict=True))
-ENDED: Json = {"type": "turn.completed", "usage": USAGE}
+TURN_COMPLETED: Json = {"type": "turn.completed", "usage": USAGE}
 
 
-def report(*given: Json) -> steno.Report:
+def report(*lines_: Json) -> steno.Report:
     """The report of a stream of these lines, without a rollout."""
-    return steno.read(stream(*BEGUN, *given))
+    return steno.read(stream(*START_LINES, *lines_))
 
 
-# -- sums, independently ------------------------------------------------------------------------------------
+# -- token sums, checked independently ---------------------------------------------------------
 
 
 def own_part(case: Path) -> dict[str, int] | None:
-    """What a run used, from the raw records of its rollout: of the turn with which the thread's sum is the stream's."""
-    told = lines(case / "stdout")
-    end = next((line["usage"] for line in told if line["type"] == "turn.completed"), None)
-    thread = next((line["thread_id"] for line in told if line["type"] == "thread.started"), None)
+    """The usage of a run: the records of the rollout's turn with the thread total of the stream."""
+    stdout = lines(case / "stdout")
+    end = next((line["usage"] for line in stdout if line["type"] == "turn.completed"), None)
+    thread = next((line["thread_id"] for line in stdout if line["type"] == "thread.started"), None)
     records = [
         line["payload"]
         for path in (case / "sessions").rglob(f"*{thread}.jsonl")
@@ -99,18 +99,19 @@ def own_part(case: Path) -> dict[str, int] | None:
 
 @pytest.mark.parametrize("case", STREAMS, ids=name)
 def test_tokens_are_the_raw_records_added_up(case: Path) -> None:
-    """A2: cached is inside input, reasoning inside output, and a resumed thread's sum is not the run's."""
-    wanted, tokens = own_part(case), steno.read(case).tokens
-    if wanted is None:
+    """A2: input includes cached, output includes reasoning, a thread's sum is not the run's."""
+    expected = own_part(case)
+    tokens = steno.read(case).tokens
+    if expected is None:
         assert tokens.total is None
         return
-    new, cached, written, output, reasoning = (wanted[key] for key in COUNTERS)
+    input_, cached, written, output, reasoning = (expected[key] for key in COUNTERS)
     assert (tokens.input, tokens.cache_write, tokens.cache_read) == (
-        new - cached - written,
+        input_ - cached - written,
         written,
         cached,
     )
-    assert (tokens.output, tokens.reasoning, tokens.total) == (output, reasoning, new + output)
+    assert (tokens.output, tokens.reasoning, tokens.total) == (output, reasoning, input_ + output)
 
 
 def test_the_parts_of_a_thread_add_up_to_its_sum() -> None:
@@ -125,41 +126,46 @@ def test_the_parts_of_a_thread_add_up_to_its_sum() -> None:
 
 
 def test_without_the_rollout_a_sum_is_an_upper_bound_and_says_so() -> None:
-    """Nothing in the stream tells whether the thread was new."""
-    found = steno.read((ROOT / "codex/0.166.0-gpt-5.5/resume_second/stdout").read_bytes())
-    assert (found.tokens.total, found.context.source) == (24158, "upper_bound")
-    assert [note for note in found.warnings if note.startswith("tokens are an upper bound")] != []
+    """The stream does not say whether the thread was new."""
+    result = steno.read((ROOT / "codex/0.166.0-gpt-5.5/resume_second/stdout").read_bytes())
+    assert (result.tokens.total, result.context.source) == (24158, "upper_bound")
+    assert [note for note in result.warnings if note.startswith("tokens are an upper bound")] != []
 
 
-# -- traps ----------------------------------------------------------------------------------------------------
+# -- special cases -----------------------------------------------------------------------------
 
 
 def test_errors_are_not_failures() -> None:
     """Only turn.completed and turn.failed end a turn."""
-    found = report(
+    result = report(
         item(0, "error", message="Model metadata not found."),
         {
             "type": "error",
             "message": "Reconnecting... 1/5 (unexpected status 503 Service Unavailable)",
         },
-        said(1, "Done."),
-        ENDED,
+        message(1, "Done."),
+        TURN_COMPLETED,
     )
-    assert (found.verdict, found.text, found.error) == ("success", "Done.", None)
-    assert [(retry.attempt, retry.status) for retry in found.retries] == [(1, 503)]
+    assert (result.verdict, result.text, result.error) == ("success", "Done.", None)
+    assert [(retry.attempt, retry.status) for retry in result.retries] == [(1, 503)]
 
 
 def test_what_a_repeated_request_says_again_counts_once() -> None:
-    """After a reconnect the same words come again."""
+    """After a reconnect the same text is printed again."""
     again = {"type": "error", "message": "Reconnecting... 1/5 (stream disconnected)"}
     assert (
-        report(said(0, "Half."), again, said(1, "Half."), said(2, "Whole."), ENDED).text
+        report(
+            message(0, "Half."), again, message(1, "Half."), message(2, "Whole."), TURN_COMPLETED
+        ).text
         == "Half.\nWhole."
     )
 
 
 def test_the_same_words_in_two_requests_count_twice() -> None:
-    assert report(said(0, "Next."), ran(1, "ls"), said(2, "Next."), ENDED).text == "Next.\nNext."
+    assert (
+        report(message(0, "Next."), command(1, "ls"), message(2, "Next."), TURN_COMPLETED).text
+        == "Next.\nNext."
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,29 +185,29 @@ def test_the_same_words_in_two_requests_count_twice() -> None:
         ("Missing environment variable: `OPENAI_API_KEY`.", "auth"),
     ],
 )
-def test_a_failed_turn_by_its_words(message: str, verdict: str) -> None:
-    """Without a rollout, words are all there is (V3)."""
-    found = report(
+def test_a_failed_turn_by_its_message(message: str, verdict: str) -> None:
+    """Without a rollout, there is only the text (V3)."""
+    result = report(
         {"type": "error", "message": message},
         {"type": "turn.failed", "error": {"message": message}},
     )
-    assert (found.verdict, found.error, found.ok) == (verdict, message, False)
+    assert (result.verdict, result.error, result.ok) == (verdict, message, False)
 
 
 def test_a_turn_without_an_end_was_interrupted(tmp_path: Path) -> None:
-    """A2: exit code 1 and not a word."""
+    """A2: exit code 1 and no message."""
     started = {
         "type": "item.started",
         "item": {"id": "item_1", "type": "command_execution", "command": "sleep 9", "status": "x"},
     }
-    where = folder(
+    case_folder = folder(
         tmp_path / "run",
-        stream(*BEGUN, said(0, "Wait."), started),
+        stream(*START_LINES, message(0, "Wait."), started),
         1,
         b"Reading prompt from stdin...\n",
     )
-    found = steno.read(where)
-    assert (found.verdict, found.complete, [tool.ok for tool in found.tools]) == (
+    result = steno.read(case_folder)
+    assert (result.verdict, result.complete, [tool.ok for tool in result.tools]) == (
         "interrupted",
         False,
         [None],
@@ -209,40 +215,46 @@ def test_a_turn_without_an_end_was_interrupted(tmp_path: Path) -> None:
 
 
 def test_a_refusal_on_stderr_alone_is_seen(tmp_path: Path) -> None:
-    """A bad run must not look good: the stream and the exit code say success."""
-    told = "error=patch rejected: writing is blocked by read-only sandbox; rejected by user approval settings"
-    errors = f"2026-11-15T12:13:34.340790Z ERROR codex_core::tools::router: {told}\n".encode()
-    found = steno.read(
-        folder(tmp_path / "run", stream(*BEGUN, said(0, "Patched."), ENDED), 0, errors)
+    """Stream and exit code say success."""
+    message_ = (
+        "error=patch rejected: writing is blocked by read-only sandbox; "
+        "rejected by user approval settings"
     )
-    assert (found.verdict, found.ok) == ("permission", False)
-    assert [(tool.name, tool.ok, tool.denied) for tool in found.tools] == [
+    errors = f"2026-11-15T12:13:34.340790Z ERROR codex_core::tools::router: {message_}\n".encode()
+    result = steno.read(
+        folder(
+            tmp_path / "run",
+            stream(*START_LINES, message(0, "Patched."), TURN_COMPLETED),
+            0,
+            errors,
+        )
+    )
+    assert (result.verdict, result.ok) == ("permission", False)
+    assert [(tool.name, tool.ok, tool.denied) for tool in result.tools] == [
         ("apply_patch", False, True)
     ]
-    assert found.hint == "to allow it: --config sandbox_mode=workspace-write"
+    assert result.hint == "to allow it: --config sandbox_mode=workspace-write"
 
 
 def test_a_declined_command_is_a_refusal() -> None:
-    found = report(ran(0, "rm -rf /", 1, "", "declined"), said(1, "No."), ENDED)
-    assert (found.verdict, [denial.id for denial in found.denials]) == ("permission", ["item_0"])
+    result = report(command(0, "rm -rf /", 1, "", "declined"), message(1, "No."), TURN_COMPLETED)
+    assert (result.verdict, [denial.id for denial in result.denials]) == ("permission", ["item_0"])
 
 
 def test_a_file_counts_when_the_patch_was_applied() -> None:
     """W2: not when it failed."""
     change = [{"path": "/p/a.py", "kind": "add"}]
-    good, bad = (
-        item(0, "file_change", changes=change, status="completed"),
-        item(1, "file_change", changes=change, status="failed"),
-    )
-    assert [(file.path, file.change) for file in report(good, ENDED).files] == [
+    good = item(0, "file_change", changes=change, status="completed")
+    bad = item(1, "file_change", changes=change, status="failed")
+    assert [(file.path, file.change) for file in report(good, TURN_COMPLETED).files] == [
         ("/p/a.py", "created")
     ]
-    assert report(bad, said(2, "x"), ENDED).files == []
+    assert report(bad, message(2, "x"), TURN_COMPLETED).files == []
 
 
 def test_mcp_web_and_plan() -> None:
-    """Every kind of item that the program is known to print."""
-    found = report(
+    """Every known kind of tool item."""
+    result = report(
         item(
             0,
             "mcp_tool_call",
@@ -263,10 +275,10 @@ def test_mcp_web_and_plan() -> None:
         ),
         item(2, "web_search", query="x"),
         item(3, "todo_list", items=[{"text": "a", "completed": True}]),
-        said(4, "ok"),
-        ENDED,
+        message(4, "ok"),
+        TURN_COMPLETED,
     )
-    assert [(tool.name, tool.kind, tool.ok) for tool in found.tools] == [
+    assert [(tool.name, tool.kind, tool.ok) for tool in result.tools] == [
         ("mcp__db__ask", "mcp", True),
         ("mcp__db__ask", "mcp", False),
         ("web_search", "web", True),
@@ -275,9 +287,9 @@ def test_mcp_web_and_plan() -> None:
 
 
 def test_a_rollout_of_an_older_version() -> None:
-    """Before there were records, token_count told each request, and could be repeated."""
+    """Before usage records, token_count was the line of a request, and could be repeated."""
 
-    def kept(kind: str, **payload: Any) -> Json:
+    def rollout_line(kind: str, **payload: Any) -> Json:
         return {"timestamp": "2025-11-01T10:00:00.000Z", "type": kind, "payload": payload}
 
     def count(total: int, last: int) -> Json:
@@ -292,23 +304,23 @@ def test_a_rollout_of_an_older_version() -> None:
             "last_token_usage": usage,
             "model_context_window": 272_000,
         }
-        return kept("event_msg", type="token_count", info=info)
+        return rollout_line("event_msg", type="token_count", info=info)
 
-    found = steno.read(
+    result = steno.read(
         stream(
-            kept("session_meta", id=THREAD, cwd="/p", cli_version="0.46.0"),
-            kept(
+            rollout_line("session_meta", id=THREAD, cwd="/p", cli_version="0.46.0"),
+            rollout_line(
                 "turn_context", cwd="/p", model="gpt-5-codex", sandbox_policy={"mode": "read-only"}
             ),
-            kept("event_msg", type="user_message", message="do"),
-            kept(
+            rollout_line("event_msg", type="user_message", message="do"),
+            rollout_line(
                 "response_item",
                 type="function_call",
                 name="shell",
                 arguments='{"command":["touch","x"]}',
                 call_id="c1",
             ),
-            kept(
+            rollout_line(
                 "response_item",
                 type="function_call_output",
                 call_id="c1",
@@ -316,29 +328,34 @@ def test_a_rollout_of_an_older_version() -> None:
             ),
             count(105, 100),
             count(105, 100),
-            kept("event_msg", type="agent_message", message="No."),
+            rollout_line("event_msg", type="agent_message", message="No."),
             count(310, 200),
         )
     )
-    assert (found.agent, found.agent_version, found.model, found.cwd) == (
+    assert (result.agent, result.agent_version, result.model, result.cwd) == (
         "codex",
         "0.46.0",
         "gpt-5-codex",
         "/p",
     )
-    assert (found.requests, found.tokens.input, found.tokens.cache_read, found.tokens.output) == (
+    assert (
+        result.requests,
+        result.tokens.input,
+        result.tokens.cache_read,
+        result.tokens.output,
+    ) == (
         2,
         280,
         20,
         10,
     )
-    assert (found.context.used, found.context.limit, found.text) == (200, 272_000, "No.")
-    assert (found.verdict, [denial.tool for denial in found.denials]) == ("permission", ["shell"])
+    assert (result.context.used, result.context.limit, result.text) == (200, 272_000, "No.")
+    assert (result.verdict, [denial.tool for denial in result.denials]) == ("permission", ["shell"])
 
 
-# -- nothing lost, nothing raises -------------------------------------------------------------------------------
+# -- unknown lines and wrong types -------------------------------------------------------------
 
-STRANGE: tuple[Json, ...] = (
+UNKNOWN_LINES: tuple[Json, ...] = (
     {"type": "turn.hologram", "x": [1]},
     {"type": "item.completed", "item": {"id": "h", "type": "hologram"}},
     {"type": "item.frozen"},
@@ -348,30 +365,35 @@ STRANGE: tuple[Json, ...] = (
 
 @pytest.mark.parametrize("case", STREAMS, ids=name)
 def test_events_of_unknown_kinds_change_nothing_but_their_count(case: Path, tmp_path: Path) -> None:
-    """I4: at least one in twenty of a kind that nobody has seen."""
-    dice, told = random.Random(6), (case / "stdout").read_bytes().splitlines(keepends=True)
-    added = max(1, len(told) // 19) if told and told[0][:1] == b"{" else 0
+    """I4: at least one line in twenty is of an unknown kind."""
+    rng = random.Random(6)
+    lines_ = (case / "stdout").read_bytes().splitlines(keepends=True)
+    added = max(1, len(lines_) // 19) if lines_ and lines_[0][:1] == b"{" else 0
     for _ in range(added):
-        told.insert(dice.randint(1, len(told)), dump(dice.choice(STRANGE)) + b"\n")
+        lines_.insert(rng.randint(1, len(lines_)), dump(rng.choice(UNKNOWN_LINES)) + b"\n")
     errors = (case / "stderr").read_bytes() if (case / "stderr").exists() else None
-    where = folder(tmp_path / "run", b"".join(told), int((case / "exit_code").read_text()), errors)
+    case_folder = folder(
+        tmp_path / "run", b"".join(lines_), int((case / "exit_code").read_text()), errors
+    )
     if (case / "sessions").exists():
-        (where / "sessions").symlink_to(case / "sessions")
-    got, wanted = plain(steno.read(where)), plain(steno.read(case))
-    assert got["lines"].pop("unknown") == added
-    assert [note for note in got["warnings"] if "kinds this version does not know" in note] == (
+        (case_folder / "sessions").symlink_to(case / "sessions")
+    actual, expected = plain(steno.read(case_folder)), plain(steno.read(case))
+    assert actual["lines"].pop("unknown") == added
+    assert [note for note in actual["warnings"] if "kinds this version does not know" in note] == (
         [f"{added} events of kinds this version does not know"] if added else []
     )
-    for found in (got, wanted):
-        found["lines"] = found["evidence"] = None
-        found["warnings"] = [note for note in found["warnings"] if "kinds this version" not in note]
-        wanted["lines"] = None
-    assert got == wanted
+    for report_ in (actual, expected):
+        report_["lines"] = None
+        report_["evidence"] = None
+        report_["warnings"] = [
+            note for note in report_["warnings"] if "kinds this version" not in note
+        ]
+    assert actual == expected
 
 
 def test_odd_types_cost_only_their_field() -> None:
     """I6: a field of the wrong type is absent; nothing raises."""
-    odd: list[Json] = [
+    odd_lines: list[Json] = [
         {"type": "item.completed", "item": {"id": 7, "type": "agent_message", "text": ["x"]}},
         {
             "type": "item.completed",
@@ -398,64 +420,66 @@ def test_odd_types_cost_only_their_field() -> None:
         },
         {"type": None, "payload": []},
     ]
-    found = report(*odd)
-    assert (found.agent, found.tokens.input, found.tokens.output) == ("codex", None, 3)
+    result = report(*odd_lines)
+    assert (result.agent, result.tokens.input, result.tokens.output) == ("codex", None, 3)
 
 
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.parent.name == "codex-0.166.0"], ids=name
 )
 def test_a_rollout_in_two_parts_says_the_same(case: Path) -> None:
-    """L3: what grew is read on from where it ended; the short way to the sums agrees."""
+    """L3: a file that grew is read from where it ended; the usage scan agrees."""
     (path,) = case.glob("*.jsonl")
-    told = path.read_bytes().splitlines()
+    lines_ = path.read_bytes().splitlines()
     whole = CODEX.reader()
-    wanted = [
-        encode(event) for number, line in enumerate(told, 1) for event in whole.read(line, number)
+    expected = [
+        encode(event) for number, line in enumerate(lines_, 1) for event in whole.read(line, number)
     ]
-    for cut in range(len(told)):
+    for cut in range(len(lines_)):
         first, second = CODEX.reader(), CODEX.reader()
-        got = [
+        actual = [
             encode(event)
-            for number, line in enumerate(told[:cut], 1)
+            for number, line in enumerate(lines_[:cut], 1)
             for event in first.read(line, number)
         ]
         second.restore(first.state())
-        got += [
+        actual += [
             encode(event)
-            for number, line in enumerate(told[cut:], cut + 1)
+            for number, line in enumerate(lines_[cut:], cut + 1)
             for event in second.read(line, number)
         ]
-        assert got == wanted
+        assert actual == expected
     usages = [
-        encode(event) for event in CODEX.transcripts.scan_usage(told) if isinstance(event, ev.Usage)
+        encode(event)
+        for event in CODEX.transcripts.scan_usage(lines_)
+        if isinstance(event, ev.Usage)
     ]
-    assert usages == [line for line in wanted if b'"event":"usage"' in line]
-    assert all(CODEX.transcripts.is_line(line) and detect_agent(line) is CODEX for line in told)
+    assert usages == [line for line in expected if b'"event":"usage"' in line]
+    assert all(CODEX.transcripts.is_line(line) and detect_agent(line) is CODEX for line in lines_)
 
 
 def test_the_rollout_is_found_where_codex_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream in a file: its thread's rollout below CODEX_HOME tells the rest."""
+    """A stream in a file is completed from the rollout below CODEX_HOME."""
     case = ROOT / "codex/0.166.0-gpt-5.5/resume_second"
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
     (tmp_path / "sessions").symlink_to(case / "sessions")
     (tmp_path / "run.jsonl").write_bytes((case / "stdout").read_bytes())
-    found = steno.read(tmp_path / "run.jsonl")
-    assert (found.tokens.total, found.model, found.context.used) == (16106, "gpt-5.5", 8002)
+    result = steno.read(tmp_path / "run.jsonl")
+    assert (result.tokens.total, result.model, result.context.used) == (16106, "gpt-5.5", 8002)
     assert [
         event for event in steno.events(tmp_path / "run.jsonl") if isinstance(event, ev.Usage)
     ] != []
 
 
-# -- how it is started --------------------------------------------------------------------------------------------
+# -- command line ------------------------------------------------------------------------------
 
 BARE = ("codex", "exec", "--json", "--skip-git-repo-check")
 
 
 @pytest.mark.parametrize(
-    ("ask", "argv"),
+    ("options", "argv"),
     [
         (LaunchOptions(prompt="do"), (*BARE, "-")),
         (LaunchOptions(prompt="do", resume=THREAD), (*BARE, "resume", THREAD, "-")),
@@ -484,11 +508,11 @@ BARE = ("codex", "exec", "--json", "--skip-git-repo-check")
         (LaunchOptions(prompt="do", extra=("-c", "a=1")), (*BARE, "-c", "a=1", "-")),
     ],
 )
-def test_the_command_line(ask: LaunchOptions, argv: tuple[str, ...]) -> None:
-    """R1: the prompt goes by stdin."""
-    begun = CODEX.launch.build_command(ask, "codex", None)
-    assert (begun.argv, begun.stdin, begun.stdout) == (argv, b"do", "pipe")
+def test_the_command_line(options: LaunchOptions, argv: tuple[str, ...]) -> None:
+    """R1: the prompt is passed on stdin."""
+    launch = CODEX.launch.build_command(options, "codex", None)
+    assert (launch.argv, launch.stdin, launch.stdout) == (argv, b"do", "pipe")
 
 
-def test_what_it_has_no_words_for_is_a_field_of_an_ask() -> None:
+def test_unsupported_options_are_launch_options() -> None:
     assert set(CODEX.launch.unsupported_options) <= set(LaunchOptions.__struct_fields__)

@@ -1,4 +1,4 @@
-"""Copilot: its traps, its sums checked by plain JSON, its command line (A1)."""
+"""Copilot: special cases, token sums checked with plain JSON, the command line (A1)."""
 
 import json
 import random
@@ -39,9 +39,9 @@ def result(code: int = 0, second: int = 9) -> Json:
     }
 
 
-def report(*given: Json) -> steno.Report:
-    """The report of a stream of these lines, without the file of its session."""
-    return steno.read(stream(line("session.tools_updated", model="gpt-5"), *given))
+def report(*lines_: Json) -> steno.Report:
+    """The report of a stream of these lines, without a session file."""
+    return steno.read(stream(line("session.tools_updated", model="gpt-5"), *lines_))
 
 
 def lines(path: Path) -> list[Json]:
@@ -50,50 +50,53 @@ def lines(path: Path) -> list[Json]:
     ]
 
 
-# -- sums, independently ------------------------------------------------------------------------------------
+# -- token sums, checked independently ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", STREAMS, ids=name)
 def test_tokens_are_the_raw_records_added_up(case: Path) -> None:
-    """Only the file of the session tells tokens; those of an earlier run of it are not this run's."""
+    """Only the session file has tokens, those of earlier runs included."""
     prompt = next(
         (
-            one["data"]["messageId"]
-            for one in lines(case / "stdout")
-            if one["type"] == "user.message"
+            entry["data"]["messageId"]
+            for entry in lines(case / "stdout")
+            if entry["type"] == "user.message"
         ),
         None,
     )
-    used: list[Json] = []
-    mine, kept = False, sorted((case / "sessions").rglob("events.jsonl"))
-    for one in [one for path in kept for one in lines(path)]:
-        if one["type"] in ("session.start", "session.resume") and not mine:
-            used = []
-        mine = mine or (one["type"] == "user.message" and one["data"]["messageId"] == prompt)
-        used += [one["data"]["usage"]] if one["type"] == "session.usage_record" else []
+    usages: list[Json] = []
+    is_own_run = False
+    files = sorted((case / "sessions").rglob("events.jsonl"))
+    for entry in [entry for path in files for entry in lines(path)]:
+        if entry["type"] in ("session.start", "session.resume") and not is_own_run:
+            usages = []
+        is_own_run = is_own_run or (
+            entry["type"] == "user.message" and entry["data"]["messageId"] == prompt
+        )
+        usages += [entry["data"]["usage"]] if entry["type"] == "session.usage_record" else []
     tokens = steno.read(case).tokens
-    if not used:
+    if not usages:
         assert tokens.total is None
         return
-    new, read, written, output = (
-        sum(usage[key] for usage in used)
+    input_, read, written, output = (
+        sum(usage[key] for usage in usages)
         for key in ("inputTokens", "cacheReadTokens", "cacheWriteTokens", "outputTokens")
     )
     assert (tokens.input, tokens.cache_write, tokens.cache_read, tokens.output) == (
-        new - read - written,
+        input_ - read - written,
         written,
         read,
         output,
     )
-    assert tokens.total == new + output
+    assert tokens.total == input_ + output
 
 
-# -- traps ----------------------------------------------------------------------------------------------------
+# -- special cases -----------------------------------------------------------------------------
 
 
 def test_refused_calls_are_no_success() -> None:
     """The exit code is 0."""
-    found = report(
+    report_ = report(
         line(
             "tool.execution_start",
             1,
@@ -111,13 +114,13 @@ def test_refused_calls_are_no_success() -> None:
         line("assistant.message", 3, content="I could not."),
         result(),
     )
-    assert (found.verdict, found.ok, found.exit_code) == ("permission", False, None)
-    assert found.hint == "to allow it: --allow-tool 'shell(git push)'"
+    assert (report_.verdict, report_.ok, report_.exit_code) == ("permission", False, None)
+    assert report_.hint == "to allow it: --allow-tool 'shell(git push)'"
 
 
 def test_a_command_that_fails_is_a_failed_call() -> None:
-    """To Copilot it is a success: it did run."""
-    found = report(
+    """Copilot calls it a success."""
+    report_ = report(
         line(
             "tool.execution_start",
             1,
@@ -136,20 +139,24 @@ def test_a_command_that_fails_is_a_failed_call() -> None:
         line("assistant.message", 4, content="Done."),
         result(),
     )
-    assert [(tool.ok, tool.error, tool.duration_ms) for tool in found.tools] == [
+    assert [(tool.ok, tool.error, tool.duration_ms) for tool in report_.tools] == [
         (False, "no", 2000)
     ]
-    assert found.verdict == "success"
+    assert report_.verdict == "success"
 
 
 def test_the_times_of_a_result_are_the_sessions() -> None:
-    """A run's own are taken from its lines."""
-    found = report(
+    """The durations of a run come from the times of its lines."""
+    report_ = report(
         line("model.call_finished", 2, dispatchDurationMs=700, outcome="success"),
         line("assistant.message", 3, content="Done."),
         result(0, 5),
     )
-    assert (found.duration_ms, found.duration_api_ms, found.session_id) == (5000, 700, SESSION)
+    assert (report_.duration_ms, report_.duration_api_ms, report_.session_id) == (
+        5000,
+        700,
+        SESSION,
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,29 +179,29 @@ def test_an_error_by_its_fields(error: Json, verdict: str) -> None:
 
 
 def test_an_error_that_was_overcome_is_none() -> None:
-    found = report(
+    report_ = report(
         line("session.error", 1, errorType="query", message="x"),
         line("assistant.message", 2, content="Ok."),
         result(),
     )
-    assert (found.verdict, found.error) == ("success", None)
+    assert (report_.verdict, report_.error) == ("success", None)
 
 
 def test_an_abort_is_no_success_whatever_the_result_says() -> None:
-    """Seen: an interrupt, and then a result with the exit code 0."""
-    cut = line("abort", 2, reason="user_abort")
+    """A result with exit code 0 may follow an interrupt."""
+    abort = line("abort", 2, reason="user_abort")
     assert (
-        report(line("assistant.message", 1, content="Half."), cut, result()).verdict
+        report(line("assistant.message", 1, content="Half."), abort, result()).verdict
         == "interrupted"
     )
-    again = (
-        line("user.message", 3, content="go on", messageId="m"),
+    resumed = (
+        line("user.message", 3, content="continue", messageId="m"),
         line("assistant.message", 4, content="Done."),
     )
-    assert report(cut, *again, result()).verdict == "success"
+    assert report(abort, *resumed, result()).verdict == "success"
 
 
-def test_what_it_sends_to_the_background_it_waits_for() -> None:
+def test_it_waits_for_background_commands() -> None:
     call = line(
         "tool.execution_start",
         1,
@@ -222,9 +229,9 @@ def test_pieces_of_an_answer_that_was_cut_off() -> None:
     )
 
 
-# -- nothing lost, nothing raises -------------------------------------------------------------------------------
+# -- unknown lines and wrong types -------------------------------------------------------------
 
-STRANGE = (
+UNKNOWN_LINES = (
     line("session.hologram"),
     line("oracle.spoke", 3, content="x"),
     {"type": "tool.frozen", "data": {}, "id": "x"},
@@ -233,29 +240,35 @@ STRANGE = (
 
 @pytest.mark.parametrize("case", STREAMS, ids=name)
 def test_events_of_unknown_kinds_change_nothing_but_their_count(case: Path, tmp_path: Path) -> None:
-    """I4: one in twenty of a kind that nobody has seen."""
-    dice, told = random.Random(6), (case / "stdout").read_bytes().splitlines(keepends=True)
-    added = max(1, len(told) // 19) if told else 0
+    """I4: at least one line in twenty is of an unknown kind."""
+    rng = random.Random(6)
+    lines_ = (case / "stdout").read_bytes().splitlines(keepends=True)
+    added = max(1, len(lines_) // 19) if lines_ else 0
     for _ in range(added):
-        told.insert(
-            dice.randint(1, len(told) - 1),
-            dump({**dice.choice(STRANGE), "timestamp": None}) + b"\n",
+        lines_.insert(
+            rng.randint(1, len(lines_) - 1),
+            dump({**rng.choice(UNKNOWN_LINES), "timestamp": None}) + b"\n",
         )
     errors = (case / "stderr").read_bytes() if (case / "stderr").exists() else None
-    where = folder(tmp_path / "run", b"".join(told), int((case / "exit_code").read_text()), errors)
+    case_folder = folder(
+        tmp_path / "run", b"".join(lines_), int((case / "exit_code").read_text()), errors
+    )
     if (case / "sessions").exists():
-        (where / "sessions").symlink_to(case / "sessions")
-    got, wanted = plain(steno.read(where)), plain(steno.read(case))
-    assert got["lines"].pop("unknown") == added
-    for found in (got, wanted):
-        found["lines"] = found["evidence"] = None
-        found["warnings"] = [note for note in found["warnings"] if "kinds this version" not in note]
-    assert got == wanted
+        (case_folder / "sessions").symlink_to(case / "sessions")
+    actual, expected = plain(steno.read(case_folder)), plain(steno.read(case))
+    assert actual["lines"].pop("unknown") == added
+    for report_ in (actual, expected):
+        report_["lines"] = None
+        report_["evidence"] = None
+        report_["warnings"] = [
+            note for note in report_["warnings"] if "kinds this version" not in note
+        ]
+    assert actual == expected
 
 
 def test_odd_types_cost_only_their_field() -> None:
     """I6: a field of the wrong type is absent; nothing raises."""
-    found = report(
+    report_ = report(
         line("assistant.message", 1, content=5),
         line("tool.execution_start", 1, toolCallId=5, toolName=None, arguments="x"),
         line(
@@ -272,41 +285,41 @@ def test_odd_types_cost_only_their_field() -> None:
         line("assistant.message", 4, content="Still here."),
         result(),
     )
-    assert (found.agent, found.text) == ("copilot", "Still here.")
+    assert (report_.agent, report_.text) == ("copilot", "Still here.")
 
 
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.parent.name == "copilot-1.0.102"], ids=name
 )
 def test_a_file_in_two_parts_says_the_same(case: Path) -> None:
-    """L3: what grew is read on from where it ended; the short way to the sums agrees."""
-    told = (case / "events.jsonl").read_bytes().splitlines()
+    """L3: a file that grew is read from where it ended; the usage scan agrees."""
+    lines_ = (case / "events.jsonl").read_bytes().splitlines()
     whole = COPILOT.reader()
-    wanted = [
-        encode(event) for number, text in enumerate(told, 1) for event in whole.read(text, number)
+    expected = [
+        encode(event) for number, text in enumerate(lines_, 1) for event in whole.read(text, number)
     ]
-    for cut in range(len(told)):
+    for cut in range(len(lines_)):
         first, second = COPILOT.reader(), COPILOT.reader()
-        got = [
+        actual = [
             encode(event)
-            for number, text in enumerate(told[:cut], 1)
+            for number, text in enumerate(lines_[:cut], 1)
             for event in first.read(text, number)
         ]
         second.restore(first.state())
-        got += [
+        actual += [
             encode(event)
-            for number, text in enumerate(told[cut:], cut + 1)
+            for number, text in enumerate(lines_[cut:], cut + 1)
             for event in second.read(text, number)
         ]
-        assert got == wanted
+        assert actual == expected
     usages = [
         encode(event)
-        for event in COPILOT.transcripts.scan_usage(told)
+        for event in COPILOT.transcripts.scan_usage(lines_)
         if isinstance(event, ev.Usage)
     ]
-    assert usages == [text for text in wanted if b'"event":"usage"' in text]
-    assert COPILOT.transcripts.is_line(told[0])
-    assert all(detect_agent(text) is COPILOT for text in told)
+    assert usages == [text for text in expected if b'"event":"usage"' in text]
+    assert COPILOT.transcripts.is_line(lines_[0])
+    assert all(detect_agent(text) is COPILOT for text in lines_)
 
 
 def test_the_file_is_found_where_copilot_keeps_it(
@@ -316,21 +329,21 @@ def test_the_file_is_found_where_copilot_keeps_it(
     monkeypatch.setenv("COPILOT_HOME", str(tmp_path))
     (tmp_path / "session-state").symlink_to(case / "sessions")
     (tmp_path / "run.jsonl").write_bytes((case / "stdout").read_bytes())
-    found = steno.read(tmp_path / "run.jsonl")
-    assert (found.tokens.total, found.agent_version, found.context.limit) == (
+    report_ = steno.read(tmp_path / "run.jsonl")
+    assert (report_.tokens.total, report_.agent_version, report_.context.limit) == (
         9062,
         "1.0.102",
         128_000,
     )
 
 
-# -- how it is started --------------------------------------------------------------------------------------------
+# -- command line ------------------------------------------------------------------------------
 
 BARE = ("copilot", "--output-format", "json", "--no-auto-update", "--no-color")
 
 
 @pytest.mark.parametrize(
-    ("ask", "more"),
+    ("options", "more"),
     [
         (LaunchOptions(prompt="do"), ()),
         (LaunchOptions(prompt="do", resume=SESSION), (f"--resume={SESSION}",)),
@@ -357,11 +370,11 @@ BARE = ("copilot", "--output-format", "json", "--no-auto-update", "--no-color")
         ),
     ],
 )
-def test_the_command_line(ask: LaunchOptions, more: tuple[str, ...]) -> None:
-    """R1: the prompt goes by stdin."""
-    begun = COPILOT.launch.build_command(ask, "copilot", None)
-    assert (begun.argv, begun.stdin, begun.stdout) == ((*BARE, *more), b"do", "pipe")
+def test_the_command_line(options: LaunchOptions, more: tuple[str, ...]) -> None:
+    """R1: the prompt is passed on stdin."""
+    launch = COPILOT.launch.build_command(options, "copilot", None)
+    assert (launch.argv, launch.stdin, launch.stdout) == ((*BARE, *more), b"do", "pipe")
 
 
-def test_what_it_has_no_words_for_is_a_field_of_an_ask() -> None:
+def test_unsupported_options_are_launch_options() -> None:
     assert set(COPILOT.launch.unsupported_options) <= set(LaunchOptions.__struct_fields__)

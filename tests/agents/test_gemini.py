@@ -1,4 +1,4 @@
-"""Gemini CLI: what its stream, its exit codes and its chats mislead about, and how it is started."""
+"""Gemini CLI: special cases of its stream, exit codes and chats, and the command line."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,8 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, LaunchOptions
-from tests.others import Json, case, dump, lines, read
+from steno.event import Unknown
+from tests.agent_cases import Json, case, dump, lines, read
 from tests.support.program import steno as steno_
 
 AT = "2026-11-15T06:42:36.{:03d}Z"
@@ -32,7 +33,7 @@ STATS: Json = {
 START = AGENTS["gemini"].launch.build_command
 
 
-def said(text: str, at: int = 10, **more: Any) -> Json:
+def message(text: str, at: int = 10, **more: Any) -> Json:
     return {
         "type": "message",
         "timestamp": AT.format(at),
@@ -43,7 +44,7 @@ def said(text: str, at: int = 10, **more: Any) -> Json:
     }
 
 
-def ended(status: str = "success", error: Json | None = None, **stats: Any) -> Json:
+def result(status: str = "success", error: Json | None = None, **stats: Any) -> Json:
     models = {"gemini-2.5-flash": {**STATS, **stats}}
     more = {} if error is None else {"error": error}
     return {
@@ -56,8 +57,8 @@ def ended(status: str = "success", error: Json | None = None, **stats: Any) -> J
 
 
 def test_the_pieces_of_an_answer_are_one_text() -> None:
-    told = read([INIT, PROMPT, said("Hel"), said("lo "), said("there."), ended()])
-    assert (told.text, told.result, told.turns, told.requests) == (
+    report = read([INIT, PROMPT, message("Hel"), message("lo "), message("there."), result()])
+    assert (report.text, report.result, report.turns, report.requests) == (
         "Hello there.",
         "Hello there.",
         1,
@@ -66,8 +67,8 @@ def test_the_pieces_of_an_answer_are_one_text() -> None:
 
 
 def test_what_was_said_before_a_kill_is_kept() -> None:
-    told = read([INIT, PROMPT, said("Half an "), said("ans")], code=-9)
-    assert (told.verdict, told.text, told.tokens.total, told.complete) == (
+    report = read([INIT, PROMPT, message("Half an "), message("ans")], code=-9)
+    assert (report.verdict, report.text, report.tokens.total, report.complete) == (
         "killed",
         "Half an ans",
         None,
@@ -76,9 +77,14 @@ def test_what_was_said_before_a_kill_is_kept() -> None:
 
 
 def test_thoughts_that_the_total_shows_are_output() -> None:
-    """total_tokens is more than input and output together: the rest was thought."""
-    told = read([INIT, PROMPT, said("x"), ended()])
-    assert (told.tokens.input, told.tokens.cache_read, told.tokens.output, told.tokens.total) == (
+    """Where total_tokens exceeds input plus output, the rest is thoughts."""
+    report = read([INIT, PROMPT, message("x"), result()])
+    assert (
+        report.tokens.input,
+        report.tokens.cache_read,
+        report.tokens.output,
+        report.tokens.total,
+    ) == (
         2,
         5,
         5,
@@ -86,21 +92,33 @@ def test_thoughts_that_the_total_shows_are_output() -> None:
     )
 
 
-EXITS = {
-    144: "invalid_request", 145: "auth", 147: "auth", 148: "invalid_request", 173: "rate_limit", 244: "api", 247: "api",
-    41: "auth", 42: "subprocess", 52: "subprocess", 53: "max_turns", 55: "subprocess", 1: "subprocess", 130: "interrupted",
-}  # fmt: skip
+EXIT_CODE_VERDICTS = {
+    144: "invalid_request",
+    145: "auth",
+    147: "auth",
+    148: "invalid_request",
+    173: "rate_limit",
+    244: "api",
+    247: "api",
+    41: "auth",
+    42: "subprocess",
+    52: "subprocess",
+    53: "max_turns",
+    55: "subprocess",
+    1: "subprocess",
+    130: "interrupted",
+}
 
 
-@pytest.mark.parametrize(("code", "word"), EXITS.items())
-def test_an_exit_code_is_the_http_status_modulo_256_or_its_own(code: int, word: str) -> None:
-    assert read([INIT, PROMPT], code=code, agent="gemini").verdict == word
+@pytest.mark.parametrize(("code", "verdict"), EXIT_CODE_VERDICTS.items())
+def test_an_exit_code_is_the_http_status_modulo_256_or_its_own(code: int, verdict: str) -> None:
+    assert read([INIT, PROMPT], code=code, agent="gemini").verdict == verdict
 
 
 def test_the_exit_code_decides_where_the_text_does_not() -> None:
     """A quota error has no number in its text."""
     error = {"type": "unknown", "message": "[API Error: please wait]"}
-    assert read([INIT, PROMPT, ended("error", error)], code=173).verdict == "rate_limit"
+    assert read([INIT, PROMPT, result("error", error)], code=173).verdict == "rate_limit"
 
 
 def test_a_wrong_key_comes_as_a_400() -> None:
@@ -115,11 +133,11 @@ def test_an_error_before_a_success_is_no_success() -> None:
         "severity": "error",
         "message": "Maximum session turns exceeded",
     }
-    told = read([INIT, PROMPT, said("x"), stopped, ended()], code=0)
-    assert (told.verdict, told.ok) == ("max_turns", False)
+    report = read([INIT, PROMPT, message("x"), stopped, result()], code=0)
+    assert (report.verdict, report.ok) == ("max_turns", False)
     blocked = {**stopped, "message": "The response was blocked for safety"}
-    assert not read([INIT, PROMPT, said("x"), blocked, ended()], code=0).ok
-    assert read([INIT, PROMPT, said("x"), blocked, said("I go on"), ended()], code=0).ok
+    assert not read([INIT, PROMPT, message("x"), blocked, result()], code=0).ok
+    assert read([INIT, PROMPT, message("x"), blocked, message("I continue"), result()], code=0).ok
 
 
 def test_a_warning_is_no_failure() -> None:
@@ -129,36 +147,43 @@ def test_a_warning_is_no_failure() -> None:
         "severity": "warning",
         "message": "Loop detected",
     }
-    assert read([INIT, PROMPT, said("x"), loop, ended()], code=0).ok
+    assert read([INIT, PROMPT, message("x"), loop, result()], code=0).ok
 
 
 def test_a_command_that_would_have_to_be_confirmed_is_refused() -> None:
-    """An allowed shell does not allow a command that writes to a file: that is told as an exception, and is a refusal."""
-    told = 'Tool execution for "Shell" requires user confirmation, which is not supported in non-interactive mode.'
-    used = {
+    """An allowed shell does not allow redirection to a file; the error is an exception."""
+    reason = (
+        'Tool execution for "Shell" requires user confirmation, '
+        "which is not supported in non-interactive mode."
+    )
+    call: Json = {
         "type": "tool_use",
         "timestamp": AT.format(20),
         "tool_name": "run_shell_command",
         "tool_id": "one",
     }
-    error = {"type": "unhandled_exception", "message": told}
+    error = {"type": "unhandled_exception", "message": reason}
     answer = {
         "type": "tool_result",
         "timestamp": AT.format(21),
         "tool_id": "one",
         "status": "error",
-        "output": told,
+        "output": reason,
         "error": error,
     }
-    asked = {"command": "echo hi > made.txt"}
+    call["parameters"] = {"command": "echo hi > made.txt"}
     report = read(
-        [INIT, PROMPT, {**used, "parameters": asked}, answer, said("ok", 30), ended()], code=0
+        [INIT, PROMPT, call, answer, message("ok", 30), result()],
+        code=0,
     )
-    assert (report.verdict, [denial.reason for denial in report.denials]) == ("permission", [told])
+    assert (report.verdict, [denial.reason for denial in report.denials]) == (
+        "permission",
+        [reason],
+    )
 
 
 def test_a_guarded_tool_that_is_not_there_was_refused() -> None:
-    """Without its approval, a tool does not exist; one that never existed is only a wrong name."""
+    """A tool without permission is unknown to the agent, like one with a wrong name."""
     report = steno.read(case("gemini", "permission_denied"))
     assert [(denial.tool, denial.allow_rule) for denial in report.denials] == [
         ("write_file", "write_file"),
@@ -192,7 +217,7 @@ def test_the_chat_beside_a_stream_tells_requests_thoughts_and_the_folder() -> No
 
 
 def test_a_chat_of_another_run_says_nothing() -> None:
-    """The same session, another run of it: its requests are not this one's."""
+    """The requests of another run of the same session are not used."""
     data = (
         (case("gemini", "tools_chat") / "stdout")
         .read_bytes()
@@ -207,7 +232,7 @@ def test_a_chat_of_another_run_says_nothing() -> None:
 
 
 def test_m2_a_run_and_its_chat_are_counted_once(tmp_path: Path) -> None:
-    """The same requests, told by the run and by the transcript that is imported after it."""
+    """The same requests are in the run and in the chat that is imported after it."""
     folder = case("gemini", "tools_chat")
     (chat,) = (folder / "sessions").glob("*33-*")
     base = tmp_path / "ledger.db"
@@ -215,34 +240,39 @@ def test_m2_a_run_and_its_chat_are_counted_once(tmp_path: Path) -> None:
     once = _spent(tmp_path, base)
     assert steno_(tmp_path, "ledger", "import", "--ledger", base, chat).code == 0
     twice = _spent(tmp_path, base)
-    # The chat holds a second run of the session, with one request more.
+    # The chat contains a second run of the session, with one more request.
     assert (once, twice) == ((4, 28_208), (5, 28_208 + 7_049))
 
 
 def _spent(data: Path, base: Path) -> tuple[int, int]:
-    told = json.loads(
+    total = json.loads(
         steno_(data, "usage", "agent", "--json", "--no-import", "--ledger", base).out
     )["total"]
-    return told["requests"], told["tokens"]["total"]
+    return total["requests"], total["tokens"]["total"]
 
 
 def test_the_json_format_counts_calls_and_requests() -> None:
     report = steno.read(case("gemini", "tools_json"))
     assert {name: (count.calls, count.errors) for name, count in report.tool_counts.items()} == {
-        "run_shell_command": (2, 0), "read_file": (2, 1), "write_file": (1, 0), "replace": (1, 0), "no_such_tool": (1, 1),
-    }  # fmt: skip
+        "run_shell_command": (2, 0),
+        "read_file": (2, 1),
+        "write_file": (1, 0),
+        "replace": (1, 0),
+        "no_such_tool": (1, 1),
+    }
     assert (report.requests, report.model) == (4, "gemini-2.5-flash")
 
 
 def test_a_document_with_an_error_is_a_failure() -> None:
-    told = steno.read(
-        b'{\n "session_id": "x",\n "error": {"type": "FatalTurnLimitedError", "message": "Reached max", "code": 53}\n}\n'
+    report = steno.read(
+        b'{\n "session_id": "x",\n "error": {"type": "FatalTurnLimitedError", '
+        b'"message": "Reached max", "code": 53}\n}\n'
     )
-    assert (told.agent, told.verdict) == ("gemini", "max_turns")
+    assert (report.agent, report.verdict) == ("gemini", "max_turns")
 
 
 @pytest.mark.parametrize(
-    ("ask", "words"),
+    ("options", "argv"),
     [
         (LaunchOptions(prompt="hi"), []),
         (LaunchOptions(prompt="-x", model="gemini-2.5-pro"), ["-m", "gemini-2.5-pro"]),
@@ -264,11 +294,11 @@ def test_a_document_with_an_error_is_a_failure() -> None:
         ),
     ],
 )
-def test_its_own_words_for_what_is_asked(ask: LaunchOptions, words: list[str]) -> None:
-    start = START(ask, "gemini", None)
-    assert (list(start.argv), start.stdin) == (
-        ["gemini", "-o", "stream-json", *words],
-        ask.prompt.encode(),
+def test_the_command_line(options: LaunchOptions, argv: list[str]) -> None:
+    launch = START(options, "gemini", None)
+    assert (list(launch.argv), launch.stdin) == (
+        ["gemini", "-o", "stream-json", *argv],
+        options.prompt.encode(),
     )
 
 
@@ -277,11 +307,9 @@ def test_stdin_takes_any_prompt() -> None:
 
 
 def test_an_unknown_line_keeps_its_bytes() -> None:
-    given = dump([{"type": "new_thing", "timestamp": AT.format(3), "x": 1}])
-    found = [
-        event for event in steno.events(dump([INIT]) + given) if type(event).__name__ == "Unknown"
-    ]
-    assert [(event.kind, event.raw.rstrip()) for event in found] == [("new_thing", given.rstrip())]  # type: ignore[attr-defined]
+    line = dump([{"type": "new_thing", "timestamp": AT.format(3), "x": 1}])
+    unknown = [event for event in steno.events(dump([INIT]) + line) if isinstance(event, Unknown)]
+    assert [(event.kind, event.raw.rstrip()) for event in unknown] == [("new_thing", line.rstrip())]
 
 
 def test_a_run_that_was_cut_before_its_first_word_has_no_turns() -> None:
@@ -289,22 +317,21 @@ def test_a_run_that_was_cut_before_its_first_word_has_no_turns() -> None:
     assert (report.verdict, report.requests, report.tokens.total) == ("no_result", 0, None)
 
 
-# -- a price that depends on a request's size (gemini-2.5-pro: from 200,000 tokens of input on) ------------------------------
+# -- tiered prices (gemini-2.5-pro: another price above 200,000 tokens of input) ---------------
 
-LOW, HIGH = (
-    (1.25, 10.0),
-    (2.5, 15.0),
-)  # dollars for a million tokens of input and of output, below and above
+# Dollars for a million tokens of input and of output, below and above the limit.
+LOW = (1.25, 10.0)
+HIGH = (2.5, 15.0)
 TIERED = "gemini-2.5-pro"
 
 
 def _sized(*inputs: int) -> list[Json]:
-    """A run of requests of these sizes, each with 100 tokens of output; the stream tells their sum."""
-    asked: list[Json] = []
+    """A run with requests of these sizes and 100 tokens of output each; the stream has the sum."""
+    calls: list[Json] = []
     for number in range(len(inputs) - 1):
         call = {"tool_name": "glob", "tool_id": f"c{number}", "parameters": {}}
-        asked += [{"type": "tool_use", "timestamp": AT.format(10 + number), **call}]
-        asked += [
+        calls += [{"type": "tool_use", "timestamp": AT.format(10 + number), **call}]
+        calls += [
             {
                 "type": "tool_result",
                 "timestamp": AT.format(10 + number),
@@ -312,13 +339,14 @@ def _sized(*inputs: int) -> list[Json]:
                 "status": "success",
             }
         ]
-    given, out = sum(inputs), 100 * len(inputs)
+    total = sum(inputs)
+    output = 100 * len(inputs)
     share = {
-        "total_tokens": given + out,
-        "input_tokens": given,
-        "output_tokens": out,
+        "total_tokens": total + output,
+        "input_tokens": total,
+        "output_tokens": output,
         "cached": 0,
-        "input": given,
+        "input": total,
     }
     end = {
         "type": "result",
@@ -326,60 +354,60 @@ def _sized(*inputs: int) -> list[Json]:
         "status": "success",
         "stats": {**share, "models": {TIERED: share}},
     }
-    return [{**INIT, "model": TIERED}, PROMPT, *asked, said("Done.", 90), end]
+    return [{**INIT, "model": TIERED}, PROMPT, *calls, message("Done.", 90), end]
 
 
 def _chat(*inputs: int) -> bytes:
-    """What it keeps of the same run."""
+    """The chat of the same run."""
     head = {"sessionId": SESSION, "projectHash": "0", "startTime": AT.format(1), "kind": "main"}
     tokens = [
-        {"input": given, "output": 100, "cached": 0, "thoughts": 0, "tool": 0, "total": given + 100}
-        for given in inputs
+        {"input": size, "output": 100, "cached": 0, "thoughts": 0, "tool": 0, "total": size + 100}
+        for size in inputs
     ]
-    told = [
+    messages = [
         {
             "id": f"m{number}",
             "timestamp": AT.format(20 + number),
             "type": "gemini",
             "content": "",
-            "tokens": used,
+            "tokens": usage,
             "model": TIERED,
         }
-        for number, used in enumerate(tokens)
+        for number, usage in enumerate(tokens)
     ]
-    return dump([head, *told])
+    return dump([head, *messages])
 
 
 def _dollars(rate: tuple[float, float], *inputs: int) -> float:
-    return sum((given * rate[0] + 100 * rate[1]) / 1e6 for given in inputs)
+    return sum((size * rate[0] + 100 * rate[1]) / 1e6 for size in inputs)
 
 
 def test_a_sum_above_the_size_is_not_a_request_above_it() -> None:
-    """Three requests of 100,000 each: none is above 200,000, their sum is."""
-    told = steno.read(dump(_sized(100_000, 100_000, 100_000)))
-    assert (told.requests, told.cost.source) == (3, "computed")
-    assert told.cost.usd == pytest.approx(_dollars(LOW, 100_000, 100_000, 100_000), abs=1e-8)
-    assert told.warnings == [
+    """Three requests of 100,000 each: only their sum is above 200,000."""
+    report = steno.read(dump(_sized(100_000, 100_000, 100_000)))
+    assert (report.requests, report.cost.source) == (3, "computed")
+    assert report.cost.usd == pytest.approx(_dollars(LOW, 100_000, 100_000, 100_000), abs=1e-8)
+    assert report.warnings == [
         "tiered price, request sizes unknown: computed as if all requests were equal"
     ]
 
 
 def test_one_request_above_the_size_has_its_price() -> None:
-    told = steno.read(dump(_sized(300_000)))
-    assert told.cost.usd == pytest.approx(_dollars(HIGH, 300_000), abs=1e-8)
-    assert told.warnings == []
+    report = steno.read(dump(_sized(300_000)))
+    assert report.cost.usd == pytest.approx(_dollars(HIGH, 300_000), abs=1e-8)
+    assert report.warnings == []
 
 
 def test_the_chat_tells_which_request_was_above_it(tmp_path: Path) -> None:
-    """One above the size, two below: each has its own price."""
+    """One request above the limit, two below: each has its own price."""
     sizes = (250_000, 60_000, 70_000)
     (tmp_path / "sessions").mkdir()
     (tmp_path / "stdout").write_bytes(dump(_sized(*sizes)))
     (tmp_path / "sessions" / f"session-2026-11-15T06-42-{SESSION[:8]}.jsonl").write_bytes(
         _chat(*sizes)
     )
-    told = steno.read(tmp_path)
-    assert (told.requests, told.warnings) == (3, [])
-    assert told.cost.usd == pytest.approx(
+    report = steno.read(tmp_path)
+    assert (report.requests, report.warnings) == (3, [])
+    assert report.cost.usd == pytest.approx(
         _dollars(HIGH, 250_000) + _dollars(LOW, 60_000, 70_000), abs=1e-8
     )

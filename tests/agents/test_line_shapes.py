@@ -9,8 +9,8 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, detect_agent
+from tests.agent_cases import CASES, Json, case, dump, lines
 from tests.golden import ROOT, name
-from tests.others import CASES, Json, case, dump, lines
 
 STREAMS = [path for path in CASES if (path / "stdout").read_bytes().startswith(b'{"')]
 

@@ -1,4 +1,4 @@
-"""OpenCode: no result, no version, no model; what ends a run, what a price of 0 means, and how it is started."""
+"""OpenCode: the end of a run, the cost, calls and files, and the command line."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, LaunchOptions
-from tests.others import Json, case, lines, read
+from tests.agent_cases import Json, case, lines, read
 
 SESSION = "ses_e22106888ffe7RZV4VNNAyG1v4"
 START = AGENTS["opencode"].launch.build_command
@@ -22,7 +22,7 @@ def line(kind: str, at: int, **part: Any) -> Json:
 
 
 def finish(at: int, reason: str, cost: float = 0.5, **tokens: Any) -> Json:
-    told = {
+    counters = {
         "total": 33,
         "input": 1,
         "output": 2,
@@ -30,7 +30,7 @@ def finish(at: int, reason: str, cost: float = 0.5, **tokens: Any) -> Json:
         "cache": {"write": 4, "read": 16},
         **tokens,
     }
-    return line("step_finish", at, id=f"prt_{at}", reason=reason, tokens=told, cost=cost)
+    return line("step_finish", at, id=f"prt_{at}", reason=reason, tokens=counters, cost=cost)
 
 
 def tool(at: int, name: str, call: str, **state: Any) -> Json:
@@ -44,15 +44,15 @@ def tool(at: int, name: str, call: str, **state: Any) -> Json:
     )
 
 
-def test_reasoning_is_output_and_beside_it() -> None:
-    told = read([line("step_start", 1), line("text", 2, text="Hi"), finish(3, "stop")], code=0)
+def test_output_includes_reasoning() -> None:
+    report = read([line("step_start", 1), line("text", 2, text="Hi"), finish(3, "stop")], code=0)
     assert (
-        told.tokens.input,
-        told.tokens.cache_write,
-        told.tokens.cache_read,
-        told.tokens.output,
+        report.tokens.input,
+        report.tokens.cache_write,
+        report.tokens.cache_read,
+        report.tokens.output,
     ) == (1, 4, 16, 12)
-    assert (told.tokens.reasoning, told.tokens.total, told.cost.usd, told.cost.source) == (
+    assert (report.tokens.reasoning, report.tokens.total, report.cost.usd, report.cost.source) == (
         10,
         33,
         0.5,
@@ -78,16 +78,18 @@ def test_costs_of_all_steps_add_up() -> None:
         line("step_start", 101),
         finish(103, "stop", 0.2),
     ]
-    told = read(steps, code=0)
-    assert told.cost.usd == pytest.approx(0.3)
-    assert (told.turns, told.requests) == (2, 2)
+    report = read(steps, code=0)
+    assert report.cost.usd == pytest.approx(0.3)
+    assert (report.turns, report.requests) == (2, 2)
 
 
 @pytest.mark.parametrize("reason", ["tool-calls", "length", "error", "other"])
 def test_only_stop_is_an_end(reason: str) -> None:
     """A run that ends with exit code 0 and another reason did not finish."""
-    told = read([line("step_start", 1), line("text", 2, text="I will"), finish(3, reason)], code=0)
-    assert (told.verdict, told.ok, told.complete, told.stop_reason) == (
+    report = read(
+        [line("step_start", 1), line("text", 2, text="I will"), finish(3, reason)], code=0
+    )
+    assert (report.verdict, report.ok, report.complete, report.stop_reason) == (
         "no_result",
         False,
         False,
@@ -96,8 +98,8 @@ def test_only_stop_is_an_end(reason: str) -> None:
 
 
 def test_a_step_that_never_finished_is_no_end() -> None:
-    told = read([line("step_start", 1), line("text", 2, text="I will")], code=0)
-    assert (told.verdict, told.ok, told.tokens.total) == ("no_result", False, None)
+    report = read([line("step_start", 1), line("text", 2, text="I will")], code=0)
+    assert (report.verdict, report.ok, report.tokens.total) == ("no_result", False, None)
 
 
 def test_a_content_filter_is_a_refusal() -> None:
@@ -105,24 +107,24 @@ def test_a_content_filter_is_a_refusal() -> None:
 
 
 def test_stop_with_a_bad_exit_code_is_no_success() -> None:
-    told = read(
+    report = read(
         [line("step_start", 1), line("text", 2, text="Done"), finish(3, "stop")],
         code=1,
         errors="boom",
     )
-    assert (told.verdict, told.ok) == ("subprocess", False)
-    assert told.error == "the agent reported success but exited with code 1: boom"
+    assert (report.verdict, report.ok) == ("subprocess", False)
+    assert report.error == "the agent reported success but exited with code 1: boom"
 
 
 def test_an_error_after_a_stop_is_the_end() -> None:
-    problem = {"name": "APIError", "data": {"message": "slow down", "statusCode": 429}}
-    error = {"type": "error", "timestamp": 1794724834999, "sessionID": SESSION, "error": problem}
-    told = read([line("step_start", 1), finish(3, "stop"), error], code=1)
-    assert (told.verdict, told.error) == ("rate_limit", "slow down")
+    error_info = {"name": "APIError", "data": {"message": "slow down", "statusCode": 429}}
+    error = {"type": "error", "timestamp": 1794724834999, "sessionID": SESSION, "error": error_info}
+    report = read([line("step_start", 1), finish(3, "stop"), error], code=1)
+    assert (report.verdict, report.error) == ("rate_limit", "slow down")
 
 
 def test_errors_by_their_names() -> None:
-    def failed(name: str) -> str:
+    def verdict(name: str) -> str:
         error = {
             "type": "error",
             "timestamp": 1,
@@ -131,27 +133,28 @@ def test_errors_by_their_names() -> None:
         }
         return read([error], code=1).verdict
 
-    assert [failed(name) for name in ("ProviderAuthError", "ContextOverflowError", "MessageAbortedError", "UnknownError")] == [
-        "auth", "context_full", "interrupted", "api",
-    ]  # fmt: skip
+    assert verdict("ProviderAuthError") == "auth"
+    assert verdict("ContextOverflowError") == "context_full"
+    assert verdict("MessageAbortedError") == "interrupted"
+    assert verdict("UnknownError") == "api"
 
 
 def test_a_call_and_its_answer_have_their_own_times() -> None:
-    told = read(
+    report = read(
         [
             line("step_start", 1),
             tool(5, "bash", "c1", metadata={"exit": 3}),
             finish(90, "tool-calls"),
         ]
     )
-    assert [(call.id, call.kind, call.ok, call.duration_ms) for call in told.tools] == [
+    assert [(call.id, call.kind, call.ok, call.duration_ms) for call in report.tools] == [
         ("c1", "shell", False, 20)
     ]
 
 
 def test_an_id_that_is_used_again_is_another_call() -> None:
     """Local models number their calls from 0 in every answer."""
-    told = read(
+    report = read(
         [
             line("step_start", 1),
             tool(5, "read", "call_0"),
@@ -159,7 +162,7 @@ def test_an_id_that_is_used_again_is_another_call() -> None:
             finish(90, "stop"),
         ]
     )
-    assert [(call.id, call.name, call.ok) for call in told.tools] == [
+    assert [(call.id, call.name, call.ok) for call in report.tools] == [
         ("call_0", "read", True),
         ("call_0#2", "glob", True),
     ]
@@ -177,14 +180,14 @@ def test_files_of_a_patch() -> None:
         {"filePath": "/p/b", "type": "update"},
         {"filePath": "/p/c", "type": "delete"},
     ]
-    told = read(
+    report = read(
         [
             line("step_start", 1),
             tool(5, "apply_patch", "c1", metadata={"files": files}),
             finish(90, "stop"),
         ]
     )
-    assert [(file.absolute, file.change) for file in told.files] == [
+    assert [(file.absolute, file.change) for file in report.files] == [
         ("/p/a", "created"),
         ("/p/b", "modified"),
         ("/p/c", "deleted"),
@@ -192,12 +195,12 @@ def test_files_of_a_patch() -> None:
 
 
 def test_a_failed_write_changes_nothing() -> None:
-    given = [
+    lines_ = [
         line("step_start", 1),
         tool(5, "write", "c1", status="error", error="no", input={"filePath": "/p/a"}),
         finish(9, "stop"),
     ]
-    assert read(given).files == []
+    assert read(lines_).files == []
 
 
 def test_a_session_that_is_gone() -> None:
@@ -206,18 +209,18 @@ def test_a_session_that_is_gone() -> None:
 
 
 def test_a_subagent_is_told_with_its_call() -> None:
-    given = {
+    state = {
         "input": {"description": "look", "subagent_type": "explore"},
         "metadata": {"sessionId": "ses_child0000000"},
     }
-    told = read([line("step_start", 1), tool(5, "task", "c1", **given), finish(90, "stop")])
-    assert [(one.id, one.type, one.description, one.status) for one in told.subagents] == [
-        ("c1", "explore", "look", "completed")
-    ]
+    report = read([line("step_start", 1), tool(5, "task", "c1", **state), finish(90, "stop")])
+    assert [
+        (entry.id, entry.type, entry.description, entry.status) for entry in report.subagents
+    ] == [("c1", "explore", "look", "completed")]
 
 
 @pytest.mark.parametrize(
-    ("ask", "words"),
+    ("options", "argv"),
     [
         (LaunchOptions(prompt="hi"), []),
         (
@@ -234,19 +237,18 @@ def test_a_subagent_is_told_with_its_call() -> None:
         ),
     ],
 )
-def test_its_own_words_for_what_is_asked(ask: LaunchOptions, words: list[str]) -> None:
-    start = START(ask, "opencode", None)
-    assert (list(start.argv), start.stdin) == (
-        ["opencode", "run", "--format", "json", *words],
-        ask.prompt.encode(),
+def test_the_command_line(options: LaunchOptions, argv: list[str]) -> None:
+    launch = START(options, "opencode", None)
+    assert (list(launch.argv), launch.stdin) == (
+        ["opencode", "run", "--format", "json", *argv],
+        options.prompt.encode(),
     )
 
 
-def test_its_hint_to_go_on_is_its_own() -> None:
+def test_the_hint_to_continue() -> None:
     report = steno.read(case("opencode", "sigint"))
-    assert (
-        report.hint
-        == f"partial results below; to continue: opencode run --session {report.session_id} continue"
+    assert report.hint == (
+        f"partial results below; to continue: opencode run --session {report.session_id} continue"
     )
 
 
@@ -255,7 +257,7 @@ def test_every_line_of_a_recording_is_known() -> None:
         steno.read(case("opencode", name)).lines.unknown == 0
         for name in ("tools", "success", "resume", "api_400")
     )
-    assert {one["type"] for one in lines(case("opencode", "tools"))} == {
+    assert {entry["type"] for entry in lines(case("opencode", "tools"))} == {
         "step_start",
         "text",
         "tool_use",

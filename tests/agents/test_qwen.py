@@ -1,4 +1,4 @@
-"""Qwen Code: Claude Code's shape, with other sums, other tools, and failures that are called a success."""
+"""Qwen Code: token sums, failures reported as a success, chats, and the command line."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, LaunchOptions
-from tests.others import Json, case, lines, read
+from tests.agent_cases import Json, case, lines, read
 
 SESSION = "a84310b2-a053-465e-8a03-d87dde4e3eae"
 INIT: Json = {
@@ -22,14 +22,14 @@ INIT: Json = {
 START = AGENTS["qwen"].launch.build_command
 
 
-def message(id_: str, *blocks: Json, used: int = 0) -> Json:
+def message(id_: str, *blocks: Json, tokens: int = 0) -> Json:
     usage: Json = {"input_tokens": 0, "output_tokens": 0}
-    if used:
+    if tokens:
         usage = {
-            "input_tokens": 100 + used,
-            "output_tokens": used,
+            "input_tokens": 100 + tokens,
+            "output_tokens": tokens,
             "cache_read_input_tokens": 100,
-            "total_tokens": 100 + 2 * used,
+            "total_tokens": 100 + 2 * tokens,
         }
     inner = {
         "id": id_,
@@ -48,12 +48,12 @@ def message(id_: str, *blocks: Json, used: int = 0) -> Json:
     }
 
 
-def text(words: str) -> Json:
-    return {"type": "text", "text": words}
+def text(content: str) -> Json:
+    return {"type": "text", "text": content}
 
 
-def use(call: str, name: str, **given: Any) -> Json:
-    return {"type": "tool_use", "id": call, "name": name, "input": given}
+def use(call: str, name: str, **input_: Any) -> Json:
+    return {"type": "tool_use", "id": call, "name": name, "input": input_}
 
 
 def answer(call: str, content: str, failed: bool = False) -> Json:
@@ -66,11 +66,11 @@ def answer(call: str, content: str, failed: bool = False) -> Json:
     }
 
 
-def result(words: str, used: int = 0, turns: int = 1) -> Json:
+def result(text: str, tokens: int = 0, turns: int = 1) -> Json:
     usage = {
-        "input_tokens": 100 + used if used else 0,
-        "output_tokens": used,
-        "cache_read_input_tokens": 100 if used else 0,
+        "input_tokens": 100 + tokens if tokens else 0,
+        "output_tokens": tokens,
+        "cache_read_input_tokens": 100 if tokens else 0,
     }
     about = {
         "type": "result",
@@ -79,7 +79,7 @@ def result(words: str, used: int = 0, turns: int = 1) -> Json:
         "is_error": False,
         "duration_ms": 5,
     }
-    return {**about, "num_turns": turns, "result": words, "usage": usage, "permission_denials": []}
+    return {**about, "num_turns": turns, "result": text, "usage": usage, "permission_denials": []}
 
 
 FAILED = "[API Error: 401 Incorrect API key provided]"
@@ -98,7 +98,7 @@ def test_a_failure_that_is_called_a_success_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "verdict"),
+    ("error", "verdict"),
     [
         ("429 slow down", "rate_limit"),
         ("500 oops", "api"),
@@ -106,41 +106,41 @@ def test_a_failure_that_is_called_a_success_is_none() -> None:
         ("Connection error.", "network"),
     ],
 )
-def test_the_kind_of_failure_is_in_its_words(words: str, verdict: str) -> None:
-    told = f"[API Error: {words}]"
-    assert read([INIT, message("a", text(told)), result(told)], code=0).verdict == verdict
+def test_a_failure_by_its_message(error: str, verdict: str) -> None:
+    message_ = f"[API Error: {error}]"
+    assert read([INIT, message("a", text(message_)), result(message_)], code=0).verdict == verdict
 
 
 def test_a_model_may_say_the_same_words() -> None:
-    """A message that used something is the model's own."""
-    told = read([INIT, message("a", text(FAILED), used=9), result(FAILED, used=9)], code=0)
-    assert (told.verdict, told.text) == ("success", FAILED)
+    """A message with usage is the model's own."""
+    report = read([INIT, message("a", text(FAILED), tokens=9), result(FAILED, tokens=9)], code=0)
+    assert (report.verdict, report.text) == ("success", FAILED)
 
 
 def test_a_failure_that_was_followed_by_work_is_over() -> None:
-    given = [
+    lines_ = [
         INIT,
         message("a", text(FAILED)),
-        message("b", text("Done."), used=9),
-        result("Done.", used=9),
+        message("b", text("Done."), tokens=9),
+        result("Done.", tokens=9),
     ]
-    assert read(given, code=0).verdict == "success"
+    assert read(lines_, code=0).verdict == "success"
 
 
 def test_one_answer_in_two_messages_is_one_request() -> None:
-    given = [
+    lines_ = [
         INIT,
         message("a", text("Let me.")),
-        message("b", use("c", "read_file", file_path="/p/x"), used=7),
+        message("b", use("c", "read_file", file_path="/p/x"), tokens=7),
         answer("c", "x"),
     ]
-    told = read(given)
+    report = read(lines_)
     assert (
-        told.requests,
-        told.tokens.input,
-        told.tokens.cache_read,
-        told.tokens.output,
-        told.text,
+        report.requests,
+        report.tokens.input,
+        report.tokens.cache_read,
+        report.tokens.output,
+        report.text,
     ) == (1, 7, 100, 7, "Let me.")
 
 
@@ -163,21 +163,21 @@ def test_an_id_that_is_used_again_is_another_call() -> None:
     assert len({call.id for call in report.tools}) == 294
 
 
-def test_files_by_the_words_of_the_answer() -> None:
-    given = [
+def test_files_by_the_text_of_the_result() -> None:
+    lines_ = [
         INIT,
         message(
             "a",
             use("c1", "write_file", file_path="/p/new"),
             use("c2", "edit", file_path="/p/old"),
-            used=7,
+            tokens=7,
         ),
         answer("c1", "Successfully created and wrote to new file: /p/new."),
         answer("c2", "File /p/old has not been read in this session.", failed=True),
-        message("b", use("c3", "edit", file_path="/p/old"), used=8),
+        message("b", use("c3", "edit", file_path="/p/old"), tokens=8),
         answer("c3", "The file: /p/old has been updated."),
     ]
-    assert [(file.path, file.change) for file in read(given).files] == [
+    assert [(file.path, file.change) for file in read(lines_).files] == [
         ("new", "created"),
         ("old", "modified"),
     ]
@@ -196,13 +196,22 @@ def test_kinds_of_its_own_tools() -> None:
         "mcp__a__b",
         "x",
     )
-    told = read([INIT, *(message(name, use(name, name), used=3) for name in names)])
-    assert [call.kind for call in told.tools] == [
-        "shell", "file_read", "file_write", "file_edit", "search", "subagent", "web", "todo", "mcp", "other",
-    ]  # fmt: skip
+    report = read([INIT, *(message(name, use(name, name), tokens=3) for name in names)])
+    assert [call.kind for call in report.tools] == [
+        "shell",
+        "file_read",
+        "file_write",
+        "file_edit",
+        "search",
+        "subagent",
+        "web",
+        "todo",
+        "mcp",
+        "other",
+    ]
 
 
-def test_version_folder_and_permissions_are_told_under_its_own_names() -> None:
+def test_version_folder_and_model() -> None:
     report = steno.read(case("qwen", "tools"))
     assert (report.agent, report.agent_version, report.cwd, report.model) == (
         "qwen",
@@ -221,7 +230,7 @@ def test_every_line_of_a_recording_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "words"),
+    ("options", "argv"),
     [
         (LaunchOptions(prompt="hi"), []),
         (
@@ -242,26 +251,30 @@ def test_every_line_of_a_recording_is_known() -> None:
         (LaunchOptions(mcp_config=("{}",), extra=("--bare",)), ["--mcp-config={}", "--bare"]),
     ],
 )
-def test_its_own_words_for_what_is_asked(ask: LaunchOptions, words: list[str]) -> None:
-    start = START(ask, "qwen", None)
-    assert (list(start.argv), start.stdin) == (
-        ["qwen", "-o", "stream-json", *words],
-        ask.prompt.encode(),
+def test_the_command_line(options: LaunchOptions, argv: list[str]) -> None:
+    launch = START(options, "qwen", None)
+    assert (list(launch.argv), launch.stdin) == (
+        ["qwen", "-o", "stream-json", *argv],
+        options.prompt.encode(),
     )
 
 
 def test_a_chat_that_is_torn_or_strange_never_stops_the_reading(tmp_path: Path) -> None:
-    """What cannot be read of it is passed over; without the run in it, the sum of the session is flagged."""
-    kept = case("qwen", "resume_chat")
-    shutil.copytree(kept, tmp_path / "run")
+    """Unreadable lines are skipped; without the run, there is a warning about the session's sum."""
+    recording = case("qwen", "resume_chat")
+    shutil.copytree(recording, tmp_path / "run")
     (chat,) = (tmp_path / "run" / "sessions").rglob("*.jsonl")
     whole = chat.read_bytes()
-    strange = b'[]\n{"type": 3}\n\xff\xfe\n{"systemPayload": {"uiEvent": [1]}, "sessionId": 5}\n"\\ud83d"\n{"type": "us'
+    strange = (
+        b'[]\n{"type": 3}\n\xff\xfe\n{"systemPayload": {"uiEvent": [1]}, "sessionId": 5}\n'
+        b'"\\ud83d"\n{"type": "us'
+    )
     chat.write_bytes(whole + strange)
-    assert steno.read(tmp_path / "run").tokens == steno.read(kept).tokens
+    assert steno.read(tmp_path / "run").tokens == steno.read(recording).tokens
     chat.write_bytes(strange)
-    told = steno.read(tmp_path / "run")
-    assert told.tokens.total == 32_310
-    assert told.warnings == [
-        "tokens are an upper bound: the agent counts over the whole session and the earlier usage is unknown"
+    report = steno.read(tmp_path / "run")
+    assert report.tokens.total == 32_310
+    assert report.warnings == [
+        "tokens are an upper bound: the agent counts over the whole session "
+        "and the earlier usage is unknown"
     ]

@@ -15,7 +15,7 @@ import pytest
 
 from tests.golden import ROOT
 from tests.support import program
-from tests.support.every import Place, shell
+from tests.support.all_agents import Place, shell
 from tests.support.modelserver import Answer, Text, Usage, say
 
 PARTS = ("input", "cache_write", "cache_read", "output")

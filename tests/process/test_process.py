@@ -478,7 +478,7 @@ class Host:
     def __init__(self, how: str) -> None:
         command = [
             sys.executable,
-            str(AGENTS / "host.py"),
+            str(AGENTS / "steno_host.py"),
             LOST,
             how,
             sys.executable,

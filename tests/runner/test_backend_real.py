@@ -1,4 +1,4 @@
-"""The real agents on a model server of one's own, by `steno run --backend`. Needs `make cli`; skipped without."""
+"""The real agents on a local model server, with `steno run --backend`. Needs `make cli`."""
 
 import json
 from pathlib import Path
@@ -21,8 +21,8 @@ SHELL = {
     ),
 }
 YOLO = {"claude": "bypassPermissions", "opencode": "yolo", "qwen": "yolo"}
-# Each agent with each kind of server that it can be led to, and the protocol that it then speaks.
-LED = {
+# The protocol that each agent uses with each kind of server.
+PROTOCOLS = {
     ("claude", "ollama"): "/v1/messages",
     ("claude", "anthropic"): "/v1/messages",
     ("codex", "ollama"): "/v1/responses",
@@ -33,14 +33,17 @@ LED = {
     ("opencode", "anthropic"): "/v1/messages",
     ("qwen", "ollama"): "/v1/chat/completions",
 }
-# Keys of their makers, which must not reach anybody else's server.
+# Keys for the vendors, which must not be sent to another server.
 KEYS = {
     "ANTHROPIC_API_KEY": "sk-ant-of-the-maker",
     "OPENAI_API_KEY": "sk-of-the-maker",
     "GH_TOKEN": "ghp_of_the_maker",
     "CLAUDE_CODE_OAUTH_TOKEN": "oauth-of-the-maker",
 }
-TOLD = {**shown(num_ctx=32_768), "/v1/models": {"data": [{"id": MODEL, "max_model_len": 32_768}]}}
+MODEL_INFO = {
+    **shown(num_ctx=32_768),
+    "/v1/models": {"data": [{"id": MODEL, "max_model_len": 32_768}]},
+}
 
 
 def installed(agent: str) -> str:
@@ -50,21 +53,23 @@ def installed(agent: str) -> str:
 
 
 class Place:
-    """A home, a folder to work in, and steno's own data, all empty; and a server."""
+    """A home, a working directory and a data directory, all empty, and a server."""
 
     def __init__(self, folder: Path, server: OllamaServer) -> None:
-        self.data, self.work, self.server = folder / "data", folder / "work", server
+        self.data = folder / "data"
+        self.work = folder / "work"
+        self.server = server
         (self.data / "home").mkdir(parents=True)
         self.work.mkdir()
 
-    def steno(self, *words: str, **more: str) -> Ended:
+    def steno(self, *args: str, **more: str) -> Ended:
         return program.steno(
-            self.data, *words, cwd=self.work, timeout=300, **{"IS_SANDBOX": "1", **KEYS, **more}
+            self.data, *args, cwd=self.work, timeout=300, **{"IS_SANDBOX": "1", **KEYS, **more}
         )
 
-    def run(self, agent: str, kind: str, *words: str, **more: str) -> dict[str, Any]:
+    def run(self, agent: str, kind: str, *args: str, **more: str) -> dict[str, Any]:
         path = "/v1" if kind == "openai" else ""
-        where = (
+        backend = (
             "--backend",
             f"{kind}:{self.server.url}{path}",
             "--model",
@@ -72,25 +77,25 @@ class Place:
             "--timeout",
             "200",
         )
-        done = self.steno(
+        result = self.steno(
             "run",
             "--json",
             "--agent",
             agent,
             "--program",
             installed(agent),
-            *where,
-            *words,
+            *backend,
+            *args,
             "Do it.",
             **more,
         )
-        assert done.code == 0, done.err
-        found: dict[str, Any] = json.loads(done.out)
-        return found
+        assert result.code == 0, result.err
+        report: dict[str, Any] = json.loads(result.out)
+        return report
 
 
-def asked(server: OllamaServer) -> list[Seen]:
-    """The requests to the model, without the questions about it."""
+def model_requests(server: OllamaServer) -> list[Seen]:
+    """The requests to the model, without those about it."""
     return [
         seen
         for seen in server.seen
@@ -98,10 +103,10 @@ def asked(server: OllamaServer) -> list[Seen]:
     ]
 
 
-@pytest.mark.parametrize(("agent", "kind"), LED, ids="-".join)
+@pytest.mark.parametrize(("agent", "kind"), PROTOCOLS, ids="-".join)
 def test_it_runs_there_and_nowhere_else(agent: str, kind: str, tmp_path: Path) -> None:
-    """A1: by its own settings. It costs nothing, the server tells the window, and no key of the maker leaves the house."""
-    with OllamaServer(say("All is well.", usage=FIRST), told=TOLD) as server:
+    """A1: free of cost, with the server's window; no key of a vendor is sent."""
+    with OllamaServer(say("All is well.", usage=FIRST), told=MODEL_INFO) as server:
         place = Place(tmp_path, server)
         report = place.run(agent, kind)
     assert (report["verdict"], report["result"]) == ("success", "All is well.")
@@ -112,25 +117,26 @@ def test_it_runs_there_and_nowhere_else(agent: str, kind: str, tmp_path: Path) -
         32_768,
         "reported",
     )
-    assert {seen.path.partition("?")[0] for seen in asked(server)} == {LED[agent, kind]}
+    assert {seen.path.partition("?")[0] for seen in model_requests(server)} == {
+        PROTOCOLS[agent, kind]
+    }
     assert server.keys() == {"none"}
-    told = json.loads(place.steno("show", "--json", report["source"]).out)
-    assert {name: told[name] for name in ("cost", "context", "models", "tokens")} == (
+    report_ = json.loads(place.steno("show", "--json", report["source"]).out)
+    assert {name: report_[name] for name in ("cost", "context", "models", "tokens")} == (
         {name: report[name] for name in ("cost", "context", "models", "tokens")}
     )
-    (row,) = json.loads(place.steno("runs", "--json").out)[
-        "rows"
-    ]  # with what the agent itself kept of it
+    # One row, also with the agent's own session file.
+    (row,) = json.loads(place.steno("runs", "--json").out)["rows"]
     assert row["cost"] == {"usd": 0.0, "source": "local"}
-    spent = json.loads(place.steno("usage", "--json").out)["total"]["cost"]
-    assert (spent["usd"], spent["unpriced_requests"]) == (0.0, 0)
+    cost = json.loads(place.steno("usage", "--json").out)["total"]["cost"]
+    assert (cost["usd"], cost["unpriced_requests"]) == (0.0, 0)
 
 
 @pytest.mark.parametrize("agent", SHELL)
 def test_it_works_with_tools_and_a_key(agent: str, tmp_path: Path) -> None:
-    """The server's own key reaches it, and is nowhere else to be seen."""
+    """The server's own key is sent to it, and stored nowhere."""
     steps = (Answer((Text("Let me."), SHELL[agent]), FIRST), say("All done.", usage=SECOND))
-    with OllamaServer(*steps, told=TOLD) as server:
+    with OllamaServer(*steps, told=MODEL_INFO) as server:
         place = Place(tmp_path, server)
         report = place.run(
             agent, "ollama", "--permission-mode", YOLO[agent], STENO_BACKEND_KEY="sk-of-this-server"
@@ -142,9 +148,11 @@ def test_it_works_with_tools_and_a_key(agent: str, tmp_path: Path) -> None:
     assert b"sk-of-this-server" not in Path(report["source"]).read_bytes()
 
 
-def test_a_session_goes_on_there(tmp_path: Path) -> None:
-    """R5: a resumed session is led to the same server, and costs nothing again."""
-    with OllamaServer(say("One.", usage=FIRST), say("Two.", usage=SECOND), told=TOLD) as server:
+def test_a_resumed_session(tmp_path: Path) -> None:
+    """R5: a resumed session uses the same server, free of cost."""
+    with OllamaServer(
+        say("One.", usage=FIRST), say("Two.", usage=SECOND), told=MODEL_INFO
+    ) as server:
         place = Place(tmp_path, server)
         first = place.run("claude", "ollama")
         second = place.run("claude", "ollama", "--resume", first["run_id"])

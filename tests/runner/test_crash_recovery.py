@@ -43,7 +43,7 @@ class Keeper:
             "PYTHONPATH": ":".join(filter(None, sys.path)),
             "PATH": "/usr/bin:/bin",
         }
-        command = [sys.executable, str(AGENTS / "keeper.py")]
+        command = [sys.executable, str(AGENTS / "steno_forker.py")]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
         )
@@ -124,7 +124,7 @@ def working(folder: Path, number: int) -> TaskSetup:
     (folder / "script-000").write_text(json.dumps(steps))
     program = folder / "agent"
     program.write_text(
-        f'#!/bin/sh\nexec {sys.executable} -SE {AGENTS / "actor.py"} {folder} "$@"\n'
+        f'#!/bin/sh\nexec {sys.executable} -SE {AGENTS / "step_player.py"} {folder} "$@"\n'
     )
     program.chmod(0o755)
     return TaskSetup(

@@ -1,7 +1,7 @@
-"""Answers in a shape, and agents that take over, with the real programs against scripted models. Needs `make cli`.
+"""JSON schemas and fallback agents, with the real programs on scripted models. Needs `make cli`.
 
-A model that answers twice as it should not, and then as it should; a Claude Code that is limited or signed out, and a Codex that
-goes on. Every figure is what the servers gave out.
+A model that answers wrongly twice and then correctly; a Claude Code that is rate limited or signed
+out, and a Codex that continues. All figures are those that the servers sent.
 """
 
 import json
@@ -26,35 +26,47 @@ SCHEMA = {
     "additionalProperties": False,
 }
 BOB = {"name": "Bob", "age": 4}
-ONE, TWO, THREE = Usage(1_001, 0, 8_000, 61), Usage(1_002, 0, 8_100, 62), Usage(1_003, 0, 8_200, 63)
-WRONG = "$.age: 'four' is not of type 'integer'"
-ASIDE = (completions.ASIDE.usage.input, completions.ASIDE.usage.output)
-OWN = ("HOME", "PATH", "LANG")  # of a clean environment: steno brings its own
+ONE = Usage(1_001, 0, 8_000, 61)
+TWO = Usage(1_002, 0, 8_100, 62)
+THREE = Usage(1_003, 0, 8_200, 63)
+SCHEMA_ERROR = "$.age: 'four' is not of type 'integer'"
+HELPER_USAGE = (completions.ASIDE.usage.input, completions.ASIDE.usage.output)
+STENO_VARIABLES = ("HOME", "PATH", "LANG")  # steno sets its own
 
 
 class Place:
-    """A home, a folder to work in, and steno's own data, all empty."""
+    """A home, a working directory and a data directory, all empty."""
 
     def __init__(self, folder: Path) -> None:
-        self.data, self.work = folder / "data", folder / "work"
+        self.data = folder / "data"
+        self.work = folder / "work"
         self.home = self.data / "home"
         self.home.mkdir(parents=True)
         self.work.mkdir()
         (self.work / "schema.json").write_text(json.dumps(SCHEMA))
 
-    def run(self, *words: str, **env: str) -> tuple[program.Ended, dict[str, Any]]:
-        """How `steno run --json` ended, and its report."""
-        own = {name: value for name, value in env.items() if name not in OWN}
-        done = program.steno(self.data, "run", "--json", *words, cwd=self.work, timeout=300, **own)
-        return done, json.loads(done.out)
+    def run(self, *args: str, **env: str) -> tuple[program.Ended, dict[str, Any]]:
+        """The result of `steno run --json`, and its report."""
+        env_ = {name: value for name, value in env.items() if name not in STENO_VARIABLES}
+        result = program.steno(
+            self.data, "run", "--json", *args, cwd=self.work, timeout=300, **env_
+        )
+        return result, json.loads(result.out)
 
     def configure_codex(self, url: str) -> None:
-        """Lead a codex without arguments of its own to the scripted model."""
+        """Point codex at the scripted model, by its configuration."""
         (self.home / ".codex").mkdir()
         (self.home / ".codex" / "config.toml").write_text(
-            f'model = "{openai.MODELS["codex"]}"\nmodel_provider = "scripted"\n[model_providers.scripted]\nname = "Scripted"\n'
-            f'base_url = "{url}/v1"\nwire_api = "responses"\nenv_key = "SCRIPTED_KEY"\nsupports_websockets = false\n'
-            "request_max_retries = 0\nstream_max_retries = 0\n"
+            f'model = "{openai.MODELS["codex"]}"\n'
+            'model_provider = "scripted"\n'
+            "[model_providers.scripted]\n"
+            'name = "Scripted"\n'
+            f'base_url = "{url}/v1"\n'
+            'wire_api = "responses"\n'
+            'env_key = "SCRIPTED_KEY"\n'
+            "supports_websockets = false\n"
+            "request_max_retries = 0\n"
+            "stream_max_retries = 0\n"
         )
 
 
@@ -67,26 +79,31 @@ def answers(*texts: str) -> list[Step]:
     return [say(text, usage=usage) for text, usage in zip(texts, (ONE, TWO, THREE), strict=True)]
 
 
-def spent(report: dict[str, Any]) -> tuple[int, int, int]:
+def tokens_of(report: dict[str, Any]) -> tuple[int, int, int]:
     """Input, cache reads and output."""
     return tuple(report["tokens"][name] for name in ("input", "cache_read", "output"))
 
 
-def given(*usages: Usage) -> tuple[int, int, int]:
-    """What the server gave out."""
+def total(*usages: Usage) -> tuple[int, int, int]:
+    """The sum of what the servers sent."""
     return tuple(
-        sum(getattr(one, name) for one in usages) for name in ("input", "cache_read", "output")
+        sum(getattr(usage, name) for usage in usages) for name in ("input", "cache_read", "output")
     )
 
 
-def held(place: Place, done: program.Ended, report: dict[str, Any]) -> None:
-    """Twice wrong, then right: as a report, as lines for people, and as what each tape tells by itself."""
-    assert (done.code, report["verdict"], report["structured_output"]) == (0, "success", BOB)
-    assert [one["verdict"] for one in report["attempts"]] == ["no_result", "no_result", "success"]
-    assert f"({WRONG}): correction 2 of 3 is asked for" in done.err
-    tapes = sorted(place.data.rglob("*.steno"))
+def assert_third_answer(place: Place, result: program.Ended, report: dict[str, Any]) -> None:
+    """Two wrong answers, then a correct one: in the report, on stderr and in each recording."""
+    assert (result.code, report["verdict"], report["structured_output"]) == (0, "success", BOB)
+    assert [attempt["verdict"] for attempt in report["attempts"]] == [
+        "no_result",
+        "no_result",
+        "success",
+    ]
+    assert f"({SCHEMA_ERROR}): correction 2 of 3 is asked for" in result.err
+    recordings = sorted(place.data.rglob("*.steno"))
     assert sorted(
-        (steno.read(tape).verdict, steno.read(tape).structured_output) for tape in tapes
+        (steno.read(recording).verdict, steno.read(recording).structured_output)
+        for recording in recordings
     ) == [
         ("no_result", None),
         ("no_result", None),
@@ -94,12 +111,12 @@ def held(place: Place, done: program.Ended, report: dict[str, Any]) -> None:
     ]
 
 
-# -- a schema ------------------------------------------------------------------------------------------------------
+# -- JSON schema -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", claude.VERSIONS)
 def test_claude_answers_by_its_own_tool(place: Place, version: str) -> None:
-    """An answer in words gets one nudge of its own and then counts as success there; here it does not."""
+    """Claude Code accepts a second plain-text answer as success; steno does not."""
     tool = [
         Answer((Call("StructuredOutput", value),), ONE)
         for value in ({"name": "Bob", "age": "four"}, BOB)
@@ -114,24 +131,28 @@ def test_claude_answers_by_its_own_tool(place: Place, version: str) -> None:
     )
     with ModelServer(*steps) as server:
         env = claude.clean_env(place.home, server.url)
-        done, report = place.run(
+        result, report = place.run(
             "--program", claude.installed(version), "--json-schema", "schema.json", "Who?", **env
         )
         prompts = ["\n".join(request.texts()) for request in server.asked]
-    assert (done.code, report["verdict"], report["structured_output"]) == (0, "success", BOB)
-    assert [one["verdict"] for one in report["attempts"]] == ["no_result", "no_result", "success"]
-    assert sum(one["cost"]["usd"] for one in report["attempts"]) == pytest.approx(
+    assert (result.code, report["verdict"], report["structured_output"]) == (0, "success", BOB)
+    assert [attempt["verdict"] for attempt in report["attempts"]] == [
+        "no_result",
+        "no_result",
+        "success",
+    ]
+    assert sum(attempt["cost"]["usd"] for attempt in report["attempts"]) == pytest.approx(
         report["cost"]["usd"]
     )
     assert any("- there is no JSON in the answer" in prompt for prompt in prompts)
 
 
 def test_codex_answers_by_the_services_own_format(place: Place) -> None:
-    """The schema reaches the service with every request, also where the thread goes on; each request counts once."""
+    """Every request has the schema, also in a resumed thread; each one counts once."""
     with ResponsesServer(
         *answers("Bob is four.", '{"name": "Bob", "age": "four"}', json.dumps(BOB))
     ) as server:
-        words = (
+        args = (
             "--agent",
             "codex",
             "--program",
@@ -140,49 +161,49 @@ def test_codex_answers_by_the_services_own_format(place: Place) -> None:
             "schema.json",
             "Who?",
         )
-        done, report = place.run(
-            *words, "--", *openai.settings("codex", server.url), SCRIPTED_KEY="sk-not-a-key"
+        result, report = place.run(
+            *args, "--", *openai.settings("codex", server.url), SCRIPTED_KEY="sk-not-a-key"
         )
         formats = [request["text"]["format"] for request in server.requests]
-    held(place, done, report)
-    assert [(one["type"], one["strict"], one["schema"]) for one in formats] == [
+    assert_third_answer(place, result, report)
+    assert [(format_["type"], format_["strict"], format_["schema"]) for format_ in formats] == [
         ("json_schema", True, SCHEMA)
     ] * 3
-    assert (spent(report), report["requests"], report["cost"]["source"]) == (
-        given(ONE, TWO, THREE),
+    assert (tokens_of(report), report["requests"], report["cost"]["source"]) == (
+        total(ONE, TWO, THREE),
         3,
         "computed",
     )
 
 
 def test_codex_with_a_schema_that_is_not_strict(place: Place) -> None:
-    """The service would refuse it: it goes into the prompt."""
-    loose = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+    """The service would reject it: it is added to the prompt."""
+    schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
     with ResponsesServer(say('```json\n{"age": 4, "more": 1}\n```', usage=ONE)) as server:
-        words = (
+        args = (
             "--agent",
             "codex",
             "--program",
             openai.installed("codex"),
             "--json-schema",
-            json.dumps(loose),
+            json.dumps(schema),
             "Who?",
         )
-        done, report = place.run(
-            *words, "--", *openai.settings("codex", server.url), SCRIPTED_KEY="sk-not-a-key"
+        result, report = place.run(
+            *args, "--", *openai.settings("codex", server.url), SCRIPTED_KEY="sk-not-a-key"
         )
         (request,) = server.requests
-    assert (done.code, report["structured_output"]) == (0, {"age": 4, "more": 1})
+    assert (result.code, report["structured_output"]) == (0, {"age": 4, "more": 1})
     assert "format" not in request.get("text", {})
-    assert json.dumps(loose) in request["input"][-1]["content"][-1]["text"]
+    assert json.dumps(schema) in request["input"][-1]["content"][-1]["text"]
 
 
-def test_copilot_has_none_of_its_own(place: Place) -> None:
+def test_copilot_without_schema_support(place: Place) -> None:
     with ResponsesServer(
         *answers("Bob.", '{"name": "Bob", "age": "four"}', f"```json\n{json.dumps(BOB)}\n```")
     ) as server:
         env = openai.clean_env("copilot", place.home, server.url)
-        words = (
+        args = (
             "--agent",
             "copilot",
             "--program",
@@ -191,14 +212,14 @@ def test_copilot_has_none_of_its_own(place: Place) -> None:
             "schema.json",
             "Who?",
         )
-        done, report = place.run(*words, **env)
-    held(place, done, report)
-    assert (spent(report), report["requests"]) == (given(ONE, TWO, THREE), 3)
+        result, report = place.run(*args, **env)
+    assert_third_answer(place, result, report)
+    assert (tokens_of(report), report["requests"]) == (total(ONE, TWO, THREE), 3)
 
 
 @pytest.mark.parametrize("agent", completions.VERSIONS)
-def test_others_have_none_of_their_own_or_a_poor_one(place: Place, agent: str) -> None:
-    """The schema is in the prompt, the JSON in a fenced block, and the session goes on with each correction."""
+def test_other_agents_without_schema_support(place: Place, agent: str) -> None:
+    """The schema is in the prompt, the JSON in a code block; corrections resume the session."""
     good = f"Here:\n```json\n{json.dumps(BOB)}\n```"
     texts = ["Bob is four.", '{"name": "Bob", "age": "four"}', good]
     model = () if agent == "qwen" else ("--model", completions.MODELS[agent])
@@ -206,7 +227,7 @@ def test_others_have_none_of_their_own_or_a_poor_one(place: Place, agent: str) -
     with CompletionsServer(*answers(*texts)) as server:
         env = completions.clean_env(agent, place.home, server.url)
         path = completions.installed(agent)
-        done, report = place.run(
+        result, report = place.run(
             "--agent",
             agent,
             "--program",
@@ -218,24 +239,30 @@ def test_others_have_none_of_their_own_or_a_poor_one(place: Place, agent: str) -
             *extra,
             **env,
         )
-        asked = json.dumps(server.requests)
-    held(place, done, report)
-    assert len({one["session_id"] for one in report["attempts"]}) == 1
-    assert json.dumps(json.dumps(SCHEMA))[1:-1] in asked
-    aside = (ASIDE[0], 0, ASIDE[1]) if spent(report) != given(ONE, TWO, THREE) else (0, 0, 0)
-    assert tuple(a - b for a, b in zip(spent(report), aside, strict=True)) == given(ONE, TWO, THREE)
+        requests = json.dumps(server.requests)
+    assert_third_answer(place, result, report)
+    assert len({attempt["session_id"] for attempt in report["attempts"]}) == 1
+    assert json.dumps(json.dumps(SCHEMA))[1:-1] in requests
+    helper = (
+        (HELPER_USAGE[0], 0, HELPER_USAGE[1])
+        if tokens_of(report) != total(ONE, TWO, THREE)
+        else (0, 0, 0)
+    )
+    assert tuple(a - b for a, b in zip(tokens_of(report), helper, strict=True)) == total(
+        ONE, TWO, THREE
+    )
 
 
-# -- another agent -------------------------------------------------------------------------------------------------
+# -- fallback agent ----------------------------------------------------------------------------
 
 
 def costs(report: dict[str, Any]) -> list[float]:
-    return [one["cost"]["usd"] for one in report["attempts"]]
+    return [attempt["cost"]["usd"] for attempt in report["attempts"]]
 
 
 @pytest.mark.parametrize("end", ["401", "limit"])
 def test_from_claude_to_codex(place: Place, end: str) -> None:
-    """After work was done: the next agent is told of it, and the costs of both are one sum."""
+    """The next agent gets a summary of the work, and the costs are added up."""
     refused = Fault(401, "authentication_error", "invalid x-api-key", {"x-should-retry": "false"})
     fault = refused if end == "401" else limited(2_000_000_000)
     work = Answer((Call("Bash", {"command": "echo half > half.txt", "description": "half"}),), ONE)
@@ -249,7 +276,7 @@ def test_from_claude_to_codex(place: Place, end: str) -> None:
             "SCRIPTED_KEY": "sk-not-a-key",
             "CLAUDE_CODE_MAX_RETRIES": "0",
         }
-        words = (
+        args = (
             "--program",
             claude.installed(NEWEST),
             "--permission-mode",
@@ -257,23 +284,23 @@ def test_from_claude_to_codex(place: Place, end: str) -> None:
             "--on-limit",
             "fallback",
         )
-        done, report = place.run(*words, "--fallback-agent", "codex", "Do the work.", **env)
-        told = second.requests[-1]["input"][-1]["content"][-1]["text"]
+        result, report = place.run(*args, "--fallback-agent", "codex", "Do the work.", **env)
+        prompt = second.requests[-1]["input"][-1]["content"][-1]["text"]
     assert (place.work / "half.txt").read_text() == "half\n"
     verdict = "auth" if end == "401" else "rate_limit"
-    assert (done.code, report["verdict"], report["agent"], report["result"]) == (
+    assert (result.code, report["verdict"], report["agent"], report["result"]) == (
         0,
         "success",
         "codex",
         "All done.",
     )
-    assert [(one["agent"], one["verdict"]) for one in report["attempts"]] == [
+    assert [(attempt["agent"], attempt["verdict"]) for attempt in report["attempts"]] == [
         ("claude", verdict),
         ("codex", "success"),
     ]
-    assert told.startswith("[CONTEXT FROM PREVIOUS SESSION]\n")
-    assert told.endswith("[CURRENT TASK]\nDo the work.")
-    # Claude's own price for the request that it made, and the table's for Codex's.
+    assert prompt.startswith("[CONTEXT FROM PREVIOUS SESSION]\n")
+    assert prompt.endswith("[CURRENT TASK]\nDo the work.")
+    # Claude Code's price for its request, and the table's price for that of Codex.
     opus = (ONE.input * 4.0 + ONE.cache_read * 0.2 + ONE.output * 20.0) / 1e6
     usage = ev.Usage(
         1,
@@ -289,23 +316,23 @@ def test_from_claude_to_codex(place: Place, end: str) -> None:
     assert gpt is not None
     assert costs(report) == pytest.approx([opus, gpt / 1e9])
     assert report["cost"]["usd"] == pytest.approx(opus + gpt / 1e9)
-    assert (spent(report), report["cost"]["source"]) == (given(ONE, TWO), "computed")
+    assert (tokens_of(report), report["cost"]["source"]) == (total(ONE, TWO), "computed")
     assert sorted(report["models"]) == sorted(["claude-opus-5-5", openai.MODELS["codex"]])
-    assert "agent      codex 0.166.0" in done.err
+    assert "agent      codex 0.166.0" in result.err
 
 
-def test_a_claude_that_is_not_there(place: Place) -> None:
-    """Codex does it alone, with the prompt as it is."""
+def test_claude_not_found(place: Place) -> None:
+    """Codex runs alone, with the prompt unchanged."""
     with ResponsesServer(say("All done.", usage=TWO)) as server:
         place.configure_codex(server.url)
         (place.work / "steno.toml").write_text(
             f'[agents.codex]\nprogram = "{openai.installed("codex")}"\n'
         )
         missing = str(place.work / "no-claude")
-        done, report = place.run(
+        result, report = place.run(
             "--program", missing, "--fallback-agent", "codex", "Do it.", SCRIPTED_KEY="sk-not-a-key"
         )
-        told = server.requests[-1]["input"][-1]["content"][-1]["text"]
-    assert (done.code, report["agent"], told) == (0, "codex", "Do it.")
-    assert [one["verdict"] for one in report["attempts"]] == ["not_found", "success"]
-    assert spent(report) == given(TWO)
+        prompt = server.requests[-1]["input"][-1]["content"][-1]["text"]
+    assert (result.code, report["agent"], prompt) == (0, "codex", "Do it.")
+    assert [attempt["verdict"] for attempt in report["attempts"]] == ["not_found", "success"]
+    assert tokens_of(report) == total(TWO)

@@ -73,7 +73,7 @@ class Place:
         words = [
             sys.executable,
             "-m",
-            "tests.scripted_agents.task",
+            "tests.scripted_agents.task_host",
             json.dumps({"prompt": prompt, **options}),
             str(self.agent),
         ]

@@ -1,4 +1,7 @@
-"""Options that must reach the model itself, with the real programs: in a new session, and where one goes on. Needs `make cli`."""
+"""Options that must reach the model, with the real programs, in new and in resumed sessions.
+
+Needs `make cli`.
+"""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +24,7 @@ PROGRAMS = [
     "opencode",
     "qwen",
 ]
-SPEAKS = {
+MODELS = {
     "codex": "gpt-5",
     "copilot": "gpt-5",
     "gemini": "gemini-2.5-pro",
@@ -32,65 +35,60 @@ MARK = "Answer as the marked one would."
 
 
 class Place:
-    """One agent with its model, and steno's own data, all empty."""
+    """One agent, with an empty home, working directory and data directory."""
 
-    def __init__(self, which: str, folder: Path) -> None:
-        self.agent, _, self.version = which.partition(" ")
-        self.data, self.work, self.more = folder / "data", folder / "work", folder / "more"
+    def __init__(self, name: str, folder: Path) -> None:
+        self.agent, _, self.version = name.partition(" ")
+        self.data = folder / "data"
+        self.work = folder / "work"
         self.home = self.data / "home"
-        for path in (self.home, self.work, self.more):
+        for path in (self.home, self.work):
             path.mkdir(parents=True)
 
     @contextmanager
     def server(self) -> Iterator[Any]:
-        """The scripted model; its requests are what the model was told."""
-        kind: Any = (
-            ModelServer
-            if self.agent == "claude"
-            else ResponsesServer
-            if self.agent in openai.VERSIONS
-            else CompletionsServer
-        )
+        """The scripted model; it records the requests."""
+        kind: Any = CompletionsServer
+        if self.agent == "claude":
+            kind = ModelServer
+        elif self.agent in openai.VERSIONS:
+            kind = ResponsesServer
         with kind(say("Yes.")) as server:
             yield server
 
-    def run(self, server: Any, *words: str) -> tuple[dict[str, Any], str]:
-        """The report of a run, and all that its requests said."""
-        before, extra = len(server.requests), tuple[str, ...]()
+    def run(self, server: Any, *options: str) -> tuple[dict[str, Any], str]:
+        """The report of a run, and its requests as JSON."""
+        before = len(server.requests)
+        agent_args: tuple[str, ...] = ()
         if self.agent == "claude":
-            path, env = claude.installed(self.version), claude.clean_env(self.home, server.url)
+            path = claude.installed(self.version)
+            env = claude.clean_env(self.home, server.url)
         elif self.agent in openai.VERSIONS:
-            path, env = (
-                openai.installed(self.agent),
-                openai.clean_env(self.agent, self.home, server.url),
-            )
-            extra = openai.settings(self.agent, server.url)[:-2]  # without a model
+            path = openai.installed(self.agent)
+            env = openai.clean_env(self.agent, self.home, server.url)
+            agent_args = openai.settings(self.agent, server.url)[:-2]  # without a model
         else:
-            path, env = (
-                completions.installed(self.agent),
-                completions.clean_env(self.agent, self.home, server.url),
-            )
-            extra = ("--auth-type", "openai") if self.agent == "qwen" else ()
-        own = {name: value for name, value in env.items() if name not in ("HOME", "PATH", "LANG")}
-        asked = (
-            "run",
-            "--json",
-            "--agent",
-            self.agent,
-            "--program",
-            path,
-            *words,
+            path = completions.installed(self.agent)
+            env = completions.clean_env(self.agent, self.home, server.url)
+            agent_args = ("--auth-type", "openai") if self.agent == "qwen" else ()
+        env_ = {name: value for name, value in env.items() if name not in ("HOME", "PATH", "LANG")}
+        args = ("run", "--json", "--agent", self.agent, "--program", path, *options)
+        result = program.steno(
+            self.data,
+            *args,
             "Are you there?",
             "--",
-            *extra,
+            *agent_args,
+            cwd=self.work,
+            timeout=300,
+            **env_,
         )
-        done = program.steno(self.data, *asked, cwd=self.work, timeout=300, **own)
-        assert done.code == 0, done.err
-        said = [
+        assert result.code == 0, result.err
+        requests = [
             request if isinstance(request, dict) else request.body
             for request in server.requests[before:]
         ]
-        return json.loads(done.out), json.dumps(said)
+        return json.loads(result.out), json.dumps(requests)
 
 
 @pytest.fixture(params=PROGRAMS)
@@ -99,30 +97,32 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def test_a_model(place: Place) -> None:
-    """It is the one that is asked, also where the session goes on with another."""
-    model = SPEAKS.get(place.agent, "claude-sonnet-4-6")
+    """The model is used, also when a session is resumed with another one."""
+    model = MODELS.get(place.agent, "claude-sonnet-4-6")
     with place.server() as server:
         first, _ = place.run(server, *(("--model", model) if place.agent == "opencode" else ()))
-        second, said = place.run(server, "--resume", first["session_id"], "--model", model)
-    if place.agent == "gemini":  # it names the model in the path of a request, and in its stream
+        second, requests = place.run(server, "--resume", first["session_id"], "--model", model)
+    if place.agent == "gemini":  # the model is in the path of its requests, not in the body
         assert (first["model"] != model, second["model"]) == (True, model)
     else:
-        assert f'"model": "{model.removeprefix("scripted/")}"' in said
+        assert f'"model": "{model.removeprefix("scripted/")}"' in requests
 
 
 @pytest.mark.parametrize(
     "place",
-    [which for which in PROGRAMS if which.split()[0] in ("claude", "codex", "qwen")],
+    [name for name in PROGRAMS if name.split()[0] in ("claude", "codex", "qwen")],
     indirect=True,
 )
 def test_a_system_prompt(place: Place) -> None:
-    """Claude Code keeps the one that a session began with unless it is told otherwise. Codex always does: it is refused there."""
+    """Codex keeps the system prompt of a session: the option is refused there."""
     model = () if place.agent != "codex" else ("--model", "gpt-5")
     with place.server() as server:
-        _, said = place.run(server, *model, "--system-prompt", MARK)
-        assert MARK in said
-        plain, said = place.run(server, *model)
-        assert MARK not in said
+        _, requests = place.run(server, *model, "--system-prompt", MARK)
+        assert MARK in requests
+        plain, requests = place.run(server, *model)
+        assert MARK not in requests
         if place.agent != "codex":
-            _, said = place.run(server, "--resume", plain["session_id"], "--system-prompt", MARK)
-            assert MARK in said
+            _, requests = place.run(
+                server, "--resume", plain["session_id"], "--system-prompt", MARK
+            )
+            assert MARK in requests

@@ -42,7 +42,7 @@ from tests.script import (
 )
 from tests.support.tasks import Carried, carried, carry_out, left, replayed
 
-ACTOR = Path(__file__).parents[1] / "scripted_agents" / "actor.py"
+ACTOR = Path(__file__).parents[1] / "scripted_agents" / "step_player.py"
 QUICK = GracePeriods(interrupt=0.3, terminate=0.3, kill=3.0, quiet=0.3, drain=1.0)
 ONCE = RetryPolicy(attempts=1)
 LONG = 60.0  # seconds: bounds that only a hang breaks

@@ -46,7 +46,7 @@ from tests.script import (
     worked,
 )
 from tests.support.program import argv, environment
-from tests.web import serving
+from tests.webhook_server import serving
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = spread(recorded(400_000), 60)

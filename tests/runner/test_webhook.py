@@ -15,7 +15,7 @@ from steno.event import Event
 from steno.recording.parse import RunParser
 from steno.runner.webhook import WebhookSender, WebhookSummary
 from tests.script import stream, worked
-from tests.web import Web, serving
+from tests.webhook_server import Web, serving
 
 EVENTS: list[Event] = [
     event for line in stream(*worked()).splitlines(True) for event in RunParser().parse_line(line)

@@ -33,7 +33,7 @@ from tests.support.tasks import carried, carry_out
 from tests.workspace.test_changes import everything, run_git, write
 
 CODEX = AGENTS["codex"]
-ACTOR = Path(__file__).parents[1] / "scripted_agents" / "actor.py"
+ACTOR = Path(__file__).parents[1] / "scripted_agents" / "step_player.py"
 QUICK = GracePeriods(interrupt=0.3, terminate=0.3, kill=3.0, quiet=0.3, drain=1.0)
 PATCHED = "one\nby the agent\n"
 # What the command of the agent does: everything that no tool tells.

@@ -1,5 +1,7 @@
-"""Forks a daemon twice into a session of its own; prints its pid. Arguments: `stay` (do not exit),
-`bare` (no environment), `shed` (neither environment nor parent, but the streams: `1` or `2` follows, the one it keeps).
+"""Forks a daemon into its own session and prints its pid.
+
+Arguments: `stay` (do not exit), `bare` (no environment), `shed` (no environment, no parent; a `1`
+or `2` after it is the stream that it keeps).
 """
 
 import os
@@ -18,7 +20,7 @@ if os.fork() == 0:
         bare = "bare" in sys.argv or "shed" in sys.argv
         os.execve("/bin/sleep", ["sleep", "600"], {} if bare else dict(os.environ))
     if "bare" in sys.argv:
-        time.sleep(600)  # the one in between stays: a chain of parents leads to the daemon
+        time.sleep(600)  # the process in between stays: the daemon has a parent
     os._exit(0)
 stay = subprocess.Popen(["sleep", "600"]) if "stay" in sys.argv else None
 print(os.read(ready, 20).decode(), flush=True)

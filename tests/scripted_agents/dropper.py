@@ -1,4 +1,4 @@
-"""Drops what a pipe does not take at once, and exits with 0, as Claude Code did up to 2.1.197."""
+"""Drops what a pipe does not accept at once, and exits with 0 (Claude Code up to 2.1.197)."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Exits at once; a grandchild keeps stdout and stderr open, and with an argument goes on printing."""
+"""Exits at once; a child keeps stdout and stderr open, and with an argument keeps printing."""
 
 import subprocess
 import sys

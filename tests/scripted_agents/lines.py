@@ -1,4 +1,4 @@
-"""Prints so many lines of so many bytes."""
+"""Prints a number of lines of a size."""
 
 import sys
 

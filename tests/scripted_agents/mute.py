@@ -1,4 +1,4 @@
-"""Closes stdout and stderr, lives on, and exits with 3."""
+"""Closes stdout and stderr, keeps running, and exits with 3."""
 
 import os
 import time

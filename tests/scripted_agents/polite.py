@@ -1,4 +1,4 @@
-"""Closes in order when it is interrupted."""
+"""Exits cleanly on SIGINT."""
 
 import signal
 import sys

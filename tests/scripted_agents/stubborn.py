@@ -1,4 +1,4 @@
-"""Ignores interrupt and terminate, and so does its child."""
+"""Ignores SIGINT and SIGTERM, as does its child."""
 
 import os
 import signal

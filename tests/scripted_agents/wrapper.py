@@ -1,4 +1,4 @@
-"""A wrapper that swallows signals around the real program, which closes in order (as gemini does)."""
+"""A wrapper that ignores signals, around a program that exits cleanly on SIGINT (like gemini)."""
 
 import signal
 import subprocess

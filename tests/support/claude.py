@@ -1,23 +1,23 @@
-"""The real Claude Code, in the versions that the tests run, each in a place of its own. `make cli` installs them.
+"""The real Claude Code, in the tested versions, isolated from the settings of this machine.
 
-Nothing of the machine's own settings reaches it: no HOME, no key, no variable of ours.
+Installed by `make cli`.
 """
 
 import os
 from pathlib import Path
 
-from .installed import installed as installed_program
+from .agent_programs import installed as installed_program
 
 VERSIONS = ("2.1.197", "2.1.325")
 
 
 def installed(version: str) -> str:
-    """The program; see `support.installed`."""
+    """The path of the program, or skip the test."""
     return installed_program("claude", version)
 
 
 def clean_env(home: Path, url: str) -> dict[str, str]:
-    """An environment with a HOME of its own, the scripted model, and a key that opens nothing."""
+    """An environment with its own HOME, the scripted model, and an invalid key."""
     return {
         "HOME": str(home),
         "PATH": os.defpath,
@@ -27,5 +27,5 @@ def clean_env(home: Path, url: str) -> dict[str, str]:
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
         "DISABLE_TELEMETRY": "1",
-        "IS_SANDBOX": "1",  # containers run tests as root, where it asks for this before it lets tools run unasked
+        "IS_SANDBOX": "1",  # required to bypass permissions as root, as in containers
     }

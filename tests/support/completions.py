@@ -1,16 +1,17 @@
-"""Chat Completions and Google's generateContent on loopback, with the steps of `modelserver`, for Gemini, OpenCode and Qwen.
+"""Chat Completions and Google's generateContent on loopback, scripted like `modelserver`.
 
-A request without tools (a title, a helper) gets a short answer and takes no step. What was read from the cache is told inside
-the input, as the real services do; neither knows cache writes. `make cli` installs the programs.
+For Gemini, OpenCode and Qwen, installed by `make cli`. A request without tools (a title, a helper)
+gets a short answer and takes no step. As in the real services, input includes cache reads, and
+there are no cache writes.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-from .installed import installed as installed_program
+from .agent_programs import installed as installed_program
 from .modelserver import Answer, Fault, Hang, Step, Text, Usage
-from .openai import ResponsesServer, _Exchange
+from .openai import ResponsesExchange, ResponsesServer
 
 VERSIONS = {"gemini": "0.61.0", "opencode": "1.18.33", "qwen": "0.15.10"}
 MODELS = {"gemini": "gemini-2.5-flash", "opencode": "scripted/coder", "qwen": "coder"}
@@ -18,45 +19,48 @@ ASIDE = Answer((Text("ok"),), Usage(11, 0, 0, 2))
 
 
 def installed(agent: str) -> str:
-    """The program in the version that the tests run."""
+    """The path of the program in the tested version, or skip the test."""
     return installed_program(agent, VERSIONS[agent])
 
 
 def clean_env(agent: str, home: Path, url: str) -> dict[str, str]:
-    """What leads an agent to the scripted model, with a key that opens nothing; its settings are put into its HOME."""
+    """The environment for the scripted model, with an invalid key; settings go into HOME."""
     if agent == "gemini":
-        quiet = {
-            "privacy": {"usageStatisticsEnabled": False},
-            "general": {"enableAutoUpdate": False, "maxAttempts": 1},
-        }
-        signed = {
+        settings: dict[str, Any] = {
             "security": {
                 "auth": {"selectedType": "gemini-api-key"},
                 "folderTrust": {"enabled": False},
             },
-            **quiet,
+            "privacy": {"usageStatisticsEnabled": False},
+            "general": {"enableAutoUpdate": False, "maxAttempts": 1},
         }
-        (home / ".gemini").mkdir(parents=True, exist_ok=True)
-        (home / ".gemini" / "settings.json").write_text(json.dumps(signed))
+        _write_settings(home / ".gemini", settings)
         return {
             "GEMINI_API_KEY": "not-a-key",
             "GOOGLE_GEMINI_BASE_URL": url,
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
         }
     if agent == "qwen":
-        alone = {
-            "memory": {"enableManagedAutoMemory": False}
-        }  # no helper that may still be at work when the run is over
-        (home / ".qwen").mkdir(parents=True, exist_ok=True)
-        (home / ".qwen" / "settings.json").write_text(
-            json.dumps({**alone, "model": {"generationConfig": {"maxRetries": 0}}})
-        )
+        settings = {
+            "memory": {"enableManagedAutoMemory": False},  # its helper may outlive the run
+            "model": {"generationConfig": {"maxRetries": 0}},
+        }
+        _write_settings(home / ".qwen", settings)
         return {
             "OPENAI_API_KEY": "sk-not-a-key",
             "OPENAI_BASE_URL": f"{url}/v1",
             "OPENAI_MODEL": MODELS[agent],
         }
-    priced = {
+    return _opencode_env(url)
+
+
+def _write_settings(folder: Path, settings: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "settings.json").write_text(json.dumps(settings))
+
+
+def _opencode_env(url: str) -> dict[str, str]:
+    model = {
         "cost": {"input": 1, "output": 2, "cache_read": 0.1},
         "limit": {"context": 128000, "output": 8192},
     }
@@ -65,28 +69,28 @@ def clean_env(agent: str, home: Path, url: str) -> dict[str, str]:
         "npm": "@ai-sdk/openai-compatible",
         "name": "Scripted",
         "options": options,
-        "models": {"coder": priced},
+        "models": {"coder": model},
     }
     config = {
         "autoupdate": False,
         "share": "disabled",
         "provider": {"scripted": provider},
-        "model": MODELS[agent],
+        "model": MODELS["opencode"],
     }
-    off = (
+    disabled = (
         "OPENCODE_DISABLE_MODELS_FETCH",
         "OPENCODE_DISABLE_DEFAULT_PLUGINS",
         "OPENCODE_DISABLE_LSP_DOWNLOAD",
     )
-    return {"OPENCODE_CONFIG_CONTENT": json.dumps(config), **dict.fromkeys(off, "1")}
+    return {"OPENCODE_CONFIG_CONTENT": json.dumps(config), **dict.fromkeys(disabled, "1")}
 
 
-class _Other(_Exchange):
-    def do_POST(self) -> None:  # noqa: N802  # the name is given
+class CompletionsExchange(ResponsesExchange):
+    def do_POST(self) -> None:  # noqa: N802  # defined by http.server
         body = self.body()
         google = "generatecontent" in self.path.lower()
         if not google and not self.path.endswith("/chat/completions"):
-            self.tell(404, {"error": {"message": self.path}})
+            self.respond(404, {"error": {"message": self.path}})
             return
         number, step = self.server.model.take(body)
         if isinstance(step, Fault):
@@ -96,7 +100,7 @@ class _Other(_Exchange):
                 "status": step.type,
                 "type": step.type,
             }
-            self.tell(step.status, {"error": inner}, step.headers)
+            self.respond(step.status, {"error": inner}, step.headers)
         elif isinstance(step, Hang):
             self.stall()
         elif google:
@@ -106,64 +110,65 @@ class _Other(_Exchange):
 
     def _google(self, step: Answer, streamed: bool) -> None:
         parts = [_part(block) for block in step.blocks]
-        told: dict[str, Any] = {
+        response: dict[str, Any] = {
             "candidates": [
                 {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}
             ]
         }
         usage = step.usage
-        sent = usage.input + usage.cache_read
+        prompt_tokens = usage.input + usage.cache_read
         counts = {
-            "promptTokenCount": sent,
+            "promptTokenCount": prompt_tokens,
             "candidatesTokenCount": usage.output,
             "cachedContentTokenCount": usage.cache_read,
         }
-        whole = {**told, "usageMetadata": {**counts, "totalTokenCount": sent + usage.output}}
+        response_ = {
+            **response,
+            "usageMetadata": {**counts, "totalTokenCount": prompt_tokens + usage.output},
+        }
         if streamed:
-            self._lines([whole])
+            self._send_events([response_])
         else:
-            self.tell(200, whole)
+            self.respond(200, response_)
 
     def _completion(self, step: Answer, number: int, streamed: bool) -> None:
         usage = step.usage
-        sent = usage.input + usage.cache_read
+        prompt_tokens = usage.input + usage.cache_read
         counts = {
-            "prompt_tokens": sent,
+            "prompt_tokens": prompt_tokens,
             "completion_tokens": usage.output,
-            "total_tokens": sent + usage.output,
+            "total_tokens": prompt_tokens + usage.output,
         }
-        counted = {
-            "usage": {**counts, "prompt_tokens_details": {"cached_tokens": usage.cache_read}}
-        }
+        usage_ = {"usage": {**counts, "prompt_tokens_details": {"cached_tokens": usage.cache_read}}}
         text = "".join(block.text for block in step.blocks if isinstance(block, Text))
         calls = [
-            _called(block, f"{number}_{n}", n)
+            _tool_call(block, f"{number}_{n}", n)
             for n, block in enumerate(step.blocks)
             if not isinstance(block, Text)
         ]
-        said: dict[str, Any] = {
+        message: dict[str, Any] = {
             "role": "assistant",
             "content": text,
             **({"tool_calls": calls} if calls else {}),
         }
         base = {"id": f"chatcmpl-{number}", "created": 0, "model": "coder"}
-        end = "tool_calls" if calls else "stop"
+        finish_reason = "tool_calls" if calls else "stop"
         if not streamed:
-            self.tell(
+            self.respond(
                 200,
                 {
                     **base,
-                    "choices": [{"index": 0, "message": said, "finish_reason": end}],
-                    **counted,
+                    "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+                    **usage_,
                 },
             )
             return
         chunk = {**base, "object": "chat.completion.chunk"}
-        first = {**chunk, "choices": [{"index": 0, "delta": said, "finish_reason": None}]}
-        last = {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": end}]}
-        self._lines([first, last, {**chunk, "choices": [], **counted}], b"data: [DONE]\n\n")
+        first = {**chunk, "choices": [{"index": 0, "delta": message, "finish_reason": None}]}
+        last = {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": finish_reason}]}
+        self._send_events([first, last, {**chunk, "choices": [], **usage_}], b"data: [DONE]\n\n")
 
-    def _lines(self, values: list[dict[str, Any]], end: bytes = b"") -> None:
+    def _send_events(self, values: list[dict[str, Any]], end: bytes = b"") -> None:
         self.stream()
         for value in values:
             self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
@@ -172,23 +177,21 @@ class _Other(_Exchange):
 
 
 class CompletionsServer(ResponsesServer):
-    """The server, in a thread of its own. Used with `with`; `url` is where it listens."""
+    """The server, in its own thread."""
 
-    exchange = _Other
+    exchange = CompletionsExchange
 
     def take(self, body: dict[str, Any]) -> tuple[int, Step]:
-        """Keep a request, and say what it gets."""
+        """Record a request and return its step."""
         return super().take(body) if body.get("tools") else (0, ASIDE)
 
 
 def _part(block: Any) -> dict[str, Any]:
-    return (
-        {"text": block.text}
-        if isinstance(block, Text)
-        else {"functionCall": {"name": block.name, "args": block.input}}
-    )
+    if isinstance(block, Text):
+        return {"text": block.text}
+    return {"functionCall": {"name": block.name, "args": block.input}}
 
 
-def _called(block: Any, index: str, place: int) -> dict[str, Any]:
+def _tool_call(block: Any, id_suffix: str, index: int) -> dict[str, Any]:
     function = {"name": block.name, "arguments": json.dumps(block.input)}
-    return {"id": f"call_{index}", "index": place, "type": "function", "function": function}
+    return {"id": f"call_{id_suffix}", "index": index, "type": "function", "function": function}

@@ -1,4 +1,4 @@
-"""Disks that are small or can only be read, where the system lets one be mounted; else a visible skip."""
+"""Small, full and read-only disks; tests are skipped if none can be mounted."""
 
 import subprocess
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ import pytest
 
 @contextmanager
 def small_disk(path: Path, size: str = "256k") -> Iterator[Path]:
-    """A disk that is soon full."""
+    """Mount a disk of limited size."""
     path.mkdir(parents=True, exist_ok=True)
-    made = subprocess.run(
+    mount = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)],
         capture_output=True,
         check=False,
     )
-    if made.returncode != 0:
-        pytest.skip("no file system can be mounted here")
+    if mount.returncode != 0:
+        pytest.skip("cannot mount a file system")
     try:
         yield path
     finally:
@@ -26,12 +26,12 @@ def small_disk(path: Path, size: str = "256k") -> Iterator[Path]:
 
 
 def seal(disk: Path) -> None:
-    """Nothing can be written on it from now on."""
+    """Make a disk read-only."""
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
 
 
 def fill(disk: Path) -> None:
-    """Leave no room on it."""
+    """Use up all space of a disk."""
     with (disk / "full").open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))

@@ -1,7 +1,7 @@
-"""A server that keeps files by PUT and DELETE, with versions and conflicts, and that can be made to fail. On loopback only.
+"""A file server on loopback with PUT and DELETE, versions, conflicts, and failures on demand.
 
-Every PUT raises a file's version, told as `X-Version` (or, with `etags`, as `ETag`). A PUT that names another version than
-the present one gets 409 (412 with `etags`). It checks the hash that a PUT carries.
+Every PUT increments a file's version, sent as `X-Version` (with `etags`, as `ETag`). A PUT with
+another version than the current one gets 409 (412 with `etags`). The hash of a PUT is checked.
 """
 
 import hashlib
@@ -15,14 +15,12 @@ from .loopback import Exchange, Loopback
 
 
 class File(Struct):
-    """What is kept under a name."""
-
     data: bytes
     version: int
 
 
 class Seen(Struct, frozen=True):
-    """A request, and what it got."""
+    """A request and its status."""
 
     verb: str
     name: str
@@ -32,51 +30,55 @@ class Seen(Struct, frozen=True):
 
 
 class _Exchange(Exchange):
-    """One request and its answer."""
-
-    def do_PUT(self) -> None:  # noqa: N802  # the name is given
-        store, name, data = self.server.model, self._name(), self._body()
+    def do_PUT(self) -> None:  # noqa: N802  # defined by http.server
+        store = self.server.model
+        name = self._name()
+        data = self._body()
         with store.lock:
-            status = self._judged(store, name, data)
+            status = self._rejection(store, name, data)
             if status is None:
                 known = store.files.get(name)
                 store.files[name] = File(data, known.version + 1 if known is not None else 1)
                 status = 200 if known is not None else 201
-            self._seen(store, name, status, data)
+            self._record(store, name, status, data)
         self._answer(status, name)
 
-    def do_DELETE(self) -> None:  # noqa: N802  # the name is given
-        store, name = self.server.model, self._name()
+    def do_DELETE(self) -> None:  # noqa: N802  # defined by http.server
+        store = self.server.model
+        name = self._name()
         with store.lock:
             status = store.fail or (204 if name in store.files else 404)
             if status == 204:
                 del store.files[name]
-            self._seen(store, name, status, b"")
+            self._record(store, name, status, b"")
         self._answer(status, name)
 
-    def do_HEAD(self) -> None:  # noqa: N802  # the name is given
-        store, name = self.server.model, self._name()
+    def do_HEAD(self) -> None:  # noqa: N802  # defined by http.server
+        store = self.server.model
+        name = self._name()
         with store.lock:
             status = 200 if name in store.files else 404
-            self._seen(store, name, status, b"")
+            self._record(store, name, status, b"")
         self._answer(status, name)
 
-    def _judged(self, store: "FileStore", name: str, data: bytes) -> int | None:
+    def _rejection(self, store: "FileStore", name: str, data: bytes) -> int | None:
         if store.fail is not None:
             return store.fail
         if self.headers["X-Content-SHA256"] != hashlib.sha256(data).hexdigest():
             return 422
         known = store.files.get(name)
-        if store.conflicts > 0:  # somebody else is quicker
+        conflict = 412 if store.etags else 409
+        if store.conflicts > 0:  # as if another client had been quicker
             store.conflicts -= 1
             store.files[name] = File(
                 b"somebody else's", known.version + 1 if known is not None else 1
             )
-            return 412 if store.etags else 409
-        named: str | None = self.headers["If-Match"] if store.etags else self.headers["X-Version"]
-        now = None if known is None else f'"{known.version}"' if store.etags else str(known.version)
-        clash = named is not None and named != now
-        return (412 if store.etags else 409) if clash else None
+            return conflict
+        expected: str | None = self.headers["If-Match" if store.etags else "X-Version"]
+        current = None
+        if known is not None:
+            current = f'"{known.version}"' if store.etags else str(known.version)
+        return conflict if expected is not None and expected != current else None
 
     def _name(self) -> str:
         return unquote_to_bytes(self.path.removeprefix("/files/")).decode(
@@ -84,19 +86,20 @@ class _Exchange(Exchange):
         )
 
     def _body(self) -> bytes:
-        size, pause = int(self.headers.get("content-length", 0)), self.server.model.pause
-        found = self.rfile.read(min(size, 1))
-        if not self.server.model.gate.is_set():
-            self.server.model.held += 1
-            self.server.model.gate.wait()
-        if not pause:
-            return found + self.rfile.read(size - len(found))
-        while len(found) < size:
-            time.sleep(pause)
-            found += self.rfile.read(1)
-        return found
+        store = self.server.model
+        size = int(self.headers.get("content-length", 0))
+        data = self.rfile.read(min(size, 1))
+        if not store.gate.is_set():
+            store.held += 1
+            store.gate.wait()
+        if not store.pause:
+            return data + self.rfile.read(size - len(data))
+        while len(data) < size:
+            time.sleep(store.pause)
+            data += self.rfile.read(1)
+        return data
 
-    def _seen(self, store: "FileStore", name: str, status: int, data: bytes) -> None:
+    def _record(self, store: "FileStore", name: str, status: int, data: bytes) -> None:
         headers = {key.lower(): value for key, value in self.headers.items()}
         store.seen.append(Seen(self.command, name, headers, status, data))
 
@@ -106,22 +109,20 @@ class _Exchange(Exchange):
         self.send_response(status)
         self.send_header("content-length", "0")
         if file is not None and status != 404:
-            self.send_header(
-                *(
-                    ("etag", f'"{file.version}"')
-                    if store.etags
-                    else ("x-version", str(file.version))
-                )
-            )
+            if store.etags:
+                self.send_header("etag", f'"{file.version}"')
+            else:
+                self.send_header("x-version", str(file.version))
             self.send_header("x-content-sha256", hashlib.sha256(file.data).hexdigest())
         self.end_headers()
 
 
 class FileStore(Loopback):
-    """The server, in a thread of its own. Used with `with`; `url` is where its files are.
+    """The server, in its own thread.
 
-    `fail` is answered to every PUT and DELETE while it is not None; `conflicts` is how many PUTs find that somebody else
-    was there; `pause` is how long a byte of a body takes; while `gate` is closed, of each body one byte is taken and no more.
+    `fail`: the status of every PUT and DELETE, unless None. `conflicts`: the number of PUTs that
+    get a conflict. `pause`: seconds per byte of a body. While `gate` is closed, only one byte of each
+    body is read.
     """
 
     exchange = _Exchange
@@ -129,20 +130,21 @@ class FileStore(Loopback):
     def __init__(self, port: int = 0, etags: bool = False) -> None:
         self.files: dict[str, File] = {}
         self.seen: list[Seen] = []
-        self.etags, self.conflicts, self.pause = etags, 0, 0.0
+        self.etags = etags
+        self.conflicts = 0
+        self.pause = 0.0
         self.fail: int | None = None
         self.gate = threading.Event()
         self.gate.set()
-        self.held = 0  # bodies that waited at the gate
+        self.held = 0  # number of bodies that waited at the gate
         super().__init__(port)
         self.url += "/files"
 
     def contents(self) -> dict[str, bytes]:
-        """What is kept."""
         with self.lock:
             return {name: file.data for name, file in self.files.items()}
 
     def statuses(self, verb: str) -> list[int]:
-        """What the requests of a kind got."""
+        """The statuses of the requests with a verb."""
         with self.lock:
             return [seen.status for seen in self.seen if seen.verb == verb]

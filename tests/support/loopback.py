@@ -1,4 +1,4 @@
-"""A server on loopback in a thread of its own, and one exchange with it: what the scripted servers share."""
+"""The base of the scripted servers: an HTTP server on loopback in its own thread."""
 
 import json
 import threading
@@ -7,36 +7,33 @@ from typing import Any, ClassVar, Self
 
 
 class Exchange(BaseHTTPRequestHandler):
-    """One request and its answer."""
+    """The handler of one request."""
 
     server: "_Http"
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is given
-        """Nothing is printed."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # defined by http.server
+        """Print nothing."""
 
     def body(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(
-            self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}"
-        )
-        return found
+        data = self.rfile.read(int(self.headers.get("content-length", 0)))
+        body: dict[str, Any] = json.loads(data or b"{}")
+        return body
 
-    def tell(
+    def respond(
         self, status: int, value: dict[str, Any], headers: dict[str, str] | None = None
     ) -> None:
         data = json.dumps(value).encode()
         self.send_response(status)
-        for name, text in {
-            "content-type": "application/json",
-            "content-length": str(len(data)),
-            **(headers or {}),
-        }.items():
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        for name, text in (headers or {}).items():
             self.send_header(name, text)
         self.end_headers()
         self.wfile.write(data if self.command != "HEAD" else b"")
 
     def stream(self) -> None:
-        """The head of an answer that comes event by event."""
+        """Send the headers of a response with server-sent events."""
         self.close_connection = True
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
@@ -44,13 +41,13 @@ class Exchange(BaseHTTPRequestHandler):
         self.end_headers()
 
     def stall(self) -> None:
-        """Say no more, and keep the connection open as long as the server lives."""
+        """Send nothing more, and keep the connection open until the server closes."""
         self.close_connection = True
         self.server.model.closing.wait()
 
 
 class Loopback:
-    """Used with `with`; `url` is where it listens. Each request is an `exchange`."""
+    """A context manager. `exchange` is the handler class of its requests."""
 
     exchange: ClassVar[type[Exchange]]
 
@@ -78,7 +75,7 @@ class _Http(ThreadingHTTPServer):
 
     def __init__(self, model: Loopback, port: int) -> None:
         super().__init__(("127.0.0.1", port), model.exchange)
-        self.model: Any = model  # each exchange knows which one is its own
+        self.model: Any = model  # for the handlers
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """An agent that was ended leaves a broken connection: no news."""
+        """Ignore connections that a stopped agent left broken."""

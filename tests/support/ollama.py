@@ -1,7 +1,7 @@
-"""A server such as Ollama on loopback: one model, spoken to by three protocols, and told of by its own. Scripted like the others.
+"""An Ollama server on loopback: one scripted model with three protocols, and Ollama's own API.
 
-`told` are the answers to questions about the model by path; what is not there is answered 404. Every request is kept with its
-headers, so that a test can see which key came.
+`told` has the answers about the model by path; other paths are answered with 404. All requests are
+recorded with their headers, so that a test can check which key was sent.
 """
 
 import json
@@ -9,22 +9,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from . import completions, openai
-from .completions import ASIDE, CompletionsServer
-from .modelserver import Fault, Hang, Step, _events, _message
+from .completions import ASIDE, CompletionsExchange, CompletionsServer
+from .modelserver import Fault, Hang, Step, message_events, whole_message
+from .openai import ResponsesExchange
 
 MODEL = "coder:7b"
 
 
 class Seen(Struct, frozen=True):
-    """A request."""
-
     path: str
     headers: dict[str, str]
 
     @property
     def key(self) -> str | None:
-        """The key that came with it."""
         return (
             self.headers.get("x-api-key")
             or (self.headers.get("authorization") or "").removeprefix("Bearer ")
@@ -35,7 +32,7 @@ class Seen(Struct, frozen=True):
 def shown(
     num_ctx: int | None = None, trained: int = 131_072, loaded: int | None = None
 ) -> dict[str, Any]:
-    """What Ollama tells of its model: how it is loaded, how it will be, and what it was made for."""
+    """Ollama's answers about its model: the window as loaded, as configured, and as trained."""
     models = [] if loaded is None else [{"name": MODEL, "model": MODEL, "context_length": loaded}]
     parameters = 'stop "<|end|>"' + (
         "" if num_ctx is None else f"\nnum_ctx                        {num_ctx}"
@@ -51,8 +48,8 @@ def shown(
     }
 
 
-class _Ollama(completions._Other):
-    def _keep(self) -> "OllamaServer":
+class OllamaExchange(CompletionsExchange):
+    def _record(self) -> "OllamaServer":
         model = self.server.model
         assert isinstance(model, OllamaServer)
         model.seen.append(
@@ -60,60 +57,54 @@ class _Ollama(completions._Other):
         )
         return model
 
-    def do_HEAD(self) -> None:  # noqa: N802  # the name is given
+    def do_HEAD(self) -> None:  # noqa: N802  # defined by http.server
         self.send_response(200)
         self.send_header("content-length", "0")
         self.end_headers()
 
-    def do_GET(self) -> None:  # noqa: N802
-        self._tell(self._keep())
+    def do_GET(self) -> None:  # noqa: N802  # defined by http.server
+        self._respond_about(self._record())
 
-    def do_POST(self) -> None:  # noqa: N802  # the name is given
-        model, path = self._keep(), self.path.partition("?")[0]
+    def do_POST(self) -> None:  # noqa: N802  # defined by http.server
+        model, path = self._record(), self.path.partition("?")[0]
         if path.endswith("/responses"):
-            openai._Exchange.do_POST(self)
+            ResponsesExchange.do_POST(self)
         elif path.endswith("/chat/completions"):
             super().do_POST()
         elif path.endswith("/messages"):
             self._messages()
         elif path.endswith("/count_tokens"):
             self.body()
-            self.tell(200, {"input_tokens": 1234})
+            self.respond(200, {"input_tokens": 1234})
         else:
             self.body()
-            self._tell(model)
+            self._respond_about(model)
 
-    def _body(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(
-            self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}"
-        )
-        return found
-
-    def _tell(self, model: "OllamaServer") -> None:
-        found = model.told.get(self.path.partition("?")[0])
-        if isinstance(found, bytes):  # as it is, whatever it is
+    def _respond_about(self, model: "OllamaServer") -> None:
+        """Answer a question about the model; `bytes` are sent as they are."""
+        answer = model.told.get(self.path.partition("?")[0])
+        if isinstance(answer, bytes):
             self.send_response(200)
-            self.send_header("content-length", str(len(found)))
+            self.send_header("content-length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(found)
-        elif isinstance(found, str) and found.startswith("http"):  # it sends us elsewhere
+            self.wfile.write(answer)
+        elif isinstance(answer, str) and answer.startswith("http"):
             self.send_response(302)
-            self.send_header("location", found)
+            self.send_header("location", answer)
             self.send_header("content-length", "0")
             self.end_headers()
-        elif found == "silence":
-            self.close_connection = True
-            model.closing.wait()
+        elif answer == "silence":
+            self.stall()
+        elif answer is None:
+            self.respond(404, {"error": "not found"})
         else:
-            self.tell(
-                404 if found is None else 200, {"error": "not found"} if found is None else found
-            )
+            self.respond(200, answer)
 
     def _messages(self) -> None:
         body = self.body()
         number, step = self.server.model.take(body)
         if isinstance(step, Fault):
-            self.tell(
+            self.respond(
                 step.status,
                 {"type": "error", "error": {"type": step.type, "message": step.message}},
                 step.headers,
@@ -122,17 +113,17 @@ class _Ollama(completions._Other):
             self.stall()
         elif body.get("stream"):
             self.stream()
-            for event in _events(step, str(body.get("model")), number):
+            for event in message_events(step, str(body.get("model")), number):
                 self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
                 self.wfile.flush()
         else:
-            self.tell(200, _message(step, str(body.get("model")), number))
+            self.respond(200, whole_message(step, str(body.get("model")), number))
 
 
 class OllamaServer(CompletionsServer):
-    """The server, in a thread of its own. Used with `with`; `url` is where it listens."""
+    """The server, in its own thread."""
 
-    exchange = _Ollama
+    exchange = OllamaExchange
 
     def __init__(self, *steps: Step, told: dict[str, Any] | None = None) -> None:
         super().__init__(*(steps or (ASIDE,)))
@@ -140,7 +131,7 @@ class OllamaServer(CompletionsServer):
         self.seen: list[Seen] = []
 
     def keys(self) -> set[str | None]:
-        """The keys that came with requests to the model."""
+        """The keys of the requests to the model."""
         return {
             seen.key
             for seen in self.seen
@@ -148,5 +139,4 @@ class OllamaServer(CompletionsServer):
         }
 
     def paths(self) -> list[str]:
-        """What was asked for, in order."""
         return [seen.path for seen in self.seen]

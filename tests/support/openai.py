@@ -1,7 +1,7 @@
-"""The OpenAI Responses API on loopback, scripted with the same steps as `modelserver`; and Codex and Copilot set up for it.
+"""The OpenAI Responses API on loopback, scripted like `modelserver`, for Codex and Copilot.
 
-Every request with tools takes the next step, and the last one is repeated. Usage is told as the real service does: what was
-read from and written to the cache is inside the input. `make cli` installs the programs.
+Every request takes the next step; the last one is repeated. As in the real service, input includes
+cache reads and writes. The programs are installed by `make cli`.
 """
 
 import json
@@ -9,26 +9,26 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .installed import installed as installed_program
+from .agent_programs import installed as installed_program
 from .loopback import Exchange, Loopback
 from .modelserver import Answer, Fault, Hang, Step, Text
 
 VERSIONS = {"codex": "0.166.0", "copilot": "1.0.102"}
-MODELS = {"codex": "gpt-5.5", "copilot": "gpt-5"}  # of those that each knows
+MODELS = {"codex": "gpt-5.5", "copilot": "gpt-5"}  # known to the program
 
 
 def installed(agent: str) -> str:
-    """The program in the version that the tests run."""
+    """The path of the program in the tested version, or skip the test."""
     return installed_program(agent, VERSIONS[agent])
 
 
 def clean_env(agent: str, home: Path, url: str) -> dict[str, str]:
-    """An environment with a HOME of its own, the scripted model, and a key that opens nothing."""
-    own = {"HOME": str(home), "PATH": os.defpath, "LANG": "C.UTF-8"}
+    """An environment with its own HOME, the scripted model, and an invalid key."""
+    env = {"HOME": str(home), "PATH": os.defpath, "LANG": "C.UTF-8"}
     if agent == "codex":
-        return {**own, "SCRIPTED_KEY": "sk-not-a-key"}
+        return {**env, "SCRIPTED_KEY": "sk-not-a-key"}
     return {
-        **own,
+        **env,
         "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
         "COPILOT_PROVIDER_API_KEY": "sk-not-a-key",
         "COPILOT_PROVIDER_WIRE_API": "responses",
@@ -38,29 +38,30 @@ def clean_env(agent: str, home: Path, url: str) -> dict[str, str]:
 
 
 def settings(agent: str, url: str) -> tuple[str, ...]:
-    """The agent's own arguments that lead it to the scripted model."""
+    """The arguments that point an agent at the scripted model."""
     if agent != "codex":
         return ()
-    fields = f'name="Scripted",base_url="{url}/v1",wire_api="responses",env_key="SCRIPTED_KEY",supports_websockets=false'
+    fields = (
+        f'name="Scripted",base_url="{url}/v1",wire_api="responses",env_key="SCRIPTED_KEY",'
+        "supports_websockets=false"
+    )
     provider = f"model_providers.scripted={{{fields},request_max_retries=0,stream_max_retries=0}}"
     return ("--config", 'model_provider="scripted"', "--config", provider, "--model", MODELS[agent])
 
 
-class _Exchange(Exchange):
-    """One request and its answer."""
+class ResponsesExchange(Exchange):
+    def do_GET(self) -> None:  # noqa: N802  # defined by http.server
+        self.respond(404, {"error": {"message": self.path}})
 
-    def do_GET(self) -> None:  # noqa: N802  # the name is given
-        self.tell(404, {"error": {"message": self.path}})
-
-    def do_POST(self) -> None:  # noqa: N802  # the name is given
+    def do_POST(self) -> None:  # noqa: N802  # defined by http.server
         body = self.body()
         if not self.path.endswith("/responses"):
-            self.tell(404, {"error": {"message": self.path}})
+            self.respond(404, {"error": {"message": self.path}})
             return
         number, step = self.server.model.take(body)
         if isinstance(step, Fault):
             error = {"message": step.message, "type": step.type, "param": None, "code": None}
-            self.tell(step.status, {"error": error}, step.headers)
+            self.respond(step.status, {"error": error}, step.headers)
         elif isinstance(step, Hang):
             self.stall()
         else:
@@ -80,8 +81,8 @@ class _Exchange(Exchange):
         for index, item in enumerate(items):
             self._event({"type": "response.output_item.added", "output_index": index, "item": item})
             self._event({"type": "response.output_item.done", "output_index": index, "item": item})
-        done = {**base, "status": "completed", "output": items, "usage": _usage(step)}
-        self._event({"type": "response.completed", "response": done})
+        response = {**base, "status": "completed", "output": items, "usage": _usage(step)}
+        self._event({"type": "response.completed", "response": response})
 
     def _event(self, value: dict[str, Any]) -> None:
         self.wfile.write(f"event: {value['type']}\ndata: {json.dumps(value)}\n\n".encode())
@@ -89,9 +90,9 @@ class _Exchange(Exchange):
 
 
 class ResponsesServer(Loopback):
-    """The server, in a thread of its own. Used with `with`; `url` is where it listens."""
+    """The server, in its own thread."""
 
-    exchange = _Exchange
+    exchange = ResponsesExchange
 
     def __init__(self, *steps: Step) -> None:
         super().__init__()
@@ -99,7 +100,7 @@ class ResponsesServer(Loopback):
         self.requests: list[dict[str, Any]] = []
 
     def take(self, body: dict[str, Any]) -> tuple[int, Step]:
-        """Keep a request, and say what it gets."""
+        """Record a request and return its step."""
         with self.lock:
             self.requests.append(body)
             return len(self.requests), self.steps[min(len(self.requests), len(self.steps)) - 1]
@@ -128,14 +129,14 @@ def _item(block: Any, index: str) -> dict[str, Any]:
 
 def _usage(step: Answer) -> dict[str, Any]:
     usage = step.usage
-    all_ = usage.input + usage.cache_write + usage.cache_read
+    input_tokens = usage.input + usage.cache_write + usage.cache_read
     return {
-        "input_tokens": all_,
+        "input_tokens": input_tokens,
         "input_tokens_details": {
             "cached_tokens": usage.cache_read,
             "cache_write_tokens": usage.cache_write,
         },
         "output_tokens": usage.output,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": all_ + usage.output,
+        "total_tokens": input_tokens + usage.output,
     }

@@ -1,6 +1,6 @@
-"""A package as an installer leaves it, in a folder of its own: its modules, its metadata, its programs. Nothing is downloaded.
+"""Install a package into a folder as pip would: modules, metadata and programs.
 
-A real `pip install` needs a build backend, which not every Python has at hand; what it leaves behind is this.
+A real `pip install` needs a build backend, which may be missing.
 """
 
 import os
@@ -15,7 +15,7 @@ PARROT = ROOT / "examples" / "parrot"
 
 
 def install(source: Path, target: Path) -> dict[str, str]:
-    """Install a project with a `src` folder, by its own pyproject.toml; returns the variables that make it usable."""
+    """Install a project with a `src` folder; return the variables that make it usable."""
     project = tomllib.loads((source / "pyproject.toml").read_text("utf-8"))["project"]
     for package in (source / "src").iterdir():
         shutil.copytree(
@@ -28,9 +28,8 @@ def install(source: Path, target: Path) -> dict[str, str]:
         module, _, function = value.partition(":")
         path = target / "bin" / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(
-            f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
-        )
+        lines = (f"#!{sys.executable}", "import sys", f"from {module} import {function}")
+        path.write_text("\n".join((*lines, f"sys.exit({function}())", "")))
         path.chmod(0o755)
     points = {"console_scripts": project.get("scripts", {}), **project.get("entry-points", {})}
     metadata(target, project["name"], project["version"], points)
@@ -38,7 +37,7 @@ def install(source: Path, target: Path) -> dict[str, str]:
 
 
 def metadata(target: Path, name: str, version: str, points: dict[str, dict[str, str]]) -> None:
-    """What tells Python of a package and its entry points."""
+    """Write the metadata of a package with its entry points."""
     folder = target / f"{name.replace('-', '_')}-{version}.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
@@ -50,7 +49,7 @@ def metadata(target: Path, name: str, version: str, points: dict[str, dict[str, 
 
 
 def usable(target: Path) -> dict[str, str]:
-    """The variables with which a steno of this checkout finds what was installed there."""
+    """The variables with which this checkout's steno finds the installed package."""
     return {
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{target}",
         "PATH": f"{target / 'bin'}{os.pathsep}{os.defpath}",

@@ -1,4 +1,4 @@
-"""steno as a real process, in a place of its own: nothing of the user's data directory is read or written."""
+"""steno as a real process with its own data directory, isolated from the user's."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Ended(Struct, frozen=True):
-    """How a command ended, and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -20,8 +20,8 @@ class Ended(Struct, frozen=True):
 
 
 def environment(data: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a steno whose data directory is `data`, and whose home is below it."""
-    kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+    """The environment for a steno with this data directory, and a home below it."""
+    inherited = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
     own = {
         "HOME": str(data / "home"),
         "XDG_DATA_HOME": str(data),
@@ -29,18 +29,17 @@ def environment(data: Path, more: Mapping[str, str] | None = None) -> dict[str, 
         "TZ": "UTC",
         "STENO_SYNC_TOKEN": "",
     }
-    return {**kept, **own, "PYTHONPATH": str(ROOT / "src"), **(more or {})}
+    return {**inherited, **own, "PYTHONPATH": str(ROOT / "src"), **(more or {})}
 
 
 def argv(*words: str | Path) -> list[str]:
-    """The command line of steno."""
     return [sys.executable, "-m", "steno", *map(str, words)]
 
 
 def steno(
     data: Path, *words: str | Path, cwd: Path = ROOT, timeout: float = 120, **more: str
 ) -> Ended:
-    """Run it to its end."""
+    """Run a command of steno to its end."""
     done = subprocess.run(
         argv(*words),
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A real SFTP server on loopback, by asyncssh, that serves one folder. Its keys are made for it and open nothing else."""
+"""A real SFTP server on loopback (asyncssh) for one folder, with keys of its own."""
 
 import asyncio
 import threading
@@ -8,17 +8,19 @@ import asyncssh
 
 
 class SftpServer:
-    """The server, in a thread of its own. Used with `with`; `port` is where it listens, `key` the client's key file."""
+    """The server, in its own thread. A context manager; `key` is the client's key file."""
 
     def __init__(self, folder: Path, keys: Path) -> None:
-        self.folder, self.port = folder, 0
+        self.folder = folder
+        self.port = 0
         folder.mkdir(exist_ok=True)
         keys.mkdir(exist_ok=True)
-        client, self._host = (asyncssh.generate_private_key("ssh-ed25519") for _ in range(2))
+        client = asyncssh.generate_private_key("ssh-ed25519")
+        self._host_key = asyncssh.generate_private_key("ssh-ed25519")
         self.key = keys / "client"
         client.write_private_key(str(self.key))
-        self._known = keys / "authorized"
-        self._known.write_bytes(client.export_public_key())
+        self._authorized_keys = keys / "authorized"
+        self._authorized_keys.write_bytes(client.export_public_key())
         self._ready = threading.Event()
         self._connections: list[asyncssh.SSHServerConnection] = []
         self._loop = asyncio.new_event_loop()
@@ -47,8 +49,8 @@ class SftpServer:
             "127.0.0.1",
             0,
             acceptor=self._connections.append,
-            server_host_keys=[self._host],
-            authorized_client_keys=str(self._known),
+            server_host_keys=[self._host_key],
+            authorized_client_keys=str(self._authorized_keys),
             sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=root),
         )
         self.port = self._server.get_port()

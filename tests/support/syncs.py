@@ -1,4 +1,4 @@
-"""A sync in a test: begun or carried out, told of changes, and waited for."""
+"""Start a sync in a test, report changes to it, and wait for it."""
 
 import time
 from collections.abc import Callable
@@ -8,18 +8,18 @@ from typing import Any
 from steno import event as ev
 from steno.sync import FolderSync, SyncOptions, SyncSummary
 
-LONG = 30.0  # seconds; no test may need it; the machine may be slow
+LONG = 30.0  # seconds; for slow machines
 
 
 def write(path: Path, data: str | bytes = "x") -> Path:
-    """A file with its folders."""
+    """Write a file, and create its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     return path
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """The contents of all files below a folder."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -27,36 +27,34 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
-def _now(what: Callable[[], Any]) -> bool:
+def _holds(condition: Callable[[], Any]) -> bool:
     try:
-        return bool(what())
+        return bool(condition())
     except FileNotFoundError:
         return False
 
 
-def until(what: Callable[[], Any], seconds: float = LONG) -> float:
-    """Wait until it is so; how long it took. A folder that goes away while it is looked at is not so yet."""
-    begun = time.monotonic()
-    while not _now(what):
-        assert time.monotonic() - begun < seconds
+def until(condition: Callable[[], Any], seconds: float = LONG) -> float:
+    """Wait for a condition, and return the seconds it took. A missing file means: not yet."""
+    start = time.monotonic()
+    while not _holds(condition):
+        assert time.monotonic() - start < seconds
         time.sleep(0.002)
-    return time.monotonic() - begun
+    return time.monotonic() - start
 
 
 def told(path: Path, change: str = "modified", call: str = "c") -> ev.FileChanged:
-    """A tool says that a file changed."""
+    """The event that a tool changed a file."""
     return ev.FileChanged(1, "s", None, None, str(path), change, call)
 
 
 def begun(project: Path | None, *destinations: str, **more: Any) -> FolderSync:
-    """A sync of the folder, by what tools tell alone unless it is asked for more."""
-    given = str(project) if project is not None else None
-    return FolderSync(
-        given,
-        SyncOptions(destinations=destinations, **{"watch_files": False, "limit": LONG, **more}),
-    )
+    """Start to sync a folder; by default only changes reported by tools."""
+    options = {"watch_files": False, "limit": LONG, **more}
+    root = str(project) if project is not None else None
+    return FolderSync(root, SyncOptions(destinations=destinations, **options))
 
 
 def synced(project: Path, *destinations: str, **more: Any) -> SyncSummary:
-    """A whole folder, once."""
+    """Sync a whole folder once."""
     return begun(project, *destinations, final_pass=True, **more).finish()

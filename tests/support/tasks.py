@@ -1,4 +1,4 @@
-"""Tasks carried out to their end, by a clock that can be put forward, and what must hold of each of them afterwards."""
+"""Run tasks with a clock that can be advanced, and check what must hold after each of them."""
 
 import os
 import time
@@ -10,62 +10,61 @@ import msgspec
 
 import steno
 from steno import event as ev
-from steno.process import ProcessLoop
-from steno.process import process_info as mark
-from steno.process import process_table as kin
+from steno.process import ProcessLoop, process_info, process_table
 from steno.report import Report, TaskReport
 from steno.runner.attempt import AgentRun
 from steno.runner.setup import TaskSetup
 from steno.runner.task import Task
 
-LONG = 120.0  # seconds; no task may need it, the machine may be slow
+LONG = 120.0  # seconds; for slow machines
 
 
 class Clock:
-    """The time, which can be put forward."""
+    """A clock that can be advanced."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
 
     def steady(self) -> float:
-        """For the loop."""
+        """Monotonic time, for the loop."""
         return time.monotonic() + self.ahead
 
     def now(self) -> float:
-        """For people."""
+        """Wall-clock time."""
         return time.time() + self.ahead
 
 
 class Carried:
-    """A task that goes on, or went on: all that can be seen of it."""
+    """A task, and everything it did."""
 
     def __init__(self, loop: ProcessLoop, setup: TaskSetup, clock: Clock) -> None:
-        self.clock, self.loop = clock, loop
+        self.clock = clock
+        self.loop = loop
         self.said: list[str] = []
         self.waits: list[float] = []
         self.runs: list[AgentRun] = []
         self.events: list[ev.Event] = []
         self.task = Task(loop, setup, log=self.said.append, now=clock.now)
         self.task.random_fraction = lambda: 0.5
-        self.task.sinks.append(self._see)
+        self.task.sinks.append(self._record)
 
-    def _see(self, run: AgentRun, events: list[ev.Event]) -> None:
+    def _record(self, run: AgentRun, events: list[ev.Event]) -> None:
         if run not in self.runs:
             self.runs.append(run)
         self.events += events
 
-    def until(self, what: Callable[[], bool]) -> None:
-        """Go on until it is so, or the task is over."""
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Continue until a condition holds or the task has finished."""
         end = time.monotonic() + LONG
-        while not (what() or self.task.is_finished):
+        while not (condition() or self.task.is_finished):
             assert time.monotonic() < end
             self.loop.step(self.loop.clock() + 0.02)
 
     def finish(self) -> "Carried":
-        """Go on to the end; a wait between two attempts takes no time."""
-        until = time.monotonic() + LONG
+        """Continue to the end; waits between attempts take no time."""
+        end = time.monotonic() + LONG
         while not self.task.is_finished:
-            assert time.monotonic() < until
+            assert time.monotonic() < end
             self.loop.step(self.loop.clock() + 1.0)
             if self.task.waits_until is not None:
                 self.waits.append(self.task.waits_until - self.clock.now())
@@ -74,60 +73,58 @@ class Carried:
 
     @property
     def report(self) -> TaskReport:
-        """Of the whole task."""
         assert self.task.report is not None
         return self.task.report
 
     @property
     def verdicts(self) -> list[str]:
-        """Of the attempts."""
         return [attempt.verdict for attempt in self.report.attempts]
 
     @property
     def whys(self) -> list[str]:
-        """What was decided after each attempt."""
+        """The decision after each attempt."""
         return [attempt.why for attempt in self.report.attempts]
 
     def asked(self) -> list[str]:
-        """What each attempt was asked."""
+        """The prompt of each attempt."""
         return [run.launch_options.prompt for run in self.runs]
 
 
 @contextmanager
 def carried(setup: TaskSetup) -> Iterator[Carried]:
-    """A task that has begun. After it, nothing of it is left, and each of its tapes tells what was reported live."""
+    """Start a task. At the end, no process is left, and recordings give the same reports."""
     clock = Clock()
     with ProcessLoop(clock.steady) as loop:
-        found = Carried(loop, setup, clock)
-        found.task.start()
-        yield found
+        task_run = Carried(loop, setup, clock)
+        task_run.task.start()
+        yield task_run
     assert left() == []
-    for run in found.runs:
+    for run in task_run.runs:
         assert run.report is not None
         if run.recording_path is not None:
             assert replayed(run.recording_path) == sourceless(run.report)
 
 
 def carry_out(setup: TaskSetup) -> Carried:
-    """A task, from its beginning to its end."""
-    with carried(setup) as found:
-        return found.finish()
+    """Run a task to its end."""
+    with carried(setup) as task:
+        return task.finish()
 
 
-def replayed(tape: Path) -> Report:
-    """What a tape tells."""
-    return sourceless(steno.read(tape))
+def replayed(recording: Path) -> Report:
+    """The report of a recording, without its source."""
+    return sourceless(steno.read(recording))
 
 
 def sourceless(report: Report) -> Report:
-    """A report without its source, which is all that may differ."""
+    """A report without its source, the only field that may differ."""
     return msgspec.structs.replace(report, source=None)
 
 
-def left() -> list[mark.ProcessInfo]:
-    """The living processes that this one started as a steno."""
+def left() -> list[process_info.ProcessInfo]:
+    """The processes still running that this process started as a steno."""
     return [
-        one
-        for one in kin.list_processes()
-        if os.getpid() in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]
+        process
+        for process in process_table.list_processes()
+        if os.getpid() in [tag.steno_pid for tag in process_info.parse_run_tags(process.run_tags)]
     ]

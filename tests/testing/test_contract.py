@@ -1,4 +1,4 @@
-"""`steno.testing`: our own agents keep the contract on every recording, and whoever breaks it is caught."""
+"""`steno.testing`: the built-in agents keep the contract, and violations are detected."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -30,8 +30,8 @@ def launching(agent: Agent, **changes: Any) -> Agent:
     "folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}-{folder.name}"
 )
 def test_our_own_agents_keep_the_contract(folder: Path) -> None:
-    found = testing.check(AGENTS[folder.parent.name], folder)
-    assert found == len(list(folder.glob("*/stdout"))) > 0
+    count = testing.check(AGENTS[folder.parent.name], folder)
+    assert count == len(list(folder.glob("*/stdout"))) > 0
 
 
 def test_all_our_agents_have_recordings() -> None:
@@ -39,33 +39,35 @@ def test_all_our_agents_have_recordings() -> None:
 
 
 def test_a_folder_without_recordings_holds_nothing(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no recording below this folder"):
+    with pytest.raises(SourceError, match="no recordings below this folder"):
         testing.cases(tmp_path)
 
 
-# -- whoever breaks it is caught ---------------------------------------------------------------------------------------
+# -- violations --------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def parrot(monkeypatch: pytest.MonkeyPatch) -> Agent:
-    """The example, which keeps the contract."""
+    """The example agent, which keeps the contract."""
     monkeypatch.syspath_prepend(str(PARROT / "src"))
-    import steno_parrot  # type: ignore[import-not-found]
+    import steno_parrot  # type: ignore[import-not-found]  # on the path set above
 
     agent: Agent = steno_parrot.AGENT
     return agent
 
 
 def changed(agent: Agent, change: Callable[[list[ev.Event], bytes, int], list[ev.Event]]) -> Agent:
-    """The agent with a reader whose events are changed before they are handed on."""
-    own: Any = agent.reader
+    """The agent with a reader whose events are changed."""
+    base: Any = agent.reader
 
-    class Reader(own):  # type: ignore[misc]
+    class Reader(base):  # type: ignore[misc]  # a base that is only known at run time
         def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
             return change(super().read(data, number, at), data, number)
 
-        def salvage(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-            return change(super().salvage(data, number, at), data, number)
+        def read_lenient(
+            self, data: bytes, number: int, at: datetime | None = None
+        ) -> list[ev.Event]:
+            return change(super().read_lenient(data, number, at), data, number)
 
     return msgspec.structs.replace(agent, reader=Reader)
 
@@ -78,150 +80,157 @@ def test_the_example_keeps_it(parrot: Agent) -> None:
     assert testing.check(parrot, PARROT / "recordings") == 6
 
 
-def test_counters_below_nought(parrot: Agent) -> None:
-    def negative(found: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
+def test_negative_counters(parrot: Agent) -> None:
+    def negative(events: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
         return [
-            msgspec.structs.replace(one, input=-4) if isinstance(one, ev.Usage) else one
-            for one in found
+            msgspec.structs.replace(event, input=-4) if isinstance(event, ev.Usage) else event
+            for event in events
         ]
 
     with pytest.raises(
-        AssertionError, match=r"repeats: its report: tokens: a counter is negative: input -4"
+        AssertionError, match=r"repeats: report: tokens: negative counters: input -4"
     ):
         testing.check_case(changed(parrot, negative), case("repeats"))
 
 
 def test_reasoning_beyond_output(parrot: Agent) -> None:
-    def deep(found: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
+    def deep(events: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
         return [
-            msgspec.structs.replace(one, reasoning=99) if isinstance(one, ev.Usage) else one
-            for one in found
+            msgspec.structs.replace(event, reasoning=99) if isinstance(event, ev.Usage) else event
+            for event in events
         ]
 
-    told = list(check_figures(changed(parrot, deep), case("repeats").folder))
-    assert told == ["reasoning (99) is a part of output (8), and more than that"]
+    messages = list(check_figures(changed(parrot, deep), case("repeats").folder))
+    assert messages == ["reasoning (99) exceeds output (8), which must include it"]
 
 
 def test_a_line_that_is_swallowed(parrot: Agent) -> None:
-    """What is not known must be told: an empty list is a line lost."""
+    """An unknown line must give an event: an empty list loses it."""
 
-    def swallow(found: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
-        return [one for one in found if not isinstance(one, ev.Unknown)]
+    def swallow(events: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
+        return [event for event in events if not isinstance(event, ev.Unknown)]
 
-    told = testing.violations(changed(parrot, swallow), case("repeats"))
-    assert told == [
-        "repeats: a line of a kind that nobody knows must be one `Unknown`; 0 were counted"
+    messages = testing.violations(changed(parrot, swallow), case("repeats"))
+    assert messages == [
+        "repeats: a line of an unknown kind must give one `Unknown` event, but gave 0"
     ]
 
 
 def test_a_reader_that_raises(parrot: Agent) -> None:
-    def strict(found: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
-        if any(isinstance(one, ev.Unknown) for one in found):
+    def strict(events: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
+        if any(isinstance(event, ev.Unknown) for event in events):
             raise KeyError("parrot")
-        return found
+        return events
 
-    told = testing.violations(changed(parrot, strict), case("repeats"))
+    messages = testing.violations(changed(parrot, strict), case("repeats"))
     assert any(
-        "read raised KeyError: 'parrot'; only decode.MISFIT may be raised." in one for one in told
+        "read raised KeyError: 'parrot'; allowed: decode.DECODE_ERRORS." in message
+        for message in messages
     )
 
 
 def test_a_reader_that_depends_on_something_else(parrot: Agent) -> None:
-    """Live is replay: not on how often it was called, not on the time."""
+    """Events must not depend on the number of calls or on the time."""
     calls = iter(range(10_000))
 
-    def counted(found: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
+    def counted(events: list[ev.Event], data: bytes, number: int) -> list[ev.Event]:
         return [
-            msgspec.structs.replace(one, text=f"{next(calls)}") if isinstance(one, ev.Text) else one
-            for one in found
+            msgspec.structs.replace(event, text=f"{next(calls)}")
+            if isinstance(event, ev.Text)
+            else event
+            for event in events
         ]
 
-    told = testing.violations(changed(parrot, counted), case("repeats"))
-    assert sum("its report differs: text is" in one for one in told) == 5
-    assert any("expected.json does not hold: text is" in one for one in told)
+    messages = testing.violations(changed(parrot, counted), case("repeats"))
+    assert sum("the report differs: text is" in message for message in messages) == 5
+    assert any("the report differs from expected.json: text is" in text for text in messages)
 
 
 def test_lines_that_belong_to_others(parrot: Agent, tmp_path: Path) -> None:
-    """Sniffing: nobody takes them for those of a built-in agent, and its own test knows them."""
+    """Lines must not be detected as a built-in agent's, and looks_like must accept them."""
     folder = tmp_path / "case"
     folder.mkdir()
     (folder / "stdout").write_bytes(b'{"parrot":"wakes","type":"thread.started"}\n')
-    told = testing.violations(parrot, testing.Case(folder, "mine"))
-    assert told == [
-        'mine: its line would be taken for one of codex: {"parrot": "wakes", "type": "thread.started"}'
+    messages = testing.violations(parrot, testing.Case(folder, "mine"))
+    assert messages == [
+        'mine: a line is detected as one of codex: {"parrot": "wakes", "type": "thread.started"}'
     ]
     blind = msgspec.structs.replace(parrot, looks_like=lambda line: False)
-    told = testing.violations(blind, case("repeats"))
-    assert [one.partition(" lines, such as")[0] for one in told] == [
-        "repeats: looks_like knows none of its first 3"
+    messages = testing.violations(blind, case("repeats"))
+    assert [message.partition(" lines, such as")[0] for message in messages] == [
+        "repeats: looks_like accepts none of the first 3"
     ]
 
 
 STARTS: dict[str, tuple[Callable[[LaunchOptions, str, str | None], LaunchCommand], str]] = {
     "shell": (
-        lambda ask, program, version: LaunchCommand(("sh", "-c", f"{program} '{ask.prompt}'")),
-        "it is started by a shell",
+        lambda options, program, version: LaunchCommand(
+            ("sh", "-c", f"{program} '{options.prompt}'")
+        ),
+        "the command uses a shell",
     ),
     "no prompt": (
-        lambda ask, program, version: LaunchCommand((program,)),
-        "the prompt is neither on stdin nor one whole word of argv",
+        lambda options, program, version: LaunchCommand((program,)),
+        "the prompt is neither on stdin nor an argument of its own",
     ),
     "no words": (
-        lambda ask, program, version: LaunchCommand(program),  # type: ignore[arg-type]
-        "argv must be a tuple of words",
+        # A str in place of a tuple, on purpose.
+        lambda options, program, version: LaunchCommand(program),  # type: ignore[arg-type]
+        "argv must be a tuple of strings",
     ),
     "no model": (
-        lambda ask, program, version: LaunchCommand((program,), ask.prompt.encode()),
-        "model was asked for and is nowhere",
+        lambda options, program, version: LaunchCommand((program,), options.prompt.encode()),
+        "model: 'steno-testing-model' is missing in the command",
     ),
 }
 
 
 @pytest.mark.parametrize("name", STARTS)
 def test_starts(parrot: Agent, name: str) -> None:
-    start, told = STARTS[name]
-    with pytest.raises(AssertionError, match=told):
+    start, message = STARTS[name]
+    with pytest.raises(AssertionError, match=message):
         testing.check_start(launching(parrot, build_command=start))
 
 
 def test_a_key_in_the_command_line(parrot: Agent) -> None:
     import os
 
-    def leaky(ask: LaunchOptions, program: str, version: str | None) -> LaunchCommand:
-        return LaunchCommand((program, "--key", os.environ["PARROT_KEY"]), ask.prompt.encode())
+    def leaky(options: LaunchOptions, program: str, version: str | None) -> LaunchCommand:
+        return LaunchCommand((program, "--key", os.environ["PARROT_KEY"]), options.prompt.encode())
 
-    with pytest.raises(AssertionError, match="a key from the environment is in argv"):
+    with pytest.raises(AssertionError, match="argv contains a key"):
         testing.check_start(launching(parrot, build_command=leaky))
     assert "PARROT_KEY" not in os.environ
 
 
-def test_a_word_that_nobody_asks(parrot: Agent) -> None:
-    with pytest.raises(AssertionError, match="`cannot` names what nobody asks: max_turn"):
+def test_an_unknown_option(parrot: Agent) -> None:
+    with pytest.raises(
+        AssertionError, match="`unsupported_options` contains unknown options: max_turn"
+    ):
         testing.check_start(
             launching(parrot, unsupported_options=(*parrot.launch.unsupported_options, "max_turn"))
         )
 
 
-def test_a_backend_whose_key_is_told_to_all(parrot: Agent) -> None:
-    def leaky(ask: LaunchOptions, program: str, version: str | None) -> LaunchCommand:
-        words = [program, ask.model or "", *ask.extra]
-        if ask.backend is not None:
-            words += [ask.backend.url, ask.backend.key]
-        return LaunchCommand(tuple(words), ask.prompt.encode())
+def test_a_backend_whose_key_is_in_the_command_line(parrot: Agent) -> None:
+    def leaky(options: LaunchOptions, program: str, version: str | None) -> LaunchCommand:
+        argv = [program, options.model or "", *options.extra]
+        if options.backend is not None:
+            argv += [options.backend.url, options.backend.key]
+        return LaunchCommand(tuple(argv), options.prompt.encode())
 
-    with pytest.raises(
-        AssertionError, match="for the backend ollama: a key from the environment is in argv"
-    ):
+    with pytest.raises(AssertionError, match="backend ollama: argv contains a key"):
         testing.check_start(launching(parrot, build_command=leaky, backends=("ollama",)))
 
 
-def test_a_session_that_it_would_not_know_again(parrot: Agent) -> None:
+def test_a_session_id_that_it_rejects(parrot: Agent) -> None:
     strict = msgspec.structs.replace(parrot, is_session_id=lambda text: text.isdigit())
     with pytest.raises(
-        AssertionError, match="is_session does not know 'parrot-0a1b2c3d', which it returned itself"
+        AssertionError,
+        match="is_session_id rejects 'parrot-0a1b2c3d', which the agent itself returned",
     ):
         testing.check_start(strict, ("parrot-0a1b2c3d",))
 
 
-def test_every_check_has_its_sentence() -> None:
+def test_every_check_has_a_docstring() -> None:
     assert all(check.__doc__ for check in CHECKS)

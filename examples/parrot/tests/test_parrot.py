@@ -1,4 +1,4 @@
-"""The contract of steno's agents, held against the parrot's own recordings: `pip install -e . pytest && pytest`."""
+"""The contract checks of steno on the recordings: `pip install -e . pytest && pytest`."""
 
 from pathlib import Path
 
@@ -11,9 +11,9 @@ RECORDINGS = Path(__file__).parents[1] / "recordings"
 
 
 @pytest.mark.parametrize("case", testing.cases(RECORDINGS), ids=str)
-def test_a_recording(case: testing.Case) -> None:
+def test_recording(case: testing.Case) -> None:
     testing.check_case(AGENT, case)
 
 
-def test_how_it_is_started() -> None:
+def test_start() -> None:
     testing.check_start(AGENT, ("parrot-0a1b2c3d",))

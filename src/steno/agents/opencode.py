@@ -1,17 +1,19 @@
-"""OpenCode: how to start it, and how to read what `opencode run --format json` prints. It never opens a file.
+"""OpenCode: how to start it, and how to read `opencode run --format json`. Pure.
 
-Token algebra. Each step is one request to the model, and its `step_finish` tells all of it at the end: `input` without the
-cache, `cache.write`, `cache.read`, `output` without `reasoning`; their sum is `total`. So output here is output + reasoning.
-`cost` is the step's own, in dollars, from OpenCode's table of models: 0 where that has no price, which is not known here.
-The request that makes a title for the session, and those of subagents, are not in the stream.
+Tokens. Each step is one request; its `step_finish` has the final usage: `input` without the cache,
+`cache.write`, `cache.read`, `output` without `reasoning`; their sum is `total`. The output here is
+output + reasoning. `cost` is that of the step in dollars, from OpenCode's table of models: 0 if the
+table has no price, which means unknown. The request for the session's title and those of subagents
+are not in the stream.
 
-There is no result, no version, no model, no working directory. A step that finishes with the reason `stop` closes the turn,
-and an `error` closes it as failed; the exit code says the same again. A refused permission ends the run after that step,
-with exit code 0. A call is told when it is over, with its answer.
+The stream has no result, version, model or working directory. A step that finishes with the reason
+`stop` ends the turn, and an `error` ends it as failed; the exit code says the same. A denied
+permission ends the run after that step, with exit code 0. A call is printed when it is finished,
+together with its result. Sessions are stored in a database: there are no transcripts to read.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -20,8 +22,8 @@ from msgspec.json import encode
 
 from .. import event as ev
 from ..codec.decode import Count, decode_lenient, decoder
+from ..event import EventHead
 from ..report import HintTemplates
-from . import detection as tell
 from .backend import BACKEND_KEY_VARIABLE
 from .base import (
     Agent,
@@ -31,16 +33,18 @@ from .base import (
     Launch,
     LaunchCommand,
     LaunchOptions,
-    Transcripts,
 )
-from .chat_log import CallTracker
+from .call_tracker import CallTracker
+from .command_line import encode_prompt, option_args
+from .detection import is_opencode
+from .token_counters import add_counters
 
-EventHead = tuple[int, str | None, str | None, datetime | None]
-MAX_EPOCH_MS = 1e15  # the year 33658, beyond what datetime supports
+MAX_COST_USD = 1e9  # per step; more is damage
+MAX_EPOCH_MS = 1e15  # the year 33658: beyond what datetime can represent
 MILLISECOND = timedelta(milliseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 TOOL_KINDS = {
-    **dict.fromkeys(("bash",), "shell"),
+    "bash": "shell",
     **dict.fromkeys(("read", "list"), "file_read"),
     "write": "file_write",
     **dict.fromkeys(("edit", "multiedit", "patch", "apply_patch"), "file_edit"),
@@ -55,15 +59,16 @@ PERMISSION_DENIED_PREFIXES = (
     "The user has specified a rule which prevents you",
     "Permission denied",
 )
-# A rule that denies a whole tool takes it away: a call of it then fails as if it did not exist.
+# A tool that a rule denies is not registered: calls fail as for an unknown tool.
 PERMISSION_TOOLS = frozenset({"bash", "write", "edit", "webfetch", "patch", "apply_patch"})
 ERROR_KINDS = {
     "ProviderAuthError": "authentication_failed",
     "ContextOverflowError": "prompt_too_long",
 }
+CHANGE_KINDS = {"add": "created", "delete": "deleted"}
 
 
-# -- the lines -----------------------------------------------------------------------------------------------------
+# -- line format -------------------------------------------------------------------------------
 
 
 class PartTime(Struct, gc=False):
@@ -102,8 +107,6 @@ class ToolMetadata(Struct, gc=False):
 
 
 class ToolInput(Struct, gc=False):
-    """What is read of a call's input."""
-
     filePath: str | None = None
     tool: str | None = None
     error: str | None = None
@@ -153,8 +156,11 @@ class StreamLine(Struct, gc=False):
 _decode_line = decoder(StreamLine).decode
 
 
+# -- reader ------------------------------------------------------------------------------------
+
+
 class OpenCodeReader:
-    """Turns the lines of one run into events. It holds the last answer, what was spent, and whether a call was refused."""
+    """Turns the lines of one run into events."""
 
     def __init__(self) -> None:
         self._calls = CallTracker()
@@ -163,39 +169,40 @@ class OpenCodeReader:
         self._steps = 0
         self._cost_nano: int | None = 0
         self._was_denied = False
-        self._turn_started_at: datetime | None = None  # when the turn began
+        self._turn_started_at: datetime | None = None
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
+        """Return the events of one line; raises one of DECODE_ERRORS if it has another shape."""
         return self._events(_decode_line(data), data, number, at)
 
     def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
+        """Return the events of one JSON object, ignoring fields of a wrong type."""
         return self._events(decode_lenient(data, StreamLine), data, number, at)
 
     def state(self) -> bytes:
-        """It keeps its sessions in a database: nothing is read in parts."""
+        """Return nothing: a stream is never read in parts."""
         return b""
 
     def restore(self, state: bytes) -> None:
-        """Nothing was remembered."""
+        """Do nothing: there is no state."""
 
     def _events(
         self, line: StreamLine, data: bytes, number: int, at: datetime | None
     ) -> list[ev.Event]:
-        head = (number, line.sessionID or self._session, None, _time_from_ms(line.timestamp) or at)
-        self._turn_started_at = self._turn_started_at or head[3]
-        found: list[ev.Event] = []
+        at = _time_from_ms(line.timestamp) or at
+        head = EventHead(number, line.sessionID or self._session, None, at)
+        self._turn_started_at = self._turn_started_at or at
+        events: list[ev.Event] = []
         if line.sessionID is not None and line.sessionID != self._session:
             self._session = line.sessionID
-            found.append(ev.Started(*head))
-        make = _EVENT_BUILDERS.get(line.type)
-        if make is None or (line.part is None and line.type != "error"):
-            return [*found, ev.Unknown(*head, line.type or "no type", data)]
-        return found + make(self, head, line.part or LinePart(), line)
+            events.append(ev.Started(*head))
+        build = _EVENT_BUILDERS.get(line.type)
+        if build is None or (line.part is None and line.type != "error"):
+            return [*events, ev.Unknown(*head, line.type or "no type", data)]
+        return events + build(self, head, line.part or LinePart(), line)
 
     def _step_start(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
-        """A request that may never tell what it used."""
+        """A request; if the run is cut off, its usage is never reported."""
         self._steps += 1
         return [ev.Usage(*head, part.messageID)]
 
@@ -207,149 +214,150 @@ class OpenCodeReader:
         return [ev.Thinking(*head, part.messageID, part.text or "")]
 
     def _tool_use(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
-        """A call and its answer, in one line: each at its own time."""
+        """A call and its result in one line, each with its own time."""
         state = part.state or ToolState()
-        span, asked, told = (
-            state.time or PartTime(),
-            decode_lenient(state.input, ToolInput),
-            state.metadata or ToolMetadata(),
-        )
-        unfit = part.tool == "invalid"
-        name = (asked.tool if unfit else part.tool) or ""
-        call = self._calls.open(part.callID or part.id or "", name, ev.NO_JSON)
-        self._calls.close(part.callID or part.id or "")
-        begun, over = (
-            (*head[:3], _time_from_ms(span.start) or head[3]),
-            (*head[:3], _time_from_ms(span.end) or head[3]),
-        )
-        kind = TOOL_KINDS.get(name, "other")
-        found: list[ev.Event] = [
-            ev.ToolCall(
-                *begun, call, name, kind, part.messageID, state.input, asks=name in USER_INPUT_TOOLS
-            )
-        ]
-        failed = unfit or state.status == "error" or told.exit not in (None, 0)
-        text = asked.error if unfit else state.error
-        if kind == "subagent":
-            task = (told.sessionId or call, call)
-            found.append(
-                ev.TaskStarted(*begun, *task, "subagent", asked.subagent_type, asked.description)
-            )
-            found.append(ev.TaskEnded(*over, *task, "failed" if failed else "completed"))
-        if (unfit and name in PERMISSION_TOOLS) or (text or "").startswith(
-            PERMISSION_DENIED_PREFIXES
-        ):
-            self._was_denied = (
-                self._was_denied or not unfit
-            )  # the run goes on without a tool, but not after a refusal
-            found.append(ev.PermissionDenied(*over, call, name, text))
-        content = Raw(encode(text)) if text is not None else state.output
-        found.append(ev.ToolResult(*over, call, failed, content))
-        return found if failed else found + _file_change_events(over, name, call, asked, told)
+        span = state.time or PartTime()
+        input_ = decode_lenient(state.input, ToolInput)
+        output = state.metadata or ToolMetadata()
+        is_invalid = part.tool == "invalid"  # the tool that OpenCode runs for an unknown one
+        name = (input_.tool if is_invalid else part.tool) or ""
+        error = input_.error if is_invalid else state.error
+        failed = is_invalid or state.status == "error" or output.exit not in (None, 0)
+        agent_id = part.callID or part.id or ""
+        call = self._calls.open(agent_id, name, ev.NO_JSON)
+        self._calls.close(agent_id)
+        number, session, parent, at = head
+        started = EventHead(number, session, parent, _time_from_ms(span.start) or at)
+        ended = EventHead(number, session, parent, _time_from_ms(span.end) or at)
+        events: list[ev.Event] = [_tool_call(started, call, name, part, state.input)]
+        if TOOL_KINDS.get(name) == "subagent":
+            task = output.sessionId or call
+            about = (input_.subagent_type, input_.description)
+            events.append(ev.TaskStarted(*started, task, call, "subagent", *about))
+            events.append(ev.TaskEnded(*ended, task, call, "failed" if failed else "completed"))
+        if self._check_denied(name, error, is_invalid):
+            events.append(ev.PermissionDenied(*ended, call, name, error))
+        content = Raw(encode(error)) if error is not None else state.output
+        events.append(ev.ToolResult(*ended, call, failed, content))
+        return events if failed else events + _file_change_events(ended, name, call, input_, output)
+
+    def _check_denied(self, tool: str, error: str | None, is_invalid: bool) -> bool:
+        """Whether a call was denied. The run continues without a tool, but not after a refusal."""
+        if is_invalid and tool in PERMISSION_TOOLS:
+            return True
+        is_denied = (error or "").startswith(PERMISSION_DENIED_PREFIXES)
+        if is_denied and not is_invalid:
+            self._was_denied = True
+        return is_denied
 
     def _step_finish(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
         tokens = part.tokens or StepTokens()
         cache = tokens.cache or CacheTokens()
-        output = (
-            None
-            if tokens.output is None or tokens.reasoning is None
-            else tokens.output + tokens.reasoning
+        usage = ev.Usage(
+            *head,
+            message=part.messageID,
+            input=tokens.input,
+            cache_write=cache.write,
+            cache_read=cache.read,
+            output=add_counters(tokens.output, tokens.reasoning),
+            reasoning=tokens.reasoning,
+            final=True,
+            stop_reason=part.reason,
+            uuid=part.id,
         )
-        figures = (tokens.input, cache.write, cache.read, output, tokens.reasoning)
-        found: list[ev.Event] = [
-            ev.Usage(
-                *head,
-                part.messageID,
-                None,
-                *figures,
-                final=True,
-                stop_reason=part.reason,
-                uuid=part.id,
-            )
-        ]
         self._add_cost(part.cost)
-        refused, self._was_denied = self._was_denied, False
-        if part.reason == "stop" or (refused and part.reason == "tool-calls"):
-            found.append(self._result(head, "success", False, self._last_text, part.reason))
-        elif part.reason == "content-filter":
-            found.append(
-                self._result(
-                    head, "error", True, "the answer was held back by a content filter", "refusal"
-                )
-            )
-        return found
+        was_denied = self._was_denied
+        self._was_denied = False
+        if part.reason == "stop" or (was_denied and part.reason == "tool-calls"):
+            return [usage, self._result(head, text=self._last_text, stop_reason=part.reason)]
+        if part.reason == "content-filter":
+            error = "a content filter blocked the answer"
+            return [usage, self._result(head, error=error, stop_reason="refusal")]
+        return [usage]
 
     def _add_cost(self, cost: float | None) -> None:
-        """A step without a price makes the sum unknown: 0 is what a model without a price costs."""
-        if cost is None or not 0 < cost < 1e9 or self._cost_nano is None:
+        """Add the cost of a step. A step without a price makes the sum unknown."""
+        if cost is None or not 0 < cost < MAX_COST_USD or self._cost_nano is None:
             self._cost_nano = None
         else:
             self._cost_nano += round(cost * ev.NANO_PER_USD)
 
     def _error(self, head: EventHead, part: LinePart, line: StreamLine) -> list[ev.Event]:
-        problem = line.error or ErrorInfo()
-        fault = problem.data or ErrorData()
-        text = fault.message or problem.name or "error"
-        if problem.name == "MessageAbortedError":
+        error = line.error or ErrorInfo()
+        details = error.data or ErrorData()
+        text = details.message or error.name or "error"
+        if error.name == "MessageAbortedError":
             return [ev.UserMessage(*head, "interrupted", text)]
-        kind = ERROR_KINDS.get(problem.name or "")
-        end = self._result(head, "error", True, text, None)
-        return [ev.Failure(*head, kind, fault.statusCode, text), end]
+        kind = ERROR_KINDS.get(error.name or "")
+        failure = ev.Failure(*head, kind, details.statusCode, text)
+        return [failure, self._result(head, error=text)]
 
     def _result(
-        self, head: EventHead, subtype: str, failed: bool, text: str | None, reason: str | None
+        self,
+        head: EventHead,
+        *,
+        text: str | None = None,
+        error: str | None = None,
+        stop_reason: str | None = None,
     ) -> ev.Result:
-        spent = (
-            None
-            if head[3] is None or self._turn_started_at is None
-            else max(0, (head[3] - self._turn_started_at) // MILLISECOND)
-        )
-        self._turn_started_at = head[3]
+        duration = None
+        if head.at is not None and self._turn_started_at is not None:
+            duration = max(0, (head.at - self._turn_started_at) // MILLISECOND)
+        self._turn_started_at = head.at
         return ev.Result(
             *head,
-            subtype=subtype,
-            is_error=failed,
-            text=text,
-            errors=(text,) if failed and text else (),
-            stop_reason=reason,
+            subtype="success" if error is None else "error",
+            is_error=error is not None,
+            text=text if error is None else error,
+            errors=() if error is None else (error,),
+            stop_reason=stop_reason,
             turns=self._steps or None,
-            duration_ms=spent or None,
+            duration_ms=duration or None,
             cost_nano=self._cost_nano if self._steps else None,
         )
 
 
 def _time_from_ms(milliseconds: int | None) -> datetime | None:
-    return (
-        None
-        if milliseconds is None or not 0 <= milliseconds < MAX_EPOCH_MS
-        else EPOCH + timedelta(milliseconds=milliseconds)
+    if milliseconds is None or not 0 <= milliseconds < MAX_EPOCH_MS:
+        return None
+    return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def _tool_call(head: EventHead, id_: str, name: str, part: LinePart, input_: Raw) -> ev.ToolCall:
+    return ev.ToolCall(
+        *head,
+        id=id_,
+        name=name,
+        kind=TOOL_KINDS.get(name, "other"),
+        message=part.messageID,
+        input=input_,
+        asks=name in USER_INPUT_TOOLS,
     )
 
 
 def _file_change_events(
-    head: EventHead, tool: str, call: str, asked: ToolInput, told: ToolMetadata
+    head: EventHead, tool: str, call: str, input_: ToolInput, output: ToolMetadata
 ) -> list[ev.Event]:
-    """The files that a call did change, as its answer tells them."""
+    """The files that a successful call changed."""
     if TOOL_KINDS.get(tool) not in ("file_write", "file_edit"):
         return []
-    if told.files:
-        words = {"add": "created", "delete": "deleted"}
-        moved = [(file.filePath, words.get(file.type or "", "modified")) for file in told.files]
+    if output.files:
         return [
-            ev.FileChanged(*head, path, change, call) for path, change in moved if path is not None
+            ev.FileChanged(
+                *head, file.filePath, CHANGE_KINDS.get(file.type or "", "modified"), call
+            )
+            for file in output.files
+            if file.filePath is not None
         ]
-    path = (
-        told.filepath
-        or (told.filediff.file if told.filediff is not None else None)
-        or asked.filePath
-    )
-    change = "created" if told.exists is False else "modified"
-    return [] if path is None else [ev.FileChanged(*head, path, change, call)]
+    diff = output.filediff or FileDiff()
+    path = output.filepath or diff.file or input_.filePath
+    if path is None:
+        return []
+    return [ev.FileChanged(*head, path, "created" if output.exists is False else "modified", call)]
 
 
-_EVENT_BUILDERS: dict[
-    str, Callable[[OpenCodeReader, EventHead, LinePart, StreamLine], list[Any]]
-] = {
+EventBuilder = Callable[[OpenCodeReader, EventHead, LinePart, StreamLine], list[ev.Event]]
+_EVENT_BUILDERS: dict[str, EventBuilder] = {
     "step_start": OpenCodeReader._step_start,
     "text": OpenCodeReader._text_part,
     "reasoning": OpenCodeReader._reasoning,
@@ -359,86 +367,105 @@ _EVENT_BUILDERS: dict[
 }
 
 
-# -- the program ---------------------------------------------------------------------------------------------------
+# -- start -------------------------------------------------------------------------------------
 
 UNSUPPORTED_OPTIONS = (
-    "session_id", "max_turns", "max_cost", "allow", "deny", "system_prompt", "add_dirs", "mcp_config", "fallback_model",
-    "json_schema", "partial", "steer",
-)  # fmt: skip
+    "session_id",
+    "max_turns",
+    "max_cost",
+    "allow",
+    "deny",
+    "system_prompt",
+    "add_dirs",
+    "mcp_config",
+    "fallback_model",
+    "json_schema",
+    "partial",
+    "steer",
+)
 _SESSION_ID_PATTERN = re.compile(r"ses_[0-9A-Za-z]{10,}")
+_COLOUR_PATTERN = re.compile(r"\x1b\[[0-9;]*m")
 AUTO_APPROVE_MODES = ("yolo", "auto", "bypassPermissions")
-# An agent that it does not know is replaced by its default one, which may do more: only those that it always has are taken.
+# For an unknown agent OpenCode uses its default one, which may be allowed more: accept only the
+# agents that always exist.
 PERMISSION_MODES = ("default", *AUTO_APPROVE_MODES, "plan", "build")
+PROVIDER_ID = "steno"
+MAX_OUTPUT_TOKENS = 32_000  # OpenCode's own limit for models without one
 
 
 def is_session_id(text: str) -> bool:
-    """Sessions are called ses_ and a word."""
     return _SESSION_ID_PATTERN.fullmatch(text) is not None
 
 
-def build_command(ask: LaunchOptions, program: str, version: str | None = None) -> LaunchCommand:
-    """The command line for what is asked; the prompt goes by stdin. A permission mode is one of its agents, or --auto."""
-    words = [program, "run", "--format", "json"]
-    mode = ask.permission_mode
-    agent = None if mode in (*AUTO_APPROVE_MODES, "default", None) else mode
-    model = ask.model if ask.backend is None else f"{PROVIDER_ID}/{ask.model}"
-    for option, value in (("--model", model), ("--session", ask.resume), ("--agent", agent)):
-        words += [] if value is None else [option, value]
-    words += ["--continue"] if ask.continue_ else []
-    words += ["--fork"] if ask.fork else []
-    words += ["--auto"] if mode in AUTO_APPROVE_MODES else []
+def build_command(
+    options: LaunchOptions, program: str, version: str | None = None
+) -> LaunchCommand:
+    """Build the command. A permission mode is one of OpenCode's agents, or --auto."""
+    mode = options.permission_mode
+    argv = [program, "run", "--format", "json"]
+    argv += option_args(
+        ("--model", options.model if options.backend is None else f"{PROVIDER_ID}/{options.model}"),
+        ("--session", options.resume),
+        ("--agent", None if mode in (*AUTO_APPROVE_MODES, "default") else mode),
+    )
+    if options.continue_:
+        argv.append("--continue")
+    if options.fork:
+        argv.append("--fork")
+    if mode in AUTO_APPROVE_MODES:
+        argv.append("--auto")
     return LaunchCommand(
-        (*words, *ask.extra), ask.prompt.encode("utf-8", "surrogateescape"), env=backend_env(ask)
+        (*argv, *options.extra), encode_prompt(options.prompt), env=_backend_env(options)
     )
 
 
-def encode_message(text: str) -> bytes:
-    """It takes no messages while it runs."""
-    return b""
+def _backend_env(options: LaunchOptions) -> tuple[tuple[str, str], ...]:
+    """A model provider as configuration; it names the variable with the key, not the key."""
+    backend = options.backend
+    if backend is None:
+        return ()
+    package = "@ai-sdk/openai-compatible"
+    url = backend.openai_url
+    if backend.kind == "anthropic":
+        package = "@ai-sdk/anthropic"
+        url = f"{backend.url}/v1"
+    model: dict[str, Any] = {"name": options.model, "tool_call": True}
+    if backend.context_window is not None:
+        model["limit"] = {
+            "context": backend.context_window,
+            "output": min(MAX_OUTPUT_TOKENS, backend.context_window // 2),
+        }
+    provider = {
+        "npm": package,
+        "name": "steno",
+        "options": {"baseURL": url, "apiKey": f"{{env:{BACKEND_KEY_VARIABLE}}}"},
+        "models": {options.model: model},
+    }
+    name = f"{PROVIDER_ID}/{options.model}"
+    config = {"provider": {PROVIDER_ID: provider}, "model": name, "small_model": name}
+    return (BACKEND_KEY_VARIABLE, backend.key), ("OPENCODE_CONFIG_CONTENT", encode(config).decode())
 
 
 def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
-    """Only 0 and 1 are its own; what it says on stderr is coloured."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(errors)).strip()
+    """The verdict for an exit code without a result: only 0 and 1 are OpenCode's own."""
+    text = _COLOUR_PATTERN.sub("", "\n".join(errors)).strip()
     return ("subprocess", text) if code == 1 and text else None
 
 
-def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
-    """What would allow a call is an entry of `permission` in its configuration: the tool, and for a command its words."""
-    command = given.get("command") if isinstance(given, dict) else None
+def allow_rule(tool: str, input_: Any, cwd: str | None) -> str:
+    """The entry of `permission` in the configuration that would have allowed a denied call."""
+    command = input_.get("command") if isinstance(input_, dict) else None
     if tool == "bash" and isinstance(command, str):
         return encode({"bash": {command: "allow"}}).decode()
-    return encode(
-        {"edit" if TOOL_KINDS.get(tool) in ("file_write", "file_edit") else tool: "allow"}
-    ).decode()
-
-
-def context_window(model: str) -> int | None:
-    """Its models are those of any provider; none is known here."""
-    return None
-
-
-def is_transcript_line(line: bytes) -> bool:
-    """It keeps no transcripts in files."""
-    return False
-
-
-def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
-    """It keeps its sessions in a database."""
-    return []
-
-
-def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
-    """There are no transcripts."""
-    return iter(())
+    permission = "edit" if TOOL_KINDS.get(tool) in ("file_write", "file_edit") else tool
+    return encode({permission: "allow"}).decode()
 
 
 AGENT = Agent(
     name="opencode",
     reader=OpenCodeReader,
-    context_window=context_window,
     allow_rule=allow_rule,
-    looks_like=tell.is_opencode,
+    looks_like=is_opencode,
     is_session_id=is_session_id,
     capabilities=Capabilities(resume=True, json=True, context=True, cost=True, file_events=True),
     hints=HintTemplates(
@@ -449,7 +476,6 @@ AGENT = Agent(
     classify_exit=classify_exit,
     launch=Launch(
         build_command=build_command,
-        encode_message=encode_message,
         env_policy=EnvPolicy(
             drop=("OPENCODE", "OPENCODE_PID", "OPENCODE_RUN_ID", "AGENT"),
             defaults=(("OPENCODE_DISABLE_AUTOUPDATE", "1"),),
@@ -465,11 +491,6 @@ AGENT = Agent(
         backends=("ollama", "openai", "anthropic"),
         permission_modes=PERMISSION_MODES,
     ),
-    transcripts=Transcripts(
-        is_line=is_transcript_line,
-        folders=transcript_folders,
-        scan_usage=scan_usage,
-    ),
     installation=Installation(
         command="npm install -g opencode-ai",
         npm_package="opencode-ai",
@@ -477,31 +498,3 @@ AGENT = Agent(
         credential_files=(".local/share/opencode/auth.json",),
     ),
 )
-
-
-PROVIDER_ID = "steno"
-MAX_OUTPUT_TOKENS = 32_000  # tokens that it asks for at most, where the server does not tell: what it takes of a model of its own table
-
-
-def backend_env(ask: LaunchOptions) -> tuple[tuple[str, str], ...]:
-    """The variables that lead it there. The configuration names the variable that holds the key, and not the key."""
-    found = ask.backend
-    if found is None:
-        return ()
-    anthropic = found.kind == "anthropic"
-    package, url = (
-        ("@ai-sdk/anthropic", f"{found.url}/v1")
-        if anthropic
-        else ("@ai-sdk/openai-compatible", found.openai_url)
-    )
-    model: dict[str, Any] = {"name": ask.model, "tool_call": True}
-    if found.context_window is not None:
-        model["limit"] = {
-            "context": found.context_window,
-            "output": min(MAX_OUTPUT_TOKENS, found.context_window // 2),
-        }
-    options = {"baseURL": url, "apiKey": f"{{env:{BACKEND_KEY_VARIABLE}}}"}
-    provider = {"npm": package, "name": "steno", "options": options, "models": {ask.model: model}}
-    name = f"{PROVIDER_ID}/{ask.model}"
-    config = {"provider": {PROVIDER_ID: provider}, "model": name, "small_model": name}
-    return (BACKEND_KEY_VARIABLE, found.key), ("OPENCODE_CONFIG_CONTENT", encode(config).decode())

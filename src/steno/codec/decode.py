@@ -6,6 +6,7 @@ Callers try a typed msgspec decoder first; this is the fallback for a line that 
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
 from functools import cache
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -24,6 +25,7 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1 << 53)]
 ExitCode = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]  # a time without a zone is ambiguous: unknown
 
 MAX_INT_DIGITS = 1000  # Python's own limit is 4300 by default
 _ABSENT: Any = object()

@@ -1,37 +1,35 @@
-"""Codex: how it is started, and how to read what it prints and keeps. It never starts a process, opens a file or asks the time.
+"""Codex: how to start it, and how to read its stream and its session files (rollouts). Pure.
 
-Token algebra. `input_tokens` includes `cached_input_tokens` and `cache_write_input_tokens`; `output_tokens` includes
-`reasoning_output_tokens`: the disjoint counters are input - cached - written, written, cached, output. `turn.completed.usage`
-sums all requests of the *thread*: of a new one that is the run, of a resumed or forked one it is everything since its
-beginning. A run's own part is the sum of its `token_usage_record`s (in older versions of the `last_token_usage`s) in the
-rollout; without the rollout the thread's sum is an upper bound, and a warning says so. The context is the last request's
-input; the window is `model_context_window`. Neither model nor cost is in the stream; no cost is told at all.
+Tokens. `input_tokens` includes `cached_input_tokens` and `cache_write_input_tokens`;
+`output_tokens` includes `reasoning_output_tokens`. Disjoint counters: input - cached - written,
+written, cached, output. `turn.completed.usage` is the sum over all requests of the *thread*: for a
+new thread that is the run, for a resumed or forked one it includes earlier runs. A run's own part
+is the sum of its `token_usage_record`s in the rollout (`last_token_usage` in older versions);
+without the rollout the thread's sum is an upper bound, and a warning says so. The context is the
+input of the last request; the window is `model_context_window`. The stream names no model; neither
+reports a cost.
 
-Ends. Only turn.completed and turn.failed end a turn; `error` lines and items do not. A turn that has no end was interrupted.
-Calls that were never carried out (unknown tools, patches that the sandbox forbids) are in the rollout, and as a line of
-stderr, but not in the stream.
-
-`lines` is the schema, `words` the tables, `reader` the stream, `rollout` the kept files, `alongside` a rollout beside a stream,
-`kept` where they lie, `start` how it is started.
+End of a turn. Only turn.completed and turn.failed end a turn; `error` lines and items do not. A
+turn without an end was interrupted. Calls that were never executed (unknown tools, patches denied
+by the sandbox) are in the rollout and on stderr, but not in the stream.
 """
 
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts
-from ..detection import is_codex as looks_like
+from ..detection import is_codex
+from ..session_ids import is_uuid
 from .reader import CodexReader
 from .start import (
     MODELS_BY_SIZE,
     PERMISSION_MODES,
     UNSUPPORTED_OPTIONS,
     build_command,
-    encode_message,
-    is_session_id,
     supports_schema,
 )
 from .tables import allow_rule, classify_exit, context_window
 from .transcripts import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
 
-# Seen in the environment of a command that Codex 0.166.0 ran, and set by no person.
+# Set by Codex 0.166.0 in the environment of its commands.
 ENV_POLICY = EnvPolicy(
     drop=(
         "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS",
@@ -54,8 +52,8 @@ AGENT = Agent(
     reader=CodexReader,
     context_window=context_window,
     allow_rule=allow_rule,
-    looks_like=looks_like,
-    is_session_id=is_session_id,
+    looks_like=is_codex,
+    is_session_id=is_uuid,
     capabilities=Capabilities(resume=True, json=True, schema=True, file_events=True),
     hints=HintTemplates(
         resume="codex exec resume {session} {prompt}",
@@ -65,7 +63,6 @@ AGENT = Agent(
     classify_exit=classify_exit,
     launch=Launch(
         build_command=build_command,
-        encode_message=encode_message,
         env_policy=ENV_POLICY,
         unsupported_options=UNSUPPORTED_OPTIONS,
         backends=("ollama", "openai"),

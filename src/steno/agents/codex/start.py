@@ -1,19 +1,19 @@
-"""How Codex is started without a person: its command line for what is asked. Pure.
+"""The command line of `codex exec`. Pure.
 
-The prompt always goes by stdin ("-"): it may be of any length and begin with anything. `codex exec` asks nobody: what the
-sandbox forbids is refused. Codex has no rules for single tools, no limit of turns or dollars, and takes no message while
-it runs.
+The prompt is always passed on stdin ("-"): any length, any first character. `codex exec` never
+asks: what the sandbox forbids is denied. Codex has no rules for single tools, no limit of turns or
+dollars, and takes no messages while it runs.
 """
 
-import re
 from typing import Any
 
 from msgspec.json import encode
 
 from ..backend import BACKEND_KEY_VARIABLE
 from ..base import SCHEMA_FILE_PLACEHOLDER, LaunchCommand, LaunchOptions, is_object_schema
+from ..command_line import encode_prompt
 
-# The permission modes of every agent, as sandboxes; its own words pass as they are.
+# Sandboxes for the permission modes of other agents; its own modes are passed as they are.
 SANDBOX_BY_MODE = {
     "plan": "read-only",
     "acceptEdits": "workspace-write",
@@ -21,11 +21,8 @@ SANDBOX_BY_MODE = {
 }
 NATIVE_MODES = ("read-only", "workspace-write", "danger-full-access")
 PERMISSION_MODES = ("default", "bypassPermissions", *SANDBOX_BY_MODE, *NATIVE_MODES)
-MODELS_BY_SIZE = (
-    "gpt-6-luna",
-    "gpt-6.1-sol",
-    "gpt-6-astra",
-)  # by the list of models in 0.166.0: affordable, workhorse, frontier
+# From the list of models in 0.166.0: affordable, workhorse, frontier.
+MODELS_BY_SIZE = ("gpt-6-luna", "gpt-6.1-sol", "gpt-6-astra")
 BYPASS_ARG = "--dangerously-bypass-approvals-and-sandbox"
 UNSUPPORTED_OPTIONS = (
     "session_id",
@@ -38,16 +35,12 @@ UNSUPPORTED_OPTIONS = (
     "partial",
     "steer",
 )
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-
-
-def is_session_id(text: str) -> bool:
-    """Threads are called by UUIDs."""
-    return _UUID.fullmatch(text) is not None
+# Schema keywords whose values are data, not schemas.
+_DATA_KEYWORDS = ("enum", "const", "default", "examples")
 
 
 def supports_schema(schema: Any, version: str | None) -> bool:
-    """The service takes strict schemas only: each object names all of its properties as required, and allows no others."""
+    """Only strict schemas: objects require all of their properties and allow no others."""
     return is_object_schema(schema) and _is_strict(schema)
 
 
@@ -56,64 +49,58 @@ def _is_strict(schema: Any) -> bool:
         return all(map(_is_strict, schema))
     if not isinstance(schema, dict):
         return True
-    names = schema.get("properties")
-    if isinstance(names, dict) or schema.get("type") == "object":
-        names = names if isinstance(names, dict) else {}
-        if schema.get("additionalProperties") is not False or sorted(
-            schema.get("required", [])
-        ) != sorted(names):
+    properties = schema.get("properties")
+    if isinstance(properties, dict) or schema.get("type") == "object":
+        properties = properties if isinstance(properties, dict) else {}
+        if schema.get("additionalProperties") is not False:
             return False
-        schema = {
-            **schema,
-            "properties": list(names.values()),
-        }  # the name of a property is no word of the schema
-    return all(
-        _is_strict(value)
-        for name, value in schema.items()
-        if name not in ("enum", "const", "default", "examples")
-    )
+        if sorted(schema.get("required", [])) != sorted(properties):
+            return False
+        # A property's name is not a schema keyword: check the values only.
+        schema = {**schema, "properties": list(properties.values())}
+    return all(_is_strict(value) for name, value in schema.items() if name not in _DATA_KEYWORDS)
 
 
-def build_command(ask: LaunchOptions, program: str, version: str | None = None) -> LaunchCommand:
-    """The command line for what is asked. The check for a git repository is left out: it was said where to work."""
-    words = [
-        program,
-        "exec",
-        "--json",
-        "--skip-git-repo-check",
-        *_sandbox_args(ask.permission_mode),
-    ]
-    if ask.model is not None:
-        words += ["--model", ask.model]
-    for folder in ask.add_dirs:
-        words += ["--add-dir", folder]
-    if ask.system_prompt is not None:
-        words += [
-            "--config",
-            f"developer_instructions={encode(ask.system_prompt).decode()}",
-        ]  # a JSON string is a TOML one
-    words += _backend_args(ask)
-    schema = None if ask.json_schema is None else ask.json_schema.encode()
-    words += [] if schema is None else ["--output-schema", SCHEMA_FILE_PLACEHOLDER]
-    words += ask.extra
-    env = () if ask.backend is None else ((BACKEND_KEY_VARIABLE, ask.backend.key),)
+def build_command(
+    options: LaunchOptions, program: str, version: str | None = None
+) -> LaunchCommand:
+    """Build the command. The check for a git repository is off: the folder was chosen already."""
+    argv = [program, "exec", "--json", "--skip-git-repo-check"]
+    argv += _sandbox_args(options.permission_mode)
+    if options.model is not None:
+        argv += ["--model", options.model]
+    for folder in options.add_dirs:
+        argv += ["--add-dir", folder]
+    if options.system_prompt is not None:  # a JSON string is a TOML string
+        instructions = encode(options.system_prompt).decode()
+        argv += ["--config", f"developer_instructions={instructions}"]
+    argv += _backend_args(options)
+    if options.json_schema is not None:
+        argv += ["--output-schema", SCHEMA_FILE_PLACEHOLDER]
+    argv += [*options.extra, *_session_args(options), "-"]
+    backend = options.backend
     return LaunchCommand(
-        (*words, *_session_args(ask), "-"),
-        ask.prompt.encode("utf-8", "surrogateescape"),
-        env=env,
-        schema=schema,
+        tuple(argv),
+        encode_prompt(options.prompt),
+        env=() if backend is None else ((BACKEND_KEY_VARIABLE, backend.key),),
+        schema=None if options.json_schema is None else options.json_schema.encode(),
     )
 
 
-def _backend_args(ask: LaunchOptions) -> list[str]:
-    """What leads it to another server: a provider of its own. It is told the name of the variable with the key, not the key."""
-    if ask.backend is None:
+def _backend_args(options: LaunchOptions) -> list[str]:
+    """A model provider in the configuration; it names the variable with the key, not the key."""
+    if options.backend is None:
         return []
-    where = encode(ask.backend.openai_url).decode()
-    provider = f'{{name="steno",base_url={where},wire_api="responses",env_key="{BACKEND_KEY_VARIABLE}",supports_websockets=false}}'
-    words = ["--config", 'model_provider="steno"', "--config", f"model_providers.steno={provider}"]
-    window = ask.backend.context_window
-    return words + ([] if window is None else ["--config", f"model_context_window={window}"])
+    url = encode(options.backend.openai_url).decode()
+    provider = (
+        f'{{name="steno",base_url={url},wire_api="responses",'
+        f'env_key="{BACKEND_KEY_VARIABLE}",supports_websockets=false}}'
+    )
+    argv = ["--config", 'model_provider="steno"', "--config", f"model_providers.steno={provider}"]
+    window = options.backend.context_window
+    if window is not None:
+        argv += ["--config", f"model_context_window={window}"]
+    return argv
 
 
 def _sandbox_args(mode: str | None) -> list[str]:
@@ -123,12 +110,7 @@ def _sandbox_args(mode: str | None) -> list[str]:
     return ["--sandbox", mode] if mode is not None and mode != "default" else []
 
 
-def _session_args(ask: LaunchOptions) -> list[str]:
-    if ask.resume is not None:
-        return ["fork" if ask.fork else "resume", ask.resume]
-    return ["resume", "--last"] if ask.continue_ else []
-
-
-def encode_message(text: str) -> bytes:
-    """Codex takes no message while it runs: nothing is sent."""
-    return b""
+def _session_args(options: LaunchOptions) -> list[str]:
+    if options.resume is not None:
+        return ["fork" if options.fork else "resume", options.resume]
+    return ["resume", "--last"] if options.continue_ else []

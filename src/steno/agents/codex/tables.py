@@ -1,6 +1,6 @@
-"""The words that Codex uses: tools, kinds of lines, what its errors and refusals mean. Pure.
+"""Codex's tools, line types, errors and exit codes, as tables. Pure.
 
-Fields first: a rollout tells errors by `codex_error_info`. The stream tells them by words alone, and those are Codex's own.
+Rollouts classify errors by `codex_error_info`; the stream has only their text.
 """
 
 import re
@@ -31,7 +31,7 @@ TOOL_KINDS = {
 USER_INPUT_TOOLS = ("request_user_input",)
 CHANGE_KINDS = {"add": "created", "delete": "deleted"}
 
-# Lines of a rollout that hold no part of what happened, or hold it once more.
+# Rollout lines that carry nothing, or repeat other lines.
 IGNORED_LINE_TYPES = frozenset({"world_state", "inter_agent_communication", "ghost_snapshot"})
 IGNORED_EVENT_TYPES = frozenset(
     {
@@ -50,7 +50,7 @@ IGNORED_EVENT_TYPES = frozenset(
         "plan_update",
         "agent_reasoning_raw_content",
         "agent_reasoning_section_break",
-        "context_compacted",  # the line `compacted` tells it
+        "context_compacted",  # same as the line `compacted`
         "background_event",
         "item_started",
         "thread_name_updated",
@@ -69,7 +69,7 @@ IGNORED_ITEM_TYPES = frozenset(
     }
 )
 
-# What `codex_error_info` says, in the words of every agent.
+# Error kinds by `codex_error_info`.
 _ERROR_INFO_KINDS = {
     "context_window_exceeded": "prompt_too_long",
     "usage_limit_exceeded": "usage_limit_reached",
@@ -93,54 +93,56 @@ _HTTP_STATUS_PATTERN = r"(?:unexpected status|last status:?) (\d{3})\b"
 
 
 def classify_error(text: str, info: Raw | None = None) -> tuple[str | None, int | None]:
-    """What an error is in the words of every agent, and its HTTP status; None where neither field nor word says it."""
-    told = decode_raw(info) if info is not None else None
-    status = _http_status_in(told)
-    if isinstance(told, str) and told in _ERROR_INFO_KINDS:
-        return _ERROR_INFO_KINDS[told], 500 if _ERROR_INFO_KINDS[told] is None else None
-    found = re.search(_HTTP_STATUS_PATTERN, text)
-    if status is None and found is not None:
-        status = int(found[1])
+    """The kind of an error and its HTTP status, by `codex_error_info`, else by the text."""
+    details = decode_raw(info) if info is not None else None
+    if isinstance(details, str) and details in _ERROR_INFO_KINDS:
+        kind = _ERROR_INFO_KINDS[details]
+        return kind, 500 if kind is None else None
+    status = _http_status_in(details)
+    match = re.search(_HTTP_STATUS_PATTERN, text)
+    if status is None and match is not None:
+        status = int(match[1])
     if status is not None:
         return None, status
-    return next(
-        (kind for words, kind in _ERROR_PATTERNS if re.search(words, text, re.I)), None
-    ), None
+    for pattern, kind in _ERROR_PATTERNS:
+        if re.search(pattern, text, re.I):
+            return kind, None
+    return None, None
 
 
-def _http_status_in(told: object) -> int | None:
+def _http_status_in(details: object) -> int | None:
     """The status in {"http_connection_failed": {"http_status_code": 401}}."""
-    inner = next(iter(told.values()), None) if isinstance(told, dict) else None
+    inner = next(iter(details.values()), None) if isinstance(details, dict) else None
     status = inner.get("http_status_code") if isinstance(inner, dict) else None
     return status if isinstance(status, int) and 100 <= status < 600 else None
 
 
 def parse_reconnect(text: str) -> tuple[int | None, int | None, str] | None:
-    """Of "Reconnecting... 1/5 (why)": the attempt, the limit, why; None if it is not that."""
-    found = re.match(r"(?s)Reconnecting\.\.\.(?: (\d{1,9})/(\d{1,9}))?\s*(.*)", text)
-    if found is None:
+    """Attempt, limit and reason in "Reconnecting... 1/5 (reason)"; None for other texts."""
+    match = re.match(r"(?s)Reconnecting\.\.\.(?: (\d{1,9})/(\d{1,9}))?\s*(.*)", text)
+    if match is None:
         return None
-    why = found[3].removeprefix("(").removesuffix(")")
-    return (int(found[1]) if found[1] else None), (int(found[2]) if found[2] else None), why
+    attempt, limit, reason = match.groups()
+    reason = reason.removeprefix("(").removesuffix(")")
+    return (int(attempt) if attempt else None), (int(limit) if limit else None), reason
 
 
-# Refused before it ran: by the policy that asks nobody, or because the sandbox forbids to write.
+# Denied before it ran: by the approval policy "never", or by a sandbox without write access.
 _REJECTED_PATTERN = r"rejected|approval policy is never|blocked by (?:read-only sandbox|policy)"
-_SANDBOX_ERROR_PATTERN = r"operation not permitted|permission denied|read-only file system|seccomp|landlock|failed to write file"
-_NON_SANDBOX_EXIT_CODES = (
-    0,
-    2,
-    126,
-    127,
-)  # codes of success, wrong use, not executable, not found: no sandbox made them
+_SANDBOX_ERROR_PATTERN = (
+    r"operation not permitted|permission denied|read-only file system|seccomp|landlock"
+    r"|failed to write file"
+)
+# Success, wrong use, not executable, not found: never caused by a sandbox.
+_NON_SANDBOX_EXIT_CODES = (0, 2, 126, 127)
 _EXIT_CODE_PATTERN = r"(?:Process exited with code|Exit code:) (-?\d+)"
-_OUTPUT_HEAD_CHARS = 400  # characters in which an output says how the command ended
+_OUTPUT_HEAD_CHARS = 400  # the part of an output that holds the exit status
 
 
 def is_refused(text: str, code: int | None, sandbox: str | None) -> bool:
-    """Whether a failed call was refused: in Codex's words, or, in a sandbox, in those of the system.
+    """Whether a failed call was denied: by Codex, or by the system inside a sandbox.
 
-    Codex tells by the same words and codes that its sandbox was the cause.
+    Codex uses the same texts and exit codes to detect that its sandbox was the cause.
     """
     if code is None:
         return re.search(_REJECTED_PATTERN, text[:_OUTPUT_HEAD_CHARS], re.I) is not None
@@ -150,16 +152,11 @@ def is_refused(text: str, code: int | None, sandbox: str | None) -> bool:
 
 
 def parse_exit_code(output: str) -> int | None:
-    """How a command ended, as the head of its output says it; None where it does not."""
-    found = re.search(_EXIT_CODE_PATTERN, output[:_OUTPUT_HEAD_CHARS])
-    if found is not None:
-        return int(found[1])
-    told = (
-        re.search(r'"exit_code":\s*(-?\d+)', output[-_OUTPUT_HEAD_CHARS:])
-        if output.startswith("{")
-        else None
-    )
-    return int(told[1]) if told is not None else None
+    """The exit code in the output of a command; None if it has none."""
+    match = re.search(_EXIT_CODE_PATTERN, output[:_OUTPUT_HEAD_CHARS])
+    if match is None and output.startswith("{"):
+        match = re.search(r'"exit_code":\s*(-?\d+)', output[-_OUTPUT_HEAD_CHARS:])
+    return int(match[1]) if match is not None else None
 
 
 _FAILED_PATTERN = (
@@ -170,7 +167,7 @@ STILL_RUNNING_TEXT = "Process running with session ID"
 
 
 def is_failed(name: str, output: str, code: int | None) -> bool:
-    """Whether an output is that of a call that failed. Only commands and patches say it by a code."""
+    """Whether a call failed. Only commands and patches have an exit code."""
     if code is not None:
         return code != 0
     if re.search(_FAILED_PATTERN, output[:_OUTPUT_HEAD_CHARS], re.I):
@@ -183,21 +180,21 @@ def is_failed(name: str, output: str, code: int | None) -> bool:
 
 
 def parse_router_error(line: str) -> str | None:
-    """Of a line of stderr that tells of a call that was never carried out: what the model was told."""
-    found = re.match(r"\d{4}-\d\d-\d\dT\S+\s+ERROR codex_core::tools::router: error=(.*)", line)
-    return found[1] if found is not None else None
+    """The message in a stderr line about a call that was never executed; None for other lines."""
+    match = re.match(r"\d{4}-\d\d-\d\dT\S+\s+ERROR codex_core::tools::router: error=(.*)", line)
+    return match[1] if match is not None else None
 
 
-def tool_name_in(text: str) -> str:
-    """The tool that such a line speaks of."""
-    found = re.match(r"unsupported (?:custom tool )?call: (\S+)", text)
-    if found is not None:
-        return found[1]
-    return "apply_patch" if "patch" in text else "exec_command"
+def tool_name_in(message: str) -> str:
+    """The tool that a router error is about."""
+    match = re.match(r"unsupported (?:custom tool )?call: (\S+)", message)
+    if match is not None:
+        return match[1]
+    return "apply_patch" if "patch" in message else "exec_command"
 
 
 def unwrap_json_string(text: Raw) -> Raw:
-    """Arguments that come as a string of JSON, as JSON; what is no object stays the string."""
+    """Arguments that are JSON inside a string, as JSON; other values unchanged."""
     value = decode_raw(text)
     if isinstance(value, str):
         try:
@@ -209,30 +206,38 @@ def unwrap_json_string(text: Raw) -> Raw:
 
 
 def tool_kind(name: str) -> str:
-    """The kind of a tool (E2)."""
     return "mcp" if name.startswith("mcp__") else TOOL_KINDS.get(name, "other")
 
 
 def context_window(model: str) -> int | None:
-    """The window that Codex was seen to report for a model: what is left after its own reserve."""
+    """The window that Codex reports for a model: without its own reserve."""
     return 258_400 if model.startswith("gpt-5") else None
 
 
-def allow_rule(tool: str, given: object, cwd: str | None) -> str:
-    """The setting that would have let a refused call through; Codex has no rules for single calls."""
-    sandbox = given.get("sandbox_policy") if isinstance(given, dict) else None
-    return f"sandbox_mode={'danger-full-access' if sandbox == 'workspace-write' else 'workspace-write'}"
+def allow_rule(tool: str, input_: object, cwd: str | None) -> str:
+    """The setting that would have allowed a denied call; Codex has no rules for single calls."""
+    sandbox = input_.get("sandbox_policy") if isinstance(input_, dict) else None
+    if sandbox == "workspace-write":
+        return "sandbox_mode=danger-full-access"
+    return "sandbox_mode=workspace-write"
 
 
-_STDERR_NOISE_PATTERN = r"^(?:WARNING: proceeding|Reading (?:additional input|prompt) from stdin|\d{4}-\d\d-\d\dT[\d:.]+Z\s+(?:ERROR|WARN|INFO))"
+_STDERR_NOISE_PATTERN = (
+    r"^(?:WARNING: proceeding|Reading (?:additional input|prompt) from stdin"
+    r"|\d{4}-\d\d-\d\dT[\d:.]+Z\s+(?:ERROR|WARN|INFO))"
+)
 
 
 def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
-    """What an exit code without the end of a turn means. A turn that fails says so: one that only stops was interrupted."""
-    said = [line for line in errors if line.strip() and not re.match(_STDERR_NOISE_PATTERN, line)]
-    if code == 1 and not said:
-        return "interrupted", "the turn has no end (exit code 1): the run was interrupted"
-    if code in (0, 127) or code < 0 or not said:
+    """The verdict for an exit code without a result. A failing turn says why; one that stops
+    without a message was interrupted.
+    """
+    messages = [
+        line for line in errors if line.strip() and not re.match(_STDERR_NOISE_PATTERN, line)
+    ]
+    if code == 1 and not messages:
+        return "interrupted", "the turn did not finish (exit code 1): the run was interrupted"
+    if code in (0, 127) or code < 0 or not messages:
         return None
-    text = "\n".join(said)
+    text = "\n".join(messages)
     return ("auth" if re.search(r"not logged in|codex login", text, re.I) else "subprocess"), text

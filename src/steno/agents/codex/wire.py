@@ -1,21 +1,16 @@
-"""What Codex writes, as types: the lines of `codex exec --json` and those of its rollout files. Data without logic.
+"""The line formats of `codex exec --json` and of rollout files.
 
-Only fields that somebody reads are declared. What may be long, or of several shapes, stays JSON (`Raw`).
+Only fields that are read are declared. Values that may be long or of several types stay `Raw`.
 """
 
-from datetime import datetime
-from typing import Annotated
+from msgspec import Raw, Struct
 
-from msgspec import Meta, Raw, Struct
-
-from ...codec.decode import Amount, Count
+from ...codec.decode import Amount, Count, Instant
 from ...event import NO_JSON
-
-Instant = Annotated[datetime, Meta(tz=True)]
 
 
 class TokenUsage(Struct, gc=False):
-    """Input includes what was cached and what was written to the cache; output includes reasoning."""
+    """Input includes cache reads and writes; output includes reasoning."""
 
     input_tokens: Count | None = None
     cached_input_tokens: Count | None = 0
@@ -26,7 +21,7 @@ class TokenUsage(Struct, gc=False):
 
 
 class Item(Struct, gc=False):
-    """A thing that happened in a turn: of the stream (agent_message) or of a rollout (AgentMessage)."""
+    """An item of a turn, in the stream (agent_message) or in a rollout (AgentMessage)."""
 
     type: str = ""
     id: str = ""
@@ -51,14 +46,14 @@ class Item(Struct, gc=False):
 
 
 class TurnError(Struct, gc=False):
-    """Why a turn failed; only a rollout has the structured part."""
+    """Why a turn failed; only rollouts have `codex_error_info`."""
 
     message: str | None = None
     codex_error_info: Raw = NO_JSON
 
 
 class TokenCountInfo(Struct, gc=False):
-    """How a thread stands after a request."""
+    """The totals of a thread after a request."""
 
     total_token_usage: TokenUsage | None = None
     last_token_usage: TokenUsage | None = None
@@ -66,7 +61,7 @@ class TokenCountInfo(Struct, gc=False):
 
 
 class RateLimitWindow(Struct, gc=False):
-    """One limit of an account."""
+    """One rate limit of an account."""
 
     used_percent: Amount | None = None
     window_minutes: Count | None = None
@@ -74,7 +69,7 @@ class RateLimitWindow(Struct, gc=False):
 
 
 class RateLimits(Struct, gc=False):
-    """The limits of an account, as a response told them."""
+    """The rate limits of an account, from the headers of a response."""
 
     primary: RateLimitWindow | None = None
     secondary: RateLimitWindow | None = None
@@ -82,14 +77,14 @@ class RateLimits(Struct, gc=False):
 
 
 class SandboxPolicy(Struct, gc=False):
-    """What commands may do to the disk."""
+    """The sandbox that commands run in."""
 
     type: str | None = None
     mode: str | None = None  # older versions
 
 
 class Payload(Struct, gc=False):
-    """What a line of a rollout holds; which fields are filled depends on its two types."""
+    """The payload of a rollout line; the fields depend on both types."""
 
     type: str = ""
     id: str | None = None
@@ -121,7 +116,7 @@ class Payload(Struct, gc=False):
 
 
 class CodexLine(Struct, gc=False):
-    """Any line: of the stream, or of a rollout, which has a time and a payload."""
+    """A line of the stream, or of a rollout (with a time and a payload)."""
 
     type: str = ""
     thread_id: str | None = None
@@ -134,14 +129,14 @@ class CodexLine(Struct, gc=False):
 
 
 class FileChange(Struct, gc=False):
-    """One file of a patch, as the stream tells it."""
+    """One file of a patch, in the stream."""
 
     path: str = ""
     kind: str = ""
 
 
 class FileDiff(Struct, gc=False):
-    """One file of a patch, as a rollout tells it."""
+    """One file of a patch, in a rollout."""
 
     type: str = ""
     move_path: str | None = None

@@ -1,22 +1,22 @@
-"""Copilot: how it is started, and how to read what it prints and keeps. It never starts a process, opens a file or asks the time.
+"""Copilot: how to start it, and how to read its stream and its session files. Pure.
 
-Token algebra. The stream tells no tokens at all. The file that it keeps of a session tells each request by a
-`session.usage_record`: `inputTokens` includes `cacheReadTokens` and `cacheWriteTokens`, `outputTokens` includes
-`reasoningTokens`; the disjoint counters are input - read - written, written, read, output. A resumed session goes on in the
-same file: the run is told by the id of its prompt, which stands in both. `maxPromptTokens` is the window. `cost` counts
-premium requests, not dollars, and is not read. The times of the result count over the whole session: a run's own are taken
-from the times of its lines.
+Tokens. The stream has none. The session file has a `session.usage_record` per request:
+`inputTokens` includes `cacheReadTokens` and `cacheWriteTokens`, `outputTokens` includes
+`reasoningTokens`. Disjoint counters: input - read - written, written, read, output. A resumed
+session continues in the same file; the run is identified by the id of its prompt, which is in
+both. `maxPromptTokens` is the window. `cost` counts premium requests, not dollars, and is ignored.
+The durations in the result are those of the whole session: a run's own come from the times of its
+lines.
 
-Ends. `result.exitCode` is the exit code; without a result it was killed, or did not start. Refused calls do not change it.
-A command that ends with a code other than 0 is a success to Copilot, and a failed call here.
-
-`lines` is the schema, `words` the tables and the permission rules, `reader` both kinds of lines, `kept` the files, `start`
-how it is started.
+End of a run. `result.exitCode` is the exit code; without a result it was killed or did not start.
+Denied calls do not change it. Copilot counts a command with a non-zero exit code as a success; here
+the call failed.
 """
 
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts
-from ..detection import is_copilot as looks_like
+from ..detection import is_copilot
+from ..session_ids import is_uuid
 from .reader import (
     CopilotReader,
     is_transcript_line,
@@ -30,12 +30,10 @@ from .start import (
     MODE_ARGS,
     UNSUPPORTED_OPTIONS,
     build_command,
-    encode_message,
-    is_session_id,
 )
-from .tables import allow_rule, classify_exit, context_window
+from .tables import allow_rule, classify_exit
 
-# Seen in the environment of a command that Copilot 1.0.102 ran, and set by no person.
+# Set by Copilot 1.0.102 in the environment of its commands.
 ENV_POLICY = EnvPolicy(
     drop=(
         "COPILOT_AGENT_SESSION_ID",
@@ -57,10 +55,9 @@ ENV_POLICY = EnvPolicy(
 AGENT = Agent(
     name="copilot",
     reader=CopilotReader,
-    context_window=context_window,
     allow_rule=allow_rule,
-    looks_like=looks_like,
-    is_session_id=is_session_id,
+    looks_like=is_copilot,
+    is_session_id=is_uuid,
     capabilities=Capabilities(resume=True, json=True, partial=True, file_events=True),
     hints=HintTemplates(
         resume="copilot --resume={session} -p {prompt}",
@@ -70,7 +67,6 @@ AGENT = Agent(
     classify_exit=classify_exit,
     launch=Launch(
         build_command=build_command,
-        encode_message=encode_message,
         env_policy=ENV_POLICY,
         unsupported_options=UNSUPPORTED_OPTIONS,
         backends=("ollama", "openai", "anthropic"),

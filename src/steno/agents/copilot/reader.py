@@ -1,7 +1,4 @@
-"""The lines of `copilot --output-format json`, and those of the file that it keeps: one line to events.
-
-It holds only what joins lines. It never takes the exit code 0 for success: what was refused is told call by call.
-"""
+"""The stream of `copilot --output-format json`, and session files: the lines are the same. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -11,371 +8,346 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...codec.decode import DECODE_ERRORS, decode_first_object, decode_lenient, decoder
-from . import tables as words
-from . import wire as ln
+from ...codec.decode import decode_first_object, decode_lenient
+from ...event import EventHead
+from ..token_counters import uncached_input
+from ..typed_reader import TypedLineReader, scan_events
+from . import tables
+from .wire import (
+    Accounting,
+    EventData,
+    EventLine,
+    ResultUsage,
+    ToolError,
+    ToolInput,
+    ToolOutput,
+    UsageRecord,
+)
 
-_decode_line = decoder(ln.EventLine).decode
-Odd = Callable[[bytes, int], list[ev.Event]]
-EventHead = tuple[int, str | None, str | None, datetime | None]
 MILLISECOND = timedelta(milliseconds=1)
 
 
 class CopilotReaderState(Struct):
-    """What joins lines."""
+    """What must survive between two lines. Stored in the ledger: field names stay."""
 
-    session: str | None = None  # of the file that it keeps
+    session: str | None = None  # of a session file
     version: str | None = None
-    agents: dict[str, str] = field(
-        default_factory=dict
-    )  # the id of a subagent -> the call that started it
+    agents: dict[str, str] = field(default_factory=dict)  # subagent id -> the call that started it
     window: int | None = None
     model: str | None = None
     prompts: list[str] = field(default_factory=list)
     text: str | None = None
-    error: tuple[str | None, int | None, str] | None = None
-    upstream: tuple[int | None, int | None, str] = (
-        None,
-        None,
-        "",
-    )  # the last request that failed: try, status, words
-    aborted: str | None = None  # it was cut off, and why
+    error: tuple[str | None, int | None, str] | None = None  # kind, HTTP status, text
+    # The last failed request: attempt, HTTP status, message.
+    upstream: tuple[int | None, int | None, str] = (None, None, "")
+    aborted: str | None = None  # why it was interrupted
     away: list[str] = field(default_factory=list)  # calls in the background
     begun: datetime | None = None
-    asking_ms: int = 0  # spent in requests that were answered
-    asked: int = 0
+    asking_ms: int = 0  # spent in successful requests
+    asked: int = 0  # number of successful requests
 
 
-class CopilotReader:
-    """Turns the lines of one run, or of the file of a session, into events."""
+class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
+    """Turns the lines of one run, or of a session file, into events."""
 
     def __init__(self) -> None:
+        super().__init__(EventLine, CopilotReaderState())
         self.session: str | None = None
-        self._state = CopilotReaderState()
-
-    def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
-        return self._events(_decode_line(data), data, number, at)
-
-    def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
-        return self._events(decode_lenient(data, ln.EventLine), data, number, at)
-
-    def state(self) -> bytes:
-        """What must be remembered to go on with the next lines of the same file another time."""
-        return encode(self._state)
-
-    def restore(self, state: bytes) -> None:
-        """Remember what `state` said."""
-        self._state = decoder(CopilotReaderState).decode(state)
 
     def read_stderr(self, line: ev.Stderr) -> list[ev.Event]:
-        """Its stderr says nothing of what it did."""
+        """Return nothing: stderr has no events."""
         return []
 
     def enrich(self, lines: Iterable[bytes]) -> list[ev.Event]:
-        """What each request used, from the file of the session: of the run that was asked what this one was asked."""
-        kept, mine, run = CopilotReader(), False, list[ev.Event]()
+        """Return the usage of each request, from the session file's run with the same prompt."""
+        reader = CopilotReader()
+        is_found = False
+        run: list[ev.Event] = []
         for data in lines:
-            line = decode_first_object(data, ln.EventLine)
+            line = decode_first_object(data, EventLine)
             if line is None or line.data is None:
                 continue
             if line.type in ("session.start", "session.resume"):
-                if mine:
+                if is_found:
                     break
                 run.clear()
-            mine = mine or (
-                line.type == "user.message" and line.data.message_id in self._state.prompts
-            )
-            told = [
-                event
-                for event in kept._events(line, data, 0, None)
-                if isinstance(event, ev.Started | ev.Usage)
-            ]
-            run += [_as_stream_event(event) for event in told]
-        return run if mine else []
+            if line.type == "user.message" and line.data.message_id in self._state.prompts:
+                is_found = True
+            for event in reader._events(line, data, 0, None):
+                if isinstance(event, ev.Started):
+                    run.append(replace(event, transcript=False))
+                elif isinstance(event, ev.Usage):
+                    run.append(event)
+        return run if is_found else []
 
     def _events(
-        self, line: ln.EventLine, data: bytes, number: int, at: datetime | None
+        self, line: EventLine, data: bytes, number: int, at: datetime | None
     ) -> list[ev.Event]:
-        state, held = self._state, line.data or ln.EventData()
+        state = self._state
         at = line.timestamp or at
         state.begun = state.begun or at
-        parent = held.parent_tool_call_id or (
-            state.agents.get(line.agent_id, line.agent_id) if line.agent_id is not None else None
-        )
-        head: EventHead = (number, self.session or state.session, parent, at)
-        if line.type == "result" and line.data is None:
-            return self._result(line, head)
-        make = _EVENT_BUILDERS.get(line.type)
-        if make is not None and line.data is not None:
-            return make(self, head, held, line)
-        if line.type in words.IGNORED_EVENT_TYPES:
+        head = EventHead(number, self.session or state.session, self._parent_of(line), at)
+        if line.data is None:
+            if line.type == "result":
+                return self._result(line, head)
+        elif line.type in _EVENT_BUILDERS:
+            return _EVENT_BUILDERS[line.type](self, head, line.data, line)
+        if line.type in tables.IGNORED_EVENT_TYPES:
             return []
-        if line.type in words.NOTICE_EVENT_TYPES:
-            kind = held.info_type or held.warning_type or line.type.partition(".")[2]
-            return [
-                ev.Notice(
-                    *head, kind, held.message or held.content or held.reason or held.new_model
-                )
-            ]
+        if line.type in tables.NOTICE_EVENT_TYPES:
+            details = line.data or EventData()
+            kind = details.info_type or details.warning_type or line.type.partition(".")[2]
+            text = details.message or details.content or details.reason or details.new_model
+            return [ev.Notice(*head, kind, text)]
         return [ev.Unknown(*head, line.type or "no type", data)]
 
-    # -- who and where -------------------------------------------------------------------------------------
+    def _parent_of(self, line: EventLine) -> str | None:
+        """The call of the subagent that an event belongs to."""
+        if line.data is not None and line.data.parent_tool_call_id:
+            return line.data.parent_tool_call_id
+        if line.agent_id is None:
+            return None
+        return self._state.agents.get(line.agent_id, line.agent_id)
 
-    def _session_start(
-        self, head: EventHead, data: ln.EventData, line: ln.EventLine
-    ) -> list[ev.Event]:
-        """A run begins in the file of a session."""
+    # -- session -------------------------------------------------------------------------------
+
+    def _session_start(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        """The start of a run in a session file."""
         state = self._state
         state.session = data.session_id or state.session
-        state.version, state.window = data.copilot_version or state.version, None
+        state.version = data.copilot_version or state.version
+        state.window = None
         state.model = data.selected_model or state.model
-        cwd = data.context.cwd if data.context is not None else None
-        number, _, parent, at = head
         return [
             ev.Started(
-                number, state.session, parent, at, state.version, state.model, cwd, transcript=True
+                *head._replace(session=state.session),
+                agent_version=state.version,
+                model=state.model,
+                cwd=data.context.cwd if data.context is not None else None,
+                transcript=True,
             )
         ]
 
-    def _model_selected(
-        self, head: EventHead, data: ln.EventData, line: ln.EventLine
-    ) -> list[ev.Event]:
-        return [ev.Started(*head, None, data.model)] if head[2] is None else []
+    def _model_selected(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        return [ev.Started(*head, model=data.model)] if head.parent is None else []
 
-    # -- what it used ------------------------------------------------------------------------------------------
+    # -- usage ---------------------------------------------------------------------------------
 
-    def _usage(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
-        usage, state = data.usage or ln.RequestUsage(), self._state
-        place = usage.accounting or ln.Accounting()
-        name = f"{place.source_session_id}/{place.sequence}"  # small servers give the same names to the answers of every run
-        if place.sequence is None:
-            name = usage.api_call_id or f"line {head[0]}"
-        cached, written, all_ = (
-            usage.cache_read_tokens,
-            usage.cache_write_tokens,
-            usage.input_tokens,
+    def _usage(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        usage = data.usage or UsageRecord()
+        state = self._state
+        request = _request_id(usage, head.line)
+        cached = usage.cache_read_tokens
+        written = usage.cache_write_tokens
+        event = ev.Usage(
+            *head,
+            message=request,
+            model=usage.model,
+            input=uncached_input(usage.input_tokens, cached, written),
+            cache_write=written,
+            cache_read=cached,
+            output=usage.output_tokens,
+            reasoning=usage.reasoning_tokens,
+            cache_write_1h=0,
+            final=True,
+            stop_reason=tables.stop_reason_of(usage.finish_reason),
+            uuid=request,
         )
-        new = (
-            None
-            if all_ is None or cached is None or written is None
-            else max(0, all_ - cached - written)
-        )
-        counts = (new, written, cached, usage.output_tokens, usage.reasoning_tokens, 0)
-        events: list[ev.Event] = [
-            ev.Usage(
-                *head,
-                name,
-                usage.model,
-                *counts,
-                True,
-                words.stop_reason_of(usage.finish_reason),
-                name,
-            )
-        ]
-        if (
-            usage.max_prompt_tokens is not None
-            and usage.max_prompt_tokens != state.window
-            and head[2] is None
-        ):
-            state.window = usage.max_prompt_tokens
-            events.append(ev.Started(*head, None, usage.model, context_window=state.window))
-        return events
+        window = usage.max_prompt_tokens
+        if window is None or window == state.window or head.parent is not None:
+            return [event]
+        state.window = window
+        return [event, ev.Started(*head, model=usage.model, context_window=window)]
 
     def _request_finished(
-        self, head: EventHead, data: ln.EventData, line: ln.EventLine
+        self, head: EventHead, data: EventData, line: EventLine
     ) -> list[ev.Event]:
         if data.outcome == "success":
             self._state.asked += 1
             self._state.asking_ms += data.dispatch_duration_ms or 0
         return []
 
-    def _compaction(
-        self, head: EventHead, data: ln.EventData, line: ln.EventLine
-    ) -> list[ev.Event]:
+    def _compaction(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         if data.success is False:
             return [ev.Notice(*head, "compaction_failed", data.reason)]
-        return [
-            ev.Compaction(*head, "auto", data.pre_compaction_tokens, data.post_compaction_tokens)
-        ]
+        before, after = data.pre_compaction_tokens, data.post_compaction_tokens
+        return [ev.Compaction(*head, "auto", before, after)]
 
-    # -- what was said -------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------
 
-    def _prompt(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _prompt(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         self._state.aborted = None
         if data.message_id is not None:
             self._state.prompts.append(data.message_id)
         return [ev.UserMessage(*head, "prompt", data.content or "")]
 
-    def _text(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _text(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         if not data.content:
             return []
-        if head[2] is None:
+        if head.parent is None:
             self._state.text = data.content
         return [ev.Text(*head, data.api_call_id, data.content)]
 
-    def _partial(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _partial(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         return [ev.Partial(*head, data.delta_content)] if data.delta_content else []
 
-    def _thinking(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _thinking(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         return [ev.Thinking(*head, None, data.content or "")]
 
-    # -- calls -----------------------------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------
 
-    def _tool_call(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
-        name, id_ = data.tool_name or "", data.tool_call_id or ""
-        asked = (
-            decode_lenient(data.arguments, ln.ToolInput)
-            if data.arguments is not ev.NO_JSON
-            else ln.ToolInput()
-        )
-        kind = words.tool_kind(name, data.mcp_server_name)
-        away = kind == "shell" and asked.mode == "async" and asked.detach is not True
-        if away:
+    def _tool_call(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        name = data.tool_name or ""
+        id_ = data.tool_call_id or ""
+        input_ = ToolInput()
+        if data.arguments is not ev.NO_JSON:
+            input_ = decode_lenient(data.arguments, ToolInput)
+        kind = tables.tool_kind(name, data.mcp_server_name)
+        background = kind == "shell" and input_.mode == "async" and input_.detach is not True
+        if background:
             self._state.away.append(id_)
         return [
             ev.ToolCall(
                 *head,
-                id_,
-                name,
-                kind,
-                data.api_call_id,
-                data.arguments,
-                away,
-                name in words.USER_INPUT_TOOLS,
+                id=id_,
+                name=name,
+                kind=kind,
+                message=data.api_call_id,
+                input=data.arguments,
+                background=background,
+                asks=name in tables.USER_INPUT_TOOLS,
             )
         ]
 
-    def _tool_result(
-        self, head: EventHead, data: ln.EventData, line: ln.EventLine
-    ) -> list[ev.Event]:
-        """A command that ends with a code is a success to Copilot: it did run. Here it failed, as with every agent."""
-        id_, events = data.tool_call_id or "", list[ev.Event]()
+    def _tool_result(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        """Copilot counts a command with a non-zero exit code as a success; here it failed."""
+        id_ = data.tool_call_id or ""
+        events: list[ev.Event] = []
         code = data.shell_execution.exit_code if data.shell_execution is not None else None
         failed = data.success is False or code not in (0, None)
-        error = data.error if isinstance(data.error, ln.ToolError) else ln.ToolError(data.error)
+        error = data.error if isinstance(data.error, ToolError) else ToolError(data.error)
         if error.code == "denied":
             events.append(ev.PermissionDenied(*head, id_, None, error.message))
-        content = (
-            data.result.content
-            if isinstance(data.result, ln.ToolOutput)
-            else Raw(encode(data.result or error.message))
-        )
-        events.append(ev.ToolResult(*head, id_, failed, content))
+        events.append(ev.ToolResult(*head, id_, failed, _result_content(data.result, error)))
         if failed and id_ in self._state.away:
             self._state.away.remove(id_)
             events.append(ev.TaskEnded(*head, id_, id_, "failed"))
         for edit in data.file_edits or ():
-            events.append(
-                ev.FileChanged(*head, edit.path, words.CHANGE_KINDS.get(edit.kind, "modified"), id_)
-            )
+            change = tables.CHANGE_KINDS.get(edit.kind, "modified")
+            events.append(ev.FileChanged(*head, edit.path, change, id_))
         return events
 
-    def _progress(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
+    def _progress(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         return [ev.TaskProgress(*head, data.tool_call_id or "", data.tool_call_id, data.tool_name)]
 
     def _subagent_started(
-        self, head: EventHead, data: ln.EventData, line: ln.EventLine
+        self, head: EventHead, data: EventData, line: EventLine
     ) -> list[ev.Event]:
-        number, session, _, at = head
-        agent, call = line.agent_id or data.tool_call_id or "", data.tool_call_id
+        call = data.tool_call_id
+        agent = line.agent_id or call or ""
         if call is not None:
             self._state.agents[agent] = call
-        away = data.execution_mode in ("background", "async") or None
-        about = (data.agent_type or data.agent_name, data.agent_description, away)
-        return [ev.TaskStarted(number, session, None, at, agent, call, "subagent", *about)]
-
-    def _subagent_ended(
-        self, head: EventHead, data: ln.EventData, line: ln.EventLine
-    ) -> list[ev.Event]:
-        number, session, _, at = head
-        status = (
-            "failed"
-            if line.type == "subagent.failed"
-            else "stopped"
-            if data.cancelled
-            else "completed"
-        )
         return [
-            ev.TaskEnded(number, session, None, at, line.agent_id or "", data.tool_call_id, status)
+            ev.TaskStarted(
+                *head._replace(parent=None),
+                task=agent,
+                call=call,
+                kind="subagent",
+                agent_type=data.agent_type or data.agent_name,
+                description=data.agent_description,
+                background=data.execution_mode in ("background", "async") or None,
+            )
         ]
 
-    def _hook(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
-        outcome = None if data.success is None else "success" if data.success else "error"
+    def _subagent_ended(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        status = "stopped" if data.cancelled else "completed"
+        if line.type == "subagent.failed":
+            status = "failed"
+        head = head._replace(parent=None)
+        return [ev.TaskEnded(*head, line.agent_id or "", data.tool_call_id, status)]
+
+    def _hook(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        outcome = None
+        if data.success is not None:
+            outcome = "success" if data.success else "error"
         return [ev.Hook(*head, None, data.hook_type, None, outcome)]
 
-    # -- ends ------------------------------------------------------------------------------------------------------
+    # -- errors and the end of a run -----------------------------------------------------------
 
-    def _request_failed(
-        self, head: EventHead, data: ln.EventData, line: ln.EventLine
-    ) -> list[ev.Event]:
+    def _request_failed(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         self._state.upstream = (data.retry_attempt, data.status_code, data.error_message or "")
         return []
 
-    def _retry(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
-        tried, status, _ = self._state.upstream
-        return [ev.Retry(*head, None if tried is None else tried + 1, None, status, data.reason)]
+    def _retry(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        attempt, status, _ = self._state.upstream
+        attempt = None if attempt is None else attempt + 1
+        return [ev.Retry(*head, attempt, None, status, data.reason)]
 
-    def _error(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
-        kind, text = (
-            words.classify_error(data.error_type, self._state.upstream[2]),
-            data.message or "",
-        )
-        if head[2] is None:
+    def _error(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        _, _, upstream_message = self._state.upstream
+        kind = tables.classify_error(data.error_type, upstream_message)
+        text = data.message or ""
+        if head.parent is None:
             self._state.error = (kind, data.status_code, text)
         return [ev.Failure(*head, kind, data.status_code, text)]
 
-    def _abort(self, head: EventHead, data: ln.EventData, line: ln.EventLine) -> list[ev.Event]:
-        """It was cut off; a result that follows may still say 0."""
-        if head[2] is None:
+    def _abort(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        """An interruption; a result with exit code 0 may follow."""
+        if head.parent is None:
             self._state.aborted = data.reason or "abort"
         return [ev.UserMessage(*head, "interrupted", data.reason or "")]
 
-    def _result(self, line: ln.EventLine, head: EventHead) -> list[ev.Event]:
-        """The end of a run. It waits for what it sent to the background; its own times count over the whole session."""
-        state, number, at = self._state, head[0], head[3]
+    def _result(self, line: EventLine, head: EventHead) -> list[ev.Event]:
+        """The end of a run; Copilot waits for its background calls before."""
+        state = self._state
         self.session = line.session_id
-        head = (number, line.session_id, None, at)
+        head = EventHead(head.line, line.session_id, None, head.at)
         events: list[ev.Event] = [
             ev.TaskEnded(*head, call, call, "completed") for call in state.away
         ]
-        spent = (
-            None if at is None or state.begun is None else max(0, (at - state.begun) // MILLISECOND)
-        )
-        kind, status, text = state.error or (None, None, "")
-        good = line.exit_code == 0 and state.aborted is None
-        end = ev.Result(
+        duration = None
+        if head.at is not None and state.begun is not None:
+            duration = max(0, (head.at - state.begun) // MILLISECOND)
+        ok = line.exit_code == 0 and state.aborted is None
+        kind, status, text = (None, None, "") if ok else state.error or (None, None, "")
+        result = ev.Result(
             *head,
-            "success" if good else "error",
-            not good,
-            state.text if good else None,
-            () if good or not text else (text,),
-            terminal_reason=f"aborted_{state.aborted}" if state.aborted is not None else None,
-            api_error=None if good else kind,
-            api_status=None if good else status,
-            duration_ms=spent,
+            subtype="success" if ok else "error",
+            is_error=not ok,
+            text=state.text if ok else None,
+            errors=(text,) if text else (),
+            terminal_reason=None if state.aborted is None else f"aborted_{state.aborted}",
+            api_error=kind,
+            api_status=status,
+            duration_ms=duration,
             duration_api_ms=self._api_duration_ms(line.usage),
         )
-        return [*events, end]
+        return [*events, result]
 
-    def _api_duration_ms(self, totals: ln.ResultUsage | None) -> int:
-        """The time spent in requests: as the agent sums it up where that is this run's, else the sum of what was seen."""
-        told, seen = (
-            totals.total_api_duration_ms if totals is not None else None,
-            self._state.asking_ms,
-        )
-        return told if told is not None and abs(told - seen) <= self._state.asked else seen
-
-
-def _as_stream_event(event: ev.Event) -> ev.Event:
-    """An event of the file, as one of the stream."""
-    return replace(event, transcript=False) if isinstance(event, ev.Started) else event
+    def _api_duration_ms(self, totals: ResultUsage | None) -> int:
+        """The reported time in requests if it is this run's, else the sum of its requests."""
+        own = self._state.asking_ms
+        reported = totals.total_api_duration_ms if totals is not None else None
+        rounding = self._state.asked  # up to 1 ms per request
+        return reported if reported is not None and abs(reported - own) <= rounding else own
 
 
-_EVENT_BUILDERS: dict[
-    str, Callable[[CopilotReader, EventHead, ln.EventData, ln.EventLine], list[ev.Event]]
-] = {
+def _result_content(result: ToolOutput | str | None, error: ToolError) -> Raw:
+    if isinstance(result, ToolOutput):
+        return result.content
+    return Raw(encode(result or error.message))
+
+
+def _request_id(usage: UsageRecord, line: int) -> str:
+    """The request's number in its session: small model servers repeat their ids in every run."""
+    place = usage.accounting or Accounting()
+    if place.sequence is not None:
+        return f"{place.source_session_id}/{place.sequence}"
+    return usage.api_call_id or f"line {line}"
+
+
+EventBuilder = Callable[[CopilotReader, EventHead, EventData, EventLine], list[ev.Event]]
+_EVENT_BUILDERS: dict[str, EventBuilder] = {
     "session.start": CopilotReader._session_start,
     "session.resume": CopilotReader._session_start,
     "session.tools_updated": CopilotReader._model_selected,
@@ -402,12 +374,13 @@ _EVENT_BUILDERS: dict[
 }
 
 
+# The lines that a usage sum needs.
 _USAGE_MARKERS = (
     b'"session.usage_record"',
     b'"session.start"',
     b'"session.resume"',
     b'"subagent.started"',
-)  # what a sum must know
+)
 _TRANSCRIPT_ONLY_TYPES = frozenset(
     {
         "session.start",
@@ -420,13 +393,11 @@ _TRANSCRIPT_ONLY_TYPES = frozenset(
 
 
 def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
-    """The folder below which the files of its sessions lie."""
     root = (environment.get("COPILOT_HOME") or f"{home}/.copilot").rstrip("/")
     return [f"{root}/session-state"]
 
 
 def transcript_pattern(session: str) -> str:
-    """The file of a session, below the folder."""
     return f"{session}/events.jsonl"
 
 
@@ -435,25 +406,9 @@ class _LineProbe(Struct, gc=False):
 
 
 def is_transcript_line(line: bytes) -> bool:
-    """Whether a line is one of a file that it keeps: these open with the start of the session, which no stream tells."""
     return decode_lenient(line, _LineProbe).type in _TRANSCRIPT_ONLY_TYPES
 
 
 def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
-    """The requests that a file tells of, and where it began. Most of its bytes are of neither."""
-    reader = CopilotReader()
-    for number, data in enumerate(lines, 1):
-        if not any(mark in data for mark in _USAGE_MARKERS):
-            continue
-        try:
-            found = reader.read(data, number)
-        except DECODE_ERRORS:
-            found = _read_lenient(reader, data, number)
-        yield from (event for event in found if isinstance(event, ev.Usage | ev.Started))
-
-
-def _read_lenient(reader: CopilotReader, data: bytes, number: int) -> list[ev.Event]:
-    try:
-        return reader.read_lenient(data, number)
-    except DECODE_ERRORS:
-        return []
+    """The requests of a session file and its starts, skipping all other lines undecoded."""
+    return scan_events(CopilotReader(), lines, (ev.Started, ev.Usage), _USAGE_MARKERS)

@@ -1,4 +1,4 @@
-"""The words that Copilot uses: tools, kinds of events, what its errors mean, its permission rules. Pure."""
+"""Copilot's tools, event types, errors, permission rules and exit codes, as tables. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -19,107 +19,79 @@ TOOL_KINDS = {
 USER_INPUT_TOOLS = ("ask_user", "exit_plan_mode")
 CHANGE_KINDS = {"create": "created", "delete": "deleted"}
 
-# Events that hold no part of what happened, or hold it once more.
+# Events that carry nothing, or repeat others.
 IGNORED_EVENT_TYPES = frozenset(
     {
-        *(
-            "assistant.turn_start",
-            "assistant.turn_end",
-            "assistant.message_start",
-            "assistant.tool_call_delta",
-            "assistant.idle",
-        ),
-        *(
-            "assistant.reasoning_delta",
-            "assistant.streaming_delta",
-            "assistant.server_tool_progress",
-            "assistant.intent",
-        ),
-        *(
-            "model.call_start",
-            "model.call_final_result",
-            "tool.shell_output",
-            "tool.user_requested",
-            "tool_search.activated",
-        ),
-        *(
-            "session.skills_loaded",
-            "session.mcp_servers_loaded",
-            "session.background_tasks_changed",
-            "session.custom_agents_updated",
-        ),
-        *(
-            "session.extensions_loaded",
-            "session.mcp_server_status_changed",
-            "session.mcp_server_tools_loaded",
-            "session.idle",
-        ),
-        *(
-            "session.usage_info",
-            "session.usage_checkpoint",
-            "session.context_changed",
-            "session.title_changed",
-            "session.updated",
-        ),
-        *(
-            "session.todos_changed",
-            "session.compaction_start",
-            "session.permissions_changed",
-            "session.mode_changed",
-        ),
-        *(
-            "session.managed_settings_resolved",
-            "session.completion_receipt",
-            "session.binary_asset",
-            "session.plan_changed",
-        ),
-        *(
-            "session.shutdown",
-            "session.workspace_file_changed",
-            "session.quota_observation",
-            "pending_messages.modified",
-        ),
-        *(
-            "system.message",
-            "permission.requested",
-            "permission.completed",
-            "subagent.selected",
-            "subagent.deselected",
-        ),
-        *(
-            "subagent.configured",
-            "agent.interrupted",
-            "skill.invoked",
-            "hook.progress",
-            "commands.changed",
-            "capabilities.changed",
-        ),
+        "assistant.turn_start",
+        "assistant.turn_end",
+        "assistant.message_start",
+        "assistant.tool_call_delta",
+        "assistant.idle",
+        "assistant.reasoning_delta",
+        "assistant.streaming_delta",
+        "assistant.server_tool_progress",
+        "assistant.intent",
+        "model.call_start",
+        "model.call_final_result",
+        "tool.shell_output",
+        "tool.user_requested",
+        "tool_search.activated",
+        "session.skills_loaded",
+        "session.mcp_servers_loaded",
+        "session.background_tasks_changed",
+        "session.custom_agents_updated",
+        "session.extensions_loaded",
+        "session.mcp_server_status_changed",
+        "session.mcp_server_tools_loaded",
+        "session.idle",
+        "session.usage_info",
+        "session.usage_checkpoint",
+        "session.context_changed",
+        "session.title_changed",
+        "session.updated",
+        "session.todos_changed",
+        "session.compaction_start",
+        "session.permissions_changed",
+        "session.mode_changed",
+        "session.managed_settings_resolved",
+        "session.completion_receipt",
+        "session.binary_asset",
+        "session.plan_changed",
+        "session.shutdown",
+        "session.workspace_file_changed",
+        "session.quota_observation",
+        "pending_messages.modified",
+        "system.message",
+        "permission.requested",
+        "permission.completed",
+        "subagent.selected",
+        "subagent.deselected",
+        "subagent.configured",
+        "agent.interrupted",
+        "skill.invoked",
+        "hook.progress",
+        "commands.changed",
+        "capabilities.changed",
     }
 )
 NOTICE_EVENT_TYPES = frozenset(
     {
-        *(
-            "session.info",
-            "session.warning",
-            "session.model_change",
-            "session.truncation",
-            "session.handoff",
-        ),
-        *(
-            "session.snapshot_rewind",
-            "session.task_complete",
-            "session.autopilot_stopped",
-            "system.notification",
-        ),
-        *(
-            "session.context_cleared",
-            "session.auto_mode_resolved",
-            "session.session_limits_changed",
-        ),
+        "session.info",
+        "session.warning",
+        "session.model_change",
+        "session.truncation",
+        "session.handoff",
+        "session.snapshot_rewind",
+        "session.task_complete",
+        "session.autopilot_stopped",
+        "system.notification",
+        "session.context_cleared",
+        "session.auto_mode_resolved",
+        "session.session_limits_changed",
     }
 )
 
-# What `errorType` says, in the words of every agent; a `query` is told by its status.
+# Error kinds by `errorType`; for a `query` the HTTP status decides.
 _ERROR_KINDS = {
     "authentication": "authentication_failed",
     "authorization": "authentication_failed",
@@ -130,56 +102,52 @@ _ERROR_KINDS = {
 }
 
 
-def classify_error(kind: str | None, upstream: str) -> str | None:
-    """What an error is in the words of every agent, by its type and by what the service had said."""
-    return (
-        "prompt_too_long" if "context_length_exceeded" in upstream else _ERROR_KINDS.get(kind or "")
-    )
+_STOP_REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
 
 
-def stop_reason_of(reason: str | None) -> str | None:
-    """Why a model stopped, in the words of every agent."""
-    return {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}.get(
-        reason or "", reason
-    )
+def classify_error(error_type: str | None, upstream_message: str) -> str | None:
+    """The kind of an error, by its type and by the message of the service."""
+    if "context_length_exceeded" in upstream_message:
+        return "prompt_too_long"
+    return _ERROR_KINDS.get(error_type or "")
 
 
-def tool_kind(name: str, server: str | None) -> str:
-    """The kind of a tool (E2)."""
-    return "mcp" if server is not None else TOOL_KINDS.get(name, "other")
+def stop_reason_of(finish_reason: str | None) -> str | None:
+    return _STOP_REASONS.get(finish_reason or "", finish_reason)
 
 
-def context_window(model: str) -> int | None:
-    """The file that it keeps tells the window of each request; nothing is known without it."""
-    return None
+def tool_kind(name: str, mcp_server: str | None) -> str:
+    return "mcp" if mcp_server is not None else TOOL_KINDS.get(name, "other")
 
 
-def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
-    """The narrowest rule for `--allow-tool` that would have let this call through."""
-    asked = given if isinstance(given, dict) else {}
-    if TOOL_KINDS.get(tool) == "shell":
-        return _shell_rule(asked.get("command"))
-    if TOOL_KINDS.get(tool) in ("file_write", "file_edit"):
-        path = asked.get("path")
+def allow_rule(tool: str, input_: Any, cwd: str | None) -> str:
+    """The narrowest rule for --allow-tool that would have allowed a denied call."""
+    fields = input_ if isinstance(input_, dict) else {}
+    kind = TOOL_KINDS.get(tool)
+    if kind == "shell":
+        return _shell_rule(fields.get("command"))
+    if kind in ("file_write", "file_edit"):
+        path = fields.get("path")
         return f"write({path})" if isinstance(path, str) and path.startswith("/") else "write"
-    url = asked.get("url")
+    url = fields.get("url")
     return f"url({url})" if isinstance(url, str) else tool
 
 
 def _shell_rule(command: Any) -> str:
-    """Rules name the command; of git and gh also the first word after it. Several commands in one need the whole shell."""
+    """A program, for git and gh with the subcommand; the whole shell for compound commands."""
     if not isinstance(command, str) or re.search(r"[;&|<>$`\n]", command):
         return "shell"
-    words = command.split()
-    several = 2 if words[:1] in (["git"], ["gh"]) and len(words) > 1 else 1
-    return f"shell({' '.join(words[:several])})" if words else "shell"
+    argv = command.split()
+    if not argv:
+        return "shell"
+    length = 2 if argv[0] in ("git", "gh") else 1
+    return f"shell({' '.join(argv[:length])})"
 
 
 def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
-    """What an exit code without a result means: it did not start, and says why on stderr."""
+    """The verdict for an exit code without a result: Copilot did not start; stderr says why."""
     text = "\n".join(line for line in errors if line.strip())
     if code <= 0 or code == 127 or not text:
         return None
-    return (
-        "auth" if re.search(r"no authentication|not logged in|/login", text, re.I) else "subprocess"
-    ), text
+    is_auth = re.search(r"no authentication|not logged in|/login", text, re.I) is not None
+    return "auth" if is_auth else "subprocess", text

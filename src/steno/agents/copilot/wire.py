@@ -1,28 +1,23 @@
-"""What Copilot writes, as types: {type, data, id, timestamp, agent_id?}, in its stream and in the file that it keeps. No logic.
+"""The line formats of Copilot's stream and session files: {type, data, id, timestamp, agent_id?}.
 
-Only fields that somebody reads are declared. What may be long, or of several shapes, stays JSON (`Raw`).
+Only fields that are read are declared. Values that may be long or of several types stay `Raw`.
 """
 
-from datetime import datetime
-from typing import Annotated
+from msgspec import Raw, Struct
 
-from msgspec import Meta, Raw, Struct
-
-from ...codec.decode import Count
+from ...codec.decode import Count, Instant
 from ...event import NO_JSON
-
-Instant = Annotated[datetime, Meta(tz=True)]
 
 
 class Accounting(Struct, gc=False, rename="camel"):
-    """The number of a request in its session, which goes on over resumed runs."""
+    """The number of a request in its session, continued by resumed runs."""
 
     sequence: Count | None = None
     source_session_id: str | None = None
 
 
-class RequestUsage(Struct, gc=False, rename="camel"):
-    """One request. Input includes what was read from and written to the cache; output includes reasoning."""
+class UsageRecord(Struct, gc=False, rename="camel"):
+    """One request. Input includes cache reads and writes; output includes reasoning."""
 
     model: str | None = None
     input_tokens: Count | None = None
@@ -41,15 +36,11 @@ class SessionContext(Struct, gc=False, rename="camel"):
 
 
 class ToolError(Struct, gc=False, rename="camel"):
-    """Why a call failed."""
-
     message: str | None = None
     code: str | None = None
 
 
 class ToolOutput(Struct, gc=False, rename="camel"):
-    """What a tool answered."""
-
     content: Raw = NO_JSON
 
 
@@ -58,14 +49,12 @@ class ShellExecution(Struct, gc=False, rename="camel"):
 
 
 class FileEdit(Struct, gc=False, rename="camel"):
-    """A file that a tool did change."""
-
     path: str = ""
     kind: str = ""
 
 
 class EventData(Struct, gc=False, rename="camel"):
-    """What an event holds; which fields are filled depends on its type."""
+    """The data of an event; the fields depend on its type."""
 
     content: str | None = None
     delta_content: str | None = None
@@ -77,7 +66,7 @@ class EventData(Struct, gc=False, rename="camel"):
     selected_model: str | None = None
     new_model: str | None = None
     context: SessionContext | None = None
-    usage: RequestUsage | None = None
+    usage: UsageRecord | None = None
     tool_call_id: str | None = None
     tool_name: str | None = None
     mcp_server_name: str | None = None
@@ -110,13 +99,13 @@ class EventData(Struct, gc=False, rename="camel"):
 
 
 class ResultUsage(Struct, gc=False, rename="camel"):
-    """What the result sums up, over the whole session."""
+    """Totals in the result, over the whole session."""
 
     total_api_duration_ms: Count | None = None
 
 
 class EventLine(Struct, gc=False, rename="camel"):
-    """Any event; or the result, which has no data."""
+    """An event, or the result, which has no data."""
 
     type: str = ""
     data: EventData | None = None
@@ -128,7 +117,7 @@ class EventLine(Struct, gc=False, rename="camel"):
 
 
 class ToolInput(Struct, gc=False, rename="camel"):
-    """Of what a call asks for, whether it goes to the background."""
+    """The part of an input that decides whether a command runs in the background."""
 
     mode: str | None = None
     detach: bool | None = None

@@ -1,22 +1,23 @@
-"""Gemini CLI: how to start it, and how to read what it prints and keeps. It never opens a file or asks the time.
+"""Gemini CLI: how to start it, and how to read its stream, json format and chat files. Pure.
 
-Token algebra. The stream tells no request: only the result has figures, summed over the process, for all models and for
-each. `input_tokens` includes `cached`, and `input` is what is left without it; nothing is said of cache writes, so they
-are 0. `output_tokens` leaves out the model's thoughts; where `total_tokens` is more than input and output, the rest is
-thoughts, and output here. The json format names them: prompt = input + cached, candidates + thoughts = output. Figures
-begin afresh with every process, also after --resume. The chats that it keeps tell each request: `input` with `cached`,
-`output` without `thoughts`.
+Tokens. The stream has no figures per request, only sums over the process in its result, in total
+and per model. `input_tokens` includes `cached`; `input` does not. Cache writes are not reported and
+count as 0. `output_tokens` excludes the model's thoughts: where `total_tokens` exceeds input plus
+output, the rest is thoughts and added to the output. The json format has separate figures: prompt =
+input + cached, output = candidates + thoughts. Figures start at 0 in every process, also after
+--resume. Chat files have figures per request: `input` includes `cached`, `output` excludes
+`thoughts`.
 
-An answer comes in pieces (`delta`), which are one text until something else comes. A new turn of the model begins after
-the answers of its tools. The exit code of a failed request is its HTTP status modulo 256.
-
-`reader` are the lines of the stream, `document` is the json format, `chats` what it keeps, `alongside` a chat beside a stream,
-`ends` what exit codes and errors mean, `names` the tables, `start` how it is started.
+An answer arrives in pieces (`delta`) that form one text until another kind of line follows. A new
+turn of the model starts after its tool results. The exit code of a failed request is its HTTP
+status modulo 256.
 """
 
 from ...report import HintTemplates
-from .. import detection as tell
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts
+from ..detection import is_gemini
+from ..gemini_family import allow_rule
+from ..session_ids import is_uuid
 from .reader import GeminiReader
 from .start import (
     MODE_ALIASES,
@@ -24,10 +25,8 @@ from .start import (
     NATIVE_MODES,
     UNSUPPORTED_OPTIONS,
     build_command,
-    encode_message,
-    is_session_id,
 )
-from .tables import allow_rule, classify_exit, context_window, read_stderr
+from .tables import classify_exit, context_window, read_stderr
 from .transcripts import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
 
 AGENT = Agent(
@@ -35,8 +34,8 @@ AGENT = Agent(
     reader=GeminiReader,
     context_window=context_window,
     allow_rule=allow_rule,
-    looks_like=tell.is_gemini,
-    is_session_id=is_session_id,
+    looks_like=is_gemini,
+    is_session_id=is_uuid,
     capabilities=Capabilities(resume=True, json=True, partial=True),
     hints=HintTemplates(
         resume="gemini --resume {session} -p {prompt}",
@@ -47,7 +46,6 @@ AGENT = Agent(
     read_stderr=read_stderr,
     launch=Launch(
         build_command=build_command,
-        encode_message=encode_message,
         env_policy=EnvPolicy(
             drop=(
                 "GEMINI_CLI",
@@ -55,7 +53,7 @@ AGENT = Agent(
                 "GEMINI_CLI_IDE_AUTH_TOKEN",
                 "GEMINI_CLI_IDE_WORKSPACE_PATH",
             ),
-            # It starts itself a second time and its first process swallows signals; with this it is one process.
+            # Without NO_RELAUNCH it restarts itself, and its first process swallows signals.
             defaults=(("GEMINI_CLI_NO_RELAUNCH", "true"), ("GEMINI_TELEMETRY_ENABLED", "false")),
             api_key_names=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         ),

@@ -1,19 +1,17 @@
-"""The one document of Gemini CLI's json format: the answer, and figures for each model and tool. Pure.
+"""Gemini CLI's json format: one document with the answer and figures per model and tool. Pure.
 
-It lists no call and no request, only how many there were; calls are told as that many, without what was asked.
+It lists no calls or requests, only their number; that many calls without input are reported.
 """
-
-from datetime import datetime
 
 from msgspec import Struct
 
 from ... import event as ev
 from ...codec.decode import Count, decode_lenient
-from . import tables as ends
-from .tables import tool_kind
+from ...event import EventHead
+from ..token_counters import add_counters, uncached_input
+from .tables import classify_error, terminal_reason_of, tool_kind
 
-EventHead = tuple[int, str | None, str | None, datetime | None]
-MAX_TOOL_CALLS = 10_000  # calls that are told one by one: no run has more, and a wrong figure must not fill the memory
+MAX_TOOL_CALLS = 10_000  # a wrong figure must not fill the memory
 
 
 class ApiStats(Struct, gc=False):
@@ -68,86 +66,71 @@ class Document(Struct, gc=False):
 
 
 def read(data: bytes, head: EventHead) -> list[ev.Event]:
-    """The events of the document; what is none is kept as unknown."""
-    given = decode_lenient(data, Document)
-    if given.response is None and given.error is None and given.stats is None:
+    """Return the events of the document; Unknown if it is not one."""
+    document = decode_lenient(data, Document)
+    if document.response is None and document.error is None and document.stats is None:
         return [ev.Unknown(*head, "no type", data)]
-    head = (head[0], given.session_id, None, head[3])
-    stats = given.stats or DocumentStats()
+    head = EventHead(head.line, document.session_id, None, head.at)
+    stats = document.stats or DocumentStats()
     models = stats.models or {}
     main = max(models, key=lambda name: _main_requests(models[name]), default=None)
-    found: list[ev.Event] = [ev.Started(*head, None, main)]
-    found += [ev.Notice(*head, "warning", text) for text in given.warnings or ()]
+    events: list[ev.Event] = [ev.Started(*head, None, main)]
+    events += [ev.Notice(*head, "warning", text) for text in document.warnings or ()]
     for name, tool in ((stats.tools or ToolStatsByName()).byName or {}).items():
-        found += _tool_call_events(head, name, tool)
-    if given.response:
-        found.append(ev.Text(*head, None, given.response))
-    return [*found, _result(head, given, models, main)]
+        events += _tool_call_events(head, name, tool)
+    if document.response:
+        events.append(ev.Text(*head, None, document.response))
+    return [*events, _result(head, document, models, main)]
 
 
 def _main_requests(model: ModelStats) -> int:
-    """How often the main loop asked it."""
-    main = (model.roles or {}).get("main")
-    told = (
-        main.totalRequests
-        if main is not None
-        else model.api.totalRequests
-        if model.api is not None
-        else None
-    )
-    return told or 0
+    """The requests of the main loop, else all requests."""
+    stats = (model.roles or {}).get("main") or model.api
+    return 0 if stats is None else stats.totalRequests or 0
 
 
 def _tool_call_events(head: EventHead, name: str, tool: ToolStats) -> list[ev.Event]:
-    found: list[ev.Event] = []
-    count, failures = min(tool.count or 0, MAX_TOOL_CALLS), tool.fail or 0
-    for number in range(count):
-        call = f"{name} {number + 1}"
-        found.append(ev.ToolCall(*head, call, name, tool_kind(name)))
-        found.append(ev.ToolResult(*head, call, number >= count - failures))
-    return found
+    events: list[ev.Event] = []
+    count = min(tool.count or 0, MAX_TOOL_CALLS)
+    first_failure = count - (tool.fail or 0)
+    for index in range(count):
+        call = f"{name} {index + 1}"
+        events.append(ev.ToolCall(*head, call, name, tool_kind(name)))
+        events.append(ev.ToolResult(*head, call, index >= first_failure))
+    return events
 
 
-def _model_usage(tokens: TokenStats | None) -> ev.ModelUsage:
-    if tokens is None or tokens.prompt is None or tokens.cached is None:
-        return ev.ModelUsage(None, 0, None, None if tokens is None else tokens.candidates, None)
-    output = (
-        None
-        if tokens.candidates is None or tokens.thoughts is None
-        else tokens.candidates + tokens.thoughts
-    )
+def _model_usage(tokens: TokenStats) -> ev.ModelUsage:
+    if tokens.prompt is None or tokens.cached is None:
+        return ev.ModelUsage(None, 0, None, tokens.candidates, None)
     return ev.ModelUsage(
-        max(0, tokens.prompt - tokens.cached) + (tokens.tool or 0),
-        0,
-        tokens.cached,
-        output,
-        tokens.thoughts,
+        input=add_counters(uncached_input(tokens.prompt, tokens.cached), tokens.tool or 0),
+        cache_write=0,
+        cache_read=tokens.cached,
+        output=add_counters(tokens.candidates, tokens.thoughts),
+        reasoning=tokens.thoughts,
     )
 
 
 def _result(
-    head: EventHead, given: Document, models: dict[str, ModelStats], main: str | None
+    head: EventHead, document: Document, models: dict[str, ModelStats], main: str | None
 ) -> ev.Result:
-    from .reader import terminal_reason_of
-
-    problem = given.error or DocumentError()
-    failed = given.error is not None
-    shares = {name: _model_usage(model.tokens) for name, model in models.items()}
+    error = document.error or DocumentError()
+    failed = document.error is not None
+    usage = {name: _model_usage(model.tokens or TokenStats()) for name, model in models.items()}
+    api_stats = [model.api for model in models.values() if model.api is not None]
     return ev.Result(
         *head,
         subtype="error" if failed else "success",
         is_error=failed,
-        text=problem.message if failed else given.response,
-        errors=(problem.message,) if problem.message else (),
-        terminal_reason=terminal_reason_of(problem.type, problem.message),
-        api_error=ends.classify_error(problem.message or ""),
-        api_status=problem.code if problem.code is not None and problem.code >= 400 else None,
+        text=error.message if failed else document.response,
+        errors=(error.message,) if error.message else (),
+        terminal_reason=terminal_reason_of(error.type, error.message),
+        api_error=classify_error(error.message or ""),
+        api_status=error.code if error.code is not None and error.code >= 400 else None,
         turns=_main_requests(models[main]) if main is not None else None,
-        duration_api_ms=sum(model.api.totalLatencyMs or 0 for model in models.values() if model.api)
-        or None,
-        usage=shares.get(main or ""),
-        models=shares or None,
-        requests=sum(
-            (model.api.totalRequests or 0) for model in models.values() if model.api is not None
-        ),
+        duration_api_ms=sum(stats.totalLatencyMs or 0 for stats in api_stats) or None,
+        usage=usage.get(main or ""),
+        models=usage or None,
+        requests=sum(stats.totalRequests or 0 for stats in api_stats),
     )

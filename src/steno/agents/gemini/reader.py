@@ -1,34 +1,23 @@
-"""The lines of Gemini CLI's stream, and the one document of its json format. It holds only what joins lines.
-
-That is: the pieces of the answer that is being written, the last whole answer, calls without their result, and how many
-turns the model took. Chats that it keeps go to `chats`.
-"""
+"""The stream of Gemini CLI; chat files and the json format have their own readers. Pure."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Annotated, Any
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from ... import event as ev
-from ...codec.decode import Count, decode_lenient, decoder, text_of
-from ..chat_log import CallTracker
-from . import tables as ends
-from . import transcripts as chats
-from .tables import (
-    CONFIRMATION_REQUIRED_TEXT,
-    FILE_WRITE_TOOLS,
-    PERMISSION_TOOLS,
-    USER_INPUT_TOOLS,
-    tool_kind,
-)
-from .transcripts import GeminiStreamSummary, enrich
-
-Instant = Annotated[datetime, Meta(tz=True)]
-EventHead = tuple[int, str | None, str | None, datetime | None]
-COMMAND_FAILED_PREFIX = (
-    "Command exited with code: "  # all that a command without output says of its failure
+from ...codec.decode import Count, Instant, decode_lenient, decoder, text_of
+from ...event import EventHead
+from ..call_tracker import CallTracker
+from ..token_counters import subtract_counters, uncached_input
+from . import document, tables
+from .transcripts import (
+    GeminiStreamSummary,
+    GeminiTranscriptReader,
+    enrich,
+    file_change_events,
+    is_transcript_line,
 )
 
 
@@ -38,7 +27,7 @@ class StreamError(Struct, gc=False):
 
 
 class StreamTokens(Struct, gc=False):
-    """Figures of the stream's result, of all models or of one."""
+    """Token counts of a result, for all models or for one."""
 
     total_tokens: Count | None = None
     input_tokens: Count | None = None
@@ -53,8 +42,6 @@ class StreamStats(StreamTokens, gc=False):
 
 
 class StreamLine(Struct, gc=False):
-    """Every field that somebody reads of a line of the stream."""
-
     type: str = ""
     timestamp: Instant | None = None
     session_id: str | None = None
@@ -80,91 +67,88 @@ class GeminiReader:
     """Turns the lines of one run, or of one chat, into events."""
 
     def __init__(self) -> None:
-        self._transcript: chats.GeminiTranscriptReader | None = None
         self.session: str | None = None
+        self._transcript: GeminiTranscriptReader | None = None  # set if these are lines of a chat
+        self._summary = GeminiStreamSummary()
+        self._calls = CallTracker()
         self._model: str | None = None
         self._text_parts: list[str] = []
-        self._last_part_head: EventHead = (0, None, None, None)  # where the last piece stood
-        self._last_text: str | None = None  # the last whole answer
-        self._calls = CallTracker()
-        self._summary = GeminiStreamSummary()
-        self._turn_id: str | None = (
-            None  # the name of the model's turn; None: its tools answer, or nothing was said yet
-        )
-        self._pending_error: str | None = None  # an error that nothing followed but the result
+        self._last_part_head = EventHead(0)
+        self._last_text: str | None = None  # the last complete answer
+        self._turn_id: str | None = None  # None until the model's next line
+        self._pending_error: str | None = None  # final, unless the model continues
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
+        """Return the events of one line; raises one of DECODE_ERRORS if it has another shape."""
         if self._transcript is not None:
             return self._transcript.read(data, number, at)
         return self._events(_decode_line(data), data, number, at)
 
     def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
+        """Return the events of one JSON object, ignoring fields of a wrong type."""
         if self._transcript is not None:
             return self._transcript.read_lenient(data, number, at)
         return self._events(decode_lenient(data, StreamLine), data, number, at)
 
     def state(self) -> bytes:
-        """Only a chat is read in parts."""
+        """Return the state as JSON; only chats are read in parts."""
         return b"" if self._transcript is None else self._transcript.state()
 
     def restore(self, state: bytes) -> None:
-        """Remember what `state` said."""
-        self._transcript = chats.GeminiTranscriptReader()
+        """Continue with a chat from a stored state."""
+        self._transcript = GeminiTranscriptReader()
         self._transcript.restore(state)
 
     def read_stderr(self, line: ev.Stderr) -> list[ev.Event]:
-        """A failed request that will be tried again is told on stderr alone."""
-        return ends.read_stderr(line)
+        """Return the retry that a line of stderr announces."""
+        return tables.read_stderr(line)
 
     def enrich(self, lines: Iterable[bytes]) -> list[ev.Event]:
-        """What the chat of the same session says that the stream does not."""
+        """Return what only the chat knows about this run."""
         return enrich(self.session, self._summary, lines)
-
-    # -- one line -------------------------------------------------------------------------------------------------
 
     def _events(
         self, line: StreamLine, data: bytes, number: int, at: datetime | None
     ) -> list[ev.Event]:
         if not line.type:
             return self._untyped_line(data, number, at)
-        head = (number, self.session, None, line.timestamp or at)
+        head = EventHead(number, self.session, None, line.timestamp or at)
         if line.type == "message" and line.role == "assistant":
             return self._assistant_message(head, line)
-        make = _EVENT_BUILDERS.get(line.type)
-        if make is None:  # it may stand between two pieces of one answer
+        build = _EVENT_BUILDERS.get(line.type)
+        if build is None:  # may come between two pieces of one answer
             return [ev.Unknown(*head, line.type, data)]
-        return self._flush_text() + make(self, head, line)
+        return self._flush_text() + build(self, head, line)
 
     def _untyped_line(self, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
-        """No line of a stream: the first line of a chat, the document of the json format, or nothing that is known."""
-        if chats.is_transcript_line(data):
-            self._transcript = chats.GeminiTranscriptReader()
+        """Not a stream: the first line of a chat, or the document of the json format."""
+        if is_transcript_line(data):
+            self._transcript = GeminiTranscriptReader()
             return self._transcript.read_lenient(data, number, at)
-        from . import document  # a stream does not need it
+        return document.read(data, EventHead(number, self.session, None, at))
 
-        return document.read(data, (number, self.session, None, at))
+    # -- messages ------------------------------------------------------------------------------
 
     def _begin_turn(self, head: EventHead) -> list[ev.Event]:
-        """A turn of the model: a request whose figures the stream does not tell. Named by its time: lines have no ids."""
+        """A request, whose usage is not in the stream. Lines have no ids: use the time."""
         if self._turn_id is not None:
             return []
-        self._turn_id = f"line {head[0]}" if head[3] is None else head[3].isoformat()
+        self._turn_id = f"line {head.line}" if head.at is None else head.at.isoformat()
         self._summary.turns += 1
         return [ev.Notice(*head, "request")]
 
     def _assistant_message(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
         self._pending_error = None
-        found = self._begin_turn(head)
-        self._text_parts.append(line.content or "")
+        events = self._begin_turn(head)
+        text = line.content or ""
+        self._text_parts.append(text)
         self._last_part_head = head
-        return found + (
-            [ev.Partial(*head, line.content or "")] if line.delta is True else self._flush_text()
-        )
+        if line.delta is True:
+            return [*events, ev.Partial(*head, text)]
+        return events + self._flush_text()
 
     def _flush_text(self) -> list[ev.Event]:
-        """The answer that is over, now that something else comes."""
+        """The complete answer, once another kind of line follows its pieces."""
         if not self._text_parts:
             return []
         self._last_text = "".join(self._text_parts)
@@ -172,57 +156,51 @@ class GeminiReader:
         return [ev.Text(*self._last_part_head, self._turn_id, self._last_text)]
 
     def _init(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
-        self.session, self._model = line.session_id, line.model
-        self._summary.started_at = self._summary.started_at or head[3]
-        return [ev.Started(head[0], line.session_id, None, head[3], None, line.model)]
+        self.session = line.session_id
+        self._model = line.model
+        self._summary.started_at = self._summary.started_at or head.at
+        return [ev.Started(*head._replace(session=line.session_id), model=line.model)]
 
     def _user_message(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
         self._turn_id = None
         return [ev.UserMessage(*head, "prompt", line.content or "")]
 
+    # -- calls ---------------------------------------------------------------------------------
+
     def _tool_use(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
         self._pending_error = None
         name = line.tool_name or ""
-        found = self._begin_turn(head)
-        call = self._calls.open(
-            line.tool_id or "", name, line.parameters if name in FILE_WRITE_TOOLS else ev.NO_JSON
+        events = self._begin_turn(head)
+        kept_input = line.parameters if name in tables.FILE_WRITE_TOOLS else ev.NO_JSON
+        call = ev.ToolCall(
+            *head,
+            id=self._calls.open(line.tool_id or "", name, kept_input),
+            name=name,
+            kind=tables.tool_kind(name),
+            message=self._turn_id,
+            input=line.parameters,
+            asks=name in tables.USER_INPUT_TOOLS,
         )
-        return [
-            *found,
-            ev.ToolCall(
-                *head,
-                call,
-                name,
-                tool_kind(name),
-                self._turn_id,
-                line.parameters,
-                asks=name in USER_INPUT_TOOLS,
-            ),
-        ]
+        return [*events, call]
 
     def _tool_result(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
         self._turn_id = None
         call = self._calls.close(line.tool_id or "")
-        problem = line.error or StreamError()
-        content = (
-            line.output
-            if line.output is not ev.NO_JSON or problem.message is None
-            else Raw(encode(problem.message))
-        )
-        failed = line.status == "error" or text_of(content).startswith(COMMAND_FAILED_PREFIX)
-        found: list[ev.Event] = []
-        missing = problem.type == "tool_not_registered" and call.tool in PERMISSION_TOOLS
-        if (
-            missing
-            or problem.type == "policy_violation"
-            or CONFIRMATION_REQUIRED_TEXT in (problem.message or "")
-        ):
-            found.append(ev.PermissionDenied(*head, call.id, call.tool or None, problem.message))
-        found.append(ev.ToolResult(*head, call.id, failed, content))
-        return found if failed else found + chats.file_change_events(head, call)
+        error = line.error or StreamError()
+        content = line.output
+        if content is ev.NO_JSON and error.message is not None:
+            content = Raw(encode(error.message))
+        output = text_of(content)
+        failed = line.status == "error" or output.startswith(tables.COMMAND_FAILED_PREFIX)
+        events: list[ev.Event] = []
+        if _is_denied(error, call.tool):
+            events.append(ev.PermissionDenied(*head, call.id, call.tool or None, error.message))
+        events.append(ev.ToolResult(*head, call.id, failed, content))
+        return events if failed else events + file_change_events(head, call)
+
+    # -- end of the run ------------------------------------------------------------------------
 
     def _error(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
-        """An error of the program. A warning is no failure; an error is one unless the model goes on."""
         if line.severity != "error":
             return [ev.Notice(*head, line.severity or "error", line.message)]
         self._pending_error = line.message or "error"
@@ -233,53 +211,50 @@ class GeminiReader:
         return [self._summary.result]
 
     def _build_result(self, head: EventHead, line: StreamLine) -> ev.Result:
-        stats, problem = line.stats or StreamStats(), line.error or StreamError()
-        message = problem.message or self._pending_error
+        stats = line.stats or StreamStats()
+        error = line.error or StreamError()
+        message = error.message or self._pending_error
         failed = line.status != "success" or self._pending_error is not None
-        models = (
-            None
-            if stats.models is None
-            else {name: _model_usage(share) for name, share in stats.models.items()}
-        )
+        models = {name: _model_usage(tokens) for name, tokens in (stats.models or {}).items()}
+        total = None if line.stats is None else _model_usage(stats)
         return ev.Result(
             *head,
             subtype=line.status,
             is_error=failed,
             text=message if failed else self._last_text,
             errors=(message,) if failed and message else (),
-            terminal_reason=terminal_reason_of(problem.type, message),
-            api_error=ends.classify_error(message or ""),
-            api_status=ends.http_status_of(message or "") if failed else None,
-            turns=self._summary.turns or None,  # the stream shows no turn that failed
-            duration_ms=stats.duration_ms or None,  # a failure says 0
-            usage=(models or {}).get(
-                self._model or "", None if line.stats is None else _model_usage(stats)
-            ),
-            models=models,
+            terminal_reason=tables.terminal_reason_of(error.type, message),
+            api_error=tables.classify_error(message or ""),
+            api_status=tables.http_status_of(message or "") if failed else None,
+            turns=self._summary.turns or None,  # a turn that failed is not in the stream
+            duration_ms=stats.duration_ms or None,  # 0 after a failure
+            usage=models.get(self._model or "", total),
+            models=None if stats.models is None else models,
         )
 
 
-def terminal_reason_of(kind: str | None, message: str | None) -> str | None:
-    """Why it stopped, in the words of the vocabulary; None where it only failed."""
-    if kind == "FatalCancellationError":
-        return "aborted_streaming"
-    limit = kind == "FatalTurnLimitedError" or (message or "").startswith(
-        ("Maximum session turns", "Reached max session turns")
+def _is_denied(error: StreamError, tool: str) -> bool:
+    if error.type == "tool_not_registered" and tool in tables.PERMISSION_TOOLS:
+        return True
+    if error.type == "policy_violation":
+        return True
+    return tables.CONFIRMATION_REQUIRED_TEXT in (error.message or "")
+
+
+def _model_usage(tokens: StreamTokens) -> ev.ModelUsage:
+    input_ = tokens.input
+    if input_ is None:
+        input_ = uncached_input(tokens.input_tokens, tokens.cached)
+    output = tokens.output_tokens
+    thoughts = subtract_counters(tokens.total_tokens, tokens.input_tokens, output)
+    if output is not None and thoughts is not None:
+        output += thoughts
+    return ev.ModelUsage(
+        input=input_, cache_write=0, cache_read=tokens.cached, output=output, reasoning=None
     )
-    return "max_turns" if limit else None
 
 
-def _model_usage(share: StreamTokens) -> ev.ModelUsage:
-    """Four counters that do not overlap; see the package's docstring."""
-    cached, fresh, output = share.cached, share.input, share.output_tokens
-    if fresh is None and share.input_tokens is not None and cached is not None:
-        fresh = max(0, share.input_tokens - cached)
-    if output is not None and None not in (share.total_tokens, share.input_tokens):
-        output += max(0, (share.total_tokens or 0) - (share.input_tokens or 0) - output)
-    return ev.ModelUsage(fresh, 0, cached, output, None, 0)
-
-
-_EVENT_BUILDERS: dict[str, Callable[[GeminiReader, EventHead, StreamLine], list[Any]]] = {
+_EVENT_BUILDERS: dict[str, Callable[[GeminiReader, EventHead, StreamLine], list[ev.Event]]] = {
     "init": GeminiReader._init,
     "message": GeminiReader._user_message,
     "tool_use": GeminiReader._tool_use,

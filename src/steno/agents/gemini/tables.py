@@ -1,89 +1,75 @@
-"""The words that Gemini CLI uses, as tables: tools, windows, permissions. Data, and how a rule is written."""
+"""Gemini CLI's tools, errors and exit codes, as tables. Pure."""
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from ... import event as ev
+from .. import gemini_family
 
 CONTEXT_WINDOW = 1_048_576  # of every Gemini model that the program knows
 
-
-def _tool_entries(kind: str, *names: str) -> dict[str, str]:
-    return dict.fromkeys(names, kind)
-
-
 TOOL_KINDS = {
-    **_tool_entries("shell", "run_shell_command"),
-    **_tool_entries(
-        "file_read", "read_file", "read_many_files", "list_directory", "read_mcp_resource"
-    ),
-    **_tool_entries("file_write", "write_file"),
-    **_tool_entries("file_edit", "replace"),
-    **_tool_entries("search", "glob", "grep_search", "search_file_content"),
-    **_tool_entries("web", "web_fetch", "google_web_search"),
-    **_tool_entries("subagent", "invoke_agent"),
-    **_tool_entries(
-        "todo",
-        "write_todos",
-        "tracker_create_task",
-        "tracker_update_task",
-        "tracker_get_task",
-        "tracker_list_tasks",
-    ),
-    **_tool_entries(
-        "other",
-        "ask_user",
-        "enter_plan_mode",
-        "exit_plan_mode",
-        "activate_skill",
-        "update_topic",
-        "save_memory",
-    ),
+    "run_shell_command": "shell",
+    "read_file": "file_read",
+    "read_many_files": "file_read",
+    "list_directory": "file_read",
+    "read_mcp_resource": "file_read",
+    "write_file": "file_write",
+    "replace": "file_edit",
+    "glob": "search",
+    "grep_search": "search",
+    "search_file_content": "search",
+    "web_fetch": "web",
+    "google_web_search": "web",
+    "invoke_agent": "subagent",
+    "write_todos": "todo",
+    "tracker_create_task": "todo",
+    "tracker_update_task": "todo",
+    "tracker_get_task": "todo",
+    "tracker_list_tasks": "todo",
+    "ask_user": "other",
+    "enter_plan_mode": "other",
+    "exit_plan_mode": "other",
+    "activate_skill": "other",
+    "update_topic": "other",
+    "save_memory": "other",
 }
 USER_INPUT_TOOLS = frozenset({"ask_user", "exit_plan_mode"})
 FILE_WRITE_TOOLS = frozenset({"write_file", "replace"})
-CONFIRMATION_REQUIRED_TEXT = "requires user confirmation, which is not supported"  # a command of an allowed tool that writes to a file by itself
-# Tools that need a permission: without one they are not there at all, and a call of one fails as if it did not exist.
+# The error of an allowed shell command that redirects to a file.
+CONFIRMATION_REQUIRED_TEXT = "requires user confirmation, which is not supported"
+COMMAND_FAILED_PREFIX = "Command exited with code: "  # the result of a command without output
+# Without permission these tools are not registered, and calls fail as for an unknown tool.
 PERMISSION_TOOLS = frozenset({"run_shell_command", "write_file", "replace", "web_fetch"})
 
 
 def tool_kind(name: str) -> str:
-    """The kind of a tool (E2); MCP tools carry it in their name."""
-    return TOOL_KINDS.get(name) or ("mcp" if name.startswith("mcp_") or "__" in name else "other")
+    is_mcp = name.startswith("mcp_") or "__" in name
+    return TOOL_KINDS.get(name) or ("mcp" if is_mcp else "other")
 
 
 def context_window(model: str) -> int | None:
-    """The context window of a model that is known without being told, else None."""
     return CONTEXT_WINDOW if model.startswith("gemini-") else None
 
 
-def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
-    """The narrowest rule for --allowed-tools that would have let this call through."""
-    command = given.get("command") if isinstance(given, dict) else None
-    if tool == "run_shell_command" and isinstance(command, str):
-        return f"{tool}({command})"
-    return tool
-
-
-EXIT_CODE_VERDICTS = {
-    41: "auth",
-    42: "subprocess",
-    44: "subprocess",
-    52: "subprocess",
-    53: "max_turns",
-    54: "subprocess",
-    55: "subprocess",
-}
-# HTTP statuses that were seen or can be expected; an exit code is one of them modulo 256.
-HTTP_STATUSES = (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 502, 503, 504)
+EXIT_CODE_VERDICTS = {**gemini_family.EXIT_CODE_VERDICTS, 55: "subprocess"}
 STATUS_VERDICTS = {
-    401: "auth", 403: "auth", 429: "rate_limit", 408: "api",
-    **dict.fromkeys((400, 404, 409, 413, 422), "invalid_request"),
-    **dict.fromkeys((500, 502, 503, 504), "api"),
-}  # fmt: skip
-_STATUS_BY_EXIT_CODE = {status % 256: status for status in HTTP_STATUSES}
-# The service says these in place of, or beside, a status: a wrong key comes as a 400.
+    400: "invalid_request",
+    401: "auth",
+    403: "auth",
+    404: "invalid_request",
+    408: "api",
+    409: "invalid_request",
+    413: "invalid_request",
+    422: "invalid_request",
+    429: "rate_limit",
+    500: "api",
+    502: "api",
+    503: "api",
+    504: "api",
+}
+_STATUS_BY_EXIT_CODE = {status % 256: status for status in STATUS_VERDICTS}
+# The service sends these with other statuses too: an invalid key is a 400.
 _ERROR_PATTERNS = (
     (
         r"API key not valid|API_KEY_INVALID|UNAUTHENTICATED|PERMISSION_DENIED",
@@ -92,45 +78,52 @@ _ERROR_PATTERNS = (
     (r"RESOURCE_EXHAUSTED|Resource has been exhausted|exceeded your current quota", "rate_limit"),
 )
 _STDERR_NOISE_PATTERN = re.compile(
-    r"^(?:Warning: |Ripgrep is not|\[STARTUP\]|YOLO mode|    at |Attempt \d+ failed|Error executing tool|\s*[{}]?$|  status: )"
+    r"^(?:Warning: |Ripgrep is not|\[STARTUP\]|YOLO mode|    at |Attempt \d+ failed"
+    r"|Error executing tool|\s*[{}]?$|  status: )"
 )
 _RETRY_PATTERN = re.compile(r"Attempt (\d{1,9}) failed with status (\d{3})\. Retrying")
+_MAX_ATTEMPTS = 10
 
 
 def read_stderr(line: ev.Stderr) -> list[ev.Event]:
-    """A failed request that will be tried again is told on stderr alone."""
-    found = _RETRY_PATTERN.match(line.text)
-    if found is None:
+    """A failed request that is retried: it appears on stderr only."""
+    match = _RETRY_PATTERN.match(line.text)
+    if match is None:
         return []
-    return [
-        ev.Retry(
-            0, None, None, line.at, int(found[1]), 10, int(found[2]), classify_error(line.text)
-        )
-    ]
+    head = ev.EventHead(0, at=line.at)
+    attempt, status = map(int, match.groups())
+    return [ev.Retry(*head, attempt, _MAX_ATTEMPTS, status, classify_error(line.text))]
 
 
 def classify_error(text: str) -> str | None:
-    """The name that the agents' vocabulary has for what the service said; None where it has none."""
-    return next((name for words, name in _ERROR_PATTERNS if re.search(words, text)), None)
+    """The kind of an error of the service; None if its text does not say."""
+    return next((kind for pattern, kind in _ERROR_PATTERNS if re.search(pattern, text)), None)
+
+
+def terminal_reason_of(error_type: str | None, message: str | None) -> str | None:
+    """Why the run stopped; None if it only failed."""
+    if error_type == "FatalCancellationError":
+        return "aborted_streaming"
+    if error_type == "FatalTurnLimitedError":
+        return "max_turns"
+    limit_messages = ("Maximum session turns", "Reached max session turns")
+    return "max_turns" if (message or "").startswith(limit_messages) else None
 
 
 def http_status_of(text: str) -> int | None:
-    """The HTTP status in an error text of the service, which is JSON: {"error":{"code":400,...}}."""
-    found = re.search(r'"code":\s*(\d{3})\b', text)
-    return int(found[1]) if found is not None else None
+    """The HTTP status in an error of the service: {"error":{"code":400,...}}."""
+    match = re.search(r'"code":\s*(\d{3})\b', text)
+    return int(match[1]) if match is not None else None
 
 
 def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
-    """The verdict's word and the message for an exit code."""
-    status = _STATUS_BY_EXIT_CODE.get(code)
-    if code not in EXIT_CODE_VERDICTS and status is None:
-        return None
+    """The verdict and the message for an exit code."""
     text = "\n".join(line for line in errors if not _STDERR_NOISE_PATTERN.match(line)).strip()
-    named = classify_error("\n".join(errors)) if status is not None else None
-    word = (
-        EXIT_CODE_VERDICTS.get(code)
-        or {"authentication_failed": "auth"}.get(named or "", named)
-        or STATUS_VERDICTS[status or 500]
-    )
-    what = f"HTTP status {status}" if status is not None else "a fatal error"
-    return word, text or f"exit code {code}: {what}"
+    if code in EXIT_CODE_VERDICTS:
+        return EXIT_CODE_VERDICTS[code], text or f"exit code {code}: fatal error"
+    status = _STATUS_BY_EXIT_CODE.get(code)
+    if status is None:
+        return None
+    kind = classify_error("\n".join(errors))
+    verdict = "auth" if kind == "authentication_failed" else kind or STATUS_VERDICTS[status]
+    return verdict, text or f"exit code {code}: HTTP status {status}"

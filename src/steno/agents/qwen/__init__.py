@@ -1,52 +1,38 @@
-"""Qwen Code: how to start it, and how to read what it prints and keeps. It never opens a file or asks the time.
+"""Qwen Code: how to start it, and how to read its stream and its chat files. Pure.
 
-Its stream has Claude Code's shape, and is read by that reader first; what differs is put right after it.
+Its stream has the format of Claude Code: Claude's reader reads it, and the events are corrected.
 
-Token algebra. `input_tokens` includes `cache_read_input_tokens`, nothing is said of cache writes (0), and thoughts are in
-`output_tokens`. One answer of the model can be two messages, with one id each: the first, its text, then says 0 of
-everything, and the second tells what the request used. `result.usage` sums over the *session*, what earlier runs used and
-requests of helpers included (the one that keeps its memory): more than the messages show. The json format names them in
-`stats`, model by model. There is no cost. A run's own part is told by the chat that it keeps: that has a line of telemetry
-for each request, also of helpers; without the chat the sum is an upper bound, and a warning says so. The chat's messages
-tell requests under the names of Google's API: `promptTokenCount` includes `cachedContentTokenCount`,
-`candidatesTokenCount` includes `thoughtsTokenCount`. No name of a request is the same in the stream and in the chat, so chats
-are imported only when somebody names them: else what was recorded would count twice.
+Tokens. `input_tokens` includes `cache_read_input_tokens`; cache writes are not reported (0);
+`output_tokens` includes thoughts. One answer can be two messages with different ids: the first, the
+text, reports 0 for everything, the second has the usage of the request. `result.usage` is the sum
+over the *session*, with earlier runs and the requests of helpers (such as the one that updates its
+memory), so it exceeds the sum of the messages. The json format has it per model in `stats`. There
+is no cost. A run's own part is in the chat file, which has a telemetry line per request, helpers
+included; without the chat the sum is an upper bound, and a warning says so. Messages in a chat use
+the names of Google's API: `promptTokenCount` includes `cachedContentTokenCount`,
+`candidatesTokenCount` includes `thoughtsTokenCount`. Stream and chat have no request ids in common,
+so chats are imported only on request: otherwise recorded runs would be counted twice.
 
-A request that failed for good is told as if the model had said it, "[API Error: 401 ...]", in a message that used nothing,
-and the run ends with `success` and exit code 0. At the limit of turns there is no result, and the exit code is 53.
-
-`reader` is the stream, `chats` what it keeps, `alongside` a chat beside a stream, `names` the tables, `start` how it is started.
+A request that failed for good appears as text of the model, "[API Error: 401 ...]", in a message
+without usage, and the run ends with `success` and exit code 0. At the turn limit there is no
+result, and the exit code is 53.
 """
 
 from ...report import HintTemplates
-from .. import detection as tell
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts
+from ..detection import is_qwen
+from ..gemini_family import allow_rule
+from ..session_ids import is_uuid
 from .reader import QwenReader
-from .start import (
-    MODE_ALIASES,
-    NATIVE_MODES,
-    UNSUPPORTED_OPTIONS,
-    build_command,
-    classify_exit,
-    encode_message,
-    is_session_id,
-)
-from .transcripts import (
-    allow_rule,
-    context_window,
-    is_transcript_line,
-    scan_usage,
-    transcript_folders,
-    transcript_pattern,
-)
+from .start import MODE_ALIASES, NATIVE_MODES, UNSUPPORTED_OPTIONS, build_command, classify_exit
+from .transcripts import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
 
 AGENT = Agent(
     name="qwen",
     reader=QwenReader,
-    context_window=context_window,
     allow_rule=allow_rule,
-    looks_like=tell.is_qwen,
-    is_session_id=is_session_id,
+    looks_like=is_qwen,
+    is_session_id=is_uuid,
     capabilities=Capabilities(
         resume=True, json=True, partial=True, schema=True, context=True, file_events=True
     ),
@@ -59,10 +45,9 @@ AGENT = Agent(
     classify_exit=classify_exit,
     launch=Launch(
         build_command=build_command,
-        encode_message=encode_message,
         env_policy=EnvPolicy(
             drop=("QWEN_CODE", "QWEN_CODE_IDE_SERVER_PORT", "QWEN_CODE_IDE_WORKSPACE_PATH"),
-            # It starts itself a second time, for more memory, and the first process only waits; with this it is one process.
+            # Without NO_RELAUNCH it restarts itself for more memory, and the first process waits.
             defaults=(("QWEN_TELEMETRY_ENABLED", "false"), ("QWEN_CODE_NO_RELAUNCH", "true")),
             api_key_names=(
                 "OPENAI_API_KEY",

@@ -1,59 +1,25 @@
-"""The words that Qwen Code uses, as tables: tools, windows, permissions. Data, and how a rule is written."""
+"""The chat files of Qwen Code, read alone or to complete a stream. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any
 
-from msgspec import Meta, Raw, Struct, field
+from msgspec import Raw, Struct, field
 from msgspec.json import encode
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...codec.decode import DECODE_ERRORS, Count, decode_lenient
-from .. import chat_log as chat
-from ..chat_log import PendingCall
-
-
-def _tool_entries(kind: str, *names: str) -> dict[str, str]:
-    return dict.fromkeys(names, kind)
-
-
-TOOL_KINDS = {
-    **_tool_entries("shell", "run_shell_command", "monitor", "task_stop"),
-    **_tool_entries("file_read", "read_file", "read_many_files", "list_directory"),
-    **_tool_entries("file_write", "write_file"),
-    **_tool_entries("file_edit", "edit", "replace"),
-    **_tool_entries("notebook", "notebook_edit"),
-    **_tool_entries("search", "grep_search", "glob", "tool_search", "search_file_content"),
-    **_tool_entries("subagent", "agent", "task"),
-    **_tool_entries("web", "web_fetch", "web_search"),
-    **_tool_entries("todo", "todo_write"),
-}
-USER_INPUT_TOOLS = frozenset({"ask_user_question", "exit_plan_mode"})
-FILE_WRITE_TOOLS = frozenset({"write_file", "edit", "replace", "notebook_edit"})
-PERMISSION_DENIED_PREFIX = "Qwen Code requires permission to use"
-
-
-def tool_kind(name: str) -> str:
-    """The kind of a tool (E2); MCP tools carry it in their name."""
-    return TOOL_KINDS.get(name) or ("mcp" if name.startswith("mcp__") else "other")
-
-
-def context_window(model: str) -> int | None:
-    """Its models are those of any provider; none is known here."""
-    return None
-
-
-def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
-    """The narrowest rule for --allowed-tools that would have let this call through."""
-    command = given.get("command") if isinstance(given, dict) else None
-    if tool == "run_shell_command" and isinstance(command, str):
-        return f"{tool}({command})"
-    return tool
-
-
-Instant = Annotated[datetime, Meta(tz=True)]
-EventHead = tuple[int, str | None, str | None, datetime | None]
+from ...codec.decode import DECODE_ERRORS, Count, Instant, decode_lenient
+from ...event import EventHead
+from ..call_tracker import PendingCall
+from ..token_counters import sum_usage, sum_usage_by_model, uncached_input
+from ..typed_reader import TypedLineReader, scan_events
+from .tables import (
+    FILE_CREATED_PREFIXES,
+    FILE_WRITE_TOOLS,
+    PERMISSION_DENIED_PREFIX,
+    USER_INPUT_TOOLS,
+    tool_kind,
+)
 
 
 class Function(Struct, gc=False):
@@ -109,54 +75,50 @@ class FileInput(Struct, gc=False):
 
 
 class QwenTranscriptState(Struct):
-    """What joins lines: whether the session was told, and the calls that write a file and have no answer yet."""
+    """What must survive between two lines. Stored in the ledger: field names stay."""
 
     begun: bool = False
-    writes: dict[str, tuple[str, Raw]] = {}
+    writes: dict[str, tuple[str, Raw]] = {}  # tool and input of file changes without a result
 
 
 def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
-    """The folder below which chats lie, one for each project."""
     root = environment.get("QWEN_RUNTIME_DIR") or environment.get("QWEN_HOME") or f"{home}/.qwen"
     return [f"{root.rstrip('/')}/projects"]
 
 
 def transcript_pattern(session: str) -> str:
-    """The chat of a session, below the folder."""
     return f"*/chats/{session}.jsonl"
 
 
 def is_transcript_line(line: bytes) -> bool:
-    """Whether a line is one of a chat, not of a stream: it says sessionId, and parts or nothing."""
+    """Whether a line belongs to a chat: it has a sessionId, and no message or one with parts."""
     try:
-        known = decode_lenient(line, ChatLine)
+        chat = decode_lenient(line, ChatLine)
     except DECODE_ERRORS:
         return False
-    return (
-        known.sessionId is not None
-        and known.uuid is not None
-        and (known.message is None or known.message.parts is not None)
-    )
+    if chat.sessionId is None or chat.uuid is None:
+        return False
+    return chat.message is None or chat.message.parts is not None
 
 
 def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
-    """The requests that a chat tells of, and where it began."""
-    return chat.scan_requests(QwenTranscriptReader(), lines)
+    """The start, the prompts and the requests of a chat."""
+    return scan_events(QwenTranscriptReader(), lines, (ev.Started, ev.Usage, ev.UserMessage))
 
 
-def file_change_events(head: EventHead, call: PendingCall, answer: str) -> list[ev.Event]:
-    """The file that a call did change, in the words of its answer."""
+def file_change_events(head: EventHead, call: PendingCall, output: str) -> list[ev.Event]:
+    """The file that a successful call changed."""
     if call.tool not in FILE_WRITE_TOOLS:
         return []
-    asked = decode_lenient(call.input, FileInput)
-    path = asked.file_path or asked.notebook_path
-    change = (
-        "created" if answer.startswith(("Successfully created", "Created new file")) else "modified"
-    )
-    return [] if path is None else [ev.FileChanged(*head, path, change, call.id)]
+    input_ = decode_lenient(call.input, FileInput)
+    path = input_.file_path or input_.notebook_path
+    if path is None:
+        return []
+    change = "created" if output.startswith(FILE_CREATED_PREFIXES) else "modified"
+    return [ev.FileChanged(*head, path, change, call.id)]
 
 
-class QwenTranscriptReader(chat.TranscriptReader[ChatLine, QwenTranscriptState]):
+class QwenTranscriptReader(TypedLineReader[ChatLine, QwenTranscriptState]):
     """Turns the lines of one chat into events."""
 
     def __init__(self) -> None:
@@ -165,20 +127,20 @@ class QwenTranscriptReader(chat.TranscriptReader[ChatLine, QwenTranscriptState])
     def _events(
         self, line: ChatLine, data: bytes, number: int, at: datetime | None
     ) -> list[ev.Event]:
-        head = (number, line.sessionId, None, line.timestamp or at)
-        found: list[ev.Event] = []
+        head = EventHead(number, line.sessionId, None, line.timestamp or at)
+        events: list[ev.Event] = []
         if not self._state.begun and line.version is not None:
             self._state.begun = True
-            found.append(ev.Started(*head, line.version, None, line.cwd, transcript=True))
+            events.append(ev.Started(*head, line.version, None, line.cwd, transcript=True))
         if line.type == "system":
-            return found
+            return events
         if line.type not in ("user", "assistant", "tool_result") or line.message is None:
-            return [*found, ev.Unknown(*head, line.type or "no type", data)]
+            return [*events, ev.Unknown(*head, line.type or "no type", data)]
         if line.usageMetadata is not None and line.type == "assistant":
-            found.append(_usage_event(head, line, line.usageMetadata))
+            events.append(_usage_event(head, line, line.usageMetadata))
         for part in line.message.parts or ():
-            found += self._part_events(head, line, part)
-        return found
+            events += self._part_events(head, line, part)
+        return events
 
     def _part_events(self, head: EventHead, line: ChatLine, part: MessagePart) -> list[ev.Event]:
         if part.functionCall is not None:
@@ -189,11 +151,9 @@ class QwenTranscriptReader(chat.TranscriptReader[ChatLine, QwenTranscriptState])
             return []
         if line.type == "user":
             return [ev.UserMessage(*head, "prompt", part.text)]
-        return [
-            ev.Thinking(*head, line.uuid, part.text)
-            if part.thought is True
-            else ev.Text(*head, line.uuid, part.text)
-        ]
+        if part.thought is True:
+            return [ev.Thinking(*head, line.uuid, part.text)]
+        return [ev.Text(*head, line.uuid, part.text)]
 
     def _tool_call(self, head: EventHead, line: ChatLine, call: Function) -> list[ev.Event]:
         if call.name in FILE_WRITE_TOOLS:
@@ -201,42 +161,47 @@ class QwenTranscriptReader(chat.TranscriptReader[ChatLine, QwenTranscriptState])
         return [
             ev.ToolCall(
                 *head,
-                call.id,
-                call.name,
-                tool_kind(call.name),
-                line.uuid,
-                call.args,
+                id=call.id,
+                name=call.name,
+                kind=tool_kind(call.name),
+                message=line.uuid,
+                input=call.args,
                 asks=call.name in USER_INPUT_TOOLS,
             )
         ]
 
     def _tool_result(self, head: EventHead, line: ChatLine, call: Function) -> list[ev.Event]:
         response = decode_lenient(call.response, Response)
-        failed = response.error is not None or (
-            line.toolCallResult is not None and line.toolCallResult.status == "error"
-        )
+        status = line.toolCallResult.status if line.toolCallResult is not None else None
+        failed = response.error is not None or status == "error"
         text = response.error if response.error is not None else response.output or ""
-        found: list[ev.Event] = []
+        events: list[ev.Event] = []
         if failed and text.startswith(PERMISSION_DENIED_PREFIX):
-            found.append(ev.PermissionDenied(*head, call.id, call.name, text))
-        found.append(ev.ToolResult(*head, call.id, failed, Raw(encode(text))))
-        name, given = self._state.writes.pop(call.id, (call.name, ev.NO_JSON))
-        return (
-            found
-            if failed
-            else found + file_change_events(head, PendingCall(call.id, name, given), text)
-        )
+            events.append(ev.PermissionDenied(*head, call.id, call.name, text))
+        events.append(ev.ToolResult(*head, call.id, failed, Raw(encode(text))))
+        tool, input_ = self._state.writes.pop(call.id, (call.name, ev.NO_JSON))
+        if not failed:
+            events += file_change_events(head, PendingCall(call.id, tool, input_), text)
+        return events
 
 
-def _usage_event(head: EventHead, line: ChatLine, told: UsageMetadata) -> ev.Usage:
-    """Four counters that do not overlap; see the package's docstring."""
-    prompt, cached = told.promptTokenCount, told.cachedContentTokenCount
-    fresh = None if prompt is None or cached is None else max(0, prompt - cached)
-    figures = (fresh, 0, cached, told.candidatesTokenCount, told.thoughtsTokenCount)
-    return ev.Usage(*head, line.uuid, line.model, *figures, final=True, uuid=line.uuid)
+def _usage_event(head: EventHead, line: ChatLine, usage: UsageMetadata) -> ev.Usage:
+    cached = usage.cachedContentTokenCount
+    return ev.Usage(
+        *head,
+        message=line.uuid,
+        model=line.model,
+        input=uncached_input(usage.promptTokenCount, cached),
+        cache_write=0,
+        cache_read=cached,
+        output=usage.candidatesTokenCount,
+        reasoning=usage.thoughtsTokenCount,
+        final=True,
+        uuid=line.uuid,
+    )
 
 
-TokenCounts = tuple[int, int, int]  # all input, what of it was cached, output
+# -- enriching the stream from the chat --------------------------------------------------------
 
 
 class ApiResponse(Struct, gc=False, rename={"name": "event.name"}):
@@ -259,54 +224,66 @@ class TelemetryLine(Struct, gc=False):
     systemPayload: TelemetryPayload | None = None
 
 
-class QwenStreamSummary(Struct):
-    """What the stream told: the requests of its main thread, its last result, and how many results there were."""
+class RequestTokens(Struct, frozen=True):
+    """The tokens of a request as Qwen Code counts them: the input includes what was cached."""
 
-    requests: list[TokenCounts] = field(default_factory=list)
-    result: ev.Result | None = None
+    input: int
+    cached: int
+    output: int
+
+
+class QwenStreamSummary(Struct):
+    """What identifies the run of the stream in a chat."""
+
+    requests: list[RequestTokens] = field(default_factory=list)  # of the main thread
+    result: ev.Result | None = None  # the last one
     result_count: int = 0
 
 
-def enrich(session: str | None, told: QwenStreamSummary, lines: Iterable[bytes]) -> list[ev.Event]:
-    """The result once more, with what the run itself used."""
-    own = None if told.result is None else _find_run(_requests_by_prompt(session, lines), told)
-    if own is None or told.result is None:
+def enrich(
+    session: str | None, summary: QwenStreamSummary, lines: Iterable[bytes]
+) -> list[ev.Event]:
+    """Return the result with the usage of the run itself, helpers included."""
+    result = summary.result
+    if result is None:
         return []
-    names = (
-        dict.fromkeys(used.model or "unknown" for used in own) if own else told.result.models or {}
-    )
-    models = {
-        name: _sum_usage([used for used in own if (used.model or "unknown") == name])
-        for name in names
-    }
-    return [
-        replace(told.result, models=models, usage=_sum_usage(own), over_session=False, amends=True)
-    ]
+    responses = _find_run(_requests_by_prompt(session, lines), summary)
+    if responses is None:
+        return []
+    requests = [_to_usage(response) for response in responses]
+    names = dict.fromkeys(request.model or "" for request in requests) or result.models or {}
+    models = sum_usage_by_model(requests, names)
+    usage = sum_usage(requests)
+    return [replace(result, models=models, usage=usage, over_session=False, amends=True)]
 
 
 def _requests_by_prompt(session: str | None, lines: Iterable[bytes]) -> list[list[ApiResponse]]:
     """The requests that follow each prompt of a session."""
-    found: list[list[ApiResponse]] = []
+    prompts: list[list[ApiResponse]] = []
     for data in lines:
         line = _decode_line(data)
         if line.sessionId != session:
             continue
-        used = line.systemPayload.uiEvent if line.systemPayload is not None else None
+        response = line.systemPayload.uiEvent if line.systemPayload is not None else None
         if line.type == "user":
-            found.append([])
-        elif used is not None and used.name == "qwen-code.api_response" and found:
-            found[-1].append(used)
-    return found
+            prompts.append([])
+        elif response is not None and response.name == "qwen-code.api_response" and prompts:
+            prompts[-1].append(response)
+    return prompts
 
 
 def _find_run(
-    prompts: list[list[ApiResponse]], told: QwenStreamSummary
+    prompts: list[list[ApiResponse]], summary: QwenStreamSummary
 ) -> list[ApiResponse] | None:
-    """The requests of the run, the last that can be it; None where none can."""
-    for start in range(len(prompts) - told.result_count, -1, -1):
-        own = [used for requests in prompts[start : start + told.result_count] for used in requests]
-        if [_token_counts(used) for used in own if used.subagent_name is None] == told.requests:
-            return own
+    """The requests of the last prompts that match those of the stream; None if none do."""
+    count = summary.result_count
+    for start in range(len(prompts) - count, -1, -1):
+        responses = [response for prompt in prompts[start : start + count] for response in prompt]
+        main_thread = [
+            _request_tokens(response) for response in responses if response.subagent_name is None
+        ]
+        if main_thread == summary.requests:
+            return responses
     return None
 
 
@@ -317,23 +294,22 @@ def _decode_line(data: bytes) -> TelemetryLine:
         return TelemetryLine()
 
 
-def _token_counts(used: ApiResponse) -> TokenCounts:
-    return (
-        used.input_token_count or 0,
-        used.cached_content_token_count or 0,
-        used.output_token_count or 0,
+def _request_tokens(response: ApiResponse) -> RequestTokens:
+    return RequestTokens(
+        input=response.input_token_count or 0,
+        cached=response.cached_content_token_count or 0,
+        output=response.output_token_count or 0,
     )
 
 
-def _sum_usage(own: list[ApiResponse]) -> ev.ModelUsage:
-    """Four counters that do not overlap; thoughts are in the output."""
-
-    def added(name: str) -> Any:
-        parts = [getattr(used, name) for used in own]
-        return None if None in parts else sum(parts)
-
-    given, cached = added("input_token_count"), added("cached_content_token_count")
-    fresh = None if given is None or cached is None else max(0, given - cached)
-    return ev.ModelUsage(
-        fresh, 0, cached, added("output_token_count"), added("thoughts_token_count")
+def _to_usage(response: ApiResponse) -> ev.Usage:
+    cached = response.cached_content_token_count
+    return ev.Usage(
+        *EventHead(0),
+        model=response.model or "unknown",
+        input=uncached_input(response.input_token_count, cached),
+        cache_write=0,
+        cache_read=cached,
+        output=response.output_token_count,
+        reasoning=response.thoughts_token_count,
     )

@@ -1,4 +1,4 @@
-"""A steno of its own: carries out a task with a scripted agent and attends to it. Arguments: options as JSON, the program."""
+"""A steno process that runs a registered task. Arguments: options as JSON, the program."""
 
 import json
 import sys
@@ -10,12 +10,15 @@ from steno.runner.run_registration import RunRegistration
 from steno.runner.setup import TaskSetup
 from steno.runner.task import Task
 
-options, program = json.loads(sys.argv[1]), sys.argv[2]
-ask = LaunchOptions(prompt=options.get("prompt", "hello"), steer=options.get("steer", False))
+options = json.loads(sys.argv[1])
+program = sys.argv[2]
+launch_options = LaunchOptions(
+    prompt=options.get("prompt", "hello"), steer=options.get("steer", False)
+)
 policy = RetryPolicy(attempts=options.get("attempts", 1))
 grace = GracePeriods(interrupt=options.get("patience", 2.0), terminate=0.4, quiet=0.2, drain=1.0)
 setup = TaskSetup(
-    launch_options=ask,
+    launch_options=launch_options,
     program=program,
     policy=policy,
     grace=grace,
@@ -29,9 +32,6 @@ with ProcessLoop() as loop:
     print(task.run.id, flush=True)
     loop.run(until=lambda: task.is_finished)
 assert task.report is not None
-print(
-    json.dumps(
-        {"verdict": task.report.verdict, "text": task.report.text, "warnings": task.report.warnings}
-    ),
-    flush=True,
-)
+report = task.report
+summary = {"verdict": report.verdict, "text": report.text, "warnings": report.warnings}
+print(json.dumps(summary), flush=True)

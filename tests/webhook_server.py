@@ -1,4 +1,4 @@
-"""A web server on loopback that does as it is told: takes what is posted, answers slowly, fails, or says nothing at all."""
+"""A webhook receiver on loopback that can be slow or fail."""
 
 import json
 import time
@@ -10,15 +10,15 @@ from typing import Any
 
 
 class Web:
-    """What was posted, in the order in which it came in, and how the next ones are answered."""
+    """What was posted, in order, and how the next posts are answered."""
 
     def __init__(self) -> None:
-        self.taken: list[dict[str, Any]] = []  # of those that were answered with success
-        self.asked: list[tuple[str, int]] = []  # every try: the path, and the event's place
-        self.statuses: list[int] = []  # of the next answers; then 200
+        self.taken: list[dict[str, Any]] = []  # answered with success
+        self.asked: list[tuple[str, int]] = []  # every attempt: the path and the sequence number
+        self.statuses: list[int] = []  # of the next answers; then `always`
         self.always = 200
         self.delay = 0.0
-        self.closes = False  # the connection, after each answer, without saying so
+        self.closes = False  # close the connection silently after each answer
         self.port = 0
         self.connections = 0
 
@@ -29,10 +29,10 @@ class Web:
 
 @contextmanager
 def serving() -> Iterator[Web]:
-    """A server in a thread of its own."""
+    """Run a server in its own thread."""
     web = Web()
 
-    class Answering(BaseHTTPRequestHandler):
+    class PostHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def setup(self) -> None:
@@ -52,10 +52,11 @@ def serving() -> Iterator[Web]:
             self.wfile.write(b"ok")
             self.close_connection = web.closes
 
+        # `format` is the name in http.server.
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """It says nothing."""
+            """Print nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), PostHandler)
     server.daemon_threads = True
     web.port = server.server_port
     thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)

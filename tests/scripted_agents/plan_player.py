@@ -1,7 +1,9 @@
-"""Plays an agent by a plan: each start takes the next step of PLAN (JSON), and is noted in `calls` beside it.
+"""An agent that follows a plan: each start takes the next step of PLAN (JSON).
 
-A step: `out` (text for stdout), `recording` (a folder whose stdout, stderr and exit code are played), `err`, `exit`,
-`sleep` (seconds before the exit; an interrupt ends it), `deaf` (ignore signals), `write` (a file to make, by its path).
+Each start is recorded in `calls` beside the plan. A step: `out` (text for stdout), `recording` (a
+folder with the stdout, stderr and exit code to replay), `err`, `exit`, `sleep` (seconds before the
+exit), `deaf` (ignore signals), `unread` (do not read the prompt), `write` (a file to create),
+`interrupted` (the exit code after SIGINT).
 """
 
 import json
@@ -21,10 +23,13 @@ call = {"argv": sys.argv[2:], "prompt": prompt, "cwd": str(Path.cwd()), "env": d
 with calls.open("a", encoding="utf-8") as file:
     file.write(json.dumps(call) + "\n")
 
-out, err, code = step.get("out", "").encode(), step.get("err", "").encode(), step.get("exit", 0)
+out = step.get("out", "").encode()
+err = step.get("err", "").encode()
+code = step.get("exit", 0)
 if "recording" in step:
     folder = Path(step["recording"])
-    out, code = (folder / "stdout").read_bytes(), int((folder / "exit_code").read_text() or 0)
+    out = (folder / "stdout").read_bytes()
+    code = int((folder / "exit_code").read_text() or 0)
     err = (folder / "stderr").read_bytes() if (folder / "stderr").exists() else b""
 if step.get("deaf"):
     signal.signal(signal.SIGINT, signal.SIG_IGN)

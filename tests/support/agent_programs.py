@@ -1,0 +1,25 @@
+"""The real agents that the tests run, each version in its own folder. Installed by `make cli`."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def program(agent: str, version: str) -> Path:
+    """The path where a version is installed."""
+    root = Path(os.environ.get("STENO_TEST_CLI") or ROOT / ".cli")
+    return root / f"{agent}-{version}" / "node_modules" / ".bin" / agent
+
+
+def installed(agent: str, version: str) -> str:
+    """The path of the program. If missing, skip the test; fail if STENO_REQUIRE contains cli."""
+    path = program(agent, version)
+    if not path.exists():
+        reason = f"{agent} {version} not installed in {path.parents[2]}; run: make cli"
+        if "cli" in os.environ.get("STENO_REQUIRE", "").split(","):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return str(path)
