@@ -271,10 +271,7 @@ def test_a_recording_that_is_played_asks_no_model(place: Place) -> None:
         "--model",
         MODEL,
     )
-    assert (
-        refused(place, *words)
-        == "steno: --backend ollama: a replay uses no model server"
-    )
+    assert refused(place, *words) == "steno: --backend ollama: a replay uses no model server"
 
 
 # -- how an agent is led there -----------------------------------------------------------------------------------------
