@@ -47,9 +47,9 @@ def agent(
 def marked(run_id: str) -> list[process_info.ProcessInfo]:
     """The living processes of a run."""
     return [
-        one
-        for one in process_table.list_processes()
-        if run_id in [found.run_id for found in process_info.parse_run_tags(one.run_tags)]
+        item
+        for item in process_table.list_processes()
+        if run_id in [result.run_id for result in process_info.parse_run_tags(item.run_tags)]
     ]
 
 
@@ -70,9 +70,10 @@ def wait_for(what: Callable[[], bool]) -> None:
 def _nothing_is_left() -> Iterator[None]:
     yield
     assert [
-        one
-        for one in process_table.list_processes()
-        if os.getpid() in [found.steno_pid for found in process_info.parse_run_tags(one.run_tags)]
+        item
+        for item in process_table.list_processes()
+        if os.getpid()
+        in [result.steno_pid for result in process_info.parse_run_tags(item.run_tags)]
     ] == []
     assert marked(LOST) == []
 
@@ -84,31 +85,31 @@ def loop() -> Iterator[ProcessLoop]:
         yield loop
 
 
-class Heard:
-    """Keeps the ticks of a run."""
+class OutputLog:
+    """Keeps the records of a run."""
 
     def __init__(self) -> None:
-        self.ticks: list[Record] = []
+        self.records: list[Record] = []
 
-    def __call__(self, tick: Record) -> None:
-        self.ticks.append(tick)
+    def __call__(self, record: Record) -> None:
+        self.records.append(record)
 
     def on(self, code: str) -> bytes:
         """All that came on one stream."""
-        return b"".join(tick.data for tick in self.ticks if tick.code == code)
+        return b"".join(record.data for record in self.records if record.code == code)
 
-    def told(self) -> list[tuple[str, bytes, int | None]]:
-        """The ticks without their times, and without those of stderr; pieces of stdout in one."""
+    def entries(self) -> list[tuple[str, bytes, int | None]]:
+        """The records without their times, and without those of stderr; pieces of stdout in one."""
         out: list[tuple[str, bytes, int | None]] = []
-        for tick in self.ticks:
-            if tick.code == "out" and out and out[-1][0] == "out":
-                out[-1] = ("out", out[-1][1] + tick.data, None)
-            elif tick.code != "err":
-                out.append((tick.code, tick.data, tick.number))
+        for record in self.records:
+            if record.code == "out" and out and out[-1][0] == "out":
+                out[-1] = ("out", out[-1][1] + record.data, None)
+            elif record.code != "err":
+                out.append((record.code, record.data, record.number))
         return out
 
 
-def stop_when_ready(loop: ProcessLoop, child: ChildProcess, heard: Heard, why: str) -> None:
+def stop_when_ready(loop: ProcessLoop, child: ChildProcess, heard: OutputLog, why: str) -> None:
     """Let it say that it is ready, then stop it."""
     assert loop.run(loop.clock() + LONG, until=lambda: heard.on("out").endswith(b"\n"))
     child.stop(why)
@@ -120,12 +121,14 @@ def stop_when_ready(loop: ProcessLoop, child: ChildProcess, heard: Heard, why: s
 
 def test_ticks_in_order(loop: ProcessLoop) -> None:
     """Output, then the exit, with times that never go back."""
-    heard = Heard()
-    child = loop.start(agent("lines", 3, 20), heard)
+    output = OutputLog()
+    child = loop.start(agent("lines", 3, 20), output)
     assert loop.run(loop.clock() + LONG)
-    assert heard.on("out") == b"".join(b"%09dxxxxxxxxxx\n" % number for number in range(3))
-    assert heard.ticks[-1].code == "exit"
-    times = [tick.offset_seconds for tick in heard.ticks if tick.offset_seconds is not None]
+    assert output.on("out") == b"".join(b"%09dxxxxxxxxxx\n" % number for number in range(3))
+    assert output.records[-1].code == "exit"
+    times = [
+        record.offset_seconds for record in output.records if record.offset_seconds is not None
+    ]
     assert times == sorted(times)
     assert (child.exit_code, child.orphans, child.is_finished, loop.children) == (0, [], True, [])
 
@@ -133,16 +136,16 @@ def test_ticks_in_order(loop: ProcessLoop) -> None:
 @pytest.mark.parametrize("stdout", ["pipe", "file"])
 def test_long_lines(loop: ProcessLoop, stdout: str) -> None:
     """Lines of 5 MB come whole, by pipe and by file."""
-    heard = Heard()
-    loop.start(agent("lines", 4, 5_000_000, stdout=stdout), heard)
+    output = OutputLog()
+    loop.start(agent("lines", 4, 5_000_000, stdout=stdout), output)
     assert loop.run(loop.clock() + LONG)
-    assert [len(line) for line in heard.on("out").splitlines()] == [4_999_999] * 4
-    assert heard.told()[-1] == ("exit", b"", 0)
+    assert [len(line) for line in output.on("out").splitlines()] == [4_999_999] * 4
+    assert output.entries()[-1] == ("exit", b"", 0)
 
 
 def test_a_file_keeps_what_a_pipe_loses(loop: ProcessLoop) -> None:
     """An agent that drops what the pipe does not take loses nothing to a file."""
-    by_pipe, by_file = Heard(), Heard()
+    by_pipe, by_file = OutputLog(), OutputLog()
     loop.start(agent("dropper"), by_pipe)
     loop.start(agent("dropper", stdout="file"), by_file)
     assert loop.run(loop.clock() + LONG)
@@ -155,11 +158,11 @@ def test_loud_stderr_does_not_block(loop: ProcessLoop) -> None:
     sizes = {"out": 0, "err": 0}
     order = []
 
-    def count(tick: Record) -> None:
-        if tick.code in sizes:
-            sizes[tick.code] += len(tick.data)
-        if tick.code == "out":
-            order.append((tick.data, sizes["err"] >> 20))
+    def count(record: Record) -> None:
+        if record.code in sizes:
+            sizes[record.code] += len(record.data)
+        if record.code == "out":
+            order.append((record.data, sizes["err"] >> 20))
 
     loop.start(agent("loud", 200), count)
     assert loop.run(loop.clock() + LONG)
@@ -171,10 +174,10 @@ def test_loud_stderr_does_not_block(loop: ProcessLoop) -> None:
 def test_the_prompt_is_fed(loop: ProcessLoop) -> None:
     """A prompt of 20 MB goes in while its echo comes out: neither waits for the other."""
     prompt = os.urandom(1 << 20) * 20
-    heard = Heard()
-    loop.start(agent("echo", stdin=prompt), heard)
+    output = OutputLog()
+    loop.start(agent("echo", stdin=prompt), output)
     assert loop.run(loop.clock() + LONG)
-    assert hashlib.sha256(heard.on("out")).digest() == hashlib.sha256(prompt).digest()
+    assert hashlib.sha256(output.on("out")).digest() == hashlib.sha256(prompt).digest()
 
 
 @pytest.mark.parametrize(
@@ -182,32 +185,32 @@ def test_the_prompt_is_fed(loop: ProcessLoop) -> None:
 )
 def test_a_prompt_that_nobody_reads(loop: ProcessLoop, name: str, stdin: bytes | None) -> None:
     """An agent may exit before reading its prompt; no prompt means empty stdin."""
-    heard = Heard()
-    loop.start(agent(name, stdin=stdin), heard)
+    output = OutputLog()
+    loop.start(agent(name, stdin=stdin), output)
     assert loop.run(loop.clock() + LONG)
-    assert heard.told() == [("exit", b"", 0)]
+    assert output.entries() == [("exit", b"", 0)]
 
 
 def test_closed_streams_are_not_the_end(loop: ProcessLoop) -> None:
     """An agent that closes its streams and keeps running is followed until it exits."""
-    heard = Heard()
-    loop.start(agent("mute"), heard)
+    output = OutputLog()
+    loop.start(agent("mute"), output)
     assert loop.run(loop.clock() + LONG)
-    assert heard.told() == [("out", b"last words\n", None), ("exit", b"", 3)]
-    assert (heard.ticks[-1].offset_seconds or 0) > 0.25
+    assert output.entries() == [("out", b"last words\n", None), ("exit", b"", 3)]
+    assert (output.records[-1].offset_seconds or 0) > 0.25
 
 
 def test_many_at_once(loop: ProcessLoop) -> None:
-    """Fifty runs in one loop, each with its own ticks."""
-    all_heard = [Heard() for _ in range(50)]
-    for number, heard in enumerate(all_heard):
-        loop.start(agent("lines", 2, 20 + number), heard)
+    """Fifty runs in one loop, each with its own records."""
+    all_outputs = [OutputLog() for _ in range(50)]
+    for number, output in enumerate(all_outputs):
+        loop.start(agent("lines", 2, 20 + number), output)
     assert len(loop.children) == 50
     assert loop.run(loop.clock() + LONG)
-    assert [len(heard.on("out")) for heard in all_heard] == [
+    assert [len(output.on("out")) for output in all_outputs] == [
         2 * (20 + number) for number in range(50)
     ]
-    assert {heard.ticks[-1].number for heard in all_heard} == {0}
+    assert {output.records[-1].number for output in all_outputs} == {0}
 
 
 def test_where_a_process_has_no_descriptor(
@@ -215,10 +218,10 @@ def test_where_a_process_has_no_descriptor(
 ) -> None:
     """Without pidfd an exit is noticed by looking."""
     monkeypatch.delattr(os, "pidfd_open")
-    heard = Heard()
-    loop.start(agent("mute"), heard)
+    output = OutputLog()
+    loop.start(agent("mute"), output)
     assert loop.run(loop.clock() + LONG)
-    assert heard.told() == [("out", b"last words\n", None), ("exit", b"", 3)]
+    assert output.entries() == [("out", b"last words\n", None), ("exit", b"", 3)]
 
 
 # -- a start that fails ----------------------------------------------------------------------------
@@ -250,24 +253,24 @@ def test_what_does_not_start(
     loop: ProcessLoop, command: ProcessCommand, code: int, text: str
 ) -> None:
     """Reported as by a shell, as stderr text and exit code."""
-    heard = Heard()
-    child = loop.start(command, heard)
+    output = OutputLog()
+    child = loop.start(command, output)
     child.kill("killed")
-    assert heard.ticks == []
+    assert output.records == []
     assert loop.run(loop.clock() + LONG)
-    assert [(tick.code, tick.data.decode(), tick.number) for tick in heard.ticks] == [
+    assert [(record.code, record.data.decode(), record.number) for record in output.records] == [
         ("err", text, None),
         ("exit", "", code),
     ]
     child.stop("timeout")
     child.kill("killed")
-    assert len(heard.ticks) == 2
+    assert len(output.records) == 2
 
 
 def test_a_run_needs_a_plain_id(loop: ProcessLoop) -> None:
     """The id is part of the run tag, where a colon is a separator."""
     with pytest.raises(StenoError, match=r"^invalid run id 'a:b': "):
-        loop.start(agent("deaf"), Heard(), run_id="a:b")
+        loop.start(agent("deaf"), OutputLog(), run_id="a:b")
 
 
 # -- ends that we ask for --------------------------------------------------------------------------
@@ -275,10 +278,10 @@ def test_a_run_needs_a_plain_id(loop: ProcessLoop) -> None:
 
 def test_an_interrupt_is_enough(loop: ProcessLoop) -> None:
     """An agent that closes in order gets no second signal."""
-    heard = Heard()
-    child = loop.start(agent("polite"), heard)
-    stop_when_ready(loop, child, heard, "timeout")
-    assert heard.told() == [
+    output = OutputLog()
+    child = loop.start(agent("polite"), output)
+    stop_when_ready(loop, child, output, "timeout")
+    assert output.entries() == [
         ("out", b"ready\n", None),
         ("stop", b"timeout", signal.SIGINT),
         ("out", b"closing\n", None),
@@ -289,10 +292,10 @@ def test_an_interrupt_is_enough(loop: ProcessLoop) -> None:
 
 def test_a_wrapper_that_swallows_signals(loop: ProcessLoop) -> None:
     """The interrupt reaches the real program behind it."""
-    heard = Heard()
-    child = loop.start(agent("wrapper"), heard)
-    stop_when_ready(loop, child, heard, "interrupted")
-    assert heard.told()[1:] == [
+    output = OutputLog()
+    child = loop.start(agent("wrapper"), output)
+    stop_when_ready(loop, child, output, "interrupted")
+    assert output.entries()[1:] == [
         ("stop", b"interrupted", signal.SIGINT),
         ("out", b"closing\n", None),
         ("exit", b"", 0),
@@ -301,12 +304,12 @@ def test_a_wrapper_that_swallows_signals(loop: ProcessLoop) -> None:
 
 def test_interrupt_terminate_kill(loop: ProcessLoop) -> None:
     """A process that ignores both is killed with its child; each signal is a record."""
-    heard = Heard()
-    child = loop.start(agent("stubborn"), heard, grace=QUICK)
+    output = OutputLog()
+    child = loop.start(agent("stubborn"), output, grace=QUICK)
     start = time.monotonic()
-    stop_when_ready(loop, child, heard, "stalled")
+    stop_when_ready(loop, child, output, "stalled")
     assert time.monotonic() - start < LONG / 2
-    assert heard.told() == [
+    assert output.entries() == [
         ("out", b"ready\n", None),
         ("stop", b"stalled", signal.SIGINT),
         ("stop", b"stalled", signal.SIGTERM),
@@ -320,15 +323,15 @@ def test_interrupt_terminate_kill(loop: ProcessLoop) -> None:
 
 def test_the_second_request_kills(loop: ProcessLoop) -> None:
     """Asking twice is asking once; `kill` does not wait for any grace."""
-    heard = Heard()
-    child = loop.start(agent("stubborn"), heard)
-    loop.run(loop.clock() + LONG, until=lambda: heard.on("out").endswith(b"\n"))
+    output = OutputLog()
+    child = loop.start(agent("stubborn"), output)
+    loop.run(loop.clock() + LONG, until=lambda: output.on("out").endswith(b"\n"))
     start = time.monotonic()
     child.stop("interrupted")
     child.stop("timeout")
     child.kill("killed")
     assert loop.run(loop.clock() + LONG)
-    assert heard.told()[1:] == [
+    assert output.entries()[1:] == [
         ("stop", b"interrupted", signal.SIGINT),
         ("stop", b"interrupted", signal.SIGKILL),
         ("exit", b"", -signal.SIGKILL),
@@ -339,43 +342,43 @@ def test_the_second_request_kills(loop: ProcessLoop) -> None:
 def test_a_kill_loses_no_output(loop: ProcessLoop, tmp_path: Path) -> None:
     """What the agent had printed before it was killed is read."""
     script = "head -c 50000 /dev/zero; : > printed; exec sleep 600"
-    heard = Heard()
-    child = loop.start(ProcessCommand(("sh", "-c", script), cwd=str(tmp_path)), heard)
+    output = OutputLog()
+    child = loop.start(ProcessCommand(("sh", "-c", script), cwd=str(tmp_path)), output)
     wait_for((tmp_path / "printed").exists)
     child.kill("killed")
     assert loop.run(loop.clock() + LONG)
-    assert len(heard.on("out")) == 50_000
+    assert len(output.on("out")) == 50_000
 
 
 @pytest.mark.parametrize("how", [(), ("bare",)])
 def test_a_daemon_goes_with_its_agent(loop: ProcessLoop, how: tuple[str, ...]) -> None:
     """A child without group, session and environment is found: the tree is read before a signal."""
-    heard = Heard()
-    child = loop.start(agent("daemon", "stay", *how), heard, grace=QUICK)
-    stop_when_ready(loop, child, heard, "timeout")
-    daemon = int(heard.on("out"))
+    output = OutputLog()
+    child = loop.start(agent("daemon", "stay", *how), output, grace=QUICK)
+    stop_when_ready(loop, child, output, "timeout")
+    daemon = int(output.on("out"))
     assert gone(daemon)
     assert daemon in [orphan.pid for orphan in child.orphans]
 
 
 def test_a_taker_of_ticks_may_stop_the_run(loop: ProcessLoop) -> None:
     """Also while the run is being stopped."""
-    heard = Heard()
+    output = OutputLog()
 
-    def stop(tick: Record) -> None:
-        heard(tick)
-        if tick.code in ("out", "stop"):
+    def stop(record: Record) -> None:
+        output(record)
+        if record.code in ("out", "stop"):
             child.stop("max_budget")
 
     child = loop.start(agent("polite"), stop)
     assert loop.run(loop.clock() + LONG)
-    assert [tick.data for tick in heard.ticks if tick.code == "stop"] == [b"max_budget"]
+    assert [record.data for record in output.records if record.code == "stop"] == [b"max_budget"]
 
 
 def test_leaving_the_loop_kills() -> None:
     """Leaving the loop kills running children; a failed record callback gets no more calls."""
 
-    def fail(tick: Record) -> None:
+    def fail(record: Record) -> None:
         raise RuntimeError("the disk is full")
 
     def run() -> None:
@@ -398,24 +401,24 @@ def test_a_grandchild_that_keeps_stdout_open(
     loop: ProcessLoop, arguments: tuple[str, ...], stdout: str
 ) -> None:
     """The run finishes soon after the agent's exit, not when the last writer has exited."""
-    heard = Heard()
-    child = loop.start(agent("holder", *arguments, stdout=stdout), heard, grace=QUICK)
+    output = OutputLog()
+    child = loop.start(agent("holder", *arguments, stdout=stdout), output, grace=QUICK)
     start = time.monotonic()
     assert loop.run(loop.clock() + LONG)
     took = time.monotonic() - start
     assert took < LONG / 4
-    assert heard.on("out").startswith(b"done\n")
-    assert heard.told()[-1] == ("exit", b"", 0)
+    assert output.on("out").startswith(b"done\n")
+    assert output.entries()[-1] == ("exit", b"", 0)
     assert [orphan.signal for orphan in child.orphans] == [signal.SIGTERM]
     assert ("sleep 600" in child.orphans[0].command) == (not arguments)
 
 
 def test_a_daemon_is_found_by_its_mark(loop: ProcessLoop) -> None:
     """No parent, no group and no session leads to it. It is listed and ended."""
-    heard = Heard()
-    child = loop.start(agent("daemon"), heard, grace=QUICK)
+    output = OutputLog()
+    child = loop.start(agent("daemon"), output, grace=QUICK)
     assert loop.run(loop.clock() + LONG)
-    assert child.orphans == [Orphan(int(heard.on("out")), "sleep 600", signal.SIGTERM)]
+    assert child.orphans == [Orphan(int(output.on("out")), "sleep 600", signal.SIGTERM)]
     assert gone(child.orphans[0].pid)
 
 
@@ -425,8 +428,8 @@ def test_a_daemon_without_our_environment_is_found_by_the_stream_that_it_holds(
     loop: ProcessLoop, stdout: str, kept: int
 ) -> None:
     """Two concurrent runs each stop their own; a process with read-only access is left alone."""
-    heard, other = Heard(), Heard()
-    child = loop.start(agent("daemon", "shed", kept, stdout=stdout), heard, grace=QUICK)
+    output, other = OutputLog(), OutputLog()
+    child = loop.start(agent("daemon", "shed", kept, stdout=stdout), output, grace=QUICK)
     next_ = loop.start(agent("daemon", "shed", kept, stdout=stdout), other, grace=QUICK)
     if reader := os.fork():
         assert loop.run(loop.clock() + LONG)
@@ -434,8 +437,8 @@ def test_a_daemon_without_our_environment_is_found_by_the_stream_that_it_holds(
         os.setsid()
         time.sleep(LONG)
         os._exit(0)
-    for run, told in ((child, heard), (next_, other)):
-        assert run.orphans == [Orphan(int(told.on("out")), "sleep 600", signal.SIGTERM)]
+    for run, message in ((child, output), (next_, other)):
+        assert run.orphans == [Orphan(int(message.on("out")), "sleep 600", signal.SIGTERM)]
         assert gone(run.orphans[0].pid)
     assert not gone(reader)
     os.kill(reader, signal.SIGKILL)
@@ -444,10 +447,10 @@ def test_a_daemon_without_our_environment_is_found_by_the_stream_that_it_holds(
 
 def test_what_is_meant_to_stay_stays(loop: ProcessLoop) -> None:
     """It is listed, it runs on, and no sweep takes it while or after its steno lives."""
-    heard = Heard()
-    child = loop.start(agent("daemon"), heard, run_id=LOST, grace=QUICK, keep_orphans=True)
+    output = OutputLog()
+    child = loop.start(agent("daemon"), output, run_id=LOST, grace=QUICK, keep_orphans=True)
     assert loop.run(loop.clock() + LONG)
-    daemon = int(heard.on("out"))
+    daemon = int(output.on("out"))
     assert child.orphans == [Orphan(daemon, "sleep 600", None)]
     assert terminate_orphans(LOST) == []
     assert not gone(daemon)
@@ -457,16 +460,16 @@ def test_what_is_meant_to_stay_stays(loop: ProcessLoop) -> None:
 
 def test_a_kill_hurries_what_outlived_the_agent(loop: ProcessLoop) -> None:
     """Neither its silence nor its grace is waited for."""
-    heard = Heard()
+    output = OutputLog()
     child = loop.start(
-        agent("holder"), heard, grace=GracePeriods(terminate=LONG, quiet=LONG, drain=LONG)
+        agent("holder"), output, grace=GracePeriods(terminate=LONG, quiet=LONG, drain=LONG)
     )
     assert loop.run(loop.clock() + LONG, until=lambda: child.exit_code is not None)
     assert not child.is_finished
     child.kill("killed")
     assert loop.run(loop.clock() + LONG / 2)
     assert child.orphans == [Orphan(child.orphans[0].pid, "sleep 600", signal.SIGKILL)]
-    assert heard.told() == [("out", b"done\n", None), ("exit", b"", 0)]
+    assert output.entries() == [("out", b"done\n", None), ("exit", b"", 0)]
 
 
 # -- a steno that was killed -----------------------------------------------------------------------
@@ -500,9 +503,9 @@ class Host:
 @pytest.fixture
 def host(request: pytest.FixtureRequest) -> Iterator[Host]:
     """A steno, and its end."""
-    found = Host(request.param)
-    yield found
-    found.kill()
+    result = Host(request.param)
+    yield result
+    result.kill()
 
 
 @pytest.mark.parametrize("host", ["guarded"], indirect=True)
@@ -518,9 +521,9 @@ def test_nothing_outlives_a_killed_steno(host: Host) -> None:
 def test_the_sweep_finds_what_no_guard_ended(host: Host) -> None:
     """A steno that starts ends what one without a guard has left, and nothing of one that lives."""
     assert terminate_orphans(LOST) == []
-    before = {one.pid for one in marked(LOST)}
+    before = {item.pid for item in marked(LOST)}
     host.kill()
-    assert {one.pid for one in marked(LOST)} == before
+    assert {item.pid for item in marked(LOST)} == before
     swept = terminate_orphans(LOST, QUICK)
     assert {orphan.pid for orphan in swept} == before
     assert host.daemon in before
@@ -536,8 +539,10 @@ def test_who_becomes_another_program_is_found(tmp_path: Path) -> None:
         [script], env={"PATH": os.environ["PATH"], process_info.RUN_TAG_VARIABLE: f"{LOST}:1:2:3"}
     )
     try:
-        wait_for(lambda: changing.pid in [one.pid for one in marked(LOST)])
-        assert sum(changing.pid not in [one.pid for one in marked(LOST)] for _ in range(1_500)) == 0
+        wait_for(lambda: changing.pid in [item.pid for item in marked(LOST)])
+        assert (
+            sum(changing.pid not in [item.pid for item in marked(LOST)] for _ in range(1_500)) == 0
+        )
     finally:
         changing.kill()
         changing.wait()
@@ -561,15 +566,15 @@ def test_a_run_within_a_run_belongs_to_both(
 ) -> None:
     """The outer steno finds what an inner one started."""
     monkeypatch.setenv(process_info.RUN_TAG_VARIABLE, "outer:1:2:3")
-    heard = Heard()
+    output = OutputLog()
     loop.start(
         ProcessCommand(("sh", "-c", "echo $STENO_RUN"), env={"PATH": os.environ["PATH"]}),
-        heard,
+        output,
         run_id="inner",
     )
     assert loop.run(loop.clock() + LONG)
     assert [
-        one.run_id for one in process_info.parse_run_tags(heard.on("out").decode().strip())
+        item.run_id for item in process_info.parse_run_tags(output.on("out").decode().strip())
     ] == [
         "outer",
         "inner",
@@ -578,20 +583,20 @@ def test_a_run_within_a_run_belongs_to_both(
 
 def test_other_systems_see_the_same(loop: ProcessLoop) -> None:
     """psutil, which serves where there is no /proc, finds the same people."""
-    heard = Heard()
-    child = loop.start(agent("stubborn"), heard, run_id="seen-twice")
-    loop.run(loop.clock() + LONG, until=lambda: heard.on("out").endswith(b"\n"))
-    ours = {(one.pid, one.parent_pid, one.sid, one.run_tags) for one in marked("seen-twice")}
-    theirs = [one for one in psutil_backend.iter_processes() if "seen-twice:" in one.run_tags]
-    assert {(one.pid, one.parent_pid, one.sid, one.run_tags) for one in theirs} == ours
+    output = OutputLog()
+    child = loop.start(agent("stubborn"), output, run_id="seen-twice")
+    loop.run(loop.clock() + LONG, until=lambda: output.on("out").endswith(b"\n"))
+    ours = {(item.pid, item.parent_pid, item.sid, item.run_tags) for item in marked("seen-twice")}
+    theirs = [item for item in psutil_backend.iter_processes() if "seen-twice:" in item.run_tags]
+    assert {(item.pid, item.parent_pid, item.sid, item.run_tags) for item in theirs} == ours
     assert len(ours) == 2
-    for one in theirs:
-        assert psutil_backend.start_time_of(one.pid) == one.start_time
-        assert psutil_backend.command_line_of(one.pid) == process_table.command_line_of(one.pid)
-        assert psutil_backend.is_own_process(one.pid) is process_table.is_own_process(one) is True
+    for item in theirs:
+        assert psutil_backend.start_time_of(item.pid) == item.start_time
+        assert psutil_backend.command_line_of(item.pid) == process_table.command_line_of(item.pid)
+        assert psutil_backend.is_own_process(item.pid) is process_table.is_own_process(item) is True
     child.kill("killed")
     assert loop.run(loop.clock() + LONG)
-    assert [psutil_backend.start_time_of(one.pid) for one in theirs] == [None, None]
+    assert [psutil_backend.start_time_of(item.pid) for item in theirs] == [None, None]
     assert (
         psutil_backend.command_line_of(theirs[0].pid),
         psutil_backend.is_own_process(theirs[0].pid),
@@ -630,15 +635,15 @@ class Leaping(selectors.DefaultSelector):
 def test_timers_by_a_clock_that_leaps() -> None:
     """A day passes at once; the order is that of the times, cancelled ones never come."""
     clock = Leap()
-    told: list[tuple[str, float]] = []
+    message: list[tuple[str, float]] = []
     with ProcessLoop(clock, Leaping(clock)) as loop:
-        loop.call_later(86_400, lambda: told.append(("day", clock.now)))
-        loop.call_at(1060.0, lambda: told.append(("minute", clock.now)))
-        loop.call_at(1060.0, lambda: told.append(("the same minute", clock.now)))
-        loop.call_later(30, lambda: told.append(("never", clock.now))).cancel()
-        loop.call_soon(lambda: told.append(("soon", clock.now)))
+        loop.call_later(86_400, lambda: message.append(("day", clock.now)))
+        loop.call_at(1060.0, lambda: message.append(("minute", clock.now)))
+        loop.call_at(1060.0, lambda: message.append(("the same minute", clock.now)))
+        loop.call_later(30, lambda: message.append(("never", clock.now))).cancel()
+        loop.call_soon(lambda: message.append(("soon", clock.now)))
         assert not loop.run(until=lambda: False, deadline=1000.0 + 2 * 86_400)
-    assert told == [
+    assert message == [
         ("soon", 1000.0),
         ("minute", 1060.0),
         ("the same minute", 1060.0),
@@ -651,21 +656,21 @@ def test_grace_by_a_clock_that_leaps() -> None:
     """An hour of grace takes no time in a test: all waits go through the selector."""
     clock = Leap()
     selector = Leaping(clock, leaps=False)
-    heard = Heard()
+    output = OutputLog()
     with ProcessLoop(clock, selector) as loop:
         child = loop.start(
             agent("stubborn"),
-            heard,
+            output,
             grace=GracePeriods(interrupt=3600.0, terminate=3600.0, kill=1e6),
         )
-        assert loop.run(until=lambda: heard.on("out").endswith(b"\n"))
+        assert loop.run(until=lambda: output.on("out").endswith(b"\n"))
         selector.leaps = True
         child.stop("timeout")
         assert loop.run()
     assert [
-        (round(tick.offset_seconds or 0, 3), tick.number)
-        for tick in heard.ticks
-        if tick.code == "stop"
+        (round(record.offset_seconds or 0, 3), record.number)
+        for record in output.records
+        if record.code == "stop"
     ] == [
         (0.0, signal.SIGINT),
         (3600.0, signal.SIGTERM),
@@ -675,16 +680,16 @@ def test_grace_by_a_clock_that_leaps() -> None:
 
 def test_soon_wakes_the_loop() -> None:
     """Another thread and a signal handler can reach a loop that waits for nothing else."""
-    told: list[str] = []
+    message: list[str] = []
     with ProcessLoop() as loop:
-        threading.Timer(0.05, lambda: loop.call_soon(lambda: told.append("thread"))).start()
-        assert loop.run(loop.clock() + LONG, until=lambda: told == ["thread"])
+        threading.Timer(0.05, lambda: loop.call_soon(lambda: message.append("thread"))).start()
+        assert loop.run(loop.clock() + LONG, until=lambda: message == ["thread"])
         before = signal.signal(
-            signal.SIGUSR1, lambda number, frame: loop.call_soon(lambda: told.append("signal"))
+            signal.SIGUSR1, lambda number, frame: loop.call_soon(lambda: message.append("signal"))
         )
         try:
             threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
-            assert loop.run(loop.clock() + LONG, until=lambda: told == ["thread", "signal"])
+            assert loop.run(loop.clock() + LONG, until=lambda: message == ["thread", "signal"])
         finally:
             signal.signal(signal.SIGUSR1, before)
     loop.close()

@@ -43,11 +43,11 @@ def test_it_is_cut_off_while_it_is_started(tmp_path: Path) -> None:
 
 def test_it_is_cut_off_by_another_thread(tmp_path: Path) -> None:
     once = RunOnce(("sleep", "64"), str(tmp_path))
-    found: list[int] = []
-    thread = Thread(target=lambda: found.append(once.run()[0]))
+    result: list[int] = []
+    thread = Thread(target=lambda: result.append(once.run()[0]))
     thread.start()
-    while not found and thread.is_alive():
+    while not result and thread.is_alive():
         once.kill()
         time.sleep(0.01)
     thread.join()
-    assert found == [-9]
+    assert result == [-9]

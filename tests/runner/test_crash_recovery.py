@@ -81,9 +81,9 @@ class Keeper:
 def of(pid: int) -> list[str]:
     """Living processes with the run tag of this steno."""
     return [
-        process_table.command_line_of(one.pid)
-        for one in process_table.list_processes()
-        if pid in [found.steno_pid for found in process_info.parse_run_tags(one.run_tags)]
+        process_table.command_line_of(item.pid)
+        for item in process_table.list_processes()
+        if pid in [results.steno_pid for results in process_info.parse_run_tags(item.run_tags)]
     ]
 
 
@@ -92,9 +92,9 @@ def keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
     """One keeper; what its stenos keep lies in a place of its own."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("STENO_LEDGER", raising=False)
-    found = Keeper(tmp_path / "data")
-    yield found
-    found.close()
+    results = Keeper(tmp_path / "data")
+    yield results
+    results.close()
 
 
 def working(folder: Path, number: int) -> TaskSetup:
@@ -182,10 +182,10 @@ def test_killed_at_a_hundred_moments(keeper: Keeper, tmp_path: Path) -> None:
     assert listed() == {report.run_id: (report.verdict, report.cost.usd) for report in reports}
     store = open_ledger(None)
     try:
-        found = booked(store)
+        results = booked(store)
         sessions = {row[0]: row[1] for row in store.query("SELECT id, session FROM runs", ())}
         done = import_sources(store, [str(tapes[0].parent)])
-        assert booked(store) == found  # nothing was missing
+        assert booked(store) == results  # nothing was missing
         spent = store.query(
             "SELECT count(*), sum(cost_nano) FROM requests WHERE kind = 'request'", ()
         )[0]
@@ -193,12 +193,12 @@ def test_killed_at_a_hundred_moments(keeper: Keeper, tmp_path: Path) -> None:
     finally:
         store.close()
     assert done.troubles == []
-    assert {report.run_id: as_booked(report) for report in reports} == found
+    assert {report.run_id: as_booked(report) for report in reports} == results
     assert all(
         sessions[report.run_id] == report.session_id for report in reports if report.session_id
     )
-    seen = sum(report.requests for report in reports)
-    assert spent[0] == seen
+    observed = sum(report.requests for report in reports)
+    assert spent[0] == observed
     cut = [report for report, tape in zip(reports, tapes, strict=True) if is_cut(tape)]
     assert len(cut) > MOMENTS // 2
     assert {(report.verdict, report.complete) for report in cut if report.result is None} == {
@@ -235,7 +235,9 @@ def test_killed_in_the_middle_of_a_step(keeper: Keeper, tmp_path: Path, function
     pid = keeper.start(tmp_path / "0", setup, function)
     assert keeper.kill(pid, "wait") == -signal.SIGKILL
     verdict = STEPS[function]
-    assert [found[0] for found in listed().values()] == ([verdict] if verdict is not None else [])
+    assert [results[0] for results in listed().values()] == (
+        [verdict] if verdict is not None else []
+    )
     assert list((tmp_path / "data" / "steno" / "live").iterdir()) == []
     store = open_ledger(None)
     try:
@@ -252,15 +254,15 @@ def test_killed_in_the_middle_of_a_step(keeper: Keeper, tmp_path: Path, function
 def listed() -> dict[str, tuple[str, float | None]]:
     """What `steno runs` says of each run: how it ended, and what it cost."""
     command = [sys.executable, "-m", "steno", "runs", "--last", "1000", "--json"]
-    told = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    return {row["run_id"]: (row["verdict"], row["cost"]["usd"]) for row in told["rows"]}
+    message = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return {row["run_id"]: (row["verdict"], row["cost"]["usd"]) for row in message["rows"]}
 
 
 def is_cut(tape: Path) -> bool:
     """Whether a recording was not closed."""
-    found = RecordingFile(tape)
-    list(found.records())
-    return found.is_truncated
+    results = RecordingFile(tape)
+    list(results.records())
+    return results.is_truncated
 
 
 ONE, TWO = Usage(3, 1001, 20_000, 101), Usage(5, 1002, 21_000, 102)

@@ -63,22 +63,25 @@ def run(place: Path, *words: str, **environment: str) -> tuple[int, str, str]:
 def findings(place: Path, *words: str, **environment: str) -> tuple[int, list[dict[str, Any]]]:
     code, out, errors = run(place, "doctor", "--json", *words, **environment)
     assert errors == ""
-    told = json.loads(out)
-    assert (told["schema"], told["ok"]) == ("steno.doctor/1", code == 0)
-    return code, told["findings"]
+    message = json.loads(out)
+    assert (message["schema"], message["ok"]) == ("steno.doctor/1", code == 0)
+    return code, message["findings"]
 
 
 def test_what_is_installed_and_what_it_can_do(place: Path) -> None:
     install(place, "gemini", "0.61.0")
     install(place, "qwen", "0.99.0")
     _, out, _ = run(place, "doctor", "--json")
-    told = {one["agent"]: one for one in json.loads(out)["agents"]}
-    assert list(told) == ["claude", "codex", "copilot", "gemini", "opencode", "qwen"]
-    assert (told["gemini"]["version"], told["gemini"]["known"]) == ("0.61.0", "tested")
-    assert (told["qwen"]["version"], told["qwen"]["known"]) == ("0.99.0", "newer")
-    assert (told["opencode"]["path"], told["opencode"]["known"]) == (None, "absent")
-    assert (told["claude"]["backends"], told["gemini"]["backends"]) == (["ollama", "anthropic"], [])
-    assert set(told["claude"]["abilities"]) == {
+    message = {item["agent"]: item for item in json.loads(out)["agents"]}
+    assert list(message) == ["claude", "codex", "copilot", "gemini", "opencode", "qwen"]
+    assert (message["gemini"]["version"], message["gemini"]["known"]) == ("0.61.0", "tested")
+    assert (message["qwen"]["version"], message["qwen"]["known"]) == ("0.99.0", "newer")
+    assert (message["opencode"]["path"], message["opencode"]["known"]) == (None, "absent")
+    assert (message["claude"]["backends"], message["gemini"]["backends"]) == (
+        ["ollama", "anthropic"],
+        [],
+    )
+    assert set(message["claude"]["abilities"]) == {
         "resume",
         "json",
         "partial",
@@ -101,8 +104,10 @@ def test_a_table_for_people(place: Path) -> None:
 
 def test_a_program_without_a_package_is_asked_for_its_version(place: Path) -> None:
     script(place / "bin" / "opencode", "echo 1.18.33")
-    told = {one["agent"]: one for one in json.loads(run(place, "doctor", "--json")[1])["agents"]}
-    assert (told["opencode"]["version"], told["opencode"]["known"]) == ("1.18.33", "tested")
+    message = {
+        item["agent"]: item for item in json.loads(run(place, "doctor", "--json")[1])["agents"]
+    }
+    assert (message["opencode"]["version"], message["opencode"]["known"]) == ("1.18.33", "tested")
 
 
 def test_a_program_that_leaves_another_behind_is_not_waited_for(place: Path) -> None:
@@ -116,8 +121,8 @@ def test_a_program_that_never_tells_its_version(
 ) -> None:
     monkeypatch.setattr("steno.runner.installed.VERSION_TIMEOUT_SECONDS", 0.2)
     script(place / "bin" / "opencode", "sleep 66; echo 1.18.33")
-    found = inspect_agent(AGENTS["opencode"], {"PATH": str(place / "bin")})
-    assert (found.version, found.known) == (None, "unknown")
+    result = inspect_agent(AGENTS["opencode"], {"PATH": str(place / "bin")})
+    assert (result.version, result.known) == (None, "unknown")
     until = time.monotonic() + 60
     while (
         subprocess.run(
@@ -154,18 +159,18 @@ def test_every_agent_names_its_abilities_and_what_it_cannot() -> None:
 
 
 def test_without_the_chosen_agent_something_is_wrong(place: Path) -> None:
-    code, found = findings(place)
-    (wrong,) = (one for one in found if one["level"] == "problem")
+    code, result = findings(place)
+    (wrong,) = (item for item in result if item["level"] == "problem")
     assert (code, wrong["check"], wrong["what"]) == (1, "claude", "not installed")
     assert wrong["remedy"] == "npm install -g @anthropic-ai/claude-code"
 
 
 def test_with_it_nothing_is(place: Path) -> None:
     install(place, "claude", "2.1.325")
-    code, found = findings(place)
+    code, result = findings(place)
     assert code == 0
-    assert all(one["remedy"] for one in found if one["level"] != "ok")
-    assert {one["check"] for one in found} >= {
+    assert all(item["remedy"] for item in result if item["level"] != "ok")
+    assert {item["check"] for item in result} >= {
         "settings",
         "claude",
         "gemini",
@@ -183,9 +188,9 @@ def test_the_chosen_agent_is_the_one_that_is_set(place: Path) -> None:
 def test_a_sign_in_is_a_name_and_never_a_secret(place: Path) -> None:
     install(place, "claude", "2.1.325")
     install(place, "gemini", "0.61.0")
-    kept = place / "home" / ".gemini" / "oauth_creds.json"
-    kept.parent.mkdir()
-    kept.write_text(json.dumps({"access_token": SECRET}))
+    stored = place / "home" / ".gemini" / "oauth_creds.json"
+    stored.parent.mkdir()
+    stored.write_text(json.dumps({"access_token": SECRET}))
     code, out, _ = run(place, "doctor", ANTHROPIC_API_KEY=SECRET)
     assert code == 0
     assert "credentials: ANTHROPIC_API_KEY" in out
@@ -200,8 +205,10 @@ def test_a_sign_in_is_a_name_and_never_a_secret(place: Path) -> None:
 def test_a_sign_in_that_is_a_file(place: Path, agent: str, kept: str) -> None:
     """Named by its path, and only where it is there."""
     install(place, agent, AGENTS[agent].installation.tested_versions[-1])
-    told = [one["what"] for one in findings(place, STENO_AGENT=agent)[1] if one["check"] == agent]
-    assert "no credentials found" in told
+    message = [
+        item["what"] for item in findings(place, STENO_AGENT=agent)[1] if item["check"] == agent
+    ]
+    assert "no credentials found" in message
     file = place / "home" / kept
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"token": SECRET}))
@@ -213,7 +220,7 @@ def test_transcripts_are_found(place: Path) -> None:
     folder = place / "home" / ".gemini" / "tmp"
     folder.mkdir(parents=True)
     install(place, "claude", "2.1.325")
-    assert any(one["what"] == f"transcripts in {folder}" for one in findings(place)[1])
+    assert any(item["what"] == f"transcripts in {folder}" for item in findings(place)[1])
     if os.getuid():  # root may read everything
         folder.chmod(0)
         assert findings(place)[0] == 1
@@ -222,8 +229,8 @@ def test_transcripts_are_found(place: Path) -> None:
 def test_settings_that_cannot_be_read(place: Path) -> None:
     install(place, "claude", "2.1.325")
     (place / "work" / "steno.toml").write_text("max_turns = 'many'\n")
-    code, found = findings(place)
-    (wrong,) = (one for one in found if one["level"] == "problem")
+    code, result = findings(place)
+    (wrong,) = (item for item in result if item["level"] == "problem")
     assert (code, wrong["check"], "steno.toml" in wrong["what"]) == (1, "settings", True)
 
 
@@ -235,8 +242,8 @@ def test_a_ledger_of_a_newer_version(place: Path) -> None:
     with sqlite3.connect(path) as base:
         base.execute("INSERT INTO migrations VALUES (99, 'of the future', 0)")
     before = path.read_bytes()
-    code, found = findings(place, "--ledger", str(path))
-    (wrong,) = (one for one in found if one["level"] == "problem")
+    code, result = findings(place, "--ledger", str(path))
+    (wrong,) = (item for item in result if item["level"] == "problem")
     assert (code, wrong["check"]) == (1, "ledger")
     assert "written by a newer steno" in wrong["what"]
     assert path.read_bytes() == before
@@ -245,10 +252,10 @@ def test_a_ledger_of_a_newer_version(place: Path) -> None:
 def test_a_data_folder_that_cannot_be_made(place: Path) -> None:
     """What lies on the way to it is no folder."""
     (place / "file").write_text("")
-    code, found = findings(place, XDG_DATA_HOME=str(place / "file" / "below"))
-    (disk,) = [one for one in found if one["check"] == "disk"]
-    what = f"{place}/file/below/steno: cannot be created: {place}/file is not a folder"
-    assert (code, disk["level"], disk["what"]) == (1, "problem", what)
+    code, result = findings(place, XDG_DATA_HOME=str(place / "file" / "below"))
+    (disk,) = [item for item in result if item["check"] == "disk"]
+    description = f"{place}/file/below/steno: cannot be created: {place}/file is not a folder"
+    assert (code, disk["level"], disk["what"]) == (1, "problem", description)
 
 
 def test_unknown_events_of_the_last_runs(place: Path) -> None:
@@ -266,8 +273,8 @@ def test_unknown_events_of_the_last_runs(place: Path) -> None:
     run_.write_text("".join(json.dumps(line) + "\n" for line in lines))
     ledger = str(place / "ledger.db")
     assert run(place, "ledger", "import", "--ledger", ledger, str(run_))[0] == 0
-    code, found = findings(place, "--ledger", ledger)
-    (note,) = (one for one in found if one["check"] == "events")
+    code, result = findings(place, "--ledger", ledger)
+    (note,) = (item for item in result if item["check"] == "events")
     assert (code, note["level"]) == (0, "note")
     assert note["what"] == "gemini: 3 events of unknown kinds in 1 of the last 1 runs"
     assert note["remedy"].startswith("show them: steno show ")

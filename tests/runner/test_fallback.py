@@ -60,12 +60,12 @@ def codex(words: str = "Codex did it.", failure: str | None = None) -> str:
     }
     if failure is not None:
         end = {"type": "turn.failed", "error": {"message": failure}}
-    said = {
+    output = {
         "type": "item.completed",
         "item": {"id": "item_0", "type": "agent_message", "text": words},
     }
     first: list[Json] = [{"type": "thread.started", "thread_id": THREAD}, {"type": "turn.started"}]
-    return stream(*first, *([said] if failure is None else []), end).decode()
+    return stream(*first, *([output] if failure is None else []), end).decode()
 
 
 class Both(Place):
@@ -117,7 +117,7 @@ def inside(place: Both, monkeypatch: pytest.MonkeyPatch) -> Both:
 
 
 def attempts(report: Json) -> list[tuple[str, str, str]]:
-    return [(one["agent"], one["verdict"], one["why"]) for one in report["attempts"]]
+    return [(item["agent"], item["verdict"], item["why"]) for item in report["attempts"]]
 
 
 def notes(path: Path) -> list[str]:
@@ -151,7 +151,7 @@ def test_the_next_agent_goes_on(
         "Codex did it.",
     )
     assert attempts(report) == [("claude", verdict, why), ("codex", "success", "done")]
-    assert ([one["prompt"] for one in place.calls], [one["prompt"] for one in place.then]) == (
+    assert ([item["prompt"] for item in place.calls], [item["prompt"] for item in place.then]) == (
         ["Mend the parser."],
     ) * 2
     assert why in done.stderr.decode()
@@ -184,7 +184,7 @@ def test_a_limit_is_waited_for_where_nothing_else_is_said(inside: Both) -> None:
     """Only `--on-limit fallback` passes a limit on."""
     inside.plans([{"out": LIMITED, "exit": 1}], [{"out": codex()}])
     report = steno.run("Mend it.", fallback_agent="codex", on_limit="fail")
-    assert (report.verdict, [one.agent for one in report.attempts], inside.then) == (
+    assert (report.verdict, [item.agent for item in report.attempts], inside.then) == (
         "rate_limit",
         ["claude"],
         [],
@@ -197,7 +197,7 @@ def test_the_model_comes_before_the_agent(inside: Both) -> None:
     report = steno.run(
         "Mend it.", fallback_agent=["codex"], on_limit="fallback", fallback_model="small"
     )
-    assert [(one.agent, one.why) for one in report.attempts] == [
+    assert [(item.agent, item.why) for item in report.attempts] == [
         ("claude", "rate limited; switching to haiku"),
         ("claude", "rate limited; switching to codex"),
         ("codex", "done"),
@@ -238,8 +238,8 @@ def test_the_work_so_far_is_handed_over(place: Both) -> None:
     """R10: last text and changed files go into the prompt; the report covers both agents."""
     place.plans([{"out": HALF, "exit": 1}], [{"out": codex()}])
     _, report = place.run("--on-limit", "fallback")
-    (told,) = [one["prompt"] for one in place.then]
-    head, _, task = told.partition("[CURRENT TASK]\n")
+    (message,) = [item["prompt"] for item in place.then]
+    head, _, task = message.partition("[CURRENT TASK]\n")
     assert task == "Mend the parser."
     assert (
         "The parser is half done." in head,
@@ -284,8 +284,8 @@ def test_each_agent_gets_its_own(place: Both) -> None:
         False,
         False,
     )
-    told = "steno: agent arguments (--settings ...) are not passed to the fallback agent codex\n"
-    assert told in done.stderr.decode()
+    message = "steno: agent arguments (--settings ...) are not passed to the fallback agent codex\n"
+    assert message in done.stderr.decode()
 
 
 def test_a_files_program_and_model_of_that_agent(place: Both) -> None:
@@ -310,8 +310,8 @@ def test_a_schema_goes_with_the_task(place: Both) -> None:
     )
     done = place.steno("run", "--fallback-agent", "codex", "--json-schema", schema, "How old?")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"age": 4})
-    assert ["--output-schema" in one["argv"] for one in place.then] == [True, True]
-    assert [one["argv"][-3:-1] for one in place.then][1] == ["resume", THREAD]
+    assert ["--output-schema" in item["argv"] for item in place.then] == [True, True]
+    assert [item["argv"][-3:-1] for item in place.then][1] == ["resume", THREAD]
 
 
 def test_the_command_that_goes_on_is_the_last_agents() -> None:
@@ -322,18 +322,18 @@ def test_the_command_that_goes_on_is_the_last_agents() -> None:
         Attempt("b", THREAD, "max_turns", *parts, agent="codex"),
     ]
     report = TaskReport(agent="codex", session_id=THREAD, verdict="api", requests=1, attempts=tried)
-    given: dict[str, Any] = {
+    value: dict[str, Any] = {
         "model": "opus-9",
         "program": "/bin/claude",
         "args": ["--x"],
         "fallback_agent": ["codex"],
     }
-    given |= {"on_limit": "fallback", "timeout": 60.0}
+    value |= {"on_limit": "fallback", "timeout": 60.0}
     assert (
-        resume_command(report, given)
+        resume_command(report, value)
         == f"steno run --resume {THREAD} --agent codex --timeout 60.0 continue"
     )
-    assert "--model large" in str(resume_command(report, {**given, "model": "large"}))
+    assert "--model large" in str(resume_command(report, {**value, "model": "large"}))
 
 
 # -- wrong use -------------------------------------------------------------------------------------
@@ -382,8 +382,8 @@ def test_what_the_next_agent_cannot_do_is_said_before_the_first_starts(
 def test_one_that_stands_by_and_is_not_there(inside: Both) -> None:
     """A note; the first agent runs. If that one is missing too, nothing is started."""
     inside.codex.unlink()
-    asked = prepare_task("Mend it.", {"fallback_agent": ["codex"]})
-    assert (asked.notes, asked.setup.fallback_agents, asked.refusal) == (
+    requested = prepare_task("Mend it.", {"fallback_agent": ["codex"]})
+    assert (requested.notes, requested.setup.fallback_agents, requested.refusal) == (
         ["fallback agent ignored: codex not found; install: npm install -g @openai/codex"],
         (),
         None,

@@ -42,9 +42,9 @@ def lines(words: str, **more: Any) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    found = Place(tmp_path)
-    (found.work / "schema.json").write_text(json.dumps(SCHEMA), "utf-8")
-    return found
+    results = Place(tmp_path)
+    (results.work / "schema.json").write_text(json.dumps(SCHEMA), "utf-8")
+    return results
 
 
 def ask(place: Place, *answers: str, words: tuple[str, ...] = ()) -> tuple[Done, list[Json]]:
@@ -179,11 +179,11 @@ def test_the_extra_is_not_there(place: Place) -> None:
     done = place.steno(
         "run", "--json-schema", "schema.json", "Who?", PYTHONPATH=str(place.folder / "blocked")
     )
-    told = (
+    message = (
         "steno: --json-schema schema.json: JSON schemas need the package jsonschema: "
         "pip install 'stenograph[schema]'\n"
     )
-    assert (done.returncode, done.stderr.decode(), place.calls) == (2, told, [])
+    assert (done.returncode, done.stderr.decode(), place.calls) == (2, message, [])
     assert place.steno("run", "Who?", PYTHONPATH=str(place.folder / "blocked")).returncode == 0
 
 
@@ -233,7 +233,7 @@ def test_wrong_twice_then_right(place: Place) -> None:
         f"the answer doesn't match the schema ({NO_AGE}); requesting correction 2 of 3",
         "done",
     ]
-    assert [(one["verdict"], one["why"]) for one in report["attempts"]] == list(
+    assert [(item["verdict"], item["why"]) for item in report["attempts"]] == list(
         zip(["no_result", "no_result", "success"], whys, strict=True)
     )
     assert [
@@ -308,10 +308,10 @@ def test_a_budget_ends_the_corrections(tmp_path: Path, monkeypatch: pytest.Monke
     place = Place(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     place.plan({"out": lines(WRONG)})
-    given = LaunchOptions(prompt="Who?", json_schema=json.dumps(SCHEMA))
+    value = LaunchOptions(prompt="Who?", json_schema=json.dumps(SCHEMA))
     done = carry_out(
         TaskSetup(
-            launch_options=given,
+            launch_options=value,
             program=str(place.program),
             cwd=str(place.work),
             budget=RunBudget(cost=0.001),
@@ -331,10 +331,10 @@ def test_without_a_session_it_begins_anew(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     nameless = {**assistant(text(WRONG)), "session_id": None}, {**result(WRONG), "session_id": None}
     place.plan({"out": stream(*nameless).decode()}, {"out": lines(GOOD)})
-    given = LaunchOptions(prompt="Who?", json_schema=json.dumps(SCHEMA))
+    value = LaunchOptions(prompt="Who?", json_schema=json.dumps(SCHEMA))
     done = carry_out(
         TaskSetup(
-            launch_options=given,
+            launch_options=value,
             program=str(place.program),
             cwd=str(place.work),
             policy=RetryPolicy(attempts=1),

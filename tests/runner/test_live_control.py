@@ -33,10 +33,10 @@ Done = subprocess.CompletedProcess[str]
 def wait_for(what: Callable[[], Any]) -> Any:
     """Until it is so; what it then is."""
     until = time.monotonic() + LONG
-    while not (found := what()):
+    while not (result := what()):
         assert time.monotonic() < until
         time.sleep(0.03)
-    return found
+    return result
 
 
 class Place:
@@ -86,9 +86,9 @@ class Place:
 
     def end(self, host: "subprocess.Popen[str]") -> dict[str, Any]:
         """What the task came to."""
-        said, _ = host.communicate(timeout=LONG)
-        found: dict[str, Any] = json.loads(said)
-        return found
+        text, _ = host.communicate(timeout=LONG)
+        result: dict[str, Any] = json.loads(text)
+        return result
 
     def steno(self, *words: object, stdin: str = "") -> Done:
         command = [sys.executable, "-m", "steno", *map(str, words)]
@@ -104,11 +104,11 @@ class Place:
 
     def tail(self, *words: object) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "steno", "logs", "-f", *map(str, words)]
-        found = subprocess.Popen(
+        result = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment
         )
-        self.hosts.append(found)
-        return found
+        self.hosts.append(result)
+        return result
 
     def ps(self) -> list[dict[str, Any]]:
         """The active runs."""
@@ -149,9 +149,10 @@ def _placed(folder: Path) -> Iterator[Place]:
     wait_for(
         lambda: (
             not [
-                one
-                for one in process_table.list_processes()
-                if pids & {found.steno_pid for found in process_info.parse_run_tags(one.run_tags)}
+                item
+                for item in process_table.list_processes()
+                if pids
+                & {result.steno_pid for result in process_info.parse_run_tags(item.run_tags)}
             ]
         )
     )
@@ -254,7 +255,7 @@ def test_x_an_id_that_nobody_has(place: Place) -> None:
     assert place.steno("logs", "zzzz").stderr.startswith(
         "steno: zzzz: no active run, recorded run or recording found; see: steno runs"
     )
-    one, first = place.begin("work")
+    item, first = place.begin("work")
     two, second = place.begin("work")
     assert (
         place.steno("stop", "zzzz").stderr
@@ -270,7 +271,7 @@ def test_x_an_id_that_nobody_has(place: Place) -> None:
         True,
         True,
     ]
-    for host, run in ((one, first), (two, second)):
+    for host, run in ((item, first), (two, second)):
         place.steno("stop", run)
         assert place.end(host)["verdict"] == "interrupted"
 
@@ -284,15 +285,15 @@ def test_an_agent_that_listens_is_told_more(place: Place) -> None:
     assert place.steno("send", run, "also the café").returncode == 0
     assert place.steno("send", run, "-", stdin="two\nlines\n").returncode == 0
     assert place.steno("send", SESSION[:8], "and now be done").returncode == 0
-    found = place.end(host)
-    assert found["verdict"] == "success"
-    said = [
+    result = place.end(host)
+    assert result["verdict"] == "success"
+    text = [
         "I heard: work",
         "I heard: also the café",
         "I heard: two\nlines\n",
         "I heard: and now be done",
     ]
-    assert found["text"] == "\n".join(said)
+    assert result["text"] == "\n".join(text)
     sent = [
         json.loads(tick.data)["message"]["content"][0]["text"]
         for tick in RecordingFile(place.tape(run)).records()
@@ -404,13 +405,13 @@ def test_tail_follows_several(place: Place) -> None:
         ]
         assert ended.split()[-1] == "success"
     assert {run for _, run in begun if names[0] and run.startswith(names[0])} == {begun[2][1]}
-    told = [json.loads(line) for line in events.communicate(timeout=LONG)[0].splitlines()]
+    message = [json.loads(line) for line in events.communicate(timeout=LONG)[0].splitlines()]
     kinds = {
-        run: [event["event"] for event in told if event["run_id"] == run] for _, run in begun[:2]
+        run: [event["event"] for event in message if event["run_id"] == run] for _, run in begun[:2]
     }
     whole = ["started", "usage", "text", "tool_call", "usage", "text", "result", "exited", "notice"]
     assert kinds == {run: whole for _, run in begun[:2]}
-    assert len(told) == 2 * len(whole)
+    assert len(message) == 2 * len(whole)
 
 
 @pytest.mark.parametrize(
@@ -474,9 +475,9 @@ def test_tail_ends_when_the_steno_was_killed(place: Place) -> None:
     assert tail.stdout is not None
     assert "started" in tail.stdout.readline()
     host.kill()
-    said, told = tail.communicate(timeout=LONG)
-    assert said.splitlines()[-1].split() == ["ended", "no_result"]
-    assert told == f"steno: {run}: the recording is incomplete: its steno was killed\n"
+    text, message = tail.communicate(timeout=LONG)
+    assert text.splitlines()[-1].split() == ["ended", "no_result"]
+    assert message == f"steno: {run}: the recording is incomplete: its steno was killed\n"
 
 
 def test_x_tail_is_safe(place: Place) -> None:
@@ -649,8 +650,8 @@ def test_a_run_goes_on_where_it_cannot_be_registered(place: Place) -> None:
     place.live.rmdir()
     place.live.write_text("this is a file")
     host, _ = place.begin("be done")
-    found = place.end(host)
-    assert found["verdict"] == "success"
-    assert found["warnings"][0].startswith(
+    result = place.end(host)
+    assert result["verdict"] == "success"
+    assert result["warnings"][0].startswith(
         "run not registered; steno ps, stop and send won't see it: "
     )

@@ -49,21 +49,21 @@ PAIRS = [(agent, option) for agent in AGENTS for option in OPTION_FIELDS]
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """This very process is in the place."""
-    found = Place(tmp_path)
-    found.enter(monkeypatch)
-    (found.work / "marked_dir").mkdir()
-    found.plan({"out": ""})
-    return found
+    result = Place(tmp_path)
+    result.enter(monkeypatch)
+    (result.work / "marked_dir").mkdir()
+    result.plan({"out": ""})
+    return result
 
 
 def asked(place: Place, agent: str, option: str | None = None, **more: Any) -> RunOptions:
     """Arguments of the library call: an agent, an option, and what that option requires."""
-    given: Any = {"agent": agent, "program": str(place.program), "attempts": 1, **more}
+    value: Any = {"agent": agent, "program": str(place.program), "attempts": 1, **more}
     if option in ("resume", "fork"):
-        given["resume"] = SESSIONS.get(agent, UUID)
+        value["resume"] = SESSIONS.get(agent, UUID)
     if option is not None and option != "resume":
-        given[option] = GIVEN[option][0]
-    return given  # type: ignore[no-any-return]  # an option for each name of the table
+        value[option] = GIVEN[option][0]
+    return value  # type: ignore[no-any-return]  # an option for each name of the table
 
 
 def started(place: Place, agent: str, option: str | None = None) -> Json:
@@ -216,8 +216,8 @@ def test_a_budget_without_a_price(place: Place) -> None:
 
 def test_the_matrix_is_shown(place: Place) -> None:
     """`steno doctor --agents` says of each option who deals with it."""
-    told = json.loads(place.steno("doctor", "--json").stdout)["agents"]
-    assert {one["agent"]: one["options"] for one in told} == {
+    message = json.loads(place.steno("doctor", "--json").stdout)["agents"]
+    assert {item["agent"]: item["options"] for item in message} == {
         name: {option: option_support(agent, option) for option in OPTION_FIELDS}
         for name, agent in AGENTS.items()
     }
@@ -231,8 +231,8 @@ def test_the_matrix_is_shown(place: Place) -> None:
 
 def test_a_system_prompt_for_a_session_that_goes_on(place: Place) -> None:
     """Codex keeps the one that its session began with."""
-    told = r"^system_prompt: codex cannot change it when resuming a session$"
+    message = r"^system_prompt: codex cannot change it when resuming a session$"
     for more in ({"resume": UUID}, {"continue_": True}):
-        with pytest.raises(StenoError, match=told):
+        with pytest.raises(StenoError, match=message):
             steno.run("Do it.", **asked(place, "codex", "system_prompt", **more))
     assert place.calls == []

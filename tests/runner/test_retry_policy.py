@@ -301,8 +301,8 @@ CASES: dict[str, tuple[Decision, Decision]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_table(name: str) -> None:
     """Each rule, and their order."""
-    found, wanted = CASES[name]
-    assert found == wanted
+    result, wanted = CASES[name]
+    assert result == wanted
 
 
 @pytest.mark.parametrize(
@@ -337,13 +337,13 @@ def test_every_end_has_a_next(
     word: Verdict, requests: int, full: float | None, tried: AttemptHistory, chance: float
 ) -> None:
     """The table is total, waits are at most a day plus jitter, and the attempt limit holds."""
-    found = decide(ended(word, requests=requests, full=full), tried, RetryPolicy(), NOW, chance)
-    assert found.action in ("stop", "resume", "retry", "handover")
-    assert 0 <= found.wait_seconds <= 24 * 3600 + 30
+    result = decide(ended(word, requests=requests, full=full), tried, RetryPolicy(), NOW, chance)
+    assert result.action in ("stop", "resume", "retry", "handover")
+    assert 0 <= result.wait_seconds <= 24 * 3600 + 30
     assert (
-        found.action == "stop"
+        result.action == "stop"
         or tried.attempts < RetryPolicy().attempts
-        or not found.counts_as_attempt
+        or not result.counts_as_attempt
     )
 
 
@@ -410,10 +410,10 @@ def test_times_are_read_as_they_are_written(now: int, ahead: int, zone: str, yea
 @given(st.integers(1_600_000_000, 2_500_000_000), st.integers(0, 23), st.integers(0, 59), ZONES)
 def test_an_hour_is_the_next_one(now: int, hour: int, minute: int, zone: str) -> None:
     """Without a date: the next such time, within a day (or 25 hours when clocks change)."""
-    found = reset_time(f"resets {hour}:{minute:02d} ({zone})", now)
-    assert found is not None
-    assert -7200 <= found - now <= timedelta(hours=25).total_seconds()
-    shown = datetime.fromtimestamp(found, ZoneInfo(zone))
+    result = reset_time(f"resets {hour}:{minute:02d} ({zone})", now)
+    assert result is not None
+    assert -7200 <= result - now <= timedelta(hours=25).total_seconds()
+    shown = datetime.fromtimestamp(result, ZoneInfo(zone))
     assert (shown.minute, shown.hour) == (
         minute,
         hour,
@@ -430,8 +430,8 @@ def test_an_hour_is_the_next_one(now: int, hour: int, minute: int, zone: str) ->
 )
 def test_no_text_breaks_it(words: str) -> None:
     """Whatever is written there."""
-    found = reset_time(words, NOW)
-    assert found is None or isinstance(found, float)
+    result = reset_time(words, NOW)
+    assert result is None or isinstance(result, float)
 
 
 # -- the version of a program ----------------------------------------------------------------------
@@ -461,8 +461,8 @@ def test_a_version_is_told_by_files(tmp_path: Path) -> None:
         "claude",
         "missing",
     ]
-    found = [version_of(str(tmp_path / name), NPM_PACKAGE) for name in names]
-    assert found == ["2.1.197", "2.1.197", "2.1.325", None, "2.1.197", None]
+    result = [version_of(str(tmp_path / name), NPM_PACKAGE) for name in names]
+    assert result == ["2.1.197", "2.1.197", "2.1.325", None, "2.1.197", None]
     assert version_of("claude", NPM_PACKAGE, str(tmp_path)) == "2.1.197"
     (package / "package.json").write_text('{"name": "another", "version": "9.9.9"}')
     assert version_of("claude", NPM_PACKAGE, str(tmp_path)) is None

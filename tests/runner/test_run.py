@@ -914,12 +914,12 @@ def test_stream_gives_events_while_it_runs(inside: Place) -> None:
     inside.plan({"out": done_well(), "sleep": 1.0})
     live = steno.stream("x")
     assert (live.report, inside.calls) == (None, [])  # nothing runs yet
-    seen, over_at_text = [], None
+    observed, over_at_text = [], None
     for event in live:
-        seen.append(type(event).__name__)
-        if seen[-1] == "Text":
+        observed.append(type(event).__name__)
+        if observed[-1] == "Text":
             over_at_text = live.report is not None
-    assert (seen[0], seen[-2:], over_at_text) == ("Started", ["Exited", "Notice"], False)
+    assert (observed[0], observed[-2:], over_at_text) == ("Started", ["Exited", "Notice"], False)
     assert live.report is not None
     assert live.report.verdict == "success"
 
@@ -1073,9 +1073,9 @@ def test_l2_rebuild_makes_runs_and_tasks_anew_from_tapes(place: Place) -> None:
         {"recording": str(NEWEST / "max_turns")}, {"recording": str(NEWEST / "max_turns_resume")}
     )
     assert place.steno("run", "--quiet", "Go on and on.").returncode == 0
-    kept = NEWEST.parents[1] / "transcripts" / NEWEST.name / "max_turns_resume"
-    assert kept.is_dir()
-    assert place.steno("ledger", "import", kept, "--quiet").returncode == 0
+    stored = NEWEST.parents[1] / "transcripts" / NEWEST.name / "max_turns_resume"
+    assert stored.is_dir()
+    assert place.steno("ledger", "import", stored, "--quiet").returncode == 0
     before = told(place)
     assert [row[:5] for row in before["runs"]] == [
         (before["tasks"][0][0], 1, "max_turns", "Go on and on.", before["runs"][0][4]),
@@ -1096,14 +1096,14 @@ def test_l2_rebuild_makes_runs_and_tasks_anew_from_tapes(place: Place) -> None:
         file.unlink()
     done = place.steno("ledger", "rebuild")
     assert done.returncode == 0, done.stderr
-    assert place.steno("ledger", "import", kept, "--quiet").returncode == 0
+    assert place.steno("ledger", "import", stored, "--quiet").returncode == 0
     same(told(place), before)
 
 
 def same(now: dict[str, list[Any]], before: dict[str, list[Any]]) -> None:
     """Table by table, so that a difference can be read."""
-    for name, found in before.items():
-        assert now[name] == found, name
+    for name, results in before.items():
+        assert now[name] == results, name
 
 
 def told(place: Place) -> dict[str, list[Any]]:

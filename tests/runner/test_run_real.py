@@ -89,10 +89,10 @@ class Stage:
 
     def rows(self, *words: str) -> list[dict[str, Any]]:
         """The rows that a command answers."""
-        found: list[dict[str, Any]] = json.loads(
+        result: list[dict[str, Any]] = json.loads(
             self.steno(*words, "--json", "--no-import").stdout
         )["rows"]
-        return found
+        return result
 
     def taped(self) -> bytes:
         """What is on the tapes."""
@@ -102,23 +102,23 @@ class Stage:
         """Living processes with the run tag of one of these stenos."""
         pids = {host.pid for host in self.hosts}
         return [
-            process_table.command_line_of(one.pid)
-            for one in process_table.list_processes()
-            if pids & {found.steno_pid for found in process_info.parse_run_tags(one.run_tags)}
+            process_table.command_line_of(item.pid)
+            for item in process_table.list_processes()
+            if pids & {result.steno_pid for result in process_info.parse_run_tags(item.run_tags)}
         ]
 
 
 @pytest.fixture
 def stage(tmp_path: Path, version: str) -> Iterator[Stage]:
-    found = Stage(tmp_path, version)
-    yield found
-    for host in found.hosts:
+    result = Stage(tmp_path, version)
+    yield result
+    for host in result.hosts:
         if host.poll() is None:
             host.kill()
             host.communicate()
-    until(lambda: not found.left())
-    if found.server is not None:
-        found.server.__exit__()
+    until(lambda: not result.left())
+    if result.server is not None:
+        result.server.__exit__()
 
 
 def until(what: Callable[[], object]) -> None:
@@ -155,8 +155,8 @@ def steps(folder: Path, noticed: Path | None) -> list[Answer]:
 def told(rows: list[dict[str, Any]]) -> list[tuple[str, str, str, str | None]]:
     """The compared fields. On a busy machine a late file event is listed without a call."""
     tools = {row["path"] for row in rows if row["source"] == "tool"}
-    kept = [row for row in rows if row["call"] is not None or row["path"] not in tools]
-    return sorted((row["path"], row["change"], row["source"], row["tool"]) for row in kept)
+    stored = [row for row in rows if row["call"] is not None or row["path"] not in tools]
+    return sorted((row["path"], row["change"], row["source"], row["tool"]) for row in stored)
 
 
 @pytest.mark.parametrize("how", ["git", "all"])
@@ -195,9 +195,9 @@ def test_w3_what_it_changed_is_known_and_can_be_undone(
         [("written.txt", "created", "tool", "Write")],
     ]
     runs = [attempt["run_id"] for attempt in report["attempts"]]
-    found = [stage.rows("diff", run) for run in runs]
-    assert [told(rows) for rows in found] == expected
-    assert {row["path"]: row["was"] for row in found[0] if row["was"]} == {
+    result = [stage.rows("diff", run) for run in runs]
+    assert [told(rows) for rows in result] == expected
+    assert {row["path"]: row["was"] for row in result[0] if row["was"]} == {
         "new.txt": "old name.txt"
     }
     assert told(stage.rows("diff")) == sorted(expected[0] + expected[1])  # of the task
@@ -286,5 +286,5 @@ def test_l1_a_killed_steno_leaves_a_run_that_can_be_gone_on_with(
     code, out, err = stage.run("--resume", row["run_id"][:14], "--json", "Go on.")
     report = json.loads(out)
     assert (code, report["verdict"], report["session_id"]) == (0, "success", row["session_id"]), err
-    said = str(server.asked[2].body["messages"])
-    assert all(words in said for words in ("Work.", "tool_result", "Go on."))
+    text = str(server.asked[2].body["messages"])
+    assert all(words in text for words in ("Work.", "tool_result", "Go on."))

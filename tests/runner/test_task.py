@@ -94,14 +94,14 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
 
 def asked(setup: TaskSetup) -> list[tuple[str, str]]:
     """Prompt and session of each attempt: "new", or the resumed one."""
-    found = []
+    results = []
     for path in sorted(Path(setup.cwd or "").glob("asked-*")):
-        given = json.loads(path.read_text())
-        words = given["words"]
-        found.append(
-            (given["prompt"], words[words.index("--resume") + 1] if "--resume" in words else "new")
+        value = json.loads(path.read_text())
+        words = value["words"]
+        results.append(
+            (value["prompt"], words[words.index("--resume") + 1] if "--resume" in words else "new")
         )
-    return found
+    return results
 
 
 def notes(run: AgentRun) -> list[str]:
@@ -350,13 +350,13 @@ def test_work_that_goes_on_after_a_result(play: Play) -> None:
     ended = out(
         system("task_notification", task_id="t1", tool_use_id="toolu_1", status="completed"), init()
     )
-    said = [
+    output = [
         out(assistant(text(f"{word}."), message=word), result(f"{word}."))
         for word in ("Started", "Over")
     ]
     done = carry_out(
         play(
-            [TASK, said[0], ended, ("sleep", 1.0), said[1]],
+            [TASK, output[0], ended, ("sleep", 1.0), output[1]],
             timeouts=Timeouts(after_result=0.3, background=LONG),
         )
     )
@@ -663,10 +663,10 @@ def test_a_ledger_that_cannot_be_opened(play: Play, tmp_path: Path) -> None:
 
 def test_a_listener_that_fails_is_dropped(play: Play) -> None:
     """The run continues, with a warning in the report."""
-    heard: list[ev.Event] = []
+    output: list[ev.Event] = []
 
     def fail(run: AgentRun, events: list[ev.Event]) -> None:
-        heard.extend(events)
+        output.extend(events)
         raise ValueError("the screen is gone")
 
     setup = play(
@@ -679,7 +679,7 @@ def test_a_listener_that_fails_is_dropped(play: Play) -> None:
     assert done.report.warnings == [
         "event sink failed and was removed: ValueError: the screen is gone"
     ]
-    assert (done.verdicts, [type(event) for event in heard]) == (["success"], [ev.Started])
+    assert (done.verdicts, [type(event) for event in output]) == (["success"], [ev.Started])
 
 
 def test_a_tape_that_can_be_written_no_further(play: Play) -> None:

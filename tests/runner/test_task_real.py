@@ -197,8 +197,8 @@ def test_lost_output_is_told(make: Make, serve: Serve, version: str) -> None:
         make(serve(say(answer)), more={"version": "9.9.9", "policy": RetryPolicy(attempts=1)})
     )
     report, whole = done.report, (done.report.result or "").strip() == answer.strip()
-    found = (report.verdict, report.complete, report.lines.torn, report.exit_code)
-    assert found == (("success", True, False, 0) if whole else ("no_result", False, True, 0))
+    result = (report.verdict, report.complete, report.lines.torn, report.exit_code)
+    assert result == (("success", True, False, 0) if whole else ("no_result", False, True, 0))
     assert (
         whole or version == "2.1.197"
     )  # which loses it mostly, but not when it is slower than we are

@@ -75,18 +75,18 @@ SECOND = Report(
 
 def test_one_attempt_is_its_own_report() -> None:
     """Nothing is changed, and the attempt is listed."""
-    found = merge_reports([SECOND], ["done"], "t1")
+    result = merge_reports([SECOND], ["done"], "t1")
     assert {
-        name: getattr(found, name) for name in Report.__struct_fields__
+        name: getattr(result, name) for name in Report.__struct_fields__
     } == msgspec.structs.asdict(SECOND)
-    assert (found.task_id, [attempt.why for attempt in found.attempts]) == ("t1", ["done"])
+    assert (result.task_id, [attempt.why for attempt in result.attempts]) == ("t1", ["done"])
 
 
 def test_two_attempts() -> None:
     """The last one says how it ended; all else is added up, each once."""
-    found = merge_reports([FIRST, SECOND], ["more", "done"], "t1")
+    result = merge_reports([FIRST, SECOND], ["more", "done"], "t1")
     of_second = {name: getattr(SECOND, name) for name in Report.__struct_fields__}
-    assert found == TaskReport(
+    assert result == TaskReport(
         **{
             **of_second,
             "tokens": Tokens(11, 22, 33, 44, 3, 110),
@@ -122,8 +122,13 @@ def test_two_attempts() -> None:
 
 def test_an_earlier_attempt_may_tell() -> None:
     """A summary in between is not the task's final attempt."""
-    found = merge_reports([FIRST, SECOND], ["more", "no more"], "t1", -2)
-    assert (found.verdict, found.ok, found.text, found.requests) == ("max_turns", False, "Half.", 3)
+    result = merge_reports([FIRST, SECOND], ["more", "no more"], "t1", -2)
+    assert (result.verdict, result.ok, result.text, result.requests) == (
+        "max_turns",
+        False,
+        "Half.",
+        3,
+    )
 
 
 UNASKED = Report(verdict="network")  # nothing was asked of a model: nothing was used
@@ -145,14 +150,19 @@ UNKNOWN = Cost(None, "unknown", 0.3)
 )
 def test_unknown_stays_unknown(others: list[Report], tokens: Tokens, cost: Cost) -> None:
     """An attempt without requests counts as 0."""
-    found = merge_reports([*others, SECOND], [""] * (len(others) + 1), None)
-    assert (found.tokens, found.cost) == (tokens, cost)
+    result = merge_reports([*others, SECOND], [""] * (len(others) + 1), None)
+    assert (result.tokens, result.cost) == (tokens, cost)
 
 
 def test_nothing_is_known_of_nothing() -> None:
     """Two attempts without requests."""
-    found = merge_reports([UNASKED, UNASKED], ["", ""], None)
-    assert (found.tokens, found.cost, found.turns, found.requests) == (Tokens(), Cost(), None, 0)
+    result = merge_reports([UNASKED, UNASKED], ["", ""], None)
+    assert (result.tokens, result.cost, result.turns, result.requests) == (
+        Tokens(),
+        Cost(),
+        None,
+        0,
+    )
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=2, max_size=30))

@@ -59,7 +59,7 @@ def edits(folder: Path, watched: Path | None = None) -> list[Step]:
     `watched`: it goes on when a tape there tells of the change, however long that takes.
     """
     path, was = str(folder / "a.txt"), "one\ntwo\n"
-    told = {
+    message = {
         "filePath": path,
         "oldString": "two",
         "newString": "by the agent",
@@ -76,7 +76,7 @@ def edits(folder: Path, watched: Path | None = None) -> list[Step]:
         ("sh", f"printf '{PATCHED}' > a.txt"),
         *([("noticed", [str(watched), "a.txt"])] if watched is not None else []),
         out(
-            answer("t1", tool_use_result=told),
+            answer("t1", tool_use_result=message),
             assistant(call("t2", "Bash", command="work"), message="msg_2"),
         ),
         ("sh", WORK),
@@ -116,8 +116,8 @@ class Stage(Place):
 
     def changes(self, *words: str) -> Json:
         """What `steno diff` says."""
-        found: Json = json.loads(self.steno("diff", "--json", "--no-import", *words).stdout)
-        return found
+        results: Json = json.loads(self.steno("diff", "--json", "--no-import", *words).stdout)
+        return results
 
     def rows(self, sql: str) -> list[Any]:
         """What the ledger answers."""
@@ -168,8 +168,8 @@ def test_w3_a_run_in_a_repository_can_be_seen_and_undone(stage: Stage) -> None:
         ("pic.bin", "modified", "git", ["t2"]),
         ("tool.sh", "modified", "git", ["t2"]),
     ]
-    found = stage.changes()
-    assert (found["patch"], short(found)) == (
+    results = stage.changes()
+    assert (results["patch"], short(results)) == (
         "git",
         [
             ("a.txt", "modified", "tool", "Edit"),
@@ -180,7 +180,7 @@ def test_w3_a_run_in_a_repository_can_be_seen_and_undone(stage: Stage) -> None:
             ("tool.sh", "modified", "git", "Bash"),
         ],
     )
-    by_path = {row["path"]: row for row in found["rows"]}
+    by_path = {row["path"]: row for row in results["rows"]}
     assert (by_path["new name.txt"]["was"], by_path["pic.bin"]["binary"]) == ("old name.txt", True)
     assert (by_path["tool.sh"]["mode"], by_path["a.txt"]["added"]) == ("100644 → 100755", 1)
     assert run_git(stage.work, "branch", "--list").split() == [b"*", b"main"]
@@ -204,8 +204,8 @@ def test_l5_what_git_keeps_goes_with_the_run(stage: Stage) -> None:
     ]
     with sqlite3.connect(stage.data / "ledger.db") as ledger:
         ledger.execute("UPDATE runs SET started_at = 0, session = 'old' WHERE id = ?", (older,))
-    told = stage.steno("ledger", "prune", "--older-than", "1y", "--json")
-    assert json.loads(told.stdout)["dry_run"] is True
+    message = stage.steno("ledger", "prune", "--older-than", "1y", "--json")
+    assert json.loads(message.stdout)["dry_run"] is True
     assert len(stage.refs()) == 4
     assert stage.steno("ledger", "prune", "--older-than", "1y", "--yes").returncode == 0
     assert stage.refs() == [f"refs/steno/{newer}/after", f"refs/steno/{newer}/before"]
@@ -229,8 +229,8 @@ def test_each_attempt_has_states_of_its_own(stage: Stage) -> None:
     ]
     stage.script(first, second)
     ended_well(stage.steno("run", "--max-turns", "1", "Do the work."))
-    one, two = (row[0] for row in stage.rows("SELECT id FROM runs ORDER BY started_at"))
-    assert short(stage.changes(one)) == [("first.txt", "created", "git", None)]
+    item, two = (row[0] for row in stage.rows("SELECT id FROM runs ORDER BY started_at"))
+    assert short(stage.changes(item)) == [("first.txt", "created", "git", None)]
     assert short(stage.changes(two)) == [("second.txt", "created", "git", None)]
     assert short(stage.changes()) == [
         ("first.txt", "created", "git", None),
@@ -308,10 +308,10 @@ def test_a_run_without_git(stage: Stage) -> None:
     stage.repository()
     stage.script(edits(stage.work))
     for name in ("sh", "printf", "mkdir", "rm", "mv", "chmod", "sleep"):
-        found = subprocess.run(
+        results = subprocess.run(
             ["which", name], capture_output=True, text=True, check=True
         ).stdout.strip()
-        (stage.folder / "bin" / name).symlink_to(found)
+        (stage.folder / "bin" / name).symlink_to(results)
     done = stage.steno("run", "Do the work.", PATH=str(stage.folder / "bin"))
     ended_well(done)
     assert workspace_observer.GIT_SNAPSHOT_FAILED not in done.stderr.decode()
@@ -348,8 +348,8 @@ def test_w3_what_stirs_is_told_with_the_call_that_ran(stage: Stage) -> None:
         "tool.sh": ("modified", "filesystem", "t2"),
         "pic.bin": ("modified", "filesystem", "t2"),
     }
-    found = stage.changes()
-    assert sorted(short(found)) == sorted(
+    results = stage.changes()
+    assert sorted(short(results)) == sorted(
         (path, change, source, "Edit" if call == "t1" else "Bash")
         for path, (change, source, call) in seen.items()
     )
@@ -368,8 +368,8 @@ def test_all_three_sources_are_one_list(stage: Stage) -> None:
     stage.repository()
     stage.script(edits(stage.work, stage.data))
     ended_well(stage.steno("run", "--changes", "all", "Do the work."))
-    found = stage.changes()
-    assert sorted(short(found)) == [
+    results = stage.changes()
+    assert sorted(short(results)) == [
         ("a.txt", "modified", "tool", "Edit"),
         ("gone.txt", "deleted", "filesystem", "Bash"),
         ("made/a b.txt", "created", "filesystem", "Bash"),
@@ -377,7 +377,7 @@ def test_all_three_sources_are_one_list(stage: Stage) -> None:
         ("pic.bin", "modified", "filesystem", "Bash"),
         ("tool.sh", "modified", "filesystem", "Bash"),
     ]
-    by_path = {row["path"]: row for row in found["rows"]}
+    by_path = {row["path"]: row for row in results["rows"]}
     assert {row["call"] for path, row in by_path.items() if path != "a.txt"} == {"t2"}
     assert (by_path["new name.txt"]["was"], by_path["tool.sh"]["mode"]) == (
         "old name.txt",
@@ -415,13 +415,13 @@ def test_l1_live_is_replay(stage: Stage, how: str, monkeypatch: pytest.MonkeyPat
     stage.script(
         first, [out(init(cwd=str(stage.work))), ("sh", "echo x > late.txt"), out(result())]
     )
-    found = carry_out(setup(stage, changes=how, policy=RetryPolicy(attempts=2)))
-    assert found.verdicts == ["max_turns", "success"]
-    seen = {file.path: (file.change, file.source) for file in found.report.files}
+    results = carry_out(setup(stage, changes=how, policy=RetryPolicy(attempts=2)))
+    assert results.verdicts == ["max_turns", "success"]
+    seen = {file.path: (file.change, file.source) for file in results.report.files}
     assert seen["a.txt"] == ("modified", "tool")
     who = "filesystem" if how == "all" else "git"
     assert (seen["gone.txt"], seen["late.txt"]) == (("deleted", who), ("created", who))
-    calls = {file.path: file.tools for file in found.report.files}
+    calls = {file.path: file.tools for file in results.report.files}
     assert (calls["a.txt"], calls["gone.txt"], calls["late.txt"]) == (["t1"], ["t2"], [])
 
 
@@ -469,12 +469,12 @@ def test_a_file_that_comes_and_goes_is_no_change(
             out(answer("t1"), result()),
         ]
     )
-    with carried(setup(stage, changes="all")) as found:
-        found.finish()
-    assert found.report.files == []
+    with carried(setup(stage, changes="all")) as results:
+        results.finish()
+    assert results.report.files == []
     ticks = [
         tick.data
-        for tick in RecordingFile(found.runs[0].recording_path or "").records()
+        for tick in RecordingFile(results.runs[0].recording_path or "").records()
         if tick.code == "file"
     ]
     assert (ticks[0], ticks[-1]) == (b"created draft.txt", b"deleted draft.txt")
@@ -508,21 +508,21 @@ def test_others_go_on_while_git_is_waited_for(
 def test_a_call_that_changes_several_files(stage: Stage) -> None:
     """Each is a row of its own, and booked twice it is the same row."""
     rows = [LedgerRowSink(CODEX, "s", 0, "r") for _ in range(2)]
-    for one in rows:
-        one.add([ev.ToolCall(1, "s", None, None, "c", "file_change", "file_edit")])
-        one.add(
+    for item in rows:
+        item.add([ev.ToolCall(1, "s", None, None, "c", "file_change", "file_edit")])
+        item.add(
             [
                 ev.FileChanged(2, "s", None, None, f"/p/{name}", "modified", "c")
                 for name in ("a", "b", "c")
             ]
         )
-    found = [(row[0], row[4], row[3]) for row in rows[0].batch().changes]
-    assert [(path, whose) for _, path, whose in found] == [
+    results = [(row[0], row[4], row[3]) for row in rows[0].batch().changes]
+    assert [(path, whose) for _, path, whose in results] == [
         ("/p/a", "c"),
         ("/p/b", "c"),
         ("/p/c", "c"),
     ]
-    assert len({id_ for id_, _, _ in found}) == 3
+    assert len({id_ for id_, _, _ in results}) == 3
     assert rows[0].batch().changes == rows[1].batch().changes
 
 
@@ -589,7 +589,7 @@ def test_a_sync_inside_a_run(stage: Stage, quiet: bool) -> None:
     ended_well(done)
     changed = {"a.txt", "made/a b.txt", "new name.txt", "tool.sh", "pic.bin"}
     assert everything(there) == {
-        name: found for name, found in everything(stage.work).items() if name in changed
+        name: results for name, results in everything(stage.work).items() if name in changed
     }
     assert (
         b"[steno] \xe2\x9c\x93 a.txt\n" in done.stderr,
