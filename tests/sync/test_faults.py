@@ -67,7 +67,10 @@ def test_pending_deletes_nothing_when_the_folder_is_gone(
     )
     project.mkdir()
     done = steno(tmp_path, "sync", "--pending")
-    assert (done.code, "folder is empty (disk not mounted?); nothing deleted" in done.err) == (2, True)
+    assert (done.code, "folder is empty (disk not mounted?); nothing deleted" in done.err) == (
+        2,
+        True,
+    )
     assert (tree(there), journals(tmp_path)) == ({"a": b"the only copy"}, kept)
     project.rmdir()
     (tmp_path / "moved").rename(project)

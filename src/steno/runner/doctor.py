@@ -211,7 +211,9 @@ def check_disk(patient: CheckContext) -> Iterator[Finding]:
         what = f"{ours}: cannot be made, as {folder} is not a folder"
         yield Finding("disk", "problem", what, "set XDG_DATA_HOME to a folder of yours")
     elif free < MIN_FREE_BYTES:
-        yield Finding("disk", "problem", what, "make room, or take old details out: steno ledger prune")
+        yield Finding(
+            "disk", "problem", what, "make room, or take old details out: steno ledger prune"
+        )
     elif not os.access(folder, os.W_OK):
         yield Finding(
             "disk",
