@@ -772,10 +772,13 @@ def test_ends_that_are_closed(place: Place) -> None:
     done = place.shell("steno watch <&-", b"")
     assert (done.returncode, done.stderr) == (
         2,
-        b"steno: stdin is closed: send an agent's stream to it\n",
+        b"steno: stdin is closed; pipe an agent's stream to it\n",
     )
     done = place.shell("steno watch >&-", HELLO)
-    assert (done.returncode, done.stderr) == (74, b"steno: cannot write: stdout is closed\n")
+    assert (done.returncode, done.stderr) == (
+        74,
+        b"steno: cannot write to stdout: stdout is closed\n",
+    )
 
 
 def test_a_stderr_that_nobody_reads(place: Place) -> None:
@@ -798,7 +801,10 @@ def test_a_stderr_that_nobody_reads(place: Place) -> None:
 
 def test_a_disk_that_is_full(place: Place) -> None:
     done = place.shell("steno watch -q >/dev/full", HELLO)
-    assert (done.returncode, done.stderr) == (74, b"steno: cannot write: No space left on device\n")
+    assert (done.returncode, done.stderr) == (
+        74,
+        b"steno: cannot write to stdout: No space left on device\n",
+    )
 
 
 # -- other outputs ---------------------------------------------------------------------------------

@@ -41,9 +41,9 @@ def hook_help() -> str:
     )
 
 
-def add_hook_options(parser: CommandParser) -> None:
-    """--on and --once."""
-    group = parser.add_argument_group("hooks (events and placeholders: steno watch --help)")
+def add_hook_options(parser: CommandParser, reference: str = "steno watch --help") -> None:
+    """--on and --once. `reference` says where events and placeholders are listed."""
+    group = parser.add_argument_group(f"hooks (events and placeholders: {reference})")
     group.add_argument(
         "--on",
         nargs=2,

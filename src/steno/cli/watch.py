@@ -366,7 +366,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         "--record", action="store_true", help="write a recording and add the run to the ledger"
     )
     _add_output_options(parser)
-    add_hook_options(parser)
+    add_hook_options(parser, "see below")
     _add_sync_options(parser)
     parser.add_ledger(can_import=False)
     options = parser.parse_args(args)
