@@ -7,9 +7,10 @@ from steno.ledger.queries import budget, prune
 from steno.ledger.queries import search as texts
 from steno.ledger.queries.filters import Filters, resolve_projects
 from steno.ledger.queries.sql import run_query
-from steno.ledger.queries.time_range import DAY_MS, TimeZone
+from steno.ledger.queries.time_range import TimeZone
 from steno.ledger.queries.usage import group_spend, tool_sums
 from steno.ledger.store import Store, open_ledger
+from steno.ledger.timestamps import DAY_MS
 from tests.book import HOUR, PROJECT, Book
 
 NOW = 1_794_746_096_000  # 2026-11-15T12:34:56Z

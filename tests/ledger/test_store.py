@@ -17,7 +17,7 @@ from steno.cli import main
 from steno.errors import LedgerError
 from steno.ledger import schema
 from steno.ledger.importer import import_sources
-from steno.ledger.reconcile import load_report
+from steno.ledger.queries.runs import load_report
 from steno.ledger.run_record import RUN_COLUMNS, upsert_run
 from steno.ledger.store import migrate, open_ledger, schema_version
 from tests.kept import Transcript, tree

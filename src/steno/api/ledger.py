@@ -5,7 +5,6 @@ It joins the rooms, and never prints. What there is to be asked is told by the l
 
 import os
 import re
-import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
@@ -20,9 +19,9 @@ from ..ledger.queries import usage as sums
 from ..ledger.queries import usage as tools
 from ..ledger.queries.filters import Filters, resolve_filters
 from ..ledger.queries.time_range import TimeRange, TimeZone, parse_time_range
-from ..ledger.reconcile import load_report
 from ..ledger.results import Note, RunSummary, SearchHit, SessionSummary
 from ..ledger.store import open_ledger
+from ..ledger.timestamps import now_ms
 from ..ledger.totals import GROUPINGS, ToolCallStats, UsageReport
 from ..report import VERDICTS, Report, Verdict
 from . import read
@@ -154,7 +153,7 @@ class Ledger:
         return self._run_report(last[0].id)
 
     def _run_report(self, id_: str) -> Report:
-        report = load_report(self._store, id_)
+        report = runs.load_report(self._store, id_)
         if report is not None:
             return report
         place = runs.get_run(self._store, id_).source
@@ -214,7 +213,7 @@ class Ledger:
         runs.add_note(
             self._store,
             *runs.get_by_prefix(self._store, _check_text("id", id_)),
-            _now_ms(),
+            now_ms(),
             _check_text("text", text),
         )
 
@@ -246,7 +245,7 @@ class Ledger:
             _time_text("since", scope.get("since")),
             _time_text("until", scope.get("until")),
             scope.get("last"),
-            _now_ms(),
+            now_ms(),
         )
         if isinstance(last, timedelta):
             if since is not None:
@@ -266,10 +265,6 @@ def _reword_errors() -> Iterator[None]:
         yield
     except StenoError as problem:
         raise StenoError(_OPTION_PREFIX.sub("", str(problem))) from None
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _time_text(name: str, given: str | date | None) -> str | None:

@@ -1,8 +1,9 @@
 """`steno note`: write something down beside a run or a session; `steno show ID` tells it. Secrets are masked first."""
 
 from ..ledger.queries import runs as asks
+from ..ledger.timestamps import now_ms
 from .options import CommandParser
-from .query_options import now_ms, open_updated_ledger
+from .query_options import open_updated_ledger
 from .terminal import print_lines
 
 EXAMPLES = """examples:

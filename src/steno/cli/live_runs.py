@@ -1,16 +1,10 @@
 """What the commands share that look at runs while they go on: finding one by the beginning of its id. It never prints."""
 
-import os
-from pathlib import Path
-
 from ..errors import LedgerError, StenoError
 from ..ledger.queries import runs
-from ..ledger.store import default_ledger_path, open_ledger
+from ..ledger.store import ledger_exists, open_ledger
 from ..runner.run_registration import RunInfo, active_runs, lost_runs, recover_runs
 from .terminal import print_error
-
-MAX_MATCHES_SHOWN = 5  # of an ambiguous prefix that are told
-SHORT_ID_LENGTH = 8  # letters of an id that are shown, unless more are needed to name it
 
 
 def require_active_run(prefix: str, ledger: str | None = None) -> RunInfo:
@@ -32,10 +26,7 @@ def select_active_run(prefix: str) -> RunInfo | None:
         if len(exact or found) == 1:
             return (exact or found)[0]
         if found:
-            told = ", ".join(mark.run for mark in found[:MAX_MATCHES_SHOWN])
-            raise StenoError(
-                f"{prefix}: several runs that go on begin like this: {told}{' ...' if len(found) > MAX_MATCHES_SHOWN else ''}"
-            )
+            raise runs.ambiguous_prefix_error(prefix, "active runs", [mark.run for mark in found])
     return None
 
 
@@ -57,8 +48,7 @@ def _outcome_hint(prefix: str, ledger: str | None) -> str:
 
 def has_ledger(given: str | None) -> bool:
     """Whether there is a ledger: looking at what goes on makes none."""
-    where = given or os.environ.get("STENO_LEDGER") or str(default_ledger_path())
-    return "://" in where or Path(where).exists()
+    return ledger_exists(given)
 
 
 def recover_finished_runs(ledger: str | None) -> None:
@@ -78,11 +68,4 @@ def recover_finished_runs(ledger: str | None) -> None:
 
 def short_ids(ids: list[str]) -> dict[str, str]:
     """For each id its beginning, long enough to name no other one of them."""
-    return {id_: _unique_prefix(id_, ids) for id_ in ids}
-
-
-def _unique_prefix(id_: str, ids: list[str]) -> str:
-    length = SHORT_ID_LENGTH
-    while length < len(id_) and sum(other.startswith(id_[:length]) for other in ids) > 1:
-        length += 1
-    return id_[:length]
+    return runs.unique_prefixes(ids, ids)

@@ -1,22 +1,17 @@
 """What every command that asks the ledger does: open it, take in what is new, read the filters, write the answer."""
 
 import argparse
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import LedgerError, StenoError
-from ..ledger.queries.filters import Filters, resolve_filters
+from ..ledger.queries.filters import Filters, empty_reason, resolve_filters
 from ..ledger.queries.time_range import TimeRange, TimeZone, parse_time_range
 from ..ledger.store import Store, open_ledger
+from ..ledger.timestamps import now_ms
 from ..views.export import as_csv, as_json
 from ..views.sanitize import wrap
 from .terminal import detect_style, print_error, print_json, print_lines, write_bytes
-
-
-def now_ms() -> int:
-    """The present time in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def open_updated_ledger(options: argparse.Namespace, only_sums: bool = False) -> Store:
@@ -107,16 +102,15 @@ def pop_row_limit(options: argparse.Namespace) -> int | None:
 
 def no_rows_message(store: Store, table: str) -> list[str]:
     """What to say where there is nothing to show."""
-    if store.query(f"SELECT 1 FROM {table} LIMIT 1"):  # noqa: S608  # a name of our own
+    reason = empty_reason(store, table)
+    if reason == "no_match":
         return ["Nothing fits: another time or another filter may find more."]
-    if table == "runs" and store.query("SELECT 1 FROM sessions LIMIT 1"):
+    if reason == "sessions_only":
         return [
             "No runs are in the ledger yet, only the agents' own sessions: `steno sessions` lists them."
         ]
-    if store.query("SELECT 1 FROM pruned LIMIT 1"):
-        kept = (
-            " The sums stay: `steno report`." if store.query("SELECT 1 FROM spend LIMIT 1") else ""
-        )
+    if reason in ("pruned", "pruned_totals_kept"):
+        kept = " The sums stay: `steno report`." if reason == "pruned_totals_kept" else ""
         return list(wrap(PRUNED_MESSAGE + kept, detect_style().columns))
     return list(wrap(EMPTY_LEDGER_MESSAGE, detect_style().columns))
 

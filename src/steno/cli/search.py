@@ -136,7 +136,7 @@ def _render(lines: list[str], shown: int, total: int) -> list[str]:
 
 
 def _no_hits_message(store: Store, options: argparse.Namespace) -> list[str]:
-    if not store.query("SELECT 1 FROM texts LIMIT 1"):
+    if not asks.has_texts(store):
         return no_rows_message(store, "texts")
     hint = "" if options.tools else "; --tools also searches what tools printed"
     part = "" if options.regex is not None else "; --regex finds parts of words"

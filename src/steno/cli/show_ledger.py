@@ -1,7 +1,6 @@
 """`steno show ID`: a run or session of the ledger, as something that the views of `show` can print. It never prints."""
 
 import argparse
-import os
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +10,7 @@ from ..errors import StenoError
 from ..ledger.queries import runs, sessions
 from ..ledger.queries.filters import WhereClause
 from ..ledger.queries.time_range import TimeZone
-from ..ledger.reconcile import load_report
-from ..ledger.store import Store, default_ledger_path, open_ledger
+from ..ledger.store import Store, ledger_exists, open_ledger
 from ..recording.open import open_recording
 from ..views import runs as listing
 from .query_options import format_iso, open_updated_ledger, time_formatter
@@ -21,7 +19,7 @@ from .show_views import STREAMING_VIEWS, StoredInput
 
 def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput | None:
     """What the ledger knows under this id, or the beginning of it; None if it knows nothing."""
-    if not _has_ledger(options.ledger):
+    if not ledger_exists(options.ledger):
         return None
     store = open_ledger(options.ledger)
     found = runs.find_by_prefix(store, name)
@@ -49,14 +47,8 @@ def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput | None
     return kept
 
 
-def _has_ledger(given: str | None) -> bool:
-    """Whether there is a ledger: looking for an id makes none."""
-    where = given or os.environ.get("STENO_LEDGER") or str(default_ledger_path())
-    return "://" in where or Path(where).exists()
-
-
 def _stored_run(store: Store, id_: str, bare: bool) -> StoredInput:
-    run, report = runs.get_run(store, id_), load_report(store, id_)
+    run, report = runs.get_run(store, id_), runs.load_report(store, id_)
     if report is not None and not bare:
         kept = StoredInput(id_, ())
         kept.report = report

@@ -15,7 +15,15 @@ from .. import pricing as prices
 from ..agents import AGENTS, unknown_agent_message
 from ..config import Settings, load_settings
 from ..errors import LedgerError, StenoError
-from ..ledger.store import Store, default_ledger_path, open_ledger, schema_version
+from ..ledger.queries.runs import recent_unknown_events
+from ..ledger.store import (
+    Store,
+    default_ledger_path,
+    ledger_exists,
+    ledger_url,
+    open_ledger,
+    schema_version,
+)
 from .installed import AgentInstallation, inspect_agent
 
 MIN_FREE_BYTES = (
@@ -128,8 +136,8 @@ def _check_transcript_folders(found: AgentInstallation) -> Iterator[Finding]:
 
 def check_ledger(patient: CheckContext) -> Iterator[Finding]:
     """The ledger can be opened by this version; what its last runs did not understand."""
-    where = patient.ledger or patient.environment.get("STENO_LEDGER") or str(default_ledger_path())
-    if "://" not in where and not Path(where).exists():
+    where = ledger_url(patient.ledger, patient.environment)
+    if not ledger_exists(where):
         yield Finding(
             "ledger",
             "note",
@@ -158,10 +166,7 @@ def check_ledger(patient: CheckContext) -> Iterator[Finding]:
 
 
 def _check_unknown_events(store: Store) -> Iterator[Finding]:
-    rows = store.query(
-        "SELECT agent, agent_version, unknown, id FROM runs ORDER BY started_at DESC LIMIT ?",
-        (RECENT_RUNS,),
-    )
+    rows = recent_unknown_events(store, RECENT_RUNS)
     odd: dict[str, list[tuple[int, str]]] = {}
     for agent, version, count, run in rows:
         if count:

@@ -4,9 +4,7 @@ A ledger that is not there yet is not made: before a run is started nothing is w
 """
 
 import os
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -16,16 +14,8 @@ from ..ledger.queries import budget as budgets
 from ..ledger.queries import runs, sessions
 from ..ledger.queries.time_range import TimeZone
 from ..ledger.results import BudgetStatus
-from ..ledger.store import Store, default_ledger_path, open_ledger
-
-
-def open_existing_ledger(where: str | None) -> Store | None:
-    """The ledger, if there is one."""
-    place = where or os.environ.get("STENO_LEDGER") or str(default_ledger_path())
-    if "://" not in place and not Path(place).exists():
-        return None
-    return open_ledger(where)
-
+from ..ledger.store import Store, open_existing_ledger
+from ..ledger.timestamps import now_ms
 
 # -- sessions ------------------------------------------------------------------------------------------------------
 
@@ -78,10 +68,10 @@ def tightest_budget(
     if store is None:
         return None
     try:
-        if not store.query("SELECT 1 FROM budgets LIMIT 1"):
+        if not budgets.has_budgets(store):
             return None
         _import_new_runs(store, say)
-        found = budgets.list_budgets(store, TimeZone(), time.time_ns() // 1_000_000)
+        found = budgets.list_budgets(store, TimeZone(), now_ms())
     finally:
         store.close()
     ours = [one for one in found if one.project in (None, project, os.path.realpath(project))]

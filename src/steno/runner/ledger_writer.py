@@ -10,7 +10,13 @@ from ..codec.redact import redact_and_truncate
 from ..errors import LedgerError
 from ..event import Event
 from ..ledger.row_sink import LedgerRowSink
-from ..ledger.run_record import upsert_run
+from ..ledger.run_record import (
+    finish_task,
+    insert_active_run,
+    insert_task,
+    mark_session_refreshed,
+    upsert_run,
+)
 from ..ledger.store import Store, open_ledger
 from ..ledger.upsert import Pricer
 from ..report import Report, TaskReport
@@ -58,11 +64,14 @@ class LedgerWriter:
             redact_and_truncate(self._setup.launch_options.prompt, MAX_PROMPT_CHARS),
             int(now * 1000),
         )
-        row = (self._task_id, self._setup.agent, self._setup.cwd, prompt, at, 0)
-        names = "id, agent, project, prompt, started_at, attempts"
         self._write(
-            lambda store: store.execute(
-                f"INSERT INTO tasks ({names}) VALUES (?, ?, ?, ?, ?, ?)", row
+            lambda store: insert_task(
+                store,
+                id_=self._task_id,
+                agent=self._setup.agent,
+                project=self._setup.cwd,
+                prompt=prompt,
+                started_at=at,
             )
         )
 
@@ -79,22 +88,20 @@ class LedgerWriter:
             run.parser.header.id_namespace() if run.parser.header is not None else ""
         )
         run.sinks.append(lambda _, events: _add_rows(rows, run, events))
-        whose = (
-            run.id,
-            session,
-            self._task_id,
-            attempt,
-            run.agent.name,
-            self._setup.cwd,
-            str(run.recording_path),
-            at,
+        self._write(
+            lambda store: insert_active_run(
+                store,
+                id_=run.id,
+                session=session,
+                task=self._task_id,
+                attempt=attempt,
+                agent=run.agent.name,
+                project=self._setup.cwd,
+                source=str(run.recording_path),
+                started_at=at,
+                prompt=redact_and_truncate(run.launch_options.prompt, MAX_PROMPT_CHARS),
+            )
         )
-        prompt = redact_and_truncate(run.launch_options.prompt, MAX_PROMPT_CHARS)
-        names = "id, session, task, attempt, agent, project, source, started_at, prompt"
-        zeros = "ok, succeeded, complete, cost_source, tools, tool_errors, files, denials, unknown"
-        marks = ", ".join("?" * 9)
-        sql = f"INSERT INTO runs ({names}, {zeros}) VALUES ({marks}, 0, 0, 0, 'unknown', 0, 0, 0, 0, 0)"
-        self._write(lambda store: store.execute(sql, (*whose, prompt)))
 
     def end_attempt(self, run: AgentRun, report: Report, why: str) -> None:
         """An attempt is over: its report, its requests, its calls."""
@@ -108,17 +115,12 @@ class LedgerWriter:
 
     def mark_handed_over(self, session: str | None) -> None:
         """A session was handed over to a new one."""
-        self._write(
-            lambda store: store.execute(
-                "UPDATE sessions SET stop = 'refreshed' WHERE id = ?", (session,)
-            )
-        )
+        self._write(lambda store: mark_session_refreshed(store, session))
 
     def close_task(self, report: TaskReport, now: float) -> None:
         """The task is over."""
-        values = (report.verdict, len(report.attempts), int(now * 1000), self._task_id)
-        sql = "UPDATE tasks SET verdict = ?, attempts = ?, ended_at = ? WHERE id = ?"
-        if not self._write(lambda store: store.execute(sql, values)) and self._last_run_id:
+        values = (self._task_id, report.verdict, len(report.attempts), int(now * 1000))
+        if not self._write(lambda store: finish_task(store, *values)) and self._last_run_id:
             self._pending_runs.add(self._last_run_id)
         self.release()
 

@@ -17,6 +17,8 @@ from ..codec.redact import redact_and_truncate
 from ..config.data_dir import live_folder
 from ..errors import StenoError
 from ..event import Event
+from ..ledger.queries.runs import find_run
+from ..ledger.run_record import finish_lost_task
 from ..ledger.store import Store, ledger_location
 from ..pricing import price
 from ..process import terminate_orphans
@@ -211,20 +213,19 @@ def recover_runs(store: Store) -> list[str]:
 
 
 def _recover_run(store: Store, mark: RunInfo) -> str | None:
-    rows = store.query("SELECT verdict FROM runs WHERE id = ?", (mark.run,))
+    run = find_run(store, mark.run)
     taped = mark.tape is not None and Path(mark.tape).exists()
-    if taped and not rows and mark.ledger != ledger_location(store.name):
+    if taped and run is None and mark.ledger != ledger_location(store.name):
         return None
-    open_ = taped and (not rows or rows[0][0] is None)
+    open_ = taped and (run is None or run.verdict is None)
     if open_ and mark.tape is not None:
         from ..ledger.importer import import_sources
 
         import_sources(store, [mark.tape])
-        rows = store.query("SELECT verdict FROM runs WHERE id = ?", (mark.run,))
-    if rows:
-        whole = "UPDATE tasks SET verdict = ?, ended_at = (SELECT max(ended_at) FROM runs WHERE task = ?) WHERE id = ?"
+        run = find_run(store, mark.run)
+    if run is not None:
         with store.transaction():
-            store.execute(f"{whole} AND verdict IS NULL", (rows[0][0], mark.task, mark.task))
+            finish_lost_task(store, mark.task, run.verdict)
     marks.remove_run_info(mark)
     why = (
         "could not be written to the ledger when it ended"
