@@ -37,9 +37,9 @@ LONG_CONTEXT_SUFFIX = "[1m]"  # of a model's name, with a window of a million to
 TOKEN_KINDS = ("input", "cache_write", "cache_read", "output", "cache_write_1h")
 
 
-def price(model: str, usage: Any, at: datetime | None) -> int | None:
-    """Return nano-dollars for the token counters of `usage`; None if the price is unknown."""
-    counters = (usage.input, usage.cache_write, usage.cache_read, usage.output)
+def price(model: str, share: Any, at: datetime | None) -> int | None:
+    """Return nano-dollars for the token counters of `share`; None if the price is unknown."""
+    counters = (share.input, share.cache_write, share.cache_read, share.output)
     if None in counters:
         return None
     if not any(counters):
@@ -47,11 +47,11 @@ def price(model: str, usage: Any, at: datetime | None) -> int | None:
     known_rates = rates(model, at)
     if known_rates is None:
         return None
-    cost = cost_of(known_rates, usage)
+    cost = cost_of(known_rates, share)
     if cost is None:
         from .snapshot import table_price
 
-        return table_price(model.removesuffix(LONG_CONTEXT_SUFFIX), usage, at)
+        return table_price(model.removesuffix(LONG_CONTEXT_SUFFIX), share, at)
     return cost
 
 
