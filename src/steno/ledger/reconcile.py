@@ -95,7 +95,7 @@ def adopt_requests(store: Store, run: str, session: str, agent: str, cost_source
         "WHERE session = ? AND run IS NULL AND kind = 'request'"
     )
     intervals = RunIntervals(store, [session])
-    unassigned = [RequestRow(*row) for row in store.query(sql, (session,))]
+    unassigned = map(RequestRow._make, store.query(sql, (session,)))
     own = [row for row in unassigned if intervals.run_at(session, row.at) == run]
     if not own:
         return
@@ -131,7 +131,7 @@ def reconcile(store: Store, runs: Iterable[str], pruned: Sequence[RequestRow] = 
     for run in runs:
         report = load_report(store, run)
         if report is not None:
-            rows = [RequestRow(*row) for row in store.query(sql, (run,))]
+            rows = map(RequestRow._make, store.query(sql, (run,)))
             put_adjustment(store, report, run, [*rows, *pruned])
 
 
@@ -160,7 +160,7 @@ def _put_adjustment_rows(store: Store, report: Report, rows: Sequence[RequestRow
     projects = _projects_by_session(store, rows[0].session)
     for row in rows:
         if row.id in existing:
-            add_request(sums, RequestRow(*existing[row.id]), projects, -1)
+            add_request(sums, RequestRow._make(existing[row.id]), projects, -1)
         add_request(sums, row, projects)
     store.upsert("requests", REQUEST_COLUMNS, rows, replace_on_conflict(REQUEST_COLUMNS))
     upsert_spend(store, sums, report.agent or "unknown", projects)
@@ -239,4 +239,5 @@ def _adjustment_row(
     source = report.cost.source if report.cost.source != "unknown" else "computed"
     if cost is None:
         source = "unknown"
-    return request_row(report.agent or "unknown", request, cost, 0, source, "rest")
+    agent = report.agent or "unknown"
+    return RequestRow._make(request_row(agent, request, cost, 0, source, "rest"))

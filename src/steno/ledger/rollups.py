@@ -99,29 +99,31 @@ def add_request(
     sums.add((row.session, row.model, row.at // HOUR_MS), spend_delta(row), sign)
 
 
-def add_new_requests(sums: SumDeltas[SpendSums], rows: Iterable[RequestRow]) -> None:
-    """Add rows of kind `request`, as `add_request` does, in the one loop an import spends on it."""
+def add_new_requests(sums: SumDeltas[SpendSums], rows: Iterable[Row]) -> None:
+    """Add rows of kind `request`, as `add_request` does, in one loop: imports depend on it."""
     by_key = sums.by_key
     for row in rows:
-        key = (row.session, row.model, row.at // HOUR_MS)
+        _, _, session, _, _, _, _, model, at, input_, write, read, output, *others = row
+        reasoning, write_1h, cost, saved, source = others
+        key = (session, model, at // HOUR_MS)
         total = by_key.get(key)
         if total is None:
             total = by_key[key] = SpendSums()
         total.requests += 1
-        total.input += row.input
-        total.cache_write += row.cache_write
-        total.cache_read += row.cache_read
-        total.output += row.output
-        total.reasoning += row.reasoning
-        total.cache_write_1h += row.cache_write_1h
-        total.saved_nano += row.saved_nano
-        if row.cost_nano is None:
+        total.input += input_
+        total.cache_write += write
+        total.cache_read += read
+        total.output += output
+        total.reasoning += reasoning
+        total.cache_write_1h += write_1h
+        total.saved_nano += saved
+        if cost is None:
             total.unpriced += 1
-            total.unpriced_tokens += row.input + row.cache_write + row.cache_read + row.output
-        elif row.source == "reported":
-            total.reported_nano += row.cost_nano
+            total.unpriced_tokens += input_ + write + read + output
+        elif source == "reported":
+            total.reported_nano += cost
         else:
-            total.computed_nano += row.cost_nano
+            total.computed_nano += cost
 
 
 def upsert_spend(

@@ -18,7 +18,7 @@ from .reconcile import (
     reconcile,
     usd_to_nano,
 )
-from .rows import MAX_INT64, RowBatch, pruned_id, request_row
+from .rows import MAX_INT64, RequestRow, RowBatch, pruned_id, request_row
 from .timestamps import from_datetime, is_valid_time
 from .upsert import RequestPricer, UpsertCounts, upsert_batches
 
@@ -102,7 +102,7 @@ def upsert_run(
     if cost_source is not None:
         adopt_requests(store, run, session, batch.agent, cost_source)
         pruned_requests = [
-            request_row(batch.agent, request, *pricer(request), cost_source)
+            RequestRow._make(request_row(batch.agent, request, *pricer(request), cost_source))
             for request in batch.requests
             if request.id in pruned
         ]  # already part of the sums
@@ -110,7 +110,7 @@ def upsert_run(
     else:
         # A sum of ours, of what the run itself shows: requests known from transcripts are added.
         rows = [
-            request_row(batch.agent, request, *pricer(request), "computed")
+            RequestRow._make(request_row(batch.agent, request, *pricer(request), "computed"))
             for request in batch.requests
         ]
         put_adjustment(store, report, run, rows)

@@ -236,11 +236,12 @@ def _upsert_requests(
     existing = {} if inserted else store.fetch_by_id("requests", REQUEST_COLUMNS, requests)
     sums = SumDeltas[SpendSums]()
     if existing:
-        rows = _changed_rows(rows, requests, existing, pricer)
-        for row in rows:
+        changed = _changed_rows(map(RequestRow._make, rows), requests, existing, pricer)
+        for row in changed:
             if row.id in existing:
-                add_request(sums, RequestRow(*existing[row.id]), projects, -1)
+                add_request(sums, RequestRow._make(existing[row.id]), projects, -1)
             add_request(sums, row, projects)
+        rows = list(changed)
     else:
         add_new_requests(sums, rows)
     if not inserted:
@@ -297,7 +298,7 @@ def _changed_rows(
     changed = []
     for row in rows:
         if row.id in existing:
-            old = RequestRow(*existing[row.id])
+            old = RequestRow._make(existing[row.id])
             known = [name for name in (old.source, row.source) if name in KNOWN_TOTAL_SOURCES]
             cost_source = known[0] if known else None
             source_changed = cost_source is not None and cost_source != old.source
@@ -305,7 +306,7 @@ def _changed_rows(
             if old.source == "reported" or not (source_changed or _has_news(old, request)):
                 continue
             merged = merge_requests(request_from_row(old), request)
-            row = _priced_row(row.agent, merged, pricer, cost_source)
+            row = RequestRow._make(_priced_row(row.agent, merged, pricer, cost_source))
         changed.append(row)
     return changed
 
@@ -325,7 +326,7 @@ def _has_news(old: RequestRow, request: ParsedRequest) -> bool:
 
 def _priced_row(
     agent: str, request: ParsedRequest, pricer: RequestPricer, cost_source: str | None
-) -> RequestRow:
+) -> Row:
     if cost_source == "local":
         return request_row(agent, request, 0, 0, "local")
     cost, saved = pricer(request)
