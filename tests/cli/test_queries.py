@@ -202,29 +202,29 @@ def test_help_has_examples(name: str) -> None:
     [
         (["report", "hour"], "argument BY: invalid choice"),
         (["report", "--last", "soon"], "--last soon: expected a number and a unit"),
-        (["report", "--since", "never"], "--since never: expected a day"),
-        (["report", "--timezone", "Mars/X"], "no time zone is called 'Mars/X'"),
+        (["report", "--since", "never"], "--since never: expected a date"),
+        (["report", "--timezone", "Mars/X"], "unknown time zone 'Mars/X'"),
         (["report", "--top", "0"], "--top wants a number above 0"),
         (["report", "tool", "--model", "x"], "calls are not counted by model"),
         (["runs", "--verdict", "great"], "invalid choice"),
-        (["runs", "--session", "none"], "no session begins like this"),
+        (["runs", "--session", "none"], "no session with this id"),
         (["search"], "give words to search for"),
-        (["search", "--regex", "("], "not a regular expression"),
+        (["search", "--regex", "("], "invalid regular expression"),
         (["compare", "3f9a", "ffff"], "ffff: no run and no session"),
         (["context", "ffff"], "ffff: no run and no session"),
         (["budget", "set", "day"], "wants PERIOD and AMOUNT"),
         (["budget", "set", "hour", "5"], "'hour' is no period"),
-        (["budget", "set", "day", "lots"], "expected an amount of dollars"),
+        (["budget", "set", "day", "lots"], "expected an amount in dollars"),
         (["budget", "remove", "month"], "there was no budget"),
         (["prune"], "--older-than"),
         (["prune", "--older-than", "old"], "--older-than old: expected"),
-        (["sql", "DELETE FROM runs"], "only questions are allowed"),
-        (["sql", ""], "sql: nothing was asked; give one SELECT"),
-        (["sql", " -- nothing"], "sql: nothing was asked; give one SELECT"),
+        (["sql", "DELETE FROM runs"], "only SELECT, WITH, VALUES and EXPLAIN are allowed"),
+        (["sql", ""], "sql: empty query; expected one SELECT"),
+        (["sql", " -- nothing"], "sql: empty query; expected one SELECT"),
         (["runs", "--last", "9" * 20], f"--last {'9' * 20}: expected a number up to 1,000,000,000"),
         (["sessions", "--last", "1000000001"], "--last 1000000001: expected a number up to"),
         (["note", "ffff", "x"], "no run and no session"),
-        (["note", "3f9a", " "], "an empty note"),
+        (["note", "3f9a", " "], "the note is empty"),
         (["runs", "--json", "--csv"], "not allowed with"),
         (["compare", "a\udcffff", "b"], "no run and no session"),
     ],
@@ -238,7 +238,7 @@ def test_a_ledger_that_is_none(tmp_path: Path) -> None:
         "not a database, certainly not one that is long enough to look like one" * 20
     )
     assert "it is not a ledger" in refused(ask(tmp_path / "text.db", "report"))
-    assert "there is no ledger yet" in refused(ask(tmp_path / "none.db", "sql", "SELECT 1"))
+    assert "no ledger yet" in refused(ask(tmp_path / "none.db", "sql", "SELECT 1"))
     assert not (tmp_path / "none.db").exists()
 
 

@@ -87,9 +87,9 @@ def test_config_shows_them_and_where_each_comes_from(place: Place) -> None:
         ("models = 1\n", ":1:1: expected a table for each agent, such as [models.codex]"),
         (
             "[models.codex]\nhuge = 'x'\n",
-            ":2:1: no size of a model is called 'huge'; known: small, medium, large",
+            ":2:1: unknown model size 'huge'; expected small, medium, large",
         ),
-        ("[models.codex]\nsmall = 3\n", ":2:1: expected a text that is not empty, found 3"),
+        ("[models.codex]\nsmall = 3\n", ":2:1: expected non-empty text, found 3"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_place(place: Place, text: str, told: str) -> None:

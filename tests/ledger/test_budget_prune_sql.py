@@ -76,7 +76,7 @@ def test_amounts(text: str, nano: int) -> None:
 
 @pytest.mark.parametrize("text", ["0", "-5", "nan", "inf", "twenty", "", "1e99", "5 dollars"])
 def test_what_is_no_amount(text: str) -> None:
-    with pytest.raises(StenoError, match="expected an amount of dollars"):
+    with pytest.raises(StenoError, match="expected an amount in dollars"):
         budget.parse_amount(text)
 
 
@@ -89,7 +89,7 @@ def test_the_project_of_a_budget(book: Book, tmp_path: object) -> None:
     assert budget.resolve_project(book.store, "/not/yet") == "/not/yet"
     with pytest.raises(StenoError, match="several projects"):
         budget.resolve_project(book.store, "app")
-    with pytest.raises(StenoError, match="no project in the ledger"):
+    with pytest.raises(StenoError, match="no such project in the ledger"):
         budget.resolve_project(book.store, "nowhere")
 
 

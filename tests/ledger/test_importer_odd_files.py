@@ -232,7 +232,7 @@ def test_what_is_no_recording_is_told_by_its_name(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode().splitlines() == [
         f"steno: {text}: not a recording; {WANTED}",
-        f"steno: {empty}: not a recording, it is empty; {WANTED}",
+        f"steno: {empty}: file is empty; {WANTED}",
     ]
     some = _steno(tmp_path / "home", "import", str(text), str(good), str(tmp_path / "missing"))
     assert some.returncode == 2
@@ -256,7 +256,7 @@ def test_a_report_without_a_ledger_refuses_what_is_no_recording(tmp_path: Path) 
 def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     """Nobody writes to it: reading would wait for ever."""
     os.mkfifo(tmp_path / "pipe")
-    assert "what is read of a pipe is gone" in refused(
+    assert "cannot import from a pipe" in refused(
         _steno(tmp_path, "import", str(tmp_path / "pipe"))
     )
 

@@ -143,7 +143,7 @@ def test_finding_by_the_beginning(book: Book) -> None:
     assert runs.find_by_prefix(book.store, "81d4") == ("sessions", "81d4e0b7-00")
     assert runs.find_by_prefix(book.store, "81d") is None
     assert runs.find_by_prefix(book.store, "81d%") is None
-    with pytest.raises(StenoError, match=r"several runs begin like this: 3f9a21c0aa, 3f9a21c0bb$"):
+    with pytest.raises(StenoError, match=r"ambiguous, matches several runs: 3f9a21c0aa, 3f9a21c0bb$"):
         runs.find_by_prefix(book.store, "3f9a")
     with pytest.raises(StenoError, match="no run and no session"):
         runs.get_by_prefix(book.store, "ffff")

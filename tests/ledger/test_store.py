@@ -177,12 +177,12 @@ def test_a_ledger_that_can_only_be_read(tmp_path: Path) -> None:
             with closing(open_ledger(url, read_only=only_read)) as store:
                 assert store.query("SELECT id FROM sessions ORDER BY id") == before
                 with pytest.raises(
-                    LedgerError, match="it cannot be written; check its permissions"
+                    LedgerError, match="not writable; check its permissions"
                 ):
                     store.execute("DELETE FROM sessions")
         done = _import(url, tree(tmp_path / "more", sessions=5, answers=2), None)
         assert done.returncode == 2
-        assert b"it cannot be written; check its permissions" in done.stderr
+        assert b"not writable; check its permissions" in done.stderr
 
 
 @pytest.mark.parametrize("limit", [1_000, 150_000, 400_000])
@@ -241,7 +241,7 @@ def test_a_ledger_that_may_not_be_written_is_one_clear_line(tmp_path: Path) -> N
     code, said = _as_nobody(["import", path, "--ledger", url])
     folder.chmod(0o755)
     assert code == 2, said
-    assert "cannot be written" in said or "cannot be opened" in said
+    assert "not writable" in said or "cannot be opened" in said
     assert len(said.splitlines()) == 1
 
 

@@ -84,7 +84,7 @@ def test_a_day_begins_where_the_local_date_changes(name: str) -> None:
 
 def test_a_zone_that_is_none() -> None:
     for name in ("Mars/Olympus", "../../etc/passwd", "Europe", "a\x00b"):
-        with pytest.raises(StenoError, match="no time zone is called"):
+        with pytest.raises(StenoError, match="unknown time zone"):
             TimeZone(name)
 
 
@@ -189,7 +189,7 @@ def test_spans() -> None:
     )
     with pytest.raises(StenoError, match="--last and --since"):
         parse_time_range(utc, NOW, since="2026-11-01", last="3d")
-    with pytest.raises(StenoError, match="--until lies before"):
+    with pytest.raises(StenoError, match="--until is before"):
         parse_time_range(utc, NOW, "2026-11-05", "2026-11-03")
     with pytest.raises(StenoError, match="--last soon"):
         parse_time_range(utc, NOW, last="soon")

@@ -263,7 +263,7 @@ def test_x_an_id_that_nobody_has(place: Place) -> None:
         == "steno: zzzz: no run of that id is alive; those that are: steno ps\n"
     )
     assert (
-        f"several runs that go on begin like this: {first}, {second}"
+        f"ambiguous, matches several active runs: {first}, {second}"
         in place.steno("stop", first[:3]).stderr
     )
     shorts = [row["short"] for row in place.ps()]

@@ -46,7 +46,7 @@ def read_settings_file(path: Path) -> SettingsFile:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise StenoError(f"{path}: cannot read file: {error.strerror or error}") from None
+        raise StenoError(f"{path}: cannot be read: {error.strerror or error}") from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

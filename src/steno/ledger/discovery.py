@@ -105,7 +105,8 @@ def find_at_path(path: str, sources: DiscoveredSources) -> None:
             sources.files.append(_source_file(target))
             return
         count = len(sources.files)
-        _scan_folder(os.path.abspath(target), sources, set())  # noqa: PTH100  # resolve() would follow links
+        folder = os.path.abspath(target)  # noqa: PTH100  # resolve() would follow links
+        _scan_folder(folder, sources, set())
         if len(sources.files) == count:
             # Nothing recognised: find_recordings explains why.
             sources.files += [_source_file(path) for path in find_recordings(target)]

@@ -1,7 +1,7 @@
 """Prices of model usage, from genai-prices and the user's own file.
 
 The table comes with the genai-prices package. Importing it costs more than most reports, so its
-answers are cached (`price_cache`), and it is imported only for models that are not cached. Prices in
+answers are cached (`price_cache`), and it is imported only for models not in the cache. Prices in
 the user's `prices.toml` (or the file that STENO_PRICES names) take precedence:
 
     [models."my-model"]        # dollars per million tokens; cache prices default to the input price

@@ -1,4 +1,4 @@
-"""The price table of genai-prices. Importing it takes 200 ms, so it is loaded only on a cache miss."""
+"""The price table of genai-prices. Its import takes 200 ms: only on a cache miss."""
 
 from datetime import date, datetime, timedelta, timezone
 from importlib.metadata import version

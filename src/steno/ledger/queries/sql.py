@@ -34,7 +34,7 @@ _ALLOWED_PRAGMAS = {
 def run_query(
     store: Store, sql: str, values: Sequence[Any] = ()
 ) -> tuple[list[str], list[list[Any]]]:
-    """Return unique column names and the rows. LedgerError, in one line, if the query is invalid."""
+    """Return unique column names and the rows. LedgerError, in one line, if invalid."""
     if isinstance(store, SQLiteStore):
         names, rows = _query_sqlite(store, sql, values)
     else:
