@@ -210,8 +210,8 @@ def test_help_has_examples(name: str) -> None:
         (["runs", "--session", "none"], "no session with this id"),
         (["search"], "give words to search for"),
         (["search", "--regex", "("], "invalid regular expression"),
-        (["compare", "3f9a", "ffff"], "ffff: no run and no session"),
-        (["context", "ffff"], "ffff: no run and no session"),
+        (["compare", "3f9a", "ffff"], "ffff: no run or session"),
+        (["context", "ffff"], "ffff: no run or session"),
         (["budget", "set", "day"], "wants PERIOD and AMOUNT"),
         (["budget", "set", "hour", "5"], "'hour' is no period"),
         (["budget", "set", "day", "lots"], "expected an amount in dollars"),
@@ -223,10 +223,10 @@ def test_help_has_examples(name: str) -> None:
         (["sql", " -- nothing"], "sql: empty query; expected one SELECT"),
         (["runs", "--last", "9" * 20], f"--last {'9' * 20}: expected a number up to 1,000,000,000"),
         (["sessions", "--last", "1000000001"], "--last 1000000001: expected a number up to"),
-        (["note", "ffff", "x"], "no run and no session"),
+        (["note", "ffff", "x"], "no run or session"),
         (["note", "3f9a", " "], "the note is empty"),
         (["runs", "--json", "--csv"], "not allowed with"),
-        (["compare", "a\udcffff", "b"], "no run and no session"),
+        (["compare", "a\udcffff", "b"], "no run or session"),
     ],
 )
 def test_wrong_use_is_one_line(ledger: Path, words: list[str], said: str) -> None:

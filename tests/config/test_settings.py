@@ -55,7 +55,7 @@ def found(cwd: Path, given: dict[str, Any] | None = None, **environ: str) -> Set
     )
 
 
-# -- defaults ----------------------------------------------------------------------------------------------------
+# -- defaults --------------------------------------------------------------------------------------
 
 
 def test_the_defaults_are_those_of_the_supervisor(project: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_defaults_are_those_of_the_supervisor(project: Path) -> None:
     assert {settings.source(setting.name) for setting in SETTINGS} == {"default"}
 
 
-# -- which stands ------------------------------------------------------------------------------------------------
+# -- precedence ------------------------------------------------------------------------------------
 
 
 def test_option_beats_environment_beats_project_beats_user(project: Path) -> None:
@@ -152,7 +152,7 @@ def test_how_far_up_a_projects_file_is_looked_for(tmp_path: Path, project: Path)
     assert found(outside.parent)["max_turns"] == 9
 
 
-# -- wrong -------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,8 @@ def test_how_far_up_a_projects_file_is_looked_for(tmp_path: Path, project: Path)
         ),
         (
             "silence = -1\n",
-            ":1:1: expected a duration above 0, such as 90 (seconds), 10m or 1h30m, or off, found -1",
+            ":1:1: expected a duration above 0, such as 90 (seconds), 10m or 1h30m, or off, "
+            "found -1",
         ),
         ("quiet = 'perhaps'\n", ":1:1: expected true or false, found 'perhaps'"),
         ("on_limit = 'give up'\n", ":1:1: expected wait, fail or fallback, found 'give up'"),
@@ -208,7 +209,7 @@ def test_a_file_that_is_no_text(project: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read(project: Path) -> None:
-    """Not even by root, for whom there is no forbidden file: the beginning of a process's memory is not there."""
+    """A file that even root can't read: the start of a process's memory."""
     (project / "steno.toml").symlink_to("/proc/self/mem")
     with pytest.raises(StenoError, match=r"steno\.toml: cannot be read: Input/output error"):
         found(project)
@@ -238,7 +239,7 @@ def test_a_secret_is_not_told(project: Path) -> None:
     assert "0123456789" not in str(problem.value)
 
 
-# -- kinds -------------------------------------------------------------------------------------------------------
+# -- parsers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ def test_what_is_refused(kind: kinds.ValueParser, given: Any) -> None:
         kind(given)
 
 
-# -- the command -------------------------------------------------------------------------------------------------
+# -- steno config ----------------------------------------------------------------------------------
 
 
 def config(*words: str, cwd: Path, **environ: str) -> "subprocess.CompletedProcess[str]":

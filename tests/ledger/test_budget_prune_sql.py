@@ -31,7 +31,7 @@ TABLES = (
     "sources",
 )
 
-# -- budgets -----------------------------------------------------------------------------------------------------
+# -- budgets ---------------------------------------------------------------------------------------
 
 
 def test_budgets_say_what_is_left_and_where_it_leads(book: Book) -> None:
@@ -93,7 +93,7 @@ def test_the_project_of_a_budget(book: Book, tmp_path: object) -> None:
         budget.resolve_project(book.store, "nowhere")
 
 
-# -- pruning -----------------------------------------------------------------------------------------------------
+# -- pruning ---------------------------------------------------------------------------------------
 
 
 def counts(store: Store) -> dict[str, int]:
@@ -104,7 +104,7 @@ def counts(store: Store) -> dict[str, int]:
 
 @pytest.fixture
 def aged(book: Book) -> Book:
-    """An old session, one that is still at work, an old run of no session, and an old one of another project."""
+    """An old session, an active one, an old run without session, one of another project."""
     old = NOW - 100 * DAY_MS
     for name, first, last, project in (
         ("old", old, old + HOUR, PROJECT),
@@ -213,7 +213,7 @@ def test_pruning_everything_leaves_the_sums_of_what_stays(aged: Book) -> None:
     assert (tool.calls, tool.timed, tool.total_ms, tool.slowest_ms) == (2, 2, 20, 10)
 
 
-# -- SQL ---------------------------------------------------------------------------------------------------------
+# -- SQL -------------------------------------------------------------------------------------------
 
 
 def test_sql_answers_with_names(book: Book, ledger_url: str) -> None:
@@ -221,7 +221,8 @@ def test_sql_answers_with_names(book: Book, ledger_url: str) -> None:
     reading = open_ledger(ledger_url, read_only=True)
     names, rows = run_query(
         reading,
-        "SELECT id, id, project, 1 AS one, 1.5 * 2 AS x, sum(prompts) AS n FROM sessions GROUP BY id, project",
+        "SELECT id, id, project, 1 AS one, 1.5 * 2 AS x, sum(prompts) AS n "
+        "FROM sessions GROUP BY id, project",
     )
     assert (names, rows) == (
         ["id", "id_2", "project", "one", "x", "n"],

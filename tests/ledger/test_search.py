@@ -1,4 +1,4 @@
-"""Search: words, phrases and patterns in what was said, and in what tools printed; on both databases."""
+"""Search for words, phrases and patterns in texts and tool output; on both databases."""
 
 from pathlib import Path
 
@@ -120,7 +120,7 @@ def test_the_index_takes_in_what_is_new(said: Book, monkeypatch: pytest.MonkeyPa
 
 
 def test_where_no_index_can_be_made_the_texts_are_looked_at(said: Book) -> None:
-    """A copy that one may only read answers too, and so does one whose index lacks what came since."""
+    """A read-only copy can be searched, also if its index is out of date."""
     said.store.execute(
         "PRAGMA query_only = ON"
         if said.store.kind == "sqlite"
