@@ -188,7 +188,7 @@ def test_how_far_up_a_projects_file_is_looked_for(tmp_path: Path, project: Path)
         ("on_limit = 'give up'\n", ":1:1: expected wait, fail or fallback, found 'give up'"),
         (
             "[env]\n'A B' = '1'\n",
-            ":1:1: expected NAME=VALUE with a name of letters, digits and underscores",
+            ":1:1: expected NAME=VALUE, with a name of letters, digits and underscores",
         ),
         ("allow = [1]\n", ":1:1: expected a list of words, found [1]"),
     ],

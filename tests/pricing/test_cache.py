@@ -13,8 +13,8 @@ from genai_prices.data_snapshot import get_snapshot
 
 from steno.event import Usage as Share
 from steno.pricing import Rates, cost_of, price, price_cache, rates
-from steno.pricing.snapshot import PROVIDERS, price_periods
 from steno.pricing.rates import NANO_PER_USD
+from steno.pricing.snapshot import PROVIDERS, price_periods
 
 OPUS = "claude-opus-5-5"
 SHARE = Share(

@@ -140,9 +140,7 @@ def find_recording(name: str, ledger: str | None) -> Path:
         return Path(name)
     found = sorted((data_folder() / "tapes").glob(f"*/{name}*.steno")) if name.isalnum() else []
     if len(found) > 1:
-        raise StenoError(
-            f"{name}: several runs begin like this: {', '.join(path.stem for path in found[:5])}"
-        )
+        raise runs.ambiguous_prefix_error(name, "runs", [path.stem for path in found])
     return found[0] if found else _recording_from_ledger(name, ledger)
 
 

@@ -402,7 +402,7 @@ class LedgerRowSink:
     def _running_call(self) -> ParsedToolCall | None:
         """Return the only running call that can have changed a file; None if several can."""
         writers = [call for call in self._open_calls.values() if call.kind not in READ_ONLY_KINDS]
-        # Calls that name their files are asked last.
+        # Calls that name their files report their own changes.
         candidates = [call for call in writers if call.kind not in EXPLICIT_FILE_KINDS] or writers
         return candidates[0] if len(candidates) == 1 else None
 
