@@ -237,7 +237,7 @@ def test_a_ledger_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text(
         "not a database, certainly not one that is long enough to look like one" * 20
     )
-    assert "it is not a ledger" in refused(ask(tmp_path / "text.db", "report"))
+    assert ": not a ledger" in refused(ask(tmp_path / "text.db", "report"))
     assert "no ledger yet" in refused(ask(tmp_path / "none.db", "sql", "SELECT 1"))
     assert not (tmp_path / "none.db").exists()
 
