@@ -289,7 +289,7 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         (["--max-tokens", "0", "x"], "--max-tokens: expected a whole number above 0, such as 20 or 200k, found '0'"),
         (["--max-turns", "abc", "x"], "--max-turns: expected a whole number above 0, such as 20 or 200k, found 'abc'"),
         (["--cwd", "nowhere", "x"], "--cwd nowhere: this is not a folder"),
-        (["--env", "A", "x"], "--env: expected NAME=VALUE with a name of letters, digits and underscores"),
+        (["--env", "A", "x"], "--env: expected NAME=VALUE, with a name of letters, digits and underscores"),
         (["--mcp-config", "/no/file", "x"], "--mcp-config /no/file: there is no such file"),
         (["--on-limit", "fallback", "x"], NO_FALLBACK),
         (["--worktree=a/b", "x"], "--worktree=a/b: expected a name of letters, digits, dots, dashes and underscores"),
