@@ -1,6 +1,6 @@
-"""Writes a small ledger row by row, for tests of the questions: sessions and requests, with the sums that belong to them.
+"""Write a small ledger row by row for tests of queries: sessions, requests and their sums.
 
-It does by itself what the import does, so that the questions are tested against figures that they did not make.
+It doesn't use the import, so that queries are tested against independent figures.
 """
 
 import zlib
@@ -126,7 +126,10 @@ class Book:
         }
         sums |= {"timed": int(took is not None), "total_ms": took or 0}
         added = ", ".join(f"{one} = tool_use.{one} + excluded.{one}" for one in sums)
-        larger = "CASE WHEN excluded.slowest_ms > tool_use.slowest_ms THEN excluded.slowest_ms ELSE tool_use.slowest_ms END"
+        larger = (
+            "CASE WHEN excluded.slowest_ms > tool_use.slowest_ms "
+            "THEN excluded.slowest_ms ELSE tool_use.slowest_ms END"
+        )
         columns = (*key, *sums, "slowest_ms")
         clash = (
             f"ON CONFLICT (hour, agent, project, name) DO UPDATE SET {added}, slowest_ms = {larger}"

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the tests: started once, on a socket in a folder of its own, and gone afterwards.
+"""A real PostgreSQL server for the tests: started once, on a socket in a temporary folder.
 
 Root may not run it: then it runs as `postgres` or `nobody`. Where it or psycopg is missing, `missing` says why; the tests
 are then skipped, unless STENO_REQUIRE names `postgres`.
@@ -67,7 +67,7 @@ def _call(user: pwd.struct_passwd | None, *words: str | Path) -> None:
 
 @contextmanager
 def server() -> Iterator[str]:
-    """A running server; what it yields becomes a URL with `url`. The folder's path is short: a socket's name has a limit."""
+    """Yield a running server, in a folder with a short path: socket names are limited."""
     user = _user()
     folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
     data, log = folder / "data", folder / "log"

@@ -1,4 +1,4 @@
-"""A program that books many small runs into a ledger, for tests of several at once: URL, first number, how many."""
+"""Write many small runs to a ledger, for tests of concurrent writers: URL, first, count."""
 
 import sys
 
@@ -13,7 +13,7 @@ MODEL = "claude-sonnet-4-6"
 
 
 def a_run(place: int) -> tuple[Report, RowBatch]:
-    """A run of one request, in one of a few sessions; the agent reports a little more than the request shows."""
+    """A run with one request; the agent reports a little more than the request shows."""
     run, session, at = f"run{place:08d}", f"session{place % 50}", AT + place * 1000
     request = ParsedRequest(
         stable_id("claude", "message", place),

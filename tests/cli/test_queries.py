@@ -206,31 +206,34 @@ def test_help_has_examples(name: str) -> None:
     [
         (["usage", "hour"], "argument BY: invalid choice"),
         (["usage", "--last", "soon"], "--last soon: expected a number and a unit"),
-        (["usage", "--since", "never"], "--since never: expected a day"),
-        (["usage", "--timezone", "Mars/X"], "no time zone is called 'Mars/X'"),
+        (["usage", "--since", "never"], "--since never: expected a date"),
+        (["usage", "--timezone", "Mars/X"], "unknown time zone 'Mars/X'"),
         (["usage", "--top", "0"], "--top 0: expected a number above 0"),
         (["usage", "tool", "--model", "x"], "tool calls are not counted by model"),
         (["runs", "--verdict", "great"], "invalid choice"),
-        (["runs", "--session", "none"], "no session begins like this"),
+        (["runs", "--session", "none"], "no session with this id"),
         (["search"], "nothing to search for: give TEXT or --regex PATTERN"),
-        (["search", "--regex", "("], "not a regular expression"),
-        (["compare", "3f9a", "ffff"], "ffff: no run and no session"),
-        (["context", "ffff"], "ffff: no run and no session"),
+        (["search", "--regex", "("], "invalid regular expression"),
+        (["compare", "3f9a", "ffff"], "ffff: no run or session"),
+        (["context", "ffff"], "ffff: no run or session"),
         (["budget", "set", "day"], "budget set takes PERIOD and AMOUNT"),
         (["budget", "set", "hour", "5"], "unknown period 'hour': expected day, week or month"),
-        (["budget", "set", "day", "lots"], "expected an amount of dollars"),
+        (["budget", "set", "day", "lots"], "expected an amount in dollars"),
         (["budget", "remove", "month"], "no budget per month; see: steno budget list"),
         (["ledger", "prune"], "--older-than"),
         (["ledger", "prune", "--older-than", "old"], "--older-than old: expected"),
-        (["ledger", "sql", "DELETE FROM runs"], "only questions are allowed"),
-        (["ledger", "sql", ""], "sql: nothing was asked; give one SELECT"),
-        (["ledger", "sql", " -- nothing"], "sql: nothing was asked; give one SELECT"),
+        (
+            ["ledger", "sql", "DELETE FROM runs"],
+            "only SELECT, WITH, VALUES and EXPLAIN are allowed",
+        ),
+        (["ledger", "sql", ""], "sql: empty query; expected one SELECT"),
+        (["ledger", "sql", " -- nothing"], "sql: empty query; expected one SELECT"),
         (["runs", "--last", "9" * 20], f"--last {'9' * 20}: expected a number up to 1,000,000,000"),
         (["sessions", "--last", "1000000001"], "--last 1000000001: expected a number up to"),
-        (["ledger", "note", "ffff", "x"], "no run and no session"),
+        (["ledger", "note", "ffff", "x"], "no run or session"),
         (["ledger", "note", "3f9a", " "], "an empty note"),
         (["runs", "--json", "--csv"], "not allowed with"),
-        (["compare", "a\udcffff", "b"], "no run and no session"),
+        (["compare", "a\udcffff", "b"], "no run or session"),
     ],
 )
 def test_wrong_use_is_one_line(ledger: Path, words: list[str], said: str) -> None:
@@ -241,10 +244,8 @@ def test_a_ledger_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text(
         "not a database, certainly not one that is long enough to look like one" * 20
     )
-    assert "it is not a ledger" in refused(ask(tmp_path / "text.db", "usage"))
-    assert "there is no ledger yet" in refused(
-        ask(tmp_path / "none.db", "ledger", "sql", "SELECT 1")
-    )
+    assert ": not a ledger" in refused(ask(tmp_path / "text.db", "usage"))
+    assert "no ledger yet" in refused(ask(tmp_path / "none.db", "ledger", "sql", "SELECT 1"))
     assert not (tmp_path / "none.db").exists()
 
 

@@ -1,4 +1,4 @@
-"""Sizes of models: small, medium and large mean each agent's own, as files name them or as this version knows them."""
+"""Model sizes: small, medium and large name each agent's own models, from files or built in."""
 
 import json
 from pathlib import Path
@@ -42,13 +42,16 @@ def test_a_size_is_known_or_asked_for(place: Place, agent: str) -> None:
     else:
         with pytest.raises(StenoError) as problem:
             model(place, agent, "large")
-        told = f'model large: no large model known for {agent}; set it in steno.toml: [models.{agent}] large = "..."'
+        told = (
+            f"model large: no large model known for {agent}; "
+            f'set it in steno.toml: [models.{agent}] large = "..."'
+        )
         assert str(problem.value) == told
     assert model(place, agent, "some-model") == "some-model"
 
 
 def test_a_file_names_it(place: Place) -> None:
-    """The project's file beats the user's, and that what is built in; a size may stand wherever a model does."""
+    """The project's file beats the user's, which beats the default; a size works as any model."""
     mine = Path(place.environ["XDG_CONFIG_HOME"], "steno", "steno.toml")
     mine.write_text('[models.claude]\nsmall = "older"\nlarge = "mine"\n', "utf-8")
     (place.work / "steno.toml").write_text(NAMED, "utf-8")
@@ -87,9 +90,9 @@ def test_config_shows_them_and_where_each_comes_from(place: Place) -> None:
         ("models = 1\n", ":1:1: expected a table for each agent, such as [models.codex]"),
         (
             "[models.codex]\nhuge = 'x'\n",
-            ":2:1: no size of a model is called 'huge'; known: small, medium, large",
+            ":2:1: unknown model size 'huge'; expected small, medium, large",
         ),
-        ("[models.codex]\nsmall = 3\n", ":2:1: expected a text that is not empty, found 3"),
+        ("[models.codex]\nsmall = 3\n", ":2:1: expected non-empty text, found 3"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_place(place: Place, text: str, told: str) -> None:

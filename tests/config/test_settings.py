@@ -55,7 +55,7 @@ def found(cwd: Path, given: dict[str, Any] | None = None, **environ: str) -> Set
     )
 
 
-# -- defaults ----------------------------------------------------------------------------------------------------
+# -- defaults --------------------------------------------------------------------------------------
 
 
 def test_the_defaults_are_those_of_the_supervisor(project: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_defaults_are_those_of_the_supervisor(project: Path) -> None:
     assert {settings.source(setting.name) for setting in SETTINGS} == {"default"}
 
 
-# -- which stands ------------------------------------------------------------------------------------------------
+# -- precedence ------------------------------------------------------------------------------------
 
 
 def test_option_beats_environment_beats_project_beats_user(project: Path) -> None:
@@ -152,7 +152,7 @@ def test_how_far_up_a_projects_file_is_looked_for(tmp_path: Path, project: Path)
     assert found(outside.parent)["max_turns"] == 9
 
 
-# -- wrong -------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -161,17 +161,17 @@ def test_how_far_up_a_projects_file_is_looked_for(tmp_path: Path, project: Path)
         ("max_turns 3\n", ":1:11: Expected '=' after a key in a key/value pair"),
         ("max_turns = 3\nmodel = \n", ":2:9: Invalid value"),
         ('model = "x', ":1:11: Unterminated string"),
-        ("max_turn = 3\n", ":1:1: no setting is called 'max_turn'; did you mean max_turns?"),
+        ("max_turn = 3\n", ":1:1: unknown setting 'max_turn'; did you mean max_turns?"),
         (
             "[agents.claude]\n  modle = 'x'\n",
-            ":2:3: no setting of an agent is called 'modle'; did you mean model?",
+            ":2:3: unknown agent setting 'modle'; did you mean model?",
         ),
-        ("program = 'x'\n", ":1:1: program belongs to an agent: put it below [agents.claude]"),
-        ("ledger = 'x'\n", ":1:1: ledger is not set in a file: use --ledger or STENO_LEDGER"),
-        ("[env]\nA = 1\n", ':2:1: expected a text in quotes, such as A = "1"'),
+        ("program = 'x'\n", ":1:1: program is an agent setting: put it below [agents.claude]"),
+        ("ledger = 'x'\n", ":1:1: ledger can't be set in a file: use --ledger or STENO_LEDGER"),
+        ("[env]\nA = 1\n", ':2:1: expected text in quotes, such as A = "1"'),
         (
             'model = "x"\nenv = { B = "b", A = true }\n',
-            ':2:1: expected a text in quotes, such as A = "1"',
+            ':2:1: expected text in quotes, such as A = "1"',
         ),
         ("models = 3\n", ":1:1: expected a table for each agent, such as [models.codex]"),
         ("agents = 3\n", ":1:1: expected a table for each agent, such as [agents.claude]"),
@@ -181,13 +181,14 @@ def test_how_far_up_a_projects_file_is_looked_for(tmp_path: Path, project: Path)
         ),
         (
             "silence = -1\n",
-            ":1:1: expected a time above 0, such as 90 (seconds), 10m or 1h30m, or off, found -1",
+            ":1:1: expected a duration above 0, such as 90 (seconds), 10m or 1h30m, or off, "
+            "found -1",
         ),
         ("quiet = 'perhaps'\n", ":1:1: expected true or false, found 'perhaps'"),
         ("on_limit = 'give up'\n", ":1:1: expected wait, fail or fallback, found 'give up'"),
         (
             "[env]\n'A B' = '1'\n",
-            ":1:1: expected NAME=VALUE with a name of letters, digits and underscores",
+            ":1:1: expected NAME=VALUE, with a name of letters, digits and underscores",
         ),
         ("allow = [1]\n", ":1:1: expected a list of words, found [1]"),
     ],
@@ -204,11 +205,11 @@ def test_a_file_that_is_no_text(project: Path) -> None:
     path.write_bytes(b"a = 1\nb = '\xff'\n")
     with pytest.raises(StenoError) as problem:
         found(project)
-    assert str(problem.value) == f"{path}:2:6: this is not UTF-8"
+    assert str(problem.value) == f"{path}:2:6: invalid UTF-8"
 
 
 def test_a_file_that_cannot_be_read(project: Path) -> None:
-    """Not even by root, for whom there is no forbidden file: the beginning of a process's memory is not there."""
+    """A file that even root can't read: the start of a process's memory."""
     (project / "steno.toml").symlink_to("/proc/self/mem")
     with pytest.raises(StenoError, match=r"steno\.toml: cannot be read: Input/output error"):
         found(project)
@@ -219,17 +220,17 @@ def test_a_wrong_variable_and_a_wrong_option(project: Path) -> None:
         found(project, STENO_MAX_COST="-1")
     assert (
         str(problem.value)
-        == "STENO_MAX_COST: expected an amount of dollars above 0, such as 5 or 0.50, found '-1'"
+        == "STENO_MAX_COST: expected an amount in dollars above 0, such as 5 or 0.50, found '-1'"
     )
     with pytest.raises(StenoError) as problem:
         found(project, {"refresh_at": "2"})
     assert (
         str(problem.value)
-        == "--refresh-at: expected a part between 0 and 1, such as 0.8 or 80%, found '2'"
+        == "--refresh-at: expected a fraction between 0 and 1, such as 0.8 or 80%, found '2'"
     )
     with pytest.raises(StenoError) as problem:
         found(project, {"max_turn": 2})
-    assert str(problem.value) == "no option is called --max-turn; did you mean --max-turns?"
+    assert str(problem.value) == "unknown option --max-turn; did you mean --max-turns?"
 
 
 def test_a_secret_is_not_told(project: Path) -> None:
@@ -238,7 +239,7 @@ def test_a_secret_is_not_told(project: Path) -> None:
     assert "0123456789" not in str(problem.value)
 
 
-# -- kinds -------------------------------------------------------------------------------------------------------
+# -- parsers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ def test_what_is_refused(kind: kinds.ValueParser, given: Any) -> None:
         kind(given)
 
 
-# -- the command -------------------------------------------------------------------------------------------------
+# -- steno config ----------------------------------------------------------------------------------
 
 
 def config(*words: str, cwd: Path, **environ: str) -> "subprocess.CompletedProcess[str]":

@@ -1,4 +1,4 @@
-"""All agents in one ledger: what a run used is its own part, each session is the sum of its runs, and every report adds up.
+"""All agents in one ledger: runs count their own part, sessions and reports add up.
 
 The first test runs the real programs (`make cli`), the others read recordings.
 """
@@ -19,10 +19,11 @@ from tests.support.all_agents import Place, shell
 from tests.support.modelserver import Answer, Text, Usage, say
 
 PARTS = ("input", "cache_write", "cache_read", "output")
-# Two runs of each: Codex counts tokens over the thread, Claude Code 2.1.325 dollars over the session, 2.1.197 per process.
+# Two runs of each: Codex counts tokens per thread, Claude Code 2.1.325 dollars per session,
+# 2.1.197 per process.
 RESUMED = ("codex", "claude 2.1.325", "claude 2.1.197")
 ONCE = ("copilot", "gemini", "opencode", "qwen")
-# Dollars for a million tokens of each kind: the agents' own prices, and of gpt-5.5 those of the table.
+# Dollars per million tokens: the agents' own prices; for gpt-5.5, the price table's.
 PRICES = {
     "codex": (5.0, 5.0, 0.5, 30.0),
     "claude 2.1.325": (4.0, 5.0, 0.2, 20.0),
@@ -101,7 +102,7 @@ def _sessions(place: Place, id_: str) -> list[dict[str, Any]]:
 
 
 def test_every_run_is_its_own_part_and_all_of_them_add_up(tmp_path: Path) -> None:
-    """M6, M7, L4. One home: the transcripts that the agents keep there are imported too, and nothing counts twice."""
+    """M6, M7, L4. Transcripts in the same home are imported too, and nothing counts twice."""
     with ThreadPoolExecutor(2) as pool:  # two programs at a time
         twice = [pool.submit(run_twice, name, tmp_path) for name in RESUMED]
         once = [pool.submit(run_once, name, tmp_path) for name in ONCE]
@@ -131,7 +132,7 @@ def test_every_run_is_its_own_part_and_all_of_them_add_up(tmp_path: Path) -> Non
     assert agents["qwen"]["cost"]["usd"] is None  # nobody knows the price of its model
 
 
-# -- recordings ----------------------------------------------------------------------------------------------------------
+# -- recordings ------------------------------------------------------------------------------------
 
 
 class Desk:
@@ -163,7 +164,7 @@ class Desk:
 
 
 def test_the_reports_of_recordings_add_up(tmp_path: Path) -> None:
-    """Every recording of every other agent, and some of Claude Code's: all lines, the total and the runs are one sum."""
+    """For recordings of all agents, rows, total and runs add up to the same sum."""
     others = [ROOT / agent for agent in ("codex", "copilot", "gemini", "opencode", "qwen")]
     own = [
         ROOT / "claude" / "2.1.325" / name
@@ -185,7 +186,7 @@ def test_the_reports_of_recordings_add_up(tmp_path: Path) -> None:
 
 
 def test_what_is_unknown_is_nowhere_zero(tmp_path: Path) -> None:
-    """A request that told nothing (OpenCode, interrupted), a model without a price (Qwen Code), a run that told nothing."""
+    """No usage (OpenCode, interrupted), no price (Qwen Code), a run without any usage."""
     cases = ("opencode/1.18.33/sigint", "qwen/0.15.10/max_turns", "copilot/1.0.102/success")
     desk = Desk(tmp_path, *(ROOT / case for case in cases))
     rows = {row["agent"]: row for row in desk.json("usage", "agent")["rows"]}
@@ -213,7 +214,7 @@ def test_what_is_unknown_is_nowhere_zero(tmp_path: Path) -> None:
 
 
 def test_a_recording_is_imported_as_what_it_is(tmp_path: Path) -> None:
-    """A document that opens with a brace, and a run that only spoke on stderr: neither is the first agent's.
+    """A JSON document and a run with output on stderr only are not assigned to the first agent.
 
     What is new in a recording is counted as what is new in a transcript.
     """

@@ -7,9 +7,10 @@ from steno.ledger.queries import budget, prune
 from steno.ledger.queries import search as texts
 from steno.ledger.queries.filters import Filters, resolve_projects
 from steno.ledger.queries.sql import run_query
-from steno.ledger.queries.time_range import DAY_MS, TimeZone
+from steno.ledger.queries.time_range import TimeZone
 from steno.ledger.queries.usage import group_spend, tool_sums
 from steno.ledger.store import Store, open_ledger
+from steno.ledger.timestamps import DAY_MS
 from tests.book import HOUR, PROJECT, Book
 
 NOW = 1_794_746_096_000  # 2026-11-15T12:34:56Z
@@ -30,7 +31,7 @@ TABLES = (
     "sources",
 )
 
-# -- budgets -----------------------------------------------------------------------------------------------------
+# -- budgets ---------------------------------------------------------------------------------------
 
 
 def test_budgets_say_what_is_left_and_where_it_leads(book: Book) -> None:
@@ -75,7 +76,7 @@ def test_amounts(text: str, nano: int) -> None:
 
 @pytest.mark.parametrize("text", ["0", "-5", "nan", "inf", "twenty", "", "1e99", "5 dollars"])
 def test_what_is_no_amount(text: str) -> None:
-    with pytest.raises(StenoError, match="expected an amount of dollars"):
+    with pytest.raises(StenoError, match="expected an amount in dollars"):
         budget.parse_amount(text)
 
 
@@ -88,11 +89,11 @@ def test_the_project_of_a_budget(book: Book, tmp_path: object) -> None:
     assert budget.resolve_project(book.store, "/not/yet") == "/not/yet"
     with pytest.raises(StenoError, match="several projects"):
         budget.resolve_project(book.store, "app")
-    with pytest.raises(StenoError, match="no project in the ledger"):
+    with pytest.raises(StenoError, match="no such project in the ledger"):
         budget.resolve_project(book.store, "nowhere")
 
 
-# -- pruning -----------------------------------------------------------------------------------------------------
+# -- pruning ---------------------------------------------------------------------------------------
 
 
 def counts(store: Store) -> dict[str, int]:
@@ -103,7 +104,7 @@ def counts(store: Store) -> dict[str, int]:
 
 @pytest.fixture
 def aged(book: Book) -> Book:
-    """An old session, one that is still at work, an old run of no session, and an old one of another project."""
+    """An old session, an active one, an old run without session, one of another project."""
     old = NOW - 100 * DAY_MS
     for name, first, last, project in (
         ("old", old, old + HOUR, PROJECT),
@@ -212,7 +213,7 @@ def test_pruning_everything_leaves_the_sums_of_what_stays(aged: Book) -> None:
     assert (tool.calls, tool.timed, tool.total_ms, tool.slowest_ms) == (2, 2, 20, 10)
 
 
-# -- SQL ---------------------------------------------------------------------------------------------------------
+# -- SQL -------------------------------------------------------------------------------------------
 
 
 def test_sql_answers_with_names(book: Book, ledger_url: str) -> None:
@@ -220,7 +221,8 @@ def test_sql_answers_with_names(book: Book, ledger_url: str) -> None:
     reading = open_ledger(ledger_url, read_only=True)
     names, rows = run_query(
         reading,
-        "SELECT id, id, project, 1 AS one, 1.5 * 2 AS x, sum(prompts) AS n FROM sessions GROUP BY id, project",
+        "SELECT id, id, project, 1 AS one, 1.5 * 2 AS x, sum(prompts) AS n "
+        "FROM sessions GROUP BY id, project",
     )
     assert (names, rows) == (
         ["id", "id_2", "project", "one", "x", "n"],

@@ -1,4 +1,4 @@
-"""The import (L2, L3, M2, M7): each thing once, whatever files tell of it; only what is new is read; nothing is lost."""
+"""The import (L2, L3, M2, M7): everything counts once, only new data is read, no data is lost."""
 
 import json
 import os
@@ -23,7 +23,10 @@ from tests.kept import Transcript, tree
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 USED = "calls, errors, denied, open, timed, total_ms"
 SPENT = "session, model, hour, requests, input, cache_write, cache_read, output, computed_nano"
-TOTALS = "sum(requests), sum(input), sum(cache_write), sum(cache_read), sum(output), sum(reported_nano), sum(computed_nano)"
+TOTALS = (
+    "sum(requests), sum(input), sum(cache_write), sum(cache_read), sum(output), "
+    "sum(reported_nano), sum(computed_nano)"
+)
 
 
 def totals(store: Store) -> tuple[int, ...]:
@@ -37,8 +40,10 @@ def answers(store: Store) -> dict[str, Any]:
         "spend": "SELECT * FROM spend ORDER BY session, model, hour",
         "tool_use": f"SELECT hour, agent, project, name, {USED} FROM tool_use ORDER BY 1, 2, 3, 4",
         "sessions": "SELECT * FROM sessions ORDER BY id",
-        "runs": "SELECT id, session, verdict, cost_nano, started_at, tools, files FROM runs ORDER BY id",
-        "requests": "SELECT id, session, run, model, at, input, output, cost_nano, source FROM requests ORDER BY id",
+        "runs": "SELECT id, session, verdict, cost_nano, started_at, tools, files "
+        "FROM runs ORDER BY id",
+        "requests": "SELECT id, session, run, model, at, input, output, cost_nano, source "
+        "FROM requests ORDER BY id",
         "calls": "SELECT id, session, name, ok, denied, duration_ms FROM calls ORDER BY id",
         "changes": "SELECT id, path, change FROM changes ORDER BY id",
         "texts": "SELECT id, role, text FROM texts ORDER BY id",
@@ -52,7 +57,10 @@ def answers(store: Store) -> dict[str, Any]:
 
 def sums_hold(store: Store) -> None:
     """The sums are what the rows add up to."""
-    rows = "SELECT sum(CASE WHEN kind = 'request' THEN 1 ELSE 0 END), sum(input), sum(cache_write), sum(cache_read), sum(output)"
+    rows = (
+        "SELECT sum(CASE WHEN kind = 'request' THEN 1 ELSE 0 END), sum(input), "
+        "sum(cache_write), sum(cache_read), sum(output)"
+    )
     assert (
         store.query(f"{rows} FROM requests")[0] == store.query(f"SELECT {TOTALS} FROM spend")[0][:5]
     )
@@ -73,7 +81,7 @@ def store(ledger_url: str) -> Any:
     found.close()
 
 
-# -- what counts ---------------------------------------------------------------------------------------------------
+# -- counting --------------------------------------------------------------------------------------
 
 
 def test_m2_a_message_counts_once_with_its_largest_output(store: Store, tmp_path: Path) -> None:
@@ -106,7 +114,7 @@ def test_m2_a_fork_that_repeats_messages_adds_only_its_own(store: Store, tmp_pat
 
 
 def test_m2_a_scripted_server_that_repeats_its_ids_is_still_counted_right(store: Store) -> None:
-    """In 2.1.325/fork_session the ids start anew with each process; the agent's own account says 0.066272 in all."""
+    """In 2.1.325/fork_session ids restart with each process; the agent reports 0.066272."""
     import_sources(store, [str(RECORDINGS / "transcripts/2.1.325/fork_session")])
     assert totals(store)[0] == 6
     assert totals(store)[6] == 66_272_000
@@ -205,7 +213,7 @@ def test_every_recording_is_booked_at_what_its_report_says(store: Store) -> None
     sums_hold(store)
 
 
-# -- only what is new ------------------------------------------------------------------------------------------------
+# -- incremental import ----------------------------------------------------------------------------
 
 
 def test_l3_a_second_import_changes_nothing_and_reads_nothing(store: Store) -> None:
@@ -226,7 +234,7 @@ def test_l3_a_second_import_changes_nothing_and_reads_nothing(store: Store) -> N
 def test_l3_a_file_that_grows_is_read_on_from_where_it_ended(
     store: Store, tmp_path: Path, cuts: int
 ) -> None:
-    """In parts that end anywhere, inside a line or between a call and its answer, it gives what it gives as a whole."""
+    """Parts that end anywhere, also inside a line or call, give the same rows as the whole."""
     source = RECORDINGS / "transcripts/2.1.197/multi_tool_edit"
     data = next(source.glob("*.jsonl")).read_bytes()
     grown, whole = tmp_path / "grown" / "s.jsonl", tmp_path / "whole" / "s.jsonl"
@@ -334,7 +342,7 @@ def test_a_file_that_cannot_be_read_is_told_and_the_others_are_imported(
     assert len(done.troubles) <= 1
 
 
-# -- nothing lost ------------------------------------------------------------------------------------------------------
+# -- crashes and interrupts ------------------------------------------------------------------------
 
 
 def test_rebuild_gives_the_same_answers(store: Store, tmp_path: Path) -> None:
@@ -418,7 +426,7 @@ def _start(folder: Path, url: str) -> "subprocess.Popen[bytes]":
 def test_an_import_that_is_killed_at_any_moment_loses_nothing_and_counts_nothing_twice(
     ledger_url: str, tmp_path: Path
 ) -> None:
-    """SIGKILL at random moments; the last one is left alone, and the answers are those of an undisturbed import."""
+    """SIGKILL at random moments, then one full import: the same as an undisturbed one."""
     import random
 
     random.seed(8)
@@ -442,7 +450,7 @@ def test_an_import_that_is_killed_at_any_moment_loses_nothing_and_counts_nothing
 
 
 def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
-    """Exit 130, no traceback, and a ledger that opens. It may have been done already, or just about to leave."""
+    """Exit 130, no traceback, and a ledger that opens, unless it had finished already."""
     folder, url = tree(tmp_path / "tree", sessions=60, answers=60), str(tmp_path / "l.db")
     process = _start(folder, url)
     while not Path(url).exists() and process.poll() is None:
@@ -480,12 +488,15 @@ def test_the_short_way_without_a_ledger_says_what_the_ledger_says(tmp_path: Path
     folder = str(RECORDINGS / "transcripts")
     import_sources(store, [folder])
     quick = build_memory_ledger([folder], print)
-    asked = "SELECT session, model, hour, requests, input, cache_write, cache_read, output, computed_nano FROM spend ORDER BY 1, 2, 3"
+    asked = (
+        "SELECT session, model, hour, requests, input, cache_write, cache_read, output, "
+        "computed_nano FROM spend ORDER BY 1, 2, 3"
+    )
     assert quick.query(asked) == store.query(asked)
 
 
 def test_m2_lines_that_only_repeat_a_message_are_passed_over_and_no_others() -> None:
-    """The short way tells of a request when, and only when, the reader does: whatever of its line is not the same again."""
+    """The fast scan reports a request if and only if the reader does, whatever changes in it."""
     from steno.agents import CLAUDE
 
     def line(
@@ -553,7 +564,10 @@ def test_a_report_reads_only_what_it_needs_and_an_import_later_reads_the_rest(
     folder = tmp_path / "all"
     shutil.copytree(RECORDINGS / "transcripts", folder)
     import_sources(store, [str(folder)], requests_only=True)
-    asked = "SELECT session, model, hour, requests, input, cache_write, cache_read, output, computed_nano FROM spend ORDER BY 1, 2, 3"
+    asked = (
+        "SELECT session, model, hour, requests, input, cache_write, cache_read, output, "
+        "computed_nano FROM spend ORDER BY 1, 2, 3"
+    )
     quick = store.query(asked)
     assert import_sources(store, [str(folder)], requests_only=True).files == 0
     assert store.query("SELECT count(*) FROM calls") == [(0,)]

@@ -1,4 +1,4 @@
-"""Odd files in an import (I2, I3, I6): one bad value costs itself, one bad file costs itself, what is no recording is told."""
+"""Damaged files in an import (I2, I3, I6): only the bad value or file is lost, and reported."""
 
 import json
 import os
@@ -21,7 +21,10 @@ from tests.ledger.test_importer import totals
 
 PRINTED = Path(__file__).parents[1] / "recordings/claude/2.1.325/multi_tool_edit/stdout"
 LINES = PRINTED.read_bytes().splitlines(keepends=True)
-WANTED = "expected what an agent printed or keeps (JSON lines, plain or packed with gzip or zstd), or a tape"
+EXPECTED_INPUT = (
+    "expected an agent's output or transcript (JSON lines, plain or compressed with gzip or zstd), "
+    "or a steno recording"
+)
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def _steno(home: Path, *words: str) -> Done:
     return run(*words, HOME=str(home), XDG_DATA_HOME=str(home / "data"))
 
 
-# -- values --------------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -92,7 +95,7 @@ def test_i6_tokens_that_no_request_has_are_not_priced(store: Store, tmp_path: Pa
     assert store.query("SELECT cost_nano FROM requests") == [(None,)]
 
 
-# -- files that cannot be taken in -----------------------------------------------------------------------------------
+# -- files that cannot be imported -----------------------------------------------------------------
 
 
 def test_a_file_that_cannot_be_booked_is_told_and_the_others_are_imported(
@@ -122,7 +125,7 @@ def find_all(folder: Path) -> list[SourcePart]:
 
 def test_a_ledger_in_memory_takes_back_what_could_not_be_booked(tmp_path: Path) -> None:
     """Requests that are only held count once, also when their group is booked a second time."""
-    from steno.ledger.rollups import MemoryStore
+    from steno.ledger.memory_store import MemoryStore
 
     store = MemoryStore()
     for place in range(2):
@@ -154,7 +157,7 @@ def test_a_value_that_cannot_be_sent_costs_its_own_file(tmp_path: Path) -> None:
     msgspec.msgpack.encode(found)
 
 
-# -- what is a recording ---------------------------------------------------------------------------------------------
+# -- detection -------------------------------------------------------------------------------------
 
 ODD_BEGINNINGS = {
     "bom": b"\xef\xbb\xbf" + LINES[0],
@@ -223,7 +226,7 @@ def test_a_text_that_quotes_lines_is_no_recording_unless_a_person_says_so(
 
 
 def test_what_is_no_recording_is_told_by_its_name(tmp_path: Path) -> None:
-    """Files that were named; among others that are recordings; below a folder they are only counted."""
+    """Explicit paths are reported, also beside recordings; files in a folder are only counted."""
     text, empty, good = tmp_path / "README.md", tmp_path / "empty.jsonl", tmp_path / "good.jsonl"
     text.write_text("# Words\n")
     empty.write_bytes(b"")
@@ -231,8 +234,8 @@ def test_what_is_no_recording_is_told_by_its_name(tmp_path: Path) -> None:
     done = _steno(tmp_path / "home", "ledger", "import", str(text), str(empty))
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode().splitlines() == [
-        f"steno: {text}: not a recording; {WANTED}",
-        f"steno: {empty}: not a recording, it is empty; {WANTED}",
+        f"steno: {text}: not a recording; {EXPECTED_INPUT}",
+        f"steno: {empty}: file is empty; {EXPECTED_INPUT}",
     ]
     some = _steno(
         tmp_path / "home", "ledger", "import", str(text), str(good), str(tmp_path / "missing")
@@ -258,12 +261,12 @@ def test_a_report_without_a_ledger_refuses_what_is_no_recording(tmp_path: Path) 
 def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     """Nobody writes to it: reading would wait for ever."""
     os.mkfifo(tmp_path / "pipe")
-    assert "what is read of a pipe is gone" in refused(
+    assert "cannot import from a pipe" in refused(
         _steno(tmp_path, "ledger", "import", str(tmp_path / "pipe"))
     )
 
 
-# -- links -----------------------------------------------------------------------------------------------------------
+# -- links -----------------------------------------------------------------------------------------
 
 
 def test_links_that_lead_in_a_circle_are_followed_once(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Lists of runs and sessions, ids by their beginning, notes, comparisons, the course of a context; on both databases."""
+"""Lists of runs and sessions, id prefixes, notes, comparisons, context; on both databases."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from steno.ledger.queries import runs, sessions
 from steno.ledger.queries.compare import compare
 from steno.ledger.queries.context import context_history, initial_overhead
 from steno.ledger.queries.filters import Filters, WhereClause
+from steno.ledger.queries.runs import load_report
 from steno.ledger.queries.time_range import TimeRange
-from steno.ledger.reconcile import load_report
 from steno.ledger.results import ComparedFigure, ContextSample, Note
 from steno.ledger.totals import UsageTotals
 from steno.report import Report
@@ -143,14 +143,15 @@ def test_finding_by_the_beginning(book: Book) -> None:
     assert runs.find_by_prefix(book.store, "81d4") == ("sessions", "81d4e0b7-00")
     assert runs.find_by_prefix(book.store, "81d") is None
     assert runs.find_by_prefix(book.store, "81d%") is None
-    with pytest.raises(StenoError, match=r"several runs begin like this: 3f9a21c0aa, 3f9a21c0bb$"):
+    message = r"ambiguous, matches several runs: 3f9a21c0aa, 3f9a21c0bb$"
+    with pytest.raises(StenoError, match=message):
         runs.find_by_prefix(book.store, "3f9a")
-    with pytest.raises(StenoError, match="no run and no session"):
+    with pytest.raises(StenoError, match="no run or session"):
         runs.get_by_prefix(book.store, "ffff")
-    with pytest.raises(StenoError, match="at least 4 letters"):
+    with pytest.raises(StenoError, match="use at least 4 characters of the id"):
         runs.get_by_prefix(book.store, "3f9")
     assert runs.get_session_by_prefix(book.store, "81d4") == "81d4e0b7-00"
-    with pytest.raises(StenoError, match="no session begins"):
+    with pytest.raises(StenoError, match="no session with this id"):
         runs.get_session_by_prefix(book.store, "0000")
 
 
@@ -169,7 +170,7 @@ def test_notes(book: Book) -> None:
     assert runs.list_notes(book.store, "runs", "r1") == [Note(5, "first"), Note(5, "second")]
 
 
-# -- sessions ----------------------------------------------------------------------------------------------------
+# -- sessions --------------------------------------------------------------------------------------
 
 
 def test_sessions_are_listed_with_what_they_spent(book: Book) -> None:
@@ -191,7 +192,8 @@ def test_sessions_are_listed_with_what_they_spent(book: Book) -> None:
     found = sessions.list_sessions(book.store, WhereClause())
     assert [one.id for one in found] == ["s1", "s2", "s3"]
     assert found[0].totals == UsageTotals(2, 20, 40, 140, 10, 0, 0, 1_000_000, 500_000, 1, 105)
-    assert (found[0].context.text, found[0].context.peak) == ("55% HP [90k/200k] — Healthy", 95_000)
+    context = found[0].context
+    assert (context.text, context.peak) == ("55% HP [90k/200k] — Healthy", 95_000)
     assert (found[2].totals, found[2].context.text) == (UsageTotals(), "HP unknown")
     recent = sessions.sessions_where(Filters(TimeRange(NOW - HOUR, None)))
     assert [one.id for one in sessions.list_sessions(book.store, recent)] == ["s1"]
@@ -254,7 +256,7 @@ def test_the_course_of_a_context(book: Book) -> None:
 
 
 def test_m8_the_overhead_is_the_first_request_less_the_prompt(book: Book) -> None:
-    """What was said later does not count; a prompt that nobody knows leaves it unknown; a run's prompt will do."""
+    """Later prompts don't count; without a prompt it is unknown; a run's prompt is enough."""
     book.session("s")
     book.request("s", NOW, input=10, cache_write=1_000, cache_read=20_000)
     points = context_history(book.store, "s", None)

@@ -1,4 +1,4 @@
-"""Search: words, phrases and patterns in what was said, and in what tools printed; on both databases."""
+"""Search for words, phrases and patterns in texts and tool output; on both databases."""
 
 from pathlib import Path
 
@@ -77,7 +77,7 @@ def test_nothing_that_is_typed_is_a_syntax_error(said: Book, text: str) -> None:
     try:
         found(said, text)
     except StenoError as problem:
-        assert str(problem) == "nothing to search for: give a word"  # noqa: PT017
+        assert str(problem) == "nothing to search for: expected at least one word"  # noqa: PT017
 
 
 def test_signs_and_words_that_look_like_operators(said: Book) -> None:
@@ -94,7 +94,7 @@ def test_patterns(said: Book) -> None:
     assert found(said, r"RETRY", regex=True) == []
     assert found(said, r"(?i)RETRY", regex=True) == ["The connec", "Please ret"]
     for pattern in ("h[e", "(", "*", "(?P<a>x)(?P<a>y)", "a{99999999999}"):
-        with pytest.raises(StenoError, match="not a regular expression"):
+        with pytest.raises(StenoError, match="invalid regular expression"):
             asks.parse_query(pattern, True)
 
 
@@ -120,7 +120,7 @@ def test_the_index_takes_in_what_is_new(said: Book, monkeypatch: pytest.MonkeyPa
 
 
 def test_where_no_index_can_be_made_the_texts_are_looked_at(said: Book) -> None:
-    """A copy that one may only read answers too, and so does one whose index lacks what came since."""
+    """A read-only copy can be searched, also if its index is out of date."""
     said.store.execute(
         "PRAGMA query_only = ON"
         if said.store.kind == "sqlite"

@@ -1,4 +1,4 @@
-"""The ledger as a database (L2): migrations, several writers, a full disk, a file that may not be written, bad input."""
+"""The ledger as a database (L2): migrations, concurrent writers, full disk, permissions."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from steno.cli import main
 from steno.errors import LedgerError
 from steno.ledger import schema
 from steno.ledger.importer import import_sources
-from steno.ledger.reconcile import load_report
+from steno.ledger.queries.runs import load_report
 from steno.ledger.run_record import RUN_COLUMNS, upsert_run
 from steno.ledger.store import migrate, open_ledger, schema_version
 from tests.kept import Transcript, tree
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 WRITERS, RUNS = 8, 10_000
 
 
-# -- migrations ------------------------------------------------------------------------------------------------------
+# -- migrations ------------------------------------------------------------------------------------
 
 
 def test_each_migration_leaves_its_record(ledger_url: str) -> None:
@@ -94,7 +94,7 @@ def test_a_newer_ledger_is_refused_with_a_clear_line(
     assert len(error.splitlines()) == 1
 
 
-# -- several at once -----------------------------------------------------------------------------------------------------
+# -- concurrent writers ----------------------------------------------------------------------------
 
 
 def _writer(url: str, first: int, count: int) -> "subprocess.Popen[bytes]":
@@ -112,7 +112,10 @@ def test_l2_eight_processes_write_ten_thousand_runs_and_all_are_there_once(ledge
     ] * len(started)
     store = open_ledger(ledger_url)
     assert store.query("SELECT count(*), count(DISTINCT id) FROM runs") == [(RUNS, RUNS)]
-    asked = "SELECT sum(requests), sum(input), sum(cache_write), sum(cache_read), sum(output), sum(reported_nano) FROM spend"
+    asked = (
+        "SELECT sum(requests), sum(input), sum(cache_write), sum(cache_read), sum(output), "
+        "sum(reported_nano) FROM spend"
+    )
     told = tuple(map(int, store.query(asked)[0]))
     assert told == (RUNS, 3 * RUNS, 1000 * RUNS, 20_000 * RUNS, 101 * RUNS, 11_200_000 * RUNS)
     assert store.query("SELECT sum(turns) FROM sessions")[0][0] == RUNS
@@ -148,7 +151,7 @@ def test_a_run_that_is_booked_twice_is_there_once(ledger_url: str) -> None:
     store.close()
 
 
-# -- what goes wrong -----------------------------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------
 
 
 def _import(url: str, folder: Path, limit: int | None) -> "subprocess.CompletedProcess[bytes]":
@@ -186,13 +189,11 @@ def test_a_ledger_that_can_only_be_read(tmp_path: Path) -> None:
         for only_read in (False, True):
             with closing(open_ledger(url, read_only=only_read)) as store:
                 assert store.query("SELECT id FROM sessions ORDER BY id") == before
-                with pytest.raises(
-                    LedgerError, match="it cannot be written; check its permissions"
-                ):
+                with pytest.raises(LedgerError, match="not writable; check its permissions"):
                     store.execute("DELETE FROM sessions")
         done = _import(url, tree(tmp_path / "more", sessions=5, answers=2), None)
         assert done.returncode == 2
-        assert b"it cannot be written; check its permissions" in done.stderr
+        assert b"not writable; check its permissions" in done.stderr
 
 
 @pytest.mark.parametrize("limit", [1_000, 150_000, 400_000])
@@ -251,7 +252,7 @@ def test_a_ledger_that_may_not_be_written_is_one_clear_line(tmp_path: Path) -> N
     code, said = _as_nobody(["ledger", "import", path, "--ledger", url])
     folder.chmod(0o755)
     assert code == 2, said
-    assert "cannot be written" in said or "cannot be opened" in said
+    assert "not writable" in said or "cannot be opened" in said
     assert len(said.splitlines()) == 1
 
 
@@ -286,7 +287,7 @@ def test_a_file_that_is_no_ledger_is_left_alone(
 
 
 def test_l5_nothing_that_is_stored_holds_a_secret(ledger_url: str, tmp_path: Path) -> None:
-    """Prompts, answers, commands, errors, paths, reports: every table is searched for every kind of secret."""
+    """No table contains any kind of secret: prompts, answers, commands, errors, paths, reports."""
     secrets = {
         "sk-ant-api03-" + "A1b2" * 8, "ghp_" + "a1B2" * 9, "github_pat_" + "a1B2" * 9, "AKIA" + "ABCD1234" * 2,
         "ASIA" + "ABCD1234" * 2, "xoxb-" + "12345678-abcdef", "hunter2hunter2",

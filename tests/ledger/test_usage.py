@@ -1,4 +1,4 @@
-"""What was spent: the sums over `spend` are those over the requests, in every zone, on both databases."""
+"""Usage reports: sums of `spend` equal those of the requests, in every zone, on both databases."""
 
 import random
 from datetime import date, datetime, timedelta, timezone
@@ -43,7 +43,7 @@ def at(text: str) -> int:
 NOW = at("2026-11-15T12:34:56")
 
 
-# -- zones and spans ---------------------------------------------------------------------------------------------
+# -- time zones and ranges -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ZONES)
@@ -84,7 +84,7 @@ def test_a_day_begins_where_the_local_date_changes(name: str) -> None:
 
 def test_a_zone_that_is_none() -> None:
     for name in ("Mars/Olympus", "../../etc/passwd", "Europe", "a\x00b"):
-        with pytest.raises(StenoError, match="no time zone is called"):
+        with pytest.raises(StenoError, match="unknown time zone"):
             TimeZone(name)
 
 
@@ -189,7 +189,7 @@ def test_spans() -> None:
     )
     with pytest.raises(StenoError, match="--last and --since"):
         parse_time_range(utc, NOW, since="2026-11-01", last="3d")
-    with pytest.raises(StenoError, match="--until lies before"):
+    with pytest.raises(StenoError, match="--until is before"):
         parse_time_range(utc, NOW, "2026-11-05", "2026-11-03")
     with pytest.raises(StenoError, match="--last soon"):
         parse_time_range(utc, NOW, last="soon")
@@ -217,7 +217,7 @@ def test_periods_and_their_names() -> None:
     assert period_name(None, "week") is None
 
 
-# -- sums ----------------------------------------------------------------------------------------------------------
+# -- sums ------------------------------------------------------------------------------------------
 
 
 SEED = 7
@@ -358,7 +358,7 @@ def test_names_of_projects(book: Book) -> None:
 
 
 def test_after_pruning_an_hour_counts_as_a_whole(book: Book) -> None:
-    """The sums stay right, and a midnight within an hour then falls to the day that the hour began in."""
+    """The sums stay exact; an hour that contains midnight then counts for its first day."""
     made = scattered(book, 300)
     book.store.execute("DELETE FROM requests")
     kolkata = TimeZone("Asia/Kolkata")
@@ -378,7 +378,7 @@ def test_time_that_is_not_known_is_no_day(book: Book) -> None:
         ] == [None]
 
 
-# -- beside the sums ---------------------------------------------------------------------------------------------
+# -- runs and sessions -----------------------------------------------------------------------------
 
 
 def test_usage_says_what_was_wasted_and_what_has_no_price(book: Book) -> None:
@@ -453,7 +453,7 @@ def test_tools(book: Book) -> None:
     assert cut == [ToolCallStats(1, 1, 0, 0, 0, 0, None, "Bash")]
 
 
-# -- speed -------------------------------------------------------------------------------------------------------
+# -- speed -----------------------------------------------------------------------------------------
 
 
 class Watched:
@@ -473,7 +473,7 @@ class Watched:
 @pytest.mark.parametrize("by", ["day", "week", "month", "project", "model", "agent", "session"])
 @pytest.mark.parametrize("chosen", [TimeRange(), TimeRange(at("2026-11-01"), at("2026-12-01"))])
 def test_a_report_never_touches_the_requests(book: Book, by: str, chosen: TimeRange) -> None:
-    """Whatever the ledger holds, it adds up sums; and SQLite reads hours in the order of the table, without sorting its rows."""
+    """Reports only add up sums, and SQLite reads the hours in table order, without sorting."""
     scattered(book, 30)
     store = Watched(book.store)
     zone, filters = TimeZone("America/New_York"), Filters(chosen)

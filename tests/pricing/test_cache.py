@@ -1,4 +1,4 @@
-"""What the price table says of models is kept between programs: the same prices, without loading the table."""
+"""The price cache: the same prices as the table, without loading it."""
 
 import os
 import subprocess
@@ -32,7 +32,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def asked(place: Path, model: str) -> tuple[str, bool]:
     """What another program finds, and whether it loaded the table for it."""
-    code = f"import sys; from steno.pricing import rates\nprint(rates({model!r}, None)); print('genai_prices' in sys.modules)"
+    code = (
+        "import sys; from steno.pricing import rates\n"
+        f"print(rates({model!r}, None)); print('genai_prices' in sys.modules)"
+    )
     environment = {**os.environ, "XDG_CACHE_HOME": str(place.parent.parent)}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env=environment, check=True
@@ -104,7 +107,7 @@ def dated() -> list[tuple[str, date]]:
 
 
 def test_periods_are_those_of_the_table() -> None:
-    """Before, on and after each day on which a price changed: what the rates give is what the table gives."""
+    """Before, on and after each price change, our rates give the table's price."""
     assert len(dated()) > 3
     compared = 0
     for model, start in dated():

@@ -262,7 +262,7 @@ def test_x_an_id_that_nobody_has(place: Place) -> None:
         == "steno: zzzz: no active run with this ID; see: steno ps\n"
     )
     assert (
-        f"several runs match: {first}, {second}; give more characters"
+        f"ambiguous, matches several active runs: {first}, {second}"
         in place.steno("stop", first[:3]).stderr
     )
     shorts = [row["short"] for row in place.ps()]

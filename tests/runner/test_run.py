@@ -304,7 +304,7 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         (["na\udcefve"], "argument: not UTF-8 at byte 3: b'na\\xefve'"),
         (
             ["--max-cost", "-1", "x"],
-            "--max-cost: expected an amount of dollars above 0, such as 5 or 0.50, found '-1'",
+            "--max-cost: expected an amount in dollars above 0, such as 5 or 0.50, found '-1'",
         ),
         (
             ["--max-tokens", "0", "x"],
@@ -317,7 +317,7 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         (["--cwd", "nowhere", "x"], "--cwd nowhere: not a folder"),
         (
             ["--env", "A", "x"],
-            "--env: expected NAME=VALUE with a name of letters, digits and underscores",
+            "--env: expected NAME=VALUE, with a name of letters, digits and underscores",
         ),
         (["--mcp-config", "/no/file", "x"], "--mcp-config /no/file: file not found"),
         (["--on-limit", "fallback", "x"], NO_FALLBACK),
@@ -430,7 +430,7 @@ def test_x_a_disk_that_is_full_from_the_start_is_no_wrong_use(place: Place) -> N
         ),
         (
             place.start("run", "Go.", env=place.environ | {"XDG_DATA_HOME": str(place.program)}),
-            b"cannot be made: Not a directory",
+            b"cannot create folder: Not a directory",
         ),
     ):
         out, err = held.communicate(timeout=60)
@@ -881,7 +881,7 @@ def test_what_stands_against_the_start_is_a_report_too(inside: Place) -> None:
         ({"max_turn": 3}, "unknown option max_turn; did you mean max_turns?"),
         (
             {"max_cost": -1},
-            "max_cost: expected an amount of dollars above 0, such as 5 or 0.50, found -1",
+            "max_cost: expected an amount in dollars above 0, such as 5 or 0.50, found -1",
         ),
         ({"resume": UUID, "session_id": UUID}, f"session_id and resume {BOTH}"),
         ({"args": "--x"}, "args: expected a list of strings"),

@@ -723,7 +723,7 @@ def test_a_tape_that_cannot_be_made(play: Play, tmp_path: Path) -> None:
     assert [warning.partition(":")[0] for warning in done.report.warnings] == [
         "this attempt was not recorded"
     ]
-    with pytest.raises(StenoError, match=r"tapes.*cannot be made"):
+    with pytest.raises(StenoError, match=r"tapes.*cannot create folder"):
         Carried(done.loop, play([DONE]), done.clock).task.start()
     assert rows("SELECT count(*) FROM tasks") == [(1,)]
 

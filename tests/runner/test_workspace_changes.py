@@ -516,7 +516,7 @@ def test_a_call_that_changes_several_files(stage: Stage) -> None:
                 for name in ("a", "b", "c")
             ]
         )
-    results = [(row[0], row[4], row[3]) for row in rows[0].batch().changes]
+    results = [(row.id, row.path, row.call) for row in rows[0].batch().changes]
     assert [(path, whose) for _, path, whose in results] == [
         ("/p/a", "c"),
         ("/p/b", "c"),
@@ -539,7 +539,7 @@ def test_the_one_call_that_runs() -> None:
     rows.add([ev.ToolCall(2, "s", None, None, "one", "Bash", "shell"), seen("b")])
     rows.add([ev.ToolCall(3, "s", None, None, "two", "Bash", "shell"), seen("c")])
     rows.add([ev.ToolResult(4, "s", None, None, "one"), seen("d")])
-    assert [(row[4], row[3]) for row in rows.batch().changes] == [
+    assert [(row.path, row.call) for row in rows.batch().changes] == [
         ("/p/a", "edit"),
         ("/p/b", "one"),
         ("/p/c", None),
@@ -562,7 +562,7 @@ def test_a_line_that_is_read_after_what_it_tells() -> None:
     ):
         rows.add([event])
         changes.add(event)
-    assert [(row[4], row[6], row[7], row[3]) for row in rows.batch().changes] == [
+    assert [(row.path, row.change, row.source, row.call) for row in rows.batch().changes] == [
         ("/p/a", "created", "tool", "c")
     ]
     assert [

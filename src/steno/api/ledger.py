@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
@@ -16,9 +15,9 @@ from ..ledger.queries import runs, search, sessions, sql
 from ..ledger.queries import usage as usage_queries
 from ..ledger.queries.filters import Filters, resolve_filters
 from ..ledger.queries.time_range import TimeRange, TimeZone, parse_time_range
-from ..ledger.reconcile import load_report
 from ..ledger.results import Note, RunSummary, SearchHit, SessionSummary
 from ..ledger.store import open_ledger
+from ..ledger.timestamps import now_ms
 from ..ledger.totals import GROUPINGS, ToolCallStats, UsageReport
 from ..report import VERDICTS, Report, Verdict
 from . import read
@@ -149,7 +148,7 @@ class Ledger:
         return self._run_report(last[0].id)
 
     def _run_report(self, id_: str) -> Report:
-        report = load_report(self._store, id_)
+        report = runs.load_report(self._store, id_)
         if report is not None:
             return report
         source = runs.get_run(self._store, id_).source
@@ -213,7 +212,7 @@ class Ledger:
         runs.add_note(
             self._store,
             *runs.get_by_prefix(self._store, _check_text("id", id_)),
-            _now_ms(),
+            now_ms(),
             _check_text("text", text),
         )
 
@@ -245,7 +244,7 @@ class Ledger:
         since = _time_text("since", scope.get("since"))
         until = _time_text("until", scope.get("until"))
         last = scope.get("last")
-        now = _now_ms()
+        now = now_ms()
         if isinstance(last, timedelta):
             if since is not None:
                 raise StenoError("last and since exclude each other; use one of them")
@@ -263,10 +262,6 @@ def _reword_errors() -> Iterator[None]:
         yield
     except StenoError as error:
         raise StenoError(_OPTION_PREFIX.sub("", str(error))) from None
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _time_text(name: str, value: str | date | None) -> str | None:

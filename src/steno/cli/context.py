@@ -80,7 +80,7 @@ def _resolve_session(store: Store, prefix: str | None) -> str | None:
     if table == "sessions":
         return id_
     session = runs.get_run(store, id_).session
-    if session is None or not store.query("SELECT 1 FROM sessions WHERE id = ?", (session,)):
+    if session is None or not sessions.session_exists(store, session):
         raise StenoError(f"{prefix}: the session of this run is unknown")
     return session
 

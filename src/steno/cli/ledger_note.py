@@ -1,8 +1,9 @@
 """`steno ledger note`: attaches a note to a run or session. Secrets in it are redacted."""
 
 from ..ledger.queries import runs as queries
+from ..ledger.timestamps import now_ms
 from .options import CommandParser
-from .query_options import now_ms, open_updated_ledger
+from .query_options import open_updated_ledger
 from .terminal import print_lines
 
 EXAMPLES = """examples:

@@ -5,11 +5,12 @@ import argparse
 from ..ledger.queries import prune as queries
 from ..ledger.queries.filters import resolve_projects
 from ..ledger.queries.time_range import TimeZone, time_before
+from ..ledger.timestamps import now_ms
 from ..views.formatting import format_compact, format_number
 from ..views.table import Column, render_table
 from ..workspace import git
 from .options import CommandParser
-from .query_options import format_iso, now_ms, open_updated_ledger, time_formatter, write_result
+from .query_options import format_iso, open_updated_ledger, time_formatter, write_result
 from .terminal import detect_style
 
 EXAMPLES = """examples:

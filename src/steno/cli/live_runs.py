@@ -1,17 +1,13 @@
 """Finding active runs by an ID prefix, for the commands that inspect or control them."""
 
-import os
 from pathlib import Path
 
 from ..config.data_dir import data_folder
 from ..errors import LedgerError, StenoError
 from ..ledger.queries import runs
-from ..ledger.store import default_ledger_path, open_ledger
+from ..ledger.store import ledger_exists, open_ledger
 from ..runner.run_registration import RunInfo, active_runs, lost_runs, recover_runs
 from .terminal import print_error
-
-MAX_MATCHES_SHOWN = 5  # of an ambiguous prefix
-SHORT_ID_LENGTH = 8  # more where that is ambiguous
 
 
 def require_active_run(prefix: str, ledger: str | None = None) -> RunInfo:
@@ -33,7 +29,7 @@ def select_active_run(prefix: str) -> RunInfo | None:
         if len(exact or matches) == 1:
             return (exact or matches)[0]
         if matches:
-            raise _ambiguous(prefix, [info.run for info in matches])
+            raise runs.ambiguous_prefix_error(prefix, "active runs", [info.run for info in matches])
     return None
 
 
@@ -48,14 +44,8 @@ def find_recording(name: str, ledger: str | None) -> Path:
         return Path(name)
     paths = sorted((data_folder() / "tapes").glob(f"*/{name}*.steno")) if name.isalnum() else []
     if len(paths) > 1:
-        raise _ambiguous(name, [path.stem for path in paths])
+        raise runs.ambiguous_prefix_error(name, "runs", [path.stem for path in paths])
     return paths[0] if paths else _recording_from_ledger(name, ledger)
-
-
-def _ambiguous(prefix: str, ids: list[str]) -> StenoError:
-    shown = ", ".join(ids[:MAX_MATCHES_SHOWN])
-    more = " ..." if len(ids) > MAX_MATCHES_SHOWN else ""
-    return StenoError(f"{prefix}: several runs match: {shown}{more}; give more characters")
 
 
 def _recording_from_ledger(name: str, ledger: str | None) -> Path:
@@ -63,8 +53,8 @@ def _recording_from_ledger(name: str, ledger: str | None) -> Path:
         store = open_ledger(ledger)
         try:
             match = runs.find_by_prefix(store, name)
-            is_run = match is not None and match[0] == "runs"
-            source = runs.get_run(store, match[1]).source if match is not None and is_run else None
+            is_run = match is not None and match.table == "runs"
+            source = runs.get_run(store, match.id).source if match is not None and is_run else None
         finally:
             store.close()
         if source is not None:
@@ -90,8 +80,7 @@ def _outcome_hint(prefix: str, ledger: str | None) -> str:
 
 def has_ledger(ledger: str | None) -> bool:
     """Whether the ledger exists already: opening one that does not would create it."""
-    where = ledger or os.environ.get("STENO_LEDGER") or str(default_ledger_path())
-    return "://" in where or Path(where).exists()
+    return ledger_exists(ledger)
 
 
 def recover_finished_runs(ledger: str | None) -> None:
@@ -111,11 +100,4 @@ def recover_finished_runs(ledger: str | None) -> None:
 
 def short_ids(ids: list[str]) -> dict[str, str]:
     """A unique prefix for each ID."""
-    return {id_: _unique_prefix(id_, ids) for id_ in ids}
-
-
-def _unique_prefix(id_: str, ids: list[str]) -> str:
-    length = SHORT_ID_LENGTH
-    while length < len(id_) and sum(other.startswith(id_[:length]) for other in ids) > 1:
-        length += 1
-    return id_[:length]
+    return runs.unique_prefixes(ids, ids)

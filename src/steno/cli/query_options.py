@@ -1,21 +1,17 @@
 """Shared steps of commands that query the ledger: open, import, filter, print."""
 
 import argparse
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import LedgerError, StenoError
-from ..ledger.queries.filters import Filters, resolve_filters
+from ..ledger.queries.filters import Filters, empty_reason, resolve_filters
 from ..ledger.queries.time_range import TimeRange, TimeZone, parse_time_range
 from ..ledger.store import Store, open_ledger
+from ..ledger.timestamps import now_ms
 from ..views.export import as_csv, as_json
 from ..views.sanitize import wrap
 from .terminal import detect_style, print_error, print_json, print_lines, write_bytes
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def open_updated_ledger(options: argparse.Namespace, only_sums: bool = False) -> Store:
@@ -107,12 +103,13 @@ def pop_row_limit(options: argparse.Namespace) -> int | None:
 
 def no_rows_message(store: Store, table: str) -> list[str]:
     """The message for an empty result."""
-    if store.query(f"SELECT 1 FROM {table} LIMIT 1"):  # noqa: S608  # a table name of ours
+    reason = empty_reason(store, table)
+    if reason == "no_match":
         return ["No matches. Try a wider time range or fewer filters."]
-    if table == "runs" and store.query("SELECT 1 FROM sessions LIMIT 1"):
+    if reason == "sessions_only":
         return ["No runs in the ledger, only sessions (see: steno sessions)."]
-    if store.query("SELECT 1 FROM pruned LIMIT 1"):
-        has_totals = store.query("SELECT 1 FROM spend LIMIT 1")
+    if reason in ("pruned", "pruned_totals_kept"):
+        has_totals = reason == "pruned_totals_kept"
         hint = " Totals are still available: `steno usage`." if has_totals else ""
         return list(wrap(PRUNED_MESSAGE + hint, detect_style().columns))
     return list(wrap(EMPTY_LEDGER_MESSAGE, detect_style().columns))

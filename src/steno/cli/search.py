@@ -124,7 +124,7 @@ def _render(lines: list[str], shown: int, total: int) -> list[str]:
 
 
 def _no_hits_message(store: Store, options: argparse.Namespace) -> list[str]:
-    if not store.query("SELECT 1 FROM texts LIMIT 1"):
+    if not queries.has_texts(store):
         return no_rows_message(store, "texts")
     hints = []
     if options.regex is None:

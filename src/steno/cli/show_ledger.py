@@ -10,19 +10,17 @@ from ..errors import StenoError
 from ..ledger.queries import runs, sessions
 from ..ledger.queries.filters import WhereClause
 from ..ledger.queries.time_range import TimeZone
-from ..ledger.reconcile import load_report
-from ..ledger.store import Store, open_ledger
+from ..ledger.store import Store, ledger_exists, open_ledger
 from ..recording.open import open_recording
 from ..views import runs as view_runs
 from ..views.layout import PageStyle
-from .live_runs import has_ledger
 from .query_options import format_iso, open_updated_ledger, time_formatter
 from .show_views import STREAMING_VIEWS, StoredInput
 
 
 def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput | None:
     """The run or session with this ID prefix; None without a ledger."""
-    if not has_ledger(options.ledger):
+    if not ledger_exists(options.ledger):
         return None
     store = open_ledger(options.ledger)
     match = runs.find_by_prefix(store, name)
@@ -52,7 +50,7 @@ def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput | None
 
 def _stored_run(store: Store, id_: str, needs_recording: bool) -> StoredInput:
     run = runs.get_run(store, id_)
-    report = load_report(store, id_)
+    report = runs.load_report(store, id_)
     if report is not None and not needs_recording:
         stored = StoredInput(id_, ())
         stored.report = report

@@ -1,4 +1,4 @@
-"""The files that settings are kept in: finds them, reads them, and says where in them something stands. It never writes one."""
+"""Find and read settings files, and locate keys in them for error messages."""
 
 import re
 from collections.abc import Mapping
@@ -15,21 +15,22 @@ _KEY_ASSIGNMENT = re.compile(r"\s*([\w.\"' -]+?)\s*=")
 
 
 class SettingsFile:
-    """A file of settings that was read."""
-
     def __init__(self, path: Path, text: str, table: dict[str, Any]) -> None:
-        self.path, self.text, self.table = path, text, table
+        self.path = path
+        self.text = text
+        self.table = table
 
     def location_of(self, *keys: str) -> str:
-        """Where a key stands, as `path:line:column`; of one that is written within another, where that stands."""
-        head: list[str] = []
+        """Return the location of a key as `path:line:column`; for an inline key, its parent's."""
+        header: list[str] = []
         for number, line in enumerate(self.text.splitlines(), 1):
-            table, key = _TABLE_HEADER.match(line), _KEY_ASSIGNMENT.match(line)
+            table = _TABLE_HEADER.match(line)
+            key = _KEY_ASSIGNMENT.match(line)
             if table is not None:
-                head = _split_dotted_key(table[1])
-            elif key is None or [*head, *_split_dotted_key(key[1])] != list(keys):
+                header = _split_dotted_key(table[1])
+            elif key is None or [*header, *_split_dotted_key(key[1])] != list(keys):
                 continue
-            if table is None or head == list(keys):
+            if table is None or header == list(keys):
                 return f"{self.path}:{number}:{len(line) - len(line.lstrip()) + 1}"
         return self.location_of(*keys[:-1]) if len(keys) > 1 else f"{self.path}:1:1"
 
@@ -39,54 +40,57 @@ def _split_dotted_key(text: str) -> list[str]:
 
 
 def read_settings_file(path: Path) -> SettingsFile:
-    """The file, or StenoError with the place of what is wrong with it."""
+    """Read a file. StenoError, with the location of the mistake, if it is invalid."""
     import tomllib
 
     try:
         data = path.read_bytes()
-    except OSError as problem:
-        raise StenoError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+    except OSError as error:
+        raise StenoError(f"{path}: cannot be read: {error.strerror or error}") from None
     try:
         text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise StenoError(
-            f"{path}:{_end_position(data[: problem.start])}: this is not UTF-8"
-        ) from None
+    except UnicodeDecodeError as error:
+        position = _end_position(data[: error.start])
+        raise StenoError(f"{path}:{position}: invalid UTF-8") from None
     try:
         return SettingsFile(path, text, tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        raise StenoError(_toml_error_message(path, data, str(problem))) from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise StenoError(_toml_error_message(path, data, str(error))) from None
 
 
 def _toml_error_message(path: Path, data: bytes, message: str) -> str:
-    found = _ERROR_POSITION.search(message)
-    place = f"{found[1]}:{found[2]}" if found is not None and found[1] else _end_position(data)
-    return f"{path}:{place}: {_ERROR_POSITION.sub('', message)}"
+    match = _ERROR_POSITION.search(message)
+    has_position = match is not None and match[1]
+    position = f"{match[1]}:{match[2]}" if match and has_position else _end_position(data)
+    return f"{path}:{position}: {_ERROR_POSITION.sub('', message)}"
 
 
 def _end_position(data: bytes) -> str:
-    """The line and column behind these bytes."""
+    """Return the line and column after these bytes."""
     lines = data.decode("utf-8", "replace").split("\n")
     return f"{len(lines)}:{len(lines[-1]) + 1}"
 
 
 def user_settings_path() -> Path:
-    """Where the user's own file is, or would be."""
+    """Return the path of the user's file, whether it exists or not."""
     from platformdirs import user_config_dir
 
     return Path(user_config_dir("steno", appauthor=False)) / FILE_NAME
 
 
 def project_settings_path(cwd: Path, environ: Mapping[str, str]) -> Path | None:
-    """The nearest file from `cwd` upwards: to the root of its repository, else to the home folder.
+    """Return the nearest file from `cwd` up to the root of its repository, or the home folder.
 
-    Outside of both only `cwd` itself is looked at: what lies above it may be anybody's.
+    Outside both, only `cwd` is searched: folders above it may belong to others.
     """
-    above = [cwd, *cwd.parents]
-    root = next((folder for folder in above if (folder / ".git").exists()), None)
+    folders = [cwd, *cwd.parents]
     home = Path(environ["HOME"]) if environ.get("HOME") else None
-    last = root if root is not None else home if home in above else cwd
-    for folder in above:
+    last = home if home in folders else cwd
+    for folder in folders:
+        if (folder / ".git").exists():
+            last = folder
+            break
+    for folder in folders:
         if (folder / FILE_NAME).is_file():
             return folder / FILE_NAME
         if folder == last:
@@ -94,22 +98,22 @@ def project_settings_path(cwd: Path, environ: Mapping[str, str]) -> Path | None:
     return None
 
 
+# -- models by size ------------------------------------------------------------------------------
+
 TABLE_NAME = "models"
 MODEL_SIZES = ("small", "medium", "large")
 
-ModelsBySize = dict[
-    str, dict[str, tuple[str, str]]
-]  # agent, size: the model's name, and where that stands
+ModelsBySize = dict[str, dict[str, tuple[str, str]]]  # agent, size: name and location of it
 
 
 def load_model_sizes(files: list[SettingsFile]) -> ModelsBySize:
-    """What the files say, the nearer first. StenoError with the place of what is wrong."""
-    found: ModelsBySize = {}
+    """Merge the model tables of the files, nearest first in `files`. StenoError if invalid."""
+    models: ModelsBySize = {}
     for file in reversed(files):
         for agent, table in _agent_tables(file).items():
-            for size, given in table.items():
-                found.setdefault(agent, {})[size] = _parse_model(file, agent, size, given)
-    return found
+            for size, value in table.items():
+                models.setdefault(agent, {})[size] = _parse_model(file, agent, size, value)
+    return models
 
 
 def _agent_tables(file: SettingsFile) -> dict[str, dict[str, Any]]:
@@ -117,19 +121,18 @@ def _agent_tables(file: SettingsFile) -> dict[str, dict[str, Any]]:
     if not isinstance(tables, dict) or not all(
         isinstance(table, dict) for table in tables.values()
     ):
-        raise StenoError(
-            f"{file.location_of(TABLE_NAME)}: expected a table for each agent, such as [models.codex]"
-        )
+        location = file.location_of(TABLE_NAME)
+        raise StenoError(f"{location}: expected a table for each agent, such as [models.codex]")
     return tables
 
 
-def _parse_model(file: SettingsFile, agent: str, size: str, given: Any) -> tuple[str, str]:
-    place = file.location_of(TABLE_NAME, agent, size)
+def _parse_model(file: SettingsFile, agent: str, size: str, value: Any) -> tuple[str, str]:
+    location = file.location_of(TABLE_NAME, agent, size)
     if size not in MODEL_SIZES:
         raise StenoError(
-            f"{place}: no size of a model is called {size!r}; known: {', '.join(MODEL_SIZES)}"
+            f"{location}: unknown model size {size!r}; expected {', '.join(MODEL_SIZES)}"
         )
     try:
-        return parse_text(given), place
+        return parse_text(value), location
     except ValueError as expected:
-        raise StenoError(f"{place}: expected {expected}, found {given!r}") from None
+        raise StenoError(f"{location}: expected {expected}, found {value!r}") from None

@@ -1,6 +1,6 @@
-"""Kinds of values that people give, as text or as TOML has them. Each is checked here, or refused with what was expected. Pure.
+"""All settings, with their parsers, defaults and help texts.
 
-A kind is a function from what was given to the value; it raises ValueError with the words that follow "expected".
+A parser converts text or a TOML value; its ValueError completes the sentence "expected ...".
 """
 
 import math
@@ -19,7 +19,8 @@ _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _COUNT_SUFFIXES = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BACKEND = re.compile(
-    r"ollama|(?:ollama|openai|anthropic):https?://(?:[^\s/?#@:\[\]]+|\[[0-9a-fA-F:.]+\])(?::\d{1,5})?(?:/[^\s?#@]*)?"
+    r"ollama|(?:ollama|openai|anthropic):https?://"
+    r"(?:[^\s/?#@:\[\]]+|\[[0-9a-fA-F:.]+\])(?::\d{1,5})?(?:/[^\s?#@]*)?"
 )
 _OFF_WORDS = ("off", "never", "none")
 _BOOL_WORDS = {
@@ -28,195 +29,182 @@ _BOOL_WORDS = {
 }
 
 
-def parse_text(given: Any) -> str:
-    """Any words at all."""
-    if not isinstance(given, str) or not given.strip():
-        raise ValueError("a text that is not empty")
-    return given
-
-
-def parse_count(given: Any) -> int:
-    """A whole number above 0; large ones may be written 200k or 1.5M."""
-    expected = ValueError("a whole number above 0, such as 20 or 200k")
-    if isinstance(given, bool) or not isinstance(given, int | str):
-        raise expected
-    words = str(given).strip().lower().replace("_", "")
-    unit = _COUNT_SUFFIXES.get(words[-1:], 1)
-    value = _parse_number(words[:-1] if unit > 1 else words, expected) * unit
-    if value < 1 or value != int(value):
-        raise expected
-    return int(value)
-
-
-def parse_dollars(given: Any) -> float:
-    """An amount above 0."""
-    expected = ValueError("an amount of dollars above 0, such as 5 or 0.50")
-    value = _parse_number(
-        given.strip().removeprefix("$") if isinstance(given, str) else given, expected
-    )
-    if value <= 0:
-        raise expected
+def parse_text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("non-empty text")
     return value
 
 
-def parse_duration(given: Any) -> float | None:
-    """A time above 0, in seconds or as 90s, 10m, 1h30m; None for `off`."""
-    expected = ValueError("a time above 0, such as 90 (seconds), 10m or 1h30m, or off")
-    if given is False or (isinstance(given, str) and given.strip().lower() in _OFF_WORDS):
+def parse_count(value: Any) -> int:
+    """Parse a whole number above 0; large ones may be written 200k or 1.5M."""
+    expected = ValueError("a whole number above 0, such as 20 or 200k")
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise expected
+    text = str(value).strip().lower().replace("_", "")
+    factor = _COUNT_SUFFIXES.get(text[-1:], 1)
+    count = _parse_number(text[:-1] if factor > 1 else text, expected) * factor
+    if count < 1 or count != int(count):
+        raise expected
+    return int(count)
+
+
+def parse_dollars(value: Any) -> float:
+    expected = ValueError("an amount in dollars above 0, such as 5 or 0.50")
+    number = value.strip().removeprefix("$") if isinstance(value, str) else value
+    amount = _parse_number(number, expected)
+    if amount <= 0:
+        raise expected
+    return amount
+
+
+def parse_duration(value: Any) -> float | None:
+    """Parse seconds, or a text such as 90s, 10m or 1h30m; None for `off`."""
+    expected = ValueError("a duration above 0, such as 90 (seconds), 10m or 1h30m, or off")
+    text = value.strip().lower() if isinstance(value, str) else value
+    if value is False or text in _OFF_WORDS:
         return None
-    words = given.strip().lower() if isinstance(given, str) else given
-    if isinstance(words, str) and _DURATION_PART.sub("", words) == "" and words:
-        value = sum(
-            float(number) * _SECONDS_PER_UNIT[unit]
-            for number, unit in _DURATION_PART.findall(words)
+    if isinstance(text, str) and text and _DURATION_PART.sub("", text) == "":
+        seconds = sum(
+            float(number) * _SECONDS_PER_UNIT[unit] for number, unit in _DURATION_PART.findall(text)
         )
     else:
-        value = _parse_number(words, expected)
-    if value <= 0:
+        seconds = _parse_number(text, expected)
+    if seconds <= 0:
         raise expected
-    return value
+    return seconds
 
 
-def parse_fraction(given: Any) -> float:
-    """A part of a whole: 0.8 or 80%."""
-    expected = ValueError("a part between 0 and 1, such as 0.8 or 80%")
-    percent = isinstance(given, str) and given.strip().endswith("%")
-    value = (
-        _parse_number(given.strip()[:-1], expected) / 100
-        if percent
-        else _parse_number(given, expected)
-    )
-    if not 0 < value <= 1:
+def parse_fraction(value: Any) -> float:
+    """Parse a fraction: 0.8 or 80%."""
+    expected = ValueError("a fraction between 0 and 1, such as 0.8 or 80%")
+    text = value.strip() if isinstance(value, str) else ""
+    is_percent = text.endswith("%")
+    number = _parse_number(text[:-1] if is_percent else value, expected)
+    fraction = number / 100 if is_percent else number
+    if not 0 < fraction <= 1:
         raise expected
-    return value
+    return fraction
 
 
-def _parse_number(given: Any, expected: ValueError) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float | str):
+def _parse_number(value: Any, expected: ValueError) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise expected
     try:
-        value = float(given)
+        number = float(value)
     except (ValueError, OverflowError):
         raise expected from None
-    if not math.isfinite(value):
+    if not math.isfinite(number):
         raise expected
-    return value
+    return number
 
 
-def parse_bool(given: Any) -> bool:
-    """Yes or no."""
-    if isinstance(given, bool):
-        return given
-    found = _BOOL_WORDS.get(given.strip().lower()) if isinstance(given, str) else None
-    if found is None:
+def parse_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    flag = _BOOL_WORDS.get(value.strip().lower()) if isinstance(value, str) else None
+    if flag is None:
         raise ValueError("true or false")
-    return found
+    return flag
 
 
-def parse_words(given: Any) -> tuple[str, ...]:
-    """Words, as a list or with commas between them. A comma within brackets parts nothing: `Bash(a, b), Read` is two."""
-    parts = [given] if isinstance(given, str) else given
+def parse_words(value: Any) -> tuple[str, ...]:
+    """Parse a list, or text with commas; `Bash(a, b), Read` has two words."""
+    parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         raise ValueError("a list of words")
-    found = [word.strip() for part in parts for word in _split_on_commas(part)]
-    return tuple(word for word in found if word)
+    words = [word.strip() for part in parts for word in _split_on_commas(part)]
+    return tuple(word for word in words if word)
 
 
-def _split_on_commas(given: str) -> list[str]:
-    found, depth = [""], 0
-    for letter in given:
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth <= 0:
-            found.append("")
+def _split_on_commas(text: str) -> list[str]:
+    words = [""]
+    depth = 0
+    for char in text:
+        depth += (char == "(") - (char == ")")
+        if char == "," and depth <= 0:
+            words.append("")
         else:
-            found[-1] += letter
-    return found
+            words[-1] += char
+    return words
 
 
-def parse_paths(given: Any) -> tuple[str, ...]:
-    """Paths, each as it is: one, or a list of them."""
-    parts = [given] if isinstance(given, str) else given
-    if not isinstance(parts, list | tuple) or not all(
-        isinstance(part, str) and part for part in parts
+def parse_paths(value: Any) -> tuple[str, ...]:
+    paths = [value] if isinstance(value, str) else value
+    if not isinstance(paths, list | tuple) or not all(
+        isinstance(path, str) and path for path in paths
     ):
         raise ValueError("a path, or a list of paths")
-    return tuple(parts)
+    return tuple(paths)
 
 
-def parse_backend(given: Any) -> str:
-    """A model server: `ollama`, or one of three kinds with its address. What is secret does not belong into an address."""
+def parse_backend(value: Any) -> str:
+    """Parse `ollama` or KIND:URL. Credentials in the URL are rejected."""
     expected = ValueError(
-        "ollama, ollama:URL, openai:URL or anthropic:URL with an address such as http://127.0.0.1:8000/v1, "
-        "without a user, a password or a query; a key goes into STENO_BACKEND_KEY"
+        "ollama, ollama:URL, openai:URL or anthropic:URL, with a URL such as "
+        "http://127.0.0.1:8000/v1 without user, password or query; "
+        "set STENO_BACKEND_KEY for an API key"
     )
-    if not isinstance(given, str) or not _BACKEND.fullmatch(given.strip()):
+    if not isinstance(value, str) or not _BACKEND.fullmatch(value.strip()):
         raise expected
-    return given.strip()
+    return value.strip()
 
 
-def parse_json_schema(given: Any) -> str:
-    """A JSON schema: the path of its file, or the schema itself as JSON or as a table."""
-    if isinstance(given, Mapping):
+def parse_json_schema(value: Any) -> str:
+    """Parse the path of a schema file, or a schema as JSON text or TOML table."""
+    if isinstance(value, Mapping):
         import json
 
         try:
-            return json.dumps(given)
+            return json.dumps(value)
         except (TypeError, ValueError):
             raise ValueError("a JSON schema") from None
-    return parse_text(given)
+    return parse_text(value)
 
 
-def parse_env(given: Any) -> dict[str, str]:
-    """Names with their values: a table, or a list of NAME=VALUE."""
-    expected = ValueError("NAME=VALUE with a name of letters, digits and underscores")
-    if isinstance(given, Mapping):
-        found = dict(given)
+def parse_env(value: Any) -> dict[str, str]:
+    """Parse a table, or NAME=VALUE items."""
+    expected = ValueError("NAME=VALUE, with a name of letters, digits and underscores")
+    if isinstance(value, Mapping):
+        variables = dict(value)
     else:
-        parts = [given] if isinstance(given, str) else given
-        if not isinstance(parts, list | tuple) or not all(
-            isinstance(part, str) and "=" in part for part in parts
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, list | tuple) or not all(
+            isinstance(item, str) and "=" in item for item in items
         ):
             raise expected
-        found = dict(part.split("=", 1) for part in parts)
+        variables = dict(item.split("=", 1) for item in items)
     if not all(
-        isinstance(name, str) and _ENV_NAME.fullmatch(name) and isinstance(value, str)
-        for name, value in found.items()
+        isinstance(name, str) and _ENV_NAME.fullmatch(name) and isinstance(text, str)
+        for name, text in variables.items()
     ):
         raise expected
-    return found
+    return variables
 
 
 def one_of(*choices: str) -> ValueParser:
-    """One of these words."""
-
-    def choice(given: Any) -> str:
-        if given not in choices:
+    def parse(value: Any) -> str:
+        if value not in choices:
             raise ValueError(", ".join(choices[:-1]) + f" or {choices[-1]}")
-        return str(given)
+        return str(value)
 
-    return choice
+    return parse
 
 
 def subset_of(*choices: str) -> ValueParser:
-    """Some of these words, or `none`."""
+    """Parse some of the choices, or `none`."""
 
-    def choice(given: Any) -> tuple[str, ...]:
-        found = parse_words(given)
-        wrong = [word for word in found if word not in choices and word != "none"]
-        if wrong or not found:
-            raise ValueError(f"words among {', '.join(choices)}; or none")
-        return tuple(word for word in found if word != "none")
+    def parse(value: Any) -> tuple[str, ...]:
+        words = parse_words(value)
+        unknown = [word for word in words if word not in choices and word != "none"]
+        if unknown or not words:
+            raise ValueError(f"one or more of {', '.join(choices)}; or none")
+        return tuple(word for word in words if word != "none")
 
-    return choice
+    return parse
 
 
-NON_RETRYABLE_VERDICTS = (
-    "success",
-    "auth",
-    "not_found",
-    "interrupted",
-    "killed",
-)  # nothing is gained by another attempt
+# Verdicts after which a retry can't help.
+NON_RETRYABLE_VERDICTS = ("success", "auth", "not_found", "interrupted", "killed")
 DEFAULT_RETRY_VERDICTS = (
     "max_turns",
     "rate_limit",
@@ -229,93 +217,232 @@ DEFAULT_RETRY_VERDICTS = (
 
 
 class Setting(Struct, frozen=True):
-    """One setting. `metavar` is empty for a switch; `many`: its option may be given several times."""
+    """One setting; a switch has an empty `metavar`."""
 
     name: str
     parse: ValueParser
     metavar: str
     help_text: str
     default: Any = None
-    group: str = "the agent"
+    group: str = "agent"
     is_repeatable: bool = False
-    is_per_agent: bool = False  # in a file it belongs to an agent: [agents.NAME]
-    is_file_setting: bool = True  # it may stand in a file
-    choices: tuple[str, ...] = ()  # all that it may be, where those are a few words
+    is_per_agent: bool = False  # in a file, only below [agents.NAME]
+    is_file_setting: bool = True  # allowed in a file
+    choices: tuple[str, ...] = ()
 
     @property
     def option(self) -> str:
-        """As an option of the command line."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def variable(self) -> str | None:
-        """As a variable of the environment. One variable cannot hold several others."""
+        """The environment variable; none for `env`, which is a set of variables."""
         return None if self.parse is parse_env else f"STENO_{self.name.upper()}"
 
 
 _RETRYABLE_VERDICTS = tuple(word for word in VERDICTS if word not in NON_RETRYABLE_VERDICTS)
-_ON_LIMIT_CHOICES, _EXIT_FROM_CHOICES, _CHANGES_CHOICES = (
-    ("wait", "fail", "fallback"),
-    ("verdict", "agent"),
-    ("none", "git", "all"),
-)
-_CHANGES_HELP = "besides what tools tell, see changed files by: git (before and after), all (the file system too), none"
-_LEDGER_HELP = (
-    "the ledger: a path or postgresql://... (default: a file in the user's data directory)"
-)
-_FALLBACK_MODEL_HELP = "the model for `--on-limit fallback`, and for the agent's own use"
-_BACKEND_HELP = "a model server in place of its maker's: ollama[:URL], openai:URL or anthropic:URL; with --model"
-_FALLBACK_AGENT_HELP = "the agent that goes on where this one is not there, not signed in, out of credit, or limited with `--on-limit fallback`"
-_TIME_GROUP, _BUDGET_GROUP, _RETRY_GROUP, _STENO_GROUP = (
-    "clocks",
-    "what it may spend",
-    "what comes after an attempt",
-    "steno itself",
-)
-SETTINGS = (
-    Setting("agent", parse_text, "NAME", "the agent", "claude"),
-    Setting("program", parse_text, "PATH", "its program, where that is not simply its name in PATH", is_per_agent=True),
-    Setting("model", parse_text, "NAME", "its model: small, medium or large, or a name that it knows"),
-    Setting("backend", parse_backend, "WHERE", _BACKEND_HELP),
-    Setting("max_turns", parse_count, "N", "turns at most"),
-    Setting("permission_mode", parse_text, "MODE", "what it may do unasked, in its own words"),
-    Setting("allow", parse_words, "TOOL", "a tool, or a rule, that needs no permission", (), is_repeatable=True),
-    Setting("deny", parse_words, "TOOL", "a tool, or a rule, that is refused", (), is_repeatable=True),
-    Setting("system_prompt", parse_text, "TEXT", "added to its own system prompt"),
-    Setting("add_dir", parse_paths, "DIR", "another folder that it may work in", (), is_repeatable=True),
-    Setting("mcp_config", parse_paths, "FILE", "MCP servers: a file, or JSON", (), is_repeatable=True),
-    Setting("json_schema", parse_json_schema, "FILE", "the shape of its answer: a JSON schema in a file, or as it is"),
-    Setting("env", parse_env, "K=V", "a variable for its environment", {}, is_repeatable=True),
-    Setting("no_api_key", parse_bool, "", "withhold API keys: use its own sign-in", False),
-    Setting("steer", parse_bool, "", "take messages while it runs, from `steno send`", False),
-    Setting("timeout", parse_duration, "TIME", "an attempt may take so long", None, _TIME_GROUP),
-    Setting("first_output", parse_duration, "TIME", "its first output must come within", 180.0, _TIME_GROUP),
-    Setting("silence", parse_duration, "TIME", "it may be silent for", 360.0, _TIME_GROUP),
-    Setting("tool_silence", parse_duration, "TIME", "the same while a tool runs", 3600.0, _TIME_GROUP),
-    Setting("after_result", parse_duration, "TIME", "it may live on after its result", 30.0, _TIME_GROUP),
-    Setting("background", parse_duration, "TIME", "the same while work of its own goes on in the background", 600.0, _TIME_GROUP),
-    Setting("max_cost", parse_dollars, "USD", "all attempts together may cost", None, _BUDGET_GROUP),
-    Setting("max_tokens", parse_count, "N", "all attempts together may use", None, _BUDGET_GROUP),
-    Setting("warn_at", parse_fraction, "PART", "say so when this part of it is spent", 0.8, _BUDGET_GROUP),
-    Setting("attempts", parse_count, "N", "attempts at most; waits for a limit and handovers are not counted", 3, _RETRY_GROUP),
+_ON_LIMIT_CHOICES = ("wait", "fail", "fallback")
+_EXIT_FROM_CHOICES = ("verdict", "agent")
+_CHANGES_CHOICES = ("none", "git", "all")
+_TIME_GROUP = "timeouts"
+_BUDGET_GROUP = "budget"
+_RETRY_GROUP = "retries"
+_STENO_GROUP = "steno"
+
+_AGENT_SETTINGS = (
+    Setting("agent", parse_text, "NAME", "agent to run", "claude"),
     Setting(
-        "resume_on", subset_of(*_RETRYABLE_VERDICTS), "WORD", "verdicts that are followed by another", DEFAULT_RETRY_VERDICTS, _RETRY_GROUP, is_repeatable=True,
+        "program",
+        parse_text,
+        "PATH",
+        "path of the agent's program (default: its name in PATH)",
+        is_per_agent=True,
+    ),
+    Setting("model", parse_text, "NAME", "model: small, medium, large, or a name the agent knows"),
+    Setting(
+        "backend",
+        parse_backend,
+        "BACKEND",
+        "model server to use instead of the vendor's: ollama[:URL], openai:URL or anthropic:URL; "
+        "requires --model",
+    ),
+    Setting("max_turns", parse_count, "N", "maximum number of turns"),
+    Setting("permission_mode", parse_text, "MODE", "permission mode, as the agent names it"),
+    Setting(
+        "allow", parse_words, "TOOL", "tool or rule to allow without asking", (), is_repeatable=True
+    ),
+    Setting("deny", parse_words, "TOOL", "tool or rule to deny", (), is_repeatable=True),
+    Setting("system_prompt", parse_text, "TEXT", "text to append to the system prompt"),
+    Setting(
+        "add_dir",
+        parse_paths,
+        "DIR",
+        "additional folder the agent may work in",
+        (),
+        is_repeatable=True,
+    ),
+    Setting(
+        "mcp_config", parse_paths, "FILE", "MCP servers: a file or JSON", (), is_repeatable=True
+    ),
+    Setting("json_schema", parse_json_schema, "FILE", "JSON schema of the answer: a file or JSON"),
+    Setting("env", parse_env, "K=V", "environment variable for the agent", {}, is_repeatable=True),
+    Setting(
+        "no_api_key",
+        parse_bool,
+        "",
+        "remove API keys from the environment; use the agent's own sign-in",
+        False,
+    ),
+    Setting("steer", parse_bool, "", "accept messages from `steno send` during the run", False),
+)
+_TIME_SETTINGS = (
+    Setting("timeout", parse_duration, "TIME", "time limit per attempt", None, _TIME_GROUP),
+    Setting(
+        "first_output",
+        parse_duration,
+        "TIME",
+        "time limit for the first output",
+        180.0,
+        _TIME_GROUP,
+    ),
+    Setting("silence", parse_duration, "TIME", "time limit without output", 360.0, _TIME_GROUP),
+    Setting(
+        "tool_silence",
+        parse_duration,
+        "TIME",
+        "time limit without output while a tool runs",
+        3600.0,
+        _TIME_GROUP,
+    ),
+    Setting(
+        "after_result",
+        parse_duration,
+        "TIME",
+        "time limit for the agent to exit after its result",
+        30.0,
+        _TIME_GROUP,
+    ),
+    Setting(
+        "background",
+        parse_duration,
+        "TIME",
+        "time limit for background work after the result",
+        600.0,
+        _TIME_GROUP,
+    ),
+)
+_BUDGET_SETTINGS = (
+    Setting("max_cost", parse_dollars, "USD", "maximum cost of all attempts", None, _BUDGET_GROUP),
+    Setting("max_tokens", parse_count, "N", "maximum tokens of all attempts", None, _BUDGET_GROUP),
+    Setting(
+        "warn_at",
+        parse_fraction,
+        "FRACTION",
+        "warn when this fraction of a limit is used",
+        0.8,
+        _BUDGET_GROUP,
+    ),
+)
+_RETRY_SETTINGS = (
+    Setting(
+        "attempts",
+        parse_count,
+        "N",
+        "maximum number of attempts, not counting waits for a limit and handovers",
+        3,
+        _RETRY_GROUP,
+    ),
+    Setting(
+        "resume_on",
+        subset_of(*_RETRYABLE_VERDICTS),
+        "VERDICT",
+        "verdicts to retry after",
+        DEFAULT_RETRY_VERDICTS,
+        _RETRY_GROUP,
+        is_repeatable=True,
         choices=(*_RETRYABLE_VERDICTS, "none"),
     ),
     Setting(
-        "on_limit", one_of(*_ON_LIMIT_CHOICES), "WHAT", "at a usage limit: wait, fail or fallback", "wait", _RETRY_GROUP, choices=_ON_LIMIT_CHOICES,
+        "on_limit",
+        one_of(*_ON_LIMIT_CHOICES),
+        "ACTION",
+        "action at a usage limit: wait, fail or fallback",
+        "wait",
+        _RETRY_GROUP,
+        choices=_ON_LIMIT_CHOICES,
     ),
-    Setting("fallback_model", parse_text, "NAME", _FALLBACK_MODEL_HELP, None, _RETRY_GROUP),
-    Setting("fallback_agent", parse_words, "NAME", _FALLBACK_AGENT_HELP, (), _RETRY_GROUP, is_repeatable=True),
-    Setting("refresh_at", parse_fraction, "PART", "a context this full goes on in a new session, with a summary", 0.8, _RETRY_GROUP),
     Setting(
-        "exit_from", one_of(*_EXIT_FROM_CHOICES), "WHOM", "the exit code: the verdict's, or the agent's own", "verdict", _STENO_GROUP,
+        "fallback_model",
+        parse_text,
+        "NAME",
+        "model for `--on-limit fallback` and for the agent's own fallback",
+        None,
+        _RETRY_GROUP,
+    ),
+    Setting(
+        "fallback_agent",
+        parse_words,
+        "NAME",
+        "agent to continue with if this one is not installed, not signed in, out of credit, "
+        "or limited with `--on-limit fallback`",
+        (),
+        _RETRY_GROUP,
+        is_repeatable=True,
+    ),
+    Setting(
+        "refresh_at",
+        parse_fraction,
+        "FRACTION",
+        "context usage at which to continue in a new session with a summary",
+        0.8,
+        _RETRY_GROUP,
+    ),
+)
+_STENO_SETTINGS = (
+    Setting(
+        "exit_from",
+        one_of(*_EXIT_FROM_CHOICES),
+        "SOURCE",
+        "exit code to use: steno's, from the verdict, or the agent's",
+        "verdict",
+        _STENO_GROUP,
         choices=_EXIT_FROM_CHOICES,
     ),
-    Setting("no_advice", parse_bool, "", "judge without `interactive` and `background_task`", False, _STENO_GROUP),
-    Setting("changes", one_of(*_CHANGES_CHOICES), "HOW", _CHANGES_HELP, "git", _STENO_GROUP, choices=_CHANGES_CHOICES),
-    Setting("feed", parse_bool, "", "on stderr, a line for each thing that happens", False, _STENO_GROUP),
-    Setting("quiet", parse_bool, "", "on stderr, only what is wrong", False, _STENO_GROUP),
-    Setting("ledger", parse_text, "URL", _LEDGER_HELP, None, _STENO_GROUP, is_file_setting=False),  # one for all commands
-)  # fmt: skip
+    Setting(
+        "no_advice",
+        parse_bool,
+        "",
+        "disable the heuristics for open questions and background work",
+        False,
+        _STENO_GROUP,
+    ),
+    Setting(
+        "changes",
+        one_of(*_CHANGES_CHOICES),
+        "METHOD",
+        "detection of file changes that tools don't report: git (before and after), "
+        "all (also watch the file system), none",
+        "git",
+        _STENO_GROUP,
+        choices=_CHANGES_CHOICES,
+    ),
+    Setting("feed", parse_bool, "", "log every event to stderr", False, _STENO_GROUP),
+    Setting("quiet", parse_bool, "", "print only errors and warnings", False, _STENO_GROUP),
+    Setting(
+        "ledger",
+        parse_text,
+        "URL",
+        "ledger: a path or postgresql://... (default: a file in the user's data directory)",
+        None,
+        _STENO_GROUP,
+        is_file_setting=False,  # all commands must use the same one
+    ),
+)
+SETTINGS = (
+    *_AGENT_SETTINGS,
+    *_TIME_SETTINGS,
+    *_BUDGET_SETTINGS,
+    *_RETRY_SETTINGS,
+    *_STENO_SETTINGS,
+)
 SETTINGS_BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -1,1 +1,1 @@
-"""The ledger: the database of runs, sessions and requests, built from recordings and transcripts; it can always be rebuilt."""
+"""The database of runs, sessions and requests, imported from recordings and transcripts."""

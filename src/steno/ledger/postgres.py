@@ -1,4 +1,4 @@
-"""A ledger in PostgreSQL (psycopg 3, an extra). The same face as SQLite's; never imported unless asked for by a URL."""
+"""A ledger on a PostgreSQL server, with psycopg 3 (an extra)."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..errors import LedgerError, LedgerValueError
-from .store import ADVISORY_LOCK_ID, Row, fetch_rows_by_id, ledger_location
+from .protocol import Row, fetch_rows_by_id
 
-COPY_MIN_ROWS = 50  # rows from which COPY into a table of its own is faster than single inserts
+ADVISORY_LOCK_ID = 0x5354_454E_4F  # shared by all writers of a ledger
+CONNECT_TIMEOUT_SECONDS = 10
+COPY_MIN_ROWS = 50  # from here on, COPY into a temporary table is faster than single inserts
 _SQL_TYPES = {
     "<int>": "BIGINT",
     "<blob>": "BYTEA",
@@ -18,77 +20,65 @@ _SQL_TYPES = {
 
 
 class PostgresStore:
-    """A ledger on a server. Writers wait for each other by an advisory lock, so that sums stay exact."""
+    """Writers wait for each other with an advisory lock, so that sums stay exact."""
 
     kind = "postgresql"
 
-    def __init__(self, url: str, read_only: bool = False) -> None:
+    def __init__(self, url: str, name: str, read_only: bool = False) -> None:
         try:
             import psycopg
         except ModuleNotFoundError:
             raise LedgerError(
                 "a PostgreSQL ledger needs psycopg: pip install 'stenograph[postgres]'"
             ) from None
-        self.name = ledger_location(url)
+        self.name = name
         self._error_type: type[Exception] = psycopg.Error
-        self._value_errors = (
-            psycopg.DataError,
-            psycopg.IntegrityError,
-        )  # a value that no column takes
+        self._value_errors = (psycopg.DataError, psycopg.IntegrityError)
         try:
-            self._connection: Any = psycopg.connect(url, autocommit=True, connect_timeout=10)
+            self._connection: Any = psycopg.connect(
+                url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS
+            )
             if read_only:
                 self._connection.read_only = True
                 self._connection.execute("SET default_transaction_read_only = on")
-        except psycopg.Error as problem:
-            raise self._to_ledger_error(problem) from None
+        except psycopg.Error as error:
+            raise self._to_ledger_error(error) from None
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         try:
-            found = self._connection.execute(*self.to_driver_query(sql, values))
-            return list(found.fetchall()) if found.description else []
-        except self._error_type as problem:
-            raise self._to_ledger_error(problem) from None
+            cursor = self._connection.execute(*self.to_driver_query(sql, values))
+            return list(cursor.fetchall()) if cursor.description else []
+        except self._error_type as error:
+            raise self._to_ledger_error(error) from None
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> int:
-        for word, meaning in _SQL_TYPES.items():
-            sql = sql.replace(word, meaning)
+        for marker, sql_type in _SQL_TYPES.items():
+            sql = sql.replace(marker, sql_type)
         try:
             return int(self._connection.execute(*self.to_driver_query(sql, values)).rowcount)
-        except self._error_type as problem:
-            raise self._to_ledger_error(problem) from None
+        except self._error_type as error:
+            raise self._to_ledger_error(error) from None
 
-    def upsert(self, table: str, columns: Sequence[str], rows: Iterable[Row], clash: str) -> None:
-        given = [_replace_nul(row) for row in rows]
-        if not given:
+    def upsert(
+        self, table: str, columns: Sequence[str], rows: Iterable[Row], on_conflict: str
+    ) -> None:
+        clean_rows = [_replace_nul(row) for row in rows]
+        if not clean_rows:
             return
-        names = ", ".join(columns)
         try:
             with self._connection.cursor() as cursor:
-                if len(given) < COPY_MIN_ROWS:
-                    marks = ",".join(["%s"] * len(columns))
+                if len(clean_rows) < COPY_MIN_ROWS:
+                    names, marks = ", ".join(columns), ",".join(["%s"] * len(columns))
                     cursor.executemany(
-                        f"INSERT INTO {table} ({names}) VALUES ({marks}) {clash}", given
+                        f"INSERT INTO {table} ({names}) VALUES ({marks}) {on_conflict}", clean_rows
                     )
-                    return
-                like = (
-                    f"SELECT {names} FROM {table} WHERE false"  # names of our own, here and below
-                )
-                cursor.execute(
-                    f"CREATE TEMP TABLE IF NOT EXISTS new_{table} ON COMMIT DELETE ROWS AS {like}"
-                )
-                cursor.execute(f"DELETE FROM new_{table}")
-                with cursor.copy(f"COPY new_{table} ({names}) FROM STDIN") as copy:
-                    for row in given:
-                        copy.write_row(row)
-                cursor.execute(
-                    f"INSERT INTO {table} ({names}) SELECT {names} FROM new_{table} {clash}"
-                )
-        except self._error_type as problem:
-            raise self._to_ledger_error(problem) from None
+                else:
+                    _copy_rows(cursor, table, columns, clean_rows, on_conflict)
+        except self._error_type as error:
+            raise self._to_ledger_error(error) from None
 
     def try_insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> bool:
-        """Here a failed insert costs more than asking first: the caller asks."""
+        """Always False: a failed insert costs more here than a SELECT first."""
         return False
 
     def fetch_by_id(self, table: str, columns: Sequence[str], ids: Iterable[Any]) -> dict[Any, Row]:
@@ -100,15 +90,13 @@ class PostgresStore:
             with self._connection.transaction():
                 self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY_LOCK_ID,))
                 yield
-        except self._error_type as problem:
-            raise self._to_ledger_error(problem) from None
+        except self._error_type as error:
+            raise self._to_ledger_error(error) from None
 
     def backup(self, number: int) -> str:
-        """The tables as they are, in a schema of their own beside."""
+        """Copy all tables into a schema of their own."""
         schema = f"before_{number}"
-        with (
-            self.transaction()
-        ):  # so that of two that find the same old ledger each has a name of its own
+        with self.transaction():  # locked, so that two processes get different names
             if self.query("SELECT 1 FROM pg_namespace WHERE nspname = ?", (schema,)):
                 schema += f"_{time.time_ns()}"
             tables = self.query(
@@ -121,28 +109,42 @@ class PostgresStore:
 
     @staticmethod
     def to_driver_query(sql: str, values: Sequence[Any]) -> tuple[Any, ...]:
-        """A question as the driver takes it: our `?` as its `%s`; a percent sign of the SQL stays one."""
-        return (
-            (sql.replace("%", "%%").replace("?", "%s"), _replace_nul(values)) if values else (sql,)
-        )
+        """Translate `?` placeholders to `%s` and escape percent signs."""
+        if not values:
+            return (sql,)
+        return sql.replace("%", "%%").replace("?", "%s"), _replace_nul(values)
 
     def close(self) -> None:
         self._connection.close()
 
     @property
     def connection(self) -> Any:
-        """The driver's own connection, for what only PostgreSQL has."""
+        """The driver's connection, for features that only PostgreSQL has."""
         return self._connection
 
-    def _to_ledger_error(self, problem: Exception) -> Exception:
-        text = " ".join(str(problem).split())
-        if isinstance(problem, self._value_errors):
+    def _to_ledger_error(self, error: Exception) -> Exception:
+        text = " ".join(str(error).split())
+        if isinstance(error, self._value_errors):
             return LedgerValueError(f"{self.name}: {text}")
         return LedgerError(f"{self.name}: {text}")
 
 
+def _copy_rows(
+    cursor: Any, table: str, columns: Sequence[str], rows: list[list[Any]], on_conflict: str
+) -> None:
+    """Load rows into a temporary table with COPY, then insert them from there."""
+    names = ", ".join(columns)
+    empty = f"SELECT {names} FROM {table} WHERE false"
+    cursor.execute(f"CREATE TEMP TABLE IF NOT EXISTS new_{table} ON COMMIT DELETE ROWS AS {empty}")
+    cursor.execute(f"DELETE FROM new_{table}")
+    with cursor.copy(f"COPY new_{table} ({names}) FROM STDIN") as copy:
+        for row in rows:
+            copy.write_row(row)
+    cursor.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM new_{table} {on_conflict}")
+
+
 def _replace_nul(row: Sequence[Any]) -> list[Any]:
-    """A row without NUL characters, which PostgreSQL cannot hold: agents print them."""
+    """Replace NUL characters, which agents print and PostgreSQL cannot store."""
     return [
         value.replace("\x00", "\ufffd") if isinstance(value, str) and "\x00" in value else value
         for value in row

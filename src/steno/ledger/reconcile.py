@@ -1,278 +1,243 @@
-"""The agent's own account of a run against the requests that are known of it, so that the sums are what the agent says.
+"""Reconcile the agent's own total of a run with the requests known of it.
 
-The account is the truth about a run's cost. Requests are booked at their own time and price; what the account says more
-or less, for each model, is one row beside them (kind `rest`). A request that only a transcript shows, made while a run with
-an account went on in the same session, is in that account: a compaction, a helper, a subagent in the background.
+The agent's total is authoritative for a run's cost. Requests keep their own time and price; the
+difference to the total, per model, is one more row (kind `rest`). A request that only a transcript
+shows, made while a run with a total was active in the same session, is part of that total: a
+compaction, a helper, a subagent in the background.
 """
 
-import zlib
 from collections.abc import Iterable, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from ..analysis.usage import base_model_name as plain_name
 from ..codec.redact import redact
-from ..pricing import NANO_PER_USD
+from ..event import NANO_PER_USD
 from ..report import ModelSummary, Report
-from .rollups import (
-    HOUR_MS,
+from .protocol import Store, chunks, placeholders, query_value
+from .queries.runs import load_report
+from .rollups import SpendSums, SumDeltas, add_request, replace_on_conflict, upsert_spend
+from .rows import (
+    MAX_INT64,
     REQUEST_COLUMNS,
-    SPEND_KEY_COLUMNS,
-    SPEND_SUM_COLUMNS,
-    SumDeltas,
-    add_on_conflict,
-    replace_on_conflict,
-    spend_delta,
+    ParsedRequest,
+    RequestRow,
+    request_row,
+    stable_id,
 )
-from .rows import MAX_INT64, ParsedRequest, stable_id
-from .store import Row, Store
 
 TOKEN_COLUMNS = ("input", "cache_write", "cache_read", "output")
-KNOWN_TOTAL_SOURCES = (
-    "reported",
-    "local",
-)  # where the whole cost of a run is known from: the agent; a server that costs nothing
-RUN_SLACK_MS = 5_000  # milliseconds around a run in which a request of its session is still its own: a start before the first line
+KNOWN_TOTAL_SOURCES = ("reported", "local")  # the agent's total; a local server, which is free
+RUN_SLACK_MS = 5_000  # a request this close to a run is its own: runs start before their first line
 _REQUEST_COLUMNS_SQL = ", ".join(REQUEST_COLUMNS)
 
 
+class _ModelTotal(NamedTuple):
+    """What the report says about one model."""
+
+    usage: ModelSummary
+    cost_nano: int | None
+
+
+class _RunInterval(NamedTuple):
+    started_at: int
+    ended_at: int
+    run: str
+
+
 def usd_to_nano(usd: float | None) -> int | None:
-    """Dollars as nano-dollars; what no column holds is not known."""
-    return (
-        round(usd * NANO_PER_USD)
-        if usd is not None and abs(usd) * NANO_PER_USD < MAX_INT64
-        else None
-    )
-
-
-def load_report(store: Store, run: str) -> Report | None:
-    """The report of a run, as it was booked; None where there is none that this version can read."""
-    rows = store.query("SELECT report FROM runs WHERE id = ?", (run,))
-    if not rows or rows[0][0] is None:
+    """Return nano-dollars; None if unknown or too large for a column."""
+    if usd is None or abs(usd) * NANO_PER_USD >= MAX_INT64:
         return None
-    try:
-        return msgspec.json.decode(zlib.decompress(rows[0][0]), type=Report)
-    except (zlib.error, msgspec.MsgspecError):
-        return None
+    return round(usd * NANO_PER_USD)
 
 
-def request_row(
-    agent: str,
-    told: ParsedRequest,
-    cost: int | None,
-    saved: int,
-    source: str,
-    kind: str = "request",
-) -> Row:
-    """A row of `requests`."""
-    figures = (
-        told.input,
-        told.cache_write,
-        told.cache_read,
-        told.output,
-        told.reasoning,
-        told.cache_write_1h,
-    )
-    whose = (
-        told.id,
-        agent,
-        told.session,
-        told.run,
-        kind,
-        told.message,
-        told.parent,
-        told.model,
-        told.at,
-    )
-    return (*whose, *figures, cost, saved, source)
-
-
-def add_request_row(sums: SumDeltas, row: Row, projects: dict[str, str], sign: int = 1) -> None:
-    """Add a row of `requests` to the sums of `spend`, or take it away."""
-    projects.setdefault(row[2], "")
-    sums.add((row[2], row[7], row[8] // HOUR_MS), spend_delta(row), sign)
-
-
-def upsert_spend(store: Store, sums: SumDeltas, agent: str, projects: dict[str, str]) -> None:
-    """Carry changes over to `spend`."""
-    rows = [
-        (*key, agent, projects[key[0]], *figures) for key, figures in sorted(sums.by_key.items())
-    ]
-    store.upsert(
-        "spend",
-        (*SPEND_KEY_COLUMNS, "agent", "project", *SPEND_SUM_COLUMNS),
-        rows,
-        add_on_conflict("spend", SPEND_KEY_COLUMNS, SPEND_SUM_COLUMNS),
-    )
-
-
-# -- whose a request is ------------------------------------------------------------------------------------------
+# -- runs of requests ----------------------------------------------------------------------------
 
 
 class RunIntervals:
-    """When the runs with an account went on, of some sessions."""
+    """When the runs with a known total were active, for some sessions."""
 
     def __init__(self, store: Store, sessions: Iterable[str]) -> None:
-        names = list(sessions)
-        self._intervals: dict[str, list[tuple[int, int, str]]] = {}
-        self.cost_sources: dict[str, str] = {}  # of each run, where its cost is known from
-        for start in range(0, len(names), 500):
-            part = names[start : start + 500]
-            marks = ",".join("?" * len(part))
-            columns, known = (
-                "session, started_at, ended_at, id, cost_source",
-                ", ".join(f"'{name}'" for name in KNOWN_TOTAL_SOURCES),
+        self._intervals: dict[str, list[_RunInterval]] = {}
+        self.cost_sources: dict[str, str] = {}  # by run
+        for part in chunks(list(sessions)):
+            sql = (
+                "SELECT session, started_at, ended_at, id, cost_source FROM runs "
+                f"WHERE cost_source IN ({placeholders(len(KNOWN_TOTAL_SOURCES))}) "
+                f"AND session IN ({placeholders(len(part))})"
             )
-            asked = f"SELECT {columns} FROM runs WHERE cost_source IN ({known}) AND session IN ({marks})"
-            for session, begun, ended, run, source in store.query(asked, part):
-                self._intervals.setdefault(session, []).append((begun, ended, run))
+            for session, started_at, ended_at, run, source in store.query(
+                sql, (*KNOWN_TOTAL_SOURCES, *part)
+            ):
+                interval = _RunInterval(started_at, ended_at, run)
+                self._intervals.setdefault(session, []).append(interval)
                 self.cost_sources[run] = source
 
     def __bool__(self) -> bool:
         return bool(self._intervals)
 
     def run_at(self, session: str, at: int) -> str | None:
-        """The run that went on in a session at a time: the one it lies in, else the nearest within the slack."""
-        spans = self._intervals.get(session)
-        if spans is None:
+        """Return the run that was active at a time, else the nearest one within the slack."""
+        intervals = self._intervals.get(session)
+        if intervals is None:
             return None
-        away, run = min((max(begun - at, at - ended, 0), run) for begun, ended, run in spans)
-        return run if away <= RUN_SLACK_MS else None
+        distance, run = min(
+            (max(interval.started_at - at, at - interval.ended_at, 0), interval.run)
+            for interval in intervals
+        )
+        return run if distance <= RUN_SLACK_MS else None
 
 
-def adopt_requests(store: Store, run: str, session: str, agent: str, account: str) -> None:
-    """Take requests that a transcript told of before as those of this run, where they were made while it went on."""
-    free = f"SELECT {_REQUEST_COLUMNS_SQL} FROM requests WHERE session = ? AND run IS NULL AND kind = 'request'"
-    running = RunIntervals(store, [session])
-    own = [row for row in store.query(free, (session,)) if running.run_at(session, row[8]) == run]
+def adopt_requests(store: Store, run: str, session: str, agent: str, cost_source: str) -> None:
+    """Assign requests of the session without a run to this run if it was active at their time."""
+    sql = (
+        f"SELECT {_REQUEST_COLUMNS_SQL} FROM requests "
+        "WHERE session = ? AND run IS NULL AND kind = 'request'"
+    )
+    intervals = RunIntervals(store, [session])
+    unassigned = map(RequestRow._make, store.query(sql, (session,)))
+    own = [row for row in unassigned if intervals.run_at(session, row.at) == run]
     if not own:
         return
-    sums, projects = SumDeltas(), _projects_by_session(store, session)
-    local = account == "local"
-    rows = [
-        (*row[:3], run, *row[4:15], *((0, 0) if local else (row[15] or 0, row[16])), account)
-        for row in own
-    ]
-    for old, new in zip(own, rows, strict=True):
-        add_request_row(sums, old, projects, -1)
-        add_request_row(sums, new, projects)
-    store.upsert("requests", REQUEST_COLUMNS, rows, replace_on_conflict(REQUEST_COLUMNS))
+    is_local = cost_source == "local"
+    sums = SumDeltas[SpendSums]()
+    projects = _projects_by_session(store, session)
+    adopted = []
+    for row in own:
+        new = row._replace(
+            run=run,
+            cost_nano=0 if is_local else row.cost_nano or 0,
+            saved_nano=0 if is_local else row.saved_nano,
+            source=cost_source,
+        )
+        add_request(sums, row, projects, -1)
+        add_request(sums, new, projects)
+        adopted.append(new)
+    store.upsert("requests", REQUEST_COLUMNS, adopted, replace_on_conflict(REQUEST_COLUMNS))
     upsert_spend(store, sums, agent, projects)
 
 
 def _projects_by_session(store: Store, session: str) -> dict[str, str]:
-    return dict(
-        store.query("SELECT id, coalesce(project, '') FROM sessions WHERE id = ?", (session,))
-    )
+    sql = "SELECT id, coalesce(project, '') FROM sessions WHERE id = ?"
+    return dict(store.query(sql, (session,)))
 
 
-# -- the rest ----------------------------------------------------------------------------------------------------
+# -- adjustments ---------------------------------------------------------------------------------
 
 
-def reconcile(store: Store, runs: Iterable[str], gone: Sequence[Row] = ()) -> None:
-    """For each run with an account, book what that says beyond the run's requests that are in the ledger, or were (`gone`)."""
+def reconcile(store: Store, runs: Iterable[str], pruned: Sequence[RequestRow] = ()) -> None:
+    """Write the adjustment of each run with a total, against its stored and pruned requests."""
+    sql = f"SELECT {_REQUEST_COLUMNS_SQL} FROM requests WHERE run = ? AND kind = 'request'"
     for run in runs:
         report = load_report(store, run)
         if report is not None:
-            rows = store.query(
-                f"SELECT {_REQUEST_COLUMNS_SQL} FROM requests WHERE run = ? AND kind = 'request'",
-                (run,),
-            )
-            put_adjustment(store, report, run, [*rows, *gone])
+            rows = map(RequestRow._make, store.query(sql, (run,)))
+            put_adjustment(store, report, run, [*rows, *pruned])
 
 
-def put_adjustment(store: Store, report: Report, run: str, rows: Iterable[Row]) -> None:
-    """Book what a report says beyond these rows of `requests`, model by model."""
-    shown: dict[str, list[Row]] = {}
+def put_adjustment(store: Store, report: Report, run: str, rows: Iterable[RequestRow]) -> None:
+    """Write the difference between a report and these rows of `requests`, per model."""
+    by_model: dict[str, list[RequestRow]] = {}
     for row in rows:
-        shown.setdefault(row[7], []).append(row)
-    at = store.query("SELECT ended_at FROM runs WHERE id = ?", (run,))[0][0]
-    account = _reported_by_model(report, shown).items()
+        by_model.setdefault(row.model, []).append(row)
+    at = query_value(store, "SELECT ended_at FROM runs WHERE id = ?", (run,))
     _put_adjustment_rows(
         store,
         report,
         [
-            _adjustment_row(report, run, name, share, shown.get(name, []), at)
-            for name, share in account
+            _adjustment_row(report, run, model, total, by_model.get(model, []), at)
+            for model, total in _totals_by_model(report, by_model).items()
         ],
     )
 
 
-def _put_adjustment_rows(store: Store, report: Report, rest: Sequence[Row]) -> None:
-    before = store.fetch_by_id("requests", REQUEST_COLUMNS, [row[0] for row in rest])
-    rest = [row for row in rest if row[0] in before or any(row[9:14]) or row[15]]
-    if not rest:
+def _put_adjustment_rows(store: Store, report: Report, rows: Sequence[RequestRow]) -> None:
+    existing = store.fetch_by_id("requests", REQUEST_COLUMNS, [row.id for row in rows])
+    rows = [row for row in rows if row.id in existing or _is_nonzero(row)]
+    if not rows:
         return
-    sums, projects = SumDeltas(), _projects_by_session(store, rest[0][2])
-    for row in rest:
-        if row[0] in before:
-            add_request_row(sums, before[row[0]], projects, -1)
-        add_request_row(sums, row, projects)
-    store.upsert("requests", REQUEST_COLUMNS, rest, replace_on_conflict(REQUEST_COLUMNS))
+    sums = SumDeltas[SpendSums]()
+    projects = _projects_by_session(store, rows[0].session)
+    for row in rows:
+        if row.id in existing:
+            add_request(sums, RequestRow._make(existing[row.id]), projects, -1)
+        add_request(sums, row, projects)
+    store.upsert("requests", REQUEST_COLUMNS, rows, replace_on_conflict(REQUEST_COLUMNS))
     upsert_spend(store, sums, report.agent or "unknown", projects)
 
 
-def _reported_by_model(
-    report: Report, shown: dict[str, list[Row]]
-) -> dict[str, tuple[ModelSummary, int | None]]:
-    """What the report says of each model: its tokens and its cost in nano-dollars."""
+def _is_nonzero(row: RequestRow) -> bool:
+    counters = (row.input, row.cache_write, row.cache_read, row.output, row.reasoning)
+    return any(counters) or bool(row.cost_nano)
+
+
+def _totals_by_model(
+    report: Report, by_model: dict[str, list[RequestRow]]
+) -> dict[str, _ModelTotal]:
     total = usd_to_nano(report.cost.usd)
     costs = {name: usd_to_nano(model.cost_usd) for name, model in report.models.items()}
     if costs and None not in costs.values() and sum(cost or 0 for cost in costs.values()) == total:
         return {
-            _ledger_model_name(name): (model, costs[name]) for name, model in report.models.items()
+            _ledger_model_name(name): _ModelTotal(model, costs[name])
+            for name, model in report.models.items()
         }
-    found: dict[str, tuple[ModelSummary, int | None]] = {
-        _ledger_model_name(name): (model, None) for name, model in report.models.items()
+    totals = {
+        _ledger_model_name(name): _ModelTotal(model, None) for name, model in report.models.items()
     }
     main = _ledger_model_name(
-        report.model or next(iter(report.models), None) or next(iter(shown), "unknown")
+        report.model or next(iter(report.models), None) or next(iter(by_model), "unknown")
     )
+    usage = totals[main].usage if main in totals else _main_model_usage(report)
+    if total is not None:
+        # Only the sum is known: the main model gets what the prices of the others don't explain.
+        others = sum(
+            row.cost_nano or 0 for name, rows in by_model.items() if name != main for row in rows
+        )
+        totals[main] = _ModelTotal(usage, total - others)
+    elif not totals:
+        totals[main] = _ModelTotal(usage, None)
+    return totals
+
+
+def _main_model_usage(report: Report) -> ModelSummary:
     tokens = report.tokens
-    model = (
-        found[main][0]
-        if main in found
-        else ModelSummary(tokens.input, tokens.cache_write, tokens.cache_read, tokens.output)
-    )
-    if (
-        total is not None
-    ):  # only the whole is known: the main model carries what the others' prices do not explain
-        others = sum(row[15] or 0 for name, rows in shown.items() if name != main for row in rows)
-        found[main] = (model, total - others)
-    elif not found:
-        found[main] = (model, None)
-    return found
+    return ModelSummary(tokens.input, tokens.cache_write, tokens.cache_read, tokens.output)
 
 
 def _ledger_model_name(model: str) -> str:
-    """A model as the ledger calls it."""
     return plain_name(redact(model))
 
 
 def _adjustment_row(
     report: Report,
     run: str,
-    name: str,
-    account: tuple[ModelSummary, int | None],
-    shown: list[Row],
+    model: str,
+    total: _ModelTotal,
+    rows: list[RequestRow],
     at: int,
-) -> Row:
-    share, cost = account
-    figures = {}
-    for place, counter in enumerate(TOKEN_COLUMNS, 9):
-        told = getattr(share, counter)
-        figures[counter] = 0 if told is None else told - sum(row[place] for row in shown)
+) -> RequestRow:
+    counters = {}
+    for name in TOKEN_COLUMNS:
+        reported = getattr(total.usage, name)
+        known = sum(getattr(row, name) for row in rows)
+        counters[name] = 0 if reported is None else reported - known
     request = ParsedRequest(
-        stable_id("rest", run, name), report.session_id or run, run, None, None, name, at, **figures
+        id=stable_id("rest", run, model),
+        session=report.session_id or run,
+        run=run,
+        message=None,
+        parent=None,
+        model=model,
+        at=at,
+        **counters,
     )
-    rest = None if cost is None else cost - sum(row[15] or 0 for row in shown)
-    if cost is None and not any(figures.values()):
-        rest = 0
-    source = (
-        "unknown"
-        if rest is None
-        else report.cost.source
-        if report.cost.source != "unknown"
-        else "computed"
-    )
-    return request_row(report.agent or "unknown", request, rest, 0, source, "rest")
+    cost = None
+    if total.cost_nano is not None:
+        cost = total.cost_nano - sum(row.cost_nano or 0 for row in rows)
+    elif not any(counters.values()):
+        cost = 0
+    source = report.cost.source if report.cost.source != "unknown" else "computed"
+    if cost is None:
+        source = "unknown"
+    agent = report.agent or "unknown"
+    return RequestRow._make(request_row(agent, request, cost, 0, source, "rest"))

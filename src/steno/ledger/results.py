@@ -1,7 +1,7 @@
-"""Runs and sessions as lines of a list, with their JSON. Values only; it never asks."""
+"""Results of queries, with their JSON form."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, field
@@ -9,36 +9,14 @@ from msgspec import Struct, field
 from ..analysis.context import build_context, context_level, hp_percent, hp_status
 from ..analysis.usage import cache_hit_rate, nano_to_usd, sum_optional
 from ..report import Context, Cost, Tokens
+from .timestamps import utc_datetime, utc_iso
 from .totals import UsageTotals
 
-TimeFormatter = Callable[
-    [int | None], str | None
-]  # milliseconds since 1970 as ISO 8601, in the zone that was asked for
-
-
-UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def utc_datetime(at: int | None) -> datetime | None:
-    """Milliseconds since 1970 as a time in UTC; None where no calendar has it."""
-    try:
-        return None if at is None else UNIX_EPOCH + timedelta(milliseconds=at)
-    except OverflowError:  # an agent may claim any time
-        return None
-
-
-def utc_iso(at: int | None) -> str | None:
-    """The same as ISO 8601."""
-    found = utc_datetime(at)
-    return (
-        None
-        if found is None
-        else found.isoformat(timespec="milliseconds" if found.microsecond else "seconds")
-    )
+TimeFormatter = Callable[[int | None], str | None]  # milliseconds since 1970 to ISO 8601
 
 
 class RunSummary(Struct):
-    """One run, as a line of a list."""
+    """A run in a list."""
 
     id: str
     session: str | None
@@ -75,46 +53,46 @@ class RunSummary(Struct):
     denials: int
     prompt: str | None
     pid: int | None
-    short_id: str = ""  # as much of the id as names it
+    short_id: str = ""  # shortest unique prefix of the id
 
     @property
     def run_id(self) -> str:
-        """The name that it has in reports."""
+        """The same as `id`, under its name in reports."""
         return self.id
 
     @property
     def session_id(self) -> str | None:
-        """The agent's conversation; None where the agent told none."""
+        """The agent's session; None if the agent reported none."""
         return self.session if self.session != self.id else None
 
     @property
     def cost(self) -> Cost:
-        """What it cost, and where that comes from."""
+        """Cost, and where the figure comes from."""
         return Cost(nano_to_usd(self.cost_nano), self.cost_source)
 
     @property
     def started(self) -> datetime | None:
-        """When it began, in UTC."""
+        """Start time in UTC."""
         return utc_datetime(self.started_at)
 
     @property
     def ended(self) -> datetime | None:
-        """When it was over, in UTC."""
+        """End time in UTC."""
         return utc_datetime(self.ended_at)
 
     @property
     def state(self) -> str:
-        """The verdict's word; a run without one is still running."""
+        """The verdict, or `running`."""
         return self.verdict or "running"
 
     @property
     def tokens(self) -> Tokens:
-        """What it used."""
+        """Tokens used."""
         parts = (self.input, self.cache_write, self.cache_read, self.output)
         return Tokens(*parts, self.reasoning, sum_optional(parts))
 
     def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
-        """The run under the names of the report."""
+        """Return JSON values with the names of the report."""
         cost = {"usd": nano_to_usd(self.cost_nano), "source": self.cost_source}
         context = {
             "used": self.context_used,
@@ -154,7 +132,7 @@ class RunSummary(Struct):
 
 
 class SessionSummary(Struct):
-    """One session, as a line of a list: what is known of it, and what its requests come to."""
+    """A session in a list, with the totals of its requests."""
 
     id: str
     agent: str
@@ -177,35 +155,35 @@ class SessionSummary(Struct):
 
     @property
     def session_id(self) -> str:
-        """The name that it has in reports."""
+        """The same as `id`, under its name in reports."""
         return self.id
 
     @property
     def first_active(self) -> datetime | None:
-        """When it was at work first, in UTC."""
+        """First activity in UTC."""
         return utc_datetime(self.first_at)
 
     @property
     def last_active(self) -> datetime | None:
-        """When it was at work last, in UTC."""
+        """Last activity in UTC."""
         return utc_datetime(self.last_at)
 
     @property
     def context(self) -> Context:
-        """How full its window was after its last request."""
+        """Context usage after the last request."""
         source = "unknown" if self.context_used is None else "measured"
-        limited = "assumed" if self.context_limit is None else "known"
+        limit_source = "assumed" if self.context_limit is None else "known"
         return build_context(
             used=self.context_used,
             limit=self.context_limit,
-            limit_source=limited,
+            limit_source=limit_source,
             source=source,
             peak=self.context_peak,
             compactions=self.compactions,
         )
 
     def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
-        """The session under the names of the report."""
+        """Return JSON values with the names of the report."""
         return {
             "session_id": self.id,
             "agent": self.agent,
@@ -224,22 +202,22 @@ class SessionSummary(Struct):
 
 
 class Note(Struct):
-    """What somebody wrote beside a run or a session."""
+    """A user's note on a run or session."""
 
     at: int
     text: str
 
     @property
     def time(self) -> datetime | None:
-        """When, in UTC."""
+        """Time of the note in UTC."""
         return utc_datetime(self.at)
 
 
-MatchRanges = list[tuple[int, int]]  # where hits stand in a text: from, up to
+MatchRanges = list[tuple[int, int]]  # start and end of each match in a text
 
 
 class SearchHit(Struct):
-    """A text that was found: a piece of it around the first hit, and where the hits stand in that piece."""
+    """A text that matches: the part around the first match, with the matches in it."""
 
     at: int | None
     session: str
@@ -249,16 +227,16 @@ class SearchHit(Struct):
     snippet: str
     marks: MatchRanges
     short_session_id: str = ""
-    source: str | None = None  # of a tool's output: the file it stands in
+    source: str | None = None  # of tool output: its file
     tool: str | None = None
 
     @property
     def time(self) -> datetime | None:
-        """When it was said, in UTC."""
+        """Time of the text in UTC."""
         return utc_datetime(self.at)
 
     def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
-        """The hit as a row."""
+        """Return JSON values."""
         return {
             "at": iso(self.at),
             "session_id": self.session,
@@ -273,21 +251,21 @@ class SearchHit(Struct):
 
 
 class ContextSample(Struct):
-    """How full the window of the main thread was at one request."""
+    """Context usage of the main thread at one request."""
 
     at: int
     model: str
     used: int
     limit: int
-    compacted: bool = False  # it holds far less than the one before
+    compacted: bool = False  # far smaller than at the request before
 
     @property
     def fraction(self) -> float:
-        """The part of the window that is in use."""
+        """Used part of the window."""
         return self.used / self.limit
 
     def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
-        """The point as a row."""
+        """Return JSON values."""
         hp = hp_percent(self.fraction)
         return {
             "at": iso(self.at),
@@ -303,7 +281,7 @@ class ContextSample(Struct):
 
 
 class BudgetStatus(Struct):
-    """A limit, what was spent of it in the present period, and where that leads."""
+    """A budget with the spending and forecast of its current period."""
 
     period: str
     project: str | None  # None: all projects
@@ -312,24 +290,22 @@ class BudgetStatus(Struct):
     unpriced: int
     since: int
     until: int
-    elapsed_fraction: float  # the part of the period that is over
+    elapsed_fraction: float  # of the period
 
     @property
     def exceeded(self) -> bool:
-        """More was spent than was meant to be."""
+        """Whether more than the limit was spent."""
         return self.spent_nano > self.limit_nano
 
     @property
     def forecast_nano(self) -> int:
-        """What it will be at the end of the period, if it goes on like this."""
-        return (
-            max(self.spent_nano, round(self.spent_nano / self.elapsed_fraction))
-            if self.elapsed_fraction > 0
-            else self.spent_nano
-        )
+        """Spending at the end of the period at the current rate."""
+        if self.elapsed_fraction <= 0:
+            return self.spent_nano
+        return max(self.spent_nano, round(self.spent_nano / self.elapsed_fraction))
 
     def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
-        """The budget as a row."""
+        """Return JSON values."""
         return {
             "period": self.period,
             "project": self.project,
@@ -345,26 +321,26 @@ class BudgetStatus(Struct):
 
 
 class ComparedFigure(Struct):
-    """One figure of two runs or sessions, side by side."""
+    """One figure of two runs or sessions."""
 
     name: str
-    kind: str  # how it is written: text, number, money, span, percent
+    kind: str  # text, number, money, span or percent
     first: Any
     second: Any
 
     @property
     def difference(self) -> Any:
-        """The second less the first, where both are numbers."""
+        """Second minus first; None unless both are numbers."""
         known = isinstance(self.first, int | float) and isinstance(self.second, int | float)
         return self.second - self.first if known and self.kind != "text" else None
 
     @property
     def ratio(self) -> float | None:
-        """The second in parts of the first."""
+        """Second divided by first."""
         return self.second / self.first if self.difference is not None and self.first else None
 
     def as_json(self) -> dict[str, Any]:
-        """The figure as a row."""
+        """Return JSON values."""
         return {
             "figure": self.name,
             "a": self.first,

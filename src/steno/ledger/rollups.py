@@ -1,179 +1,193 @@
-"""What a request or a call adds to the sums: one place, so that what is added can be taken away again. Pure."""
+"""The sums in `spend` and `tool_use`: what each request and tool call adds to them."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from operator import add as plus
-from typing import Any
+from collections.abc import Iterable
+from operator import add
+from typing import Generic, TypeVar
 
-from .store import Row, SQLiteStore, migrate
+from msgspec import Struct
+from msgspec.structs import astuple
 
-HOUR_MS = 3_600_000  # milliseconds
+from .protocol import Row, Store
+from .rows import ParsedToolCall, RequestRow
+from .timestamps import HOUR_MS
+
+
+class SpendSums(Struct, gc=False):
+    """The sum columns of `spend`."""
+
+    requests: int = 0
+    input: int = 0
+    cache_write: int = 0
+    cache_read: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache_write_1h: int = 0
+    reported_nano: int = 0
+    computed_nano: int = 0
+    saved_nano: int = 0
+    unpriced: int = 0
+    unpriced_tokens: int = 0
+
+
+class ToolUseSums(Struct, gc=False):
+    """The sum columns of `tool_use`."""
+
+    calls: int = 0
+    errors: int = 0
+    denied: int = 0
+    open: int = 0
+    timed: int = 0
+    total_ms: int = 0
+
 
 SPEND_KEY_COLUMNS = ("session", "model", "hour")
-SPEND_SUM_COLUMNS = (
-    "requests", "input", "cache_write", "cache_read", "output", "reasoning", "cache_write_1h",
-    "reported_nano", "computed_nano", "saved_nano", "unpriced", "unpriced_tokens",
-)  # fmt: skip
+SPEND_SUM_COLUMNS = SpendSums.__struct_fields__
 TOOL_USE_KEY_COLUMNS = ("hour", "agent", "project", "name")
-TOOL_USE_SUM_COLUMNS = ("calls", "errors", "denied", "open", "timed", "total_ms")
+TOOL_USE_SUM_COLUMNS = ToolUseSums.__struct_fields__
 
-REQUEST_COLUMNS = (
-    "id", "agent", "session", "run", "kind", "message", "parent", "model", "at", "input", "cache_write", "cache_read",
-    "output", "reasoning", "cache_write_1h", "cost_nano", "saved_nano", "source",
-)  # fmt: skip
-CALL_COLUMNS = (
-    "id", "call", "agent", "session", "run", "request", "parent", "name", "kind", "target", "at", "duration_ms", "ok", "denied",
-    "error",
-)  # fmt: skip
+Sums = TypeVar("Sums", bound=Struct)
 
 
-def spend_delta(row: Row) -> list[int]:
-    """What one row of `requests` adds to `spend`, in the order of SPENT."""
-    kind, input_, write, read, output, reasoning, hour, cost, saved, source = row[4], *row[9:18]
-    unknown = cost is None
-    return [
-        int(kind == "request"),
-        input_,
-        write,
-        read,
-        output,
-        reasoning,
-        hour,
-        cost if source == "reported" and not unknown else 0,
-        cost if source == "computed" and not unknown else 0,
-        saved,
-        int(unknown and kind == "request"),
-        input_ + write + read + output if unknown else 0,
-    ]
-
-
-def tool_use_delta(row: Row) -> list[int]:
-    """What one row of `calls` adds to `tool_use`, in the order of USED."""
-    duration, ok, denied = row[11], row[12], row[13]
-    failed = ok is not None and not ok and not denied
-    return [
-        1,
-        int(failed),
-        int(denied),
-        int(ok is None and not denied),
-        int(duration is not None),
-        duration or 0,
-    ]
-
-
-class SumDeltas:
-    """Changes to a table of sums, gathered by key."""
+class SumDeltas(Generic[Sums]):
+    """Pending changes to a table of sums, by key."""
 
     def __init__(self) -> None:
-        self.by_key: dict[Row, list[int]] = {}
+        self.by_key: dict[Row, Sums] = {}
 
-    def add(self, key: Row, figures: Iterable[int], sign: int = 1) -> None:
-        """Add figures under a key, or with sign -1 take them away."""
-        figures = figures if sign == 1 else [-figure for figure in figures]
+    def add(self, key: Row, delta: Sums, sign: int = 1) -> None:
+        """Add a delta to a key, or subtract it with sign -1."""
+        figures = astuple(delta) if sign == 1 else tuple(-figure for figure in astuple(delta))
         total = self.by_key.get(key)
-        self.by_key[key] = list(figures if total is None else map(plus, total, figures))
+        if total is not None:
+            figures = tuple(map(add, astuple(total), figures))
+        self.by_key[key] = type(delta)(*figures)
 
-    def add_new_requests(self, rows: Iterable[Row]) -> None:
-        """Add rows of `requests` that are all new: what `spent` says of each, in one loop, because an import is mostly this."""
-        by_key = self.by_key
-        for row in rows:
-            key = (row[2], row[7], row[8] // HOUR_MS)
-            total = by_key.get(key)
-            if total is None:
-                total = by_key[key] = [0] * len(SPEND_SUM_COLUMNS)
-            input_, write, read, output, reasoning, hour, cost = row[9:16]
-            total[0] += 1
-            total[1] += input_
-            total[2] += write
-            total[3] += read
-            total[4] += output
-            total[5] += reasoning
-            total[6] += hour
-            total[9] += row[16]
-            if cost is None:
-                total[10] += 1
-                total[11] += input_ + write + read + output
-            else:
-                total[7 if row[17] == "reported" else 8] += cost
+    def rows(self) -> list[Row]:
+        """Return key and sums as rows, in the order of the keys."""
+        return [(*key, *astuple(self.by_key[key])) for key in sorted(self.by_key)]
 
 
-def add_on_conflict(
-    table: str, key: tuple[str, ...], figures: tuple[str, ...], largest: tuple[str, ...] = ()
-) -> str:
-    """The clash of a row of sums with one that is there: they are added up; of `largest` the larger stays."""
-    parts = [f"{name} = {table}.{name} + excluded.{name}" for name in figures]
-    for name in largest:
-        parts.append(
-            f"{name} = CASE WHEN excluded.{name} > {table}.{name} THEN excluded.{name} ELSE {table}.{name} END"
-        )
-    return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {', '.join(parts)}"
+# -- spend ---------------------------------------------------------------------------------------
 
 
-def replace_on_conflict(columns: tuple[str, ...]) -> str:
-    """The clash of a row with an older one of the same id: the new one stands."""
-    return "ON CONFLICT (id) DO UPDATE SET " + ", ".join(
-        f"{name} = excluded.{name}" for name in columns if name != "id"
+def spend_delta(row: RequestRow) -> SpendSums:
+    """Return what one row of `requests` adds to `spend`."""
+    is_request = row.kind == "request"
+    cost = row.cost_nano
+    tokens = row.input + row.cache_write + row.cache_read + row.output
+    return SpendSums(
+        requests=int(is_request),
+        input=row.input,
+        cache_write=row.cache_write,
+        cache_read=row.cache_read,
+        output=row.output,
+        reasoning=row.reasoning,
+        cache_write_1h=row.cache_write_1h,
+        reported_nano=cost if cost is not None and row.source == "reported" else 0,
+        computed_nano=cost if cost is not None and row.source == "computed" else 0,
+        saved_nano=row.saved_nano,
+        unpriced=int(cost is None and is_request),
+        unpriced_tokens=tokens if cost is None else 0,
     )
 
 
-class MemoryStore(SQLiteStore):
-    """SQLite in memory, but for the requests: they are held as they came, until one is asked for."""
+def add_request(
+    sums: SumDeltas[SpendSums], row: RequestRow, projects: dict[str, str], sign: int = 1
+) -> None:
+    """Add a row of `requests` to the pending sums, or subtract it with sign -1."""
+    projects.setdefault(row.session, "")
+    sums.add((row.session, row.model, row.at // HOUR_MS), spend_delta(row), sign)
 
-    def __init__(self) -> None:
-        super().__init__(":memory:")
-        self._requests: dict[int, Row] = {}
-        self._undo_log: list[
-            dict[int, Row | None]
-        ] = []  # what the present transaction changed of them
-        migrate(self)
 
-    def try_insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> bool:
-        if table != "requests":
-            return super().try_insert(table, columns, rows)
-        held = self._requests
-        if any(row[0] in held for row in rows):
-            return False
-        fresh = {row[0]: row for row in rows}
-        self._undo_log.append(dict.fromkeys(fresh))
-        held.update(fresh)
-        return True
-
-    def upsert(self, table: str, columns: Sequence[str], rows: Iterable[Row], clash: str) -> None:
-        if table != "requests":
-            super().upsert(table, columns, rows, clash)
+def add_new_requests(sums: SumDeltas[SpendSums], rows: Iterable[Row]) -> None:
+    """Add rows of kind `request`, as `add_request` does, in one loop: imports depend on it."""
+    by_key = sums.by_key
+    for row in rows:
+        _, _, session, _, _, _, _, model, at, input_, write, read, output, *others = row
+        reasoning, write_1h, cost, saved, source = others
+        key = (session, model, at // HOUR_MS)
+        total = by_key.get(key)
+        if total is None:
+            total = by_key[key] = SpendSums()
+        total.requests += 1
+        total.input += input_
+        total.cache_write += write
+        total.cache_read += read
+        total.output += output
+        total.reasoning += reasoning
+        total.cache_write_1h += write_1h
+        total.saved_nano += saved
+        if cost is None:
+            total.unpriced += 1
+            total.unpriced_tokens += input_ + write + read + output
+        elif source == "reported":
+            total.reported_nano += cost
         else:
-            fresh = {row[0]: row for row in rows}
-            self._undo_log.append({id_: self._requests.get(id_) for id_ in fresh})
-            self._requests.update(fresh)
+            total.computed_nano += cost
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        self._undo_log = []
-        try:
-            with super().transaction():
-                yield
-        except BaseException:
-            for changed in reversed(self._undo_log):
-                for id_, row in changed.items():
-                    if row is None:
-                        self._requests.pop(id_, None)
-                    else:
-                        self._requests[id_] = row
-            raise
 
-    def fetch_by_id(self, table: str, columns: Sequence[str], ids: Iterable[Any]) -> dict[Any, Row]:
-        if table != "requests":
-            return super().fetch_by_id(table, columns, ids)
-        held = self._requests
-        return {id_: held[id_] for id_ in ids if id_ in held}
+def upsert_spend(
+    store: Store, sums: SumDeltas[SpendSums], agent: str, projects: dict[str, str]
+) -> None:
+    rows = [
+        (session, model, hour, agent, projects[session], *figures)
+        for session, model, hour, *figures in sums.rows()
+    ]
+    store.upsert(
+        "spend",
+        (*SPEND_KEY_COLUMNS, "agent", "project", *SPEND_SUM_COLUMNS),
+        rows,
+        add_on_conflict("spend", SPEND_KEY_COLUMNS, SPEND_SUM_COLUMNS),
+    )
 
-    def query(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        if self._requests and ("FROM requests" in sql or "JOIN requests" in sql):
-            self._flush_requests()
-        return super().query(sql, values)
 
-    def _flush_requests(self) -> None:
-        """The requests as a table after all, for a question that needs them one by one."""
+# -- tool_use ------------------------------------------------------------------------------------
 
-        held, self._requests = self._requests, {}
-        super().upsert("requests", REQUEST_COLUMNS, held.values(), "ON CONFLICT DO NOTHING")
+
+def tool_use_delta(call: ParsedToolCall) -> ToolUseSums:
+    """Return what one tool call adds to `tool_use`."""
+    return ToolUseSums(
+        calls=1,
+        errors=int(call.ok is not None and not call.ok and not call.denied),
+        denied=int(call.denied),
+        open=int(call.ok is None and not call.denied),
+        timed=int(call.duration_ms is not None),
+        total_ms=call.duration_ms or 0,
+    )
+
+
+def tool_use_key(agent: str, call: ParsedToolCall, projects: dict[str, str]) -> Row:
+    return (call.at // HOUR_MS, agent, projects.get(call.session, ""), call.name)
+
+
+def upsert_tool_use(store: Store, sums: SumDeltas[ToolUseSums], slowest_ms: dict[Row, int]) -> None:
+    rows = [
+        (hour, agent, project, name, *figures, slowest_ms.get((hour, agent, project, name), 0))
+        for hour, agent, project, name, *figures in sums.rows()
+    ]
+    store.upsert(
+        "tool_use",
+        (*TOOL_USE_KEY_COLUMNS, *TOOL_USE_SUM_COLUMNS, "slowest_ms"),
+        rows,
+        add_on_conflict("tool_use", TOOL_USE_KEY_COLUMNS, TOOL_USE_SUM_COLUMNS, ("slowest_ms",)),
+    )
+
+
+# -- conflicts -----------------------------------------------------------------------------------
+
+
+def add_on_conflict(
+    table: str, key: tuple[str, ...], sums: tuple[str, ...], maxima: tuple[str, ...] = ()
+) -> str:
+    """Return the clause that adds `sums` to the existing row and keeps the larger of `maxima`."""
+    parts = [f"{name} = {table}.{name} + excluded.{name}" for name in sums]
+    for name in maxima:
+        old, new = f"{table}.{name}", f"excluded.{name}"
+        parts.append(f"{name} = CASE WHEN {new} > {old} THEN {new} ELSE {old} END")
+    return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {', '.join(parts)}"
+
+
+def replace_on_conflict(columns: tuple[str, ...], key: str = "id") -> str:
+    """Return the clause that replaces the existing row with the same key."""
+    parts = [f"{name} = excluded.{name}" for name in columns if name != key]
+    return f"ON CONFLICT ({key}) DO UPDATE SET {', '.join(parts)}"

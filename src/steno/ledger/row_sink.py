@@ -1,4 +1,4 @@
-"""What a tool call works on, as one line that can be stored: a path, a command, a pattern. Pure."""
+"""A sink that turns the events of one file or run into ledger rows."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -10,195 +10,56 @@ from msgspec import Raw, Struct
 
 from .. import event as ev
 from ..agents import Agent
-from ..analysis.attribution import ATTRIBUTION_WINDOW_MS, likely_writers
+from ..analysis.attribution import likely_writers
 from ..analysis.usage import merge_counters
-from ..codec.decode import DECODE_ERRORS, decode_raw, decoder, text_of
+from ..codec.decode import decode_raw, decoder, text_of
 from ..codec.redact import redact, redact_and_truncate
 from ..event import OptionalStr, OptionalTime
 from ..report import resolve_path
+from .call_target import target_of
+from .file_change_rows import ChangeContext, FileChangeRows
 from .rows import (
-    MAX_TIME_MS,
     UNKNOWN_CONTEXT,
+    DenialRow,
     ParsedRequest,
     ParsedSession,
     ParsedToolCall,
     RowBatch,
+    TextRow,
     hash_text,
     part_id,
     stable_id,
 )
+from .timestamps import from_datetime, is_valid_time
 
-MAX_TARGET_CHARS = 300  # characters of what a call worked on
+MAX_TITLE_CHARS = 200  # of the first prompt
+MAX_ERROR_CHARS = 500  # of a tool's error; the recording has the whole text
+MAX_TEXT_CHARS = 200_000  # of one searchable message; longer ones are pasted files
+EXTENDED_CONTEXT = 1_000_000  # the window of a model that exceeds its default one
+ANONYMOUS_THREAD = "sidechain"  # subagents whose lines don't name their thread
+# Why a model stops when its message is complete and the user is next.
+FINAL_STOP_REASONS = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 
-
-class _TargetFields(Struct, gc=False):
-    command: str | None = None
-    file_path: str | None = None
-    notebook_path: str | None = None
-    pattern: str | None = None
-    url: str | None = None
-    query: str | None = None
-    description: str | None = None
-    path: str | None = None
+_redact_name = lru_cache(1024)(redact)  # model and tool names: few, and repeated
 
 
-_decode_target = decoder(_TargetFields).decode
-
-
-def target_of(given: Raw) -> str | None:
-    """What a call works on, as one line that can be stored."""
-    if given is ev.NO_JSON:
-        return None
-    try:
-        asked = _decode_target(given)
-    except DECODE_ERRORS:
-        return None
-    found = (
-        asked.file_path
-        or asked.command
-        or asked.notebook_path
-        or asked.pattern
-        or asked.url
-        or asked.query
-    )
-    found = found or asked.description or asked.path
-    return redact_and_truncate(found, MAX_TARGET_CHARS) if found else None
-
-
-Row = tuple[Any, ...]
-SessionAndRun = tuple[str, str | None]  # session and run
-CALL_INDEX, PATH_INDEX, CHANGE_INDEX = 3, 4, 6  # where they stand in a row
-
-
-class FileChangeRows:
-    """The changes of one file or run."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, Row] = {}
-        self._reported_at: dict[
-            str, int
-        ] = {}  # when a tool said last that a file changed, by its path
-        self._observed: dict[
-            str, dict[int, int]
-        ] = {}  # rows of what the disk showed of a file, each with its time
-
-    def backdate(self, now: int) -> None:
-        """They were not later than this, whatever was taken for their time."""
-        self.rows = {id_: (*row[:-1], now) for id_, row in self.rows.items()}
-
-    def add(
-        self,
-        event: ev.FileChanged,
-        at: int,
-        whose: SessionAndRun,
-        call: ParsedToolCall | None,
-        placed: tuple[str, str, bool],
-    ) -> None:
-        """A file changed. `call`: its own, or the one that runs; `placed`: see `paths.placed`."""
-        path, absolute, inside = placed
-        about = (redact(path), int(inside), event.change, event.source, at)
-        if event.source == "tool":
-            self._add_reported(event, whose, call, absolute, about)
-        else:
-            self._add_observed(
-                event, whose, None if event.source == "git" else call, absolute, about
-            )
-
-    def _add_reported(
-        self,
-        event: ev.FileChanged,
-        whose: SessionAndRun,
-        call: ParsedToolCall | None,
-        absolute: str,
-        about: Row,
-    ) -> None:
-        path, *_, at = about
-        self._reported_at[absolute] = at
-        since = call.at if call is not None else at
-        for id_ in [
-            id_
-            for id_, seen in self._observed.get(absolute, {}).items()
-            if self._belongs_to_call(id_, seen, since)
-        ]:
-            del (
-                self._observed[absolute][id_],
-                self.rows[id_],
-            )  # the disk showed it while the call ran: one change, told by two
-        if call is None:
-            id_ = stable_id("change", stable_id(whose[1] or whose[0], at), absolute, event.change)
-        else:
-            id_ = part_id(call.id, -1)
-            if id_ in self.rows and self.rows[id_][PATH_INDEX] != path:
-                id_ = stable_id("change", call.id, absolute)  # a call that changes several files
-        self.rows.setdefault(id_, (id_, *whose, event.call, *about))
-
-    def _belongs_to_call(self, id_: int, seen: int, since: int) -> bool:
-        """Whether what the disk showed is the work of a call; an agent's line may be read a little after what it tells of."""
-        return seen >= (
-            since if self.rows[id_][CALL_INDEX] is not None else since - ATTRIBUTION_WINDOW_MS
-        )
-
-    def _add_observed(
-        self,
-        event: ev.FileChanged,
-        whose: SessionAndRun,
-        call: ParsedToolCall | None,
-        absolute: str,
-        about: Row,
-    ) -> None:
-        """The disk shows a change: it is that of the one call that runs. What a tool has just told is known already."""
-        by_git, told, at = event.source == "git", self._reported_at.get(absolute), about[-1]
-        if (told is not None and (by_git or at - told <= ATTRIBUTION_WINDOW_MS)) or (
-            by_git and self._observed.get(absolute)
-        ):
-            return
-        name = call.call if call is not None else None
-        id_ = stable_id("seen", whose[1] or whose[0], name, absolute)
-        rows, known = self._observed.setdefault(absolute, {}), self.rows.get(id_)
-        if event.change == "deleted" and any(
-            self.rows[row][CHANGE_INDEX] == "created" for row in rows
-        ):
-            for row in rows:
-                del self.rows[row]  # it came and went: nothing is left of it
-            rows.clear()
-        elif known is None:
-            self.rows[id_], rows[id_] = (id_, *whose, name, *about), at
-        elif known[CHANGE_INDEX] != "created":
-            change = (
-                "modified"
-                if (known[CHANGE_INDEX], event.change) == ("deleted", "created")
-                else event.change
-            )
-            self.rows[id_] = (*known[:CHANGE_INDEX], change, *known[CHANGE_INDEX + 1 :])
-
-
-_redact_name = lru_cache(1024)(redact)  # the names of models and tools: few, told again and again
-MAX_TITLE_CHARS = 200  # characters of the first prompt that name a session
-MAX_ERROR_CHARS = 500  # characters of why a call failed; the tape or transcript holds the whole
-MAX_TEXT_CHARS = (
-    200_000  # characters of one message that can be searched: longer ones are pasted files
-)
-ANONYMOUS_THREAD = "sidechain"  # the thread of subagents whose lines do not say which one they are
-
-
+# The field order, and the names in RowSinkState, are stored in `sources.state`.
 class ThreadState(Struct, array_like=True, gc=False):
-    """Where a thread of the conversation is."""
+    """The current message of a thread of the conversation."""
 
     message: str | None = None
     request: int = 0
-    has_line_id: bool = False  # its number is made of a line's own name
-    is_ended: bool = False  # the model said that it has nothing more to say
-    calls: int = 0  # of the message so far
+    has_line_id: bool = False  # the request id is derived from the line's own id
+    is_ended: bool = False  # the model stopped with a final reason
+    calls: int = 0
     texts: int = 0
 
 
 EMPTY_THREAD = ThreadState()
-# Why a model stops when its message is whole and the next one to speak is a person.
-FINAL_STOP_REASONS = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 
 
 class RowSinkState(Struct):
-    """What joins the rows of one reading with those of the next: see `Rows`."""
+    """What the next part of the same file needs from this one."""
 
     threads: dict[str, ThreadState]
     calls: dict[str, ParsedToolCall]
@@ -210,132 +71,108 @@ _decode_state = decoder(RowSinkState).decode
 
 
 class LedgerRowSink:
-    """Gathers the rows of one file or run."""
+    """Collects the rows of one file or run.
 
-    def __init__(self, agent: Agent, fallback: str, at: int, run: str | None = None) -> None:
-        self.agent, self.run = agent, run
-        self.default_session = fallback  # the session of lines that name none
-        self.id_namespace = ""  # of a recording that is played: it repeats the names of another run
-        self.at = at  # of events that carry no time: of the event before them, else of the file
-        self._has_event_time = False  # an event carried one
+    `default_session` is the session of lines without one, `at` the time of events without one
+    until an event has a time.
+    """
+
+    def __init__(self, agent: Agent, default_session: str, at: int, run: str | None = None) -> None:
+        self.agent = agent
+        self.run = run
+        self.default_session = default_session
+        self.id_namespace = ""  # set for a replayed recording: it repeats the ids of another run
+        self.at = at
         self.cwd: str | None = None
-        self.start_folder: str | None = (
-            None  # the folder it was started in, for an agent that does not say where it works
-        )
+        self.start_folder: str | None = None  # for agents that don't report their folder
         self.sessions: dict[str, ParsedSession] = {}
         self.requests: dict[int, ParsedRequest] = {}
         self.calls: dict[int, ParsedToolCall] = {}
+        self.denials: dict[int, DenialRow] = {}
+        self.texts: dict[int, TextRow] = {}
         self._changes = FileChangeRows()
-        self.denials: dict[int, tuple[Any, ...]] = {}
-        self.texts: dict[int, tuple[Any, ...]] = {}
+        self._has_event_time = False
         self._threads: dict[str, ThreadState] = {}
-        self._open_calls: dict[str, ParsedToolCall] = {}  # calls without an answer
+        self._open_calls: dict[str, ParsedToolCall] = {}  # calls without a result
         self._calls_by_id: dict[str, ParsedToolCall] = {}
 
-    # -- in parts ------------------------------------------------------------------------------------------------
+    # -- state between the parts of a file -------------------------------------------------------
 
     def state(self) -> bytes:
-        """What must be remembered to go on with the next part of the same file."""
         return msgspec.json.encode(RowSinkState(self._threads, self._open_calls, self.cwd, self.at))
 
-    def restore(self, state: bytes) -> None:
-        """Remember what `state` said."""
-        kept = _decode_state(state)
-        self._threads, self._open_calls, self.cwd, self.at = (
-            kept.threads,
-            kept.calls,
-            kept.cwd,
-            kept.at,
-        )
-        self._calls_by_id.update(kept.calls)
+    def restore(self, data: bytes) -> None:
+        """Continue from the state after an earlier part of the file."""
+        state = _decode_state(data)
+        self._threads = state.threads
+        self._open_calls = state.calls
+        self.cwd = state.cwd
+        self.at = state.at
+        self._calls_by_id.update(state.calls)
         self._has_event_time = True
 
-    def batch(self, whole: bool = True) -> RowBatch:
-        """All that was gathered; `whole`: from the beginning of its file on."""
+    def batch(self, is_from_start: bool = True) -> RowBatch:
+        """Return all rows; `is_from_start`: read from the beginning of the file."""
         for session in self.sessions.values():
             session.project = session.project or self.start_folder
         return RowBatch(
-            self.agent.name,
-            self.sessions,
-            list(self.requests.values()),
-            [self._call_row(call) for call in self.calls.values()],
-            list(self._changes.rows.values()),
-            list(self.denials.values()),
-            list(self.texts.values()),
-            whole,
+            agent=self.agent.name,
+            sessions=self.sessions,
+            requests=list(self.requests.values()),
+            calls=list(self.calls.values()),
+            changes=list(self._changes.rows.values()),
+            denials=list(self.denials.values()),
+            texts=list(self.texts.values()),
+            is_from_start=is_from_start,
         )
 
-    def _call_row(self, call: ParsedToolCall) -> tuple[Any, ...]:
-        ok = None if call.ok is None else int(call.ok)
-        whose = (
-            call.id,
-            call.call,
-            self.agent.name,
-            call.session,
-            call.run,
-            call.request,
-            call.parent,
-        )
-        what = (
-            call.name,
-            call.kind,
-            call.target,
-            call.at,
-            call.duration_ms,
-            ok,
-            int(call.denied),
-            call.error,
-        )
-        return whose + what
+    # -- time and session ------------------------------------------------------------------------
 
-    # -- events in -----------------------------------------------------------------------------------------------
+    def add(self, events: Iterable[ev.Event]) -> None:
+        methods = EVENT_METHODS
+        for event in events:
+            method = methods.get(type(event))
+            if method is not None:
+                method(self, event)
 
-    def add(self, found: Iterable[ev.Event]) -> None:
-        """Take in events."""
-        takers = EVENT_METHODS
-        for event in found:
-            taker = takers.get(type(event))
-            if taker is not None:
-                taker(self, event)
-
-    def _advance_time(self, at: datetime | None) -> int:
-        if at is not None:
-            now = int(at.timestamp() * 1000)
-            if 0 <= now < MAX_TIME_MS:  # else it is not known
+    def _advance_time(self, time: datetime | None) -> int:
+        """Return the time of an event: its own if valid, else that of the event before it."""
+        if time is not None:
+            now = from_datetime(time)
+            if is_valid_time(now):
                 if not self._has_event_time:
                     self._backdate(now)
                 self.at = now
         return self.at
 
-    def _backdate(self, now: int) -> None:
-        """The first event that carries a time. What came before it was not later, whatever the time of the file is."""
+    def _backdate(self, first_time: int) -> None:
+        """At the first event with a time: earlier rows were not later, so move them to it."""
         self._has_event_time = True
-        if now >= self.at:
+        if first_time >= self.at:
             return
-        for request in self.requests.values():
-            request.at = now
-        for call in self.calls.values():
-            call.at = now
+        for rows in (self.requests, self.calls, self.texts, self.denials):
+            for row in rows.values():
+                row.at = first_time
         for session in self.sessions.values():
             if session.first_at is not None:
-                session.first_at = session.last_at = now
-        self.texts = {id_: (*row[:5], now, *row[6:]) for id_, row in self.texts.items()}
-        self.denials = {id_: (*row[:-1], now) for id_, row in self.denials.items()}
-        self._changes.backdate(now)
+                session.first_at = first_time
+                session.last_at = first_time
+        self._changes.backdate(first_time)
 
     def _touch_session(self, event: ev.Event, at: int | None = None) -> ParsedSession:
+        """Return the event's session; `at` extends its active time."""
         name = event.session or self.default_session
         session = self.sessions.get(name)
         if session is None:
             session = self.sessions[name] = ParsedSession(project=self.cwd)
         if at is not None:
-            session.first_at = (
-                at if session.first_at is None or at < session.first_at else session.first_at
-            )
-            session.last_at = (
-                at if session.last_at is None or at > session.last_at else session.last_at
-            )
+            if session.first_at is None or at < session.first_at:
+                session.first_at = at
+            if session.last_at is None or at > session.last_at:
+                session.last_at = at
         return session
+
+    # -- events ----------------------------------------------------------------------------------
 
     def _on_started(self, event: ev.Started) -> None:
         session = self._touch_session(event, self._advance_time(event.at))
@@ -347,18 +184,14 @@ class LedgerRowSink:
         session.model = session.model or _redact_name(event.model or "") or None
 
     def usage(self, event: ev.Usage, /) -> None:
-        """The model was asked."""
         at = self._advance_time(event.at)
-        message, thread = event.message, self._threads.get(event.parent or "", EMPTY_THREAD)
-        id_ = thread.request
-        if (
-            message is None
-            or thread.message != message
-            or (event.uuid is not None and not thread.has_line_id)
-        ):
-            id_ = self._begin_request(event, at, thread)
-        else:
+        thread = self._threads.get(event.parent or "", EMPTY_THREAD)
+        is_same_message = event.message is not None and thread.message == event.message
+        if is_same_message and (event.uuid is None or thread.has_line_id):
+            id_ = thread.request
             thread.is_ended = event.stop_reason in FINAL_STOP_REASONS
+        else:
+            id_ = self._begin_request(event, at, thread)
         request = self.requests.get(id_)
         if request is None:
             request = self.requests[id_] = self._new_request(event, id_, at)
@@ -369,54 +202,58 @@ class LedgerRowSink:
             self._update_context(session, request, event)
 
     def _begin_request(self, event: ev.Usage, at: int, thread: ThreadState) -> int:
-        """The number of the request that a thread is at from now on."""
-        message, parent = event.message, event.parent or ""
-        mark = "" if parent == ANONYMOUS_THREAD else event.uuid or ""
-        id_ = hash_text(
-            f"{self.agent.name}{self.id_namespace} {message or (event.session, event.line, at)} {mark}"
-        )
-        before = (
-            self.requests.pop(thread.request, None)
-            if message is not None and thread.message == message
-            else None
-        )
-        if before is not None:  # the beginning of a message that was streamed: now it has its name
-            before.id = id_
-            self.requests[id_] = before
+        """Make a new request the current one of its thread and return its id."""
+        message = event.message
+        parent = event.parent or ""
+        line_id = "" if parent == ANONYMOUS_THREAD else event.uuid or ""
+        name = message or (event.session, event.line, at)
+        id_ = hash_text(f"{self.agent.name}{self.id_namespace} {name} {line_id}")
+        if message is not None and thread.message == message:
+            # The streamed beginning of this message, now with its final id.
+            streamed = self.requests.pop(thread.request, None)
+            if streamed is not None:
+                streamed.id = id_
+                self.requests[id_] = streamed
         self._threads[parent] = ThreadState(
-            message, id_, event.uuid is not None, event.stop_reason in FINAL_STOP_REASONS
+            message=message,
+            request=id_,
+            has_line_id=event.uuid is not None,
+            is_ended=event.stop_reason in FINAL_STOP_REASONS,
         )
         return id_
 
-    def _new_request(self, told: ev.Usage, id_: int, at: int) -> ParsedRequest:
-        whose = (
-            id_,
-            told.session or self.default_session,
-            self.run,
-            told.message,
-            told.parent,
-            _redact_name(told.model or "unknown"),
-            at,
-        )
-        writes, reads, hour = told.cache_write or 0, told.cache_read or 0, told.cache_write_1h or 0
+    def _new_request(self, event: ev.Usage, id_: int, at: int) -> ParsedRequest:
         return ParsedRequest(
-            *whose, told.input or 0, writes, reads, told.output or 0, told.reasoning or 0, hour
+            id=id_,
+            session=event.session or self.default_session,
+            run=self.run,
+            message=event.message,
+            parent=event.parent,
+            model=_redact_name(event.model or "unknown"),
+            at=at,
+            input=event.input or 0,
+            cache_write=event.cache_write or 0,
+            cache_read=event.cache_read or 0,
+            output=event.output or 0,
+            reasoning=event.reasoning or 0,
+            cache_write_1h=event.cache_write_1h or 0,
         )
 
     def _update_context(
         self, session: ParsedSession, request: ParsedRequest, event: ev.Usage
     ) -> None:
-        """What the window of the main thread holds now (M3)."""
-        session.model = request.model if request.model != "unknown" else session.model
+        """Update the context of the main thread."""
+        if request.model != "unknown":
+            session.model = request.model
         session.stop = event.stop_reason or session.stop
         if None in (event.input, event.cache_write, event.cache_read):
-            return  # it does not say, and that is not 0
+            return  # unknown is not 0
         used = request.input + request.cache_write + request.cache_read
         session.context_used = used
         session.context_peak = max(used, session.context_peak or 0)
         limit = self.agent.context_window(request.model)
         if limit is not None:
-            session.context_limit = limit if used <= limit else max(limit, 1_000_000)
+            session.context_limit = limit if used <= limit else max(limit, EXTENDED_CONTEXT)
 
     def tool_call(
         self,
@@ -428,50 +265,47 @@ class LedgerRowSink:
         name: str,
         kind: str,
         message: OptionalStr,
-        given: Raw,
+        input_: Raw,
         /,
     ) -> None:
-        """A tool is asked for."""
         if id_ in self._calls_by_id:
             return
         now = self._advance_time(at)
         thread = self._threads.get(parent or "", EMPTY_THREAD)
         if thread.message is None or thread.message != message:
-            thread = ThreadState(
-                message,
-                hash_text(f"{self.agent.name}{self.id_namespace} {message or session} {line}"),
-            )
+            name_of_request = f"{self.agent.name}{self.id_namespace} {message or session} {line}"
+            thread = ThreadState(message, hash_text(name_of_request))
         thread.calls += 1
-        request = thread.request
-        row, target = part_id(request, 2 * thread.calls), target_of(given)
         call = ParsedToolCall(
-            row,
-            id_,
-            session or self.default_session,
-            self.run,
-            request,
-            parent,
-            _redact_name(name),
-            kind,
-            target,
-            now,
+            id=part_id(thread.request, 2 * thread.calls),
+            call=id_,
+            session=session or self.default_session,
+            run=self.run,
+            request=thread.request,
+            parent=parent,
+            name=_redact_name(name),
+            kind=kind,
+            target=target_of(input_),
+            at=now,
         )
-        self.calls[row] = self._open_calls[id_] = self._calls_by_id[id_] = call
+        self.calls[call.id] = call
+        self._open_calls[id_] = call
+        self._calls_by_id[id_] = call
 
     def tool_result(self, at: OptionalTime, id_: str, /) -> None:
-        """A tool did what it was asked for."""
         call = self._open_calls.pop(id_, None)
         if call is not None:
-            call.ok, self.calls[call.id] = True, call
+            call.ok = True
+            self.calls[call.id] = call
             if at is not None:
                 call.duration_ms = max(0, self._advance_time(at) - call.at)
 
     def tool_error(self, at: OptionalTime, id_: str, content: Raw, /) -> None:
-        """A tool could not do what it was asked for."""
         call = self._open_calls.get(id_)
         self.tool_result(at, id_)
         if call is not None:
-            call.ok, call.error = False, redact_and_truncate(text_of(content), MAX_ERROR_CHARS)
+            call.ok = False
+            call.error = redact_and_truncate(text_of(content), MAX_ERROR_CHARS)
 
     def text(
         self,
@@ -483,28 +317,28 @@ class LedgerRowSink:
         text: str,
         /,
     ) -> None:
-        """The model answers."""
         if not text:
             return
-        now, text = self._advance_time(at), redact_and_truncate(text, MAX_TEXT_CHARS)
+        now = self._advance_time(at)
+        text = redact_and_truncate(text, MAX_TEXT_CHARS)
         thread = self._threads.get(parent or "")
         if thread is None:
             id_ = hash_text(f"answer {session} {line} {text}")
         else:
             thread.texts += 1
             id_ = part_id(thread.request, 2 * thread.texts + 1)
-        self.texts[id_] = (
-            id_,
-            session or self.default_session,
-            self.run,
-            parent,
-            "answer",
-            now,
-            text,
+        self.texts[id_] = TextRow(
+            id=id_,
+            session=session or self.default_session,
+            run=self.run,
+            parent=parent,
+            role="answer",
+            at=now,
+            text=text,
         )
 
     def thinking(self, at: OptionalTime, /) -> None:
-        """The model thinks: no row."""
+        """Thinking is not stored."""
 
     def _on_tool_call(self, event: ev.ToolCall) -> None:
         head = (event.line, event.session, event.parent, event.at)
@@ -523,45 +357,51 @@ class LedgerRowSink:
         if call is not None:
             call.denied = True
             self.calls[call.id] = call
-        id_ = stable_id(
-            "denial", call.id if call is not None else (session, event.call, event.tool)
+        subject = call.id if call is not None else (session, event.call, event.tool)
+        id_ = stable_id("denial", subject)
+        rule = self._allow_rule(event, tool, call)
+        row = DenialRow(
+            id=id_,
+            session=session,
+            run=self.run,
+            call=event.call,
+            tool=tool,
+            reason=redact_and_truncate(event.reason, MAX_ERROR_CHARS) if event.reason else None,
+            rule=redact(rule) if rule else None,
+            at=self._advance_time(event.at),
         )
-        rule = (
-            self.agent.allow_rule(tool, decode_raw(event.input), self.cwd)
-            if tool is not None
-            else None
-        )
+        self.denials.setdefault(id_, row)
+
+    def _allow_rule(
+        self, event: ev.PermissionDenied, tool: str | None, call: ParsedToolCall | None
+    ) -> str | None:
+        """Return the rule that would have allowed the call."""
         if event.input is ev.NO_JSON and call is not None and call.target:
-            rule = self.agent.allow_rule(
-                call.name, {"command": call.target, "file_path": call.target}, self.cwd
-            )
-        reason = redact_and_truncate(event.reason, MAX_ERROR_CHARS) if event.reason else None
-        rule = redact(rule) if rule else None
-        self.denials.setdefault(
-            id_,
-            (id_, session, self.run, event.call, tool, reason, rule, self._advance_time(event.at)),
-        )
+            input_ = {"command": call.target, "file_path": call.target}
+            return self.agent.allow_rule(call.name, input_, self.cwd)
+        if tool is None:
+            return None
+        return self.agent.allow_rule(tool, decode_raw(event.input), self.cwd)
 
     def _on_file_changed(self, event: ev.FileChanged) -> None:
         at = self._advance_time(event.at)
-        session = event.session or next(
-            reversed(self.sessions), self.default_session
-        )  # the disk names none: the one that goes on
-        call = (
-            self._calls_by_id.get(event.call or "")
-            if event.source == "tool"
-            else self._running_call()
+        # Changes observed on disk have no session: take the current one.
+        session = event.session or next(reversed(self.sessions), self.default_session)
+        own_call = self._calls_by_id.get(event.call or "")
+        call = own_call if event.source == "tool" else self._running_call()
+        path, absolute_path, is_inside = resolve_path(event.path, self.cwd or self.start_folder)
+        context = ChangeContext(
+            session=session,
+            run=self.run,
+            at=at,
+            path=path,
+            absolute_path=absolute_path,
+            is_inside=is_inside,
         )
-        self._changes.add(
-            event,
-            at,
-            (session, self.run),
-            call,
-            resolve_path(event.path, self.cwd or self.start_folder),
-        )
+        self._changes.add(event, context, call)
 
     def _running_call(self) -> ParsedToolCall | None:
-        """The one call that can have changed a file now; None where it could be several."""
+        """Return the only running call that can have changed a file; None if several can."""
         writers = likely_writers(self._open_calls.values())
         return writers[0] if len(writers) == 1 else None
 
@@ -570,22 +410,22 @@ class LedgerRowSink:
             self.text(event.line, event.session, event.parent, event.at, event.message, event.text)
 
     def _on_user_message(self, event: ev.UserMessage) -> None:
-        if self._threads.get(event.parent or "", EMPTY_THREAD).is_ended:
-            del self._threads[
-                event.parent or ""
-            ]  # what comes now is another request, whatever its name
+        parent = event.parent or ""
+        if self._threads.get(parent, EMPTY_THREAD).is_ended:
+            del self._threads[parent]  # the next request is a new one, even with the same name
         if event.kind != "prompt" or not event.text:
             return
-        at, text = self._advance_time(event.at), redact_and_truncate(event.text, MAX_TEXT_CHARS)
+        at = self._advance_time(event.at)
+        text = redact_and_truncate(event.text, MAX_TEXT_CHARS)
         id_ = hash_text(f"prompt {at} {text}")
-        self.texts[id_] = (
-            id_,
-            event.session or self.default_session,
-            self.run,
-            event.parent,
-            "prompt",
-            at,
-            text,
+        self.texts[id_] = TextRow(
+            id=id_,
+            session=event.session or self.default_session,
+            run=self.run,
+            parent=event.parent,
+            role="prompt",
+            at=at,
+            text=text,
         )
         if event.parent is None:
             session = self._touch_session(event, at)
@@ -600,23 +440,21 @@ class LedgerRowSink:
 
     def _on_cost(self, event: ev.CostState) -> None:
         session = self._touch_session(event)
-        session.reported_nano = (
-            event.cost_nano if event.cost_nano is not None else session.reported_nano
-        )
+        if event.cost_nano is not None:
+            session.reported_nano = event.cost_nano
 
     def _on_failure(self, event: ev.Failure) -> None:
         if event.parent is None:
-            self._touch_session(
-                event, self._advance_time(event.at)
-            ).stop = f"error: {event.kind or 'unknown'}"
+            session = self._touch_session(event, self._advance_time(event.at))
+            session.stop = f"error: {event.kind or 'unknown'}"
 
 
-def _merge_usage(request: ParsedRequest, told: ev.Usage) -> None:
-    """One request, told once more: a counter only ever grows (M2)."""
-    for name, count in merge_counters(request, told).items():
+def _merge_usage(request: ParsedRequest, event: ev.Usage) -> None:
+    """Merge another report of the same request: counters only grow."""
+    for name, count in merge_counters(request, event).items():
         setattr(request, name, count)
     if request.model == "unknown":
-        request.model = _redact_name(told.model or "unknown")
+        request.model = _redact_name(event.model or "unknown")
 
 
 EVENT_METHODS: dict[type[ev.Event], Callable[[LedgerRowSink, Any], None]] = {

@@ -1,7 +1,6 @@
-"""A run into the ledger: its requests and calls, its report, the agent's own account. Booking it twice changes nothing."""
+"""Write runs and tasks to the ledger. Writing a run twice changes nothing."""
 
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,27 +9,69 @@ from ..analysis.accumulator import MAX_TOOL_ERROR_CHARS
 from ..analysis.verdict import TRUNCATION_SUFFIX
 from ..codec.redact import redact, redact_truncated, redact_value
 from ..report import Report
+from .protocol import Store
 from .reconcile import (
     KNOWN_TOTAL_SOURCES,
     TOKEN_COLUMNS,
     adopt_requests,
     put_adjustment,
     reconcile,
-    request_row,
     usd_to_nano,
 )
-from .rows import MAX_INT64, ParsedRequest, RowBatch, is_valid_time, pruned_id
-from .store import Store
-from .upsert import CostAndSaving, UpsertCounts, upsert_batches
+from .rows import MAX_INT64, RequestRow, RowBatch, pruned_id, request_row
+from .timestamps import from_datetime, is_valid_time
+from .upsert import RequestPricer, UpsertCounts, upsert_batches
 
 RUN_COLUMNS = (
-    "id", "session", "task", "attempt", "why", "agent", "agent_version", "model", "project", "source", "started_at",
-    "ended_at", "duration_ms", "verdict", "ok", "succeeded", "complete", "error", "error_category", "exit_code",
-    "signal", "turns", "requests", "input", "cache_write", "cache_read", "output", "reasoning", "cost_nano",
-    "cost_source", "session_nano", "context_used", "context_limit", "context_peak", "tools", "tool_errors", "files",
-    "denials", "unknown", "prompt", "pid", "report",
-)  # fmt: skip
+    "id",
+    "session",
+    "task",
+    "attempt",
+    "why",
+    "agent",
+    "agent_version",
+    "model",
+    "project",
+    "source",
+    "started_at",
+    "ended_at",
+    "duration_ms",
+    "verdict",
+    "ok",
+    "succeeded",
+    "complete",
+    "error",
+    "error_category",
+    "exit_code",
+    "signal",
+    "turns",
+    "requests",
+    "input",
+    "cache_write",
+    "cache_read",
+    "output",
+    "reasoning",
+    "cost_nano",
+    "cost_source",
+    "session_nano",
+    "context_used",
+    "context_limit",
+    "context_peak",
+    "tools",
+    "tool_errors",
+    "files",
+    "denials",
+    "unknown",
+    "prompt",
+    "pid",
+    "report",
+)
+# A later reading of the same recording doesn't know these.
+TASK_RUN_COLUMNS = ("task", "attempt", "why", "prompt")
 TASK_COLUMNS = ("id", "agent", "project", "prompt", "started_at", "ended_at", "verdict", "attempts")
+
+
+# -- runs ----------------------------------------------------------------------------------------
 
 
 def upsert_run(
@@ -38,156 +79,215 @@ def upsert_run(
     report: Report,
     batch: RowBatch,
     at: int,
-    priced: Callable[[ParsedRequest], CostAndSaving],
-    **more: Any,
+    pricer: RequestPricer,
+    **columns: Any,
 ) -> UpsertCounts:
-    """Book a run whose `report.run_id` is set, replacing what was booked of it before; what of it is new.
+    """Write a run, replacing what was written of it before; `report.run_id` must be set.
 
-    `at` is the time of the run where its report knows none. `more` are columns of `runs` that a report does not know:
-    task, attempt, why, prompt, pid. A run that was pruned stays so, and so does one whose requests all were.
+    `at` is the time of the run if its report has none. `columns` are columns of `runs` that a
+    report doesn't know: task, attempt, why, prompt, pid. Pruned runs, and runs whose requests were
+    all pruned, stay pruned.
     """
-    own = {request.id for request in batch.requests}
-    pruned = store.fetch_by_id("pruned", ("id",), [pruned_id("runs", report.run_id or ""), *own])
-    if len(pruned) > len(own & pruned.keys()) or (own and own <= pruned.keys()):
+    run = report.run_id or ""
+    session = report.session_id or run
+    request_ids = {request.id for request in batch.requests}
+    run_mark = pruned_id("runs", run)
+    pruned = store.fetch_by_id("pruned", ("id",), [run_mark, *request_ids])
+    if run_mark in pruned or (request_ids and request_ids <= pruned.keys()):
         return UpsertCounts()
-    run, session = report.run_id or "", report.session_id or report.run_id or ""
-    account = report.cost.source if report.cost.source in KNOWN_TOTAL_SOURCES else None
-    booked = upsert_batches(store, [batch], priced, cost_source=account)
-    _upsert_run_row(store, report, run, session, at, _last_event_time(batch), more)
-    if account is not None:
-        adopt_requests(store, run, session, batch.agent, account)
-        gone = [
-            request for request in batch.requests if request.id in pruned
-        ]  # the sums have these already
-        reconcile(
-            store, [run], [request_row(batch.agent, one, *priced(one), account) for one in gone]
-        )
-    else:  # a sum of ours, of what the run itself shows: what a transcript knows better comes on top
-        put_adjustment(
-            store,
-            report,
-            run,
-            [request_row(batch.agent, own, *priced(own), "computed") for own in batch.requests],
-        )
+    cost_source = report.cost.source if report.cost.source in KNOWN_TOTAL_SOURCES else None
+    counts = upsert_batches(store, [batch], pricer, cost_source=cost_source)
+    values = _run_values(report, at, _last_event_time(batch)) | columns
+    _upsert_run_row(store, values, has_session=report.session_id is not None)
+    if cost_source is not None:
+        adopt_requests(store, run, session, batch.agent, cost_source)
+        pruned_requests = [
+            RequestRow._make(request_row(batch.agent, request, *pricer(request), cost_source))
+            for request in batch.requests
+            if request.id in pruned
+        ]  # already part of the sums
+        reconcile(store, [run], pruned_requests)
+    else:
+        # A sum of ours, of what the run itself shows: requests known from transcripts are added.
+        rows = [
+            RequestRow._make(request_row(batch.agent, request, *pricer(request), "computed"))
+            for request in batch.requests
+        ]
+        put_adjustment(store, report, run, rows)
+    _update_session(store, report, session)
+    return counts
+
+
+def _update_session(store: Store, report: Report, session: str) -> None:
     turns = "SELECT sum(turns) FROM runs WHERE session = ?"
     store.execute(f"UPDATE sessions SET turns = ({turns}) WHERE id = ?", (session, session))
-    limit = (
-        _column_value(report.context.limit) if report.context.limit_source == "reported" else None
-    )
-    if limit is not None:
-        store.execute("UPDATE sessions SET context_limit = ? WHERE id = ?", (limit, session))
-    return booked
-
-
-# -- the run -----------------------------------------------------------------------------------------------------
+    if report.context.limit_source == "reported":
+        limit = _column_value(report.context.limit)
+        if limit is not None:
+            store.execute("UPDATE sessions SET context_limit = ? WHERE id = ?", (limit, session))
 
 
 def _last_event_time(batch: RowBatch) -> int:
-    """The time of the last thing that a run's own lines tell of."""
-    ends = [session.last_at or 0 for session in batch.sessions.values()]
-    return max(
-        [*ends, *(request.at for request in batch.requests), *(row[10] for row in batch.calls)],
-        default=0,
-    )
+    times = [
+        *(session.last_at or 0 for session in batch.sessions.values()),
+        *(request.at for request in batch.requests),
+        *(call.at for call in batch.calls),
+    ]
+    return max(times, default=0)
 
 
-def _upsert_run_row(
-    store: Store, report: Report, run: str, session: str, at: int, last: int, more: dict[str, Any]
-) -> None:
-    began = at if report.started_at is None else int(report.started_at.timestamp() * 1000)
-    known = report.started_at is not None and is_valid_time(began)
-    began = began if known else at
-    ended = max(began + (report.duration_ms or 0), last) if known else began
-    ended = ended if is_valid_time(ended) else max(began, last)
-    context, tokens = report.context, report.tokens
-    values: dict[str, Any] = {
-        **{
-            name: getattr(report, name)
-            for name in RUN_COLUMNS
-            if hasattr(report, name) and name not in ("tools", "files", "denials")
-        },
-        **{name: getattr(tokens, name) for name in (*TOKEN_COLUMNS, "reasoning")},
-        "id": run,
-        "session": session,
+def _run_times(report: Report, at: int, last_event_at: int) -> tuple[int, int]:
+    """Return start and end of a run; both are `at` if the report has no valid start time."""
+    started_at = ended_at = at
+    reported_at = None if report.started_at is None else from_datetime(report.started_at)
+    if reported_at is not None and is_valid_time(reported_at):
+        started_at = reported_at
+        ended_at = max(started_at + (report.duration_ms or 0), last_event_at)
+    return started_at, ended_at if is_valid_time(ended_at) else max(started_at, last_event_at)
+
+
+def _run_values(report: Report, at: int, last_event_at: int) -> dict[str, Any]:
+    started_at, ended_at = _run_times(report, at, last_event_at)
+    counted = ("tools", "files", "denials")  # lists in the report, counts in the table
+    same_name = [name for name in RUN_COLUMNS if hasattr(report, name) and name not in counted]
+    return {
+        **{name: getattr(report, name) for name in same_name},
+        **{name: getattr(report.tokens, name) for name in (*TOKEN_COLUMNS, "reasoning")},
+        "id": report.run_id or "",
+        "session": report.session_id or report.run_id or "",
+        "model": report.model and redact(report.model),
+        "agent_version": report.agent_version and redact(report.agent_version),
         "project": report.cwd,
-        "started_at": began,
-        "ended_at": ended,
+        "started_at": started_at,
+        "ended_at": ended_at,
         "error": _redact_error(report.error),
         "cost_nano": usd_to_nano(report.cost.usd),
         "cost_source": report.cost.source,
         "session_nano": usd_to_nano(report.cost.session_usd),
-        "context_used": context.used,
-        "context_limit": context.limit,
-        "context_peak": context.peak,
+        "context_used": report.context.used,
+        "context_limit": report.context.limit,
+        "context_peak": report.context.peak,
         "tools": len(report.tools),
         "tool_errors": sum(count.errors for count in report.tool_counts.values()),
         "files": len(report.files),
         "denials": len(report.denials),
         "unknown": report.lines.unknown,
         "report": zlib.compress(msgspec.json.encode(_redact_report(report)), 1),
-        **more,
     }
-    values |= {
-        name: redact(values[name])
-        for name in ("model", "agent_version")
-        if values[name] is not None
-    }
+
+
+def _upsert_run_row(store: Store, values: dict[str, Any], has_session: bool) -> None:
     row = tuple(_column_value(values.get(name)) for name in RUN_COLUMNS)
-    parts = [f"{name} = {_merge_sql(name, report)}" for name in RUN_COLUMNS[1:]]
-    store.upsert("runs", RUN_COLUMNS, [row], f"ON CONFLICT (id) DO UPDATE SET {', '.join(parts)}")
+    updates = [f"{name} = {_merge_sql(name, has_session)}" for name in RUN_COLUMNS if name != "id"]
+    on_conflict = f"ON CONFLICT (id) DO UPDATE SET {', '.join(updates)}"
+    store.upsert("runs", RUN_COLUMNS, [row], on_conflict)
+
+
+def _merge_sql(name: str, has_session: bool) -> str:
+    """Return the new value of a column of an existing run."""
+    if name in TASK_RUN_COLUMNS:
+        return f"coalesce(excluded.{name}, runs.{name})"
+    if name == "session" and not has_session:
+        # The agent printed no session; the one it was started with can still be resumed.
+        return "coalesce(runs.session, excluded.session)"
+    return f"excluded.{name}"
 
 
 def _redact_report(report: Report) -> dict[str, Any]:
-    """A report without secrets, nor the beginnings of some where a text was cut."""
-    told: dict[str, Any] = redact_value(msgspec.to_builtins(report))
-    told["error"] = _redact_error(report.error)
-    for tool, row in zip(report.tools, told["tools"], strict=True):
+    """Remove secrets, also partial ones at the end of truncated texts."""
+    values: dict[str, Any] = redact_value(msgspec.to_builtins(report))
+    values["error"] = _redact_error(report.error)
+    for tool, tool_values in zip(report.tools, values["tools"], strict=True):
         if tool.error is not None and len(tool.error) >= MAX_TOOL_ERROR_CHARS:
-            row["error"] = redact_truncated(tool.error)
-    return told
+            tool_values["error"] = redact_truncated(tool.error)
+    return values
 
 
 def _redact_error(error: str | None) -> str | None:
-    """An error text without secrets; of one that was cut, what may be the beginning of a secret goes too."""
     if error is None or not error.endswith(TRUNCATION_SUFFIX):
         return error and redact(error)
     return redact_truncated(error.removesuffix(TRUNCATION_SUFFIX)) + TRUNCATION_SUFFIX
 
 
-def _merge_sql(name: str, report: Report) -> str:
-    """What becomes of a column that is there already."""
-    if name in (
-        "task",
-        "attempt",
-        "why",
-        "prompt",
-    ):  # a later reading of the same tape does not know these
-        return f"coalesce(excluded.{name}, runs.{name})"
-    if (
-        name == "session" and report.session_id is None
-    ):  # it said nothing: what it was asked for can still be gone on with
-        return "coalesce(runs.session, excluded.session)"
-    return f"excluded.{name}"
-
-
-def upsert_task(store: Store, task: str | int | None) -> None:
-    """The row of a task that is known by its runs alone, or by more of them than before."""
-    runs = store.query(
-        "SELECT agent, project, prompt, started_at, ended_at, verdict FROM runs WHERE task = ? ORDER BY attempt",
-        (task,),
-    )
-    if runs:
-        first, last = runs[0], runs[-1]
-        row = (task, *first[:4], last[4], last[5], len(runs))
-        grown = (
-            "ended_at = excluded.ended_at, verdict = excluded.verdict, attempts = excluded.attempts"
-        )
-        clash = f"ON CONFLICT (id) DO UPDATE SET {grown} WHERE tasks.attempts < excluded.attempts"
-        store.upsert("tasks", TASK_COLUMNS, [row], clash)
-
-
 def _column_value(value: Any) -> Any:
-    """A value as a column takes it. A number that none holds is damage: unknown (I6)."""
+    """Return an integer that no column can store as None: it is damaged, so unknown."""
     if isinstance(value, int):
         return int(value) if -MAX_INT64 <= value <= MAX_INT64 else None
     return value
+
+
+# -- the course of a task ------------------------------------------------------------------------
+
+
+def insert_task(
+    store: Store, *, id_: str, agent: str, project: str | None, prompt: str, started_at: int
+) -> None:
+    store.execute(
+        "INSERT INTO tasks (id, agent, project, prompt, started_at, attempts) "
+        "VALUES (?, ?, ?, ?, ?, 0)",
+        (id_, agent, project, prompt, started_at),
+    )
+
+
+def insert_active_run(
+    store: Store,
+    *,
+    id_: str,
+    session: str | None,
+    task: str,
+    attempt: int,
+    agent: str,
+    project: str | None,
+    source: str,
+    started_at: int,
+    prompt: str,
+) -> None:
+    """Write the row of a run that has just started: it has no verdict yet."""
+    store.execute(
+        "INSERT INTO runs (id, session, task, attempt, agent, project, source, started_at, prompt, "
+        "ok, succeeded, complete, cost_source, tools, tool_errors, files, denials, unknown) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 'unknown', 0, 0, 0, 0, 0)",
+        (id_, session, task, attempt, agent, project, source, started_at, prompt),
+    )
+
+
+def mark_session_refreshed(store: Store, session: str | None) -> None:
+    """Record that a session was handed over to a new one."""
+    store.execute("UPDATE sessions SET stop = 'refreshed' WHERE id = ?", (session,))
+
+
+def finish_task(store: Store, task: str, verdict: str, attempts: int, ended_at: int) -> None:
+    store.execute(
+        "UPDATE tasks SET verdict = ?, attempts = ?, ended_at = ? WHERE id = ?",
+        (verdict, attempts, ended_at, task),
+    )
+
+
+def finish_lost_task(store: Store, task: str, verdict: str | None) -> None:
+    """Finish a task whose steno was killed, at the end of its last run."""
+    store.execute(
+        "UPDATE tasks SET verdict = ?, "
+        "ended_at = (SELECT max(ended_at) FROM runs WHERE task = ?) "
+        "WHERE id = ? AND verdict IS NULL",
+        (verdict, task, task),
+    )
+
+
+def upsert_task(store: Store, task: str | int | None) -> None:
+    """Write the row of a task that is known from its recordings only."""
+    runs = store.query(
+        "SELECT agent, project, prompt, started_at, ended_at, verdict "
+        "FROM runs WHERE task = ? ORDER BY attempt",
+        (task,),
+    )
+    if not runs:
+        return
+    agent, project, prompt, started_at, _, _ = runs[0]
+    *_, ended_at, verdict = runs[-1]
+    row = (task, agent, project, prompt, started_at, ended_at, verdict, len(runs))
+    on_conflict = (
+        "ON CONFLICT (id) DO UPDATE SET ended_at = excluded.ended_at, "
+        "verdict = excluded.verdict, attempts = excluded.attempts "
+        "WHERE tasks.attempts < excluded.attempts"
+    )
+    store.upsert("tasks", TASK_COLUMNS, [row], on_conflict)

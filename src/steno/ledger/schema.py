@@ -1,31 +1,32 @@
-"""The tables of the ledger, as numbered migrations in plain SQL that SQLite and PostgreSQL both take. Text only; runs nothing.
+"""The tables of the ledger, as numbered migrations in SQL that SQLite and PostgreSQL accept.
 
-Times are milliseconds since 1970 (UTC), money is integer nano-dollars, a figure that is not known is NULL. Every row of
-`requests`, `calls`, `changes`, `denials` and `texts` has a number made of what it stands for (`id`), so that the same
-thing told by two files is one row; `seq` is only the order in which rows came, so that new ones lie together on disk.
-`spend` and `tool_use` are sums, kept in the transaction that changes what they sum.
+Times are milliseconds since 1970 (UTC), money is integer nano-dollars, unknown figures are NULL.
+The `id` of rows in `requests`, `calls`, `changes`, `denials` and `texts` is a hash of what they
+stand for, so that the same thing in two files is one row; `seq` is the order of insertion, which
+keeps new rows together on disk. `spend` and `tool_use` are sums, updated in the transaction that
+changes what they sum.
 
-A migration is never changed once it was released: a new one is added at the end.
+A released migration is never changed: add a new one at the end.
 """
 
-# Words in <> are put in by the store: they are the few places where the two databases differ.
+# The stores replace words in <>, where the two databases differ.
 INITIAL_SCHEMA = """
 CREATE TABLE sources (
-    path        TEXT PRIMARY KEY,       -- a file that was imported, or a recording's folder
+    path        TEXT PRIMARY KEY,       -- an imported file, or a recording's folder
     kind        TEXT NOT NULL,          -- transcript, tape or recording
-    size        <int> NOT NULL,         -- as it was when it was read
+    size        <int> NOT NULL,         -- at the last import
     mtime_ns    <int> NOT NULL,
     inode       <int> NOT NULL,
-    done        <int> NOT NULL,         -- bytes that are in the ledger; the next import goes on here
+    done        <int> NOT NULL,         -- bytes imported; the next import continues here
     lines       <int> NOT NULL,         -- lines in those bytes
-    head        TEXT NOT NULL,          -- hash of its first bytes: another file under this name is told by it
-    tail        TEXT NOT NULL,          -- hash of the last bytes before `done`: so is one that was rewritten
-    state       <blob>,                 -- what the reader must remember to go on
+    head        TEXT NOT NULL,          -- hash of its first bytes, to detect another file
+    tail        TEXT NOT NULL,          -- hash of the bytes before `done`, to detect changes
+    state       <blob>,                 -- state of the reader at `done`
     session     TEXT,
     run         TEXT,
     imported_at <int> NOT NULL
 );
-CREATE TABLE glances (                  -- transcripts of which only the requests were read, for a report that needed no more
+CREATE TABLE glances (                  -- transcripts of which only requests were read
     path        TEXT PRIMARY KEY,
     kind        TEXT NOT NULL,
     size        <int> NOT NULL,
@@ -41,19 +42,19 @@ CREATE TABLE sessions (
     id             TEXT PRIMARY KEY,
     agent          TEXT NOT NULL,
     agent_version  TEXT,
-    project        TEXT,                -- the folder that the agent worked in
+    project        TEXT,                -- the agent's working folder
     model          TEXT,                -- of the main thread's last request
-    title          TEXT,                -- the beginning of the first prompt
+    title          TEXT,                -- start of the first prompt
     first_at       <int>,
     last_at        <int>,
-    prompts        <int> NOT NULL,      -- what people said to it
-    turns          <int>,               -- as its runs reported them
+    prompts        <int> NOT NULL,      -- number of user prompts
+    turns          <int>,               -- reported by its runs
     context_used   <int>,               -- of the main thread's last request
     context_limit  <int>,
     context_peak   <int>,
     compactions    <int> NOT NULL,
-    reported_nano  <int>,               -- the agent's own account of the whole session, where it keeps one
-    stop           TEXT                 -- how the main thread ended last: end_turn, tool_use, error ...
+    reported_nano  <int>,               -- the agent's own total of the session
+    stop           TEXT                 -- last stop of the main thread: end_turn, error ...
 );
 CREATE TABLE tasks (
     id          TEXT PRIMARY KEY,
@@ -62,7 +63,7 @@ CREATE TABLE tasks (
     prompt      TEXT,
     started_at  <int>,
     ended_at    <int>,
-    verdict     TEXT,                   -- NULL while it runs
+    verdict     TEXT,                   -- NULL while active
     attempts    <int> NOT NULL
 );
 CREATE TABLE runs (
@@ -70,16 +71,16 @@ CREATE TABLE runs (
     session        TEXT,
     task           TEXT,
     attempt        <int>,
-    why            TEXT,                -- what was decided after it
+    why            TEXT,                -- decision after the run
     agent          TEXT,
     agent_version  TEXT,
     model          TEXT,
     project        TEXT,
-    source         TEXT,                -- the tape or recording that it was read from
+    source         TEXT,                -- its recording
     started_at     <int>,
     ended_at       <int>,
     duration_ms    <int>,
-    verdict        TEXT,                -- NULL while it runs
+    verdict        TEXT,                -- NULL while active
     ok             <int> NOT NULL,
     succeeded      <int> NOT NULL,
     complete       <int> NOT NULL,
@@ -94,8 +95,8 @@ CREATE TABLE runs (
     cache_read     <int>,
     output         <int>,
     reasoning      <int>,
-    cost_nano      <int>,               -- this run's own part
-    cost_source    TEXT NOT NULL,       -- reported, computed, local (a model server that costs nothing) or unknown
+    cost_nano      <int>,               -- of this run alone
+    cost_source    TEXT NOT NULL,       -- reported, computed, local (free model server), unknown
     session_nano   <int>,
     context_used   <int>,
     context_limit  <int>,
@@ -104,10 +105,10 @@ CREATE TABLE runs (
     tool_errors    <int> NOT NULL,
     files          <int> NOT NULL,
     denials        <int> NOT NULL,
-    unknown        <int> NOT NULL,      -- events of kinds that this version does not know
+    unknown        <int> NOT NULL,      -- events of unknown kinds
     prompt         TEXT,
-    pid            <int>,               -- of the agent while it runs
-    report         <blob>               -- the whole report: JSON, packed with zlib
+    pid            <int>,               -- of the agent, while active
+    report         <blob>               -- the report: JSON, compressed with zlib
 );
 CREATE INDEX runs_started ON runs (started_at);
 CREATE INDEX runs_session ON runs (session);
@@ -118,9 +119,9 @@ CREATE TABLE requests (
     agent          TEXT NOT NULL,
     session        TEXT NOT NULL,
     run            TEXT,
-    kind           TEXT NOT NULL,       -- request; or rest: what the agent reports of a run beyond the requests it shows
+    kind           TEXT NOT NULL,       -- request, or rest: difference to the run's total
     message        TEXT,
-    parent         TEXT,                -- the call of the subagent that asked; NULL: the main thread
+    parent         TEXT,                -- call that started the subagent; NULL: main thread
     model          TEXT NOT NULL,
     at             <int> NOT NULL,
     input          <int> NOT NULL,
@@ -128,28 +129,28 @@ CREATE TABLE requests (
     cache_read     <int> NOT NULL,
     output         <int> NOT NULL,
     reasoning      <int> NOT NULL,
-    cache_write_1h <int> NOT NULL,      -- the part of cache_write that is kept for an hour
-    cost_nano      <int>,               -- NULL: the price is not known
-    saved_nano     <int> NOT NULL,      -- what reading from the cache saved
-    source         TEXT NOT NULL        -- of its cost: reported (its run's total is), computed or unknown
+    cache_write_1h <int> NOT NULL,      -- part of cache_write cached for an hour
+    cost_nano      <int>,               -- NULL: price unknown
+    saved_nano     <int> NOT NULL,      -- saved by reading from the cache
+    source         TEXT NOT NULL        -- of the cost: reported (run total), computed, unknown
 );
 CREATE INDEX requests_session ON requests (session, at);
 CREATE INDEX requests_run ON requests (run) WHERE run IS NOT NULL;
 CREATE TABLE calls (
     seq          <serial>,
     id          <int> NOT NULL UNIQUE,
-    call        TEXT NOT NULL,          -- the agent's own id of it
+    call        TEXT NOT NULL,          -- the agent's id of the call
     agent       TEXT NOT NULL,
     session     TEXT NOT NULL,
     run         TEXT,
-    request     <int> NOT NULL,         -- the request that asked for it
+    request     <int> NOT NULL,         -- the request that made it
     parent      TEXT,
     name        TEXT NOT NULL,
     kind        TEXT NOT NULL,
-    target      TEXT,                   -- what it worked on: a path, a command, a pattern
+    target      TEXT,                   -- a path, a command, a pattern
     at          <int> NOT NULL,
     duration_ms <int>,
-    ok          <int>,                  -- NULL: no answer was seen
+    ok          <int>,                  -- NULL: no result
     denied      <int> NOT NULL,
     error       TEXT
 );
@@ -160,7 +161,7 @@ CREATE TABLE changes (
     session  TEXT NOT NULL,
     run      TEXT,
     call     TEXT,
-    path     TEXT NOT NULL,             -- relative to the project where it lies inside
+    path     TEXT NOT NULL,             -- relative to the project if inside it
     inside   <int> NOT NULL,
     change   TEXT NOT NULL,             -- created, modified or deleted
     source   TEXT NOT NULL,             -- tool, filesystem or git
@@ -176,7 +177,7 @@ CREATE TABLE denials (
     call     TEXT,
     tool     TEXT,
     reason   TEXT,
-    rule     TEXT,                      -- the rule that would allow it
+    rule     TEXT,                      -- rule that would allow it
     at       <int> NOT NULL
 );
 CREATE INDEX denials_session ON denials (session);
@@ -191,15 +192,15 @@ CREATE TABLE texts (
     at       <int> NOT NULL,
     text     TEXT NOT NULL
 );
-CREATE TABLE pruned (                   -- requests and calls whose rows are gone while their sums stay: a copy adds nothing
-    id <int> PRIMARY KEY                -- and sessions and runs that are gone: a rebuild does not bring them back
+CREATE TABLE pruned (                   -- ids of deleted rows, so that no import adds them
+    id <int> PRIMARY KEY                -- of a request, call, session or run
 );
 CREATE TABLE spend (
     session         TEXT NOT NULL,
     model           TEXT NOT NULL,
     hour            <int> NOT NULL,     -- hours since 1970 (UTC)
     agent           TEXT NOT NULL,
-    project         TEXT NOT NULL,      -- empty: not known
+    project         TEXT NOT NULL,      -- empty: unknown
     requests        <int> NOT NULL,
     input           <int> NOT NULL,
     cache_write     <int> NOT NULL,
@@ -220,15 +221,16 @@ CREATE TABLE tool_use (
     project    TEXT NOT NULL,
     name       TEXT NOT NULL,
     calls      <int> NOT NULL,
-    errors     <int> NOT NULL,          -- answered with an error, refusals not among them
+    errors     <int> NOT NULL,          -- results with an error, without denials
     denied     <int> NOT NULL,
-    open       <int> NOT NULL,          -- never answered
+    open       <int> NOT NULL,          -- calls without a result
     timed      <int> NOT NULL,          -- calls whose duration is known
     total_ms   <int> NOT NULL,          -- of those
     slowest_ms <int> NOT NULL,
     PRIMARY KEY (hour, agent, project, name)
 ) <by key>;
-CREATE INDEX tool_use_name ON tool_use (name, calls, errors, denied, open, timed, total_ms, slowest_ms);
+CREATE INDEX tool_use_name ON tool_use
+    (name, calls, errors, denied, open, timed, total_ms, slowest_ms);
 CREATE INDEX spend_session ON spend (session);
 """
 
@@ -249,8 +251,8 @@ CREATE TABLE budgets (
 );
 """
 
+# Name and statements; migrations are numbered from 1.
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("first", INITIAL_SCHEMA),
     ("notes and budgets", NOTES_AND_BUDGETS),
 )
-"""Name and statements of each migration; the number of one is its place, from 1."""

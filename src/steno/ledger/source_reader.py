@@ -1,7 +1,7 @@
-"""One file into rows: the new part of a transcript, a recording or a tape as a whole. It reads; it never writes.
+"""Read one file into rows: the new part of a transcript, or a whole recording.
 
-What was read before is remembered as a place in the file, with a hash of the bytes before it: a file that was rewritten,
-truncated or replaced is told by them and read anew; one that only grew is read on from there.
+The position reached in a transcript is stored with hashes of the bytes before it. A file that only
+grew is read from there; one that was rewritten, truncated or replaced is read from the start.
 """
 
 import io
@@ -22,16 +22,14 @@ from ..report import Report
 from .row_sink import LedgerRowSink
 from .rows import RowBatch, stable_id
 
-HEAD_BYTES = 1024  # bytes at the beginning of a file that tell it from others
-TAIL_BYTES = 256  # bytes before the place where the last reading ended
-MAX_BUFFER_BYTES = (
-    1 << 20
-)  # bytes read at once; a larger buffer than the file costs more than it saves
+HEAD_BYTES = 1024  # hashed at the start of a file
+TAIL_BYTES = 256  # hashed before the position where the last reading ended
+MAX_BUFFER_BYTES = 1 << 20  # a buffer larger than the file costs more than it saves
 MIN_BUFFER_BYTES = 1 << 13
 
 
 class SourcePart(Struct, array_like=True):
-    """A file, or what is new in it: where to begin, and what to remember from before."""
+    """A file, or the new part of it: where to start, and the state from before."""
 
     path: str
     kind: str
@@ -41,15 +39,13 @@ class SourcePart(Struct, array_like=True):
     inode: int
     start_offset: int = 0
     lines: int = 0
-    previous_path: str | None = (
-        None  # the name that it was read under before, if this is the rest of it
-    )
-    is_requests_only: bool = False  # only what adds up to the spend is wanted
+    previous_path: str | None = None  # its path at the earlier reading that this continues
+    is_requests_only: bool = False  # read requests only: enough for the sums
     state: bytes | None = None
 
 
 class PartResult(Struct, array_like=True):
-    """What a part told, and where the next one begins."""
+    """The rows of a part, and the position where the next one starts."""
 
     part: SourcePart
     batch: RowBatch | None
@@ -62,13 +58,11 @@ class PartResult(Struct, array_like=True):
     run: str | None = None
     report: bytes | None = None
     problem: str | None = None
-    run_columns: dict[
-        str, str | int | None
-    ] = {}  # columns of the run that its report does not know
+    run_columns: dict[str, str | int | None] = {}  # columns that a report doesn't know
 
 
 class ResumeState(Struct, array_like=True):
-    """What the reader and the rows remember between two parts."""
+    """State of the reader and of the rows between two parts."""
 
     reader: bytes
     rows: bytes
@@ -78,105 +72,130 @@ _resume_state_decoder = msgspec.msgpack.Decoder(ResumeState)
 
 
 def read_part(part: SourcePart) -> PartResult:
-    """The rows of one part. What cannot be read is told, never raised; a mistake of ours costs this part alone."""
+    """Return the rows of one part. Failures, also our own bugs, are reported in the result."""
     try:
         if part.kind != "transcript":
             return _read_run(part, agents.get_agent(part.agent or None))
         agent = agents.get_agent(part.agent) or agents.CLAUDE
-        return (
-            _read_requests(part, agent) if part.is_requests_only else _read_transcript(part, agent)
-        )
-    except (OSError, StenoError) as problem:
-        said = str(getattr(problem, "strerror", None) or problem)
-        return PartResult(part, None, problem=said.removeprefix(f"{part.path}: "))
-    except Exception as problem:
-        return PartResult(part, None, problem=describe_internal_error(problem))
+        if part.is_requests_only:
+            return _read_requests(part, agent)
+        return _read_transcript(part, agent)
+    except (OSError, StenoError) as error:
+        text = str(getattr(error, "strerror", None) or error)
+        return PartResult(part, None, problem=text.removeprefix(f"{part.path}: "))
+    except Exception as error:
+        return PartResult(part, None, problem=describe_internal_error(error))
 
 
-def describe_internal_error(problem: Exception) -> str:
-    """What to say of a failure that nobody thought of: what it was, and where, so that it can be mended."""
+def describe_internal_error(error: Exception) -> str:
+    """Describe a bug in one line, with its place in the code."""
     from traceback import extract_tb
 
-    place = extract_tb(problem.__traceback__)[-1]
-    where = f"{Path(place.filename).name}, line {place.lineno}"
-    return f"not imported: internal error: {type(problem).__name__}: {problem} ({where})"
+    frame = extract_tb(error.__traceback__)[-1]
+    place = f"{Path(frame.filename).name}, line {frame.lineno}"
+    return f"not imported: internal error: {type(error).__name__}: {error} ({place})"
 
 
-# -- transcripts -------------------------------------------------------------------------------------------------
+# -- transcripts ---------------------------------------------------------------------------------
 
 
 def _read_transcript(part: SourcePart, agent: Agent) -> PartResult:
-    reading, rows = (
-        RunParser(agent, "stream"),
-        LedgerRowSink(agent, Path(part.path).stem, part.mtime_ns // 1_000_000),
-    )
+    parser = RunParser(agent, "stream")
+    sink = _new_sink(part, agent)
     if part.state is not None:
-        kept = _resume_state_decoder.decode(part.state)
-        reading.restore(kept.reader, part.lines)
-        rows.restore(kept.rows)
-    with io.BufferedReader(
-        io.FileIO(part.path),
-        min(MAX_BUFFER_BYTES, part.size - part.start_offset + MIN_BUFFER_BYTES),
-    ) as file:
-        if os.pread(file.fileno(), 4, 0).startswith((GZIP_MAGIC, ZSTD_MAGIC)):
-            return _read_compressed(part, reading, rows)
+        state = _resume_state_decoder.decode(part.state)
+        parser.restore(state.reader, part.lines)
+        sink.restore(state.rows)
+    with _open_buffered(part) as file:
+        if _is_compressed(file):
+            # Archived: it grows no more, so there is no position to continue from.
+            parser.feed_sink((read_lines(Path(part.path)),), sink)
+            batch = sink.batch()
+            return PartResult(
+                part=part,
+                batch=batch,
+                end_offset=part.size,
+                lines=parser.lines.read,
+                session=_session_id_of(batch, part),
+            )
         file.seek(part.start_offset)
-        reading.feed_sink((file,), rows)
-        done, torn = _find_last_complete_line(file)
-        head, tail = fingerprint(file, done)
-    state = msgspec.msgpack.encode(ResumeState(reading.state(), rows.state()))
-    batch = rows.batch(not part.start_offset)
+        parser.feed_sink((file,), sink)
+        end_offset, is_cut = _find_last_complete_line(file)
+        head, tail = fingerprint(file, end_offset)
+    state_bytes = msgspec.msgpack.encode(ResumeState(parser.state(), sink.state()))
+    batch = sink.batch(not part.start_offset)
     return PartResult(
-        part, batch, done, reading.lines.read - torn, head, tail, state, _session_id_of(batch, part)
+        part=part,
+        batch=batch,
+        end_offset=end_offset,
+        lines=parser.lines.read - is_cut,
+        head=head,
+        tail=tail,
+        state=state_bytes,
+        session=_session_id_of(batch, part),
     )
+
+
+def _read_requests(part: SourcePart, agent: Agent) -> PartResult:
+    """Read only the requests of a transcript."""
+    sink = _new_sink(part, agent)
+    if part.state is not None:
+        sink.restore(_resume_state_decoder.decode(part.state).rows)
+    with _open_buffered(part) as file:
+        if _is_compressed(file):
+            sink.add(agent.transcripts.scan_usage(read_lines(Path(part.path))))
+            return PartResult(part, sink.batch(), part.size)
+        file.seek(part.start_offset)
+        sink.add(agent.transcripts.scan_usage(file))
+        end_offset, _ = _find_last_complete_line(file)
+        head, tail = fingerprint(file, end_offset)
+    return PartResult(
+        part=part,
+        batch=sink.batch(not part.start_offset),
+        end_offset=end_offset,
+        lines=part.lines,
+        head=head,
+        tail=tail,
+        state=msgspec.msgpack.encode(ResumeState(b"", sink.state())),
+    )
+
+
+def _new_sink(part: SourcePart, agent: Agent) -> LedgerRowSink:
+    return LedgerRowSink(agent, Path(part.path).stem, part.mtime_ns // 1_000_000)
+
+
+def _open_buffered(part: SourcePart) -> "io.BufferedReader[io.FileIO]":
+    new_bytes = part.size - part.start_offset
+    return io.BufferedReader(
+        io.FileIO(part.path), min(MAX_BUFFER_BYTES, new_bytes + MIN_BUFFER_BYTES)
+    )
+
+
+def _is_compressed(file: "io.BufferedReader[io.FileIO]") -> bool:
+    return os.pread(file.fileno(), 4, 0).startswith((GZIP_MAGIC, ZSTD_MAGIC))
 
 
 def _session_id_of(batch: RowBatch, part: SourcePart) -> str:
-    """The session that a transcript is of: its name says it, and of a subagent's its lines do."""
+    """Return the session of a transcript: its file name, or for a subagent's the first found."""
     name = Path(part.path).stem
     return name if name in batch.sessions or not batch.sessions else next(iter(batch.sessions))
 
 
-def _read_requests(part: SourcePart, agent: Agent) -> PartResult:
-    """Only the requests of a transcript."""
-    rows = LedgerRowSink(agent, Path(part.path).stem, part.mtime_ns // 1_000_000)
-    if part.state is not None:
-        rows.restore(_resume_state_decoder.decode(part.state).rows)
-    with io.BufferedReader(
-        io.FileIO(part.path),
-        min(MAX_BUFFER_BYTES, part.size - part.start_offset + MIN_BUFFER_BYTES),
-    ) as file:
-        if os.pread(file.fileno(), 4, 0).startswith((GZIP_MAGIC, ZSTD_MAGIC)):
-            rows.add(agent.transcripts.scan_usage(read_lines(Path(part.path))))
-            return PartResult(part, rows.batch(), part.size)
-        file.seek(part.start_offset)
-        rows.add(agent.transcripts.scan_usage(file))
-        done, _ = _find_last_complete_line(file)
-        head, tail = fingerprint(file, done)
-    state = msgspec.msgpack.encode(ResumeState(b"", rows.state()))
-    return PartResult(part, rows.batch(not part.start_offset), done, part.lines, head, tail, state)
-
-
-def _read_compressed(part: SourcePart, reading: RunParser, rows: LedgerRowSink) -> PartResult:
-    """A transcript that was packed away: it grows no more, and has no place to go on from."""
-    reading.feed_sink((read_lines(Path(part.path)),), rows)
-    batch = rows.batch()
-    return PartResult(
-        part, batch, part.size, reading.lines.read, session=_session_id_of(batch, part)
-    )
-
-
 def _find_last_complete_line(file: "io.BufferedReader[io.FileIO]") -> tuple[int, bool]:
-    """Where the last whole line of a file ends that was read to its end; whether a cut one follows, which is left for later."""
-    end, cut = file.tell(), b""
-    while len(cut) < end and b"\n" not in cut:
-        start = max(0, end - len(cut) - (len(cut) or TAIL_BYTES))
+    """Return the end of the last complete line, and whether an incomplete one follows.
+
+    The file must have been read to its end. An incomplete line is left for the next import.
+    """
+    end = file.tell()
+    last_line = b""
+    while len(last_line) < end and b"\n" not in last_line:
+        start = max(0, end - len(last_line) - (len(last_line) or TAIL_BYTES))
         file.seek(start)
-        cut = file.read(end - start)
-    cut = cut[cut.rfind(b"\n") + 1 :]
-    if not cut or _is_json_object(cut):
+        last_line = file.read(end - start)
+    last_line = last_line[last_line.rfind(b"\n") + 1 :]
+    if not last_line or _is_json_object(last_line):
         return end, False
-    return end - len(cut), True
+    return end - len(last_line), True
 
 
 def _is_json_object(line: bytes) -> bool:
@@ -186,23 +205,26 @@ def _is_json_object(line: bytes) -> bool:
         return False
 
 
-def fingerprint(file: "io.BufferedReader[io.FileIO]", done: int) -> tuple[str, str]:
-    """What tells these first `done` bytes of a file from those of another: hashes of their beginning and their end."""
-    size, number = min(HEAD_BYTES, done), file.fileno()
-    head = f"{size}:{_hash(os.pread(number, size, 0))}"
-    return head, _hash(os.pread(number, min(TAIL_BYTES, done), max(0, done - TAIL_BYTES)))
+def fingerprint(file: "io.BufferedReader[io.FileIO]", length: int) -> tuple[str, str]:
+    """Return hashes of the start and the end of the first `length` bytes."""
+    head_size = min(HEAD_BYTES, length)
+    tail_start = max(0, length - TAIL_BYTES)
+    head = os.pread(file.fileno(), head_size, 0)
+    tail = os.pread(file.fileno(), min(TAIL_BYTES, length), tail_start)
+    return f"{head_size}:{_hash(head)}", _hash(tail)
 
 
-def matches_fingerprint(path: str, done: int, head: str, tail: str) -> bool:
-    """Whether the first `done` bytes of a file are those that were read before."""
-    size = int(head.partition(":")[0] or 0)
+def matches_fingerprint(path: str, length: int, head: str, tail: str) -> bool:
+    """Whether the first `length` bytes of a file are the same as at the last reading."""
+    head_size = int(head.partition(":")[0] or 0)
     try:
         with io.FileIO(path) as file:
-            if os.fstat(file.fileno()).st_size < done:
+            if os.fstat(file.fileno()).st_size < length:
                 return False
-            begun = f"{size}:{_hash(file.read(size))}" == head
-            file.seek(max(0, done - TAIL_BYTES))
-            return begun and _hash(file.read(min(TAIL_BYTES, done))) == tail
+            if f"{head_size}:{_hash(file.read(head_size))}" != head:
+                return False
+            file.seek(max(0, length - TAIL_BYTES))
+            return _hash(file.read(min(TAIL_BYTES, length))) == tail
     except OSError:
         return False
 
@@ -211,88 +233,76 @@ def _hash(data: bytes) -> str:
     return blake2b(data, digest_size=8).hexdigest()
 
 
-# -- runs --------------------------------------------------------------------------------------------------------
+# -- recordings ----------------------------------------------------------------------------------
 
 
 def _read_run(part: SourcePart, agent: Agent | None) -> PartResult:
-    """A recording or a tape: its report and its rows, from one reading."""
-    given = open_recording(part.path)
-    reading = RunParser(agent)
-    rows = LedgerRowSink(reading.agent, "", part.mtime_ns // 1_000_000)
-    for events in reading.batches(given.lines):
-        rows.agent, rows.start_folder = reading.agent, reading.accumulator.start_folder
-        rows.id_namespace = reading.header.id_namespace() if reading.header is not None else ""
-        rows.add(events)
-        reading.accumulator.add(events)
-    reading.add_events(given.extra_events)
-    kept = reading.enrich(given.transcript_lines(reading))
-    reading.accumulator.add(kept)
-    rows.add(kept)
-    report = reading.report(given.name, price)
-    batch = rows.batch()
+    """Read a recording once, for its report and its rows."""
+    recording = open_recording(part.path)
+    parser = RunParser(agent)
+    sink = LedgerRowSink(parser.agent, "", part.mtime_ns // 1_000_000)
+    for events in parser.batches(recording.lines):
+        sink.agent = parser.agent
+        sink.start_folder = parser.accumulator.start_folder
+        sink.id_namespace = parser.header.id_namespace() if parser.header is not None else ""
+        sink.add(events)
+        parser.accumulator.add(events)
+    parser.add_events(recording.extra_events)
+    enriched = parser.enrich(recording.transcript_lines(parser))
+    parser.accumulator.add(enriched)
+    sink.add(enriched)
+    report = parser.report(recording.name, price)
+    batch = sink.batch()
     report.run_id = report.run_id or _derive_run_id(report, batch, part)
-    for request in batch.requests:
-        request.run, request.session = (
-            report.run_id,
-            request.session or report.session_id or report.run_id,
-        )
-    _fill_ids(batch, report)
-    session, told, more = (
-        report.session_id or report.run_id,
-        msgspec.json.encode(report),
-        _task_columns(reading),
-    )
+    _fill_ids(batch, report.run_id, report.session_id or report.run_id)
     return PartResult(
-        part,
-        batch,
-        part.size,
-        reading.lines.read,
-        session=session,
+        part=part,
+        batch=batch,
+        end_offset=part.size,
+        lines=parser.lines.read,
+        session=report.session_id or report.run_id,
         run=report.run_id,
-        report=told,
-        run_columns=more,
+        report=msgspec.json.encode(report),
+        run_columns=_task_columns(parser),
     )
 
 
-def _task_columns(reading: RunParser) -> dict[str, str | int | None]:
-    """What a tape knows of the task that its run was part of."""
-    tape, decided = reading.header, reading.accumulator.last_note.partition(": ")[2]
-    if tape is None or tape.task is None:
+def _task_columns(parser: RunParser) -> dict[str, str | int | None]:
+    """Return what a recording says about the task of its run."""
+    header = parser.header
+    if header is None or header.task is None:
         return {}
+    _, _, decision = parser.accumulator.last_note.partition(": ")
     return {
-        "task": tape.task,
-        "attempt": tape.attempt,
-        "prompt": tape.prompt,
-        "why": decided or None,
+        "task": header.task,
+        "attempt": header.attempt,
+        "prompt": header.prompt,
+        "why": decision or None,
     }
 
 
 def _derive_run_id(report: Report, batch: RowBatch, part: SourcePart) -> str:
-    """The name of a run that nobody named: made of its session and its first request, so that a copy has the same.
+    """Return the id of a run without one, from its session and first request: equal for copies.
 
-    One that asked nothing of a model is told by its bytes and its place.
+    Without any request, from its content and path.
     """
     if batch.requests:
         return f"{stable_id('run', report.session_id, batch.requests[0].id):016x}"
-    with io.FileIO(_stdout_path(part.path)) as file:
-        return f"{stable_id('run', report.session_id, _hash(file.read(MAX_BUFFER_BYTES)), part.path):016x}"
+    path = Path(part.path)
+    with io.FileIO(path / "stdout" if path.is_dir() else path) as file:
+        content = _hash(file.read(MAX_BUFFER_BYTES))
+    return f"{stable_id('run', report.session_id, content, part.path):016x}"
 
 
-def _stdout_path(path: str) -> str:
-    inside = os.path.join(path, "stdout")  # noqa: PTH118
-    return inside if os.path.isdir(path) else path  # noqa: PTH112
-
-
-def _fill_ids(batch: RowBatch, report: Report) -> None:
-    """Put the run's and the session's name into rows that were made before it was known."""
-    run, session = report.run_id, report.session_id or report.run_id or ""
-    for rows in (batch.changes, batch.denials, batch.texts):
-        rows[:] = [(row[0], row[1] or session, run, *row[3:]) for row in rows]
-    batch.calls = [(*row[:3], row[3] or session, run, *row[5:]) for row in batch.calls]
+def _fill_ids(batch: RowBatch, run: str, session: str) -> None:
+    """Set the run and a missing session in rows that were made before they were known."""
+    for rows in (batch.requests, batch.calls, batch.changes, batch.denials, batch.texts):
+        for row in rows:
+            row.run = run
+            row.session = row.session or session
     if "" in batch.sessions:
         batch.sessions.setdefault(session, batch.sessions.pop(""))
 
 
 def decode_report(data: bytes) -> Report:
-    """A report that came from another process."""
     return msgspec.json.decode(data, type=Report)

@@ -1,4 +1,4 @@
-"""Sums over requests and calls. Whole numbers and nano-dollars, so that they can be added exactly. It never asks."""
+"""Totals of requests and tool calls, as integers and nano-dollars, so that sums are exact."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +14,7 @@ GROUPINGS = (*TIME_GROUPINGS, "project", "model", "agent", "session")
 
 
 class UsageTotals(Struct):
-    """What any number of requests come to."""
+    """Totals of any number of requests."""
 
     requests: int = 0
     input: int = 0
@@ -29,12 +29,12 @@ class UsageTotals(Struct):
     unpriced_tokens: int = 0
 
     def plus(self, other: "UsageTotals") -> "UsageTotals":
-        """Both together."""
+        """Return the sum of both."""
         return sum_totals((self, other))
 
     @property
     def tokens(self) -> Tokens:
-        """The four counters and their sum; unknown where something was asked and nothing told what that used."""
+        """Token counters and their total; unknown if no request reported its usage."""
         total = self.input + self.cache_write + self.cache_read + self.output
         if not total and self.unpriced and self.unpriced >= self.requests:
             return Tokens()
@@ -44,22 +44,22 @@ class UsageTotals(Struct):
 
     @property
     def cost_nano(self) -> int | None:
-        """All that has a price; None where nothing has one and something should."""
+        """Cost of all priced requests; None if there are requests and none has a price."""
         known = self.reported_nano + self.computed_nano
         return None if self.unpriced and not known and self.requests <= self.unpriced else known
 
     @property
     def usd(self) -> float | None:
-        """The same in dollars."""
+        """Cost in dollars."""
         return nano_to_usd(self.cost_nano)
 
     @property
     def cache_hit_rate(self) -> float | None:
-        """The part of the input that came from the cache."""
+        """Cached part of the input."""
         return cache_hit_rate(self.tokens)
 
     def as_json(self) -> dict[str, Any]:
-        """The sums under the names of the report."""
+        """Return JSON values with the names of the report."""
         cost = {
             "usd": self.usd,
             "reported_usd": nano_to_usd(self.reported_nano),
@@ -77,12 +77,12 @@ class UsageTotals(Struct):
 
 
 def sum_totals(parts: Iterable[UsageTotals]) -> UsageTotals:
-    """All of them added up."""
+    """Return the sum of all parts."""
     return UsageTotals(*map(sum, zip(*map(astuple, parts), strict=True)))
 
 
 class UsageRow(Struct):
-    """One line of a report: what it is about (None: not known), and its sums. A session also has its project and title."""
+    """One row of a usage report; `key` is None if unknown. Sessions have a project and title."""
 
     key: str | None
     totals: UsageTotals
@@ -90,20 +90,20 @@ class UsageRow(Struct):
     title: str | None = None
 
     def as_json(self, by: str) -> dict[str, Any]:
-        """The line as a row; its first name is what it was grouped by."""
+        """Return JSON values; the first name is the grouping."""
         more = {"project": self.project, "title": self.title} if by == "session" else {}
         return {by: self.key, **more, **self.totals.as_json()}
 
 
 class WastedCost(Struct):
-    """What runs cost that did not succeed."""
+    """Cost of runs that did not succeed."""
 
     runs: int = 0
     cost_nano: int = 0
     unpriced: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Null where runs failed and none of them has a price."""
+        """Return JSON values; the cost is null if runs failed and none has a price."""
         known = self.runs > self.unpriced or not self.runs
         return {
             "runs": self.runs,
@@ -113,7 +113,7 @@ class WastedCost(Struct):
 
 
 class ContextPeak(Struct):
-    """The fullest that a context was, and whose it was."""
+    """The largest context, and its session."""
 
     used: int
     limit: int | None
@@ -121,7 +121,7 @@ class ContextPeak(Struct):
 
 
 class UsageReport(Struct):
-    """The answer to `report`."""
+    """A usage report."""
 
     by: str
     rows: list[UsageRow]
@@ -129,11 +129,11 @@ class UsageReport(Struct):
     wasted: WastedCost = field(default_factory=WastedCost)
     peak_context: ContextPeak | None = None
     unpriced: list[UsageRow] = []  # by model
-    runs_without_usage: int = 0  # runs that say nothing of what they used: they are in no line
+    runs_without_usage: int = 0  # not included in any row
 
 
 class ToolCallStats(Struct):
-    """What became of the calls of one tool, or of all."""
+    """Call statistics of one tool, or of all tools."""
 
     calls: int = 0
     errors: int = 0
@@ -145,7 +145,7 @@ class ToolCallStats(Struct):
     name: str | None = None
 
     def plus(self, other: "ToolCallStats") -> "ToolCallStats":
-        """Both together, under the first one's name."""
+        """Return the sum of both, with the name of the first."""
         slowest = max(
             (one.slowest_ms for one in (self, other) if one.slowest_ms is not None), default=None
         )
@@ -154,17 +154,17 @@ class ToolCallStats(Struct):
 
     @property
     def error_rate(self) -> float | None:
-        """The part of the calls with an answer that failed; refused ones are no failures of the tool."""
+        """Failed part of the calls with a result; denied calls don't count."""
         answered = self.calls - self.denied - self.open
         return self.errors / answered if answered > 0 else None
 
     @property
     def mean_ms(self) -> float | None:
-        """How long a call took, of those whose time is known."""
+        """Mean duration of the calls whose duration is known."""
         return self.total_ms / self.timed if self.timed else None
 
     def as_json(self) -> dict[str, Any]:
-        """The sums as a row, without the tool's name."""
+        """Return JSON values without the tool's name."""
         return {
             "calls": self.calls,
             "errors": self.errors,

@@ -1,6 +1,6 @@
-"""What the price table said of models, kept in the user's cache: loading the table costs more than most reports.
+"""A cache of prices on disk, because importing the price table costs more than most reports.
 
-It holds as long as the table is the same file. A cache that cannot be read or written is no loss, and is not mentioned.
+It is valid for one version of the table. If it can't be read or written, the table is used.
 """
 
 import os
@@ -14,34 +14,27 @@ from msgspec import DecodeError, Struct, json
 from ..codec.redact import redact
 from .rates import PricePeriod
 
-CACHE_FILE_NAME = (
-    "prices-1.json"  # the number rises when what is kept changes its form or its meaning
-)
-MAX_CACHED_MODELS = 500  # models: agents name what they like
-MAX_MODEL_NAME_CHARS = 200  # letters of a model's name
+CACHE_FILE_NAME = "prices-1.json"  # the number changes with the format
+MAX_CACHED_MODELS = 500  # agents may report any name
+MAX_MODEL_NAME_CHARS = 200
 
 
 class PriceCache(Struct):
-    """All of it; `table` is which table said so."""
-
-    table: str
+    table: str  # fingerprint of the table that the prices come from
     models: dict[str, list[PricePeriod]] = {}
 
 
 @cache
 def load_cached_periods() -> dict[str, list[PricePeriod]]:
-    """What is kept, by model; of another table than the one that is installed, nothing is."""
-    with suppress(
-        OSError, DecodeError, RuntimeError
-    ):  # it is not there; it is damaged; there is no home
-        found = json.decode(_cache_path().read_bytes(), type=PriceCache)
-        if found.table == _table_fingerprint():
-            return found.models
+    """Return the cached prices by model; empty if they come from another table."""
+    with suppress(OSError, DecodeError, RuntimeError):  # missing, damaged, no home folder
+        cached = json.decode(_cache_path().read_bytes(), type=PriceCache)
+        if cached.table == _table_fingerprint():
+            return cached.models
     return {}
 
 
 def store_periods(model: str, periods: list[PricePeriod]) -> None:
-    """Keep what the table said of one more model."""
     models = load_cached_periods()
     if (
         len(model) > MAX_MODEL_NAME_CHARS
@@ -53,11 +46,11 @@ def store_periods(model: str, periods: list[PricePeriod]) -> None:
         return
     models[model] = periods
     with suppress(OSError, RuntimeError):
-        place = _cache_path()
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new = place.with_name(f"{CACHE_FILE_NAME}.{os.getpid()}")
-        new.write_bytes(json.encode(PriceCache(_table_fingerprint(), models)))
-        new.replace(place)
+        path = _cache_path()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = path.with_name(f"{CACHE_FILE_NAME}.{os.getpid()}")
+        temporary.write_bytes(json.encode(PriceCache(_table_fingerprint(), models)))
+        temporary.replace(path)
 
 
 def _cache_path() -> Path:
@@ -68,10 +61,11 @@ def _cache_path() -> Path:
 
 @cache
 def _table_fingerprint() -> str:
-    """Which table is installed: its file, its size and its time; "" where that cannot be told."""
-    with suppress(OSError, ImportError, IndexError, TypeError):
+    """Return path, size and time of the installed table; empty if it can't be found."""
+    with suppress(OSError, ImportError):
         spec = find_spec("genai_prices")
-        file = Path((spec.submodule_search_locations if spec is not None else [])[0], "data.py")  # type: ignore[index]
-        about = file.stat()
-        return f"{file} {about.st_size} {about.st_mtime_ns}"
+        for folder in (spec and spec.submodule_search_locations) or ():
+            file = Path(folder, "data.py")
+            stat = file.stat()
+            return f"{file} {stat.st_size} {stat.st_mtime_ns}"
     return ""

@@ -1,4 +1,4 @@
-"""Token rates and the periods they are valid for. Values only."""
+"""Token rates and the periods they are valid for."""
 
 from datetime import date
 
@@ -6,11 +6,11 @@ from msgspec import Struct
 
 from ..event import NANO_PER_USD as NANO_PER_USD
 
-RATE_SCALE = 1_000_000  # rates are kept in millionths of a nano-dollar, so that sums of whole tokens stay whole
+RATE_SCALE = 1_000_000  # rates are in millionths of a nano-dollar, so that all sums are integers
 
 
 class Rates(Struct, frozen=True):
-    """What one token costs, in millionths of a nano-dollar. From `tier` input tokens on, other prices hold."""
+    """Price of one token, in millionths of a nano-dollar, up to `tier` input tokens."""
 
     input: int
     cache_write: int
@@ -21,7 +21,7 @@ class Rates(Struct, frozen=True):
 
 
 class PricePeriod(Struct, frozen=True):
-    """What holds from a day on (None: from the beginning); `rates` None: no price is known."""
+    """Rates from a day on (None: from the beginning); `rates` is None if unknown."""
 
     start: date | None
     rates: Rates | None

@@ -15,9 +15,16 @@ from .. import pricing
 from ..agents import AGENTS, unknown_agent_message
 from ..config import Settings, load_settings
 from ..errors import LedgerError, StenoError
-from ..ledger.store import Store, default_ledger_path, open_ledger, schema_version
+from ..ledger.queries.runs import recent_unknown_events
+from ..ledger.store import (
+    Store,
+    default_ledger_path,
+    ledger_exists,
+    ledger_url,
+    open_ledger,
+    schema_version,
+)
 from .installed import AgentInstallation, inspect_agent
-from .ledger_lookup import locate_ledger
 
 MIN_FREE_BYTES = 1 << 30  # a week of recordings and a large import need some hundred megabytes
 RECENT_RUNS = 50  # runs whose unknown events are counted: enough to notice a new agent version
@@ -116,8 +123,8 @@ def _check_transcript_folders(installation: AgentInstallation) -> Iterator[Findi
 
 def check_ledger(context: CheckContext) -> Iterator[Finding]:
     """The ledger can be opened by this version, and its last runs have no unknown events."""
-    location, exists = locate_ledger(context.ledger, context.environment)
-    if not exists:
+    location = ledger_url(context.ledger, context.environment)
+    if not ledger_exists(location):
         what = f"not created yet: {location}"
         yield Finding("ledger", "note", what, "create it with steno ledger import or steno run")
         return
@@ -140,10 +147,7 @@ def check_ledger(context: CheckContext) -> Iterator[Finding]:
 
 
 def _check_unknown_events(store: Store) -> Iterator[Finding]:
-    rows = store.query(
-        "SELECT agent, agent_version, unknown, id FROM runs ORDER BY started_at DESC LIMIT ?",
-        (RECENT_RUNS,),
-    )
+    rows = recent_unknown_events(store, RECENT_RUNS)
     counts_by_agent: dict[str, list[int]] = {}
     latest_run: dict[str, str] = {}
     for agent, version, count, run in rows:

@@ -4,9 +4,7 @@ A missing ledger is not created: nothing is written before a run starts.
 """
 
 import os
-import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -15,19 +13,8 @@ from ..errors import LedgerError, StenoError
 from ..ledger.queries import budget, runs, sessions
 from ..ledger.queries.time_range import TimeZone
 from ..ledger.results import BudgetStatus
-from ..ledger.store import Store, default_ledger_path, open_ledger
-
-
-def locate_ledger(ledger: str | None, environ: Mapping[str, str]) -> tuple[str, bool]:
-    """The ledger's path or URL, and whether it exists (always True for a server)."""
-    location = ledger or environ.get("STENO_LEDGER") or str(default_ledger_path())
-    return location, "://" in location or Path(location).exists()
-
-
-def open_existing_ledger(ledger: str | None) -> Store | None:
-    """The ledger, if it exists."""
-    return open_ledger(ledger) if locate_ledger(ledger, os.environ)[1] else None
-
+from ..ledger.store import Store, open_existing_ledger
+from ..ledger.timestamps import now_ms
 
 # -- sessions --------------------------------------------------------------------------------------
 
@@ -85,10 +72,10 @@ def tightest_budget(
     if store is None:
         return None
     try:
-        if not store.query("SELECT 1 FROM budgets LIMIT 1"):
+        if not budget.has_budgets(store):
             return None
         _import_new_runs(store, warn)
-        statuses = budget.list_budgets(store, TimeZone(), time.time_ns() // 1_000_000)
+        statuses = budget.list_budgets(store, TimeZone(), now_ms())
     finally:
         store.close()
     projects = (None, project, os.path.realpath(project))

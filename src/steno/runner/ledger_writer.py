@@ -11,7 +11,13 @@ from ..codec.redact import redact_and_truncate
 from ..errors import LedgerError
 from ..event import Event
 from ..ledger.row_sink import LedgerRowSink
-from ..ledger.run_record import upsert_run
+from ..ledger.run_record import (
+    finish_task,
+    insert_active_run,
+    insert_task,
+    mark_session_refreshed,
+    upsert_run,
+)
 from ..ledger.store import Store, open_ledger
 from ..ledger.upsert import Pricer
 from ..report import Report, TaskReport
@@ -85,14 +91,16 @@ class LedgerWriter:
             self._warn_unavailable(error)
             return
         prompt = redact_and_truncate(self._setup.launch_options.prompt, MAX_PROMPT_CHARS)
-        started_at = int(now * 1000)
-        row = (self._task_id, self._setup.agent, self._setup.cwd, prompt, started_at, 0)
-        self._insert("tasks", dict(zip(_TASK_COLUMNS, row, strict=True)))
-
-    def _insert(self, table: str, row: dict[str, Any]) -> None:
-        placeholders = ", ".join("?" * len(row))
-        sql = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({placeholders})"
-        self._write(lambda store: store.execute(sql, tuple(row.values())))
+        self._write(
+            lambda store: insert_task(
+                store,
+                id_=self._task_id,
+                agent=self._setup.agent,
+                project=self._setup.cwd,
+                prompt=prompt,
+                started_at=int(now * 1000),
+            )
+        )
 
     def begin_attempt(self, run: AgentRun, attempt: int) -> None:
         """Insert the row of a running attempt."""
@@ -109,19 +117,20 @@ class LedgerWriter:
         rows.id_namespace = header.id_namespace() if header is not None else ""
         self._rows[run.id] = rows
         run.sinks.append(lambda _, events: _add_rows(rows, run, events))
-        row = (
-            run.id,
-            session,
-            self._task_id,
-            attempt,
-            run.agent.name,
-            self._setup.cwd,
-            str(run.recording_path),
-            started_at,
-            redact_and_truncate(run.launch_options.prompt, MAX_PROMPT_CHARS),
+        self._write(
+            lambda store: insert_active_run(
+                store,
+                id_=run.id,
+                session=session,
+                task=self._task_id,
+                attempt=attempt,
+                agent=run.agent.name,
+                project=self._setup.cwd,
+                source=str(run.recording_path),
+                started_at=started_at,
+                prompt=redact_and_truncate(run.launch_options.prompt, MAX_PROMPT_CHARS),
+            )
         )
-        columns = dict(zip(_RUN_COLUMNS, row, strict=True)) | {"cost_source": "unknown"}
-        self._insert("runs", columns | dict.fromkeys(_ZERO_RUN_COLUMNS, 0))
 
     def end_attempt(self, run: AgentRun, report: Report, why: str) -> None:
         """Write a finished attempt: report, requests, tool calls."""
@@ -138,14 +147,12 @@ class LedgerWriter:
 
     def mark_handed_over(self, session: str | None) -> None:
         """Mark a session as continued in a new one."""
-        sql = "UPDATE sessions SET stop = 'refreshed' WHERE id = ?"
-        self._write(lambda store: store.execute(sql, (session,)))
+        self._write(lambda store: mark_session_refreshed(store, session))
 
     def close_task(self, report: TaskReport, now: float) -> None:
         """Complete the task's row."""
-        values = (report.verdict, len(report.attempts), int(now * 1000), self._task_id)
-        sql = "UPDATE tasks SET verdict = ?, attempts = ?, ended_at = ? WHERE id = ?"
-        if not self._write(lambda store: store.execute(sql, values)) and self._last_run_id:
+        values = (self._task_id, report.verdict, len(report.attempts), int(now * 1000))
+        if not self._write(lambda store: finish_task(store, *values)) and self._last_run_id:
             self._pending_runs.add(self._last_run_id)
         self.release()
 

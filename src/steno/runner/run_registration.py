@@ -16,6 +16,8 @@ from ..codec.redact import redact_and_truncate
 from ..config.data_dir import live_folder
 from ..errors import StenoError
 from ..event import Event
+from ..ledger.queries.runs import find_run
+from ..ledger.run_record import finish_lost_task
 from ..ledger.store import Store, ledger_location
 from ..pricing import price
 from ..process import terminate_orphans
@@ -213,30 +215,21 @@ def recover_runs(store: Store) -> list[str]:
 
 
 def _recover_run(store: Store, info: RunInfo) -> str | None:
-    rows = store.query("SELECT verdict FROM runs WHERE id = ?", (info.run,))
+    run = find_run(store, info.run)
     has_recording = info.tape is not None and Path(info.tape).exists()
-    if has_recording and not rows and info.ledger != ledger_location(store.name):
+    if has_recording and run is None and info.ledger != ledger_location(store.name):
         return None
-    is_incomplete = has_recording and (not rows or rows[0][0] is None)
+    is_incomplete = has_recording and (run is None or run.verdict is None)
     if is_incomplete and info.tape is not None:
         from ..ledger.importer import import_sources  # lazy: loads every reader
 
         import_sources(store, [info.tape])
-        rows = store.query("SELECT verdict FROM runs WHERE id = ?", (info.run,))
-    if rows:
-        _close_task_row(store, info.task, rows[0][0])
+        run = find_run(store, info.run)
+    if run is not None:
+        with store.transaction():
+            finish_lost_task(store, info.task, run.verdict)
     remove_run_info(info)
     if not is_incomplete:
         return None
     cause = "could not be written to the ledger" if info.over else "was lost: its steno was killed"
     return f"run {info.run} {cause}; recovered from its recording"
-
-
-def _close_task_row(store: Store, task: str, verdict: str | None) -> None:
-    with store.transaction():
-        store.execute(
-            "UPDATE tasks SET verdict = ?,"
-            " ended_at = (SELECT max(ended_at) FROM runs WHERE task = ?)"
-            " WHERE id = ? AND verdict IS NULL",
-            (verdict, task, task),
-        )

@@ -1,1 +1,1 @@
-"""Questions to the ledger, in plain SQL that both databases take: sums, runs, sessions, texts, budgets. They return values."""
+"""Queries of the ledger, one module per command, in SQL that both databases accept."""

@@ -1,41 +1,50 @@
-"""Two runs or sessions side by side, figure by figure. It reads their rows and never their recordings."""
+"""Compare two runs or sessions, figure by figure."""
 
 from typing import Any
 
 from ...analysis.usage import cache_hit_rate, nano_to_usd
 from ...report import Tokens
+from ..protocol import Store, query_value
 from ..results import ComparedFigure, RunSummary, SessionSummary
-from ..store import Store
 from . import runs, sessions
 
 FIGURE_KINDS = {
-    "verdict": "text", "agent": "text", "agent_version": "text", "model": "text", "project": "text", "duration_ms": "span",
-    "cost_usd": "money", "cache_hit_rate": "percent",
-}  # fmt: skip
+    "verdict": "text",
+    "agent": "text",
+    "agent_version": "text",
+    "model": "text",
+    "project": "text",
+    "duration_ms": "span",
+    "cost_usd": "money",
+    "cache_hit_rate": "percent",
+}
 
 
-def compare(store: Store, one: str, two: str) -> tuple[list[ComparedFigure], str, str]:
-    """The figures of both, and the ids of both."""
-    found = [runs.get_by_prefix(store, prefix) for prefix in (one, two)]
-    first, second = (_figures(store, *each) for each in found)
-    names = list(dict.fromkeys([*first, *second]))
-    lines = [
-        ComparedFigure(name, FIGURE_KINDS.get(name, "number"), first.get(name), second.get(name))
-        for name in names
+def compare(
+    store: Store, first_prefix: str, second_prefix: str
+) -> tuple[list[ComparedFigure], str, str]:
+    """Return the known figures of both, and the ids of both."""
+    first = runs.get_by_prefix(store, first_prefix)
+    second = runs.get_by_prefix(store, second_prefix)
+    first_figures = _figures(store, first)
+    second_figures = _figures(store, second)
+    figures = [
+        ComparedFigure(
+            name,
+            FIGURE_KINDS.get(name, "number"),
+            first_figures.get(name),
+            second_figures.get(name),
+        )
+        for name in dict.fromkeys([*first_figures, *second_figures])
     ]
-    return (
-        [line for line in lines if line.first is not None or line.second is not None],
-        found[0][1],
-        found[1][1],
-    )
+    known = [figure for figure in figures if figure.first is not None or figure.second is not None]
+    return known, first.id, second.id
 
 
-def _figures(store: Store, table: str, id_: str) -> dict[str, Any]:
-    return (
-        _run_figures(runs.get_run(store, id_))
-        if table == "runs"
-        else _session_figures(store, sessions.get_session(store, id_))
-    )
+def _figures(store: Store, subject: runs.LedgerId) -> dict[str, Any]:
+    if subject.table == "runs":
+        return _run_figures(runs.get_run(store, subject.id))
+    return _session_figures(store, sessions.get_session(store, subject.id))
 
 
 def _run_figures(run: RunSummary) -> dict[str, Any]:
@@ -57,36 +66,39 @@ def _run_figures(run: RunSummary) -> dict[str, Any]:
 
 
 def _session_figures(store: Store, session: SessionSummary) -> dict[str, Any]:
-    tools = "SELECT count(*), coalesce(sum(CASE WHEN ok = 0 THEN 1 ELSE 0 END), 0), coalesce(sum(denied), 0) FROM calls"
-    calls, failed, denied = (
-        int(figure) for figure in store.query(f"{tools} WHERE session = ?", (session.id,))[0]
+    ((calls, errors, denied),) = store.query(
+        "SELECT count(*), coalesce(sum(CASE WHEN ok = 0 THEN 1 ELSE 0 END), 0), "
+        "coalesce(sum(denied), 0) FROM calls WHERE session = ?",
+        (session.id,),
     )
-    files = store.query(
-        "SELECT count(DISTINCT path) FROM changes WHERE session = ?", (session.id,)
-    )[0][0]
-    known = session.first_at is not None and session.last_at is not None
+    files = query_value(
+        store, "SELECT count(DISTINCT path) FROM changes WHERE session = ?", (session.id,)
+    )
+    duration_ms = None
+    if session.first_at is not None and session.last_at is not None:
+        duration_ms = session.last_at - session.first_at
     return {
         **_identity_figures(session),
-        "duration_ms": (session.last_at or 0) - (session.first_at or 0) if known else None,
+        "duration_ms": duration_ms,
         "turns": session.turns,
         "requests": session.totals.requests,
         **_token_figures(session.totals.tokens),
         "cost_usd": nano_to_usd(session.totals.cost_nano),
         "context_used": session.context_used,
         "context_peak": session.context_peak,
-        "tools": calls,
-        "tool_errors": failed,
-        "denials": denied,
+        "tools": int(calls),
+        "tool_errors": int(errors),
+        "denials": int(denied),
         "files": int(files),
     }
 
 
-def _identity_figures(one: RunSummary | SessionSummary) -> dict[str, Any]:
+def _identity_figures(subject: RunSummary | SessionSummary) -> dict[str, Any]:
     return {
-        "agent": one.agent,
-        "agent_version": one.agent_version,
-        "model": one.model,
-        "project": one.project,
+        "agent": subject.agent,
+        "agent_version": subject.agent_version,
+        "model": subject.model,
+        "project": subject.project,
     }
 
 

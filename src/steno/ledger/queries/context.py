@@ -1,35 +1,40 @@
-"""The course of a context: how full the main thread's window was at each request. It never looks at subagents."""
+"""The context window of a session's main thread, request by request."""
 
 from ...analysis.context import ASSUMED_WINDOW, prompt_overhead
+from ..protocol import Store, query_column
 from ..results import ContextSample
-from ..store import Store
 
-COMPACTION_RATIO = 0.6  # a request with less than this part of the one before it follows a compaction: nothing else shrinks a window so
+COMPACTION_RATIO = 0.6  # only a compaction shrinks the context below this part of its last size
 
 
 def context_history(store: Store, session: str, limit: int | None) -> list[ContextSample]:
-    """Every request of the main thread in its order, with what its window held."""
+    """Return the context size of each request of the main thread, in order."""
     rows = store.query(
         "SELECT at, model, input + cache_write + cache_read FROM requests "
         "WHERE session = ? AND parent IS NULL AND kind = 'request' ORDER BY at, id",
         (session,),
     )
-    found: list[ContextSample] = []
+    samples: list[ContextSample] = []
     for at, model, used in rows:
-        dropped = bool(found) and used < found[-1].used * COMPACTION_RATIO
-        found.append(ContextSample(int(at), model, int(used), limit or ASSUMED_WINDOW, dropped))
-    return found
+        compacted = bool(samples) and used < samples[-1].used * COMPACTION_RATIO
+        samples.append(ContextSample(int(at), model, int(used), limit or ASSUMED_WINDOW, compacted))
+    return samples
 
 
-def initial_overhead(store: Store, session: str, points: list[ContextSample]) -> int | None:
-    """What the first request held besides the prompt (M8); None where the prompt is not known."""
-    if not points:
+def initial_overhead(store: Store, session: str, samples: list[ContextSample]) -> int | None:
+    """Return the size of the first request without the prompt; None if the prompt is unknown."""
+    if not samples:
         return None
-    said = store.query(
-        "SELECT text FROM texts WHERE session = ? AND parent IS NULL AND role = 'prompt' AND at <= ? ORDER BY at, id",
-        (session, points[0].at),
-    ) or store.query(
-        "SELECT prompt FROM runs WHERE session = ? AND prompt IS NOT NULL ORDER BY started_at LIMIT 1",
+    first = samples[0]
+    prompts = query_column(
+        store,
+        "SELECT text FROM texts WHERE session = ? AND parent IS NULL AND role = 'prompt' "
+        "AND at <= ? ORDER BY at, id",
+        (session, first.at),
+    ) or query_column(
+        store,
+        "SELECT prompt FROM runs WHERE session = ? AND prompt IS NOT NULL "
+        "ORDER BY started_at LIMIT 1",
         (session,),
     )
-    return prompt_overhead(points[0].used, "".join(text for (text,) in said)) if said else None
+    return prompt_overhead(first.used, "".join(prompts)) if prompts else None

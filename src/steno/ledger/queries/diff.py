@@ -1,7 +1,7 @@
-"""The files that a run or a session changed, each with the call that was running. It never changes a row."""
+"""The files that a run, session or task changed, each with the tool call behind it."""
 
 from datetime import datetime, timezone
-from typing import Any
+from typing import NamedTuple
 
 from ...analysis.attribution import (
     CallSpan,
@@ -11,7 +11,8 @@ from ...analysis.attribution import (
 )
 from ...report import resolve_path
 from ...workspace.changes import Change
-from ..store import Store
+from ..protocol import Store, query_value
+from .runs import LedgerId
 
 OWNER_CONDITIONS = {
     "runs": "run = ?",
@@ -20,71 +21,84 @@ OWNER_CONDITIONS = {
 }
 
 
+class _Call(NamedTuple):
+    call: str
+    name: str
+    kind: str
+    at: int
+    duration_ms: int | None
+
+
+class Attempt(NamedTuple):
+    run: str
+    source: str | None
+
+
 def list_changes(store: Store, table: str, id_: str) -> list[Change]:
-    """What a run (`runs`), a session (`sessions`) or a task (`tasks`) changed, in order."""
-    calls, root = _list_calls(store, table, id_), project_folder(store, table, id_)
-    names = {row[0]: row[1] for row in calls}
+    """Return the changes of a run (`runs`), session (`sessions`) or task (`tasks`), in order."""
+    calls = _list_calls(store, table, id_)
+    root = project_folder(store, table, id_)
+    tools = {call.call: call.name for call in calls}
     spans = file_changing_calls(
-        CallSpan(row[0], row[2], row[3], row[3] + (row[4] or 0)) for row in calls
+        CallSpan(call.call, call.kind, call.at, call.at + (call.duration_ms or 0)) for call in calls
     )
-    sql = f"SELECT path, change, source, call, at, inside FROM changes WHERE {OWNER_CONDITIONS[table]} ORDER BY at, seq"
-    found = []
-    for path, change, source, call, at, inside in store.query(sql, (id_,)):
-        whose = call or call_running_at(spans, at) if source != "git" else call
-        name, _, below = resolve_path(path, root) if path[:1] == "/" else (path, "", bool(inside))
-        when, tool = datetime.fromtimestamp(at / 1000, timezone.utc), names.get(whose or "")
-        found.append(
+    sql = (
+        "SELECT path, change, source, call, at, inside FROM changes "
+        f"WHERE {OWNER_CONDITIONS[table]} ORDER BY at, seq"
+    )
+    changes = []
+    for path, change, source, call, at, is_inside in store.query(sql, (id_,)):
+        if not call and source != "git":
+            call = call_running_at(spans, at)
+        if path[:1] == "/":
+            path, _, is_inside = resolve_path(path, root)
+        changes.append(
             Change(
-                path=name,
+                path=path,
                 change=change,
                 source=source,
-                call=whose,
-                tool=tool,
-                at=when,
-                inside=below,
+                call=call,
+                tool=tools.get(call or ""),
+                at=datetime.fromtimestamp(at / 1000, timezone.utc),
+                inside=bool(is_inside),
             )
         )
-    return found
+    return changes
 
 
 def find_sole_writer(store: Store, table: str, id_: str) -> tuple[str, str] | None:
-    """The one call that can have changed files without telling which, with its tool; None where there are several, or none."""
-    calls = {row[0]: row for row in _list_calls(store, table, id_)}
-    call = only_possible_call((id_, row[2]) for id_, row in calls.items())
-    return None if call is None else (call, calls[call][1])
+    """Return the only call that can have changed files unseen, and its tool; else None."""
+    calls = _list_calls(store, table, id_)
+    writer = only_possible_call((call.call, call.kind) for call in calls)
+    tools = {call.call: call.name for call in calls}
+    return None if writer is None else (writer, tools[writer])
 
 
-def _list_calls(store: Store, table: str, id_: str) -> list[tuple[Any, ...]]:
-    sql = f"SELECT call, name, kind, at, duration_ms FROM calls WHERE {OWNER_CONDITIONS[table]} ORDER BY at, seq"
-    return store.query(sql, (id_,))
-
-
-def newest_run_or_task(store: Store) -> tuple[str, str] | None:
-    """What was done last: a task of several runs (`tasks`), or a run (`runs`)."""
-    rows = store.query(
-        "SELECT id, task FROM runs ORDER BY coalesce(started_at, 0) DESC, id DESC LIMIT 1"
+def _list_calls(store: Store, table: str, id_: str) -> list[_Call]:
+    sql = (
+        "SELECT call, name, kind, at, duration_ms FROM calls "
+        f"WHERE {OWNER_CONDITIONS[table]} ORDER BY at, seq"
     )
-    if not rows:
-        return None
-    run, task = rows[0]
-    return (
-        ("tasks", str(task))
-        if task is not None and len(runs_of_task(store, task)) > 1
-        else ("runs", str(run))
-    )
+    return [_Call(*row) for row in store.query(sql, (id_,))]
 
 
-def runs_of_task(store: Store, task: str) -> list[tuple[str, str | None]]:
-    """The runs of a task, the first one first, each with its recording."""
-    return [
-        (row[0], row[1])
-        for row in store.query(
-            "SELECT id, source FROM runs WHERE task = ? ORDER BY attempt, id", (task,)
-        )
-    ]
+def newest_run_or_task(store: Store) -> LedgerId | None:
+    """Return the newest run, or its task (`tasks`) if that has several runs."""
+    sql = "SELECT id, task FROM runs ORDER BY coalesce(started_at, 0) DESC, id DESC LIMIT 1"
+    for run, task in store.query(sql):
+        if task is not None and len(runs_of_task(store, task)) > 1:
+            return LedgerId("tasks", task)
+        return LedgerId("runs", run)
+    return None
+
+
+def runs_of_task(store: Store, task: str) -> list[Attempt]:
+    """Return the runs of a task in order."""
+    sql = "SELECT id, source FROM runs WHERE task = ? ORDER BY attempt, id"
+    return [Attempt(*row) for row in store.query(sql, (task,))]
 
 
 def project_folder(store: Store, table: str, id_: str) -> str | None:
-    """The folder that a run, a session or a task worked in."""
-    rows = store.query(f"SELECT project FROM {table} WHERE id = ?", (id_,))  # a name of our own
-    return rows[0][0] if rows else None
+    """Return the folder in which a run, session or task worked."""
+    folder: str | None = query_value(store, f"SELECT project FROM {table} WHERE id = ?", (id_,))
+    return folder

@@ -1,20 +1,18 @@
-"""Which rows a question is about: filters by project, model and agent as conditions in SQL. It never runs the question."""
+"""Filters by time, project, model and agent, and the SQL conditions for them."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from ...analysis.usage import base_model_name
-from ..store import Store
+from ..protocol import Store, placeholders, query_column
 from .time_range import TimeRange
-
-MAX_VALUES_PER_QUERY = 400  # values in one question: below every limit
 
 
 class Filters(Struct, frozen=True):
-    """What was asked for; None: everything. Names are already those that the ledger has."""
+    """What to select, with names as stored in the ledger. None: no filter; (): no match."""
 
     time_range: TimeRange = TimeRange()
     projects: tuple[str, ...] | None = None
@@ -23,95 +21,136 @@ class Filters(Struct, frozen=True):
 
 
 class WhereClause:
-    """Conditions that must all hold, with their values."""
+    """SQL conditions joined by AND, with their values."""
 
     def __init__(self) -> None:
         self.conditions: list[str] = []
         self.values: list[Any] = []
 
+    def copy(self) -> "WhereClause":
+        return WhereClause().add_all(self)
+
     def add(self, condition: str, *values: Any) -> "WhereClause":
-        """One more condition, with a `?` for each value."""
+        """Add a condition with a `?` for each value."""
         self.conditions.append(condition)
         self.values += values
         return self
 
-    def add_in(self, column: str, wanted: Sequence[str] | None) -> "WhereClause":
-        """The column is one of these; none of them can be meant: nothing fits."""
-        if wanted is not None:
-            marks = ",".join("?" * len(wanted))
-            self.add(f"{column} IN ({marks})" if wanted else "1 = 0", *wanted)
+    def add_all(self, other: "WhereClause") -> "WhereClause":
+        self.conditions += other.conditions
+        self.values += other.values
         return self
 
-    def add_time_range(self, column: str, span: TimeRange) -> "WhereClause":
-        """A time within the span."""
-        if span.since is not None:
-            self.add(f"{column} >= ?", span.since)
-        if span.until is not None:
-            self.add(f"{column} < ?", span.until)
+    def add_in(self, column: str, choices: Sequence[str] | None) -> "WhereClause":
+        """Require one of the choices; None: any value, empty: no match."""
+        if choices is not None:
+            condition = f"{column} IN ({placeholders(len(choices))})" if choices else "1 = 0"
+            self.add(condition, *choices)
+        return self
+
+    def add_names(self, filters: Filters, prefix: str = "") -> "WhereClause":
+        """Add the filters by project, model and agent."""
+        return (
+            self.add_in(f"{prefix}project", filters.projects)
+            .add_in(f"{prefix}model", filters.models)
+            .add_in(f"{prefix}agent", filters.agents)
+        )
+
+    def add_time_range(self, column: str, time_range: TimeRange) -> "WhereClause":
+        if time_range.since is not None:
+            self.add(f"{column} >= ?", time_range.since)
+        if time_range.until is not None:
+            self.add(f"{column} < ?", time_range.until)
+        return self
+
+    def add_active_in(self, time_range: TimeRange) -> "WhereClause":
+        """Require a session that was active at some time in the range."""
+        if time_range.since is not None:
+            self.add("last_at >= ?", time_range.since)
+        if time_range.until is not None:
+            self.add("first_at < ?", time_range.until)
         return self
 
     @property
     def sql(self) -> str:
-        """` WHERE ...`, or nothing."""
+        """` WHERE ...`, or an empty string."""
         return f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
 
 
-# -- names as people give them -----------------------------------------------------------------------------------
+# -- names as users type them --------------------------------------------------------------------
 
 
 def resolve_filters(
-    store: Store, span: TimeRange, project: str | None, model: str | None, agent: str | None
+    store: Store, time_range: TimeRange, project: str | None, model: str | None, agent: str | None
 ) -> Filters:
-    """What is meant by names as people give them; what fits nothing is an empty tuple."""
+    """Resolve names to those in the ledger; a name without a match becomes an empty tuple."""
     return Filters(
-        span,
+        time_range,
         resolve_projects(store, project),
         resolve_models(store, model),
         resolve_agents(store, agent),
     )
 
 
-def resolve_projects(store: Store, given: str | None) -> tuple[str, ...] | None:
-    """The projects that are meant: by the whole path, a path relative to here, or the name of the last folder."""
-    if given is None:
+def resolve_projects(store: Store, name: str | None) -> tuple[str, ...] | None:
+    """Resolve a path, absolute or relative to the current folder, or the end of a path."""
+    if name is None:
         return None
     known = _distinct_names(store, "project", "sessions", "spend", "runs")
-    wanted = {given, given.rstrip("/"), str(Path(given).absolute()), str(Path(given).resolve())}
-    exact = tuple(name for name in known if name in wanted)
-    return exact or tuple(
-        name for name in known if name.rstrip("/").endswith("/" + given.strip("/"))
-    )
+    candidates = {name, name.rstrip("/"), str(Path(name).absolute()), str(Path(name).resolve())}
+    exact = tuple(project for project in known if project in candidates)
+    suffix = "/" + name.strip("/")
+    return exact or tuple(project for project in known if project.rstrip("/").endswith(suffix))
 
 
-def resolve_models(store: Store, given: str | None) -> tuple[str, ...] | None:
-    """The models that are meant: one by its name, with or without its window, or all that have these letters in it."""
-    if given is None:
+def resolve_models(store: Store, name: str | None) -> tuple[str, ...] | None:
+    """Resolve a model's name, with or without its context window, or a part of names."""
+    if name is None:
         return None
     known = _distinct_names(store, "model", "spend", "runs", "sessions")
-    return tuple(
-        name for name in known if base_model_name(name) == base_model_name(given)
-    ) or _match_names(given, known)
+    base = base_model_name(name)
+    exact = tuple(model for model in known if base_model_name(model) == base)
+    return exact or _match_names(name, known)
 
 
-def resolve_agents(store: Store, given: str | None) -> tuple[str, ...] | None:
-    """The agents that are meant."""
-    return (
-        None
-        if given is None
-        else _match_names(given, _distinct_names(store, "agent", "sessions", "runs"))
-    )
+def resolve_agents(store: Store, name: str | None) -> tuple[str, ...] | None:
+    if name is None:
+        return None
+    return _match_names(name, _distinct_names(store, "agent", "sessions", "runs"))
 
 
 def _distinct_names(store: Store, column: str, *tables: str) -> list[str]:
-    """The names in a column of several tables. A run that failed early has no session, and spent nothing."""
-    parts = [f"SELECT DISTINCT {column} FROM {table}" for table in tables]  # names of our own
-    return sorted(row[0] for row in store.query(" UNION ".join(parts)) if row[0])
+    # Several tables: a run that failed early has no session and no spend.
+    sql = " UNION ".join(f"SELECT DISTINCT {column} FROM {table}" for table in tables)
+    return sorted(name for name in query_column(store, sql) if name)
 
 
-def _match_names(given: str, known: Iterable[str]) -> tuple[str, ...]:
+def _match_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
     names = list(known)
-    return (
-        (given,)
-        if given in names
-        else tuple(name for name in names if given.lower() in name.lower())
-    )
+    if name in names:
+        return (name,)
+    return tuple(other for other in names if name.lower() in other.lower())
+
+
+# -- empty results -------------------------------------------------------------------------------
+
+EmptyReason = Literal["no_match", "sessions_only", "pruned", "pruned_totals_kept", "empty"]
+
+
+def empty_reason(store: Store, table: str) -> EmptyReason:
+    """Return why a query of a table has no rows.
+
+    `no_match`: the filters match none; `sessions_only`: sessions, but no runs; `pruned`: details
+    were pruned, with or without their totals; `empty`: nothing was imported yet.
+    """
+    if has_rows(store, table):
+        return "no_match"
+    if table == "runs" and has_rows(store, "sessions"):
+        return "sessions_only"
+    if has_rows(store, "pruned"):
+        return "pruned_totals_kept" if has_rows(store, "spend") else "pruned"
+    return "empty"
+
+
+def has_rows(store: Store, table: str) -> bool:
+    return bool(store.query(f"SELECT 1 FROM {table} LIMIT 1"))

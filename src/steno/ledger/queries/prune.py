@@ -1,25 +1,33 @@
-"""Old details out of the ledger. Sums stay unless they are asked for too, and `sources` always: no import brings rows back.
+"""Delete old details from the ledger; the sums stay unless requested otherwise.
 
-What goes is whole sessions that were last at work before a time, with their runs, requests, calls and texts. Each leaves a
-mark in `pruned`, so that neither a copy of its files nor a rebuild brings back what is gone.
+Whole sessions are deleted, with their runs, requests, calls and texts, if they were last active
+before a given time. Each leaves a mark in `pruned`, and `sources` stays, so that no import, copy of
+a file or rebuild brings them back.
 """
 
 from msgspec import Struct
 
+from ..protocol import Store, query_column
 from ..rows import pruned_id
-from ..store import Store
+from ..timestamps import HOUR_MS
 from ..totals import TOOL_COUNT_FIELDS
 from .filters import WhereClause
 from .search import drop_index
-from .time_range import HOUR_MS
 from .usage import CALL_SUMS_SQL
 
 DETAIL_TABLES = ("runs", "requests", "calls", "changes", "denials", "texts")
-ROW_OVERHEAD_BYTES = 200  # bytes that a row takes besides its text, roughly
+SUM_TABLES = ("spend", "tool_use")
+# Runs last: notes refer to them.
+DELETE_ORDER = ("notes", *(table for table in DETAIL_TABLES if table != "runs"), "runs", "sessions")
+ROW_OVERHEAD_BYTES = 200  # estimated size of a row without its text
+TEXT_SIZES_SQL = {
+    "runs": "coalesce(length(report), 0) + coalesce(length(prompt), 0)",
+    "texts": "length(text)",
+}
 
 
 class PrunedTable(Struct):
-    """What goes, or would go, from one table."""
+    """Number and estimated size of the rows to delete from one table."""
 
     table: str
     rows: int
@@ -27,133 +35,128 @@ class PrunedTable(Struct):
 
 
 class PruneSelection:
-    """The sessions that were last at work before a time, as conditions in SQL."""
+    """SQL conditions for the sessions that were last active before a time."""
 
     def __init__(self, before: int, projects: tuple[str, ...] | None) -> None:
-        self.before = before // HOUR_MS * HOUR_MS  # whole hours: sums are kept by the hour
+        self.before = before // HOUR_MS * HOUR_MS  # whole hours, like the sums
         self.projects = projects
-        own = WhereClause().add("last_at < ?", self.before).add_in("project", projects)
-        own.add(
-            "NOT EXISTS (SELECT 1 FROM runs WHERE runs.session = sessions.id AND runs.started_at >= ?)",
-            self.before,
+        self.where_sessions = (
+            WhereClause()
+            .add("last_at < ?", self.before)
+            .add_in("project", projects)
+            .add(
+                "NOT EXISTS (SELECT 1 FROM runs "
+                "WHERE runs.session = sessions.id AND runs.started_at >= ?)",
+                self.before,
+            )
         )
-        self.where_sessions = own
-        self.session_ids_sql = (
-            f"SELECT id FROM sessions{own.sql}"  # names of our own, here and below
-        )
+        self._in_sessions = f"session IN (SELECT id FROM sessions{self.where_sessions.sql})"
 
-    def where_details(self, table: str) -> WhereClause:
-        """The rows of a table that belong to them."""
+    def where(self, table: str) -> WhereClause:
+        """Select the rows of a table to delete."""
         if table == "sessions":
             return self.where_sessions
-        if table == "runs":  # also those whose session is not known
-            lone = WhereClause().add("started_at < ?", self.before).add_in("project", self.projects)
-            known = "session NOT IN (SELECT id FROM sessions)"
-            sql = f"session IN ({self.session_ids_sql}) OR ({' AND '.join(lone.conditions)} AND (session IS NULL OR {known}))"
-            return WhereClause().add(f"({sql})", *self.where_sessions.values, *lone.values)
+        if table == "runs":
+            return self._where_runs()
         if table == "notes":
-            runs = self.where_details("runs")
-            sql = f"session IN ({self.session_ids_sql}) OR run IN (SELECT id FROM runs{runs.sql})"
-            return WhereClause().add(f"({sql})", *self.where_sessions.values, *runs.values)
-        return WhereClause().add(
-            f"session IN ({self.session_ids_sql})", *self.where_sessions.values
-        )
+            runs = self._where_runs()
+            return self._in_sessions_or(f"run IN (SELECT id FROM runs{runs.sql})", *runs.values)
+        if table in SUM_TABLES:
+            return self._where_sums(table)
+        return WhereClause().add(self._in_sessions, *self.where_sessions.values)
 
-    def where_sums(self, table: str) -> WhereClause:
-        """The rows of sums that are older."""
-        left = (
-            WhereClause().add("hour < ?", self.before // HOUR_MS).add_in("project", self.projects)
+    def _where_runs(self) -> WhereClause:
+        """Select the runs of the sessions, and those whose session is unknown."""
+        orphans = (
+            WhereClause()
+            .add("started_at < ?", self.before)
+            .add_in("project", self.projects)
+            .add("(session IS NULL OR session NOT IN (SELECT id FROM sessions))")
         )
+        return self._in_sessions_or(f"({' AND '.join(orphans.conditions)})", *orphans.values)
+
+    def _where_sums(self, table: str) -> WhereClause:
+        old = WhereClause().add("hour < ?", self.before // HOUR_MS)
+        old.add_in("project", self.projects)
         if table == "tool_use":
-            return left
-        lone = " AND ".join([*left.conditions, "session NOT IN (SELECT id FROM sessions)"])
-        sql = f"session IN ({self.session_ids_sql}) OR ({lone})"
-        return WhereClause().add(f"({sql})", *self.where_sessions.values, *left.values)
+            return old
+        old.add("session NOT IN (SELECT id FROM sessions)")
+        return self._in_sessions_or(f"({' AND '.join(old.conditions)})", *old.values)
+
+    def _in_sessions_or(self, condition: str, *values: object) -> WhereClause:
+        sql = f"({self._in_sessions} OR {condition})"
+        return WhereClause().add(sql, *self.where_sessions.values, *values)
 
 
-def preview_prune(store: Store, old: PruneSelection, include_sums: bool) -> list[PrunedTable]:
-    """What pruning takes away, table by table."""
-    sizes = {
-        "runs": "coalesce(length(report), 0) + coalesce(length(prompt), 0)",
-        "texts": "length(text)",
-    }
-    found = []
-    for table in (
-        *DETAIL_TABLES,
-        "notes",
-        "sessions",
-        *(("spend", "tool_use") if include_sums else ()),
-    ):
-        where = (
-            old.where_sums(table) if table in ("spend", "tool_use") else old.where_details(table)
-        )
-        size = f"coalesce(sum({ROW_OVERHEAD_BYTES} + {sizes.get(table, '0')}), 0)"
-        rows, bytes_ = store.query(
+def preview_prune(store: Store, selection: PruneSelection, include_sums: bool) -> list[PrunedTable]:
+    """Return what pruning deletes, table by table."""
+    tables = [*DETAIL_TABLES, "notes", "sessions", *(SUM_TABLES if include_sums else ())]
+    preview = []
+    for table in tables:
+        where = selection.where(table)
+        size = f"coalesce(sum({ROW_OVERHEAD_BYTES} + {TEXT_SIZES_SQL.get(table, '0')}), 0)"
+        ((rows, size_bytes),) = store.query(
             f"SELECT count(*), {size} FROM {table}{where.sql}", where.values
-        )[0]
-        found.append(PrunedTable(table, int(rows), int(bytes_)))
-    return found
+        )
+        preview.append(PrunedTable(table, int(rows), int(size_bytes)))
+    return preview
 
 
-def runs_and_folders(store: Store, old: PruneSelection) -> tuple[set[str], list[str]]:
-    """The runs that go, and every folder of the ledger: in whose repositories their states may be kept."""
-    where = old.where_details("runs")
-    runs = {str(row[0]) for row in store.query(f"SELECT id FROM runs{where.sql}", where.values)}
-    return runs, [
-        row[0] for row in store.query("SELECT DISTINCT project FROM runs WHERE project IS NOT NULL")
-    ]
+def runs_and_folders(store: Store, selection: PruneSelection) -> tuple[set[str], list[str]]:
+    """Return the runs to delete, and all project folders: their snapshots may be in any of them."""
+    where = selection.where("runs")
+    runs: set[str] = set(query_column(store, f"SELECT id FROM runs{where.sql}", where.values))
+    folders = query_column(store, "SELECT DISTINCT project FROM runs WHERE project IS NOT NULL")
+    return runs, folders
 
 
-def prune(store: Store, old: PruneSelection, include_sums: bool) -> None:
-    """Take it away, all or nothing. The index of texts is made anew by the next search."""
+def prune(store: Store, selection: PruneSelection, include_sums: bool) -> None:
+    """Delete the selection in one transaction. The next search rebuilds the text index."""
     with store.transaction():
         drop_index(store)
-        _mark_pruned(store, old)
+        _mark_pruned(store, selection)
         if include_sums:
-            _delete_rows(store, "spend", old.where_sums("spend"))
+            _delete_rows(store, "spend", selection.where("spend"))
         else:
-            _mark_counted_rows(store, old)
-        for table in (
-            "notes",
-            *(name for name in DETAIL_TABLES if name != "runs"),
-            "runs",
-            "sessions",
-        ):
-            _delete_rows(store, table, old.where_details(table))
-        done = "verdict IS NOT NULL AND ended_at < ? AND id NOT IN (SELECT task FROM runs WHERE task IS NOT NULL)"
-        _delete_rows(
-            store, "tasks", WhereClause().add(done, old.before).add_in("project", old.projects)
+            _mark_counted_rows(store, selection)
+        for table in DELETE_ORDER:
+            _delete_rows(store, table, selection.where(table))
+        finished_tasks = (
+            WhereClause()
+            .add("verdict IS NOT NULL AND ended_at < ?", selection.before)
+            .add("id NOT IN (SELECT task FROM runs WHERE task IS NOT NULL)")
+            .add_in("project", selection.projects)
         )
+        _delete_rows(store, "tasks", finished_tasks)
         if include_sums:
-            _delete_rows(store, "tool_use", old.where_sums("tool_use"))
-            _recount_tool_use(store, old)
+            _delete_rows(store, "tool_use", selection.where("tool_use"))
+            _recount_tool_use(store, selection)
 
 
-def _mark_pruned(store: Store, old: PruneSelection) -> None:
-    """Remember which sessions and runs these were; a run that printed nothing has a session without a row.
+def _mark_pruned(store: Store, selection: PruneSelection) -> None:
+    """Remember the deleted sessions and runs.
 
-    A run that goes on is not among them: it will be booked when it ends.
+    A run that printed nothing has a session without a row. Active runs are not marked: they are
+    written when they finish.
     """
-    runs, sessions = (
-        old.where_details("runs").add("verdict IS NOT NULL"),
-        old.where_details("sessions"),
+    where_runs = selection.where("runs").add("verdict IS NOT NULL")
+    runs = store.query(f"SELECT id, session FROM runs{where_runs.sql}", where_runs.values)
+    where_sessions = selection.where_sessions
+    sessions = set(
+        query_column(store, f"SELECT id FROM sessions{where_sessions.sql}", where_sessions.values)
     )
-    gone = store.query(f"SELECT id, session FROM runs{runs.sql}", runs.values)
-    names = {
-        row[0] for row in store.query(f"SELECT id FROM sessions{sessions.sql}", sessions.values)
-    }
-    names |= {session for _, session in gone if session is not None}
+    sessions |= {session for _, session in runs if session is not None}
     marks = [
-        *(pruned_id("runs", run) for run, _ in gone),
-        *(pruned_id("sessions", name) for name in names),
+        *(pruned_id("runs", run) for run, _ in runs),
+        *(pruned_id("sessions", session) for session in sessions),
     ]
-    store.upsert("pruned", ("id",), [(id_,) for id_ in marks], "ON CONFLICT DO NOTHING")
+    store.upsert("pruned", ("id",), [(mark,) for mark in marks], "ON CONFLICT DO NOTHING")
 
 
-def _mark_counted_rows(store: Store, old: PruneSelection) -> None:
-    """Remember what was counted: a fork that copies it later must not count it again."""
+def _mark_counted_rows(store: Store, selection: PruneSelection) -> None:
+    """Remember what the sums include: a fork that copies it later must not be counted again."""
     for table in ("requests", "calls"):
-        where = old.where_details(table)
+        where = selection.where(table)
         store.execute(
             f"INSERT INTO pruned (id) SELECT id FROM {table}{where.sql} ON CONFLICT DO NOTHING",
             where.values,
@@ -164,19 +167,20 @@ def _delete_rows(store: Store, table: str, where: WhereClause) -> None:
     store.execute(f"DELETE FROM {table}{where.sql}", where.values)
 
 
-def _recount_tool_use(store: Store, old: PruneSelection) -> None:
-    """Put back what the sums of that time owe to sessions that stay."""
-    where = WhereClause().add("c.at < ?", old.before).add_in("s.project", old.projects)
+def _recount_tool_use(store: Store, selection: PruneSelection) -> None:
+    """Restore the sums of sessions that stay."""
+    where = WhereClause().add("c.at < ?", selection.before).add_in("s.project", selection.projects)
     columns = ", ".join(("hour", "agent", "project", "name", *TOOL_COUNT_FIELDS, "slowest_ms"))
-    figures = f"{CALL_SUMS_SQL}, coalesce(max(c.duration_ms), 0)"
-    chosen = (
-        f"SELECT c.at / {HOUR_MS}, c.agent, coalesce(s.project, ''), c.name, {figures} FROM calls c"
+    store.execute(
+        f"INSERT INTO tool_use ({columns}) "
+        f"SELECT c.at / {HOUR_MS}, c.agent, coalesce(s.project, ''), c.name, {CALL_SUMS_SQL}, "
+        "coalesce(max(c.duration_ms), 0) "
+        f"FROM calls c JOIN sessions s ON s.id = c.session{where.sql} GROUP BY 1, 2, 3, 4",
+        where.values,
     )
-    joined = f"JOIN sessions s ON s.id = c.session{where.sql} GROUP BY 1, 2, 3, 4"
-    store.execute(f"INSERT INTO tool_use ({columns}) {chosen} {joined}", where.values)
 
 
 def reclaim_space(store: Store) -> None:
-    """Give the room back to the disk. A PostgreSQL server does so by itself."""
+    """Return freed space to the disk. PostgreSQL does so by itself."""
     if store.kind == "sqlite":
         store.execute("VACUUM")

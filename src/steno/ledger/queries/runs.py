@@ -1,15 +1,20 @@
-"""Runs: lists of them, one of them by the beginning of its id, the notes beside them. It never changes a run."""
+"""Runs: lists of them, one of them by an id prefix, their reports, and notes."""
 
-from typing import Any
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
+import msgspec
+
+from ...analysis.usage import nano_to_usd
 from ...codec.redact import redact
 from ...errors import StenoError
+from ...report import Report
+from ..protocol import Store, chunks, placeholders, query_column, query_value
 from ..results import Note, RunSummary
-from ..store import Store
-from .filters import MAX_VALUES_PER_QUERY, Filters, WhereClause
+from .filters import Filters, WhereClause
 
-RUN_SELECT_COLUMNS = ", ".join(RunSummary.__struct_fields__[:-1])
-# What runs can be ranked by.
+RUN_SELECT_COLUMNS = ", ".join(RunSummary.__struct_fields__[:-1])  # without `short_id`
 RUN_RANKINGS = {
     "cost": "cost_nano",
     "tokens": "input + cache_write + cache_read + output",
@@ -17,165 +22,216 @@ RUN_RANKINGS = {
     "turns": "turns",
     "context": "context_peak",
 }
-SHORT_ID_LENGTH = 8  # letters of an id that are shown, unless more are needed to name it
-MIN_PREFIX_LENGTH = 4  # letters that a prefix must have
-MAX_MATCHES_SHOWN = 5  # of an ambiguous prefix that are told
+TOKEN_COLUMNS = ("input", "cache_write", "cache_read", "output", "reasoning")
+SHORT_ID_LENGTH = 8  # shown, unless more characters are needed to be unique
+MIN_PREFIX_LENGTH = 4
+MAX_MATCHES_SHOWN = 5  # in the message about an ambiguous prefix
+
+
+class LedgerId(NamedTuple):
+    table: str  # runs, sessions or tasks
+    id: str
+
+
+class UnknownEvents(NamedTuple):
+    """The number of events of unknown kinds in a run."""
+
+    agent: str | None
+    agent_version: str | None
+    events: int
+    run: str
+
+
+# -- lists ---------------------------------------------------------------------------------------
 
 
 def runs_where(
     filters: Filters, verdicts: list[str], failed: bool, session: str | None
 ) -> WhereClause:
-    """Which runs are meant."""
-    where = (
-        WhereClause()
-        .add_time_range("started_at", filters.time_range)
-        .add_in("project", filters.projects)
-    )
-    where.add_in("model", filters.models).add_in("agent", filters.agents)
+    where = WhereClause().add_time_range("started_at", filters.time_range).add_names(filters)
     if failed:
         where.add("verdict <> 'success'")
-    words = [word for word in verdicts if word != "running"]
     if verdicts:
+        finished = [verdict for verdict in verdicts if verdict != "running"]
         running = " OR verdict IS NULL" if "running" in verdicts else ""
-        marks = ",".join("?" * len(words)) or "NULL"
-        where.add(f"(verdict IN ({marks}){running})", *words)
+        where.add(f"(verdict IN ({placeholders(len(finished)) or 'NULL'}){running})", *finished)
     if session is not None:
         where.add("session = ?", session)
     return where
 
 
 def list_runs(
-    store: Store, where: WhereClause, most: int | None = None, top: str | None = None
+    store: Store, where: WhereClause, limit: int | None = None, top: str | None = None
 ) -> list[RunSummary]:
-    """The runs, the newest first, or those with the most of something first; what is not known comes last."""
-    limit = f" LIMIT {most}" if most is not None else ""
-    first = f"coalesce({RUN_RANKINGS[top]}, -1) DESC, " if top is not None else ""
-    sql = f"SELECT {RUN_SELECT_COLUMNS} FROM runs{where.sql} ORDER BY {first}coalesce(started_at, 0) DESC, id{limit}"
-    found = [RunSummary(*row) for row in store.query(sql, where.values)]
-    shorts = short_ids(store, "runs", [run.id for run in found])
-    for run in found:
-        run.short_id = shorts[run.id]
-    return found
+    """Return runs, newest first or ranked by `top`; those without the figure come last."""
+    ranking = f"coalesce({RUN_RANKINGS[top]}, -1) DESC, " if top is not None else ""
+    limit_sql = f" LIMIT {limit}" if limit is not None else ""
+    sql = (
+        f"SELECT {RUN_SELECT_COLUMNS} FROM runs{where.sql} "
+        f"ORDER BY {ranking}coalesce(started_at, 0) DESC, id{limit_sql}"
+    )
+    runs = [RunSummary(*row) for row in store.query(sql, where.values)]
+    prefixes = short_ids(store, "runs", [run.id for run in runs])
+    for run in runs:
+        run.short_id = prefixes[run.id]
+    return runs
 
 
 def sum_runs(store: Store, where: WhereClause) -> dict[str, Any]:
-    """What all of them come to, whether they are shown or not."""
-    counters = ("input", "cache_write", "cache_read", "output", "reasoning")
-    sums = ", ".join(
-        f"coalesce(sum({name}), 0)" for name in (*counters, "cost_nano", "turns", "duration_ms")
-    )
+    """Return the totals of all matching runs as JSON values."""
+    columns = (*TOKEN_COLUMNS, "cost_nano", "turns", "duration_ms")
+    sums = ", ".join(f"coalesce(sum({name}), 0)" for name in columns)
     sql = f"SELECT count(*), count(cost_nano), {sums} FROM runs{where.sql}"
-    many, priced, *figures = (int(figure) for figure in store.query(sql, where.values)[0])
-    tokens = dict(zip(counters, figures, strict=False))
-    usd = figures[5] / 1e9 if priced or not many else None
+    ((count, priced, *figures),) = store.query(sql, where.values)
+    totals = {name: int(figure) for name, figure in zip(columns, figures, strict=True)}
+    tokens = {name: totals[name] for name in TOKEN_COLUMNS}
+    total_tokens = sum(tokens.values()) - tokens["reasoning"]  # reasoning is part of the output
     return {
-        "runs": many,
-        "tokens": {**tokens, "total": sum(figures[:4])},
-        "cost": {"usd": usd, "unpriced_runs": many - priced},
-        "turns": figures[6],
-        "duration_ms": figures[7],
+        "runs": int(count),
+        "tokens": {**tokens, "total": total_tokens},
+        "cost": {
+            "usd": nano_to_usd(totals["cost_nano"]) if priced or not count else None,
+            "unpriced_runs": int(count - priced),
+        },
+        "turns": totals["turns"],
+        "duration_ms": totals["duration_ms"],
     }
 
 
+def recent_unknown_events(store: Store, limit: int) -> list[UnknownEvents]:
+    """Return the counts of the last runs, newest first."""
+    sql = "SELECT agent, agent_version, unknown, id FROM runs ORDER BY started_at DESC LIMIT ?"
+    return [UnknownEvents(*row) for row in store.query(sql, (limit,))]
+
+
+# -- ids -----------------------------------------------------------------------------------------
+
+
 def short_ids(store: Store, table: str, ids: list[str]) -> dict[str, str]:
-    """For each id, its beginning: long enough to name no other one."""
-    others: dict[str, list[str]] = {}
+    """Return for each id its shortest prefix that is unique in a table."""
     heads = sorted({id_[:SHORT_ID_LENGTH] for id_ in ids})
-    for start in range(0, len(heads), MAX_VALUES_PER_QUERY):
-        where = WhereClause().add_in(
-            f"substr(id, 1, {SHORT_ID_LENGTH})", heads[start : start + MAX_VALUES_PER_QUERY]
-        )
-        for (other,) in store.query(f"SELECT id FROM {table}{where.sql}", where.values):
-            others.setdefault(other[:SHORT_ID_LENGTH], []).append(other)
-    return {id_: _unique_prefix(id_, others.get(id_[:SHORT_ID_LENGTH], [])) for id_ in ids}
+    others: list[str] = []
+    for part in chunks(heads):
+        where = WhereClause().add_in(f"substr(id, 1, {SHORT_ID_LENGTH})", part)
+        others += query_column(store, f"SELECT id FROM {table}{where.sql}", where.values)
+    return unique_prefixes(ids, others)
 
 
-def _unique_prefix(id_: str, others: list[str]) -> str:
-    if len(others) < 2:
-        return id_[:SHORT_ID_LENGTH]
-    length = SHORT_ID_LENGTH
-    while length < len(id_) and sum(other.startswith(id_[:length]) for other in others) > 1:
-        length += 1
-    return id_[:length]
+def unique_prefixes(ids: Iterable[str], others: Iterable[str]) -> dict[str, str]:
+    """Return for each id its prefix of at least SHORT_ID_LENGTH that no other id has."""
+    by_head: dict[str, list[str]] = {}
+    for other in others:
+        by_head.setdefault(other[:SHORT_ID_LENGTH], []).append(other)
+    prefixes = {}
+    for id_ in ids:
+        rivals = by_head.get(id_[:SHORT_ID_LENGTH], [])
+        length = SHORT_ID_LENGTH
+        while length < len(id_) and sum(other.startswith(id_[:length]) for other in rivals) > 1:
+            length += 1
+        prefixes[id_] = id_[:length]
+    return prefixes
 
 
-# -- one of them -------------------------------------------------------------------------------------------------
+def ambiguous_prefix_error(prefix: str, kind: str, matches: Sequence[str]) -> StenoError:
+    """Return the error for a prefix of several ids; `kind` is plural, such as `runs`."""
+    more = " ..." if len(matches) > MAX_MATCHES_SHOWN else ""
+    shown = ", ".join(matches[:MAX_MATCHES_SHOWN])
+    return StenoError(f"{prefix}: ambiguous, matches several {kind}: {shown}{more}")
 
 
-def find_by_prefix(store: Store, prefix: str) -> tuple[str, str] | None:
-    """The run or session that is meant, as ("runs" or "sessions", id). StenoError if it could be several."""
+def find_by_prefix(store: Store, prefix: str) -> LedgerId | None:
+    """Find a run, else a session, by id or id prefix. StenoError if it is ambiguous."""
     for table in ("runs", "sessions"):
-        found = _ids_with_prefix(store, table, prefix)
-        if len(found) == 1 or prefix in found:
-            return table, prefix if prefix in found else found[0]
-        if found:
-            more = " ..." if len(found) > MAX_MATCHES_SHOWN else ""
-            raise StenoError(
-                f"{prefix}: several {table} begin like this: {', '.join(found[:MAX_MATCHES_SHOWN])}{more}"
-            )
+        matches = _ids_with_prefix(store, table, prefix)
+        if len(matches) > 1:
+            raise ambiguous_prefix_error(prefix, table, matches)
+        if matches:
+            return LedgerId(table, matches[0])
     return None
 
 
 def _ids_with_prefix(store: Store, table: str, prefix: str) -> list[str]:
-    if len(prefix) < MIN_PREFIX_LENGTH:
-        return [row[0] for row in store.query(f"SELECT id FROM {table} WHERE id = ?", (prefix,))]
-    sql = f"SELECT id FROM {table} WHERE substr(id, 1, {len(prefix)}) = ? ORDER BY id LIMIT {MAX_MATCHES_SHOWN + 1}"
-    exact = f"SELECT id FROM {table} WHERE id = ?"
-    return [row[0] for row in store.query(exact, (prefix,)) or store.query(sql, (prefix,))]
+    """Return the exact id, else all ids with the prefix (up to one more than is shown)."""
+    exact = query_column(store, f"SELECT id FROM {table} WHERE id = ?", (prefix,))
+    if exact or len(prefix) < MIN_PREFIX_LENGTH:
+        return exact
+    sql = (
+        f"SELECT id FROM {table} WHERE substr(id, 1, {len(prefix)}) = ? "
+        f"ORDER BY id LIMIT {MAX_MATCHES_SHOWN + 1}"
+    )
+    return query_column(store, sql, (prefix,))
 
 
-def get_by_prefix(store: Store, prefix: str) -> tuple[str, str]:
-    """The same, and StenoError if there is none."""
-    what = find_by_prefix(store, prefix)
-    if what is None:
-        least = (
-            f"; at least {MIN_PREFIX_LENGTH} letters of its id are needed"
-            if len(prefix) < MIN_PREFIX_LENGTH
-            else ""
+def get_by_prefix(store: Store, prefix: str) -> LedgerId:
+    """As `find_by_prefix`; StenoError if there is no match."""
+    match = find_by_prefix(store, prefix)
+    if match is None:
+        hint = f" (use at least {MIN_PREFIX_LENGTH} characters of the id)"
+        raise StenoError(
+            f"{prefix}: no run or session with this id in the ledger"
+            f"{hint if len(prefix) < MIN_PREFIX_LENGTH else ''}"
         )
-        raise StenoError(f"{prefix}: no run and no session in the ledger begins like this{least}")
-    return what
+    return match
 
 
 def get_session_by_prefix(store: Store, prefix: str) -> str:
-    """The session that is meant."""
-    ids = _ids_with_prefix(store, "sessions", prefix) or _run_sessions_with_prefix(store, prefix)
-    if len(ids) != 1:
-        raise StenoError(
-            f"--session {prefix}: {'several sessions begin' if ids else 'no session begins'} like this"
+    """Return the id of a session, which may be known from its runs only."""
+    ids = _ids_with_prefix(store, "sessions", prefix)
+    if not ids:
+        sql = (
+            f"SELECT DISTINCT session FROM runs WHERE substr(session, 1, {len(prefix)}) = ? "
+            "ORDER BY session"
         )
+        ids = query_column(store, sql, (prefix,))
+    if len(ids) > 1:
+        raise ambiguous_prefix_error(f"--session {prefix}", "sessions", ids)
+    if not ids:
+        raise StenoError(f"--session {prefix}: no session with this id in the ledger")
     return ids[0]
 
 
-def _run_sessions_with_prefix(store: Store, prefix: str) -> list[str]:
-    sql = f"SELECT DISTINCT session FROM runs WHERE substr(session, 1, {len(prefix)}) = ? ORDER BY session"
-    return [row[0] for row in store.query(sql, (prefix,))]
+# -- one run -------------------------------------------------------------------------------------
+
+
+def find_run(store: Store, id_: str) -> RunSummary | None:
+    runs = list_runs(store, WhereClause().add("id = ?", id_), 1)
+    return runs[0] if runs else None
 
 
 def get_run(store: Store, id_: str) -> RunSummary:
-    """The run of this id."""
-    return list_runs(store, WhereClause().add("id = ?", id_), 1)[0]
+    """Return the run with an id that is known to exist."""
+    run = find_run(store, id_)
+    if run is None:
+        raise StenoError(f"{id_}: no run with this id in the ledger")
+    return run
 
 
-# -- notes -------------------------------------------------------------------------------------------------------
+def load_report(store: Store, run: str) -> Report | None:
+    """Return the stored report of a run; None if there is none that this version can read."""
+    data = query_value(store, "SELECT report FROM runs WHERE id = ?", (run,))
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(zlib.decompress(data), type=Report)
+    except (zlib.error, msgspec.MsgspecError):
+        return None
+
+
+# -- notes ---------------------------------------------------------------------------------------
 
 
 def list_notes(store: Store, table: str, id_: str) -> list[Note]:
-    """What was noted, the oldest first."""
+    """Return the notes on a run or session, oldest first."""
     column = "run" if table == "runs" else "session"
-    return [
-        Note(*row)
-        for row in store.query(
-            f"SELECT at, text FROM notes WHERE {column} = ? ORDER BY at, id", (id_,)
-        )
-    ]
+    sql = f"SELECT at, text FROM notes WHERE {column} = ? ORDER BY at, id"
+    return [Note(*row) for row in store.query(sql, (id_,))]
 
 
 def add_note(store: Store, table: str, id_: str, at: int, text: str) -> None:
-    """Write a note beside a run or a session, with its secrets masked. StenoError if it is empty."""
+    """Add a note to a run or session, without secrets. StenoError if it is empty."""
     text = redact(text).strip()
     if not text:
-        raise StenoError("an empty note says nothing")
+        raise StenoError("the note is empty")
     column = "run" if table == "runs" else "session"
     with store.transaction():
         store.execute(f"INSERT INTO notes ({column}, at, text) VALUES (?, ?, ?)", (id_, at, text))

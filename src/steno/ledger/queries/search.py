@@ -1,12 +1,13 @@
-"""Search in what was said: full text by FTS5 or by PostgreSQL's own, or a regular expression. Newest hits first.
+"""Search prompts and answers with a full-text index or a regular expression, newest first.
 
-The index is made at the first search and takes in what is new at each one. What people type is only ever words to it:
-nothing in it can be a syntax error. It never looks into tools' output; `scan` does.
+The index is created by the first search and updated by each one. User input is quoted, so it is
+never a syntax error. Tool output is not in the ledger: it is searched in the original files.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -16,15 +17,20 @@ from ...codec.redact import redact
 from ...errors import LedgerError, SourceError, StenoError
 from ...recording.open import read_lines
 from ...recording.parse import RunParser
+from ..protocol import Store, query_value
 from ..results import SearchHit
-from ..store import Row, Store
-from .filters import Filters, WhereClause
+from ..timestamps import from_datetime
+from .filters import Filters, WhereClause, has_rows
+from .time_range import TimeRange
 
-TEXTS_PER_BATCH = 2_000  # texts that are indexed in one transaction, or looked at together: others can write in between
-CHARS_BEFORE_HIT = 60  # characters of a text that are shown before the first hit
-MAX_SNIPPET_CHARS = 240  # characters that are shown of it in all
-CREATE_SQLITE_INDEX = "CREATE VIRTUAL TABLE IF NOT EXISTS texts_index USING fts5(text, content='texts', content_rowid='id')"
-# PostgreSQL takes a path, a host or an address for one word; what joins its parts is taken out, so that each is a word.
+TEXTS_PER_BATCH = 2_000  # indexed in one transaction, so that others can write in between
+CHARS_BEFORE_HIT = 60
+MAX_SNIPPET_CHARS = 240
+CREATE_SQLITE_INDEX = (
+    "CREATE VIRTUAL TABLE IF NOT EXISTS texts_index "
+    "USING fts5(text, content='texts', content_rowid='id')"
+)
+# PostgreSQL treats a path, host or e-mail address as one word; without these, each part is one.
 WORD_SEPARATORS = "/.@:_+-"
 TSVECTOR_SQL = (
     f"to_tsvector('simple', translate({{}}, '{WORD_SEPARATORS}', '{' ' * len(WORD_SEPARATORS)}'))"
@@ -38,64 +44,73 @@ JOIN_SESSIONS = "LEFT JOIN sessions s ON s.id = t.session"
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 _FROM_UNINDEXED = "FROM texts t LEFT JOIN texts_index_docsize d ON d.id = t.id WHERE d.id IS NULL"
 
-ProgressCallback = Callable[[int, int], None]  # told after each batch: texts done, texts in all
+ProgressCallback = Callable[[int, int], None]  # texts or files done, in total; after each batch
+
+
+class TextRecord(NamedTuple):
+    """A text with its session's project, as selected by SELECT_TEXTS."""
+
+    at: int | None
+    session: str
+    run: str | None
+    project: str | None
+    role: str
+    text: str
+    id: int = 0
 
 
 class SearchQuery(Struct):
-    """What is searched for: words and phrases that must all occur, or a pattern."""
+    """Words and phrases that must all occur, or a regular expression."""
 
     terms: list[str]
-    pattern: "re.Pattern[str]"  # finds the hits in a text, to mark them
+    pattern: "re.Pattern[str]"  # matches the hits in a text, to highlight them
     is_regex: bool = False
 
     @property
     def indexed_terms(self) -> list[str]:
-        """The parts that an index knows something of: those that have a letter or a figure."""
-        return (
-            []
-            if self.is_regex
-            else [part for part in self.terms if any(letter.isalnum() for letter in part)]
-        )
+        """The terms that an index can find: those with a letter or digit."""
+        if self.is_regex:
+            return []
+        return [term for term in self.terms if any(char.isalnum() for char in term)]
 
     def matches(self, text: str) -> bool:
-        """Whether all of it occurs in a text."""
         if self.is_regex:
             return self.pattern.search(text) is not None
-        low = text.lower()
-        return all(part.lower() in low for part in self.terms)
+        lower = text.lower()
+        return all(term.lower() in lower for term in self.terms)
 
 
 def parse_query(text: str, regex: bool = False) -> SearchQuery:
-    """What people typed: words, and phrases in double quotes; or one regular expression. StenoError if it is none."""
-    text = text.encode("utf-8", "replace").decode("utf-8")  # halves of letters cannot be asked for
+    """Parse words and "phrases in quotes", or a regular expression. StenoError if invalid."""
+    text = text.encode("utf-8", "replace").decode("utf-8")  # databases reject unpaired surrogates
     if regex:
         try:
             return SearchQuery([text], re.compile(text, re.M), True)
-        except (re.error, RecursionError, OverflowError) as problem:
-            raise StenoError(f"--regex {text}: not a regular expression: {problem}") from None
-    parts = [
-        " ".join((quoted or word).replace('"', " ").split()) for quoted, word in _TERM.findall(text)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise StenoError(f"--regex {text}: invalid regular expression: {error}") from None
+    terms = [
+        " ".join((phrase or word).replace('"', " ").split()) for phrase, word in _TERM.findall(text)
     ]
-    parts = [part for part in parts if part]
-    if not parts:
-        raise StenoError("nothing to search for: give a word")
-    return SearchQuery(
-        parts,
-        re.compile(
-            "|".join(re.escape(part) for part in sorted(parts, key=len, reverse=True)), re.I
-        ),
-    )
+    terms = [term for term in terms if term]
+    if not terms:
+        raise StenoError("nothing to search for: expected at least one word")
+    longest_first = sorted(terms, key=len, reverse=True)
+    return SearchQuery(terms, re.compile("|".join(map(re.escape, longest_first)), re.I))
+
+
+def has_texts(store: Store) -> bool:
+    return has_rows(store, "texts")
 
 
 def search_texts(
     store: Store,
-    what: SearchQuery,
+    query: SearchQuery,
     filters: Filters,
     role: str | None,
-    most: int | None,
-    watch: ProgressCallback | None = None,
+    limit: int | None,
+    progress: ProgressCallback | None = None,
 ) -> tuple[list[SearchHit], int]:
-    """The hits, the newest first, and how many there are in all."""
+    """Return the hits, newest first, and their number without the limit."""
     where = (
         WhereClause()
         .add_time_range("t.at", filters.time_range)
@@ -104,189 +119,197 @@ def search_texts(
     )
     if role is not None:
         where.add("t.role = ?", role)
-    if not what.indexed_terms or not _try_update_index(store, watch):
-        hits = sorted(_scan_texts(store, what, where, watch), key=lambda one: -(one.at or 0))
-        return hits[:most], len(hits)
+    if not query.indexed_terms or not _try_update_index(store, progress):
+        hits = sorted(_scan_texts(store, query, where, progress), key=_newest_first)
+        return hits[:limit], len(hits)
     if store.kind == "postgresql":
         where.add(
             f"{TSVECTOR_SQL.format('t.text')} @@ websearch_to_tsquery('simple', ?)",
-            _quote_terms(what.indexed_terms).translate(_SEPARATORS_TO_SPACES),
+            _quote_terms(query.indexed_terms).translate(_SEPARATORS_TO_SPACES),
         )
-        joined = ""
+        tables = JOIN_SESSIONS
     else:
-        where.add("texts_index MATCH ?", _quote_terms(what.indexed_terms))
-        joined = " JOIN texts_index ON texts_index.rowid = t.id"
-    counted = f"SELECT count(*) FROM texts t{joined} {JOIN_SESSIONS}{where.sql}"
-    total = int(store.query(counted, where.values)[0][0])
-    limit = f" LIMIT {most}" if most is not None else ""
-    sql = f"{SELECT_TEXTS}{joined} {JOIN_SESSIONS}{where.sql} ORDER BY t.at DESC, t.id{limit}"
-    return [build_hit(row, what) for row in store.query(sql, where.values)], total
+        where.add("texts_index MATCH ?", _quote_terms(query.indexed_terms))
+        tables = f"JOIN texts_index ON texts_index.rowid = t.id {JOIN_SESSIONS}"
+    total = query_value(store, f"SELECT count(*) FROM texts t {tables}{where.sql}", where.values)
+    limit_sql = f" LIMIT {limit}" if limit is not None else ""
+    sql = f"{SELECT_TEXTS} {tables}{where.sql} ORDER BY t.at DESC, t.id{limit_sql}"
+    rows = store.query(sql, where.values)
+    return [build_hit(TextRecord(*row), query) for row in rows], int(total)
+
+
+def _newest_first(hit: SearchHit) -> int:
+    return -(hit.at or 0)
 
 
 def _scan_texts(
-    store: Store, what: SearchQuery, where: WhereClause, watch: ProgressCallback | None
+    store: Store, query: SearchQuery, where: WhereClause, progress: ProgressCallback | None
 ) -> Iterator[SearchHit]:
-    """The hits among all texts, looked at one by one: the index cannot tell. Only some are held at a time."""
-    total = int(store.query("SELECT count(*) FROM texts")[0][0])
-    done, last = 0, -1
+    """Find the hits without an index, in batches to limit memory."""
+    total = int(query_value(store, "SELECT count(*) FROM texts"))
+    done = 0
+    last_id = -1
     while True:
-        part = WhereClause()
-        part.conditions, part.values = [*where.conditions], [*where.values]
-        part.add("t.id > ?", last)
+        batch_where = where.copy().add("t.id > ?", last_id)
         rows = store.query(
-            f"{SELECT_TEXTS} {JOIN_SESSIONS}{part.sql} ORDER BY t.id LIMIT {TEXTS_PER_BATCH}",
-            part.values,
+            f"{SELECT_TEXTS} {JOIN_SESSIONS}{batch_where.sql} "
+            f"ORDER BY t.id LIMIT {TEXTS_PER_BATCH}",
+            batch_where.values,
         )
-        yield from (build_hit(row, what) for row in rows if what.matches(row[5]))
-        if len(rows) < TEXTS_PER_BATCH:
+        records = [TextRecord(*row) for row in rows]
+        yield from (build_hit(record, query) for record in records if query.matches(record.text))
+        if len(records) < TEXTS_PER_BATCH:
             return
-        done, last = done + len(rows), rows[-1][6]
-        if watch is not None:
-            watch(done, total)
+        done += len(records)
+        last_id = records[-1].id
+        if progress is not None:
+            progress(done, total)
 
 
-def _quote_terms(parts: list[str]) -> str:
-    """Each part as a phrase: both databases read it like this, and nothing in it has a meaning of its own."""
-    return " ".join(f'"{part}"' for part in parts)
+def _quote_terms(terms: list[str]) -> str:
+    """Quote each term as a phrase, which both databases read literally."""
+    return " ".join(f'"{term}"' for term in terms)
 
 
-def build_hit(row: Row, what: SearchQuery) -> SearchHit:
-    """A row with a piece of its text around what was found."""
-    text = row[5]
-    first = next((found.start() for found in what.pattern.finditer(text)), 0)
-    begin = max(0, first - CHARS_BEFORE_HIT)
-    snippet = (
-        ("…" if begin else "")
-        + text[begin : begin + MAX_SNIPPET_CHARS]
-        + ("…" if len(text) > begin + MAX_SNIPPET_CHARS else "")
+def build_hit(record: TextRecord, query: SearchQuery) -> SearchHit:
+    """Return the hit with the text around its first match."""
+    text = record.text
+    first_match = next((match.start() for match in query.pattern.finditer(text)), 0)
+    start = max(0, first_match - CHARS_BEFORE_HIT)
+    end = start + MAX_SNIPPET_CHARS
+    prefix = "…" if start else ""
+    suffix = "…" if len(text) > end else ""
+    snippet = redact(f"{prefix}{text[start:end]}{suffix}")
+    matches = query.pattern.finditer(snippet)
+    return SearchHit(
+        at=record.at,
+        session=record.session,
+        run=record.run,
+        project=record.project,
+        role=record.role,
+        snippet=snippet,
+        marks=[match.span() for match in matches if match.end() > match.start()],
     )
-    snippet = redact(snippet)
-    marks = [
-        found.span() for found in what.pattern.finditer(snippet) if found.end() > found.start()
-    ]
-    at, session, run, project, role = row[:5]
-    return SearchHit(at, session, run, project, role, snippet, marks)
 
 
-# -- the index ---------------------------------------------------------------------------------------------------
+# -- index ---------------------------------------------------------------------------------------
 
 
-def _try_update_index(store: Store, watch: ProgressCallback | None) -> bool:
-    """Whether the index holds every text. Where it cannot be written (a copy that one may only read), it may not."""
+def _try_update_index(store: Store, progress: ProgressCallback | None) -> bool:
+    """Update the index; False if it can't be written (a read-only copy)."""
     try:
         if store.kind == "postgresql":
             create_postgres_index(store)
         else:
-            update_sqlite_index(store, watch)
+            update_sqlite_index(store, progress)
     except LedgerError:
         return False
     return True
 
 
-def update_sqlite_index(store: Store, watch: ProgressCallback | None = None) -> None:
-    """Make the index where there is none, and take in what is not in it yet."""
+def update_sqlite_index(store: Store, progress: ProgressCallback | None = None) -> None:
+    """Create the index if there is none, and add new texts."""
     if not store.query("SELECT 1 FROM sqlite_master WHERE name = 'texts_index'"):
         with store.transaction():
             store.execute(CREATE_SQLITE_INDEX)
-    total = int(store.query(f"SELECT count(*) {_FROM_UNINDEXED}")[0][0])
+    total = int(query_value(store, f"SELECT count(*) {_FROM_UNINDEXED}"))
     done = 0
     while done < total:
         with store.transaction():
             added = store.execute(
-                f"INSERT INTO texts_index (rowid, text) SELECT t.id, t.text {_FROM_UNINDEXED} LIMIT {TEXTS_PER_BATCH}"
+                "INSERT INTO texts_index (rowid, text) "
+                f"SELECT t.id, t.text {_FROM_UNINDEXED} LIMIT {TEXTS_PER_BATCH}"
             )
         if added <= 0:
             break
         done += added
-        if watch is not None:
-            watch(done, total)
+        if progress is not None:
+            progress(done, total)
 
 
 def create_postgres_index(store: Store) -> None:
-    """Make the index where there is none; the server keeps it up to date."""
-    if not store.query("SELECT to_regclass('texts_parts')")[0][0]:
+    """Create the index if there is none; the server keeps it up to date."""
+    if not query_value(store, "SELECT to_regclass('texts_parts')"):
         with store.transaction():
             store.execute(CREATE_POSTGRES_INDEX)
 
 
 def drop_index(store: Store) -> None:
-    """Drop the index: the next search makes it anew."""
-    store.execute(
-        "DROP INDEX IF EXISTS texts_parts"
-        if store.kind == "postgresql"
-        else "DROP TABLE IF EXISTS texts_index"
-    )
+    """Drop the index; the next search creates it again."""
+    if store.kind == "postgresql":
+        store.execute("DROP INDEX IF EXISTS texts_parts")
+    else:
+        store.execute("DROP TABLE IF EXISTS texts_index")
+
+
+# -- tool output ---------------------------------------------------------------------------------
 
 
 class ToolOutputMatches(Struct):
-    """What a scan found, and what it could not look at."""
-
     hits: list[SearchHit]
     files_read: int = 0
     files_missing: int = 0
 
 
 def search_tool_output(
-    store: Store, what: SearchQuery, filters: Filters, watch: ProgressCallback | None = None
+    store: Store, query: SearchQuery, filters: Filters, progress: ProgressCallback | None = None
 ) -> ToolOutputMatches:
-    """Look through the output of every tool in every source that is still there."""
-    found = ToolOutputMatches([])
+    """Search the tool output in all sources that still exist."""
+    result = ToolOutputMatches([])
     projects: dict[str, str | None] = dict(store.query("SELECT id, project FROM sessions"))
     sources = store.query("SELECT path, run FROM sources ORDER BY path")
     seen: set[tuple[str, str]] = set()
-    for done, (path, run) in enumerate(sources):
-        file = Path(path) / "stdout" if (Path(path) / "stdout").is_file() else Path(path)
+    for done, (path, run) in enumerate(sources, 1):
+        stdout = Path(path) / "stdout"
+        file = stdout if stdout.is_file() else Path(path)
         if not file.is_file():
-            found.files_missing += 1
+            result.files_missing += 1
             continue
-        found.files_read += 1
+        result.files_read += 1
         for event, tool in _tool_results(read_lines(file)):
             session = event.session or Path(path).stem
-            if (session, event.id) not in seen and _matches_filters(
-                event, projects.get(session), filters
-            ):
-                seen.add((session, event.id))
-                found.hits += _hits_in_result(
-                    event, tool, what, (session, run, projects.get(session), path)
-                )
-        if watch is not None:
-            watch(done + 1, len(sources))
-    found.hits.sort(key=lambda one: -(one.at or 0))
-    return found
+            project = projects.get(session)
+            key = (session, event.id)
+            if key in seen or not _matches_filters(event, project, filters):
+                continue
+            seen.add(key)
+            text = text_of(event.content)
+            if query.matches(text):
+                at = _event_time(event)
+                record = TextRecord(at, session, run, project, "tool", redact(text))
+                hit = build_hit(record, query)
+                hit.source = path
+                hit.tool = tool
+                result.hits.append(hit)
+        if progress is not None:
+            progress(done, len(sources))
+    result.hits.sort(key=_newest_first)
+    return result
 
 
-def _tool_results(data: Iterable[bytes]) -> Iterator[tuple[ev.ToolResult, str | None]]:
-    """The answers of tools, each with the name of its tool."""
+def _tool_results(lines: Iterable[bytes]) -> Iterator[tuple[ev.ToolResult, str | None]]:
+    """Yield tool results, each with the name of its tool."""
     names: dict[str, str] = {}
     try:
-        for event in RunParser().events(data):
+        for event in RunParser().events(lines):
             if isinstance(event, ev.ToolCall):
                 names[event.id] = event.name
             elif isinstance(event, ev.ToolResult):
                 yield event, names.get(event.id)
     except SourceError:
-        return  # it was changed or damaged since: what was read of it counts
+        return  # damaged since its import: keep what was read
+
+
+def _event_time(event: ev.ToolResult) -> int | None:
+    return None if event.at is None else from_datetime(event.at)
 
 
 def _matches_filters(event: ev.ToolResult, project: str | None, filters: Filters) -> bool:
-    at = None if event.at is None else int(event.at.timestamp() * 1000)
-    since, until = filters.time_range.since, filters.time_range.until
-    if (since is not None or until is not None) and at is None:
+    if filters.projects is not None and project not in filters.projects:
         return False
-    inside = (since or 0) <= (at or 0) < (until or 1 << 62)
-    return inside and (filters.projects is None or project in filters.projects)
-
-
-def _hits_in_result(
-    event: ev.ToolResult,
-    tool: str | None,
-    what: SearchQuery,
-    about: tuple[str, str | None, str | None, str],
-) -> Iterator[SearchHit]:
-    session, run, project, path = about
-    text = text_of(event.content)
-    if what.matches(text):
-        at = None if event.at is None else int(event.at.timestamp() * 1000)
-        one = build_hit((at, session, run, project, "tool", redact(text)), what)
-        one.source, one.tool = path, tool
-        yield one
+    if filters.time_range == TimeRange():
+        return True
+    at = _event_time(event)
+    since = filters.time_range.since
+    until = filters.time_range.until
+    return at is not None and (since or 0) <= at and (until is None or at < until)

@@ -1,4 +1,4 @@
-"""A question in the user's own SQL. It can only read: one statement, on a ledger that was opened for reading alone."""
+"""Run the user's SQL: one statement that can only read."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -7,10 +7,13 @@ from decimal import Decimal
 from typing import Any
 
 from ...errors import LedgerError
-from ..store import SQLiteStore, Store
+from ..protocol import Store
+from ..sqlite import SQLiteStore
 
-EMPTY_QUERY_MESSAGE = "sql: nothing was asked; give one SELECT, such as: SELECT count(*) FROM runs"
-READ_ONLY_MESSAGE = "only questions are allowed here (SELECT, WITH, VALUES, EXPLAIN): this command never changes a ledger"
+EMPTY_QUERY_MESSAGE = "sql: empty query; expected one SELECT, such as: SELECT count(*) FROM runs"
+READ_ONLY_MESSAGE = (
+    "only SELECT, WITH, VALUES and EXPLAIN are allowed: this command never changes a ledger"
+)
 _ALLOWED_ACTIONS = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -31,12 +34,11 @@ _ALLOWED_PRAGMAS = {
 def run_query(
     store: Store, sql: str, values: Sequence[Any] = ()
 ) -> tuple[list[str], list[list[Any]]]:
-    """The names of the columns, each once, and the rows. LedgerError says in one line what is wrong with the question."""
-    names, rows = (
-        _query_sqlite(store, sql, values)
-        if isinstance(store, SQLiteStore)
-        else _query_postgres(store, sql, values)
-    )
+    """Return unique column names and the rows. LedgerError, in one line, if invalid."""
+    if isinstance(store, SQLiteStore):
+        names, rows = _query_sqlite(store, sql, values)
+    else:
+        names, rows = _query_postgres(store, sql, values)
     if not names:
         raise LedgerError(EMPTY_QUERY_MESSAGE)
     return _unique_names(names), [[_to_plain_value(value) for value in row] for row in rows]
@@ -47,25 +49,24 @@ def _query_sqlite(
 ) -> tuple[list[str], Iterable[Any]]:
     try:
         store.connection.set_authorizer(_authorize)
-        found = store.connection.execute(sql, values)
-        return [column[0] for column in found.description or ()], found.fetchall()
-    except sqlite3.Warning as problem:  # of Python 3.11: more than one statement
-        raise LedgerError(f"sql: {problem}") from None
-    except sqlite3.Error as problem:
-        refused = any(
-            word in str(problem)
-            for word in ("not authorized", "prohibited", "authorization denied")
-        )
-        raise LedgerError(f"sql: {READ_ONLY_MESSAGE if refused else problem}") from None
+        cursor = store.connection.execute(sql, values)
+        names = [name for name, *_ in cursor.description or ()]
+        return names, cursor.fetchall()
+    except sqlite3.Warning as error:  # Python 3.11: more than one statement
+        raise LedgerError(f"sql: {error}") from None
+    except sqlite3.Error as error:
+        phrases = ("not authorized", "prohibited", "authorization denied")
+        is_denied = any(phrase in str(error) for phrase in phrases)
+        raise LedgerError(f"sql: {READ_ONLY_MESSAGE if is_denied else error}") from None
     finally:
-        with suppress(sqlite3.ProgrammingError):  # it was closed
+        with suppress(sqlite3.ProgrammingError):  # the connection is closed
             store.connection.set_authorizer(None)
 
 
 def _authorize(
     action: int, first: str | None, second: str | None, base: str | None, trigger: str | None
 ) -> int:
-    """Reading is all that is allowed; `VACUUM INTO` and `ATTACH` would write files even from here."""
+    """Allow reading only: `VACUUM INTO` and `ATTACH` write files even on a read-only ledger."""
     allowed = action in _ALLOWED_ACTIONS or (
         action == sqlite3.SQLITE_PRAGMA and first in _ALLOWED_PRAGMAS
     )
@@ -75,31 +76,31 @@ def _authorize(
 def _query_postgres(store: Any, sql: str, values: Sequence[Any]) -> tuple[list[str], Iterable[Any]]:
     import psycopg
 
-    base = store.connection
+    connection = store.connection
     try:
-        with base.transaction(force_rollback=True):
-            base.execute("SET TRANSACTION READ ONLY")
-            base.execute("SELECT 1")  # from here on the transaction cannot be made a writing one
-            found = base.execute(
-                *store.to_driver_query(sql, values), prepare=True
-            )  # prepared: the server then takes one statement only
-            names = [column.name for column in found.description or ()]
-            return names, found.fetchall() if names else []
+        with connection.transaction(force_rollback=True):
+            connection.execute("SET TRANSACTION READ ONLY")
+            connection.execute("SELECT 1")  # after a query, the mode can't be changed any more
+            # Prepared, because the server then accepts one statement only.
+            cursor = connection.execute(*store.to_driver_query(sql, values), prepare=True)
+            names = [column.name for column in cursor.description or ()]
+            return names, cursor.fetchall() if names else []
     except psycopg.errors.ReadOnlySqlTransaction:
         raise LedgerError(f"sql: {READ_ONLY_MESSAGE}") from None
-    except psycopg.Error as problem:
-        raise LedgerError(f"sql: {' '.join(str(problem).split())}") from None
+    except psycopg.Error as error:
+        raise LedgerError(f"sql: {' '.join(str(error).split())}") from None
 
 
 def _unique_names(names: list[str]) -> list[str]:
-    found: list[str] = []
+    unique_names: list[str] = []
     for name in names:
-        many = 2
         unique = name
-        while unique in found:
-            unique, many = f"{name}_{many}", many + 1
-        found.append(unique)
-    return found
+        number = 2
+        while unique in unique_names:
+            unique = f"{name}_{number}"
+            number += 1
+        unique_names.append(unique)
+    return unique_names
 
 
 def _to_plain_value(value: Any) -> Any:
