@@ -255,7 +255,7 @@ def test_a_secret_in_an_address_is_refused_and_not_told(place: Place) -> None:
     line = refused(
         place, "--backend", "openai:http://me:sk-own-secret@gpu:8000/v1", "--model", MODEL
     )
-    assert "without a user, a password or a query; a key goes into STENO_BACKEND_KEY" in line
+    assert "without user, password or query; set STENO_BACKEND_KEY for an API key" in line
     assert "sk-own-secret" not in line
 
 

@@ -271,7 +271,7 @@ FAILING = """
 import msgspec
 import steno_parrot
 
-class Reader(steno_parrot.Reader):
+class Reader(steno_parrot.ParrotReader):
     def read(self, data, number, at=None):
         if b"says" in data:
             raise KeyError("says")
@@ -306,7 +306,7 @@ def test_one_that_can_only_be_read(place: Place) -> None:
     place.add(
         "owl",
         "AGENT",
-        "import steno_parrot\nfrom steno.agents.base import Agent\nAGENT = Agent(name='owl', reader=steno_parrot.Reader)\n",
+        "import steno_parrot\nfrom steno.agents.base import Agent\nAGENT = Agent(name='owl', reader=steno_parrot.ParrotReader)\n",
         "owl",
     )
     assert (

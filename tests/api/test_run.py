@@ -70,7 +70,7 @@ def test_the_names_are_told_before_they_are_loaded() -> None:
     shown = pydoc.plain(pydoc.render_doc(steno))
     for name in ("run", "arun", "stream", "read", "events", "decode_raw"):
         assert re.search(rf"^    (async )?{name}\(", shown, re.M), name
-    for name in ("RunStream", "Report", "Reading", "TaskReport"):
+    for name in ("RunStream", "Report", "RunParser", "TaskReport"):
         assert re.search(rf"^    class {name}\b", shown, re.M), name
 
 
@@ -345,7 +345,7 @@ def test_send_says_why_it_is_not_heard(begins: Place) -> None:
         next(coming)
         with pytest.raises(steno.StenoError, match="start it with steno run --steer"):
             live.send("y")
-        with pytest.raises(steno.StenoError, match="the text is empty"):
+        with pytest.raises(steno.StenoError, match="cannot send an empty message"):
             live.send(" ")
 
 

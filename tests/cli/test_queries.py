@@ -231,7 +231,7 @@ def test_help_has_examples(name: str) -> None:
         (["runs", "--last", "9" * 20], f"--last {'9' * 20}: expected a number up to 1,000,000,000"),
         (["sessions", "--last", "1000000001"], "--last 1000000001: expected a number up to"),
         (["ledger", "note", "ffff", "x"], "no run or session"),
-        (["ledger", "note", "3f9a", " "], "an empty note"),
+        (["ledger", "note", "3f9a", " "], "the note is empty"),
         (["runs", "--json", "--csv"], "not allowed with"),
         (["compare", "a\udcffff", "b"], "no run or session"),
     ],
