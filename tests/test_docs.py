@@ -311,6 +311,7 @@ def test_what_is_handed_on_as_source(tmp_path: Path) -> None:
         *(
             "CHANGELOG.md",
             "CONTRIBUTING.md",
+            "SECURITY.md",
             "LICENSE",
             "Makefile",
             "PKG-INFO",
