@@ -297,7 +297,7 @@ def test_each_journal_stands_for_itself(project: Path, there: Path, tmp_path: Pa
     left_over(tmp_path, project, there)
     done = steno(tmp_path, "sync", "--pending", timeout=LONG)
     assert (done.code, tree(there)) == (1, {"a": b"new"})
-    assert f"still kept in {bad}" in done.err
+    assert f"still pending in {bad}" in done.err
     assert done.err.count("steno: ") == 1
     bad.unlink()
     assert steno(tmp_path, "sync", "--pending", timeout=LONG).code == 0
