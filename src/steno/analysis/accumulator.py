@@ -74,6 +74,8 @@ NO_ACTIVITY: tuple[str, str | None] = ("", None)
 class Accumulator:
     """The running report of one run."""
 
+    needs_tool_output = False
+
     def __init__(self, dialect: AgentProfile) -> None:
         self.agent = dialect
         self.started: ev.Started | None = None
@@ -166,7 +168,17 @@ class Accumulator:
         if parent is None:
             self.latest_activity = (TOOL_CALL, message)
 
-    def tool_result(self, at: OptionalTime, id_: str, /) -> None:
+    def tool_result(
+        self,
+        line: int,
+        session: OptionalStr,
+        parent: OptionalStr,
+        at: OptionalTime,
+        id_: str,
+        content: Raw,
+        output: ev.ToolResultDetails | Raw | None,
+        /,
+    ) -> None:
         """A tool did what it was asked for."""
         self.last_at = at
         if self.first_at is None:
@@ -188,10 +200,20 @@ class Accumulator:
                 else _elapsed_ms(begun, at)
             )
 
-    def tool_error(self, at: OptionalTime, id_: str, content: Raw, /) -> None:
+    def tool_error(
+        self,
+        line: int,
+        session: OptionalStr,
+        parent: OptionalStr,
+        at: OptionalTime,
+        id_: str,
+        content: Raw,
+        output: ev.ToolResultDetails | Raw | None,
+        /,
+    ) -> None:
         """A tool could not do what it was asked for."""
         asked = id_ in self.open_calls
-        self.tool_result(at, id_)
+        self.tool_result(line, session, parent, at, id_, content, output)
         if asked:
             tool = self.calls[id_]
             tool.ok, tool.error = False, text_of(content)[:MAX_TOOL_ERROR_CHARS]
@@ -214,7 +236,16 @@ class Accumulator:
             if self.partial:
                 self.partial.clear()
 
-    def thinking(self, at: OptionalTime, /) -> None:
+    def thinking(
+        self,
+        line: int,
+        session: OptionalStr,
+        parent: OptionalStr,
+        at: OptionalTime,
+        message: OptionalStr,
+        text: str,
+        /,
+    ) -> None:
         """The model thinks: that changes no figure."""
         self._update_times(at)
 
@@ -238,10 +269,9 @@ class Accumulator:
             self._start_background_task(event.id, event.kind, None, event.line)
 
     def _on_tool_result(self, event: ev.ToolResult) -> None:
-        if event.is_error:
-            self.tool_error(event.at, event.id, event.content)
-        else:
-            self.tool_result(event.at, event.id)
+        result = self.tool_error if event.is_error else self.tool_result
+        head = (event.line, event.session, event.parent, event.at)
+        result(*head, event.id, event.content, event.output)
 
     def usage(self, event: ev.Usage, /) -> None:
         """The model was asked."""

@@ -211,6 +211,8 @@ _decode_state = decoder(RowSinkState).decode
 class LedgerRowSink:
     """Gathers the rows of one file or run."""
 
+    needs_tool_output = False
+
     def __init__(self, agent: Agent, fallback: str, at: int, run: str | None = None) -> None:
         self.agent, self.run = agent, run
         self.default_session = fallback  # the session of lines that name none
@@ -457,7 +459,17 @@ class LedgerRowSink:
         )
         self.calls[row] = self._open_calls[id_] = self._calls_by_id[id_] = call
 
-    def tool_result(self, at: OptionalTime, id_: str, /) -> None:
+    def tool_result(
+        self,
+        line: int,
+        session: OptionalStr,
+        parent: OptionalStr,
+        at: OptionalTime,
+        id_: str,
+        content: Raw,
+        output: ev.ToolResultDetails | Raw | None,
+        /,
+    ) -> None:
         """A tool did what it was asked for."""
         call = self._open_calls.pop(id_, None)
         if call is not None:
@@ -465,10 +477,20 @@ class LedgerRowSink:
             if at is not None:
                 call.duration_ms = max(0, self._advance_time(at) - call.at)
 
-    def tool_error(self, at: OptionalTime, id_: str, content: Raw, /) -> None:
+    def tool_error(
+        self,
+        line: int,
+        session: OptionalStr,
+        parent: OptionalStr,
+        at: OptionalTime,
+        id_: str,
+        content: Raw,
+        output: ev.ToolResultDetails | Raw | None,
+        /,
+    ) -> None:
         """A tool could not do what it was asked for."""
         call = self._open_calls.get(id_)
-        self.tool_result(at, id_)
+        self.tool_result(line, session, parent, at, id_, content, output)
         if call is not None:
             call.ok, call.error = False, redact_and_truncate(text_of(content), MAX_ERROR_CHARS)
 
@@ -502,7 +524,16 @@ class LedgerRowSink:
             text,
         )
 
-    def thinking(self, at: OptionalTime, /) -> None:
+    def thinking(
+        self,
+        line: int,
+        session: OptionalStr,
+        parent: OptionalStr,
+        at: OptionalTime,
+        message: OptionalStr,
+        text: str,
+        /,
+    ) -> None:
         """The model thinks: no row."""
 
     def _on_tool_call(self, event: ev.ToolCall) -> None:
@@ -510,10 +541,9 @@ class LedgerRowSink:
         self.tool_call(*head, event.id, event.name, event.kind, event.message, event.input)
 
     def _on_tool_result(self, event: ev.ToolResult) -> None:
-        if event.is_error:
-            self.tool_error(event.at, event.id, event.content)
-        else:
-            self.tool_result(event.at, event.id)
+        result = self.tool_error if event.is_error else self.tool_result
+        head = (event.line, event.session, event.parent, event.at)
+        result(*head, event.id, event.content, event.output)
 
     def _on_denied(self, event: ev.PermissionDenied) -> None:
         call = self._calls_by_id.get(event.call or "")

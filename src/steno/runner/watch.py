@@ -160,6 +160,8 @@ BatchSink = Callable[[list[ev.Event]], None]
 class ForkingSink:
     """The report's scribe, with somebody between who is told of all that does not go the short way to it."""
 
+    needs_tool_output = False
+
     def __init__(self, fold: Sink, hand: BatchSink) -> None:
         self.tool_call, self.tool_result, self.tool_error, self.text, self.thinking = (
             fold.tool_call,

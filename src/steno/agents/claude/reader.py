@@ -1,60 +1,60 @@
-"""The lines that make up nearly all of a stream: assistant, user, stream_event. The hot path.
+"""Reads the lines of Claude Code: decodes each line once and tells a sink what it means.
 
-It turns one line into events and holds only what joins lines: open writes, the message that is
-being streamed, which call started which subagent. It never keeps text or totals.
+The reader keeps only what connects lines: calls that write files, the message being streamed, which call
+started which subagent. It keeps no text and no totals.
 """
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, ValidationError
 from msgspec.json import encode
-from msgspec.structs import replace
 
 from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, decode_lenient, decoder
-from ...event import ToolCall, ToolResultDetails
-from ..sink import LineFallback, Sink
-from . import blocks
-from . import fast_path as short
-from . import other_lines as rare
-from . import wire as ln
-from .other_lines import EventHead
+from ...event import ToolResultDetails
+from ..base import EventHead
+from ..sink import EventSink, LineFallback, Sink
+from . import blocks, other_lines, wire
 from .tables import (
     BACKGROUND_KEY,
     CONVERSATION_TYPES,
-    FINISHED_TASK_STATUSES,
-    IGNORED_BLOCK_TYPES,
     IGNORED_LINE_TYPES,
-    OTHER_STREAM_TYPES,
+    OTHER_LINE_TYPES,
     ROLE_BACKGROUND,
     ROLE_FILE_WRITE,
     ROLE_USER_INPUT,
+    SYNTHETIC_MODEL,
     TOOLS,
 )
+from .wire import (
+    AssistantLine,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    TranscriptLine,
+    UserLine,
+)
 
-_decode_stream = decoder(ln.StreamLine).decode
-_decode_transcript = decoder(ln.TranscriptLine).decode
-_decode_tool_input = decoder(ln.ToolInput).decode
-_EMPTY_OUTCOME, _NO_JSON = ev.ToolResultDetails(), ev.NO_JSON
-NO_PENDING_WRITE = ("", _NO_JSON)
-NO_USAGE_KEY = (None, None, None)
+_NO_DETAILS = ToolResultDetails()
+_NO_WRITE = ("", ev.NO_JSON)
 
 
 def looks_like(line: dict[str, Any]) -> bool:
-    """Whether a decoded line can be Claude Code's: its stream, its result, or its transcript."""
+    """Whether a decoded line can be Claude Code's: of its stream, its result, or a transcript."""
     kind = line.get("type")
     return isinstance(kind, str) and (
         kind in CONVERSATION_TYPES
-        or kind in OTHER_STREAM_TYPES
+        or kind in OTHER_LINE_TYPES
         or kind in IGNORED_LINE_TYPES
-        or kind == "cost-state"
+        or kind in ("stream_event", "cost-state")
     )
 
 
 class ClaudeReaderState(Struct):
-    """What joins lines: see `Reader`."""
+    """What connects lines, as stored between two readings of a growing transcript."""
 
     writes: dict[str, tuple[str, Raw]]
     agents: dict[str, str]
@@ -68,326 +68,387 @@ _decode_state = decoder(ClaudeReaderState).decode
 
 
 class ClaudeReader:
-    """Turns the lines of one run or transcript into events."""
+    """Reads the lines of one run or transcript."""
 
     def __init__(self) -> None:
-        self._decode: Callable[[bytes], ln.StreamLine | ln.TranscriptLine] = _decode_stream
-        self.pending_writes: dict[str, tuple[str, Raw]] = {}  # file calls without their result yet
-        self._streaming_messages: dict[
-            str | None, str | None
-        ] = {}  # thread -> message that is being streamed
-        self._subagent_calls: dict[
-            str, str
-        ] = {}  # agent id -> the call that started it (transcripts)
-        self.last_usage_key: tuple[str | None, int | None, str | None] = (
-            NO_USAGE_KEY  # whose usage was told last: message, output, stop reason
-        )
+        self._events = EventSink()
+        self._is_transcript = False
+        self._outcome: Any = ToolResultDetails  # type of a tool result: all of it, or a part
+        self._decode: Callable[[bytes], Any] | None = None
+        self._default_time: datetime | None = None  # of lines without a timestamp
+        self._pending_writes: dict[str, tuple[str, Raw]] = {}  # calls without a result so far
+        self._streaming_messages: dict[str | None, str | None] = {}  # by thread
+        self._subagent_calls: dict[str, str] = {}  # agent id -> call that started it (transcripts)
+        # The message whose usage was sent last: its other lines repeat the same figures.
+        self._usage_message: str | None = None
+        self._usage_output: int | None = None
+        self._usage_stop: str | None = None
         self._session: str | None = None
         self._model: str | None = None
-        self._has_started = False  # a transcript has no init: its first line stands for it
+        self._has_started = False  # a transcript has no init line: its first line stands for it
+
+    # -- lines in -------------------------------------------------------------------------------------
+
+    def feed(self, lines: Iterable[bytes], number: int, fallback: LineFallback, sink: Sink) -> int:
+        """Send what many lines mean to a sink: see `sink.feed`."""
+        self._prepare(sink, None)
+        read_line = self._read_line
+        for data in lines:
+            number += 1
+            try:
+                read_line(data, number, sink)
+            except DECODE_ERRORS:
+                sink.add(fallback(data, number))
+                self._prepare(sink, None)  # the fallback may have read events
+        return number
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
-        return self._events(self._decode(data), data, number, at)
+        """The events of one line; raises one of DECODE_ERRORS if it can't be decoded."""
+        self._prepare(self._events, at)
+        self._read_line(data, number, self._events)
+        return self._events.take()
 
-    def feed(self, lines: Iterable[bytes], number: int, odd: LineFallback, scribe: Sink) -> int:
-        """Tell a scribe what many lines say: see `scribe.dictate`."""
-        return short.feed(self, lines, number, odd, scribe)
-
-    @property
-    def fast_decoder(self) -> Callable[[bytes], Any]:
-        """What decodes the lines that go the short way."""
-        return (
-            short.decode_transcript_line
-            if self._decode is _decode_transcript
-            else short.decode_stream_line
-        )
-
-    def thread_of(self, agent: str | None) -> str:
-        """The thread of a subagent's line in a transcript: the call that started it, where that is known."""
-        return self._subagent_calls.get(agent or "", agent or "sidechain")
+    def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
+        """The events of one JSON object, ignoring fields of a wrong type. Never raises."""
+        self._prepare(self._events, at)
+        line = wire.decode_line_lenient(data, self._outcome)
+        self._interpret(line, data, number, self._events)
+        return self._events.take()
 
     def state(self) -> bytes:
-        """What must be remembered to go on with the next lines of the same file another time."""
-        message, output, stop = self.last_usage_key
+        """What must be stored to continue with the next lines of the same file."""
         return encode(
             ClaudeReaderState(
-                self.pending_writes, self._subagent_calls, message, stop, output, self._has_started
+                writes=self._pending_writes,
+                agents=self._subagent_calls,
+                message=self._usage_message,
+                stop=self._usage_stop,
+                output=self._usage_output,
+                announced=self._has_started,
             )
         )
 
     def restore(self, state: bytes) -> None:
-        """Remember what `state` said. It is a transcript: nothing else is read in parts."""
-        kept = _decode_state(state)
-        self.pending_writes, self._subagent_calls = dict(kept.writes), kept.agents
-        self.last_usage_key, self._has_started = (
-            (kept.message, kept.output, kept.stop),
-            kept.announced,
-        )
-        self._decode = _decode_transcript
+        """Continue from `state`. Only transcripts are read in parts."""
+        stored = _decode_state(state)
+        self._pending_writes = dict(stored.writes)
+        self._subagent_calls = stored.agents
+        self._usage_message = stored.message
+        self._usage_output = stored.output
+        self._usage_stop = stored.stop
+        self._has_started = stored.announced
+        self._is_transcript = True
+        self._decode = None
 
-    def _usage_event(
-        self,
-        number: int,
-        session: str | None,
-        parent: str | None,
-        at: datetime | None,
-        message: ln.Message,
-        uuid: str | None,
-    ) -> ev.Usage:
-        """The usage of a message, remembered so that its other lines need not tell it again."""
-        self.last_usage_key = (
-            message.id,
-            None if message.usage is None else message.usage.output_tokens,
-            message.stop_reason,
-        )
-        if message.model == self._model:
-            message.model = self._model  # one object per name: a report holds thousands of each
+    # -- one line -------------------------------------------------------------------------------------
+
+    def _prepare(self, sink: Sink, at: datetime | None) -> None:
+        self._default_time = at
+        outcome = ToolResultDetails if sink.needs_tool_output else wire.ToolOutcome
+        if outcome is not self._outcome or self._decode is None:
+            self._outcome = outcome
+            self._decode = wire.line_decoder(self._is_transcript, outcome)
+
+    def _read_line(self, data: bytes, number: int, sink: Sink) -> None:
+        try:
+            line = self._decode(data)  # type: ignore[misc]  # set by _prepare
+        except ValidationError:
+            if data[:1] != b"{":
+                raise
+            line = wire.decode_line_lenient(data, self._outcome)
+        self._interpret(line, data, number, sink)
+
+    def _interpret(self, line: Any, data: bytes, number: int, sink: Sink) -> None:
+        kind = type(line)
+        if kind is UserLine:
+            if line.session_id is None:
+                self._unsigned_line(line, data, number, sink)
+            else:
+                self._user(line, data, number, line.parent_tool_use_id, sink)
+        elif kind is AssistantLine:
+            if line.session_id is None:
+                self._unsigned_line(line, data, number, sink)
+            else:
+                self._assistant(line, data, number, line.parent_tool_use_id, sink)
+        elif kind is TranscriptLine:
+            self._transcript_line(line, data, number, sink)
         else:
-            self._model = message.model
-        if session == self._session:
-            session = self._session
-        else:
-            self._session = session
-        return blocks.usage_event(number, session, parent, at, message, message.stop_reason, uuid)
+            self._other_line(line, data, number, sink)
 
-    def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
-        return self._events(decode_lenient(data, ln.FullLine), data, number, at)
+    def _unsigned_line(self, line: Any, data: bytes, number: int, sink: Sink) -> None:
+        """A line without session_id: the first of a transcript (it has a sessionId), or damaged."""
+        details = decode_lenient(data, wire.LineDetails)
+        if details.sessionId is not None:
+            self._is_transcript = True
+            self._decode = wire.line_decoder(True, self._outcome)
+            self._read_line(data, number, sink)
+            return
+        self._announce(details, number, line.timestamp or self._default_time, sink)
+        parent = line.parent_tool_use_id
+        if parent is None and details.isSidechain:
+            parent = self._thread_of(details.agentId)
+        message = self._assistant if type(line) is AssistantLine else self._user
+        message(line, data, number, parent, sink)
 
-    def _events(
-        self, line: ln.StreamLine | ln.TranscriptLine, data: bytes, number: int, at: datetime | None
-    ) -> list[ev.Event]:
+    def _transcript_line(
+        self, line: TranscriptLine[Any], data: bytes, number: int, sink: Sink
+    ) -> None:
         kind = line.type
-        if line.timestamp is not None:
-            at = line.timestamp
-        if kind in CONVERSATION_TYPES and (
-            line.session_id is None or type(line) is ln.TranscriptLine
-        ):
-            return self._transcript_message(line, data, number, at)
-        if kind == "user":
-            return self._user(line, data, number, line.session_id, line.parent_tool_use_id, at)
+        if kind not in CONVERSATION_TYPES:
+            if kind == "stream_event":
+                line = decode_lenient(data, wire.StreamEventLine)  # type: ignore[assignment]  # one kind becomes another
+            self._other_line(line, data, number, sink)
+            return
+        if line.session_id is not None and not self._is_transcript:
+            self._is_transcript = True
+            self._decode = wire.line_decoder(True, self._outcome)
+        if not self._has_started:
+            details = decode_lenient(data, wire.LineDetails)
+            self._announce(details, number, line.timestamp or self._default_time, sink)
+        parent = line.parent_tool_use_id
+        if parent is None and line.isSidechain:
+            parent = self._thread_of(line.agentId)
+        message_type = wire.AssistantMessage if kind == "assistant" else wire.UserMessage
+        if type(line.message) is not message_type and line.message is not None:
+            line = wire.decode_line_lenient(data, self._outcome)  # its role contradicts its type
         if kind == "assistant":
-            return self._assistant(line, data, number, line.session_id, line.parent_tool_use_id, at)
-        if kind == "stream_event":
-            return self._stream_event(
-                line, data, (number, line.session_id, line.parent_tool_use_id, at)
-            )
-        parent = (
-            line.parent_tool_use_id if kind == "system" else None
-        )  # a heartbeat's is the running tool itself
-        return rare.read(kind, line.subtype, data, (number, line.session_id, parent, at))
+            self._assistant(line, data, number, parent, sink)
+        else:
+            self._user(line, data, number, parent, sink)
 
-    def _transcript_message(
-        self, line: ln.StreamLine | ln.TranscriptLine, data: bytes, number: int, at: datetime | None
-    ) -> list[ev.Event]:
-        """A line without session_id: a transcript's, which says sessionId, or one that lost its name."""
-        whole = blocks.full_line(line, data)
-        if whole.sessionId is not None:
-            self._decode = _decode_transcript
-        whole.session_id = whole.sessionId
-        parent = whole.parent_tool_use_id
-        if parent is None and whole.isSidechain:
-            parent = self.thread_of(whole.agentId)
-        talk = self._assistant if whole.type == "assistant" else self._user
-        events = talk(whole, data, number, whole.sessionId, parent, at)
-        if whole.version is not None and not self._has_started:
-            self._has_started = True
-            events.insert(
-                0,
-                ev.Started(
-                    number,
-                    whole.sessionId,
-                    None,
-                    at,
-                    whole.version,
-                    None,
-                    whole.cwd,
-                    transcript=True,
-                ),
-            )
-        return events
+    def _announce(
+        self, details: wire.LineDetails, number: int, at: datetime | None, sink: Sink
+    ) -> None:
+        if self._has_started or details.version is None:
+            return
+        self._has_started = True
+        head = (number, details.sessionId, None, at)
+        started = ev.Started(*head, details.version, None, details.cwd, transcript=True)
+        sink.add((started,))
+
+    def _thread_of(self, agent: str | None) -> str:
+        """The thread of a subagent's line in a transcript: the call that started it, if known."""
+        return self._subagent_calls.get(agent or "", agent or "sidechain")
+
+    # -- assistant lines ------------------------------------------------------------------------------
 
     def _assistant(
-        self,
-        line: ln.StreamLine | ln.TranscriptLine,
-        data: bytes,
-        number: int,
-        session: str | None,
-        parent: str | None,
-        at: datetime | None,
-    ) -> list[ev.Event]:
+        self, line: Any, data: bytes, number: int, parent: str | None, sink: Sink
+    ) -> None:
         message = line.message
+        session = line.session_id
+        at = line.timestamp or self._default_time
         if message is None:
-            return [ev.Unknown(number, session, parent, at, "assistant without message", data)]
-        events: list[ev.Event] = []
-        said, usage, content = message.id, message.usage, message.content
-        output = usage.output_tokens if usage is not None else None
-        synthetic = message.model == "<synthetic>"
-        if synthetic:
-            failure = blocks.failure_event(
-                (number, session, parent, at), blocks.full_line(line, data), message
-            )
+            sink.add((ev.Unknown(number, session, parent, at, "assistant without message", data),))
+            return
+        id_ = message.id
+        is_synthetic = message.model == SYNTHETIC_MODEL
+        if is_synthetic:
+            details = decode_lenient(data, wire.LineDetails)
+            failure = blocks.failure_event((number, session, parent, at), details, message)
             if failure is not None:
-                return [failure]
-        elif said is None or self.last_usage_key != (said, output, message.stop_reason):
-            events.append(self._usage_event(number, session, parent, at, message, line.uuid))
+                sink.add((failure,))
+                return
+        else:
+            self._usage(line, number, parent, at, sink)
+        content = message.content
         if type(content) is not list:
-            if content:
-                events.append(ev.Text(number, session, parent, at, said, str(content), synthetic))
-            return events
+            content = [TextBlock(content)] if content else ()
         for block in content:
-            kind = block.type
-            if kind == "tool_use":
-                name, tool, role = TOOLS[block.name]
-                made = ToolCall(
-                    number, session, parent, at, block.id or "", name, tool, said, block.input
-                )
-                events += self._call_events(made, role, data)
-            elif kind == "text":
-                events.append(
-                    ev.Text(number, session, parent, at, said, block.text or "", synthetic)
-                )
-            elif kind == "thinking":
-                events.append(ev.Thinking(number, session, parent, at, said, block.thinking or ""))
-            elif kind not in IGNORED_BLOCK_TYPES:
-                events.append(
-                    blocks.other_block_event(block, (number, session, parent, at), said, data)
-                )
-        return events
+            kind = type(block)
+            if kind is ToolUseBlock:
+                name, group, role = TOOLS[block.name]
+                call = block.id or ""
+                if role and self._is_special_call(call, name, role, block.input):
+                    head = (number, session, parent, at)
+                    sink.add(_special_call(*head, call, name, group, id_, block.input))
+                else:
+                    sink.tool_call(number, session, parent, at, call, name, group, id_, block.input)
+            elif kind is TextBlock and not is_synthetic:
+                sink.text(number, session, parent, at, id_, block.text or "")
+            elif kind is ThinkingBlock:
+                sink.thinking(number, session, parent, at, id_, block.thinking or "")
+            elif kind is TextBlock:
+                sink.add((ev.Text(number, session, parent, at, id_, block.text or "", True),))
+            elif not isinstance(block, wire.IgnoredBlock):
+                head = (number, session, parent, at)
+                sink.add((blocks.other_block_event(block, head, id_, data),))
 
-    def _call_events(self, call: ev.ToolCall, role: int, data: bytes) -> tuple[ev.Event, ...]:
-        """A call with what it does more than answer: it changes a file, asks a person, or goes on beside the main thread."""
+    def _usage(
+        self, line: Any, number: int, parent: str | None, at: datetime | None, sink: Sink
+    ) -> None:
+        """Send the usage of a message, unless the line before told the same."""
+        message = line.message
+        id_ = message.id
+        output = None if message.usage is None else message.usage.output_tokens
+        stop = message.stop_reason
+        if (
+            id_ == self._usage_message
+            and output == self._usage_output
+            and stop == self._usage_stop
+            and id_ is not None
+        ):
+            return
+        self._usage_message = id_
+        self._usage_output = output
+        self._usage_stop = stop
+        # One object per model and session name: a report holds thousands of each.
+        if message.model == self._model:
+            message.model = self._model
+        else:
+            self._model = message.model
+        if line.session_id != self._session:
+            self._session = line.session_id
+        session = self._session
+        sink.usage(blocks.usage_event(number, session, parent, at, message, stop, line.uuid))
+
+    def _is_special_call(self, call: str, name: str, role: int, input_: Raw) -> bool:
+        """Whether a call may do more than answer: ask a person, or run beside the main thread."""
         if role == ROLE_FILE_WRITE:
-            self.pending_writes[call.id] = (call.name, call.input)
-            return (call,)
-        if not role or (role == ROLE_BACKGROUND and BACKGROUND_KEY not in data):
-            return (call,)
-        if role == ROLE_USER_INPUT:
-            return (replace(call, asks=True),)
-        try:
-            asked = _decode_tool_input(call.input)
-        except DECODE_ERRORS:
-            asked = decode_lenient(call.input, ln.ToolInput)
-        away = asked.run_in_background is True
-        made = replace(call, background=True) if away else call
-        if call.kind != "subagent":
-            return (made,)
-        head = (call.line, call.session, call.parent, call.at)
-        agent, about = asked.subagent_type, asked.description
-        return ev.TaskStarted(*head, call.id, call.id, "subagent", agent, about, away or None), made
+            self._pending_writes[call] = (name, input_)
+            return False
+        # `find`, because `in` costs ten times as much
+        return role != ROLE_BACKGROUND or bytes(input_).find(BACKGROUND_KEY) >= 0
 
-    def _user(
-        self,
-        line: ln.StreamLine | ln.TranscriptLine,
-        data: bytes,
-        number: int,
-        session: str | None,
-        parent: str | None,
-        at: datetime | None,
-    ) -> list[ev.Event]:
+    # -- user lines -----------------------------------------------------------------------------------
+
+    def _user(self, line: Any, data: bytes, number: int, parent: str | None, sink: Sink) -> None:
+        session = line.session_id
+        at = line.timestamp or self._default_time
         content = None if line.message is None else line.message.content
         if type(content) is not list:
             if content is None:
-                return [ev.Unknown(number, session, parent, at, "user without content", data)]
-            self.last_usage_key = (
-                NO_USAGE_KEY  # what the model says now is another message, whatever its id
-            )
-            return blocks.user_text_events(
-                blocks.full_line(line, data), (number, session, parent, at), str(content)
-            )
-        events: list[ev.Event] = []
+                sink.add((ev.Unknown(number, session, parent, at, "user without content", data),))
+                return
+            content = [TextBlock(content)]
         for block in content:
-            if block.type == "tool_result":
+            kind = type(block)
+            if kind is ToolResultBlock:
+                outcome = line.tool_use_result if len(content) == 1 else None  # else: of which?
+                is_typed = type(outcome) is self._outcome
+                if self._outcome is ToolResultDetails and outcome is not None:
+                    outcome, is_typed = self._complete_details(outcome, is_typed, block, data)
                 call = block.tool_use_id or ""
-                output: Any
-                output, typed = (
-                    self._structured_result(line, data) if len(content) == 1 else (None, False)
-                )  # else: whose is it?
-                if typed and self.pending_writes.get(call, NO_PENDING_WRITE)[0] == "NotebookEdit":
-                    output = blocks.notebook_outcome(data)
-                if block.is_error is True:
-                    events += blocks.denial_events(line, data, block, (number, session, parent, at))
-                    self.pending_writes.pop(call, None)
-                    events.append(
-                        ev.ToolResult(
-                            number, session, parent, at, call, True, block.content, output
-                        )
-                    )
+                if block.is_error:
+                    self._tool_error(block, (number, session, parent, at), outcome, data, sink)
                     continue
-                events.append(
-                    ev.ToolResult(number, session, parent, at, call, False, block.content, output)
-                )
-                if call in self.pending_writes:
-                    write, done = self.pending_writes.pop(call), output if typed else None
-                    events += blocks.file_change_events(
-                        write, done, block.content, call, (number, session, parent, at)
-                    )
-                elif typed:
-                    self._add_task_events(events, output, call, (number, session, parent, at))
-            elif block.type == "text":
-                self.last_usage_key = NO_USAGE_KEY
-                events += blocks.user_text_events(
-                    blocks.full_line(line, data), (number, session, parent, at), block.text or ""
-                )
-            elif block.type not in IGNORED_BLOCK_TYPES:
-                events.append(ev.Unknown(number, session, parent, at, f"block {block.type}", data))
-        return events
+                sink.tool_result(number, session, parent, at, call, block.content, outcome)
+                if call in self._pending_writes:
+                    known = outcome if is_typed else None
+                    self._file_change(block, known, (number, session, parent, at), data, sink)
+                elif is_typed:
+                    agent = outcome.agent_id
+                    if agent is not None:
+                        self._subagent_calls[agent] = call
+                    if (
+                        outcome.status is not None
+                        or outcome.background_task_id is not None
+                        or outcome.is_async
+                    ):
+                        head = (number, session, parent, at)
+                        sink.add(blocks.task_events(outcome, call, head))
+            elif kind is TextBlock:
+                # The next message of the model is another one, even if it has the same id.
+                self._usage_message = self._usage_output = self._usage_stop = None
+                details = decode_lenient(data, wire.LineDetails)
+                head = (number, session, parent, at)
+                sink.add((blocks.user_text_event(details, head, block.text or ""),))
+            elif not isinstance(block, wire.IgnoredBlock):
+                head = (number, session, parent, at)
+                sink.add((blocks.unknown_block_event(block, head, data),))
 
-    @staticmethod
-    def _structured_result(
-        line: ln.StreamLine | ln.TranscriptLine, data: bytes
+    def _complete_details(
+        self, outcome: Any, is_typed: bool, block: ToolResultBlock, data: bytes
     ) -> tuple[Any, bool]:
-        """The structured result, and whether its shape is known; one of an unknown shape is kept as it came."""
-        output: Any = line.tool_use_result
-        if output is None and type(line) is ln.FullLine:
-            output = line.toolUseResult
-        if output is None or (type(output) is ToolResultDetails and output != _EMPTY_OUTCOME):
-            return output, output is not None
-        return Raw(encode(output)) if type(output) is str else blocks.raw_tool_result(data), False
+        """The whole structured result, and whether its shape is known; else it is kept as JSON."""
+        if not is_typed or outcome == _NO_DETAILS:
+            is_text = type(outcome) is str
+            return Raw(encode(outcome)) if is_text else wire.raw_tool_result(data), False
+        if self._pending_writes.get(block.tool_use_id or "", _NO_WRITE)[0] == "NotebookEdit":
+            return blocks.notebook_details(data), True
+        return outcome, True
 
-    def _add_task_events(
-        self, events: list[ev.Event], output: ev.ToolResultDetails, call: str, head: EventHead
+    def _tool_error(
+        self, block: ToolResultBlock, head: EventHead, outcome: Any, data: bytes, sink: Sink
     ) -> None:
-        """What a structured result says of work beside the main thread: started, or seen to be over."""
-        agent, task = output.agent_id, output.background_task_id
-        if agent is not None:
-            self._subagent_calls[agent] = call
-        if task is not None:
-            events.append(ev.TaskStarted(*head, task, call, "shell", None, None, True))
-        elif output.is_async:
-            events.append(
-                ev.TaskStarted(
-                    *head, agent or call, call, "subagent", output.agent_type, None, True
-                )
-            )
-        elif output.status in FINISHED_TASK_STATUSES and (
-            agent is not None or output.shell_id is not None
-        ):
-            events.append(
-                ev.TaskEnded(*head, agent or output.shell_id or "", agent and call, output.status)
-            )
+        denial = blocks.denial_event(data, block, head)
+        if denial is not None:
+            sink.add((denial,))
+        call = block.tool_use_id or ""
+        self._pending_writes.pop(call, None)
+        sink.tool_error(*head, call, block.content, outcome)
+
+    def _file_change(
+        self, block: ToolResultBlock, outcome: Any, head: EventHead, data: bytes, sink: Sink
+    ) -> None:
+        call = block.tool_use_id or ""
+        write = self._pending_writes.pop(call)
+        if write[0] == "NotebookEdit" and outcome is not None:
+            outcome = blocks.notebook_details(data)
+        change = blocks.file_change_event(write, outcome, block.content, call, head)
+        if change is not None:
+            sink.add((change,))
+
+    # -- other lines ----------------------------------------------------------------------------------
+
+    def _other_line(self, line: Any, data: bytes, number: int, sink: Sink) -> None:
+        at = line.timestamp or self._default_time
+        if type(line) is wire.StreamEventLine:
+            head = (number, line.session_id, line.parent_tool_use_id, at)
+            sink.add(self._stream_event(line.event, head, data))
+            return
+        kind = wire.OTHER_LINE_NAMES.get(type(line)) or line.type
+        # The parent of a tool_progress line is the running tool itself.
+        parent = line.parent_tool_use_id if kind == "system" else None
+        head = (number, line.session_id, parent, at)
+        sink.add(other_lines.read(kind, line.subtype, data, head))
 
     def _stream_event(
-        self, line: ln.StreamLine | ln.TranscriptLine, data: bytes, head: EventHead
-    ) -> list[ev.Event]:
-        part = line.event
+        self, part: wire.StreamEvent | None, head: EventHead, data: bytes
+    ) -> Iterable[ev.Event]:
         if part is None:
-            return []
+            return ()
         if part.type == "content_block_delta":
             text = part.delta.text if part.delta is not None else None
-            return [ev.Partial(*head, text)] if text else []
+            return (ev.Partial(*head, text),) if text else ()
+        parent = head[2]
         if part.type == "message_start" and part.message is not None:
-            self._streaming_messages[head[2]] = part.message.id
-            return [blocks.usage_event(*head, part.message, None)]
+            self._streaming_messages[parent] = part.message.id
+            return (blocks.usage_event(*head, part.message, None),)
         if part.type == "message_delta":
-            message = blocks.full_line(line, data).api_message_id or self._streaming_messages.get(
-                head[2]
+            id_ = decode_lenient(data, wire.LineDetails).api_message_id
+            message = wire.AssistantMessage(
+                id=id_ or self._streaming_messages.get(parent), usage=part.usage
             )
             stop = part.delta.stop_reason if part.delta is not None else None
-            return [
-                blocks.usage_event(
-                    *head, ln.Message(id=message, usage=part.usage), stop or "unknown"
-                )
-            ]
-        return []
+            return (blocks.usage_event(*head, message, stop or "unknown"),)
+        return ()
+
+
+def _special_call(
+    number: int,
+    session: str | None,
+    parent: str | None,
+    at: datetime | None,
+    id_: str,
+    name: str,
+    kind: str,
+    message: str | None,
+    input_: Raw,
+) -> list[ev.Event]:
+    """A call that needs a person, may run in the background, or starts a subagent."""
+    head = (number, session, parent, at)
+    if TOOLS[name][2] == ROLE_USER_INPUT:
+        return [ev.ToolCall(*head, id_, name, kind, message, input_, asks=True)]
+    options = decode_lenient(input_, wire.ToolInput)
+    background = options.run_in_background is True
+    call = ev.ToolCall(*head, id_, name, kind, message, input_, background=background)
+    if kind != "subagent":
+        return [call]
+    task = ev.TaskStarted(
+        *(*head, id_, id_, kind),
+        options.subagent_type,
+        options.description,
+        background or None,
+    )
+    return [task, call]
