@@ -164,9 +164,9 @@ def _is_rejected(metas: Raw, call: str | None) -> bool:
     )
 
 
-def file_change_event(
+def file_change_events(
     write: tuple[str, Raw], outcome: Any, content: Raw, call: str, head: EventHead
-) -> ev.FileChanged | None:
+) -> tuple[ev.FileChanged, ...]:
     """The file that a write or edit changed; its path from the result, else from the call.
 
     `outcome` is the structured result, if its shape is known.
@@ -174,17 +174,17 @@ def file_change_event(
     name, input_ = write
     if outcome is not None:
         if outcome.error:
-            return None
+            return ()
         path = outcome.file_path or outcome.notebook_path
         if path is not None:
             change = "created" if outcome.type == "create" else "modified"
-            return ev.FileChanged(*head, path, change, call)
+            return (ev.FileChanged(*head, path, change, call),)
     target = decode_lenient(input_, wire.ToolInput)
     path = target.file_path or target.notebook_path
     if path is None:
-        return None
+        return ()
     is_new = name == "Write" and text_of(content).startswith("File created")
-    return ev.FileChanged(*head, path, "created" if is_new else "modified", call)
+    return (ev.FileChanged(*head, path, "created" if is_new else "modified", call),)
 
 
 def task_events(outcome: Any, call: str, head: EventHead) -> Iterator[ev.Event]:

@@ -4,11 +4,12 @@ The reader keeps only what connects lines: calls that write files, the message b
 started which subagent. It keeps no text and no totals.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from msgspec import Raw, Struct, ValidationError
+from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from ... import event as ev
@@ -29,17 +30,21 @@ from .tables import (
     TOOLS,
 )
 from .wire import (
+    LINE_TYPES,
     AssistantLine,
     TextBlock,
     ThinkingBlock,
+    ToolOutcome,
     ToolResultBlock,
     ToolUseBlock,
     TranscriptLine,
     UserLine,
 )
 
+_MESSAGE_LINES = frozenset({AssistantLine, UserLine})
 _NO_DETAILS = ToolResultDetails()
 _NO_WRITE = ("", ev.NO_JSON)
+_SURROGATE_ESCAPE = b"\\ud"
 
 
 def looks_like(line: dict[str, Any]) -> bool:
@@ -73,8 +78,6 @@ class ClaudeReader:
     def __init__(self) -> None:
         self._events = EventSink()
         self._is_transcript = False
-        self._outcome: Any = ToolResultDetails  # type of a tool result: all of it, or a part
-        self._decode: Callable[[bytes], Any] | None = None
         self._default_time: datetime | None = None  # of lines without a timestamp
         self._pending_writes: dict[str, tuple[str, Raw]] = {}  # calls without a result so far
         self._streaming_messages: dict[str | None, str | None] = {}  # by thread
@@ -86,34 +89,102 @@ class ClaudeReader:
         self._session: str | None = None
         self._model: str | None = None
         self._has_started = False  # a transcript has no init line: its first line stands for it
+        self._set_sink(self._events)
 
     # -- lines in -------------------------------------------------------------------------------------
 
     def feed(self, lines: Iterable[bytes], number: int, fallback: LineFallback, sink: Sink) -> int:
-        """Send what many lines mean to a sink: see `sink.feed`."""
-        self._prepare(sink, None)
-        read_line = self._read_line
+        """Send what many lines mean to a sink: see `sink.feed`.
+
+        Reading spends most of its time in this loop, where every call counts
+        (`benchmarks.instructions`). Whatever few lines need is left to other methods.
+        """
+        if sink is not self._sink:
+            self._set_sink(sink)
+        tool_call, tool_result, text, thinking = self._sink_methods
+        pending_writes = self._pending_writes
         for data in lines:
             number += 1
             try:
-                read_line(data, number, sink)
+                line = self._decode(data)
             except DECODE_ERRORS:
-                sink.add(fallback(data, number))
-                self._prepare(sink, None)  # the fallback may have read events
+                line = self._decode_misfit(data, number, fallback, sink)
+            kind = type(line)
+            if kind in _MESSAGE_LINES and line.session_id is not None and line.message is not None:
+                parent = line.parent_tool_use_id
+            else:
+                kind, line, parent = self._resolve(line, data, number, sink)
+            if kind is UserLine:
+                session = line.session_id
+                at = line.timestamp or self._default_time
+                outcome = line.tool_use_result
+                content = line.message.content
+                for block in content if type(content) is list else _as_blocks(content):
+                    if type(block) is not ToolResultBlock:
+                        self._user_block(block, (number, session, parent, at), data, sink)
+                    elif (
+                        type(outcome) is not ToolOutcome
+                        or block.is_error
+                        or block.tool_use_id in pending_writes
+                        or outcome.agent_id is not None
+                        or outcome.background_task_id is not None
+                        or outcome.shell_id is not None
+                        or outcome.is_async
+                    ):
+                        self._tool_result(block, line, (number, session, parent, at), data, sink)
+                    else:
+                        id_ = block.tool_use_id or ""
+                        tool_result(number, session, parent, at, id_, block.content, None)
+            elif kind is AssistantLine:
+                message = line.message
+                mid = message.id
+                session = line.session_id
+                at = line.timestamp or self._default_time
+                if (
+                    mid != self._usage_message
+                    or message.usage is None
+                    or message.usage.output_tokens != self._usage_output
+                    or message.stop_reason != self._usage_stop
+                    or message.model != self._model
+                ):
+                    self._begin_message(line, (number, session, parent, at), data, sink)
+                content = message.content
+                for block in content if type(content) is list else _as_blocks(content):
+                    kind = type(block)
+                    if kind is ToolUseBlock:
+                        id_ = block.id or ""
+                        name, group, role = TOOLS[block.name]
+                        if not role or self._is_plain_call(id_, name, role, block.input):
+                            given = block.input
+                            tool_call(number, session, parent, at, id_, name, group, mid, given)
+                            continue
+                    elif kind is TextBlock:
+                        text(number, session, parent, at, mid, block.text or "")
+                        continue
+                    elif kind is ThinkingBlock:
+                        thinking(number, session, parent, at, mid, block.thinking or "")
+                        continue
+                    sink.add(_other_block_events(block, (number, session, parent, at), mid, data))
         return number
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of DECODE_ERRORS if it can't be decoded."""
-        self._prepare(self._events, at)
-        self._read_line(data, number, self._events)
+        self._default_time = at
+        self.feed((data,), number - 1, _raise_again, self._events)
+        self._default_time = None
         return self._events.take()
 
     def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one JSON object, ignoring fields of a wrong type. Never raises."""
-        self._prepare(self._events, at)
-        line = wire.decode_line_lenient(data, self._outcome)
-        self._interpret(line, data, number, self._events)
-        return self._events.take()
+        """The events of one JSON object, ignoring fields of a wrong type.
+
+        Raises one of DECODE_ERRORS only if it isn't JSON or is nested too deeply.
+        """
+        self._set_sink(self._events)
+        self._decode = self._decode_lenient
+        try:
+            return self.read(data, number, at)
+        finally:
+            self._set_decoder()
 
     def state(self) -> bytes:
         """What must be stored to continue with the next lines of the same file."""
@@ -138,270 +209,100 @@ class ClaudeReader:
         self._usage_stop = stored.stop
         self._has_started = stored.announced
         self._is_transcript = True
-        self._decode = None
+        self._set_decoder()
 
     # -- one line -------------------------------------------------------------------------------------
 
-    def _prepare(self, sink: Sink, at: datetime | None) -> None:
-        self._default_time = at
-        outcome = ToolResultDetails if sink.needs_tool_output else wire.ToolOutcome
-        if outcome is not self._outcome or self._decode is None:
-            self._outcome = outcome
-            self._decode = wire.line_decoder(self._is_transcript, outcome)
+    def _set_sink(self, sink: Sink) -> None:
+        self._sink = sink
+        self._sink_methods = (sink.tool_call, sink.tool_result, sink.text, sink.thinking)
+        self._outcome = ToolResultDetails if sink.needs_tool_output else ToolOutcome
+        self._set_decoder()
 
-    def _read_line(self, data: bytes, number: int, sink: Sink) -> None:
-        try:
-            line = self._decode(data)  # type: ignore[misc]  # set by _prepare
-        except ValidationError:
-            if data[:1] != b"{":
-                raise
-            line = wire.decode_line_lenient(data, self._outcome)
-        self._interpret(line, data, number, sink)
+    def _set_decoder(self) -> None:
+        self._decode = wire.line_decoder(self._is_transcript, self._outcome)
 
-    def _interpret(self, line: Any, data: bytes, number: int, sink: Sink) -> None:
+    def _decode_lenient(self, data: bytes) -> Any:
+        return wire.decode_line_lenient(data, self._outcome)
+
+    def _decode_misfit(self, data: bytes, number: int, fallback: LineFallback, sink: Sink) -> Any:
+        """The line without the fields that don't fit; the others are kept as printed.
+
+        None if it isn't an object or has invalid characters: the fallback gives its events.
+        """
+        with suppress(*DECODE_ERRORS):
+            if data[:1] == b"{" and data.find(_SURROGATE_ESCAPE) < 0 and data.decode():
+                return self._decode_lenient(data)
+        sink.add(fallback(data, number))
+        self._set_sink(sink)  # the fallback may have used the event sink
+        return None
+
+    def _resolve(
+        self, line: Any, data: bytes, number: int, sink: Sink
+    ) -> tuple[type | None, Any, str | None]:
+        """The kind, line and thread of a message in a transcript, or without a session_id.
+
+        Any other line is sent to the sink, and the kind is None.
+        """
         kind = type(line)
-        if kind is UserLine:
-            if line.session_id is None:
-                self._unsigned_line(line, data, number, sink)
-            else:
-                self._user(line, data, number, line.parent_tool_use_id, sink)
-        elif kind is AssistantLine:
-            if line.session_id is None:
-                self._unsigned_line(line, data, number, sink)
-            else:
-                self._assistant(line, data, number, line.parent_tool_use_id, sink)
-        elif kind is TranscriptLine:
-            self._transcript_line(line, data, number, sink)
+        if kind is TranscriptLine:
+            kind = LINE_TYPES.get(line.type) if line.type in CONVERSATION_TYPES else None
+        if kind not in _MESSAGE_LINES:
+            if line is not None:
+                sink.add(self._other_line_events(line, data, number))
+            return None, None, None
+        if type(line) is not TranscriptLine and line.session_id is not None:
+            parent = line.parent_tool_use_id
         else:
-            self._other_line(line, data, number, sink)
+            line, parent = self._transcript_message(line, data, number, sink)
+        if line.message is None:
+            head = (number, line.session_id, parent, line.timestamp or self._default_time)
+            missing = "user without content" if kind is UserLine else "assistant without message"
+            sink.add((ev.Unknown(*head, missing, data),))
+            return None, None, None
+        return kind, line, parent
 
-    def _unsigned_line(self, line: Any, data: bytes, number: int, sink: Sink) -> None:
-        """A line without session_id: the first of a transcript (it has a sessionId), or damaged."""
-        details = decode_lenient(data, wire.LineDetails)
-        if details.sessionId is not None:
-            self._is_transcript = True
-            self._decode = wire.line_decoder(True, self._outcome)
-            self._read_line(data, number, sink)
-            return
-        self._announce(details, number, line.timestamp or self._default_time, sink)
+    def _transcript_message(
+        self, line: Any, data: bytes, number: int, sink: Sink
+    ) -> tuple[Any, str | None]:
+        """A message of a transcript (it has a sessionId), or one that lost its session_id."""
+        if type(line) is TranscriptLine and self._has_started and self._is_transcript:
+            details = line
+        else:
+            details = decode_lenient(data, wire.LineDetails)
+            if details.sessionId is not None:
+                self._is_transcript = True
+                self._set_decoder()
+            if details.version is not None and not self._has_started:
+                self._has_started = True
+                head = (number, details.sessionId, None, line.timestamp or self._default_time)
+                started = ev.Started(*head, details.version, None, details.cwd, transcript=True)
+                sink.add((started,))
+            if details.sessionId is not None and type(line) is not TranscriptLine:
+                line = self._decode_transcript(data)
+        if _has_wrong_role(line):
+            line = wire.decode_transcript_lenient(data, self._outcome)
         parent = line.parent_tool_use_id
         if parent is None and details.isSidechain:
-            parent = self._thread_of(details.agentId)
-        message = self._assistant if type(line) is AssistantLine else self._user
-        message(line, data, number, parent, sink)
+            agent = details.agentId
+            parent = self._subagent_calls.get(agent or "", agent or "sidechain")
+        return line, parent
 
-    def _transcript_line(
-        self, line: TranscriptLine[Any], data: bytes, number: int, sink: Sink
-    ) -> None:
-        kind = line.type
-        if kind not in CONVERSATION_TYPES:
-            if kind == "stream_event":
-                line = decode_lenient(data, wire.StreamEventLine)  # type: ignore[assignment]  # one kind becomes another
-            self._other_line(line, data, number, sink)
-            return
-        if line.session_id is not None and not self._is_transcript:
-            self._is_transcript = True
-            self._decode = wire.line_decoder(True, self._outcome)
-        if not self._has_started:
-            details = decode_lenient(data, wire.LineDetails)
-            self._announce(details, number, line.timestamp or self._default_time, sink)
-        parent = line.parent_tool_use_id
-        if parent is None and line.isSidechain:
-            parent = self._thread_of(line.agentId)
-        message_type = wire.AssistantMessage if kind == "assistant" else wire.UserMessage
-        if type(line.message) is not message_type and line.message is not None:
-            line = wire.decode_line_lenient(data, self._outcome)  # its role contradicts its type
-        if kind == "assistant":
-            self._assistant(line, data, number, parent, sink)
-        else:
-            self._user(line, data, number, parent, sink)
+    def _decode_transcript(self, data: bytes) -> Any:
+        try:
+            return self._decode(data)
+        except DECODE_ERRORS:
+            return wire.decode_transcript_lenient(data, self._outcome)
 
-    def _announce(
-        self, details: wire.LineDetails, number: int, at: datetime | None, sink: Sink
-    ) -> None:
-        if self._has_started or details.version is None:
-            return
-        self._has_started = True
-        head = (number, details.sessionId, None, at)
-        started = ev.Started(*head, details.version, None, details.cwd, transcript=True)
-        sink.add((started,))
-
-    def _thread_of(self, agent: str | None) -> str:
-        """The thread of a subagent's line in a transcript: the call that started it, if known."""
-        return self._subagent_calls.get(agent or "", agent or "sidechain")
-
-    # -- assistant lines ------------------------------------------------------------------------------
-
-    def _assistant(
-        self, line: Any, data: bytes, number: int, parent: str | None, sink: Sink
-    ) -> None:
-        message = line.message
-        session = line.session_id
-        at = line.timestamp or self._default_time
-        if message is None:
-            sink.add((ev.Unknown(number, session, parent, at, "assistant without message", data),))
-            return
-        id_ = message.id
-        is_synthetic = message.model == SYNTHETIC_MODEL
-        if is_synthetic:
-            details = decode_lenient(data, wire.LineDetails)
-            failure = blocks.failure_event((number, session, parent, at), details, message)
-            if failure is not None:
-                sink.add((failure,))
-                return
-        else:
-            self._usage(line, number, parent, at, sink)
-        content = message.content
-        if type(content) is not list:
-            content = [TextBlock(content)] if content else ()
-        for block in content:
-            kind = type(block)
-            if kind is ToolUseBlock:
-                name, group, role = TOOLS[block.name]
-                call = block.id or ""
-                if role and self._is_special_call(call, name, role, block.input):
-                    head = (number, session, parent, at)
-                    sink.add(_special_call(*head, call, name, group, id_, block.input))
-                else:
-                    sink.tool_call(number, session, parent, at, call, name, group, id_, block.input)
-            elif kind is TextBlock and not is_synthetic:
-                sink.text(number, session, parent, at, id_, block.text or "")
-            elif kind is ThinkingBlock:
-                sink.thinking(number, session, parent, at, id_, block.thinking or "")
-            elif kind is TextBlock:
-                sink.add((ev.Text(number, session, parent, at, id_, block.text or "", True),))
-            elif not isinstance(block, wire.IgnoredBlock):
-                head = (number, session, parent, at)
-                sink.add((blocks.other_block_event(block, head, id_, data),))
-
-    def _usage(
-        self, line: Any, number: int, parent: str | None, at: datetime | None, sink: Sink
-    ) -> None:
-        """Send the usage of a message, unless the line before told the same."""
-        message = line.message
-        id_ = message.id
-        output = None if message.usage is None else message.usage.output_tokens
-        stop = message.stop_reason
-        if (
-            id_ == self._usage_message
-            and output == self._usage_output
-            and stop == self._usage_stop
-            and id_ is not None
-        ):
-            return
-        self._usage_message = id_
-        self._usage_output = output
-        self._usage_stop = stop
-        # One object per model and session name: a report holds thousands of each.
-        if message.model == self._model:
-            message.model = self._model
-        else:
-            self._model = message.model
-        if line.session_id != self._session:
-            self._session = line.session_id
-        session = self._session
-        sink.usage(blocks.usage_event(number, session, parent, at, message, stop, line.uuid))
-
-    def _is_special_call(self, call: str, name: str, role: int, input_: Raw) -> bool:
-        """Whether a call may do more than answer: ask a person, or run beside the main thread."""
-        if role == ROLE_FILE_WRITE:
-            self._pending_writes[call] = (name, input_)
-            return False
-        # `find`, because `in` costs ten times as much
-        return role != ROLE_BACKGROUND or bytes(input_).find(BACKGROUND_KEY) >= 0
-
-    # -- user lines -----------------------------------------------------------------------------------
-
-    def _user(self, line: Any, data: bytes, number: int, parent: str | None, sink: Sink) -> None:
-        session = line.session_id
-        at = line.timestamp or self._default_time
-        content = None if line.message is None else line.message.content
-        if type(content) is not list:
-            if content is None:
-                sink.add((ev.Unknown(number, session, parent, at, "user without content", data),))
-                return
-            content = [TextBlock(content)]
-        for block in content:
-            kind = type(block)
-            if kind is ToolResultBlock:
-                outcome = line.tool_use_result if len(content) == 1 else None  # else: of which?
-                is_typed = type(outcome) is self._outcome
-                if self._outcome is ToolResultDetails and outcome is not None:
-                    outcome, is_typed = self._complete_details(outcome, is_typed, block, data)
-                call = block.tool_use_id or ""
-                if block.is_error:
-                    self._tool_error(block, (number, session, parent, at), outcome, data, sink)
-                    continue
-                sink.tool_result(number, session, parent, at, call, block.content, outcome)
-                if call in self._pending_writes:
-                    known = outcome if is_typed else None
-                    self._file_change(block, known, (number, session, parent, at), data, sink)
-                elif is_typed:
-                    agent = outcome.agent_id
-                    if agent is not None:
-                        self._subagent_calls[agent] = call
-                    if (
-                        outcome.status is not None
-                        or outcome.background_task_id is not None
-                        or outcome.is_async
-                    ):
-                        head = (number, session, parent, at)
-                        sink.add(blocks.task_events(outcome, call, head))
-            elif kind is TextBlock:
-                # The next message of the model is another one, even if it has the same id.
-                self._usage_message = self._usage_output = self._usage_stop = None
-                details = decode_lenient(data, wire.LineDetails)
-                head = (number, session, parent, at)
-                sink.add((blocks.user_text_event(details, head, block.text or ""),))
-            elif not isinstance(block, wire.IgnoredBlock):
-                head = (number, session, parent, at)
-                sink.add((blocks.unknown_block_event(block, head, data),))
-
-    def _complete_details(
-        self, outcome: Any, is_typed: bool, block: ToolResultBlock, data: bytes
-    ) -> tuple[Any, bool]:
-        """The whole structured result, and whether its shape is known; else it is kept as JSON."""
-        if not is_typed or outcome == _NO_DETAILS:
-            is_text = type(outcome) is str
-            return Raw(encode(outcome)) if is_text else wire.raw_tool_result(data), False
-        if self._pending_writes.get(block.tool_use_id or "", _NO_WRITE)[0] == "NotebookEdit":
-            return blocks.notebook_details(data), True
-        return outcome, True
-
-    def _tool_error(
-        self, block: ToolResultBlock, head: EventHead, outcome: Any, data: bytes, sink: Sink
-    ) -> None:
-        denial = blocks.denial_event(data, block, head)
-        if denial is not None:
-            sink.add((denial,))
-        call = block.tool_use_id or ""
-        self._pending_writes.pop(call, None)
-        sink.tool_error(*head, call, block.content, outcome)
-
-    def _file_change(
-        self, block: ToolResultBlock, outcome: Any, head: EventHead, data: bytes, sink: Sink
-    ) -> None:
-        call = block.tool_use_id or ""
-        write = self._pending_writes.pop(call)
-        if write[0] == "NotebookEdit" and outcome is not None:
-            outcome = blocks.notebook_details(data)
-        change = blocks.file_change_event(write, outcome, block.content, call, head)
-        if change is not None:
-            sink.add((change,))
-
-    # -- other lines ----------------------------------------------------------------------------------
-
-    def _other_line(self, line: Any, data: bytes, number: int, sink: Sink) -> None:
+    def _other_line_events(self, line: Any, data: bytes, number: int) -> Iterable[ev.Event]:
         at = line.timestamp or self._default_time
         if type(line) is wire.StreamEventLine:
             head = (number, line.session_id, line.parent_tool_use_id, at)
-            sink.add(self._stream_event(line.event, head, data))
-            return
+            return self._stream_event(line.event, head, data)
         kind = wire.OTHER_LINE_NAMES.get(type(line)) or line.type
         # The parent of a tool_progress line is the running tool itself.
         parent = line.parent_tool_use_id if kind == "system" else None
-        head = (number, line.session_id, parent, at)
-        sink.add(other_lines.read(kind, line.subtype, data, head))
+        return other_lines.read(kind, line.subtype, data, (number, line.session_id, parent, at))
 
     def _stream_event(
         self, part: wire.StreamEvent | None, head: EventHead, data: bytes
@@ -424,31 +325,145 @@ class ClaudeReader:
             return (blocks.usage_event(*head, message, stop or "unknown"),)
         return ()
 
+    # -- messages of the model ------------------------------------------------------------------------
 
-def _special_call(
-    number: int,
-    session: str | None,
-    parent: str | None,
-    at: datetime | None,
-    id_: str,
-    name: str,
-    kind: str,
-    message: str | None,
-    input_: Raw,
+    def _begin_message(self, line: Any, head: EventHead, data: bytes, sink: Sink) -> None:
+        """Send the usage of a message, and remember it: its other lines repeat the same figures."""
+        message = line.message
+        if message.model == SYNTHETIC_MODEL:
+            details = decode_lenient(data, wire.LineDetails)
+            failure = blocks.failure_event(head, details, message)
+            if failure is not None:
+                sink.add((failure,))
+            message.content = [] if failure is not None else _mark_synthetic(message.content)
+            return
+        stop = message.stop_reason
+        output = None if message.usage is None else message.usage.output_tokens
+        is_same = (message.id, output, stop) == (
+            self._usage_message,
+            self._usage_output,
+            self._usage_stop,
+        )
+        if is_same and message.id is not None:
+            return
+        self._usage_message = message.id
+        self._usage_output = output
+        self._usage_stop = stop
+        # One object per model and session name: a report holds thousands of each.
+        if message.model == self._model:
+            message.model = self._model
+        else:
+            self._model = message.model
+        number, session, parent, at = head
+        if session == self._session:
+            session = self._session
+        else:
+            self._session = session
+        sink.usage(blocks.usage_event(number, session, parent, at, message, stop, line.uuid))
+
+    def _is_plain_call(self, id_: str, name: str, role: int, input_: Raw) -> bool:
+        """Whether a call only answers; else it asks a person, or runs beside the main thread."""
+        if role == ROLE_FILE_WRITE:
+            self._pending_writes[id_] = (name, input_)
+            return True
+        # `find`, because `in` costs ten times as much
+        return role == ROLE_BACKGROUND and bytes(input_).find(BACKGROUND_KEY) < 0
+
+    # -- tool results and other blocks of the user ----------------------------------------------------
+
+    def _user_block(self, block: Any, head: EventHead, data: bytes, sink: Sink) -> None:
+        if type(block) is TextBlock:
+            # The next message of the model is another one, even if it has the same id.
+            self._usage_message = self._usage_output = self._usage_stop = None
+            details = decode_lenient(data, wire.LineDetails)
+            sink.add((blocks.user_text_event(details, head, block.text or ""),))
+        elif not isinstance(block, wire.IgnoredBlock):
+            sink.add((blocks.unknown_block_event(block, head, data),))
+
+    def _tool_result(
+        self, block: ToolResultBlock, line: Any, head: EventHead, data: bytes, sink: Sink
+    ) -> None:
+        """A result that failed, changed a file, tells of background work, or is needed complete."""
+        id_ = block.tool_use_id or ""
+        is_single = len(line.message.content) == 1  # else the structured result has no known call
+        outcome = line.tool_use_result if is_single else None
+        is_typed = type(outcome) is self._outcome
+        if self._outcome is ToolResultDetails and outcome is not None:
+            if is_typed and self._pending_writes.get(id_, _NO_WRITE)[0] == "NotebookEdit":
+                outcome = blocks.notebook_details(data)
+            elif not is_typed or outcome == _NO_DETAILS:  # an unknown shape is kept as JSON
+                is_typed = False
+                is_text = type(outcome) is str
+                outcome = Raw(encode(outcome)) if is_text else wire.raw_tool_result(data)
+        if block.is_error:
+            denial = blocks.denial_event(data, block, head)
+            if denial is not None:
+                sink.add((denial,))
+            self._pending_writes.pop(id_, None)
+            sink.tool_error(*head, id_, block.content, outcome)
+            return
+        sink.tool_result(*head, id_, block.content, outcome)
+        if id_ in self._pending_writes:
+            write = self._pending_writes.pop(id_)
+            known = outcome if is_typed else None
+            if known is not None and write[0] == "NotebookEdit":
+                known = blocks.notebook_details(data)
+            sink.add(blocks.file_change_events(write, known, block.content, id_, head))
+        elif is_typed:
+            if outcome.agent_id is not None:
+                self._subagent_calls[outcome.agent_id] = id_
+            sink.add(blocks.task_events(outcome, id_, head))
+
+
+def _as_blocks(content: str | None) -> tuple[Any, ...]:
+    return (TextBlock(content),) if content is not None else ()
+
+
+def _mark_synthetic(content: Any) -> list[Any]:
+    """The blocks of a message written by the program, with its texts marked."""
+    return [
+        wire.SyntheticTextBlock(block.text) if type(block) is TextBlock else block
+        for block in (content if type(content) is list else _as_blocks(content))
+    ]
+
+
+def _has_wrong_role(line: Any) -> bool:
+    message = line.message
+    if message is None or type(line) is not TranscriptLine:
+        return False
+    return (type(message) is wire.AssistantMessage) != (line.type == "assistant")
+
+
+def _raise_again(data: bytes, number: int) -> list[ev.Event]:
+    raise  # the decoding error that is being handled
+
+
+def _other_block_events(
+    block: Any, head: EventHead, message: str | None, data: bytes
+) -> Iterable[ev.Event]:
+    kind = type(block)
+    if kind is ToolUseBlock:
+        return _special_call_events(block, head, message)
+    if kind is wire.SyntheticTextBlock:
+        return (ev.Text(*head, message, block.text or "", True),)
+    if isinstance(block, wire.IgnoredBlock):
+        return ()
+    return (blocks.other_block_event(block, head, message, data),)
+
+
+def _special_call_events(
+    block: ToolUseBlock, head: EventHead, message: str | None
 ) -> list[ev.Event]:
     """A call that needs a person, may run in the background, or starts a subagent."""
-    head = (number, session, parent, at)
-    if TOOLS[name][2] == ROLE_USER_INPUT:
-        return [ev.ToolCall(*head, id_, name, kind, message, input_, asks=True)]
-    options = decode_lenient(input_, wire.ToolInput)
+    name, kind, role = TOOLS[block.name]
+    id_ = block.id or ""
+    if role == ROLE_USER_INPUT:
+        return [ev.ToolCall(*head, id_, name, kind, message, block.input, asks=True)]
+    options = decode_lenient(block.input, wire.ToolInput)
     background = options.run_in_background is True
-    call = ev.ToolCall(*head, id_, name, kind, message, input_, background=background)
+    call = ev.ToolCall(*head, id_, name, kind, message, block.input, background=background)
     if kind != "subagent":
         return [call]
-    task = ev.TaskStarted(
-        *(*head, id_, id_, kind),
-        options.subagent_type,
-        options.description,
-        background or None,
-    )
-    return [task, call]
+    agent_type = options.subagent_type
+    about = options.description
+    return [ev.TaskStarted(*head, id_, id_, kind, agent_type, about, background or None), call]

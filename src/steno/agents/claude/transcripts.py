@@ -19,7 +19,6 @@ _UUID_KEY = b'"uuid":'
 _SIDECHAIN_KEY = b'"isSidechain":'
 _USER_TYPE_FIELD = b'"type":"user",'
 _MAX_HEAD_BYTES = 400  # a line of the usual shape has its message within these bytes
-_decode = wire.line_decoder(True, wire.ToolOutcome)
 
 
 def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
@@ -84,7 +83,7 @@ def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
 
 def _decode_line(data: bytes) -> wire.TranscriptLine[Any]:
     try:
-        line: wire.TranscriptLine[Any] = _decode(data)
+        line: wire.TranscriptLine[Any] = wire.line_decoder(True, wire.ToolOutcome)(data)
     except DECODE_ERRORS:
         value = _first_object(data)
         return wire.decode_transcript_lenient(value, wire.ToolOutcome)

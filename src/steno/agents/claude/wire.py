@@ -51,6 +51,12 @@ class TextBlock(Struct, gc=False, tag_field="type", tag="text"):
     text: str | None = None
 
 
+class SyntheticTextBlock(Struct, gc=False):
+    """A text that the program wrote in the model's place. Made by the reader, never decoded."""
+
+    text: str | None = None
+
+
 class ThinkingBlock(Struct, gc=False, tag_field="type", tag="thinking"):
     thinking: str | None = None
 
@@ -72,6 +78,7 @@ class OtherBlock(Struct, gc=False):
     id: str | None = None
     name: str | None = None
     input: Raw = NO_JSON
+    text: str | None = None
     tool_use_id: str | None = None
     content: Raw = NO_JSON
     is_error: bool | None = None
