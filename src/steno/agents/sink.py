@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Raw
 
-from ..codec.decode import DECODE_ERRORS
+from ..codec.decode import DECODE_ERRORS, text_of
 from ..event import (
     Event,
     OptionalStr,
@@ -102,9 +102,10 @@ class Sink(Protocol):
         parent: OptionalStr,
         at: OptionalTime,
         message: OptionalStr,
-        text: str,
+        text: Raw,
         /,
-    ) -> None: ...
+    ) -> None:
+        """A `Thinking`; its text is JSON, because most sinks don't need it."""
 
 
 class EventSink:
@@ -175,7 +176,7 @@ class EventSink:
         parent: OptionalStr,
         at: OptionalTime,
         message: OptionalStr,
-        text: str,
+        text: Raw,
         /,
     ) -> None:
         self.events.append(Text(line, session, parent, at, message, text))
@@ -187,10 +188,10 @@ class EventSink:
         parent: OptionalStr,
         at: OptionalTime,
         message: OptionalStr,
-        text: str,
+        text: Raw,
         /,
     ) -> None:
-        self.events.append(Thinking(line, session, parent, at, message, text))
+        self.events.append(Thinking(line, session, parent, at, message, text_of(text)))
 
 
 def feed(

@@ -243,7 +243,7 @@ class Accumulator:
         parent: OptionalStr,
         at: OptionalTime,
         message: OptionalStr,
-        text: str,
+        text: Raw,
         /,
     ) -> None:
         """The model thinks: that changes no figure."""

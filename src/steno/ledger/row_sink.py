@@ -531,7 +531,7 @@ class LedgerRowSink:
         parent: OptionalStr,
         at: OptionalTime,
         message: OptionalStr,
-        text: str,
+        text: Raw,
         /,
     ) -> None:
         """The model thinks: no row."""

@@ -80,10 +80,8 @@ def failure_event(
     status = details.api_error_status
     if status is None:
         status = details.apiErrorStatus
-    content = message.content
-    if not isinstance(content, str):
-        content = "\n".join(getattr(block, "text", None) or "" for block in content or ())
-    return ev.Failure(*head, details.error, status, content)
+    text = "\n".join(getattr(block, "text", None) or "" for block in message.content)
+    return ev.Failure(*head, details.error, status, text)
 
 
 def other_block_event(block: Any, head: EventHead, message: str | None, data: bytes) -> ev.Event:
@@ -150,7 +148,7 @@ def denial_event(
                 return None
         elif not text.startswith(_DENIAL_PREFIXES):
             return None
-    return ev.PermissionDenied(*head, block.tool_use_id, tool, text)
+    return ev.PermissionDenied(*head, block.tool_use_id or None, tool, text)
 
 
 def _is_rejected(metas: Raw, call: str | None) -> bool:
@@ -175,7 +173,7 @@ def file_change_events(
     if outcome is not None:
         if outcome.error:
             return ()
-        path = outcome.file_path or outcome.notebook_path
+        path = outcome.file_path or getattr(outcome, "notebook_path", None)
         if path is not None:
             change = "created" if outcome.type == "create" else "modified"
             return (ev.FileChanged(*head, path, change, call),)

@@ -32,6 +32,7 @@ from .tables import (
 from .wire import (
     LINE_TYPES,
     AssistantLine,
+    MessageLine,
     TextBlock,
     ThinkingBlock,
     ToolOutcome,
@@ -41,7 +42,6 @@ from .wire import (
     UserLine,
 )
 
-_MESSAGE_LINES = frozenset({AssistantLine, UserLine})
 _NO_DETAILS = ToolResultDetails()
 _NO_WRITE = ("", ev.NO_JSON)
 _SURROGATE_ESCAPE = b"\\ud"
@@ -102,44 +102,45 @@ class ClaudeReader:
         if sink is not self._sink:
             self._set_sink(sink)
         tool_call, tool_result, text, thinking = self._sink_methods
+        decode = self._decode
         pending_writes = self._pending_writes
         for data in lines:
             number += 1
             try:
-                line = self._decode(data)
+                line = decode(data)
             except DECODE_ERRORS:
                 line = self._decode_misfit(data, number, fallback, sink)
             kind = type(line)
-            if kind in _MESSAGE_LINES and line.session_id is not None and line.message is not None:
-                parent = line.parent_tool_use_id
-            else:
-                kind, line, parent = self._resolve(line, data, number, sink)
+            if kind is not AssistantLine and kind is not UserLine:
+                kind, line = self._resolve(line, data, number, sink)
+                decode = self._decode  # the first message of a transcript changes it
             if kind is UserLine:
                 session = line.session_id
-                at = line.timestamp or self._default_time
+                parent = line.parent_tool_use_id
+                at = line.timestamp
+                if at is None:
+                    at = self._default_time
                 outcome = line.tool_use_result
-                content = line.message.content
-                for block in content if type(content) is list else _as_blocks(content):
+                for block in line.message.content:
                     if type(block) is not ToolResultBlock:
                         self._user_block(block, (number, session, parent, at), data, sink)
                     elif (
                         type(outcome) is not ToolOutcome
                         or block.is_error
                         or block.tool_use_id in pending_writes
-                        or outcome.agent_id is not None
-                        or outcome.background_task_id is not None
-                        or outcome.shell_id is not None
-                        or outcome.is_async
                     ):
                         self._tool_result(block, line, (number, session, parent, at), data, sink)
                     else:
-                        id_ = block.tool_use_id or ""
+                        id_ = block.tool_use_id
                         tool_result(number, session, parent, at, id_, block.content, None)
             elif kind is AssistantLine:
                 message = line.message
                 mid = message.id
                 session = line.session_id
-                at = line.timestamp or self._default_time
+                parent = line.parent_tool_use_id
+                at = line.timestamp
+                if at is None:
+                    at = self._default_time
                 if (
                     mid != self._usage_message
                     or message.usage is None
@@ -148,21 +149,25 @@ class ClaudeReader:
                     or message.model != self._model
                 ):
                     self._begin_message(line, (number, session, parent, at), data, sink)
-                content = message.content
-                for block in content if type(content) is list else _as_blocks(content):
+                for block in message.content:
                     kind = type(block)
                     if kind is ToolUseBlock:
-                        id_ = block.id or ""
+                        id_ = block.id
+                        given = block.input
                         name, group, role = TOOLS[block.name]
-                        if not role or self._is_plain_call(id_, name, role, block.input):
-                            given = block.input
+                        if not role or (
+                            # `find`, because `in` costs ten times as much
+                            bytes(given).find(BACKGROUND_KEY) < 0
+                            if role == ROLE_BACKGROUND
+                            else self._is_write(id_, name, role, given)
+                        ):
                             tool_call(number, session, parent, at, id_, name, group, mid, given)
                             continue
                     elif kind is TextBlock:
-                        text(number, session, parent, at, mid, block.text or "")
+                        text(number, session, parent, at, mid, block.text)
                         continue
                     elif kind is ThinkingBlock:
-                        thinking(number, session, parent, at, mid, block.thinking or "")
+                        thinking(number, session, parent, at, mid, block.thinking)
                         continue
                     sink.add(_other_block_events(block, (number, session, parent, at), mid, data))
         return number
@@ -180,7 +185,7 @@ class ClaudeReader:
         Raises one of DECODE_ERRORS only if it isn't JSON or is nested too deeply.
         """
         self._set_sink(self._events)
-        self._decode = self._decode_lenient
+        self._decode = wire.decode_line_lenient
         try:
             return self.read(data, number, at)
         finally:
@@ -222,9 +227,6 @@ class ClaudeReader:
     def _set_decoder(self) -> None:
         self._decode = wire.line_decoder(self._is_transcript, self._outcome)
 
-    def _decode_lenient(self, data: bytes) -> Any:
-        return wire.decode_line_lenient(data, self._outcome)
-
     def _decode_misfit(self, data: bytes, number: int, fallback: LineFallback, sink: Sink) -> Any:
         """The line without the fields that don't fit; the others are kept as printed.
 
@@ -232,67 +234,59 @@ class ClaudeReader:
         """
         with suppress(*DECODE_ERRORS):
             if data[:1] == b"{" and data.find(_SURROGATE_ESCAPE) < 0 and data.decode():
-                return self._decode_lenient(data)
+                return wire.decode_line_lenient(data)
         sink.add(fallback(data, number))
         self._set_sink(sink)  # the fallback may have used the event sink
         return None
 
-    def _resolve(
-        self, line: Any, data: bytes, number: int, sink: Sink
-    ) -> tuple[type | None, Any, str | None]:
-        """The kind, line and thread of a message in a transcript, or without a session_id.
+    def _resolve(self, line: Any, data: bytes, number: int, sink: Sink) -> tuple[type | None, Any]:
+        """The kind and line of a message in a transcript, or of one that didn't fit.
 
         Any other line is sent to the sink, and the kind is None.
         """
         kind = type(line)
-        if kind is TranscriptLine:
-            kind = LINE_TYPES.get(line.type) if line.type in CONVERSATION_TYPES else None
-        if kind not in _MESSAGE_LINES:
-            if line is not None:
-                sink.add(self._other_line_events(line, data, number))
-            return None, None, None
-        if type(line) is not TranscriptLine and line.session_id is not None:
-            parent = line.parent_tool_use_id
-        else:
-            line, parent = self._transcript_message(line, data, number, sink)
-        if line.message is None:
-            head = (number, line.session_id, parent, line.timestamp or self._default_time)
-            missing = "user without content" if kind is UserLine else "assistant without message"
-            sink.add((ev.Unknown(*head, missing, data),))
-            return None, None, None
-        return kind, line, parent
+        if kind is TranscriptLine and line.type in CONVERSATION_TYPES:
+            role = wire.AssistantMessage if line.type == "assistant" else wire.UserMessage
+            if self._has_started and type(line.message) is role:
+                if line.isSidechain:
+                    self._set_thread(line, line.agentId)
+                return LINE_TYPES[line.type], line
+            line = wire.decode_line_lenient(data)
+            kind = MessageLine
+        if kind is MessageLine:
+            return self._resolve_lenient(line, data, number, sink)
+        if line is not None:
+            sink.add(self._other_line_events(line, data, number))
+        return None, None
 
-    def _transcript_message(
-        self, line: Any, data: bytes, number: int, sink: Sink
-    ) -> tuple[Any, str | None]:
-        """A message of a transcript (it has a sessionId), or one that lost its session_id."""
-        if type(line) is TranscriptLine and self._has_started and self._is_transcript:
-            details = line
-        else:
-            details = decode_lenient(data, wire.LineDetails)
-            if details.sessionId is not None:
+    def _resolve_lenient(
+        self, line: MessageLine, data: bytes, number: int, sink: Sink
+    ) -> tuple[type | None, Any]:
+        details = line.details
+        at = line.timestamp or self._default_time
+        if line.session_id is None:
+            line.session_id = details.sessionId
+            if details.sessionId is not None and not self._is_transcript:
                 self._is_transcript = True
                 self._set_decoder()
+            if details.isSidechain:
+                self._set_thread(line, details.agentId)
             if details.version is not None and not self._has_started:
                 self._has_started = True
-                head = (number, details.sessionId, None, line.timestamp or self._default_time)
+                head = (number, line.session_id, None, at)
                 started = ev.Started(*head, details.version, None, details.cwd, transcript=True)
                 sink.add((started,))
-            if details.sessionId is not None and type(line) is not TranscriptLine:
-                line = self._decode_transcript(data)
-        if _has_wrong_role(line):
-            line = wire.decode_transcript_lenient(data, self._outcome)
-        parent = line.parent_tool_use_id
-        if parent is None and details.isSidechain:
-            agent = details.agentId
-            parent = self._subagent_calls.get(agent or "", agent or "sidechain")
-        return line, parent
+        if line.message is None:
+            without = "message" if line.type == "assistant" else "content"
+            head = (number, line.session_id, line.parent_tool_use_id, at)
+            sink.add((ev.Unknown(*head, f"{line.type} without {without}", data),))
+            return None, None
+        return LINE_TYPES[line.type], line
 
-    def _decode_transcript(self, data: bytes) -> Any:
-        try:
-            return self._decode(data)
-        except DECODE_ERRORS:
-            return wire.decode_transcript_lenient(data, self._outcome)
+    def _set_thread(self, line: Any, agent: str | None) -> None:
+        """The thread of a subagent's line in a transcript is the call that started it, if known."""
+        if line.parent_tool_use_id is None:
+            line.parent_tool_use_id = self._subagent_calls.get(agent or "", agent or "sidechain")
 
     def _other_line_events(self, line: Any, data: bytes, number: int) -> Iterable[ev.Event]:
         at = line.timestamp or self._default_time
@@ -361,13 +355,10 @@ class ClaudeReader:
             self._session = session
         sink.usage(blocks.usage_event(number, session, parent, at, message, stop, line.uuid))
 
-    def _is_plain_call(self, id_: str, name: str, role: int, input_: Raw) -> bool:
-        """Whether a call only answers; else it asks a person, or runs beside the main thread."""
+    def _is_write(self, id_: str, name: str, role: int, input_: Raw) -> bool:
         if role == ROLE_FILE_WRITE:
             self._pending_writes[id_] = (name, input_)
-            return True
-        # `find`, because `in` costs ten times as much
-        return role == ROLE_BACKGROUND and bytes(input_).find(BACKGROUND_KEY) < 0
+        return role == ROLE_FILE_WRITE
 
     # -- tool results and other blocks of the user ----------------------------------------------------
 
@@ -376,7 +367,7 @@ class ClaudeReader:
             # The next message of the model is another one, even if it has the same id.
             self._usage_message = self._usage_output = self._usage_stop = None
             details = decode_lenient(data, wire.LineDetails)
-            sink.add((blocks.user_text_event(details, head, block.text or ""),))
+            sink.add((blocks.user_text_event(details, head, block.text),))
         elif not isinstance(block, wire.IgnoredBlock):
             sink.add((blocks.unknown_block_event(block, head, data),))
 
@@ -384,17 +375,21 @@ class ClaudeReader:
         self, block: ToolResultBlock, line: Any, head: EventHead, data: bytes, sink: Sink
     ) -> None:
         """A result that failed, changed a file, tells of background work, or is needed complete."""
-        id_ = block.tool_use_id or ""
+        id_ = block.tool_use_id
         is_single = len(line.message.content) == 1  # else the structured result has no known call
         outcome = line.tool_use_result if is_single else None
-        is_typed = type(outcome) is self._outcome
-        if self._outcome is ToolResultDetails and outcome is not None:
-            if is_typed and self._pending_writes.get(id_, _NO_WRITE)[0] == "NotebookEdit":
-                outcome = blocks.notebook_details(data)
-            elif not is_typed or outcome == _NO_DETAILS:  # an unknown shape is kept as JSON
+        is_typed = type(outcome) in (ToolOutcome, ToolResultDetails)
+        if type(outcome) is not ToolOutcome and outcome is not None:
+            if not is_typed or outcome == _NO_DETAILS:  # an unknown shape is kept as JSON
                 is_typed = False
-                is_text = type(outcome) is str
-                outcome = Raw(encode(outcome)) if is_text else wire.raw_tool_result(data)
+                if not sink.needs_tool_output:
+                    outcome = None
+                elif type(outcome) is str:
+                    outcome = Raw(encode(outcome))
+                else:
+                    outcome = wire.raw_tool_result(data)
+            elif self._pending_writes.get(id_, _NO_WRITE)[0] == "NotebookEdit":
+                outcome = blocks.notebook_details(data)
         if block.is_error:
             denial = blocks.denial_event(data, block, head)
             if denial is not None:
@@ -409,29 +404,18 @@ class ClaudeReader:
             if known is not None and write[0] == "NotebookEdit":
                 known = blocks.notebook_details(data)
             sink.add(blocks.file_change_events(write, known, block.content, id_, head))
-        elif is_typed:
+        elif is_typed and type(outcome) is ToolResultDetails:
             if outcome.agent_id is not None:
                 self._subagent_calls[outcome.agent_id] = id_
             sink.add(blocks.task_events(outcome, id_, head))
 
 
-def _as_blocks(content: str | None) -> tuple[Any, ...]:
-    return (TextBlock(content),) if content is not None else ()
-
-
-def _mark_synthetic(content: Any) -> list[Any]:
+def _mark_synthetic(content: list[Any]) -> list[Any]:
     """The blocks of a message written by the program, with its texts marked."""
     return [
         wire.SyntheticTextBlock(block.text) if type(block) is TextBlock else block
-        for block in (content if type(content) is list else _as_blocks(content))
+        for block in content
     ]
-
-
-def _has_wrong_role(line: Any) -> bool:
-    message = line.message
-    if message is None or type(line) is not TranscriptLine:
-        return False
-    return (type(message) is wire.AssistantMessage) != (line.type == "assistant")
 
 
 def _raise_again(data: bytes, number: int) -> list[ev.Event]:
@@ -445,7 +429,7 @@ def _other_block_events(
     if kind is ToolUseBlock:
         return _special_call_events(block, head, message)
     if kind is wire.SyntheticTextBlock:
-        return (ev.Text(*head, message, block.text or "", True),)
+        return (ev.Text(*head, message, block.text, True),)
     if isinstance(block, wire.IgnoredBlock):
         return ()
     return (blocks.other_block_event(block, head, message, data),)
@@ -456,7 +440,7 @@ def _special_call_events(
 ) -> list[ev.Event]:
     """A call that needs a person, may run in the background, or starts a subagent."""
     name, kind, role = TOOLS[block.name]
-    id_ = block.id or ""
+    id_ = block.id
     if role == ROLE_USER_INPUT:
         return [ev.ToolCall(*head, id_, name, kind, message, block.input, asks=True)]
     options = decode_lenient(block.input, wire.ToolInput)

@@ -32,7 +32,7 @@ def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
 
 def is_transcript_line(line: bytes) -> bool:
     """Whether a line is from a transcript: it has a sessionId, or a type only transcripts have."""
-    head = decode_lenient(line, wire.LineHead)
+    head = decode_lenient(line, wire.LineDetails)
     if head.session_id is not None:
         return False
     return (
@@ -67,7 +67,9 @@ def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
             pattern = _NO_PATTERN
             yield ev.UserMessage(number, line.session_id, parent, line.timestamp, "synthetic")
         message = line.message
-        if line.type != "assistant" or message is None or message.usage is None:
+        if line.type != "assistant" or type(message) is not wire.AssistantMessage:
+            continue
+        if message.usage is None:
             continue
         usage = (message.id, message.stop_reason, message.usage.output_tokens)
         if message.model == SYNTHETIC_MODEL or (
@@ -85,11 +87,23 @@ def _decode_line(data: bytes) -> wire.TranscriptLine[Any]:
     try:
         line: wire.TranscriptLine[Any] = wire.line_decoder(True, wire.ToolOutcome)(data)
     except DECODE_ERRORS:
-        value = _first_object(data)
-        return wire.decode_transcript_lenient(value, wire.ToolOutcome)
+        return _decode_lenient(_first_object(data))
     if line.type == "assistant" and type(line.message) is wire.UserMessage:
-        line = wire.decode_transcript_lenient(data, wire.ToolOutcome)  # role contradicts type
+        return _decode_lenient(data)  # its role contradicts its type
     return line
+
+
+def _decode_lenient(data: bytes) -> wire.TranscriptLine[Any]:
+    details = decode_lenient(data, wire.LineDetails)
+    return wire.TranscriptLine(
+        isSidechain=details.isSidechain,
+        session_id=details.sessionId,
+        agentId=details.agentId,
+        message=wire.decode_message_lenient(details),
+        type=details.type,
+        uuid=details.uuid,
+        timestamp=details.timestamp,
+    )
 
 
 def _details_of(data: bytes) -> wire.LineDetails:

@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar, Union
 
 from msgspec import Raw, Struct, defstruct, field
 
-from ...codec.decode import DECODE_ERRORS, Amount, Count, ExitCode, decode_lenient, decoder
-from ...event import NO_JSON
+from ...codec.decode import DECODE_ERRORS, Amount, Count, ExitCode, decode_lenient, decoder, text_of
+from ...event import NO_JSON, ToolResultDetails
 from ..base import Instant
 from .tables import CONVERSATION_TYPES, IGNORED_BLOCK_TYPES, OTHER_LINE_TYPES
 
@@ -42,29 +42,29 @@ class RequestUsage(Struct, gc=False):
 
 
 class ToolUseBlock(Struct, gc=False, tag_field="type", tag="tool_use"):
-    id: str | None = None
-    name: str | None = None
+    id: str = ""
+    name: str = ""
     input: Raw = NO_JSON
 
 
 class TextBlock(Struct, gc=False, tag_field="type", tag="text"):
-    text: str | None = None
+    text: str = ""
 
 
 class SyntheticTextBlock(Struct, gc=False):
     """A text that the program wrote in the model's place. Made by the reader, never decoded."""
 
-    text: str | None = None
+    text: str = ""
 
 
 class ThinkingBlock(Struct, gc=False, tag_field="type", tag="thinking"):
-    thinking: str | None = None
+    thinking: Raw = NO_JSON
 
 
 class ToolResultBlock(Struct, gc=False, tag_field="type", tag="tool_result"):
-    tool_use_id: str | None = None
+    tool_use_id: str = ""
     content: Raw = NO_JSON
-    is_error: bool | None = None
+    is_error: bool = False
 
 
 class IgnoredBlock(Struct, gc=False):
@@ -105,48 +105,47 @@ Block = Union[tuple(BLOCK_TYPES.values())]  # type: ignore[valid-type]  # a unio
 class AssistantMessage(Struct, gc=False, tag_field="role", tag="assistant"):
     model: str | None = None
     id: str | None = None
-    content: list[Block] | str | None = None
+    content: list[Block] = []
     stop_reason: str | None = None
     usage: RequestUsage | None = None
 
 
 class UserMessage(Struct, gc=False, tag_field="role", tag="user"):
-    content: list[Block] | str | None = None
+    content: list[Block]
 
 
 class ToolOutcome(Struct, gc=False, rename="camel"):
-    """The part of a structured tool result (`event.ToolResultDetails`) that a report needs."""
+    """The part of a structured tool result (`event.ToolResultDetails`) that a report needs.
+
+    A result that tells of background work doesn't fit: its line is decoded leniently.
+    """
 
     type: str | None = None
     file_path: str | None = None
     error: str | None = None
-    background_task_id: str | None = None
-    is_async: bool | None = None
-    agent_id: str | None = None
-    agent_type: str | None = None
-    status: str | None = None
-    shell_id: str | None = None
-    notebook_path: str | None = None
+    background_task_id: None = None
+    is_async: None = None
+    agent_id: None = None
+    shell_id: None = None
 
 
-LineType = TypeVar("LineType", bound=Any)
 Outcome = TypeVar("Outcome")  # ToolOutcome or ToolResultDetails: how much a sink needs
 
 
-class AssistantLine(Struct, gc=False, tag_field="type", tag="assistant"):
+class AssistantLine(Struct, gc=False, kw_only=True, tag_field="type", tag="assistant"):
     """Fields are in printing order: the decoder looks for a key next to the one before it."""
 
-    message: AssistantMessage | None = None
+    message: AssistantMessage
     parent_tool_use_id: str | None = None
-    session_id: str | None = None
+    session_id: str
     uuid: str | None = None
     timestamp: Instant | None = None
 
 
-class UserLine(Struct, Generic[Outcome], gc=False, tag_field="type", tag="user"):
-    message: UserMessage | None = None
+class UserLine(Struct, Generic[Outcome], gc=False, kw_only=True, tag_field="type", tag="user"):
+    message: UserMessage
     parent_tool_use_id: str | None = None
-    session_id: str | None = None
+    session_id: str
     timestamp: Instant | None = None
     tool_use_result: Outcome | str | list[Raw] | None = None
 
@@ -203,8 +202,15 @@ class TranscriptLine(Struct, Generic[Outcome], gc=False):
 
 
 class LineDetails(Struct, gc=False):
-    """Fields of an assistant, user or stream_event line that few lines need."""
+    """Every field of a message line in both spellings: for rare needs, and lines that don't fit."""
 
+    type: str = ""
+    message: Raw = NO_JSON
+    parent_tool_use_id: str | None = None
+    session_id: str | None = None
+    uuid: str | None = None
+    timestamp: Instant | None = None
+    leafUuid: str | None = None
     isSidechain: bool | None = None
     agentId: str | None = None
     cwd: str | None = None
@@ -245,12 +251,17 @@ def line_decoder(is_transcript: bool, outcome: type) -> Callable[[bytes], Any]:
 # -- lines that don't fit -----------------------------------------------------------------------------
 
 
-class LineHead(Struct, gc=False):
-    type: str = ""
-    session_id: str | None = None
-    sessionId: str | None = None
-    leafUuid: str | None = None
-    message: Raw = NO_JSON
+class MessageLine(Struct, gc=False, kw_only=True):
+    """An assistant or user line of a stream or a transcript that was decoded leniently."""
+
+    type: str
+    message: AssistantMessage | UserMessage | None
+    parent_tool_use_id: str | None
+    session_id: str | None
+    uuid: str | None
+    timestamp: Instant | None
+    tool_use_result: ToolResultDetails | str | list[Raw] | None
+    details: LineDetails
 
 
 class BlockHead(Struct, gc=False):
@@ -268,47 +279,52 @@ class RawToolResult(Struct, gc=False):
     toolUseResult: Raw = NO_JSON
 
 
-def decode_line_lenient(data: bytes | Raw, outcome: type) -> Any:
+def decode_line_lenient(data: bytes | Raw) -> Any:
     """The line without the fields of a wrong type, and with blocks of unknown kinds.
 
-    Raises one of DECODE_ERRORS if the line isn't JSON or is nested too deeply.
+    A message may be None. Raises one of DECODE_ERRORS if the line isn't JSON
+    or is nested too deeply.
     """
-    head = decode_lenient(data, LineHead)
-    if head.session_id is None and head.sessionId is not None:
-        return decode_transcript_lenient(data, outcome)
-    return _complete_line(decode_lenient(data, _line_type(head.type)), data, outcome)
+    details = decode_lenient(data, LineDetails)
+    if details.type not in CONVERSATION_TYPES:
+        is_transcript = details.session_id is None and details.sessionId is not None
+        kind = TranscriptLine if is_transcript else LINE_TYPES.get(details.type, UntypedLine)
+        return decode_lenient(data, kind)
+    is_user = details.type == "user"
+    return MessageLine(
+        type=details.type,
+        message=decode_message_lenient(details),
+        parent_tool_use_id=details.parent_tool_use_id,
+        session_id=details.session_id,
+        uuid=details.uuid,
+        timestamp=details.timestamp,
+        tool_use_result=_tool_result_lenient(raw_tool_result(data)) if is_user else None,
+        details=details,
+    )
 
 
-def decode_transcript_lenient(data: bytes | Raw, outcome: type) -> TranscriptLine[Any]:
-    line: TranscriptLine[Any] = decode_lenient(data, TranscriptLine)
-    return _complete_line(line, data, outcome)
-
-
-def _line_type(name: str) -> Any:
-    return LINE_TYPES.get(name, UntypedLine)
-
-
-def _complete_line(line: LineType, data: bytes | Raw, outcome: type) -> LineType:
-    """Decode the parts of a line that are unions: they have to be decoded one by one."""
-    head = decode_lenient(data, LineHead)
-    if head.type in CONVERSATION_TYPES:
-        line.message = _message_lenient(head.message, head.type)
-        if head.type == "user":
-            line.tool_use_result = _tool_result_lenient(raw_tool_result(data), outcome)
-    return line
-
-
-def _message_lenient(data: Raw, line_type: str) -> AssistantMessage | UserMessage | None:
+def decode_message_lenient(details: LineDetails) -> AssistantMessage | UserMessage | None:
+    data = details.message
     if _first_byte(data) != b"{":
         return None
-    message: AssistantMessage | UserMessage = decode_lenient(
-        data, AssistantMessage if line_type == "assistant" else UserMessage
-    )
-    content = decode_lenient(data, RawContent).content
-    if _first_byte(content) == b"[":
-        blocks = decoder(list[Raw]).decode(content)
-        message.content = [_block_lenient(block) for block in blocks if _first_byte(block) == b"{"]
-    return message
+    is_user = details.type == "user"
+    content = _content_lenient(decode_lenient(data, RawContent).content, is_user)
+    if not is_user:
+        message = decode_lenient(data, AssistantMessage)
+        message.content = content or []
+        return message
+    return None if content is None else UserMessage(content)
+
+
+def _content_lenient(data: Raw, is_user: bool) -> list[Any] | None:
+    first = _first_byte(data)
+    if first == b"[":
+        blocks = decoder(list[Raw]).decode(data)
+        return [_block_lenient(block) for block in blocks if _first_byte(block) == b"{"]
+    if first != b'"':
+        return None
+    text = text_of(data)
+    return [TextBlock(text)] if text or is_user else []
 
 
 def _block_lenient(data: Raw) -> Any:
@@ -316,11 +332,12 @@ def _block_lenient(data: Raw) -> Any:
     return decode_lenient(data, BLOCK_TYPES.get(kind, OtherBlock))
 
 
-def _tool_result_lenient(data: Raw, outcome: Any) -> Any:
+def _tool_result_lenient(data: Raw) -> ToolResultDetails | str | list[Raw] | None:
     try:
-        return decoder(outcome | str | list[Raw] | None).decode(data)
+        result: Any = decoder(ToolResultDetails | str | list[Raw] | None).decode(data)
     except DECODE_ERRORS:
-        return decode_lenient(data, outcome) if _first_byte(data) == b"{" else None
+        result = decode_lenient(data, ToolResultDetails) if _first_byte(data) == b"{" else None
+    return result
 
 
 def _first_byte(data: Raw) -> bytes:
