@@ -18,7 +18,6 @@ from ..event import Event, Stderr
 from ..report import HintTemplates
 from .backend import Backend
 
-
 EventHead = tuple[int, str | None, str | None, datetime | None]  # line, session, parent, at
 Instant = Annotated[datetime, Meta(tz=True)]  # a time without a zone can't be compared with others
 _UUID_PATTERN = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

@@ -116,12 +116,6 @@ class EventSink:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def take(self) -> list[Event]:
-        """The events since the last call."""
-        events = self.events
-        self.events = []
-        return events
-
     def add(self, events: Iterable[Event], /) -> None:
         self.events += events
 
@@ -176,7 +170,7 @@ class EventSink:
         parent: OptionalStr,
         at: OptionalTime,
         message: OptionalStr,
-        text: Raw,
+        text: str,
         /,
     ) -> None:
         self.events.append(Text(line, session, parent, at, message, text))

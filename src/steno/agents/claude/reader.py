@@ -4,7 +4,7 @@ The reader keeps only what connects lines: calls that write files, the message b
 started which subagent. It keeps no text and no totals.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -78,6 +78,7 @@ class ClaudeReader:
     def __init__(self) -> None:
         self._events = EventSink()
         self._is_transcript = False
+        self._decode: Callable[[bytes], Any]
         self._default_time: datetime | None = None  # of lines without a timestamp
         self._pending_writes: dict[str, tuple[str, Raw]] = {}  # calls without a result so far
         self._streaming_messages: dict[str | None, str | None] = {}  # by thread
@@ -110,7 +111,7 @@ class ClaudeReader:
                 line = decode(data)
             except DECODE_ERRORS:
                 line = self._decode_misfit(data, number, fallback, sink)
-            kind = type(line)
+            kind: type | None = type(line)
             if kind is not AssistantLine and kind is not UserLine:
                 kind, line = self._resolve(line, data, number, sink)
                 decode = self._decode  # the first message of a transcript changes it
@@ -124,15 +125,13 @@ class ClaudeReader:
                 for block in line.message.content:
                     if type(block) is not ToolResultBlock:
                         self._user_block(block, (number, session, parent, at), data, sink)
-                    elif (
-                        type(outcome) is not ToolOutcome
-                        or block.is_error
-                        or block.tool_use_id in pending_writes
-                    ):
+                    elif block.is_error or type(outcome) is not ToolOutcome:
                         self._tool_result(block, line, (number, session, parent, at), data, sink)
                     else:
                         id_ = block.tool_use_id
                         tool_result(number, session, parent, at, id_, block.content, None)
+                        if id_ in pending_writes:
+                            self._file_change(block, outcome, line, number, data, sink)
             elif kind is AssistantLine:
                 message = line.message
                 mid = message.id
@@ -148,7 +147,7 @@ class ClaudeReader:
                     or message.stop_reason != self._usage_stop
                     or message.model != self._model
                 ):
-                    self._begin_message(line, (number, session, parent, at), data, sink)
+                    self._begin_message(line, number, at, data, sink)
                 for block in message.content:
                     kind = type(block)
                     if kind is ToolUseBlock:
@@ -175,9 +174,12 @@ class ClaudeReader:
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of DECODE_ERRORS if it can't be decoded."""
         self._default_time = at
-        self.feed((data,), number - 1, _raise_again, self._events)
+        sink = self._events
+        self.feed((data,), number - 1, _raise_again, sink)
         self._default_time = None
-        return self._events.take()
+        events = sink.events
+        sink.events = []
+        return events
 
     def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one JSON object, ignoring fields of a wrong type.
@@ -221,7 +223,7 @@ class ClaudeReader:
     def _set_sink(self, sink: Sink) -> None:
         self._sink = sink
         self._sink_methods = (sink.tool_call, sink.tool_result, sink.text, sink.thinking)
-        self._outcome = ToolResultDetails if sink.needs_tool_output else ToolOutcome
+        self._outcome: type = ToolResultDetails if sink.needs_tool_output else ToolOutcome
         self._set_decoder()
 
     def _set_decoder(self) -> None:
@@ -273,7 +275,7 @@ class ClaudeReader:
                 self._set_thread(line, details.agentId)
             if details.version is not None and not self._has_started:
                 self._has_started = True
-                head = (number, line.session_id, None, at)
+                head: EventHead = (number, line.session_id, None, at)
                 started = ev.Started(*head, details.version, None, details.cwd, transcript=True)
                 sink.add((started,))
         if line.message is None:
@@ -321,39 +323,54 @@ class ClaudeReader:
 
     # -- messages of the model ------------------------------------------------------------------------
 
-    def _begin_message(self, line: Any, head: EventHead, data: bytes, sink: Sink) -> None:
+    def _begin_message(
+        self, line: Any, number: int, at: datetime | None, data: bytes, sink: Sink
+    ) -> None:
         """Send the usage of a message, and remember it: its other lines repeat the same figures."""
         message = line.message
-        if message.model == SYNTHETIC_MODEL:
-            details = decode_lenient(data, wire.LineDetails)
-            failure = blocks.failure_event(head, details, message)
-            if failure is not None:
-                sink.add((failure,))
-            message.content = [] if failure is not None else _mark_synthetic(message.content)
+        if message.model == self._model:
+            message.model = self._model  # one object per name: a report holds thousands of each
+        elif message.model == SYNTHETIC_MODEL:
+            head = (number, line.session_id, line.parent_tool_use_id, at)
+            self._begin_synthetic(message, head, data, sink)
             return
+        id_ = message.id
         stop = message.stop_reason
         output = None if message.usage is None else message.usage.output_tokens
-        is_same = (message.id, output, stop) == (
-            self._usage_message,
-            self._usage_output,
-            self._usage_stop,
-        )
-        if is_same and message.id is not None:
+        if (
+            id_ == self._usage_message
+            and output == self._usage_output
+            and stop == self._usage_stop
+            and id_ is not None
+        ):
             return
-        self._usage_message = message.id
+        self._model = message.model
+        self._usage_message = id_
         self._usage_output = output
         self._usage_stop = stop
-        # One object per model and session name: a report holds thousands of each.
-        if message.model == self._model:
-            message.model = self._model
-        else:
-            self._model = message.model
-        number, session, parent, at = head
+        session = line.session_id
         if session == self._session:
             session = self._session
         else:
             self._session = session
+        parent = line.parent_tool_use_id
         sink.usage(blocks.usage_event(number, session, parent, at, message, stop, line.uuid))
+
+    @staticmethod
+    def _begin_synthetic(
+        message: wire.AssistantMessage, head: EventHead, data: bytes, sink: Sink
+    ) -> None:
+        """A message written by the program: a failed request, or texts that have to be marked."""
+        details = decode_lenient(data, wire.LineDetails)
+        failure = blocks.failure_event(head, details, message)
+        if failure is not None:
+            sink.add((failure,))
+            message.content = []
+            return
+        message.content = [
+            wire.SyntheticTextBlock(block.text) if type(block) is TextBlock else block
+            for block in message.content
+        ]
 
     def _is_write(self, id_: str, name: str, role: int, input_: Raw) -> bool:
         if role == ROLE_FILE_WRITE:
@@ -374,48 +391,54 @@ class ClaudeReader:
     def _tool_result(
         self, block: ToolResultBlock, line: Any, head: EventHead, data: bytes, sink: Sink
     ) -> None:
-        """A result that failed, changed a file, tells of background work, or is needed complete."""
+        """A result that failed, tells of background work, or is needed completely."""
         id_ = block.tool_use_id
-        is_single = len(line.message.content) == 1  # else the structured result has no known call
+        is_single = len(line.message.content) == 1  # else it is unclear whose result it is
         outcome = line.tool_use_result if is_single else None
-        is_typed = type(outcome) in (ToolOutcome, ToolResultDetails)
-        if type(outcome) is not ToolOutcome and outcome is not None:
-            if not is_typed or outcome == _NO_DETAILS:  # an unknown shape is kept as JSON
-                is_typed = False
-                if not sink.needs_tool_output:
-                    outcome = None
-                elif type(outcome) is str:
-                    outcome = Raw(encode(outcome))
-                else:
-                    outcome = wire.raw_tool_result(data)
-            elif self._pending_writes.get(id_, _NO_WRITE)[0] == "NotebookEdit":
-                outcome = blocks.notebook_details(data)
+        details = None
+        if type(outcome) is ToolResultDetails and outcome != _NO_DETAILS:
+            is_notebook = self._pending_writes.get(id_, _NO_WRITE)[0] == "NotebookEdit"
+            details = blocks.notebook_details(data) if is_notebook else outcome
+        output: ToolResultDetails | Raw | None = details
+        if details is None and outcome is not None and sink.needs_tool_output:
+            is_text = type(outcome) is str
+            output = Raw(encode(outcome)) if is_text else wire.raw_tool_result(data)
+        number, session, parent, at = head
         if block.is_error:
             denial = blocks.denial_event(data, block, head)
             if denial is not None:
                 sink.add((denial,))
             self._pending_writes.pop(id_, None)
-            sink.tool_error(*head, id_, block.content, outcome)
+            sink.tool_error(number, session, parent, at, id_, block.content, output)
             return
-        sink.tool_result(*head, id_, block.content, outcome)
+        sink.tool_result(number, session, parent, at, id_, block.content, output)
         if id_ in self._pending_writes:
-            write = self._pending_writes.pop(id_)
-            known = outcome if is_typed else None
-            if known is not None and write[0] == "NotebookEdit":
-                known = blocks.notebook_details(data)
-            sink.add(blocks.file_change_events(write, known, block.content, id_, head))
-        elif is_typed and type(outcome) is ToolResultDetails:
-            if outcome.agent_id is not None:
-                self._subagent_calls[outcome.agent_id] = id_
-            sink.add(blocks.task_events(outcome, id_, head))
+            self._file_change(block, details, line, number, data, sink)
+        elif details is not None:
+            if details.agent_id is not None:
+                self._subagent_calls[details.agent_id] = id_
+            if details.status or details.is_async or details.background_task_id is not None:
+                sink.add(blocks.task_events(details, id_, head))
 
-
-def _mark_synthetic(content: list[Any]) -> list[Any]:
-    """The blocks of a message written by the program, with its texts marked."""
-    return [
-        wire.SyntheticTextBlock(block.text) if type(block) is TextBlock else block
-        for block in content
-    ]
+    def _file_change(
+        self,
+        block: ToolResultBlock,
+        outcome: ToolOutcome | ToolResultDetails | None,
+        line: Any,
+        number: int,
+        data: bytes,
+        sink: Sink,
+    ) -> None:
+        """The file that a write or edit changed. `outcome`: its result, if its shape is known."""
+        id_ = block.tool_use_id
+        write = self._pending_writes.pop(id_)
+        at = line.timestamp or self._default_time
+        head = (number, line.session_id, line.parent_tool_use_id, at)
+        if len(line.message.content) > 1:
+            outcome = None  # it is unclear whose result it is
+        elif outcome is not None and write[0] == "NotebookEdit":
+            outcome = blocks.notebook_details(data)
+        sink.add(blocks.file_change_events(write, outcome, block.content, id_, head))
 
 
 def _raise_again(data: bytes, number: int) -> list[ev.Event]:

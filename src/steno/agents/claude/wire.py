@@ -99,7 +99,7 @@ BLOCK_TYPES: dict[str, Any] = {
     "tool_result": ToolResultBlock,
     **_tagged(IgnoredBlock, IGNORED_BLOCK_TYPES),
 }
-Block = Union[tuple(BLOCK_TYPES.values())]  # type: ignore[valid-type]  # a union made from the table
+Block: Any = Union[tuple(BLOCK_TYPES.values())]  # noqa: UP007  # made from the table
 
 
 class AssistantMessage(Struct, gc=False, tag_field="role", tag="assistant"):
@@ -245,7 +245,7 @@ def line_decoder(is_transcript: bool, outcome: type) -> Callable[[bytes], Any]:
     if is_transcript:
         return decoder(TranscriptLine[outcome]).decode  # type: ignore[valid-type]  # a parameter
     kinds = {**LINE_TYPES, "user": UserLine[outcome]}  # type: ignore[valid-type]  # a parameter
-    return decoder(Union[tuple(kinds.values())]).decode
+    return decoder(Union[tuple(kinds.values())]).decode  # noqa: UP007  # made from the table
 
 
 # -- lines that don't fit -----------------------------------------------------------------------------
@@ -333,10 +333,12 @@ def _block_lenient(data: Raw) -> Any:
 
 
 def _tool_result_lenient(data: Raw) -> ToolResultDetails | str | list[Raw] | None:
+    result: ToolResultDetails | str | list[Raw] | None = None
     try:
-        result: Any = decoder(ToolResultDetails | str | list[Raw] | None).decode(data)
+        result = decoder(ToolResultDetails | str | list[Raw] | None).decode(data)
     except DECODE_ERRORS:
-        result = decode_lenient(data, ToolResultDetails) if _first_byte(data) == b"{" else None
+        if _first_byte(data) == b"{":
+            result = decode_lenient(data, ToolResultDetails)
     return result
 
 
