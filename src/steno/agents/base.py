@@ -4,18 +4,27 @@ An agent that is started from within another one must not take itself for a part
 person must neither update itself nor talk to anybody but the model. What a person has set stands.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ..codec.decode import DECODE_ERRORS, iter_json_values
 from ..errors import StenoError
 from ..event import Event, Stderr
 from ..report import HintTemplates
 from .backend import Backend
+
+EventHead = tuple[int, str | None, str | None, datetime | None]  # line, session, parent, at
+Instant = Annotated[datetime, Meta(tz=True)]  # a time without a zone can't be compared with others
+_UUID_PATTERN = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def is_uuid(text: str) -> bool:
+    return _UUID_PATTERN.fullmatch(text) is not None
 
 
 class EnvPolicy(Struct, frozen=True):

@@ -48,6 +48,8 @@ def merge_started(known: ev.Started, update: ev.Started) -> ev.Started:
 class Accumulator:
     """Takes in the events of one run; a sink for readers."""
 
+    needs_tool_output = False
+
     def __init__(self, agent: AgentProfile) -> None:
         self.agent = agent
         self.started: ev.Started | None = None
@@ -130,7 +132,17 @@ class Accumulator:
         if parent is None:
             self.latest_activity = (TOOL_CALL, message)
 
-    def tool_result(self, at: OptionalTime, id_: str, /) -> None:
+    def tool_result(
+        self,
+        line: int,
+        session: OptionalStr,
+        parent: OptionalStr,
+        at: OptionalTime,
+        id_: str,
+        content: Raw,
+        output: ev.ToolResultDetails | Raw | None,
+        /,
+    ) -> None:
         self.last_at = at
         if self.first_at is None:
             self.first_at = at
@@ -148,9 +160,19 @@ class Accumulator:
             else:  # the common case, without a division of timedeltas
                 tool.duration_ms = took.seconds * 1000 + took.microseconds // 1000
 
-    def tool_error(self, at: OptionalTime, id_: str, content: Raw, /) -> None:
+    def tool_error(
+        self,
+        line: int,
+        session: OptionalStr,
+        parent: OptionalStr,
+        at: OptionalTime,
+        id_: str,
+        content: Raw,
+        output: ev.ToolResultDetails | Raw | None,
+        /,
+    ) -> None:
         is_open = id_ in self.open_calls
-        self.tool_result(at, id_)
+        self.tool_result(line, session, parent, at, id_, content, output)
         if is_open:
             tool = self.calls[id_]
             tool.ok = False
@@ -174,7 +196,16 @@ class Accumulator:
             if self.partial:
                 self.partial.clear()
 
-    def thinking(self, at: OptionalTime, /) -> None:
+    def thinking(
+        self,
+        line: int,
+        session: OptionalStr,
+        parent: OptionalStr,
+        at: OptionalTime,
+        message: OptionalStr,
+        text: Raw,
+        /,
+    ) -> None:
         self._update_times(at)
         self.pending_retry = None
 
@@ -226,10 +257,9 @@ class Accumulator:
             self._start_background_task(event.id, event.kind, None, event.line)
 
     def _on_tool_result(self, event: ev.ToolResult) -> None:
-        if event.is_error:
-            self.tool_error(event.at, event.id, event.content)
-        else:
-            self.tool_result(event.at, event.id)
+        result = self.tool_error if event.is_error else self.tool_result
+        head = (event.line, event.session, event.parent, event.at)
+        result(*head, event.id, event.content, event.output)
 
     # -- what the agent reports about the run -----------------------------------------------------
 

@@ -77,6 +77,8 @@ class LedgerRowSink:
     until an event has a time.
     """
 
+    needs_tool_output = False
+
     def __init__(self, agent: Agent, default_session: str, at: int, run: str | None = None) -> None:
         self.agent = agent
         self.run = run
@@ -292,7 +294,17 @@ class LedgerRowSink:
         self._open_calls[id_] = call
         self._calls_by_id[id_] = call
 
-    def tool_result(self, at: OptionalTime, id_: str, /) -> None:
+    def tool_result(
+        self,
+        line: int,
+        session: OptionalStr,
+        parent: OptionalStr,
+        at: OptionalTime,
+        id_: str,
+        content: Raw,
+        output: ev.ToolResultDetails | Raw | None,
+        /,
+    ) -> None:
         call = self._open_calls.pop(id_, None)
         if call is not None:
             call.ok = True
@@ -300,9 +312,19 @@ class LedgerRowSink:
             if at is not None:
                 call.duration_ms = max(0, self._advance_time(at) - call.at)
 
-    def tool_error(self, at: OptionalTime, id_: str, content: Raw, /) -> None:
+    def tool_error(
+        self,
+        line: int,
+        session: OptionalStr,
+        parent: OptionalStr,
+        at: OptionalTime,
+        id_: str,
+        content: Raw,
+        output: ev.ToolResultDetails | Raw | None,
+        /,
+    ) -> None:
         call = self._open_calls.get(id_)
-        self.tool_result(at, id_)
+        self.tool_result(line, session, parent, at, id_, content, output)
         if call is not None:
             call.ok = False
             call.error = redact_and_truncate(text_of(content), MAX_ERROR_CHARS)
@@ -337,7 +359,16 @@ class LedgerRowSink:
             text=text,
         )
 
-    def thinking(self, at: OptionalTime, /) -> None:
+    def thinking(
+        self,
+        line: int,
+        session: OptionalStr,
+        parent: OptionalStr,
+        at: OptionalTime,
+        message: OptionalStr,
+        text: Raw,
+        /,
+    ) -> None:
         """Thinking is not stored."""
 
     def _on_tool_call(self, event: ev.ToolCall) -> None:
@@ -345,10 +376,9 @@ class LedgerRowSink:
         self.tool_call(*head, event.id, event.name, event.kind, event.message, event.input)
 
     def _on_tool_result(self, event: ev.ToolResult) -> None:
-        if event.is_error:
-            self.tool_error(event.at, event.id, event.content)
-        else:
-            self.tool_result(event.at, event.id)
+        result = self.tool_error if event.is_error else self.tool_result
+        head = (event.line, event.session, event.parent, event.at)
+        result(*head, event.id, event.content, event.output)
 
     def _on_denied(self, event: ev.PermissionDenied) -> None:
         call = self._calls_by_id.get(event.call or "")

@@ -159,6 +159,8 @@ class ForkingSink:
     Frequent kinds (calls, results, text, usage) reach the accumulator without event objects.
     """
 
+    needs_tool_output = False
+
     def __init__(self, accumulator: Sink, on_events: BatchSink) -> None:
         self.tool_call = accumulator.tool_call
         self.tool_result = accumulator.tool_result

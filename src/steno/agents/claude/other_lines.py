@@ -4,76 +4,75 @@ Pure functions from a decoded line to events. `head` is what all events of a lin
 """
 
 from collections.abc import Callable
-from datetime import datetime
 
 from ... import event as ev
 from ...codec.decode import decode_lenient
-from . import wire as ln
+from ..base import EventHead
+from . import wire
 from .tables import FINISHED_TASK_STATUSES, IGNORED_LINE_TYPES, NOTICE_SUBTYPES
 
-EventHead = tuple[int, str | None, str | None, datetime | None]
 MAX_FIGURE = 1e18  # nano-dollars or milliseconds: a billion dollars, thirty million years
-EventBuilder = Callable[[EventHead, ln.OtherLine], list[ev.Event]]
+EventBuilder = Callable[[EventHead, wire.OtherFields], list[ev.Event]]
 
 
 def read(kind: str, subtype: str | None, data: bytes, head: EventHead) -> list[ev.Event]:
     """The events of any line that is not of an assistant, a user or a stream_event."""
     if kind == "result":
-        return _result(subtype, decode_lenient(data, ln.ResultLine), head)
+        return _result(subtype, decode_lenient(data, wire.ResultLine), head)
     if kind in IGNORED_LINE_TYPES:
         return []
     if head[1] is None:
-        head = (head[0], decode_lenient(data, ln.FullLine).sessionId, head[2], head[3])
+        head = (head[0], decode_lenient(data, wire.LineDetails).sessionId, head[2], head[3])
     if kind == "cost-state":
-        cost = decode_lenient(data, ln.CostLine)
+        cost = decode_lenient(data, wire.CostLine)
         return [
             ev.CostState(*head, _to_nano_dollars(cost.totalCostUSD), _model_usages(cost.modelUsage))
         ]
     make = _EVENT_BUILDERS.get((kind, subtype)) or _EVENT_BUILDERS.get((kind, None))
     if make is not None:
-        return make(head, decode_lenient(data, ln.OtherLine))
+        return make(head, decode_lenient(data, wire.OtherFields))
     if (
         kind == "system"
         and subtype is not None
         and (subtype in NOTICE_SUBTYPES or subtype.startswith("ui_"))
     ):
-        return _notice(subtype, head, decode_lenient(data, ln.OtherLine))
+        return _notice(subtype, head, decode_lenient(data, wire.OtherFields))
     return [ev.Unknown(*head, "/".join(filter(None, (kind, subtype))) or "no type", data)]
 
 
-def _notice(kind: str, head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
+def _notice(kind: str, head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.Notice(*head, kind, rare.content or rare.text or rare.title or rare.status)]
 
 
-def _init(head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
+def _init(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     servers = tuple((server.name, server.status) for server in rare.mcp_servers or ())
     about = (rare.claude_code_version, rare.model, rare.cwd, rare.apiKeySource, rare.permissionMode)
     return [ev.Started(*head, *about, tuple(rare.tools or ()), servers)]
 
 
-def _retry(head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
+def _retry(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     delay = _round_or_none(rare.retry_delay_ms)
     return [ev.Retry(*head, rare.attempt, rare.max_retries, rare.error_status, rare.error, delay)]
 
 
-def _compaction(head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
-    data = rare.compact_metadata or rare.compactMetadata or ln.CompactMetadata()
+def _compaction(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+    data = rare.compact_metadata or rare.compactMetadata or wire.CompactMetadata()
     before = data.pre_tokens if data.pre_tokens is not None else data.preTokens
     after = data.post_tokens if data.post_tokens is not None else data.postTokens
     return [ev.Compaction(*head, data.trigger, before, after)]
 
 
-def _permission_denied(head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
+def _permission_denied(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.PermissionDenied(*head, rare.tool_use_id, rare.tool_name, rare.message)]
 
 
-def _task_started(head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
+def _task_started(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     kind = "subagent" if rare.task_type == "local_agent" else "shell"
     task, call, agent = rare.task_id or "", rare.tool_use_id, rare.subagent_type
     return [ev.TaskStarted(*head, task, call, kind, agent, rare.description, rare.is_backgrounded)]
 
 
-def _task_progress(head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
+def _task_progress(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     elapsed = None if rare.elapsed_time_seconds is None else rare.elapsed_time_seconds * 1000
     tool = rare.last_tool_name or rare.tool_name
     return [
@@ -81,7 +80,7 @@ def _task_progress(head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
     ]
 
 
-def _task_ended(head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
+def _task_ended(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     status = rare.status
     if status is None and rare.patch is not None:
         status = rare.patch.status
@@ -90,16 +89,16 @@ def _task_ended(head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
     return [ev.TaskEnded(*head, rare.task_id or "", rare.tool_use_id, status, rare.summary)]
 
 
-def _hook(head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
+def _hook(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.Hook(*head, rare.hook_name, rare.hook_event, rare.exit_code, rare.outcome)]
 
 
-def _refusal(head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
+def _refusal(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.Failure(*head, "refusal", None, rare.content)]
 
 
-def _rate_limit(head: EventHead, rare: ln.OtherLine) -> list[ev.Event]:
-    info = rare.rate_limit_info or ln.RateLimitInfo()
+def _rate_limit(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+    info = rare.rate_limit_info or wire.RateLimitInfo()
     return [ev.RateLimit(*head, info.status, info.resetsAt, info.rateLimitType, info.utilization)]
 
 
@@ -120,7 +119,7 @@ _EVENT_BUILDERS: dict[tuple[str, str | None], EventBuilder] = {
 }
 
 
-def _result(subtype: str | None, given: ln.ResultLine, head: EventHead) -> list[ev.Event]:
+def _result(subtype: str | None, given: wire.ResultLine, head: EventHead) -> list[ev.Event]:
     """The refusals that the result lists, then the result itself."""
     events: list[ev.Event] = [
         ev.PermissionDenied(*head, denial.tool_use_id, denial.tool_name, None, denial.tool_input)
@@ -155,7 +154,7 @@ def _result(subtype: str | None, given: ln.ResultLine, head: EventHead) -> list[
     return events
 
 
-def _result_usage(usage: ln.RequestUsage | None) -> ev.ModelUsage | None:
+def _result_usage(usage: wire.RequestUsage | None) -> ev.ModelUsage | None:
     if usage is None:
         return None
     thinking = usage.output_tokens_details.thinking_tokens if usage.output_tokens_details else None
@@ -170,13 +169,15 @@ def _result_usage(usage: ln.RequestUsage | None) -> ev.ModelUsage | None:
     )
 
 
-def _model_usages(shares: dict[str, ln.ModelUsageEntry] | None) -> dict[str, ev.ModelUsage] | None:
+def _model_usages(
+    shares: dict[str, wire.ModelUsageEntry] | None,
+) -> dict[str, ev.ModelUsage] | None:
     if shares is None:
         return None
     return {name: _model_usage(share) for name, share in shares.items()}
 
 
-def _model_usage(share: ln.ModelUsageEntry) -> ev.ModelUsage:
+def _model_usage(share: wire.ModelUsageEntry) -> ev.ModelUsage:
     return ev.ModelUsage(
         share.inputTokens,
         share.cacheCreationInputTokens,

@@ -1,60 +1,65 @@
-"""The lines that make up nearly all of a stream: assistant, user, stream_event. The hot path.
+"""Reads the lines of Claude Code: decodes each line once and tells a sink what it means.
 
-It turns one line into events and holds only what joins lines: open writes, the message that is
-being streamed, which call started which subagent. It never keeps text or totals.
+The reader keeps only what connects lines: calls that write files, the message being streamed, which call
+started which subagent. It keeps no text and no totals.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from msgspec import Raw, Struct
 from msgspec.json import encode
-from msgspec.structs import replace
 
 from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, decode_lenient, decoder
-from ...event import ToolCall, ToolResultDetails
-from ..sink import LineFallback, Sink
-from . import blocks
-from . import fast_path as short
-from . import other_lines as rare
-from . import wire as ln
-from .other_lines import EventHead
+from ...event import ToolResultDetails
+from ..base import EventHead
+from ..sink import EventSink, LineFallback, Sink
+from . import blocks, other_lines, wire
 from .tables import (
     BACKGROUND_KEY,
     CONVERSATION_TYPES,
-    FINISHED_TASK_STATUSES,
-    IGNORED_BLOCK_TYPES,
     IGNORED_LINE_TYPES,
-    OTHER_STREAM_TYPES,
+    OTHER_LINE_TYPES,
     ROLE_BACKGROUND,
     ROLE_FILE_WRITE,
     ROLE_USER_INPUT,
+    SYNTHETIC_MODEL,
     TOOLS,
 )
+from .wire import (
+    LINE_TYPES,
+    AssistantLine,
+    MessageLine,
+    TextBlock,
+    ThinkingBlock,
+    ToolOutcome,
+    ToolResultBlock,
+    ToolUseBlock,
+    TranscriptLine,
+    UserLine,
+)
 
-_decode_stream = decoder(ln.StreamLine).decode
-_decode_transcript = decoder(ln.TranscriptLine).decode
-_decode_tool_input = decoder(ln.ToolInput).decode
-_EMPTY_OUTCOME, _NO_JSON = ev.ToolResultDetails(), ev.NO_JSON
-NO_PENDING_WRITE = ("", _NO_JSON)
-NO_USAGE_KEY = (None, None, None)
+_NO_DETAILS = ToolResultDetails()
+_NO_WRITE = ("", ev.NO_JSON)
+_SURROGATE_ESCAPE = b"\\ud"
 
 
 def looks_like(line: dict[str, Any]) -> bool:
-    """Whether a decoded line can be Claude Code's: its stream, its result, or its transcript."""
+    """Whether a decoded line can be Claude Code's: of its stream, its result, or a transcript."""
     kind = line.get("type")
     return isinstance(kind, str) and (
         kind in CONVERSATION_TYPES
-        or kind in OTHER_STREAM_TYPES
+        or kind in OTHER_LINE_TYPES
         or kind in IGNORED_LINE_TYPES
-        or kind == "cost-state"
+        or kind in ("stream_event", "cost-state")
     )
 
 
 class ClaudeReaderState(Struct):
-    """What joins lines: see `Reader`."""
+    """What connects lines, as stored between two readings of a growing transcript."""
 
     writes: dict[str, tuple[str, Raw]]
     agents: dict[str, str]
@@ -68,326 +73,404 @@ _decode_state = decoder(ClaudeReaderState).decode
 
 
 class ClaudeReader:
-    """Turns the lines of one run or transcript into events."""
+    """Reads the lines of one run or transcript."""
 
     def __init__(self) -> None:
-        self._decode: Callable[[bytes], ln.StreamLine | ln.TranscriptLine] = _decode_stream
-        self.pending_writes: dict[str, tuple[str, Raw]] = {}  # file calls without their result yet
-        self._streaming_messages: dict[
-            str | None, str | None
-        ] = {}  # thread -> message that is being streamed
-        self._subagent_calls: dict[
-            str, str
-        ] = {}  # agent id -> the call that started it (transcripts)
-        self.last_usage_key: tuple[str | None, int | None, str | None] = (
-            NO_USAGE_KEY  # whose usage was told last: message, output, stop reason
-        )
+        self._events = EventSink()
+        self._is_transcript = False
+        self._decode: Callable[[bytes], Any]
+        self._default_time: datetime | None = None  # of lines without a timestamp
+        self._pending_writes: dict[str, tuple[str, Raw]] = {}  # calls without a result so far
+        self._streaming_messages: dict[str | None, str | None] = {}  # by thread
+        self._subagent_calls: dict[str, str] = {}  # agent id -> call that started it (transcripts)
+        # The message whose usage was sent last: its other lines repeat the same figures.
+        self._usage_message: str | None = None
+        self._usage_output: int | None = None
+        self._usage_stop: str | None = None
         self._session: str | None = None
         self._model: str | None = None
-        self._has_started = False  # a transcript has no init: its first line stands for it
+        self._has_started = False  # a transcript has no init line: its first line stands for it
+        self._set_sink(self._events)
+
+    # -- lines in -------------------------------------------------------------------------------------
+
+    def feed(self, lines: Iterable[bytes], number: int, fallback: LineFallback, sink: Sink) -> int:
+        """Send what many lines mean to a sink: see `sink.feed`.
+
+        Reading spends most of its time in this loop, where every call counts
+        (`benchmarks.instructions`). Whatever few lines need is left to other methods.
+        """
+        if sink is not self._sink:
+            self._set_sink(sink)
+        tool_call, tool_result, text, thinking = self._sink_methods
+        decode = self._decode
+        pending_writes = self._pending_writes
+        for data in lines:
+            number += 1
+            try:
+                line = decode(data)
+            except DECODE_ERRORS:
+                line = self._decode_misfit(data, number, fallback, sink)
+            kind: type | None = type(line)
+            if kind is not AssistantLine and kind is not UserLine:
+                kind, line = self._resolve(line, data, number, sink)
+                decode = self._decode  # the first message of a transcript changes it
+            if kind is UserLine:
+                session = line.session_id
+                parent = line.parent_tool_use_id
+                at = line.timestamp
+                if at is None:
+                    at = self._default_time
+                outcome = line.tool_use_result
+                for block in line.message.content:
+                    if type(block) is not ToolResultBlock:
+                        self._user_block(block, (number, session, parent, at), data, sink)
+                    elif block.is_error or type(outcome) is not ToolOutcome:
+                        self._tool_result(block, line, (number, session, parent, at), data, sink)
+                    else:
+                        id_ = block.tool_use_id
+                        tool_result(number, session, parent, at, id_, block.content, None)
+                        if id_ in pending_writes:
+                            self._file_change(block, outcome, line, number, data, sink)
+            elif kind is AssistantLine:
+                message = line.message
+                mid = message.id
+                session = line.session_id
+                parent = line.parent_tool_use_id
+                at = line.timestamp
+                if at is None:
+                    at = self._default_time
+                if (
+                    mid != self._usage_message
+                    or message.usage is None
+                    or message.usage.output_tokens != self._usage_output
+                    or message.stop_reason != self._usage_stop
+                    or message.model != self._model
+                ):
+                    self._begin_message(line, number, at, data, sink)
+                for block in message.content:
+                    kind = type(block)
+                    if kind is ToolUseBlock:
+                        id_ = block.id
+                        given = block.input
+                        name, group, role = TOOLS[block.name]
+                        if not role or (
+                            # `find`, because `in` costs ten times as much
+                            bytes(given).find(BACKGROUND_KEY) < 0
+                            if role == ROLE_BACKGROUND
+                            else self._is_write(id_, name, role, given)
+                        ):
+                            tool_call(number, session, parent, at, id_, name, group, mid, given)
+                            continue
+                    elif kind is TextBlock:
+                        text(number, session, parent, at, mid, block.text)
+                        continue
+                    elif kind is ThinkingBlock:
+                        thinking(number, session, parent, at, mid, block.thinking)
+                        continue
+                    sink.add(_other_block_events(block, (number, session, parent, at), mid, data))
+        return number
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one line; raises one of MISFIT when the line is not of the usual shape."""
-        return self._events(self._decode(data), data, number, at)
+        """The events of one line; raises one of DECODE_ERRORS if it can't be decoded."""
+        self._default_time = at
+        sink = self._events
+        self.feed((data,), number - 1, _raise_again, sink)
+        self._default_time = None
+        events = sink.events
+        sink.events = []
+        return events
 
-    def feed(self, lines: Iterable[bytes], number: int, odd: LineFallback, scribe: Sink) -> int:
-        """Tell a scribe what many lines say: see `scribe.dictate`."""
-        return short.feed(self, lines, number, odd, scribe)
+    def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
+        """The events of one JSON object, ignoring fields of a wrong type.
 
-    @property
-    def fast_decoder(self) -> Callable[[bytes], Any]:
-        """What decodes the lines that go the short way."""
-        return (
-            short.decode_transcript_line
-            if self._decode is _decode_transcript
-            else short.decode_stream_line
-        )
-
-    def thread_of(self, agent: str | None) -> str:
-        """The thread of a subagent's line in a transcript: the call that started it, where that is known."""
-        return self._subagent_calls.get(agent or "", agent or "sidechain")
+        Raises one of DECODE_ERRORS only if it isn't JSON or is nested too deeply.
+        """
+        self._set_sink(self._events)
+        self._decode = wire.decode_line_lenient
+        try:
+            return self.read(data, number, at)
+        finally:
+            self._set_decoder()
 
     def state(self) -> bytes:
-        """What must be remembered to go on with the next lines of the same file another time."""
-        message, output, stop = self.last_usage_key
+        """What must be stored to continue with the next lines of the same file."""
         return encode(
             ClaudeReaderState(
-                self.pending_writes, self._subagent_calls, message, stop, output, self._has_started
+                writes=self._pending_writes,
+                agents=self._subagent_calls,
+                message=self._usage_message,
+                stop=self._usage_stop,
+                output=self._usage_output,
+                announced=self._has_started,
             )
         )
 
     def restore(self, state: bytes) -> None:
-        """Remember what `state` said. It is a transcript: nothing else is read in parts."""
-        kept = _decode_state(state)
-        self.pending_writes, self._subagent_calls = dict(kept.writes), kept.agents
-        self.last_usage_key, self._has_started = (
-            (kept.message, kept.output, kept.stop),
-            kept.announced,
-        )
-        self._decode = _decode_transcript
+        """Continue from `state`. Only transcripts are read in parts."""
+        stored = _decode_state(state)
+        self._pending_writes = dict(stored.writes)
+        self._subagent_calls = stored.agents
+        self._usage_message = stored.message
+        self._usage_output = stored.output
+        self._usage_stop = stored.stop
+        self._has_started = stored.announced
+        self._is_transcript = True
+        self._set_decoder()
 
-    def _usage_event(
-        self,
-        number: int,
-        session: str | None,
-        parent: str | None,
-        at: datetime | None,
-        message: ln.Message,
-        uuid: str | None,
-    ) -> ev.Usage:
-        """The usage of a message, remembered so that its other lines need not tell it again."""
-        self.last_usage_key = (
-            message.id,
-            None if message.usage is None else message.usage.output_tokens,
-            message.stop_reason,
-        )
+    # -- one line -------------------------------------------------------------------------------------
+
+    def _set_sink(self, sink: Sink) -> None:
+        self._sink = sink
+        self._sink_methods = (sink.tool_call, sink.tool_result, sink.text, sink.thinking)
+        self._outcome: type = ToolResultDetails if sink.needs_tool_output else ToolOutcome
+        self._set_decoder()
+
+    def _set_decoder(self) -> None:
+        self._decode = wire.line_decoder(self._is_transcript, self._outcome)
+
+    def _decode_misfit(self, data: bytes, number: int, fallback: LineFallback, sink: Sink) -> Any:
+        """The line without the fields that don't fit; the others are kept as printed.
+
+        None if it isn't an object or has invalid characters: the fallback gives its events.
+        """
+        with suppress(*DECODE_ERRORS):
+            if data[:1] == b"{" and data.find(_SURROGATE_ESCAPE) < 0 and data.decode():
+                return wire.decode_line_lenient(data)
+        sink.add(fallback(data, number))
+        self._set_sink(sink)  # the fallback may have used the event sink
+        return None
+
+    def _resolve(self, line: Any, data: bytes, number: int, sink: Sink) -> tuple[type | None, Any]:
+        """The kind and line of a message in a transcript, or of one that didn't fit.
+
+        Any other line is sent to the sink, and the kind is None.
+        """
+        kind = type(line)
+        if kind is TranscriptLine and line.type in CONVERSATION_TYPES:
+            role = wire.AssistantMessage if line.type == "assistant" else wire.UserMessage
+            if self._has_started and type(line.message) is role:
+                if line.isSidechain:
+                    self._set_thread(line, line.agentId)
+                return LINE_TYPES[line.type], line
+            line = wire.decode_line_lenient(data)
+            kind = MessageLine
+        if kind is MessageLine:
+            return self._resolve_lenient(line, data, number, sink)
+        if line is not None:
+            sink.add(self._other_line_events(line, data, number))
+        return None, None
+
+    def _resolve_lenient(
+        self, line: MessageLine, data: bytes, number: int, sink: Sink
+    ) -> tuple[type | None, Any]:
+        details = line.details
+        at = line.timestamp or self._default_time
+        if line.session_id is None:
+            line.session_id = details.sessionId
+            if details.sessionId is not None and not self._is_transcript:
+                self._is_transcript = True
+                self._set_decoder()
+            if details.isSidechain:
+                self._set_thread(line, details.agentId)
+            if details.version is not None and not self._has_started:
+                self._has_started = True
+                head: EventHead = (number, line.session_id, None, at)
+                started = ev.Started(*head, details.version, None, details.cwd, transcript=True)
+                sink.add((started,))
+        if line.message is None:
+            without = "message" if line.type == "assistant" else "content"
+            head = (number, line.session_id, line.parent_tool_use_id, at)
+            sink.add((ev.Unknown(*head, f"{line.type} without {without}", data),))
+            return None, None
+        return LINE_TYPES[line.type], line
+
+    def _set_thread(self, line: Any, agent: str | None) -> None:
+        """The thread of a subagent's line in a transcript is the call that started it, if known."""
+        if line.parent_tool_use_id is None:
+            line.parent_tool_use_id = self._subagent_calls.get(agent or "", agent or "sidechain")
+
+    def _other_line_events(self, line: Any, data: bytes, number: int) -> Iterable[ev.Event]:
+        at = line.timestamp or self._default_time
+        if type(line) is wire.StreamEventLine:
+            head = (number, line.session_id, line.parent_tool_use_id, at)
+            return self._stream_event(line.event, head, data)
+        kind = wire.OTHER_LINE_NAMES.get(type(line)) or line.type
+        # The parent of a tool_progress line is the running tool itself.
+        parent = line.parent_tool_use_id if kind == "system" else None
+        return other_lines.read(kind, line.subtype, data, (number, line.session_id, parent, at))
+
+    def _stream_event(
+        self, part: wire.StreamEvent | None, head: EventHead, data: bytes
+    ) -> Iterable[ev.Event]:
+        if part is None:
+            return ()
+        if part.type == "content_block_delta":
+            text = part.delta.text if part.delta is not None else None
+            return (ev.Partial(*head, text),) if text else ()
+        parent = head[2]
+        if part.type == "message_start" and part.message is not None:
+            self._streaming_messages[parent] = part.message.id
+            return (blocks.usage_event(*head, part.message, None),)
+        if part.type == "message_delta":
+            id_ = decode_lenient(data, wire.LineDetails).api_message_id
+            message = wire.AssistantMessage(
+                id=id_ or self._streaming_messages.get(parent), usage=part.usage
+            )
+            stop = part.delta.stop_reason if part.delta is not None else None
+            return (blocks.usage_event(*head, message, stop or "unknown"),)
+        return ()
+
+    # -- messages of the model ------------------------------------------------------------------------
+
+    def _begin_message(
+        self, line: Any, number: int, at: datetime | None, data: bytes, sink: Sink
+    ) -> None:
+        """Send the usage of a message, and remember it: its other lines repeat the same figures."""
+        message = line.message
         if message.model == self._model:
             message.model = self._model  # one object per name: a report holds thousands of each
-        else:
-            self._model = message.model
+        elif message.model == SYNTHETIC_MODEL:
+            head = (number, line.session_id, line.parent_tool_use_id, at)
+            self._begin_synthetic(message, head, data, sink)
+            return
+        id_ = message.id
+        stop = message.stop_reason
+        output = None if message.usage is None else message.usage.output_tokens
+        if (
+            id_ == self._usage_message
+            and output == self._usage_output
+            and stop == self._usage_stop
+            and id_ is not None
+        ):
+            return
+        self._model = message.model
+        self._usage_message = id_
+        self._usage_output = output
+        self._usage_stop = stop
+        session = line.session_id
         if session == self._session:
             session = self._session
         else:
             self._session = session
-        return blocks.usage_event(number, session, parent, at, message, message.stop_reason, uuid)
-
-    def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one JSON object, without the fields that are of a wrong type. Never raises."""
-        return self._events(decode_lenient(data, ln.FullLine), data, number, at)
-
-    def _events(
-        self, line: ln.StreamLine | ln.TranscriptLine, data: bytes, number: int, at: datetime | None
-    ) -> list[ev.Event]:
-        kind = line.type
-        if line.timestamp is not None:
-            at = line.timestamp
-        if kind in CONVERSATION_TYPES and (
-            line.session_id is None or type(line) is ln.TranscriptLine
-        ):
-            return self._transcript_message(line, data, number, at)
-        if kind == "user":
-            return self._user(line, data, number, line.session_id, line.parent_tool_use_id, at)
-        if kind == "assistant":
-            return self._assistant(line, data, number, line.session_id, line.parent_tool_use_id, at)
-        if kind == "stream_event":
-            return self._stream_event(
-                line, data, (number, line.session_id, line.parent_tool_use_id, at)
-            )
-        parent = (
-            line.parent_tool_use_id if kind == "system" else None
-        )  # a heartbeat's is the running tool itself
-        return rare.read(kind, line.subtype, data, (number, line.session_id, parent, at))
-
-    def _transcript_message(
-        self, line: ln.StreamLine | ln.TranscriptLine, data: bytes, number: int, at: datetime | None
-    ) -> list[ev.Event]:
-        """A line without session_id: a transcript's, which says sessionId, or one that lost its name."""
-        whole = blocks.full_line(line, data)
-        if whole.sessionId is not None:
-            self._decode = _decode_transcript
-        whole.session_id = whole.sessionId
-        parent = whole.parent_tool_use_id
-        if parent is None and whole.isSidechain:
-            parent = self.thread_of(whole.agentId)
-        talk = self._assistant if whole.type == "assistant" else self._user
-        events = talk(whole, data, number, whole.sessionId, parent, at)
-        if whole.version is not None and not self._has_started:
-            self._has_started = True
-            events.insert(
-                0,
-                ev.Started(
-                    number,
-                    whole.sessionId,
-                    None,
-                    at,
-                    whole.version,
-                    None,
-                    whole.cwd,
-                    transcript=True,
-                ),
-            )
-        return events
-
-    def _assistant(
-        self,
-        line: ln.StreamLine | ln.TranscriptLine,
-        data: bytes,
-        number: int,
-        session: str | None,
-        parent: str | None,
-        at: datetime | None,
-    ) -> list[ev.Event]:
-        message = line.message
-        if message is None:
-            return [ev.Unknown(number, session, parent, at, "assistant without message", data)]
-        events: list[ev.Event] = []
-        said, usage, content = message.id, message.usage, message.content
-        output = usage.output_tokens if usage is not None else None
-        synthetic = message.model == "<synthetic>"
-        if synthetic:
-            failure = blocks.failure_event(
-                (number, session, parent, at), blocks.full_line(line, data), message
-            )
-            if failure is not None:
-                return [failure]
-        elif said is None or self.last_usage_key != (said, output, message.stop_reason):
-            events.append(self._usage_event(number, session, parent, at, message, line.uuid))
-        if type(content) is not list:
-            if content:
-                events.append(ev.Text(number, session, parent, at, said, str(content), synthetic))
-            return events
-        for block in content:
-            kind = block.type
-            if kind == "tool_use":
-                name, tool, role = TOOLS[block.name]
-                made = ToolCall(
-                    number, session, parent, at, block.id or "", name, tool, said, block.input
-                )
-                events += self._call_events(made, role, data)
-            elif kind == "text":
-                events.append(
-                    ev.Text(number, session, parent, at, said, block.text or "", synthetic)
-                )
-            elif kind == "thinking":
-                events.append(ev.Thinking(number, session, parent, at, said, block.thinking or ""))
-            elif kind not in IGNORED_BLOCK_TYPES:
-                events.append(
-                    blocks.other_block_event(block, (number, session, parent, at), said, data)
-                )
-        return events
-
-    def _call_events(self, call: ev.ToolCall, role: int, data: bytes) -> tuple[ev.Event, ...]:
-        """A call with what it does more than answer: it changes a file, asks a person, or goes on beside the main thread."""
-        if role == ROLE_FILE_WRITE:
-            self.pending_writes[call.id] = (call.name, call.input)
-            return (call,)
-        if not role or (role == ROLE_BACKGROUND and BACKGROUND_KEY not in data):
-            return (call,)
-        if role == ROLE_USER_INPUT:
-            return (replace(call, asks=True),)
-        try:
-            asked = _decode_tool_input(call.input)
-        except DECODE_ERRORS:
-            asked = decode_lenient(call.input, ln.ToolInput)
-        away = asked.run_in_background is True
-        made = replace(call, background=True) if away else call
-        if call.kind != "subagent":
-            return (made,)
-        head = (call.line, call.session, call.parent, call.at)
-        agent, about = asked.subagent_type, asked.description
-        return ev.TaskStarted(*head, call.id, call.id, "subagent", agent, about, away or None), made
-
-    def _user(
-        self,
-        line: ln.StreamLine | ln.TranscriptLine,
-        data: bytes,
-        number: int,
-        session: str | None,
-        parent: str | None,
-        at: datetime | None,
-    ) -> list[ev.Event]:
-        content = None if line.message is None else line.message.content
-        if type(content) is not list:
-            if content is None:
-                return [ev.Unknown(number, session, parent, at, "user without content", data)]
-            self.last_usage_key = (
-                NO_USAGE_KEY  # what the model says now is another message, whatever its id
-            )
-            return blocks.user_text_events(
-                blocks.full_line(line, data), (number, session, parent, at), str(content)
-            )
-        events: list[ev.Event] = []
-        for block in content:
-            if block.type == "tool_result":
-                call = block.tool_use_id or ""
-                output: Any
-                output, typed = (
-                    self._structured_result(line, data) if len(content) == 1 else (None, False)
-                )  # else: whose is it?
-                if typed and self.pending_writes.get(call, NO_PENDING_WRITE)[0] == "NotebookEdit":
-                    output = blocks.notebook_outcome(data)
-                if block.is_error is True:
-                    events += blocks.denial_events(line, data, block, (number, session, parent, at))
-                    self.pending_writes.pop(call, None)
-                    events.append(
-                        ev.ToolResult(
-                            number, session, parent, at, call, True, block.content, output
-                        )
-                    )
-                    continue
-                events.append(
-                    ev.ToolResult(number, session, parent, at, call, False, block.content, output)
-                )
-                if call in self.pending_writes:
-                    write, done = self.pending_writes.pop(call), output if typed else None
-                    events += blocks.file_change_events(
-                        write, done, block.content, call, (number, session, parent, at)
-                    )
-                elif typed:
-                    self._add_task_events(events, output, call, (number, session, parent, at))
-            elif block.type == "text":
-                self.last_usage_key = NO_USAGE_KEY
-                events += blocks.user_text_events(
-                    blocks.full_line(line, data), (number, session, parent, at), block.text or ""
-                )
-            elif block.type not in IGNORED_BLOCK_TYPES:
-                events.append(ev.Unknown(number, session, parent, at, f"block {block.type}", data))
-        return events
+        parent = line.parent_tool_use_id
+        sink.usage(blocks.usage_event(number, session, parent, at, message, stop, line.uuid))
 
     @staticmethod
-    def _structured_result(
-        line: ln.StreamLine | ln.TranscriptLine, data: bytes
-    ) -> tuple[Any, bool]:
-        """The structured result, and whether its shape is known; one of an unknown shape is kept as it came."""
-        output: Any = line.tool_use_result
-        if output is None and type(line) is ln.FullLine:
-            output = line.toolUseResult
-        if output is None or (type(output) is ToolResultDetails and output != _EMPTY_OUTCOME):
-            return output, output is not None
-        return Raw(encode(output)) if type(output) is str else blocks.raw_tool_result(data), False
-
-    def _add_task_events(
-        self, events: list[ev.Event], output: ev.ToolResultDetails, call: str, head: EventHead
+    def _begin_synthetic(
+        message: wire.AssistantMessage, head: EventHead, data: bytes, sink: Sink
     ) -> None:
-        """What a structured result says of work beside the main thread: started, or seen to be over."""
-        agent, task = output.agent_id, output.background_task_id
-        if agent is not None:
-            self._subagent_calls[agent] = call
-        if task is not None:
-            events.append(ev.TaskStarted(*head, task, call, "shell", None, None, True))
-        elif output.is_async:
-            events.append(
-                ev.TaskStarted(
-                    *head, agent or call, call, "subagent", output.agent_type, None, True
-                )
-            )
-        elif output.status in FINISHED_TASK_STATUSES and (
-            agent is not None or output.shell_id is not None
-        ):
-            events.append(
-                ev.TaskEnded(*head, agent or output.shell_id or "", agent and call, output.status)
-            )
+        """A message written by the program: a failed request, or texts that have to be marked."""
+        details = decode_lenient(data, wire.LineDetails)
+        failure = blocks.failure_event(head, details, message)
+        if failure is not None:
+            sink.add((failure,))
+            message.content = []
+            return
+        message.content = [
+            wire.SyntheticTextBlock(block.text) if type(block) is TextBlock else block
+            for block in message.content
+        ]
 
-    def _stream_event(
-        self, line: ln.StreamLine | ln.TranscriptLine, data: bytes, head: EventHead
-    ) -> list[ev.Event]:
-        part = line.event
-        if part is None:
-            return []
-        if part.type == "content_block_delta":
-            text = part.delta.text if part.delta is not None else None
-            return [ev.Partial(*head, text)] if text else []
-        if part.type == "message_start" and part.message is not None:
-            self._streaming_messages[head[2]] = part.message.id
-            return [blocks.usage_event(*head, part.message, None)]
-        if part.type == "message_delta":
-            message = blocks.full_line(line, data).api_message_id or self._streaming_messages.get(
-                head[2]
-            )
-            stop = part.delta.stop_reason if part.delta is not None else None
-            return [
-                blocks.usage_event(
-                    *head, ln.Message(id=message, usage=part.usage), stop or "unknown"
-                )
-            ]
-        return []
+    def _is_write(self, id_: str, name: str, role: int, input_: Raw) -> bool:
+        if role == ROLE_FILE_WRITE:
+            self._pending_writes[id_] = (name, input_)
+        return role == ROLE_FILE_WRITE
+
+    # -- tool results and other blocks of the user ----------------------------------------------------
+
+    def _user_block(self, block: Any, head: EventHead, data: bytes, sink: Sink) -> None:
+        if type(block) is TextBlock:
+            # The next message of the model is another one, even if it has the same id.
+            self._usage_message = self._usage_output = self._usage_stop = None
+            details = decode_lenient(data, wire.LineDetails)
+            sink.add((blocks.user_text_event(details, head, block.text),))
+        elif not isinstance(block, wire.IgnoredBlock):
+            sink.add((blocks.unknown_block_event(block, head, data),))
+
+    def _tool_result(
+        self, block: ToolResultBlock, line: Any, head: EventHead, data: bytes, sink: Sink
+    ) -> None:
+        """A result that failed, tells of background work, or is needed completely."""
+        id_ = block.tool_use_id
+        is_single = len(line.message.content) == 1  # else it is unclear whose result it is
+        outcome = line.tool_use_result if is_single else None
+        details = None
+        if type(outcome) is ToolResultDetails and outcome != _NO_DETAILS:
+            is_notebook = self._pending_writes.get(id_, _NO_WRITE)[0] == "NotebookEdit"
+            details = blocks.notebook_details(data) if is_notebook else outcome
+        output: ToolResultDetails | Raw | None = details
+        if details is None and outcome is not None and sink.needs_tool_output:
+            is_text = type(outcome) is str
+            output = Raw(encode(outcome)) if is_text else wire.raw_tool_result(data)
+        number, session, parent, at = head
+        if block.is_error:
+            denial = blocks.denial_event(data, block, head)
+            if denial is not None:
+                sink.add((denial,))
+            self._pending_writes.pop(id_, None)
+            sink.tool_error(number, session, parent, at, id_, block.content, output)
+            return
+        sink.tool_result(number, session, parent, at, id_, block.content, output)
+        if id_ in self._pending_writes:
+            self._file_change(block, details, line, number, data, sink)
+        elif details is not None:
+            if details.agent_id is not None:
+                self._subagent_calls[details.agent_id] = id_
+            if details.status or details.is_async or details.background_task_id is not None:
+                sink.add(blocks.task_events(details, id_, head))
+
+    def _file_change(
+        self,
+        block: ToolResultBlock,
+        outcome: ToolOutcome | ToolResultDetails | None,
+        line: Any,
+        number: int,
+        data: bytes,
+        sink: Sink,
+    ) -> None:
+        """The file that a write or edit changed. `outcome`: its result, if its shape is known."""
+        id_ = block.tool_use_id
+        write = self._pending_writes.pop(id_)
+        at = line.timestamp or self._default_time
+        head = (number, line.session_id, line.parent_tool_use_id, at)
+        if len(line.message.content) > 1:
+            outcome = None  # it is unclear whose result it is
+        elif outcome is not None and write[0] == "NotebookEdit":
+            outcome = blocks.notebook_details(data)
+        sink.add(blocks.file_change_events(write, outcome, block.content, id_, head))
+
+
+def _raise_again(data: bytes, number: int) -> list[ev.Event]:
+    raise  # the decoding error that is being handled
+
+
+def _other_block_events(
+    block: Any, head: EventHead, message: str | None, data: bytes
+) -> Iterable[ev.Event]:
+    kind = type(block)
+    if kind is ToolUseBlock:
+        return _special_call_events(block, head, message)
+    if kind is wire.SyntheticTextBlock:
+        return (ev.Text(*head, message, block.text, True),)
+    if isinstance(block, wire.IgnoredBlock):
+        return ()
+    return (blocks.other_block_event(block, head, message, data),)
+
+
+def _special_call_events(
+    block: ToolUseBlock, head: EventHead, message: str | None
+) -> list[ev.Event]:
+    """A call that needs a person, may run in the background, or starts a subagent."""
+    name, kind, role = TOOLS[block.name]
+    id_ = block.id
+    if role == ROLE_USER_INPUT:
+        return [ev.ToolCall(*head, id_, name, kind, message, block.input, asks=True)]
+    options = decode_lenient(block.input, wire.ToolInput)
+    background = options.run_in_background is True
+    call = ev.ToolCall(*head, id_, name, kind, message, block.input, background=background)
+    if kind != "subagent":
+        return [call]
+    agent_type = options.subagent_type
+    about = options.description
+    return [ev.TaskStarted(*head, id_, id_, kind, agent_type, about, background or None), call]

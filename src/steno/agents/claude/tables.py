@@ -47,9 +47,10 @@ TOOLS = ToolTable(
         ),
     }
 )
-# What the lines of stdout are: of the conversation, or beside it.
+SYNTHETIC_MODEL = "<synthetic>"  # the program wrote the message, not a model
+# Types of stdout lines: the conversation, and all others.
 CONVERSATION_TYPES = ("assistant", "user")
-OTHER_STREAM_TYPES = ("system", "result", "stream_event", "rate_limit_event", "tool_progress")
+OTHER_LINE_TYPES = ("system", "result", "rate_limit_event", "tool_progress")
 FINISHED_TASK_STATUSES = frozenset({"completed", "failed", "stopped", "killed"})
 
 # Windows that the program was seen to report, for runs that end before it does (FACTS 3).

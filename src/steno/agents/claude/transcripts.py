@@ -1,180 +1,160 @@
-"""The transcripts that Claude Code keeps: where they lie, and a short way through them for those who want only the sums.
+"""Transcripts of Claude Code: where they are stored, and a fast scan for their usage.
 
-It never opens a file. `usages` says of requests what the reader says, and nothing else.
+`scan_usage` gives the same requests as the reader, and nothing else.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-
-from msgspec import Struct
+from typing import Any
 
 from ... import event as ev
-from ...codec.decode import DECODE_ERRORS, decode_first_object, decode_lenient, decoder
-from . import blocks
-from . import wire as ln
-from .tables import IGNORED_LINE_TYPES
+from ...codec.decode import DECODE_ERRORS, decode_lenient, iter_json_values
+from ..base import EventHead
+from . import blocks, wire
+from .tables import IGNORED_LINE_TYPES, SYNTHETIC_MODEL
 
-
-class UsageMessage(Struct, gc=False):
-    model: str | None = None
-    id: str | None = None
-    stop_reason: str | None = None
-    usage: ln.RequestUsage | None = None
-
-
-class UsageLine(Struct, gc=False):
-    """Of a line of a transcript, only what a request was and whose. In the order in which the program writes it."""
-
-    isSidechain: bool | None = None
-    cwd: str | None = None
-    sessionId: str | None = None
-    version: str | None = None
-    agentId: str | None = None
-    message: UsageMessage | None = None
-    type: str = ""
-    uuid: str | None = None
-    timestamp: ln.Instant | None = None
-
-
-_decode_usage_line = decoder(UsageLine).decode
+_MESSAGE_KEY = b'"message":'
+_CONTENT_KEY = b'"content":'
+_STOP_REASON_KEY = b'"stop_reason":'
+_USAGE_KEY = b'"usage"'
+_UUID_KEY = b'"uuid":'
+_SIDECHAIN_KEY = b'"isSidechain":'
+_USER_TYPE_FIELD = b'"type":"user",'
+_MAX_HEAD_BYTES = 400  # a line of the usual shape has its message within these bytes
 
 
 def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
-    """The folders below which transcripts lie: those that CLAUDE_CONFIG_DIR names, else both places of old and new."""
-    given = environment.get("CLAUDE_CONFIG_DIR", "")
-    if given:
-        return [
-            f"{folder.strip().rstrip('/')}/projects"
-            for folder in given.split(",")
-            if folder.strip()
-        ]
+    """The folders in CLAUDE_CONFIG_DIR, else both default locations (old and new versions)."""
+    folders = environment.get("CLAUDE_CONFIG_DIR", "").split(",")
+    if folders != [""]:
+        return [f"{name.strip().rstrip('/')}/projects" for name in folders if name.strip()]
     config = environment.get("XDG_CONFIG_HOME") or f"{home}/.config"
     return [f"{home}/.claude/projects", f"{config}/claude/projects"]
 
 
-class _LineProbe(Struct, gc=False):
-    session_id: str | None = None
-    sessionId: str | None = None
-    leafUuid: str | None = None
-    type: str = ""
-
-
 def is_transcript_line(line: bytes) -> bool:
-    """Whether a line is one of a transcript, not of a stream: it says sessionId, or is of a kind that only files hold."""
-    signed = decode_lenient(line, _LineProbe)
-    if signed.session_id is not None:
+    """Whether a line is from a transcript: it has a sessionId, or a type only transcripts have."""
+    head = decode_lenient(line, wire.LineDetails)
+    if head.session_id is not None:
         return False
     return (
-        signed.sessionId is not None
-        or signed.leafUuid is not None
-        or signed.type in IGNORED_LINE_TYPES
+        head.sessionId is not None or head.leafUuid is not None or head.type in IGNORED_LINE_TYPES
     )
-
-
-USAGE_KEY, MESSAGE_KEY, CONTENT_KEY, STOP_REASON_KEY, UUID_KEY = (
-    b'"usage"',
-    b'"message":',
-    b'"content":',
-    b'"stop_reason":',
-    b'"uuid":',
-)
-SIDECHAIN_KEY, USER_TYPE_FIELD = b'"isSidechain":', b'"type":"user",'
-USER_TYPE_LENGTH = len(USER_TYPE_FIELD)
-NO_FINGERPRINT = (b"", 0, b"", 0, 0)
-MESSAGE_SEARCH_BYTES = (
-    400  # bytes of a line in which its message begins, where it is one of the usual shape
-)
 
 
 def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
-    """The requests that a transcript tells of, and where it began.
+    """The requests in a transcript, and where it started.
 
-    Most of its bytes are results of tools, which tell of no request, and most of its requests are told by several lines in
-    the same bytes: such lines are not taken apart, unless it must be known who spoke after a message that was whole.
+    Most bytes are tool results, and most requests are repeated by several lines with the same bytes.
+    Such lines are not decoded, unless the next speaker after a complete message must be known.
     """
-    begun, whole = False, True  # who spoke before is not known
-    head, before, tail, start, end = NO_FINGERPRINT
-    last: dict[str | None, tuple[object, ...]] = {}
+    has_started = False
+    is_complete = True  # the last message may have been the last of its turn
+    pattern = _NO_PATTERN
+    last_usage: dict[str | None, tuple[object, ...]] = {}  # by thread
     for number, data in enumerate(lines, 1):
-        if begun and not whole:
-            at = data.find(
-                MESSAGE_KEY, 0, MESSAGE_SEARCH_BYTES
-            )  # a line is the user's by the words before it: only plain values stand there
-            if at >= USER_TYPE_LENGTH and data[at - USER_TYPE_LENGTH : at] == USER_TYPE_FIELD:
-                continue
-            if (
-                data[start:end] == tail
-                and head
-                and data[at - before : at - before + len(head)] == head
-            ):
-                continue
-            if data.find(USAGE_KEY) < 0:  # `in` costs ten times as much
-                continue
-        try:
-            line = _decode_usage_line(data)
-        except DECODE_ERRORS:
-            line = decode_first_object(data, UsageLine) or UsageLine()
-        if not begun and line.version is not None and line.type in ("assistant", "user"):
-            begun = True
-            yield ev.Started(
-                number,
-                line.sessionId,
-                None,
-                line.timestamp,
-                line.version,
-                None,
-                line.cwd,
-                transcript=True,
-            )
+        if has_started and not is_complete and _is_redundant(data, pattern):
+            continue
+        line = _decode_line(data)
+        head: EventHead = (number, line.session_id, None, line.timestamp)
+        if not has_started and line.type in ("assistant", "user"):
+            details = _details_of(data)
+            if details.version is not None:
+                has_started = True
+                yield ev.Started(*head, details.version, None, details.cwd, transcript=True)
         parent = (line.agentId or "sidechain") if line.isSidechain else None
-        if line.type == "user" and whole and parent in last:
-            del last[parent]
-            whole = False
-            head, before, tail, start, end = NO_FINGERPRINT
-            yield ev.UserMessage(number, line.sessionId, parent, line.timestamp, "synthetic")
+        if line.type == "user" and is_complete and parent in last_usage:
+            del last_usage[parent]
+            is_complete = False
+            pattern = _NO_PATTERN
+            yield ev.UserMessage(number, line.session_id, parent, line.timestamp, "synthetic")
         message = line.message
-        if (
-            line.type != "assistant"
-            or message is None
-            or message.usage is None
-            or message.model == "<synthetic>"
+        if line.type != "assistant" or type(message) is not wire.AssistantMessage:
+            continue
+        if message.usage is None:
+            continue
+        usage = (message.id, message.stop_reason, message.usage.output_tokens)
+        if message.model == SYNTHETIC_MODEL or (
+            last_usage.get(parent) == usage and message.id is not None
         ):
             continue
-        told = (message.id, message.stop_reason, message.usage.output_tokens)
-        if last.get(parent) != told or message.id is None:
-            last[parent] = told
-            whole = message.stop_reason not in (None, "tool_use")
-            share = ln.Message(message.model, message.id, None, message.stop_reason, message.usage)
-            yield blocks.usage_event(
-                number,
-                line.sessionId,
-                parent,
-                line.timestamp,
-                share,
-                message.stop_reason,
-                line.uuid,
-            )
-            head, before, tail, start, end = _fingerprint(data, message.id or "")
+        last_usage[parent] = usage
+        is_complete = message.stop_reason not in (None, "tool_use")
+        pattern = _message_pattern(data, message.id or "")
+        head = (number, line.session_id, parent, line.timestamp)
+        yield blocks.usage_event(*head, message, message.stop_reason, line.uuid)
 
 
-def _fingerprint(data: bytes, message: str) -> tuple[bytes, int, bytes, int, int]:
-    """What the lines of one message share: its beginning, with its thread and its name, and its end, with what it used.
+def _decode_line(data: bytes) -> wire.TranscriptLine[Any]:
+    try:
+        line: wire.TranscriptLine[Any] = wire.line_decoder(True, wire.ToolOutcome)(data)
+    except DECODE_ERRORS:
+        return _decode_lenient(_first_object(data))
+    if line.type == "assistant" and type(line.message) is wire.UserMessage:
+        return _decode_lenient(data)  # its role contradicts its type
+    return line
 
-    Each with its place: the one from where the message begins, the other from the end of the line, where what follows is
-    as long in all. Empty where a line is not written in the usual order.
-    """
-    thread, start = (
-        data.find(SIDECHAIN_KEY, 0, MESSAGE_SEARCH_BYTES),
-        data.find(MESSAGE_KEY, 0, MESSAGE_SEARCH_BYTES),
+
+def _decode_lenient(data: bytes) -> wire.TranscriptLine[Any]:
+    details = decode_lenient(data, wire.LineDetails)
+    return wire.TranscriptLine(
+        isSidechain=details.isSidechain,
+        session_id=details.sessionId,
+        agentId=details.agentId,
+        message=wire.decode_message_lenient(details),
+        type=details.type,
+        uuid=details.uuid,
+        timestamp=details.timestamp,
     )
-    content, stop = (
-        data.find(CONTENT_KEY, start, start + MESSAGE_SEARCH_BYTES),
-        data.rfind(STOP_REASON_KEY),
-    )
-    used, end = data.find(USAGE_KEY, stop), data.find(UUID_KEY, stop)
+
+
+def _details_of(data: bytes) -> wire.LineDetails:
+    try:
+        return decode_lenient(data, wire.LineDetails)
+    except DECODE_ERRORS:
+        return decode_lenient(_first_object(data), wire.LineDetails)
+
+
+def _first_object(data: bytes) -> bytes:
+    try:
+        return next((value for value in iter_json_values(data) if value[:1] == b"{"), b"{}")
+    except (ValueError, *DECODE_ERRORS):
+        return b"{}"
+
+
+# What the lines of one message share: bytes before its content (thread and message id), their position
+# relative to the message, bytes after the content (usage), their start and end from the end of the line.
+_MessagePattern = tuple[bytes, int, bytes, int, int]
+_NO_PATTERN: _MessagePattern = (b"", 0, b"", 0, 0)
+
+
+def _is_redundant(data: bytes, pattern: _MessagePattern) -> bool:
+    """Whether a line is a user's, repeats the message before it, or has no usage."""
+    # Only plain values come before the message, so the type there is the line's own.
+    message = data.find(_MESSAGE_KEY, 0, _MAX_HEAD_BYTES)
+    type_start = message - len(_USER_TYPE_FIELD)
+    if type_start >= 0 and data[type_start:message] == _USER_TYPE_FIELD:
+        return True
+    head, distance, tail, start, end = pattern
+    if head and data[start:end] == tail:
+        head_start = message - distance
+        if data[head_start : head_start + len(head)] == head:
+            return True
+    return data.find(_USAGE_KEY) < 0  # `in` costs ten times as much
+
+
+def _message_pattern(data: bytes, message_id: str) -> _MessagePattern:
+    """The pattern of a message's lines; empty if the line isn't written in the usual order."""
+    thread = data.find(_SIDECHAIN_KEY, 0, _MAX_HEAD_BYTES)
+    message = data.find(_MESSAGE_KEY, 0, _MAX_HEAD_BYTES)
+    content = data.find(_CONTENT_KEY, message, message + _MAX_HEAD_BYTES)
+    stop = data.rfind(_STOP_REASON_KEY)
+    usage = data.find(_USAGE_KEY, stop)
+    end = data.find(_UUID_KEY, stop)
     if (
-        not message
-        or not 0 <= thread < start < content < stop < used < end
-        or data.find(message.encode(), start, content) < 0
+        not message_id
+        or not 0 <= thread < message < content < stop < usage < end
+        or data.find(message_id.encode(), message, content) < 0
     ):
-        return NO_FINGERPRINT
-    return data[thread:content], start - thread, data[stop:end], stop - len(data), end - len(data)
+        return _NO_PATTERN
+    size = len(data)
+    return data[thread:content], message - thread, data[stop:end], stop - size, end - size

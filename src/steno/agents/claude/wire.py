@@ -1,23 +1,25 @@
-"""The lines that Claude Code prints or keeps, as types: only the fields that somebody here reads.
+"""The lines Claude Code prints and stores, as types: only the fields that are read here.
 
-A schema without logic. It never decides what a line means; `reader.py` and `rare.py` do. Unknown fields are
-skipped on decoding, so a new field costs nothing. Names follow the program's own spelling; stdout
-says session_id where the transcript files say sessionId, so both stand here.
+A schema without logic, except for the tolerant decoder at the end. Unknown fields are skipped while
+decoding. Names follow the program's spelling: stdout says session_id where transcripts say sessionId.
 
-`StreamLine` is what a line of stdout is decoded to first. Where more must be known, and for every line of
-a transcript, it is decoded as a `Line`; the rare kinds are decoded a second time into their own type.
+`decode_stream` and `decode_transcript` decode a line by tagged unions, so that a line or block has only
+the fields of its kind. `decode_line_lenient` builds the same types from a line that doesn't fit. Fields
+that few lines need (`LineDetails`), and kinds of lines that come a few times per run, are decoded on demand.
 """
 
-from datetime import datetime
-from typing import Annotated
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Generic, TypeVar, Union
 
-from msgspec import Meta, Raw, Struct, field
+from msgspec import Raw, Struct, defstruct, field
 
-from ...codec.decode import Amount, Count, ExitCode
+from ...codec.decode import DECODE_ERRORS, Amount, Count, ExitCode, decode_lenient, decoder, text_of
 from ...event import NO_JSON, ToolResultDetails
+from ..base import Instant
+from .tables import CONVERSATION_TYPES, IGNORED_BLOCK_TYPES, OTHER_LINE_TYPES
 
-# A time without its zone is of the wrong type: it cannot be compared with the others.
-Instant = Annotated[datetime, Meta(tz=True)]
+# -- assistant, user and stream_event lines ----------------------------------------------------------
 
 
 class CacheCreation(Struct, gc=False):
@@ -29,7 +31,7 @@ class OutputDetails(Struct, gc=False):
 
 
 class RequestUsage(Struct, gc=False):
-    """A cache counter that is left out is 0 (no cache was used); one of a wrong type is None, unknown."""
+    """A missing cache counter is 0 (no cache was used); one of a wrong type is None, unknown."""
 
     input_tokens: Count | None = None
     cache_creation_input_tokens: Count | None = 0
@@ -39,24 +41,113 @@ class RequestUsage(Struct, gc=False):
     output_tokens_details: OutputDetails | None = None
 
 
-class Block(Struct, gc=False):
-    tool_use_id: str | None = None
+class ToolUseBlock(Struct, gc=False, tag_field="type", tag="tool_use"):
+    id: str = ""
+    name: str = ""
+    input: Raw = NO_JSON
+
+
+class TextBlock(Struct, gc=False, tag_field="type", tag="text"):
+    text: str = ""
+
+
+class SyntheticTextBlock(Struct, gc=False):
+    """A text that the program wrote in the model's place. Made by the reader, never decoded."""
+
+    text: str = ""
+
+
+class ThinkingBlock(Struct, gc=False, tag_field="type", tag="thinking"):
+    thinking: Raw = NO_JSON
+
+
+class ToolResultBlock(Struct, gc=False, tag_field="type", tag="tool_result"):
+    tool_use_id: str = ""
+    content: Raw = NO_JSON
+    is_error: bool = False
+
+
+class IgnoredBlock(Struct, gc=False):
+    """A block of a known kind that says nothing about the run."""
+
+
+class OtherBlock(Struct, gc=False):
+    """A block of any other kind: server tools and their results, kinds this version doesn't know."""
+
     type: str = ""
     id: str | None = None
     name: str | None = None
     input: Raw = NO_JSON
+    text: str | None = None
+    tool_use_id: str | None = None
     content: Raw = NO_JSON
     is_error: bool | None = None
-    text: str | None = None
-    thinking: str | None = None
 
 
-class Message(Struct, gc=False):
+def _tagged(base: type[Struct], names: frozenset[str] | tuple[str, ...]) -> dict[str, Any]:
+    """A subclass of `base` per kind, so that these kinds decode without an error."""
+    return {
+        name: defstruct(name, [], bases=(base,), gc=False, tag_field="type", tag=name)
+        for name in sorted(names)
+    }
+
+
+BLOCK_TYPES: dict[str, Any] = {
+    "tool_use": ToolUseBlock,
+    "text": TextBlock,
+    "thinking": ThinkingBlock,
+    "tool_result": ToolResultBlock,
+    **_tagged(IgnoredBlock, IGNORED_BLOCK_TYPES),
+}
+Block: Any = Union[tuple(BLOCK_TYPES.values())]  # noqa: UP007  # made from the table
+
+
+class AssistantMessage(Struct, gc=False, tag_field="role", tag="assistant"):
     model: str | None = None
     id: str | None = None
-    content: list[Block] | str | None = None
+    content: list[Block] = []
     stop_reason: str | None = None
     usage: RequestUsage | None = None
+
+
+class UserMessage(Struct, gc=False, tag_field="role", tag="user"):
+    content: list[Block]
+
+
+class ToolOutcome(Struct, gc=False, rename="camel"):
+    """The part of a structured tool result (`event.ToolResultDetails`) that a report needs.
+
+    A result that tells of background work doesn't fit: its line is decoded leniently.
+    """
+
+    type: str | None = None
+    file_path: str | None = None
+    error: str | None = None
+    background_task_id: None = None
+    is_async: None = None
+    agent_id: None = None
+    shell_id: None = None
+
+
+Outcome = TypeVar("Outcome")  # ToolOutcome or ToolResultDetails: how much a sink needs
+
+
+class AssistantLine(Struct, gc=False, kw_only=True, tag_field="type", tag="assistant"):
+    """Fields are in printing order: the decoder looks for a key next to the one before it."""
+
+    message: AssistantMessage
+    parent_tool_use_id: str | None = None
+    session_id: str
+    uuid: str | None = None
+    timestamp: Instant | None = None
+
+
+class UserLine(Struct, Generic[Outcome], gc=False, kw_only=True, tag_field="type", tag="user"):
+    message: UserMessage
+    parent_tool_use_id: str | None = None
+    session_id: str
+    timestamp: Instant | None = None
+    tool_use_result: Outcome | str | list[Raw] | None = None
 
 
 class Delta(Struct, gc=False):
@@ -65,38 +156,66 @@ class Delta(Struct, gc=False):
 
 
 class StreamEvent(Struct, gc=False):
-    """The inside of a `stream_event`: what the model server sent, passed on."""
+    """The content of a `stream_event`: a message of the model server, passed on."""
 
     type: str = ""
-    message: Message | None = None
+    message: AssistantMessage | None = None
     delta: Delta | None = None
     usage: RequestUsage | None = None
 
 
-class StreamLine(Struct, gc=False):
-    """What stdout says most of the time. Few fields, in the order in which they are printed: the decoder
-    looks for a key beside the one before it, and walks past every field for a key that it does not know."""
+class StreamEventLine(Struct, gc=False, tag_field="type", tag="stream_event"):
+    event: StreamEvent | None = None
+    session_id: str | None = None
+    parent_tool_use_id: str | None = None
+    timestamp: Instant | None = None
+
+
+class OtherLine(Struct, gc=False):
+    """What every other line shares; `OtherFields` and `ResultLine` have the rest."""
+
+    subtype: str | None = None
+    parent_tool_use_id: str | None = None
+    session_id: str | None = None
+    timestamp: Instant | None = None
+
+
+class UntypedLine(OtherLine, gc=False):
+    """A line of a kind this version doesn't know."""
 
     type: str = ""
-    message: Message | None = None
+
+
+class TranscriptLine(Struct, Generic[Outcome], gc=False):
+    """A transcript line, in writing order. Its `type` comes late: only the message is tagged."""
+
+    isSidechain: bool | None = None
+    session_id: str | None = field(name="sessionId", default=None)
+    agentId: str | None = None
+    message: AssistantMessage | UserMessage | None = None
+    type: str = ""
+    uuid: str | None = None
+    timestamp: Instant | None = None
+    tool_use_result: Outcome | str | list[Raw] | None = field(name="toolUseResult", default=None)
+    subtype: str | None = None
+    parent_tool_use_id: str | None = None
+
+
+class LineDetails(Struct, gc=False):
+    """Every field of a message line in both spellings: for rare needs, and lines that don't fit."""
+
+    type: str = ""
+    message: Raw = NO_JSON
     parent_tool_use_id: str | None = None
     session_id: str | None = None
     uuid: str | None = None
     timestamp: Instant | None = None
-    tool_use_result: ToolResultDetails | str | list[Raw] | None = None
-    subtype: str | None = None
-    event: StreamEvent | None = None
-
-
-class FullLine(StreamLine, gc=False):
-    """Every field that somebody reads of an assistant, user or stream_event line, in both spellings."""
-
+    leafUuid: str | None = None
     isSidechain: bool | None = None
     agentId: str | None = None
     cwd: str | None = None
     sessionId: str | None = None
     version: str | None = None
-    toolUseResult: ToolResultDetails | str | list[Raw] | None = None
     tool_result_meta: Raw = NO_JSON
     error: str | None = None
     api_error_status: Count | None = None
@@ -110,32 +229,133 @@ class FullLine(StreamLine, gc=False):
     api_message_id: str | None = None
 
 
-class TranscriptLine(Struct, gc=False):
-    """What a line of a transcript says most of the time, under the names that stdout has for it. In the order of writing."""
+OTHER_LINES = _tagged(OtherLine, OTHER_LINE_TYPES)
+OTHER_LINE_NAMES = {kind: name for name, kind in OTHER_LINES.items()}
+LINE_TYPES: dict[str, Any] = {
+    "assistant": AssistantLine,
+    "user": UserLine,
+    "stream_event": StreamEventLine,
+    **OTHER_LINES,
+}
 
-    isSidechain: bool | None = None
-    session_id: str | None = field(name="sessionId", default=None)
-    message: Message | None = None
+
+@cache
+def line_decoder(is_transcript: bool, outcome: type) -> Callable[[bytes], Any]:
+    """The decoder for the lines of a stream or a transcript, built when first needed."""
+    if is_transcript:
+        return decoder(TranscriptLine[outcome]).decode  # type: ignore[valid-type]  # a parameter
+    kinds = {**LINE_TYPES, "user": UserLine[outcome]}  # type: ignore[valid-type]  # a parameter
+    return decoder(Union[tuple(kinds.values())]).decode  # noqa: UP007  # made from the table
+
+
+# -- lines that don't fit -----------------------------------------------------------------------------
+
+
+class MessageLine(Struct, gc=False, kw_only=True):
+    """An assistant or user line of a stream or a transcript that was decoded leniently."""
+
+    type: str
+    message: AssistantMessage | UserMessage | None
+    parent_tool_use_id: str | None
+    session_id: str | None
+    uuid: str | None
+    timestamp: Instant | None
+    tool_use_result: ToolResultDetails | str | list[Raw] | None
+    details: LineDetails
+
+
+class BlockHead(Struct, gc=False):
     type: str = ""
-    uuid: str | None = None
-    timestamp: Instant | None = None
-    tool_use_result: ToolResultDetails | str | list[Raw] | None = field(
-        name="toolUseResult", default=None
-    )
-    subtype: str | None = None
-    event: StreamEvent | None = None
-    parent_tool_use_id: str | None = None
+
+
+class RawContent(Struct, gc=False):
+    content: Raw = NO_JSON
 
 
 class RawToolResult(Struct, gc=False):
-    """The structured tool result as it came, for shapes that `Outcome` does not know."""
+    """The structured tool result as it was printed, for shapes `ToolResultDetails` doesn't cover."""
 
     tool_use_result: Raw = NO_JSON
     toolUseResult: Raw = NO_JSON
 
 
+def decode_line_lenient(data: bytes | Raw) -> Any:
+    """The line without the fields of a wrong type, and with blocks of unknown kinds.
+
+    A message may be None. Raises one of DECODE_ERRORS if the line isn't JSON
+    or is nested too deeply.
+    """
+    details = decode_lenient(data, LineDetails)
+    if details.type not in CONVERSATION_TYPES:
+        is_transcript = details.session_id is None and details.sessionId is not None
+        kind = TranscriptLine if is_transcript else LINE_TYPES.get(details.type, UntypedLine)
+        return decode_lenient(data, kind)
+    is_user = details.type == "user"
+    return MessageLine(
+        type=details.type,
+        message=decode_message_lenient(details),
+        parent_tool_use_id=details.parent_tool_use_id,
+        session_id=details.session_id,
+        uuid=details.uuid,
+        timestamp=details.timestamp,
+        tool_use_result=_tool_result_lenient(raw_tool_result(data)) if is_user else None,
+        details=details,
+    )
+
+
+def decode_message_lenient(details: LineDetails) -> AssistantMessage | UserMessage | None:
+    data = details.message
+    if _first_byte(data) != b"{":
+        return None
+    is_user = details.type == "user"
+    content = _content_lenient(decode_lenient(data, RawContent).content, is_user)
+    if not is_user:
+        message = decode_lenient(data, AssistantMessage)
+        message.content = content or []
+        return message
+    return None if content is None else UserMessage(content)
+
+
+def _content_lenient(data: Raw, is_user: bool) -> list[Any] | None:
+    first = _first_byte(data)
+    if first == b"[":
+        blocks = decoder(list[Raw]).decode(data)
+        return [_block_lenient(block) for block in blocks if _first_byte(block) == b"{"]
+    if first != b'"':
+        return None
+    text = text_of(data)
+    return [TextBlock(text)] if text or is_user else []
+
+
+def _block_lenient(data: Raw) -> Any:
+    kind = decode_lenient(data, BlockHead).type
+    return decode_lenient(data, BLOCK_TYPES.get(kind, OtherBlock))
+
+
+def _tool_result_lenient(data: Raw) -> ToolResultDetails | str | list[Raw] | None:
+    result: ToolResultDetails | str | list[Raw] | None = None
+    try:
+        result = decoder(ToolResultDetails | str | list[Raw] | None).decode(data)
+    except DECODE_ERRORS:
+        if _first_byte(data) == b"{":
+            result = decode_lenient(data, ToolResultDetails)
+    return result
+
+
+def _first_byte(data: Raw) -> bytes:
+    return bytes(memoryview(data)[:1])
+
+
+def raw_tool_result(data: bytes | Raw) -> Raw:
+    line = decode_lenient(data, RawToolResult)
+    return line.toolUseResult if line.tool_use_result is NO_JSON else line.tool_use_result
+
+
+# -- structured values and rare kinds of lines --------------------------------------------------------
+
+
 class NotebookResult(Struct, gc=False):
-    """The structured result of NotebookEdit: the one tool that says notebook_path where others say filePath."""
+    """The structured result of NotebookEdit: notebook_path where other tools say filePath."""
 
     notebook_path: str | None = None
     edit_mode: str | None = None
@@ -177,8 +397,8 @@ class RateLimitInfo(Struct, gc=False):
     utilization: Amount | None = None
 
 
-class OtherLine(Struct, gc=False):
-    """system, rate_limit_event, tool_progress: every other field that somebody reads."""
+class OtherFields(Struct, gc=False):
+    """Fields of system, rate_limit_event and tool_progress lines."""
 
     model: str | None = None
     cwd: str | None = None
@@ -269,7 +489,7 @@ class CostLine(Struct, gc=False):
 
 
 class ToolInput(Struct, gc=False):
-    """What is read of a call's input: where it writes, and whether it goes to the background."""
+    """The fields of a call's input that are read: target file and background flag."""
 
     file_path: str | None = None
     notebook_path: str | None = None
