@@ -29,7 +29,7 @@ class _Call(NamedTuple):
     duration_ms: int | None
 
 
-class Attempt(NamedTuple):
+class TaskRun(NamedTuple):
     run: str
     source: str | None
 
@@ -92,10 +92,10 @@ def newest_run_or_task(store: Store) -> LedgerId | None:
     return None
 
 
-def runs_of_task(store: Store, task: str) -> list[Attempt]:
+def runs_of_task(store: Store, task: str) -> list[TaskRun]:
     """Return the runs of a task in order."""
     sql = "SELECT id, source FROM runs WHERE task = ? ORDER BY attempt, id"
-    return [Attempt(*row) for row in store.query(sql, (task,))]
+    return [TaskRun(*row) for row in store.query(sql, (task,))]
 
 
 def project_folder(store: Store, table: str, id_: str) -> str | None:
