@@ -1,6 +1,7 @@
 """R2: the environment that an agent is started in."""
 
-from steno.agents.base import CLAUDE_ENV_POLICY, build_environment
+from steno.agents.base import build_environment
+from steno.agents.claude import ENV_POLICY as CLAUDE_ENV_POLICY
 
 
 def test_a_run_from_within_a_run_knows_nothing_of_it() -> None:
