@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..base import LaunchCommand, LaunchOptions, is_object_schema
-from ..command_line import encode_prompt, option_args
+from ..base import LaunchCommand, LaunchOptions, encode_prompt, is_object_schema, option_args
 
 HEADLESS_ARGS = ("--output-format", "stream-json", "--verbose")
 # 2.1.197 and earlier lose unread pipe output at exit; versions in between were not tested.
