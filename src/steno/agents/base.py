@@ -15,7 +15,7 @@ from msgspec import Struct
 from ..codec.decode import DECODE_ERRORS, iter_json_values
 from ..errors import StenoError
 from ..event import Event, Stderr
-from ..report import HintTemplates
+from ..report import HintTemplates as HintTemplates  # re-exported for other packages
 from .backend import Backend
 
 # -- environment -----------------------------------------------------------------------------------
