@@ -1,4 +1,4 @@
-"""`--backend`: what is meant, what the server tells, what is refused before anything starts, and what it costs: nothing."""
+"""`--backend`: parsing, probing the server, refusals, the agent's settings, and cost."""
 
 import json
 import socket
@@ -13,12 +13,12 @@ import steno
 from steno.agents import AGENTS, Backend, LaunchOptions
 from steno.agents.backend import is_local_url, parse_backend
 from steno.report import Cost, Report
-from steno.runner import backend_probe as serving
+from steno.runner import backend_probe
 from steno.runner.task_report import merge_reports
 from tests.plays import NEWEST, Place
 from tests.support.ollama import MODEL, OllamaServer, shown
 
-GONE = "http://127.0.0.1:9"  # nobody listens there
+UNUSED_URL = "http://127.0.0.1:9"  # no server
 
 
 @pytest.fixture
@@ -26,9 +26,9 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-# -- what is meant -----------------------------------------------------------------------------------------------------
+# -- parsing ---------------------------------------------------------------------------------------
 
-MEANT = {
+PARSED = {
     "ollama": ("ollama", "http://127.0.0.1:11434"),
     "ollama:http://gpu:11434/": ("ollama", "http://gpu:11434"),
     "ollama:http://gpu:11434/v1": ("ollama", "http://gpu:11434"),
@@ -40,10 +40,10 @@ MEANT = {
 }
 
 
-@pytest.mark.parametrize("given", MEANT)
-def test_what_is_meant(given: str) -> None:
-    found = parse_backend(given, MODEL)
-    assert (found.kind, found.url) == MEANT[given]
+@pytest.mark.parametrize("value", PARSED)
+def test_parse(value: str) -> None:
+    backend = parse_backend(value, MODEL)
+    assert (backend.kind, backend.url) == PARSED[value]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_is_meant(given: str) -> None:
         ("https://gpu.lan:8080/", "https://gpu.lan:8080"),
     ],
 )
-def test_ollamas_own_variable_is_heeded(host: str, url: str) -> None:
+def test_ollama_host(host: str, url: str) -> None:
     assert parse_backend("ollama", MODEL, host).url == url
 
 
@@ -77,26 +77,26 @@ def test_ollamas_own_variable_is_heeded(host: str, url: str) -> None:
         ("http://8.8.8.8", False),
     ],
 )
-def test_only_what_stands_in_ones_own_house_costs_nothing(url: str, local: bool) -> None:
+def test_local_urls(url: str, local: bool) -> None:
     assert is_local_url(url) is local
 
 
-def test_a_model_that_ollama_hands_on_is_not_local() -> None:
+def test_cloud_models_of_ollama_are_not_local() -> None:
     assert not parse_backend("ollama", "gpt-oss:120b-cloud").is_local
     assert parse_backend("ollama", "gpt-oss:20b").is_local
 
 
-# -- what the server tells ---------------------------------------------------------------------------------------------
+# -- probing ---------------------------------------------------------------------------------------
 
-ALIKE = {"id": "another", "context_length": 1}
-TOLD: dict[str, tuple[str, dict[str, Any], int | None]] = {
-    "ollama, in memory": ("ollama:URL", shown(num_ctx=32_768, loaded=8_192), 8_192),
-    "ollama, as it will be loaded": ("ollama:URL", shown(num_ctx=32_768), 32_768),
-    "ollama, as it was made": ("ollama:URL", shown(), 131_072),
+OTHER_MODEL = {"id": "another", "context_length": 1}
+WINDOWS: dict[str, tuple[str, dict[str, Any], int | None]] = {
+    "ollama, loaded": ("ollama:URL", shown(num_ctx=32_768, loaded=8_192), 8_192),
+    "ollama, configured": ("ollama:URL", shown(num_ctx=32_768), 32_768),
+    "ollama, maximum": ("ollama:URL", shown(), 131_072),
     "ollama, without this model": ("ollama:URL", {"/api/ps": {"models": []}}, None),
     "vLLM": (
         "openai:URL/v1",
-        {"/v1/models": {"data": [ALIKE, {"id": MODEL, "max_model_len": 65_536}]}},
+        {"/v1/models": {"data": [OTHER_MODEL, {"id": MODEL, "max_model_len": 65_536}]}},
         65_536,
     ),
     "another service": (
@@ -135,30 +135,33 @@ TOLD: dict[str, tuple[str, dict[str, Any], int | None]] = {
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_the_window_comes_from_the_server(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy for the world is not asked for what stands in one's own house."""
-    given, told, window = TOLD[name]
-    monkeypatch.setenv("http_proxy", GONE)
-    with OllamaServer(told=told) as server:
-        found, note = serving.probe_backend(
-            parse_backend(given.replace("URL", server.url), MODEL), MODEL
+@pytest.mark.parametrize("name", WINDOWS)
+def test_the_context_window_comes_from_the_server(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy is not used for a local server."""
+    value, responses, window = WINDOWS[name]
+    monkeypatch.setenv("http_proxy", UNUSED_URL)
+    with OllamaServer(told=responses) as server:
+        backend, note = backend_probe.probe_backend(
+            parse_backend(value.replace("URL", server.url), MODEL), MODEL
         )
-    assert (found.context_window, note) == (window, None)
+    assert (backend.context_window, note) == (window, None)
 
 
-def test_a_key_comes_along_where_there_is_one() -> None:
+def test_the_probe_sends_the_key() -> None:
     with OllamaServer() as server:
-        serving.probe_backend(parse_backend(f"ollama:{server.url}", MODEL, key="sk-own"), MODEL)
-        serving.probe_backend(parse_backend(f"ollama:{server.url}", MODEL), MODEL)
-        assert [seen.key for seen in server.seen] == ["sk-own", "sk-own", None, None]
+        for key in ("sk-own", None):
+            backend = parse_backend(f"ollama:{server.url}", MODEL, key=key)
+            backend_probe.probe_backend(backend, MODEL)
+        assert [request.key for request in server.seen] == ["sk-own", "sk-own", None, None]
 
 
-def test_a_key_is_not_carried_to_where_a_server_sends_us() -> None:
+def test_the_probe_does_not_follow_redirects() -> None:
     with OllamaServer() as other:
-        told = {"/api/ps": f"{other.url}/api/ps", "/api/show": f"{other.url}/api/show"}
-        with OllamaServer(told=told) as server:
-            _, note = serving.probe_backend(
+        redirects = {"/api/ps": f"{other.url}/api/ps", "/api/show": f"{other.url}/api/show"}
+        with OllamaServer(told=redirects) as server:
+            _, note = backend_probe.probe_backend(
                 parse_backend(f"ollama:{server.url}", MODEL, key="sk-own"), MODEL
             )
         assert (other.seen, note) == (
@@ -167,7 +170,7 @@ def test_a_key_is_not_carried_to_where_a_server_sends_us() -> None:
         )
 
 
-SILENT: dict[str, tuple[dict[str, Any], str]] = {
+FAILURES: dict[str, tuple[dict[str, Any], str]] = {
     "never": ({"/api/ps": "silence"}, "no response in time"),
     "garbage": (
         {"/api/ps": b"<html>", "/api/show": b"<html>"},
@@ -177,56 +180,58 @@ SILENT: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", SILENT)
-def test_a_server_that_does_not_tell_is_a_note(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And never more than that: the run goes on."""
-    told, why = SILENT[name]
-    monkeypatch.setattr(serving, "PROBE_TIMEOUT_SECONDS", 0.5)
-    with OllamaServer(told=told) as server:
-        asked = parse_backend(f"ollama:{server.url}", MODEL)
-        found, note = serving.probe_backend(asked, MODEL)
-        assert found == asked
-        assert note is not None
-        assert note.startswith(f"ollama at {server.url}: context window of {MODEL} unknown: {why}")
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failed_probe_is_a_note(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run starts anyway."""
+    responses, reason = FAILURES[name]
+    monkeypatch.setattr(backend_probe, "PROBE_TIMEOUT_SECONDS", 0.5)
+    with OllamaServer(told=responses) as server:
+        backend = parse_backend(f"ollama:{server.url}", MODEL)
+        probed, note = backend_probe.probe_backend(backend, MODEL)
+    assert probed == backend
+    assert note is not None
+    assert note.startswith(f"ollama at {server.url}: context window of {MODEL} unknown: {reason}")
 
 
-def test_a_server_that_is_not_there_is_a_note() -> None:
+def test_an_unreachable_server_is_a_note() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    asked = parse_backend(f"openai:{url}", MODEL)
-    assert serving.probe_backend(asked, MODEL) == (
-        asked,
+    backend = parse_backend(f"openai:{url}", MODEL)
+    assert backend_probe.probe_backend(backend, MODEL) == (
+        backend,
         f"openai at {url}/v1: context window of {MODEL} unknown: Connection refused",
     )
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
-def refused(place: Place, *words: str, **environ: str) -> str:
-    """The one line of a command that started nothing and wrote nothing."""
-    done = place.steno("run", *words, "Do it.", stdin=None, cwd=None, **environ)
+def refused(place: Place, *args: str, **environ: str) -> str:
+    """Run steno, check that it started and wrote nothing, and return its message."""
+    done = place.steno("run", *args, "Do it.", stdin=None, cwd=None, **environ)
     assert (done.stdout, done.returncode, place.calls, place.data.exists()) == (b"", 2, [], False)
     (line,) = done.stderr.decode().splitlines()
     return line
 
 
-def test_an_agent_that_does_not_speak_it_says_so_before_anything_starts(place: Place) -> None:
+def test_unsupported_protocols_are_refused(place: Place) -> None:
     assert refused(place, "--agent", "gemini", "--backend", "ollama", "--model", MODEL) == (
         "steno: --backend ollama: not supported by gemini; it only uses its vendor's servers"
     )
-    assert refused(place, "--backend", f"openai:{GONE}", "--model", MODEL) == (
-        f"steno: --backend openai:{GONE}: not supported by claude; supported: ollama, anthropic:URL"
+    assert refused(place, "--backend", f"openai:{UNUSED_URL}", "--model", MODEL) == (
+        f"steno: --backend openai:{UNUSED_URL}: not supported by claude; "
+        "supported: ollama, anthropic:URL"
     )
     assert refused(
-        place, "--agent", "codex", "--model", MODEL, STENO_BACKEND=f"anthropic:{GONE}"
+        place, "--agent", "codex", "--model", MODEL, STENO_BACKEND=f"anthropic:{UNUSED_URL}"
     ) == (
-        f"steno: STENO_BACKEND anthropic:{GONE}: not supported by codex; supported: ollama, openai:URL"
+        f"steno: STENO_BACKEND anthropic:{UNUSED_URL}: not supported by codex; "
+        "supported: ollama, openai:URL"
     )
 
 
-def test_it_needs_a_model(place: Place) -> None:
+def test_a_model_is_required(place: Place) -> None:
     assert (
         refused(place, "--backend", "ollama")
         == "steno: --backend ollama: a model is required: --model NAME"
@@ -234,7 +239,7 @@ def test_it_needs_a_model(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [
         "lmstudio",
         "ollama:gpu",
@@ -245,13 +250,13 @@ def test_it_needs_a_model(place: Place) -> None:
         "openai:http://x?key=sk-1",
     ],
 )
-def test_an_address_that_is_none(place: Place, given: str) -> None:
-    assert refused(place, "--backend", given, "--model", MODEL).startswith(
+def test_invalid_values_are_refused(place: Place, value: str) -> None:
+    assert refused(place, "--backend", value, "--model", MODEL).startswith(
         "steno: --backend: expected ollama, ollama:URL,"
     )
 
 
-def test_a_secret_in_an_address_is_refused_and_not_told(place: Place) -> None:
+def test_a_secret_in_a_url_is_refused_and_not_printed(place: Place) -> None:
     line = refused(
         place, "--backend", "openai:http://me:sk-own-secret@gpu:8000/v1", "--model", MODEL
     )
@@ -259,48 +264,38 @@ def test_a_secret_in_an_address_is_refused_and_not_told(place: Place) -> None:
     assert "sk-own-secret" not in line
 
 
-def test_a_recording_that_is_played_asks_no_model(place: Place) -> None:
-    words = (
-        "--agent",
-        "replay",
-        "--recording",
-        str(NEWEST / "multi_tool_edit"),
-        "--backend",
-        "ollama",
-        "--model",
-        MODEL,
-    )
-    assert refused(place, *words) == "steno: --backend ollama: a replay uses no model server"
+def test_a_replay_uses_no_backend(place: Place) -> None:
+    replay_args = ("--agent", "replay", "--recording", str(NEWEST / "multi_tool_edit"))
+    line = refused(place, *replay_args, "--backend", "ollama", "--model", MODEL)
+    assert line == "steno: --backend ollama: a replay uses no model server"
 
 
-# -- how an agent is led there -----------------------------------------------------------------------------------------
+# -- the agent's settings --------------------------------------------------------------------------
 
 
-def test_a_key_is_never_in_the_command_line_or_on_the_tape(place: Place) -> None:
-    """And that of the agent's maker stays at home."""
+def test_keys_are_not_recorded(place: Place) -> None:
+    """Neither the server's nor the vendor's, which is not passed on at all."""
     with OllamaServer() as server:
-        words = ("run", "--json", "--backend", f"ollama:{server.url}", "--model", MODEL, "Do it.")
+        args = ("run", "--json", "--backend", f"ollama:{server.url}", "--model", MODEL, "Do it.")
         done = place.steno(
-            *words, STENO_BACKEND_KEY="sk-own-secret", ANTHROPIC_API_KEY="sk-ant-of-the-maker"
+            *args, STENO_BACKEND_KEY="sk-own-secret", ANTHROPIC_API_KEY="sk-ant-of-the-vendor"
         )
     (call,) = place.calls
     assert call["env"]["ANTHROPIC_AUTH_TOKEN"] == "sk-own-secret"
     assert (call["env"]["ANTHROPIC_BASE_URL"], call["env"]["ANTHROPIC_API_KEY"]) == (server.url, "")
     assert {call["env"][name] for name in call["env"] if name.endswith("_MODEL")} == {MODEL}
-    (tape,) = place.tapes
-    for hidden in (b"sk-own-secret", b"sk-ant-of-the-maker"):
-        assert (
-            hidden
-            not in tape.read_bytes() + done.stdout + done.stderr + json.dumps(call["argv"]).encode()
-        )
-        assert hidden not in (place.data / "ledger.db").read_bytes()
+    (recording,) = place.tapes
+    output = recording.read_bytes() + done.stdout + done.stderr + json.dumps(call["argv"]).encode()
+    for secret in (b"sk-own-secret", b"sk-ant-of-the-vendor"):
+        assert secret not in output
+        assert secret not in (place.data / "ledger.db").read_bytes()
 
 
-def test_what_a_person_sets_beside_it_wins(place: Place) -> None:
+def test_env_overrides_the_backend(place: Place) -> None:
     place.steno(
         "run",
         "--backend",
-        f"anthropic:{GONE}",
+        f"anthropic:{UNUSED_URL}",
         "--model",
         MODEL,
         "--env",
@@ -311,123 +306,112 @@ def test_what_a_person_sets_beside_it_wins(place: Place) -> None:
     assert call["env"]["ANTHROPIC_AUTH_TOKEN"] == "mine"
 
 
-def test_it_is_set_in_a_file_for_one_agent_or_for_all(place: Place) -> None:
-    text = f'backend = "anthropic:{GONE}"\n[agents.claude]\nmodel = "{MODEL}"\nbackend = "anthropic:{GONE}/own"\n'
-    (place.work / "steno.toml").write_text(text)
+def test_settings_in_a_file(place: Place) -> None:
+    lines = (
+        f'backend = "anthropic:{UNUSED_URL}"',
+        "[agents.claude]",
+        f'model = "{MODEL}"',
+        f'backend = "anthropic:{UNUSED_URL}/own"',
+    )
+    (place.work / "steno.toml").write_text("\n".join(lines))
     done = place.steno("run", "Do it.")
     assert done.returncode == 0, done.stderr
     (call,) = place.calls
-    assert (call["env"]["ANTHROPIC_BASE_URL"], call["argv"][call["argv"].index("--model") + 1]) == (
-        f"{GONE}/own",
-        MODEL,
-    )
+    assert call["env"]["ANTHROPIC_BASE_URL"] == f"{UNUSED_URL}/own"
+    assert call["argv"][call["argv"].index("--model") + 1] == MODEL
 
 
-def test_the_library_has_it_too(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backend_in_the_python_api(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in place.environ.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(place.work)
-    report = steno.run("Do it.", backend=f"anthropic:{GONE}", model=MODEL)
+    report = steno.run("Do it.", backend=f"anthropic:{UNUSED_URL}", model=MODEL)
     assert (report.verdict, report.cost) == ("success", Cost(0.0, "local"))
 
 
 @pytest.mark.parametrize("name", [name for name, agent in AGENTS.items() if agent.launch.backends])
-def test_every_agent_keeps_the_key_out_of_its_words(name: str) -> None:
+def test_no_agent_has_the_key_in_its_command_line(name: str) -> None:
     for kind in AGENTS[name].launch.backends:
-        given = Backend(kind=kind, url="http://127.0.0.1:1", key="sk-own-secret")
-        start = AGENTS[name].launch.build_command(
-            LaunchOptions(prompt="x", model=MODEL, backend=given), name, None
+        backend = Backend(kind=kind, url="http://127.0.0.1:1", key="sk-own-secret")
+        command = AGENTS[name].launch.build_command(
+            LaunchOptions(prompt="x", model=MODEL, backend=backend), name, None
         )
-        assert "sk-own-secret" not in " ".join(start.argv)
-        assert "sk-own-secret" in dict(start.env).values()
+        assert "sk-own-secret" not in " ".join(command.argv)
+        assert "sk-own-secret" in dict(command.env).values()
 
 
-# -- what it costs -----------------------------------------------------------------------------------------------------
+# -- cost ------------------------------------------------------------------------------------------
 
-LED = ("--backend", f"anthropic:{GONE}", "--model", MODEL)
+LOCAL_ARGS = ("--backend", f"anthropic:{UNUSED_URL}", "--model", MODEL)
 
 
 def ledger(place: Place, sql: str) -> list[Any]:
-    with sqlite3.connect(place.data / "ledger.db") as found:
-        return found.execute(sql).fetchall()
+    with sqlite3.connect(place.data / "ledger.db") as database:
+        return database.execute(sql).fetchall()
 
 
-def run(place: Place, *words: str) -> dict[str, Any]:
-    done = place.steno("run", "--json", *words, "Do it.")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+def run(place: Place, *args: str) -> dict[str, Any]:
+    done = place.steno("run", "--json", *args, "Do it.")
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
-def test_what_the_agent_says_of_dollars_is_not_taken(place: Place) -> None:
-    """It counts as if its maker's model had answered."""
+def test_the_reported_cost_is_ignored(place: Place) -> None:
+    """The agent reports the price of the vendor's model."""
     place.plan({"recording": str(NEWEST / "subagent_sync_env")})
-    own = run(place)
-    assert own["cost"]["usd"] > 0
-    local = run(place, *LED)
+    vendor = run(place)
+    assert vendor["cost"]["usd"] > 0
+    local = run(place, *LOCAL_ARGS)
     assert local["cost"] == {"usd": 0.0, "source": "local", "session_usd": None}
     assert {model["cost_usd"] for model in local["models"].values()} == {0.0}
     assert {agent["cost_usd"] for agent in local["subagents"]} == {0.0}
-    assert (local["tokens"], local["verdict"]) == (own["tokens"], own["verdict"])
+    assert (local["tokens"], local["verdict"]) == (vendor["tokens"], vendor["verdict"])
 
 
-def test_replay_says_the_same(place: Place) -> None:
-    """Live is replay: the tape knows the server, also where it is played once more, or imported elsewhere."""
+def test_a_replay_and_an_import_give_the_same_cost(place: Place) -> None:
+    """The recording contains the backend."""
     place.plan({"recording": str(NEWEST / "multi_tool_edit")})
-    told = {"/v1/models": {"data": [{"id": MODEL, "max_model_len": 65_536}]}}
-    with OllamaServer(told=told) as server:
+    responses = {"/v1/models": {"data": [{"id": MODEL, "max_model_len": 65_536}]}}
+    with OllamaServer(told=responses) as server:
         live = run(place, "--backend", f"anthropic:{server.url}", "--model", MODEL)
-    assert (live["cost"]["source"], live["context"]["limit"], live["context"]["limit_source"]) == (
-        "local",
-        65_536,
-        "reported",
-    )
-    (tape,) = place.tapes
-    read = json.loads(steno.read(tape).to_json())
-    assert {name: live[name] for name in read} == read
-    again = json.loads(
-        place.steno(
-            "run", "--json", "--agent", "replay", "--recording", tape, "--speed", "0", "x"
-        ).stdout
-    )
-    assert (again["cost"], again["context"]) == (live["cost"], live["context"])
+    assert live["cost"]["source"] == "local"
+    assert (live["context"]["limit"], live["context"]["limit_source"]) == (65_536, "reported")
+    (recording,) = place.tapes
+    report = json.loads(steno.read(recording).to_json())
+    assert {name: live[name] for name in report} == report
+    replay_args = ("--agent", "replay", "--recording", recording, "--speed", "0")
+    replayed = json.loads(place.steno("run", "--json", *replay_args, "x").stdout)
+    assert (replayed["cost"], replayed["context"]) == (live["cost"], live["context"])
     other = place.folder / "other.db"
-    assert place.steno("ledger", "import", "--ledger", other, tape).returncode == 0
-    with sqlite3.connect(other) as found:
-        assert found.execute(
-            "SELECT cost_nano, cost_source, context_limit FROM runs"
-        ).fetchall() == [(0, "local", 65_536)]
-        assert found.execute("SELECT DISTINCT cost_nano, source FROM requests").fetchall() == [
-            (0, "local")
-        ]
+    assert place.steno("ledger", "import", "--ledger", other, recording).returncode == 0
+    with sqlite3.connect(other) as database:
+        runs = database.execute("SELECT cost_nano, cost_source, context_limit FROM runs")
+        assert runs.fetchall() == [(0, "local", 65_536)]
+        requests = database.execute("SELECT DISTINCT cost_nano, source FROM requests")
+        assert requests.fetchall() == [(0, "local")]
 
 
-def test_in_the_ledger_it_is_a_known_nothing(place: Place) -> None:
-    """Neither unknown nor computed nor reported."""
+def test_the_ledger_stores_a_cost_of_zero(place: Place) -> None:
+    """Not unknown, computed or reported."""
     place.plan({"recording": str(NEWEST / "multi_tool_edit")})
-    run(place, *LED)
+    run(place, *LOCAL_ARGS)
     assert ledger(place, "SELECT cost_nano, cost_source FROM runs") == [(0, "local")]
     assert ledger(place, "SELECT DISTINCT cost_nano, saved_nano, source FROM requests") == [
         (0, 0, "local")
     ]
-    cost = json.loads(place.steno("usage", "--json", "--no-import", "model").stdout)["total"][
-        "cost"
-    ]
-    assert (cost["usd"], cost["reported_usd"], cost["computed_usd"], cost["unpriced_requests"]) == (
-        0.0,
-        0.0,
-        0.0,
-        0,
-    )
+    usage = json.loads(place.steno("usage", "--json", "--no-import", "model").stdout)
+    cost = usage["total"]["cost"]
+    assert (cost["usd"], cost["reported_usd"], cost["computed_usd"]) == (0.0, 0.0, 0.0)
+    assert cost["unpriced_requests"] == 0
     (row,) = json.loads(place.steno("runs", "--json", "--no-import").stdout)["rows"]
     assert row["cost"] == {"usd": 0.0, "source": "local"}
     assert b"$0.00 on a local model server" in place.steno("show", row["run_id"]).stdout
 
 
-def test_a_transcript_of_it_stays_at_nothing(place: Place) -> None:
-    """What only the agent's own file shows of the same session, while the run went on, is as free as the rest."""
-    run(place, *LED)
-    (begun, ended, session) = ledger(place, "SELECT started_at, ended_at, session FROM runs")[0]
-    at = datetime.fromtimestamp(begun / 1000, timezone.utc).isoformat()
+def test_requests_found_only_in_the_transcript_cost_nothing(place: Place) -> None:
+    run(place, *LOCAL_ARGS)
+    ((start, end, session),) = ledger(place, "SELECT started_at, ended_at, session FROM runs")
+    at = datetime.fromtimestamp(start / 1000, timezone.utc).isoformat()
     usage = {
         "input_tokens": 5,
         "cache_creation_input_tokens": 0,
@@ -457,21 +441,20 @@ def test_a_transcript_of_it_stays_at_nothing(place: Place) -> None:
     assert ledger(
         place, "SELECT cost_nano, source FROM requests WHERE message = 'msg_only_there'"
     ) == [(0, "local")]
-    assert ended >= begun
+    assert end >= start
 
 
-def test_budgets_let_it_through(place: Place) -> None:
-    """A budget that is used up stops what costs something; the agent's own limit in dollars is not passed on."""
+def test_an_exhausted_budget_does_not_stop_local_runs(place: Place) -> None:
+    """The agent's own cost limit is not passed on either."""
     assert place.steno("budget", "set", "day", "0.01", "--no-import").returncode == 0
     place.steno("run", "first")  # costs more than that
     assert place.steno("run", "second").returncode == 3
-    done = place.steno("run", "--max-cost", "0.000001", *LED, "third")
+    done = place.steno("run", "--max-cost", "0.000001", *LOCAL_ARGS, "third")
     assert (done.returncode, len(place.calls)) == (0, 2)
     assert "--max-budget-usd" not in place.calls[1]["argv"]
 
 
-def test_a_server_of_somebody_else_is_not_free(place: Place) -> None:
-    """What it costs is not known here: the price table's word, or none."""
+def test_a_remote_server_is_not_free(place: Place) -> None:
     done = place.steno(
         "run",
         "--json",
@@ -484,15 +467,16 @@ def test_a_server_of_somebody_else_is_not_free(place: Place) -> None:
     assert json.loads(done.stdout)["cost"]["source"] == "reported"
 
 
-def test_attempts_together() -> None:
-    """Only what is local throughout is local; what cost nothing changes no other sum."""
+def test_cost_of_several_attempts() -> None:
+    """The sum is local only if all attempts are."""
 
-    def cost(*given: Cost) -> Cost:
-        return merge_reports(
-            [Report(requests=1, cost=one) for one in given], [""] * len(given), None
-        ).cost
+    def cost(*costs: Cost) -> Cost:
+        reports = [Report(requests=1, cost=cost) for cost in costs]
+        return merge_reports(reports, [""] * len(costs), None).cost
 
-    local, reported, computed = Cost(0.0, "local"), Cost(0.5, "reported"), Cost(0.25, "computed")
+    local = Cost(0.0, "local")
+    reported = Cost(0.5, "reported")
+    computed = Cost(0.25, "computed")
     assert cost(local, local) == local
     assert cost(local, reported) == reported
     assert cost(local, computed, reported) == Cost(0.75, "computed")

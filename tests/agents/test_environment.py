@@ -1,14 +1,12 @@
-"""R2: the environment that an agent is started in."""
+"""The environment of an agent (R2)."""
 
-from steno.agents.base import CLAUDE_ENV_POLICY, build_environment
+from steno.agents.base import build_environment
+from steno.agents.claude import ENV_POLICY
 
 
-def test_a_run_from_within_a_run_knows_nothing_of_it() -> None:
-    """The marker of the outer session and all that ties to it are gone; what is not the agent's stays."""
-    outer = dict.fromkeys(CLAUDE_ENV_POLICY.drop, "1")
-    assert build_environment(
-        {**outer, "PATH": "/bin", "CLAUDE_CONFIG_DIR": "/c"}, CLAUDE_ENV_POLICY
-    ) == {
+def test_variables_of_an_outer_session_are_dropped() -> None:
+    outer = dict.fromkeys(ENV_POLICY.drop, "1")
+    assert build_environment({**outer, "PATH": "/bin", "CLAUDE_CONFIG_DIR": "/c"}, ENV_POLICY) == {
         "DISABLE_AUTOUPDATER": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "PATH": "/bin",
@@ -16,17 +14,20 @@ def test_a_run_from_within_a_run_knows_nothing_of_it() -> None:
     }
 
 
-def test_what_a_person_set_stands() -> None:
-    """No setting of ours overrules one of theirs, and theirs for this run overrules all."""
-    mine = {"DISABLE_AUTOUPDATER": "0", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "", "A": "1"}
-    assert build_environment(mine, CLAUDE_ENV_POLICY, extra={"A": "2"}) == {**mine, "A": "2"}
+def test_user_settings_override_the_defaults() -> None:
+    inherited = {
+        "DISABLE_AUTOUPDATER": "0",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "",
+        "A": "1",
+    }
+    assert build_environment(inherited, ENV_POLICY, extra={"A": "2"}) == {**inherited, "A": "2"}
 
 
-def test_keys_can_be_withheld() -> None:
-    """A key is passed on, or not; a subscription's sign-in always is."""
+def test_api_keys_can_be_removed() -> None:
+    """The token of a subscription is always passed on."""
     keys = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_AUTH_TOKEN": "t", "CLAUDE_CODE_OAUTH_TOKEN": "o"}
-    assert keys.items() <= build_environment(keys, CLAUDE_ENV_POLICY).items()
-    assert build_environment(keys, CLAUDE_ENV_POLICY, include_api_keys=False) == {
-        **dict(CLAUDE_ENV_POLICY.defaults),
+    assert keys.items() <= build_environment(keys, ENV_POLICY).items()
+    assert build_environment(keys, ENV_POLICY, include_api_keys=False) == {
+        **dict(ENV_POLICY.defaults),
         "CLAUDE_CODE_OAUTH_TOKEN": "o",
     }

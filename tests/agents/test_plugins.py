@@ -1,4 +1,4 @@
-"""Agents of other packages: found by their entry point, used like our own, and unable to take steno down."""
+"""Agents of other packages: discovery by entry point, use, and isolation of their failures."""
 
 import json
 import subprocess
@@ -16,26 +16,28 @@ CLAUDE = program.ROOT / "tests" / "recordings" / "claude" / "2.1.325" / "simple_
 
 
 class Place:
-    """A machine with the parrot installed, and steno's own data, all empty."""
+    """A site folder for packages, and empty data and work folders."""
 
     def __init__(self, folder: Path) -> None:
-        self.data, self.site, self.work = folder / "data", folder / "site", folder / "work"
+        self.data = folder / "data"
+        self.site = folder / "site"
+        self.work = folder / "work"
         for path in (self.data / "home", self.site, self.work):
             path.mkdir(parents=True)
         self.env = packages.usable(self.site)
 
     def add(self, name: str, point: str, code: str, module: str) -> None:
-        """Install a package of one module, whose entry point is called `name`."""
+        """Install a package with one module and an entry point called `name`."""
         (self.site / f"{module}.py").write_text(code)
         packages.metadata(
             self.site, module.replace("_", "-"), "1", {"steno.agents": {name: f"{module}:{point}"}}
         )
 
-    def steno(self, *words: str | Path) -> Ended:
-        return program.steno(self.data, *words, cwd=self.work, timeout=120, **self.env)
+    def steno(self, *args: str | Path) -> Ended:
+        return program.steno(self.data, *args, cwd=self.work, timeout=120, **self.env)
 
-    def json(self, *words: str | Path) -> Any:
-        done = self.steno(*words)
+    def json(self, *args: str | Path) -> Any:
+        done = self.steno(*args)
         assert done.out, done.err
         return json.loads(done.out)
 
@@ -51,31 +53,27 @@ def place(bare: Place) -> Place:
     return bare
 
 
-# -- it works everywhere -----------------------------------------------------------------------------------------------
+# -- use -------------------------------------------------------------------------------------------
 
 
-def test_it_is_among_the_agents(place: Place) -> None:
-    own = {one["agent"]: one for one in place.json("doctor", "--json")["agents"]}
-    parrot = own["parrot"]
+def test_doctor_lists_it(place: Place) -> None:
+    agents = {row["agent"]: row for row in place.json("doctor", "--json")["agents"]}
+    parrot = agents["parrot"]
     assert (parrot["version"], parrot["known"], parrot["path"]) == (
         "1.0",
         "tested",
         str(place.site / "bin" / "parrot"),
     )
-    assert len(own) == 7
+    assert len(agents) == 7
 
 
-def test_it_is_run_recorded_and_asked_for(place: Place) -> None:
-    """The whole way: verdict, tokens, files, the ledger, its tape, and going on with its session."""
+def test_run_show_ledger_and_resume(place: Place) -> None:
     done = place.json("run", "--agent", "parrot", "--json", "write said.txt: Polly was here")
-    assert (done["verdict"], done["ok"], done["agent"], done["agent_version"], done["model"]) == (
-        *("success", True, "parrot", "1.0", "grey"),
-    )
-    assert (done["tokens"]["input"], done["tokens"]["output"], done["context"]["limit"]) == (
-        5,
-        10,
-        1_000,
-    )
+    assert done["verdict"] == "success"
+    assert done["ok"] is True
+    assert (done["agent"], done["agent_version"], done["model"]) == ("parrot", "1.0", "grey")
+    assert (done["tokens"]["input"], done["tokens"]["output"]) == (5, 10)
+    assert done["context"]["limit"] == 1_000
     assert [(file["path"], file["change"]) for file in done["files"]] == [("said.txt", "created")]
     assert (place.work / "said.txt").read_text() == "Polly was here\n"
     shown = place.json("show", "--json", done["run_id"])
@@ -88,37 +86,44 @@ def test_it_is_run_recorded_and_asked_for(place: Place) -> None:
     assert (again["session_id"], again["tokens"]["cache_read"]) == (done["session_id"], 3)
 
 
-def test_its_tape_says_the_same(place: Place) -> None:
+def test_the_recording_gives_the_same_report(place: Place) -> None:
     done = place.json("run", "--agent", "parrot", "--json", "Polly")
-    told = place.json("show", "--json", done["source"])
-    assert (told["agent"], told["verdict"], told["text"], told["tokens"]) == (
-        *("parrot", "success", "Polly! Polly!", done["tokens"]),
-    )
+    report = place.json("show", "--json", done["source"])
+    assert (report["agent"], report["verdict"]) == ("parrot", "success")
+    assert (report["text"], report["tokens"]) == ("Polly! Polly!", done["tokens"])
 
 
 @pytest.mark.parametrize("case", sorted(path.name for path in RECORDINGS.iterdir()))
-def test_it_is_told_by_the_bytes(place: Place, case: str) -> None:
-    """I1: as long as there are bytes."""
-    wanted = json.loads((RECORDINGS / case / "expected.json").read_text())[0]
-    found = place.json("show", "--json", RECORDINGS / case)
-    if case == "wrong":  # it printed nothing to tell it by
-        assert (found["agent"], found["verdict"]) == (None, wanted["verdict"])
+def test_it_is_detected_by_its_lines(place: Place, case: str) -> None:
+    """I1."""
+    expected = json.loads((RECORDINGS / case / "expected.json").read_text())[0]
+    report = place.json("show", "--json", RECORDINGS / case)
+    if case == "wrong":  # no output, so nothing to detect
+        assert (report["agent"], report["verdict"]) == (None, expected["verdict"])
     else:
-        assert {**found, "source": None} == {**wanted, "source": None}
+        assert {**report, "source": None} == {**expected, "source": None}
 
 
-def test_the_version_of_one_from_npm_is_told_by_its_files(place: Place) -> None:
-    """As of ours: it is not started only to be asked."""
-    code = "import msgspec, steno_parrot\nAGENT = msgspec.structs.replace(steno_parrot.AGENT, name='jay', installation=msgspec.structs.replace(steno_parrot.AGENT.installation, npm_package='@birds/jay'))\n"
-    place.add("jay", "AGENT", code, "jay_agent")
+NPM_AGENT = """
+from msgspec.structs import replace
+from steno_parrot import AGENT as PARROT
+
+installation = replace(PARROT.installation, npm_package="@birds/jay")
+AGENT = replace(PARROT, name="jay", installation=installation)
+"""
+
+
+def test_the_version_of_an_npm_package_is_read_from_its_files(place: Place) -> None:
+    """The program is not started for it."""
+    place.add("jay", "AGENT", NPM_AGENT, "jay_agent")
     package = place.site / "node_modules" / "@birds" / "jay"
     (package / "bin").mkdir(parents=True)
     (package / "package.json").write_text('{"name": "@birds/jay", "version": "4.5.6"}')
     (package / "bin" / "jay").write_text("#!/bin/sh\nexit 1\n")
     (package / "bin" / "jay").chmod(0o755)
     (place.site / "bin" / "jay").symlink_to(package / "bin" / "jay")
-    found = {one["agent"]: one["version"] for one in place.json("doctor", "--json")["agents"]}
-    assert found["jay"] == "4.5.6"
+    versions = {row["agent"]: row["version"] for row in place.json("doctor", "--json")["agents"]}
+    assert versions["jay"] == "4.5.6"
 
 
 def test_its_recordings_are_imported(place: Place) -> None:
@@ -130,8 +135,8 @@ def test_its_recordings_are_imported(place: Place) -> None:
     ]
 
 
-def test_its_settings_stand_in_a_file(place: Place) -> None:
-    """Also where its package is broken: another agent runs all the same."""
+def test_its_settings_in_a_file(place: Place) -> None:
+    """Settings for a broken agent do not affect the others."""
     place.add("broken", "AGENT", "raise RuntimeError('no')\n", "broken_agent")
     (place.work / "steno.toml").write_text(
         '[agents.parrot]\nmodel = "blue"\n[models.broken]\nsmall = "x"\n'
@@ -139,31 +144,20 @@ def test_its_settings_stand_in_a_file(place: Place) -> None:
     assert place.json("run", "--agent", "parrot", "--json", "Polly")["verdict"] == "success"
     (place.work / "steno.toml").write_text("[agents.parot]\n")
     done = place.steno("run", "--agent", "parrot", "Polly")
-    assert (done.code, "no agent is called 'parot'; did you mean parrot?" in done.err) == (2, True)
+    assert done.code == 2
+    assert "unknown agent 'parot'; did you mean parrot?" in done.err
 
 
-def test_what_it_has_no_words_for_is_said_before_it_starts(place: Place) -> None:
+def test_unsupported_options_are_refused(place: Place) -> None:
     done = place.steno("run", "--agent", "parrot", "--max-turns", "3", "Polly")
-    assert (done.code, done.err.strip()) == (
-        2,
-        "steno: --max-turns: not supported by parrot",
-    )
+    assert (done.code, done.err) == (2, "steno: --max-turns: not supported by parrot\n")
 
 
-def test_its_own_tests_hold(place: Place) -> None:
-    """The example's test, as its author would run it."""
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        str(packages.PARROT / "tests"),
-    ]
+def test_its_own_tests_pass(place: Place) -> None:
+    pytest_args = ["-q", "-p", "no:cacheprovider", str(packages.PARROT / "tests")]
     env = program.environment(place.data, {**place.env, "PYTHONDONTWRITEBYTECODE": "1"})
     done = subprocess.run(
-        words,
+        [sys.executable, "-m", "pytest", *pytest_args],
         cwd=packages.PARROT,
         env=env,
         capture_output=True,
@@ -175,12 +169,14 @@ def test_its_own_tests_hold(place: Place) -> None:
     assert "7 passed" in done.stdout
 
 
-# -- it takes nothing down ----------------------------------------------------------------------------------------------
+# -- isolation -------------------------------------------------------------------------------------
 
 
-def test_a_known_agent_does_not_pay_for_it(place: Place) -> None:
-    """No entry point is looked for where the first line says whose it is."""
-    code = f"import sys; from steno.cli import main; main(['show', {str(CLAUDE)!r}]); print(*sys.modules, file=sys.stderr)"
+def test_plugins_are_not_loaded_for_a_builtin_agent(place: Place) -> None:
+    code = (
+        f"import sys; from steno.cli import main; main(['show', {str(CLAUDE)!r}]);"
+        " print(*sys.modules, file=sys.stderr)"
+    )
     env = program.environment(place.data, place.env)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
@@ -188,8 +184,7 @@ def test_a_known_agent_does_not_pay_for_it(place: Place) -> None:
     assert not {"importlib.metadata", "steno_parrot"} & set(done.stderr.split())
 
 
-def test_looking_for_none_is_cheap(bare: Place) -> None:
-    """Where no package names the group, Python's own machinery for it is not even loaded."""
+def test_discovery_without_plugins_does_not_import_importlib_metadata(bare: Place) -> None:
     bare.add("other", "AGENT", "", "unrelated")
     metadata = next(bare.site.glob("*.dist-info")) / "entry_points.txt"
     metadata.write_text("[something.else]\nx = y:z\n")
@@ -212,55 +207,64 @@ BROKEN = {
     "exits": ("raise SystemExit(3)", "SystemExit: 3"),
     "wrong": (
         "AGENT = 'a word'",
-        "expected a steno.agents.base.Agent, or a function that gives one; found str",
+        "expected a steno.agents.base.Agent or a function that returns one, got str",
     ),
     "misnamed": (
         "from steno.agents.base import Agent\nAGENT = Agent(name='other', reader=None)",
-        "the agent calls itself 'other': it must have the name of its entry point",
+        "the agent's name is 'other', its entry point's 'misnamed'",
     ),
     "absent": ("", "AttributeError: module 'absent_agent' has no attribute 'AGENT'"),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_one_is_one_line(place: Place, name: str) -> None:
-    """The others go on; whoever asks for it is told why it is not there."""
-    code, why = BROKEN[name]
+def test_a_broken_package_is_reported_in_one_line(place: Place, name: str) -> None:
+    """The other agents still work."""
+    code, message = BROKEN[name]
     place.add(name, "AGENT", code, f"{name}_agent")
-    line = f"steno: agent {name} = {name}_agent:AGENT (package {name}-agent) is left out: {why}"
+    line = f"steno: agent {name} = {name}_agent:AGENT (package {name}-agent) ignored: {message}"
     done = place.steno("doctor", "--json")
     assert done.err.strip() == line
-    assert [one["agent"] for one in json.loads(done.out)["agents"]][6:] == ["parrot"]
+    assert [row["agent"] for row in json.loads(done.out)["agents"]][6:] == ["parrot"]
     refused = place.steno("run", "--agent", name, "Polly")
     assert (refused.code, refused.err.strip()) == (2, line)
     assert place.steno("run", "--agent", "parrot", "--quiet", "Polly").out == "Polly! Polly!\n"
     findings = place.json("doctor", "--json")["findings"]
-    assert [one["what"] for one in findings if one["check"] == name] == [
+    assert [row["what"] for row in findings if row["check"] == name] == [
         line.removeprefix("steno: ")
     ]
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "replay"])
-def test_a_name_of_ours_is_refused(bare: Place, name: str) -> None:
+def test_a_reserved_name_is_refused(bare: Place, name: str) -> None:
     bare.add(name, "AGENT", "raise SystemExit('loaded')", "thief")
     done = bare.steno("doctor", "--agents")
-    line = f"steno: agent {name} = thief:AGENT (package thief) is left out: the name is taken by steno itself: "
-    assert (done.code, done.err.strip()) == (0, line + "the package must choose another one")
+    line = (
+        f"steno: agent {name} = thief:AGENT (package thief) ignored: "
+        "the name is used by steno itself; choose another name\n"
+    )
+    assert (done.code, done.err) == (0, line)
     shown = bare.json("show", "--json", CLAUDE)
     assert (shown["agent"], shown["lines"]["unknown"]) == ("claude", 0)
 
 
-def test_a_name_that_another_package_has_is_refused(place: Place) -> None:
-    """The first by its name keeps it, on every machine."""
+def test_a_name_of_another_package_is_refused(place: Place) -> None:
+    """The first package in alphabetical order keeps the name, on every machine."""
     place.add("parrot", "AGENT", "raise SystemExit('loaded')", "zz_thief")
     done = place.steno("doctor", "--json")
-    assert "the name is taken by another package: the package must choose another one" in done.err
-    assert len(done.err.splitlines()) == 1
-    assert [one["agent"] for one in json.loads(done.out)["agents"]].count("parrot") == 1
+    assert done.err == (
+        "steno: agent parrot = zz_thief:AGENT (package zz-thief) ignored: "
+        "the name is used by another package; choose another name\n"
+    )
+    assert [row["agent"] for row in json.loads(done.out)["agents"]].count("parrot") == 1
 
 
-def test_a_function_may_give_it(place: Place) -> None:
-    code = "import msgspec\nfrom steno_parrot import AGENT\ndef make(): return msgspec.structs.replace(AGENT, name='macaw')\n"
+def test_the_entry_point_can_be_a_function(place: Place) -> None:
+    code = (
+        "import msgspec\n"
+        "from steno_parrot import AGENT\n"
+        "def make(): return msgspec.structs.replace(AGENT, name='macaw')\n"
+    )
     place.add("macaw", "make", code, "macaw_agent")
     program_ = str(place.site / "bin" / "parrot")
     done = place.json("run", "--agent", "macaw", "--program", program_, "--json", "Polly")
@@ -268,8 +272,8 @@ def test_a_function_may_give_it(place: Place) -> None:
 
 
 FAILING = """
-import msgspec
 import steno_parrot
+from msgspec.structs import replace
 
 class Reader(steno_parrot.ParrotReader):
     def read(self, data, number, at=None):
@@ -280,55 +284,52 @@ class Reader(steno_parrot.ParrotReader):
 def context_window(model):
     return 1 // 0
 
-AGENT = msgspec.structs.replace(steno_parrot.AGENT, name="crow", reader=Reader, context_window=context_window)
+PARROT = steno_parrot.AGENT
+AGENT = replace(PARROT, name="crow", reader=Reader, context_window=context_window)
 """
 
 
-def test_one_that_fails_while_it_is_read_loses_only_that(place: Place) -> None:
-    """The line is kept and counted as unknown, and what failed is told once."""
+def test_failing_functions_are_reported_once(place: Place) -> None:
+    """A line that the reader fails on is counted as unknown."""
     place.add("crow", "AGENT", FAILING, "crow_agent")
     done = place.steno("show", "--json", "--agent", "crow", RECORDINGS / "repeats")
     report = json.loads(done.out)
-    assert (
-        report["agent"],
-        report["verdict"],
-        report["lines"]["unknown"],
-        report["context"]["limit_source"],
-    ) == (*("crow", "empty", 1, "assumed"),)
+    assert (report["agent"], report["verdict"]) == ("crow", "empty")
+    assert report["lines"]["unknown"] == 1
+    assert report["context"]["limit_source"] == "assumed"
     assert done.err.strip().splitlines() == [
-        "steno: agent crow: its `read` failed: KeyError: 'says'",
-        "steno: agent crow: its `context_window` failed: ZeroDivisionError: integer division or modulo by zero",
+        "steno: agent crow: `read` failed: KeyError: 'says'",
+        "steno: agent crow: `context_window` failed: "
+        "ZeroDivisionError: integer division or modulo by zero",
     ]
 
 
-def test_one_that_can_only_be_read(place: Place) -> None:
-    """An agent needs no more than a name and a reader."""
-    place.add(
-        "owl",
-        "AGENT",
-        "import steno_parrot\nfrom steno.agents.base import Agent\nAGENT = Agent(name='owl', reader=steno_parrot.ParrotReader)\n",
-        "owl",
+def test_an_agent_with_only_a_name_and_a_reader(place: Place) -> None:
+    """It can be read but not started."""
+    code = (
+        "from steno_parrot import ParrotReader\n"
+        "from steno.agents.base import Agent\n"
+        "AGENT = Agent(name='owl', reader=ParrotReader)\n"
     )
-    assert (
-        place.json("show", "--json", "--agent", "owl", RECORDINGS / "repeats")["verdict"]
-        == "success"
-    )
+    place.add("owl", "AGENT", code, "owl")
+    report = place.json("show", "--json", "--agent", "owl", RECORDINGS / "repeats")
+    assert report["verdict"] == "success"
     done = place.steno("run", "--agent", "owl", "--program", "/bin/true", "Polly")
-    line = "steno: agent owl: this agent can be read, and not started: it does not say how"
-    assert (done.code, done.err.strip()) == (2, line)
+    line = (
+        "steno: agent owl: this agent cannot be started, only read: it defines no build_command\n"
+    )
+    assert (done.code, done.err) == (2, line)
 
 
-def test_one_that_is_gone_leaves_its_runs(place: Place) -> None:
-    """What the ledger holds of it stays; what would have to be read anew is told in one line."""
-    tape = place.json("run", "--agent", "parrot", "--json", "Polly")["source"]
+def test_runs_of_an_uninstalled_agent_stay_in_the_ledger(place: Place) -> None:
+    """Its recordings can no longer be imported."""
+    recording = place.json("run", "--agent", "parrot", "--json", "Polly")["source"]
     next(place.site.glob("*.dist-info")).rename(place.site / "gone")
     assert [run["agent"] for run in place.json("runs", "--json")["rows"]] == ["parrot"]
-    done = place.steno("ledger", "import", tape)
-    assert (
-        done.code,
-        done.err.startswith(f"steno: {tape}: no agent is called 'parrot'; known:"),
-    ) == (2, True)
-    assert "3 events of kinds this version does not know" in place.steno("show", tape).out
+    done = place.steno("ledger", "import", recording)
+    assert done.code == 2
+    assert done.err.startswith(f"steno: {recording}: unknown agent 'parrot'; known:")
+    assert "3 events of kinds this version does not know" in place.steno("show", recording).out
     refused = place.steno("run", "--agent", "parrot", "Polly")
     assert refused.code == 2
-    assert refused.err.startswith("steno: no agent is called 'parrot'; known: claude, codex,")
+    assert refused.err.startswith("steno: unknown agent 'parrot'; known: claude, codex,")

@@ -599,7 +599,7 @@ def test_wrong_use(hello_file: Path) -> None:
         "steno: --prices needs the summary and cannot be used with --json; see: steno show --help"
     )
     assert refused(run("show", "--agent", "nobody", hello_file)) == (
-        "steno: no agent is called 'nobody'; known: claude, codex, copilot, gemini, opencode, qwen"
+        "steno: unknown agent 'nobody'; known: claude, codex, copilot, gemini, opencode, qwen"
     )
 
 

@@ -268,7 +268,7 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
     [
         (
             ["--agent", "nobody", "x"],
-            "no agent is called 'nobody'; known: " + ", ".join((*AGENTS, "replay")),
+            "unknown agent 'nobody'; known: " + ", ".join((*AGENTS, "replay")),
         ),
         (
             ["--session-id", "abc", "x"],
@@ -367,8 +367,7 @@ def test_a_config_file_that_names_no_agent(place: Place, table: str, command: st
     (place.work / "steno.toml").write_text(f'model = "opus"\n[{table}.cluade]\n')
     told = refused(place, place.steno(command, *(["x"] if command == "run" else ())))
     assert (
-        told
-        == f"steno: {place.work}/steno.toml:2:1: no agent is called 'cluade'; did you mean claude?"
+        told == f"steno: {place.work}/steno.toml:2:1: unknown agent 'cluade'; did you mean claude?"
     )
 
 

@@ -1,26 +1,23 @@
-"""A model server of one's own, as a value: how it is spoken to, and where. Pure: it asks no server anything.
+"""A model server that replaces the vendor's: its protocol, URL and key. Pure.
 
-Each agent is led to it by its own settings; `start` of each knows which. A key for it goes into the agent's environment
-alone, under KEY, and is never that of the agent's maker.
+The `start` module of each agent translates it to the agent's own settings. Its key is passed in the
+agent's environment only, and is never the vendor's key.
 """
 
 from msgspec import Struct
 
 BACKEND_KINDS = ("ollama", "openai", "anthropic")
-BACKEND_KEY_VARIABLE = (
-    "STENO_BACKEND_KEY"  # the variable that holds the server's key, where it wants one
-)
-PLACEHOLDER_KEY = (
-    "none"  # what is said to a server that wants no key: the agents do not start without one
-)
-OLLAMA_DEFAULT_URL = "http://127.0.0.1:11434"  # where Ollama listens unless it is told otherwise
+BACKEND_KEY_VARIABLE = "STENO_BACKEND_KEY"
+PLACEHOLDER_KEY = "none"  # for servers without a key: the agents do not start without one
+OLLAMA_DEFAULT_PORT = "11434"
 LOCAL_DOMAIN_SUFFIXES = (".localhost", ".local", ".lan", ".internal", ".home.arpa", ".localdomain")
 
 
 class Backend(Struct, frozen=True, kw_only=True):
-    """A server. `url` is its root for Ollama and Anthropic's protocol, and ends in /v1 or the like for OpenAI's.
+    """A model server.
 
-    `local`: what runs there costs nobody a fee. `window` is the model's, where the server tells it.
+    `url` is its root for ollama and anthropic, and includes the path (usually /v1) for openai.
+    `is_local`: its use is free of charge. `context_window` is the model's, if reported.
     """
 
     kind: str
@@ -31,43 +28,46 @@ class Backend(Struct, frozen=True, kw_only=True):
 
     @property
     def openai_url(self) -> str:
-        """Where OpenAI's protocol is spoken."""
+        """The base URL of its OpenAI-compatible API."""
         return f"{self.url}/v1" if self.kind == "ollama" else self.url
 
 
 def parse_backend(
-    given: str, model: str, host: str | None = None, key: str | None = None
+    value: str, model: str, host: str | None = None, key: str | None = None
 ) -> Backend:
-    """What `ollama`, `ollama:URL`, `openai:URL` or `anthropic:URL` means. `host` is OLLAMA_HOST, in that program's own words."""
-    from urllib.parse import urlsplit  # the reading of a recording need not pay for it
+    """Parse `ollama`, `ollama:URL`, `openai:URL` or `anthropic:URL`; `host` is OLLAMA_HOST."""
+    from urllib.parse import urlsplit  # slow to import, not needed to read a recording
 
-    kind, _, place = given.partition(":")
-    url = (place or _ollama_url(host)).rstrip("/")
-    if kind == "openai":
-        url += "" if urlsplit(url).path else "/v1"
-    else:
+    kind, _, address = value.partition(":")
+    url = (address or _ollama_url(host)).rstrip("/")
+    if kind != "openai":
         url = url.removesuffix("/v1")
-    # Ollama hands some models on to its maker's machines, and marks them.
-    elsewhere = kind == "ollama" and model.endswith(("-cloud", ":cloud"))
+    elif not urlsplit(url).path:
+        url += "/v1"
+    # Ollama runs models with this suffix on its vendor's servers.
+    is_cloud_model = kind == "ollama" and model.endswith(("-cloud", ":cloud"))
     return Backend(
-        kind=kind, url=url, key=key or PLACEHOLDER_KEY, is_local=is_local_url(url) and not elsewhere
+        kind=kind,
+        url=url,
+        key=key or PLACEHOLDER_KEY,
+        is_local=is_local_url(url) and not is_cloud_model,
     )
 
 
 def _ollama_url(host: str | None) -> str:
-    """Where Ollama is, by its own variable: a host, a port, or both, with or without a scheme."""
-    if not host:
-        return OLLAMA_DEFAULT_URL
-    scheme, _, rest = host.rpartition("://")
+    """Parse OLLAMA_HOST: a host, a port, or both, with or without a scheme."""
+    scheme, _, rest = (host or "").rpartition("://")
     name, _, port = rest.partition("/")[0].rpartition(":")
-    if not name:
-        name, port = (port, "") if not port.isdigit() else ("", port)
-    name = "127.0.0.1" if name in ("", "0.0.0.0", "[::]") else name  # noqa: S104  # where it listens, not where it is
-    return f"{scheme or 'http'}://{name}:{port or 11434}"
+    if not name and not port.isdigit():  # a host only
+        name = port
+        port = ""
+    if name in ("", "0.0.0.0", "[::]"):  # noqa: S104  # compared with, not bound to
+        name = "127.0.0.1"
+    return f"{scheme or 'http'}://{name}:{port or OLLAMA_DEFAULT_PORT}"
 
 
 def is_local_url(url: str) -> bool:
-    """Whether a server stands in one's own house: on this machine, or in a network that the world does not reach."""
+    """Whether a server is on this machine or in a private network."""
     from ipaddress import ip_address
     from urllib.parse import urlsplit
 

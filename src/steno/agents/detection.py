@@ -1,7 +1,7 @@
-"""Which agent a decoded line can be of, told by its fields and never by a file's name (I1). Pure; it loads no reader.
+"""Detect the agent that printed a line by its fields, without loading a reader. Pure.
 
-One small test for each agent, the narrow ones before the wide ones: Qwen Code prints what Claude Code prints, and only its
-first line names it. A line that several agents could have printed is left to the next one.
+Each test is narrow enough to reject the lines of the other agents. Qwen Code prints the same lines
+as Claude Code; only its first line identifies it, so a line that fits both is not Qwen's.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def _type_of(line: JsonObject) -> str | None:
 
 
 def is_codex(line: JsonObject) -> bool:
-    """`codex exec --json`, or a rollout: {timestamp, type, payload}."""
+    """A line of `codex exec --json`, or of a rollout: {timestamp, type, payload}."""
     kind = _type_of(line)
     return kind is not None and (
         kind.startswith(_CODEX_TYPE_PREFIXES) or ("payload" in line and "timestamp" in line)
@@ -27,7 +27,7 @@ def is_codex(line: JsonObject) -> bool:
 
 
 def is_copilot(line: JsonObject) -> bool:
-    """Everything has a `data` and an id, except the result, which has an exit code."""
+    """All lines have `data` and `id`, except the result, which has `exitCode`."""
     kind = _type_of(line)
     if kind is None:
         return False
@@ -37,12 +37,12 @@ def is_copilot(line: JsonObject) -> bool:
 
 
 def is_opencode(line: JsonObject) -> bool:
-    """Everything is signed with a sessionID, spelled that way."""
+    """All lines have a `sessionID`, in this spelling."""
     return _type_of(line) in _OPENCODE_TYPES and "sessionID" in line
 
 
 def is_gemini(line: JsonObject) -> bool:
-    """A line with a time and no subtype; the one document of the json format; or a chat that it keeps."""
+    """A stream line, the document of `--output-format json`, or a chat file."""
     kind = _type_of(line)
     if kind is None:
         return ("session_id" in line and ("response" in line or "error" in line)) or (
@@ -59,22 +59,14 @@ def is_gemini(line: JsonObject) -> bool:
 
 
 def is_qwen(line: JsonObject) -> bool:
-    """Claude Code's shape, signed in the first line; what it keeps speaks of parts where Claude Code speaks of content."""
+    """The first line of a stream, or a transcript line: `parts` where Claude Code has `content`."""
     if "qwen_code_version" in line:
         return True
     message = line.get("message")
     return "sessionId" in line and isinstance(message, dict) and "parts" in message
 
 
-def detect_stderr(text: str) -> str | None:
-    """Whose a line of stderr is, for a run that printed nothing else."""
-    return next(
-        (name for name, words in STDERR_MARKERS.items() if any(word in text for word in words)),
-        None,
-    )
-
-
-# What only one program says on stderr when it fails before its first line.
+# Texts that only one agent prints to stderr when it fails before its first line.
 STDERR_MARKERS = {
     "codex": ("codex_home:", "Usage: codex ", "codex_core::", "OpenAI Codex v", "codex login"),
     "copilot": (
@@ -86,6 +78,7 @@ STDERR_MARKERS = {
     "gemini": ("Gemini API", "Gemini CLI", "gemini [options]"),
     "qwen": ("Qwen Code", "qwen [options]"),
 }
+# In the order of the tests; Claude Code is last, see `registry.detect_builtin`.
 LINE_DETECTORS: dict[str, Callable[[JsonObject], bool]] = {
     "codex": is_codex,
     "copilot": is_copilot,

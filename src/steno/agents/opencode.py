@@ -33,9 +33,10 @@ from .base import (
     Launch,
     LaunchCommand,
     LaunchOptions,
+    encode_prompt,
+    option_args,
 )
 from .call_tracker import CallTracker
-from .command_line import encode_prompt, option_args
 from .detection import is_opencode
 from .token_counters import add_counters
 

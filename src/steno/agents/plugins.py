@@ -1,7 +1,7 @@
-"""What other packages add to steno, by the entry points of their metadata. It looks for them; it imports none by itself.
+"""Agents of other packages, found by their entry points and guarded against their own failures.
 
-Looking must cost next to nothing where there is nothing: the machinery of Python for this takes longer to load than a
-report does. So the folders of the path are asked first whether any package so much as names the group.
+`importlib.metadata` takes longer to import than a report takes to build. So the entry point files
+are searched for the group's name first, and it is imported only if one contains it.
 """
 
 import os
@@ -18,13 +18,35 @@ from .. import event
 from ..codec.decode import DECODE_ERRORS
 from ..errors import StenoError
 from ..event import Event, Stderr, Unknown
-from .base import Agent, LaunchCommand, LaunchOptions
+from .base import (
+    Agent,
+    LaunchCommand,
+    LaunchOptions,
+    default_allow_rule,
+    default_classify_exit,
+    default_context_window,
+    default_encode_message,
+    default_is_transcript_line,
+    default_looks_like,
+    default_read_stderr,
+    default_supports_schema,
+    default_transcript_folders,
+)
 
+ENTRY_POINT_GROUP = "steno.agents"
 METADATA_SUFFIXES = (".dist-info", ".egg-info")
+NO_MATCH_PATTERN = "*/no such file/*"  # a glob that matches nothing
+MAX_MESSAGE_CHARS = 300
+_AGENT_NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+
+ErrorReporter = Callable[[str, Exception], None]
+
+
+# -- discovery -------------------------------------------------------------------------------------
 
 
 class Plugin(Struct, frozen=True):
-    """One entry: its name, what it points at, the package that has it, and how to get it."""
+    """An entry point, not loaded yet."""
 
     name: str
     value: str
@@ -32,270 +54,279 @@ class Plugin(Struct, frozen=True):
     load: Callable[[], Any]
 
     def __str__(self) -> str:
-        return f"{self.name} = {self.value}" + (
-            f" (package {self.package})" if self.package else ""
-        )
+        text = f"{self.name} = {self.value}"
+        return f"{text} (package {self.package})" if self.package else text
 
 
 def find_plugins(group: str) -> list[Plugin]:
-    """Every entry of a group, by the names of the packages: the same on every machine. Nothing of them is loaded."""
-    if not any(_mentions_group(place, group.encode()) for place in sys.path):
+    """Return the entry points of a group, sorted by package: the same order on every machine."""
+    if not any(_mentions_group(path, group.encode()) for path in sys.path):
         return []
     from importlib.metadata import entry_points
 
-    entries = entry_points(group=group)
     plugins = [
-        Plugin(one.name, one.value, one.dist.name if one.dist is not None else "", one.load)
-        for one in entries
+        Plugin(
+            name=entry.name,
+            value=entry.value,
+            package="" if entry.dist is None else entry.dist.name,
+            load=entry.load,
+        )
+        for entry in entry_points(group=group)
     ]
     return sorted(plugins, key=lambda plugin: (plugin.package, plugin.name))
 
 
-def _mentions_group(place: str, group: bytes) -> bool:
-    """Whether a package in a folder of the path names the group. What is no folder may hold packages too: ask there."""
-    place = place or os.curdir
-    if not os.path.isdir(place):  # noqa: PTH112  # pathlib costs more than the looking
-        return os.path.exists(place)  # noqa: PTH110
-    return any(group in data for data in _read_entry_points(place))
+def _mentions_group(path: str, group: bytes) -> bool:
+    """Whether a folder of sys.path may contain a package with the group; True for a zip file."""
+    path = path or os.curdir
+    if not os.path.isdir(path):  # noqa: PTH112  # pathlib is slower
+        return os.path.exists(path)  # noqa: PTH110  # pathlib is slower
+    return any(group in data for data in _read_entry_points(path))
 
 
-def _read_entry_points(place: str) -> Iterator[bytes]:
+def _read_entry_points(folder: str) -> Iterator[bytes]:
     try:
-        names = [name for name in os.listdir(place) if name.endswith(METADATA_SUFFIXES)]  # noqa: PTH208
+        names = os.listdir(folder)  # noqa: PTH208  # pathlib is slower
     except OSError:
         return
     for name in names:
+        if not name.endswith(METADATA_SUFFIXES):
+            continue
+        path = os.path.join(folder, name, "entry_points.txt")  # noqa: PTH118  # pathlib is slower
         try:
-            with open(os.path.join(place, name, "entry_points.txt"), "rb") as file:  # noqa: PTH118, PTH123
+            with open(path, "rb") as file:  # noqa: PTH123  # pathlib is slower
                 yield file.read()
         except OSError:
             continue
 
 
-ENTRY_POINT_GROUP = "steno.agents"
-_AGENT_NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,39}")
-NO_MATCH_PATTERN = "*/no such file/*"  # a pattern that no file has
-
-ErrorReporter = Callable[[str, Exception], None]
+# -- loading ---------------------------------------------------------------------------------------
 
 
 class PluginAgents:
-    """The agents that other packages add, loaded when the first of them is asked for."""
+    """The agents of other packages, loaded when the first of them is needed.
 
-    def __init__(self, taken: Container[str]) -> None:
-        self.problems: dict[
-            str, str
-        ] = {}  # by what they are about: a name, or a name and what failed
-        self._reserved_names = taken
+    `problems` are messages by agent name, or by `name.function` for a function that failed.
+    """
+
+    def __init__(self, reserved_names: Container[str]) -> None:
+        self.problems: dict[str, str] = {}
+        self._reserved_names = reserved_names
         self._agents: dict[str, Agent] | None = None
 
     @property
     def agents(self) -> dict[str, Agent]:
-        """Those that can be used, by their names."""
+        """The usable agents by name."""
         if self._agents is None:
             self._agents = {}
-            self._load(self._agents)
+            for plugin in find_plugins(ENTRY_POINT_GROUP):
+                self._load(plugin, self._agents)
         return self._agents
 
-    def _load(self, agents: dict[str, Agent]) -> None:
+    def _load(self, plugin: Plugin, agents: dict[str, Agent]) -> None:
+        try:
+            self._check_name(plugin.name, agents)
+            agent = check_agent(plugin.name, plugin.load())
+            agents[plugin.name] = guard_agent(agent, self._error_reporter(plugin.name))
+        except (Exception, SystemExit) as error:  # the package's code may raise anything
+            self.problems[plugin.name] = f"agent {plugin} ignored: {_one_line(error)}"
 
-        for plugin in find_plugins(ENTRY_POINT_GROUP):
-            try:
-                if plugin.name in self._reserved_names or plugin.name in agents:
-                    whose = (
-                        "steno itself" if plugin.name in self._reserved_names else "another package"
-                    )
-                    raise StenoError(
-                        f"the name is taken by {whose}: the package must choose another one"
-                    )
-                agents[plugin.name] = guard_agent(
-                    check_agent(plugin.name, plugin.load()), self._error_reporter(plugin.name)
-                )
-            except (Exception, SystemExit) as problem:  # whatever its code does
-                self.problems[plugin.name] = f"agent {plugin} is left out: {_one_line(problem)}"
+    def _check_name(self, name: str, agents: Container[str]) -> None:
+        if name in self._reserved_names:
+            raise StenoError("the name is used by steno itself; choose another name")
+        if name in agents:
+            raise StenoError("the name is used by another package; choose another name")
 
     def _error_reporter(self, name: str) -> ErrorReporter:
-        def tell(what: str, problem: Exception) -> None:
-            self.problems.setdefault(
-                f"{name}.{what}", f"agent {name}: its `{what}` failed: {_one_line(problem)}"
-            )
+        def report(function: str, error: Exception) -> None:
+            message = f"agent {name}: `{function}` failed: {_one_line(error)}"
+            self.problems.setdefault(f"{name}.{function}", message)
 
-        return tell
-
-
-def _one_line(problem: BaseException) -> str:
-    """In one line, whatever it holds."""
-    text = " ".join(str(problem).split())[:300]
-    return text if isinstance(problem, StenoError) else f"{type(problem).__name__}: {text}"
+        return report
 
 
-def check_agent(name: str, given: Any) -> Agent:
-    """What an entry point names, as an agent; StenoError if it is none that can be used under this name."""
-    agent = given() if not isinstance(given, Agent) and callable(given) else given
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())[:MAX_MESSAGE_CHARS]
+    return text if isinstance(error, StenoError) else f"{type(error).__name__}: {text}"
+
+
+def check_agent(name: str, value: Any) -> Agent:
+    """Return the agent that an entry point refers to; StenoError if it is not a valid one."""
+    agent = value() if not isinstance(value, Agent) and callable(value) else value
     if not isinstance(agent, Agent):
         raise StenoError(
-            f"expected a steno.agents.base.Agent, or a function that gives one; found {type(agent).__name__}"
+            "expected a steno.agents.base.Agent or a function that returns one, "
+            f"got {type(agent).__name__}"
         )
     if agent.name != name:
-        raise StenoError(
-            f"the agent calls itself {agent.name!r}: it must have the name of its entry point"
-        )
+        raise StenoError(f"the agent's name is {agent.name!r}, its entry point's {name!r}")
     if not _AGENT_NAME_PATTERN.fullmatch(name):
-        raise StenoError("a name has lower-case letters, digits, - and _, and begins with a letter")
+        raise StenoError(
+            "invalid name: expected a lower-case letter, then lower-case letters, digits, - or _"
+        )
     return agent
 
 
-# -- what fails later ----------------------------------------------------------------------------------------------
+# -- guards ----------------------------------------------------------------------------------------
 
 
-def guard_agent(agent: Agent, tell: ErrorReporter) -> Agent:
-    """The same agent, whose mistakes cost only what was asked of it."""
-
-    def safe(
-        what: str, call: Callable[..., Any], instead: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        def asked(*given: Any) -> Any:
-            try:
-                return call(*given)
-            except Exception as problem:
-                tell(what, problem)
-                return instead(*given)
-
-        return asked
-
-    def reader() -> GuardedReader:
-        return GuardedReader(agent, tell)
-
-    def usages(lines: Iterable[bytes]) -> Iterator[Event]:
-        try:
-            yield from agent.transcripts.scan_usage(lines)
-        except Exception as problem:
-            tell("scan_usage", problem)
-
-    def start(ask: LaunchOptions, program: str, version: str | None = None) -> LaunchCommand:
-        try:
-            return agent.launch.build_command(ask, program, version)
-        except StenoError as problem:
-            raise StenoError(f"agent {agent.name}: {problem}") from None
-        except Exception as problem:
-            raise StenoError(
-                f"agent {agent.name}: its `build_command` failed: {_one_line(problem)}"
-            ) from problem
-
-    def guarded(part: Any, fallbacks: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
-        calls = {name: getattr(part, name) for name in fallbacks}
-        return {
-            name: safe(name, call, fallbacks[name])
-            for name, call in calls.items()
-            if call is not None
-        }
-
-    replace = msgspec.structs.replace
-    return replace(
-        agent,
-        reader=reader,
-        launch=replace(
-            agent.launch, build_command=start, **guarded(agent.launch, _LAUNCH_FALLBACKS)
-        ),
-        transcripts=replace(
-            agent.transcripts,
-            scan_usage=usages,
-            **guarded(agent.transcripts, _TRANSCRIPT_FALLBACKS),
-        ),
-        **guarded(agent, _AGENT_FALLBACKS),
-    )
-
-
-# What a failing function of a plugin is replaced by: nothing that would be made up.
+# Results for functions that raise.
 _AGENT_FALLBACKS: dict[str, Callable[..., Any]] = {
-    "context_window": lambda model: None,
-    "allow_rule": lambda tool, given, cwd: tool,
-    "looks_like": lambda line: False,
+    "context_window": default_context_window,
+    "allow_rule": default_allow_rule,
+    "looks_like": default_looks_like,
     "is_session_id": lambda text: False,
-    "classify_exit": lambda code, errors: None,
-    "read_stderr": lambda line: [],
+    "classify_exit": default_classify_exit,
+    "read_stderr": default_read_stderr,
 }
 _LAUNCH_FALLBACKS: dict[str, Callable[..., Any]] = {
-    "encode_message": lambda text: b"",
-    "supports_schema": lambda schema, version: False,
+    "encode_message": default_encode_message,
+    "supports_schema": default_supports_schema,
 }
 _TRANSCRIPT_FALLBACKS: dict[str, Callable[..., Any]] = {
-    "is_line": lambda line: False,
-    "folders": lambda environment, home: [],
+    "is_line": default_is_transcript_line,
+    "folders": default_transcript_folders,
     "pattern": lambda session: NO_MATCH_PATTERN,
 }
 
 
-class GuardedReader:
-    """The reader of an agent from outside. A line that it fails on is an Unknown with its bytes, and counted as one."""
+def guard_agent(agent: Agent, report: ErrorReporter) -> Agent:
+    """Return the agent with functions that report an exception and return a fallback."""
 
-    def __init__(self, agent: Agent, tell: ErrorReporter) -> None:
-        self._report_error = tell
-        self._inner: Any = self._guarded_call("reader", agent.reader, lambda: None)
-
-    def _guarded_call(self, what: str, call: Callable[[], Any], instead: Callable[[], Any]) -> Any:
+    def scan_usage(lines: Iterable[bytes]) -> Iterator[Event]:
         try:
-            return call()
-        except DECODE_ERRORS:
-            if what == "read":
-                raise  # the way of a reader to say that a line does not fit
-            return instead()
-        except Exception as problem:
-            self._report_error(what, problem)
-            return instead()
+            yield from agent.transcripts.scan_usage(lines)
+        except Exception as error:
+            report("scan_usage", error)
 
-    def _guarded_events(
-        self, what: str, call: Callable[[], Any], unread: list[Event]
+    replace = msgspec.structs.replace
+    return replace(
+        agent,
+        reader=lambda: GuardedReader(agent, report),
+        launch=replace(
+            agent.launch,
+            build_command=_guard_build_command(agent),
+            **_guard_functions(agent.launch, _LAUNCH_FALLBACKS, report),
+        ),
+        transcripts=replace(
+            agent.transcripts,
+            scan_usage=scan_usage,
+            **_guard_functions(agent.transcripts, _TRANSCRIPT_FALLBACKS, report),
+        ),
+        **_guard_functions(agent, _AGENT_FALLBACKS, report),
+    )
+
+
+def _guard_functions(
+    part: Struct, fallbacks: Mapping[str, Callable[..., Any]], report: ErrorReporter
+) -> dict[str, Any]:
+    return {
+        name: _guard_function(name, getattr(part, name), fallback, report)
+        for name, fallback in fallbacks.items()
+        if getattr(part, name) is not None
+    }
+
+
+def _guard_function(
+    name: str, function: Callable[..., Any], fallback: Callable[..., Any], report: ErrorReporter
+) -> Callable[..., Any]:
+    def guarded(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except Exception as error:
+            report(name, error)
+            return fallback(*args)
+
+    return guarded
+
+
+def _guard_build_command(agent: Agent) -> Callable[..., LaunchCommand]:
+    """Without a command there is no run, so errors are raised, with the name of the agent."""
+
+    def build_command(
+        options: LaunchOptions, program: str, version: str | None = None
+    ) -> LaunchCommand:
+        try:
+            return agent.launch.build_command(options, program, version)
+        except StenoError as error:
+            raise StenoError(f"agent {agent.name}: {error}") from None
+        except Exception as error:
+            raise StenoError(
+                f"agent {agent.name}: `build_command` failed: {_one_line(error)}"
+            ) from error
+
+    return build_command
+
+
+class GuardedReader:
+    """The reader of a plugin. A line that it fails on becomes an Unknown event with its bytes."""
+
+    def __init__(self, agent: Agent, report: ErrorReporter) -> None:
+        self._report_error = report
+        self._inner: Any = self._call("reader", agent.reader, None)
+
+    def _call(self, name: str, function: Callable[[], Any], fallback: Any) -> Any:
+        try:
+            return function()
+        except DECODE_ERRORS:
+            if name == "read":
+                raise  # the line does not fit: `read_lenient` is next
+            return fallback
+        except Exception as error:
+            self._report_error(name, error)
+            return fallback
+
+    def _call_for_events(
+        self, name: str, function: Callable[[], Any], fallback: list[Event]
     ) -> list[Event]:
-        found = self._guarded_call(what, lambda: _check_events(call()), lambda: unread)
-        return found if isinstance(found, list) else unread
+        events: list[Event] = self._call(name, lambda: _check_events(function()), fallback)
+        return events
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]:
-        """The events of one line."""
-        return self._guarded_events(
+        """Return the events of one line; raises one of DECODE_ERRORS if it has another shape."""
+        return self._call_for_events(
             "read", lambda: self._inner.read(data, number, at), [_unread_line(data, number, at)]
         )
 
     def read_lenient(self, data: bytes, number: int, at: datetime | None = None) -> list[Event]:
-        """The events of a line that did not fit."""
-        return self._guarded_events(
+        """Return the events of a line that `read` rejected."""
+        return self._call_for_events(
             "read_lenient",
             lambda: self._inner.read_lenient(data, number, at),
             [_unread_line(data, number, at)],
         )
 
     def state(self) -> bytes:
-        """What must be remembered."""
-        found = self._guarded_call("state", lambda: self._inner.state(), lambda: b"")
-        return found if isinstance(found, bytes) else b""
+        """Return the state; empty if there is none."""
+        state = self._call("state", lambda: self._inner.state(), b"")
+        return state if isinstance(state, bytes) else b""
 
     def restore(self, state: bytes) -> None:
-        """Go on with what was remembered."""
-        self._guarded_call("restore", lambda: self._inner.restore(state), lambda: None)
+        """Continue from a stored state."""
+        self._call("restore", lambda: self._inner.restore(state), None)
 
     @property
     def session(self) -> str | None:
-        """The stream's session, of a reader that is a Keeper."""
-        found = self._guarded_call("session", lambda: self._inner.session, lambda: None)
-        return found if isinstance(found, str) else None
+        """The stream's session id, of an EnrichingReader."""
+        session = self._call("session", lambda: self._inner.session, None)
+        return session if isinstance(session, str) else None
 
     def read_stderr(self, line: Stderr) -> list[Event]:
-        """What a line of stderr means, for a Keeper."""
-        return self._guarded_events("read_stderr", lambda: self._inner.read_stderr(line), [])
+        """Return the events of a line of stderr, of an EnrichingReader."""
+        return self._call_for_events("read_stderr", lambda: self._inner.read_stderr(line), [])
 
     def enrich(self, lines: Iterable[bytes]) -> list[Event]:
-        """What the kept files say more, for a Keeper."""
-        return self._guarded_events("enrich", lambda: self._inner.enrich(lines), [])
+        """Return the events that only the session file has, of an EnrichingReader."""
+        return self._call_for_events("enrich", lambda: self._inner.enrich(lines), [])
 
 
-def _check_events(given: Any) -> list[Event]:
-    found = list(given)
-    wrong = next(
-        (one for one in found if getattr(event, type(one).__name__, None) is not type(one)), None
-    )
-    if wrong is not None:
-        raise TypeError(f"expected events of steno.event, found {type(wrong).__name__}")
-    return found
+def _check_events(values: Iterable[Any]) -> list[Event]:
+    events = list(values)
+    for value in events:
+        kind = type(value)
+        if getattr(event, kind.__name__, None) is not kind:
+            raise TypeError(f"expected events of steno.event, got {kind.__name__}")
+    return events
 
 
 def _unread_line(data: bytes, number: int, at: datetime | None) -> Event:

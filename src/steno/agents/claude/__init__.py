@@ -1,33 +1,85 @@
-"""Claude Code: how to read what it prints and keeps. It never starts a process, opens a file or asks the time.
+"""Claude Code: how to start it, and how to read its stream and its session files. Pure.
 
-Token algebra. Four counters that do not overlap: input_tokens, cache_creation_input_tokens,
-cache_read_input_tokens, output_tokens; thinking is a part of output. One API message is told by k
-`assistant` lines with one block each, all with the usage of the message's *start*: its output is a
-lower bound (often 1) unless a stop_reason stands beside it. `result.usage` sums the requests of one
-turn of the main loop (1.0.100: only its last request); `modelUsage` and `total_cost_usd` sum over
-the process, subagents and helper calls included, and from 2.1.3xx on over all resumed runs of the
-session: `model_usage_since_last_result` is then the part that is new.
-
-`lines` is the schema, `names` the tables, `reader` the frequent lines, `rare` the others, `rules` its permissions,
-`kept` the transcripts, `start` how it is started.
+Tokens. Four disjoint counters: input_tokens, cache_creation_input_tokens, cache_read_input_tokens,
+output_tokens; thinking is part of the output. One API message is printed as several `assistant`
+lines with one block each, all with the usage of the message's *start*: its output is a lower bound
+(often 1) unless the line has a stop_reason. `result.usage` sums the requests of one turn of the
+main loop (1.0.100: only its last request); `modelUsage` and `total_cost_usd` sum over the process,
+subagents and helper calls included, and since 2.1.3xx over all resumed runs of the session:
+`model_usage_since_last_result` is then the new part.
 """
 
+from ...report import HintTemplates
+from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
 from .reader import ClaudeReader, looks_like
-from .start import MODELS_BY_SIZE, build_command, encode_message, is_session_id, supports_schema
+from .start import MODELS_BY_SIZE, build_command, encode_message, supports_schema
 from .tables import allow_rule, context_window
 from .transcripts import is_transcript_line, scan_usage, transcript_folders
 
-__all__ = [
-    "MODELS_BY_SIZE",
-    "ClaudeReader",
-    "allow_rule",
-    "build_command",
-    "context_window",
-    "encode_message",
-    "is_session_id",
-    "is_transcript_line",
-    "looks_like",
-    "scan_usage",
-    "supports_schema",
-    "transcript_folders",
-]
+__all__ = ["AGENT", "ENV_POLICY", "ClaudeReader"]
+
+# Set by Claude Code 2.1.197 and 2.1.325 in the environment of its commands. CLAUDECODE marks a
+# nested session; the others would attach the new session to the outer one.
+ENV_POLICY = EnvPolicy(
+    drop=(
+        "CLAUDECODE",
+        "CLAUDE_CODE_CHILD_SESSION",
+        "CLAUDE_CODE_ENTRYPOINT",
+        "CLAUDE_CODE_EXECPATH",
+        "CLAUDE_CODE_MESSAGING_SOCKET",
+        "CLAUDE_CODE_MESSAGING_TOKEN",
+        "CLAUDE_CODE_SESSION_ATTENDED",
+        "CLAUDE_CODE_SESSION_ID",
+        "CLAUDE_CODE_SSE_PORT",
+        "CLAUDE_EFFORT",
+        "CLAUDE_PID",
+        "AI_AGENT",
+    ),
+    defaults=(("DISABLE_AUTOUPDATER", "1"), ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")),
+    # Without the token of a subscription, CLAUDE_CODE_OAUTH_TOKEN: it is always passed on.
+    api_key_names=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+)
+
+AGENT = Agent(
+    name="claude",
+    reader=ClaudeReader,
+    context_window=context_window,
+    allow_rule=allow_rule,
+    looks_like=looks_like,
+    is_session_id=is_uuid,
+    capabilities=Capabilities(
+        resume=True,
+        json=True,
+        partial=True,
+        budget=True,
+        schema=True,
+        context=True,
+        cost=True,
+        file_events=True,
+    ),
+    hints=HintTemplates(
+        resume="claude --resume {session} -p {prompt}",
+        turns="--max-turns N",
+        allow="--allowedTools {rules}",
+        stream="--output-format stream-json --verbose",
+    ),
+    launch=Launch(
+        build_command=build_command,
+        encode_message=encode_message,
+        env_policy=ENV_POLICY,
+        backends=("ollama", "anthropic"),
+        models_by_size=MODELS_BY_SIZE,
+        supports_schema=supports_schema,
+    ),
+    transcripts=Transcripts(
+        is_line=is_transcript_line,
+        folders=transcript_folders,
+        scan_usage=scan_usage,
+    ),
+    installation=Installation(
+        command="npm install -g @anthropic-ai/claude-code",
+        npm_package="@anthropic-ai/claude-code",
+        tested_versions=("1.0.100", "2.0.37", "2.1.50", "2.1.197", "2.1.325"),
+        credential_files=(".claude/.credentials.json",),
+    ),
+)

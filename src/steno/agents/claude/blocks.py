@@ -9,9 +9,9 @@ from msgspec import Raw
 
 from ... import event as ev
 from ...codec.decode import decode_lenient, text_of
-from ..base import EventHead
 from . import wire
 from .tables import FINISHED_TASK_STATUSES, SERVER_TOOL_BLOCK_TYPES, TOOLS, tool_kind
+from .wire import HeadTuple
 
 _INTERRUPTED_PREFIX = "[Request interrupted by user"
 _REJECT_DECISION = "reject"  # a permission decision
@@ -72,7 +72,7 @@ def usage_event(
 
 
 def failure_event(
-    head: EventHead, details: wire.LineDetails, message: wire.AssistantMessage
+    head: HeadTuple, details: wire.LineDetails, message: wire.AssistantMessage
 ) -> ev.Failure | None:
     """The failed request that a synthetic message reports, if it does."""
     if details.error is None and not (details.is_api_error_message or details.isApiErrorMessage):
@@ -84,7 +84,7 @@ def failure_event(
     return ev.Failure(*head, details.error, status, text)
 
 
-def other_block_event(block: Any, head: EventHead, message: str | None, data: bytes) -> ev.Event:
+def other_block_event(block: Any, head: HeadTuple, message: str | None, data: bytes) -> ev.Event:
     """The event of an assistant's block that is no text, thinking or tool_use."""
     if type(block) is wire.OtherBlock:
         if block.type in SERVER_TOOL_BLOCK_TYPES:
@@ -97,12 +97,12 @@ def other_block_event(block: Any, head: EventHead, message: str | None, data: by
     return unknown_block_event(block, head, data)
 
 
-def unknown_block_event(block: Any, head: EventHead, data: bytes) -> ev.Unknown:
+def unknown_block_event(block: Any, head: HeadTuple, data: bytes) -> ev.Unknown:
     kind = block.type if type(block) is wire.OtherBlock else block.__struct_config__.tag
     return ev.Unknown(*head, f"block {kind}", data)
 
 
-def user_text_event(details: wire.LineDetails, head: EventHead, text: str) -> ev.Event:
+def user_text_event(details: wire.LineDetails, head: HeadTuple, text: str) -> ev.Event:
     """Text to the model that is no tool result: a prompt, or one of the program's own messages."""
     if text.startswith(_INTERRUPTED_PREFIX) and not details.isReplay:
         return ev.UserMessage(*head, "interrupted", text)
@@ -131,7 +131,7 @@ def notebook_details(data: bytes) -> ev.ToolResultDetails:
 
 
 def denial_event(
-    data: bytes, block: wire.ToolResultBlock, head: EventHead
+    data: bytes, block: wire.ToolResultBlock, head: HeadTuple
 ) -> ev.PermissionDenied | None:
     """The denial that a failed result stands for: by its permission decision, else by its text."""
     # Few results are denials, and decoding their text is expensive. `in` costs ten times as much.
@@ -163,7 +163,7 @@ def _is_rejected(metas: Raw, call: str | None) -> bool:
 
 
 def file_change_events(
-    write: tuple[str, Raw], outcome: Any, content: Raw, call: str, head: EventHead
+    write: tuple[str, Raw], outcome: Any, content: Raw, call: str, head: HeadTuple
 ) -> tuple[ev.FileChanged, ...]:
     """The file that a write or edit changed; its path from the result, else from the call.
 
@@ -185,7 +185,7 @@ def file_change_events(
     return (ev.FileChanged(*head, path, "created" if is_new else "modified", call),)
 
 
-def task_events(outcome: Any, call: str, head: EventHead) -> Iterator[ev.Event]:
+def task_events(outcome: Any, call: str, head: HeadTuple) -> Iterator[ev.Event]:
     """Background work that a structured result reports: started, or finished."""
     agent = outcome.agent_id
     task = outcome.background_task_id

@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 from ... import event as ev
 from ...codec.decode import decode_lenient
-from ..base import EventHead
 from . import wire
 from .tables import FINISHED_TASK_STATUSES, IGNORED_LINE_TYPES, NOTICE_SUBTYPES
+from .wire import HeadTuple
 
 MAX_FIGURE = 1e18  # nano-dollars or milliseconds: a billion dollars, thirty million years
-EventBuilder = Callable[[EventHead, wire.OtherFields], list[ev.Event]]
+EventBuilder = Callable[[HeadTuple, wire.OtherFields], list[ev.Event]]
 
 
-def read(kind: str, subtype: str | None, data: bytes, head: EventHead) -> list[ev.Event]:
+def read(kind: str, subtype: str | None, data: bytes, head: HeadTuple) -> list[ev.Event]:
     """The events of any line that is not of an assistant, a user or a stream_event."""
     if kind == "result":
         return _result(subtype, decode_lenient(data, wire.ResultLine), head)
@@ -40,39 +40,39 @@ def read(kind: str, subtype: str | None, data: bytes, head: EventHead) -> list[e
     return [ev.Unknown(*head, "/".join(filter(None, (kind, subtype))) or "no type", data)]
 
 
-def _notice(kind: str, head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+def _notice(kind: str, head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.Notice(*head, kind, rare.content or rare.text or rare.title or rare.status)]
 
 
-def _init(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+def _init(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     servers = tuple((server.name, server.status) for server in rare.mcp_servers or ())
     about = (rare.claude_code_version, rare.model, rare.cwd, rare.apiKeySource, rare.permissionMode)
     return [ev.Started(*head, *about, tuple(rare.tools or ()), servers)]
 
 
-def _retry(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+def _retry(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     delay = _round_or_none(rare.retry_delay_ms)
     return [ev.Retry(*head, rare.attempt, rare.max_retries, rare.error_status, rare.error, delay)]
 
 
-def _compaction(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+def _compaction(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     data = rare.compact_metadata or rare.compactMetadata or wire.CompactMetadata()
     before = data.pre_tokens if data.pre_tokens is not None else data.preTokens
     after = data.post_tokens if data.post_tokens is not None else data.postTokens
     return [ev.Compaction(*head, data.trigger, before, after)]
 
 
-def _permission_denied(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+def _permission_denied(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.PermissionDenied(*head, rare.tool_use_id, rare.tool_name, rare.message)]
 
 
-def _task_started(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+def _task_started(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     kind = "subagent" if rare.task_type == "local_agent" else "shell"
     task, call, agent = rare.task_id or "", rare.tool_use_id, rare.subagent_type
     return [ev.TaskStarted(*head, task, call, kind, agent, rare.description, rare.is_backgrounded)]
 
 
-def _task_progress(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+def _task_progress(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     elapsed = None if rare.elapsed_time_seconds is None else rare.elapsed_time_seconds * 1000
     tool = rare.last_tool_name or rare.tool_name
     return [
@@ -80,7 +80,7 @@ def _task_progress(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     ]
 
 
-def _task_ended(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+def _task_ended(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     status = rare.status
     if status is None and rare.patch is not None:
         status = rare.patch.status
@@ -89,15 +89,15 @@ def _task_ended(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.TaskEnded(*head, rare.task_id or "", rare.tool_use_id, status, rare.summary)]
 
 
-def _hook(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+def _hook(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.Hook(*head, rare.hook_name, rare.hook_event, rare.exit_code, rare.outcome)]
 
 
-def _refusal(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+def _refusal(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.Failure(*head, "refusal", None, rare.content)]
 
 
-def _rate_limit(head: EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+def _rate_limit(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     info = rare.rate_limit_info or wire.RateLimitInfo()
     return [ev.RateLimit(*head, info.status, info.resetsAt, info.rateLimitType, info.utilization)]
 
@@ -119,7 +119,7 @@ _EVENT_BUILDERS: dict[tuple[str, str | None], EventBuilder] = {
 }
 
 
-def _result(subtype: str | None, given: wire.ResultLine, head: EventHead) -> list[ev.Event]:
+def _result(subtype: str | None, given: wire.ResultLine, head: HeadTuple) -> list[ev.Event]:
     """The refusals that the result lists, then the result itself."""
     events: list[ev.Event] = [
         ev.PermissionDenied(*head, denial.tool_use_id, denial.tool_name, None, denial.tool_input)

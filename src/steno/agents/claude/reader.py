@@ -15,7 +15,6 @@ from msgspec.json import encode
 from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, decode_lenient, decoder
 from ...event import ToolResultDetails
-from ..base import EventHead
 from ..sink import EventSink, LineFallback, Sink
 from . import blocks, other_lines, wire
 from .tables import (
@@ -32,6 +31,7 @@ from .tables import (
 from .wire import (
     LINE_TYPES,
     AssistantLine,
+    HeadTuple,
     MessageLine,
     TextBlock,
     ThinkingBlock,
@@ -113,7 +113,7 @@ class ClaudeReader:
                 line = self._decode_misfit(data, number, fallback, sink)
             kind: type | None = type(line)
             if kind is not AssistantLine and kind is not UserLine:
-                kind, line = self._resolve(line, data, number, sink)
+                kind, line = self._resolve_or_fall_back(line, data, number, fallback, sink)
                 decode = self._decode  # the first message of a transcript changes it
             if kind is UserLine:
                 session = line.session_id
@@ -241,6 +241,16 @@ class ClaudeReader:
         self._set_sink(sink)  # the fallback may have used the event sink
         return None
 
+    def _resolve_or_fall_back(
+        self, line: Any, data: bytes, number: int, fallback: LineFallback, sink: Sink
+    ) -> tuple[type | None, Any]:
+        try:
+            return self._resolve(line, data, number, sink)
+        except DECODE_ERRORS:  # such as a skipped field that is nested too deeply to be decoded
+            sink.add(fallback(data, number))
+            self._set_sink(sink)
+            return None, None
+
     def _resolve(self, line: Any, data: bytes, number: int, sink: Sink) -> tuple[type | None, Any]:
         """The kind and line of a message in a transcript, or of one that didn't fit.
 
@@ -275,7 +285,7 @@ class ClaudeReader:
                 self._set_thread(line, details.agentId)
             if details.version is not None and not self._has_started:
                 self._has_started = True
-                head: EventHead = (number, line.session_id, None, at)
+                head: HeadTuple = (number, line.session_id, None, at)
                 started = ev.Started(*head, details.version, None, details.cwd, transcript=True)
                 sink.add((started,))
         if line.message is None:
@@ -301,7 +311,7 @@ class ClaudeReader:
         return other_lines.read(kind, line.subtype, data, (number, line.session_id, parent, at))
 
     def _stream_event(
-        self, part: wire.StreamEvent | None, head: EventHead, data: bytes
+        self, part: wire.StreamEvent | None, head: HeadTuple, data: bytes
     ) -> Iterable[ev.Event]:
         if part is None:
             return ()
@@ -358,7 +368,7 @@ class ClaudeReader:
 
     @staticmethod
     def _begin_synthetic(
-        message: wire.AssistantMessage, head: EventHead, data: bytes, sink: Sink
+        message: wire.AssistantMessage, head: HeadTuple, data: bytes, sink: Sink
     ) -> None:
         """A message written by the program: a failed request, or texts that have to be marked."""
         details = decode_lenient(data, wire.LineDetails)
@@ -379,7 +389,7 @@ class ClaudeReader:
 
     # -- tool results and other blocks of the user ----------------------------------------------------
 
-    def _user_block(self, block: Any, head: EventHead, data: bytes, sink: Sink) -> None:
+    def _user_block(self, block: Any, head: HeadTuple, data: bytes, sink: Sink) -> None:
         if type(block) is TextBlock:
             # The next message of the model is another one, even if it has the same id.
             self._usage_message = self._usage_output = self._usage_stop = None
@@ -389,7 +399,7 @@ class ClaudeReader:
             sink.add((blocks.unknown_block_event(block, head, data),))
 
     def _tool_result(
-        self, block: ToolResultBlock, line: Any, head: EventHead, data: bytes, sink: Sink
+        self, block: ToolResultBlock, line: Any, head: HeadTuple, data: bytes, sink: Sink
     ) -> None:
         """A result that failed, tells of background work, or is needed completely."""
         id_ = block.tool_use_id
@@ -446,7 +456,7 @@ def _raise_again(data: bytes, number: int) -> list[ev.Event]:
 
 
 def _other_block_events(
-    block: Any, head: EventHead, message: str | None, data: bytes
+    block: Any, head: HeadTuple, message: str | None, data: bytes
 ) -> Iterable[ev.Event]:
     kind = type(block)
     if kind is ToolUseBlock:
@@ -459,7 +469,7 @@ def _other_block_events(
 
 
 def _special_call_events(
-    block: ToolUseBlock, head: EventHead, message: str | None
+    block: ToolUseBlock, head: HeadTuple, message: str | None
 ) -> list[ev.Event]:
     """A call that needs a person, may run in the background, or starts a subagent."""
     name, kind, role = TOOLS[block.name]

@@ -1,7 +1,7 @@
-"""How Claude Code is started without a person: its command line for what is asked, and the messages it takes. Pure.
+"""Claude Code's command line for headless runs, and its format for messages on stdin. Pure.
 
-The prompt always goes by stdin: it may be of any length and begin with anything, and no other program sees it in a list
-of processes.
+The prompt is passed on stdin: it can have any length and any first character, and is not visible
+in the process list.
 """
 
 import re
@@ -9,133 +9,139 @@ from typing import Any
 
 import msgspec
 
-from ..base import LaunchCommand, LaunchOptions, is_object_schema
+from ..base import LaunchCommand, LaunchOptions, encode_prompt, is_object_schema, option_args
 
 HEADLESS_ARGS = ("--output-format", "stream-json", "--verbose")
-FULL_PIPE_OUTPUT_SINCE = (
-    2,
-    1,
-    325,
-)  # versions up to 2.1.197 drop what a pipe has not taken when they exit; those between were not seen
-BUDGET_OPTION_SINCE = (2, 0, 0)  # 1.0.100 has no option for a budget, 2.0.37 has
+# 2.1.197 and earlier lose unread pipe output at exit; versions in between were not tested.
+FULL_PIPE_OUTPUT_SINCE = (2, 1, 325)
+BUDGET_OPTION_SINCE = (2, 0, 0)  # 1.0.100 has no budget option, 2.0.37 has
+# Since this version a resumed session keeps its first system prompt by default.
+PROMPT_SNAPSHOT_SINCE = (2, 1, 325)
+JSON_SCHEMA_SINCE = (2, 1, 197)  # the first version known to support it; 2.1.50 does not
+MODELS_BY_SIZE = ("haiku", "sonnet", "opus")  # aliases for the newest model of each size
 MODEL_VARIABLES = (
-    "ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL",
-    "ANTHROPIC_DEFAULT_OPUS_MODEL", "CLAUDE_CODE_SUBAGENT_MODEL",
-)  # fmt: skip
+    "ANTHROPIC_MODEL",
+    "ANTHROPIC_SMALL_FAST_MODEL",
+    "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+    "ANTHROPIC_DEFAULT_SONNET_MODEL",
+    "ANTHROPIC_DEFAULT_OPUS_MODEL",
+    "CLAUDE_CODE_SUBAGENT_MODEL",
+)
+# Each would select another server or another key than the backend's.
 CONFLICTING_VARIABLES = (
-    "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX",
-    "CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_CUSTOM_HEADERS",
-)  # fmt: skip
-PROMPT_SNAPSHOT_SINCE = (
-    2,
-    1,
-    325,
-)  # from here on a session keeps the system prompt that it began with, unless it is told otherwise
-JSON_SCHEMA_SINCE = (
-    2,
-    1,
-    197,
-)  # the first version that was seen to answer in the shape of a schema; 2.1.50 was not
-MODELS_BY_SIZE = ("haiku", "sonnet", "opus")  # its own names for the newest of each
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+    "ANTHROPIC_API_KEY",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "ANTHROPIC_CUSTOM_HEADERS",
+)
+Version = tuple[int, ...]
 
 
-def is_session_id(text: str) -> bool:
-    """Sessions are called by UUIDs."""
-    return _UUID.fullmatch(text) is not None
+def _parse_version(text: str | None) -> Version | None:
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", text or "")
+    return None if match is None else tuple(map(int, match.groups()))
+
+
+def _is_since(version: Version | None, first: Version) -> bool:
+    """Whether a version has a feature. An unknown version is treated as a new one."""
+    return version is None or version >= first
 
 
 def stdout_mode(version: str | None) -> str:
-    """Where stdout must go for nothing to be lost: a file for versions that drop the end on a pipe."""
-    known = _parse_version(version)
-    return "file" if known is not None and known < FULL_PIPE_OUTPUT_SINCE else "pipe"
-
-
-def _parse_version(text: str | None) -> tuple[int, ...] | None:
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", text or "")
-    return None if found is None else tuple(map(int, found.groups()))
+    """Return "file" for versions that lose the end of their output on a pipe, else "pipe"."""
+    return "pipe" if _is_since(_parse_version(version), FULL_PIPE_OUTPUT_SINCE) else "file"
 
 
 def supports_schema(schema: Any, version: str | None) -> bool:
-    """The answer is a call of a tool, which takes an object."""
-    known = _parse_version(version)
-    return is_object_schema(schema) and (known is None or known >= JSON_SCHEMA_SINCE)
+    """Whether the agent enforces a schema. It does so with a tool call, which takes an object."""
+    return is_object_schema(schema) and _is_since(_parse_version(version), JSON_SCHEMA_SINCE)
 
 
-def build_command(ask: LaunchOptions, program: str, version: str | None = None) -> LaunchCommand:
-    """The command line for what is asked. A version that is not known is taken for a new one."""
-    known = _parse_version(version)
-    if known is not None and known < BUDGET_OPTION_SINCE:
-        ask = msgspec.structs.replace(ask, max_cost=None)
-    words = [program, "-p"]
-    for option, values in _multi_value_args(
-        ask
-    ):  # each takes words up to the next option, so they come before all others
-        if values:
-            words += [option, *values]
-    words += HEADLESS_ARGS
-    if ask.steer:
-        words += ["--input-format", "stream-json"]
-    for option, value in _single_value_args(ask):
-        if value is not None:
-            words += [option, value]
-    if (
-        ask.system_prompt is not None
-        and (ask.resume is not None or ask.continue_)
-        and (known is None or known >= PROMPT_SNAPSHOT_SINCE)
-    ):
-        words += ["--system-prompt-snapshot", "off"]
-    words += ["--fork-session"] if ask.fork else []
-    words += ["--continue"] if ask.continue_ else []
-    words += ["--include-partial-messages"] if ask.partial else []
-    prompt = (
-        encode_message(ask.prompt) if ask.steer else ask.prompt.encode("utf-8", "surrogateescape")
+def build_command(
+    options: LaunchOptions, program: str, version: str | None = None
+) -> LaunchCommand:
+    """Build the command of a run."""
+    parsed_version = _parse_version(version)
+    if not _is_since(parsed_version, BUDGET_OPTION_SINCE):
+        options = msgspec.structs.replace(options, max_cost=None)
+    argv = [program, "-p", *_list_args(options), *HEADLESS_ARGS]
+    if options.steer:
+        argv += ["--input-format", "stream-json"]
+    argv += _value_args(options)
+    if _needs_prompt_option(options) and _is_since(parsed_version, PROMPT_SNAPSHOT_SINCE):
+        argv += ["--system-prompt-snapshot", "off"]
+    if options.fork:
+        argv.append("--fork-session")
+    if options.continue_:
+        argv.append("--continue")
+    if options.partial:
+        argv.append("--include-partial-messages")
+    return LaunchCommand(
+        argv=(*argv, *options.extra),
+        stdin=encode_message(options.prompt) if options.steer else encode_prompt(options.prompt),
+        stdout=stdout_mode(version),
+        env=_backend_env(options),
     )
-    return LaunchCommand((*words, *ask.extra), prompt, stdout_mode(version), _backend_env(ask))
 
 
-def _backend_env(ask: LaunchOptions) -> tuple[tuple[str, str], ...]:
-    """The variables that lead it to another server, with that model for everything: helpers and subagents ask for others."""
-    if ask.backend is None:
+def _needs_prompt_option(options: LaunchOptions) -> bool:
+    """Whether a system prompt is given for a session that already has one."""
+    continues = options.resume is not None or options.continue_
+    return continues and options.system_prompt is not None
+
+
+def _list_args(options: LaunchOptions) -> list[str]:
+    """Options that consume all arguments up to the next option: they come before the others."""
+    argv: list[str] = []
+    for option, values in (
+        ("--allowedTools", options.allow),
+        ("--disallowedTools", options.deny),
+        ("--add-dir", options.add_dirs),
+        ("--mcp-config", options.mcp_config),
+    ):
+        if values:
+            argv += [option, *values]
+    return argv
+
+
+def _value_args(options: LaunchOptions) -> list[str]:
+    max_turns = None if options.max_turns is None else str(options.max_turns)
+    max_cost = None
+    if options.max_cost is not None:
+        max_cost = f"{options.max_cost:.6f}".rstrip("0").rstrip(".")
+    return option_args(
+        ("--model", options.model),
+        ("--session-id", options.session_id),
+        ("--resume", options.resume),
+        ("--max-turns", max_turns),
+        ("--max-budget-usd", max_cost),
+        ("--permission-mode", options.permission_mode),
+        ("--append-system-prompt", options.system_prompt),
+        ("--fallback-model", options.fallback_model),
+        ("--json-schema", options.json_schema),
+    )
+
+
+def _backend_env(options: LaunchOptions) -> tuple[tuple[str, str], ...]:
+    """Variables for another model server. Helpers and subagents must use the same model."""
+    if options.backend is None:
         return ()
-    models = dict.fromkeys(MODEL_VARIABLES, ask.model or "")
-    away = dict.fromkeys(
-        CONFLICTING_VARIABLES, ""
-    )  # set by a person, each would lead it elsewhere, or with another key
-    own = {"ANTHROPIC_BASE_URL": ask.backend.url, "ANTHROPIC_AUTH_TOKEN": ask.backend.key}
-    return tuple({**away, **models, **own}.items())
-
-
-def _single_value_args(ask: LaunchOptions) -> list[tuple[str, str | None]]:
-    return [
-        ("--model", ask.model),
-        ("--session-id", ask.session_id),
-        ("--resume", ask.resume),
-        ("--max-turns", None if ask.max_turns is None else str(ask.max_turns)),
-        (
-            "--max-budget-usd",
-            None if ask.max_cost is None else f"{ask.max_cost:.6f}".rstrip("0").rstrip("."),
-        ),
-        ("--permission-mode", ask.permission_mode),
-        ("--append-system-prompt", ask.system_prompt),
-        ("--fallback-model", ask.fallback_model),
-        ("--json-schema", ask.json_schema),
-    ]
-
-
-def _multi_value_args(ask: LaunchOptions) -> list[tuple[str, tuple[str, ...]]]:
-    return [
-        ("--allowedTools", ask.allow),
-        ("--disallowedTools", ask.deny),
-        ("--add-dir", ask.add_dirs),
-        ("--mcp-config", ask.mcp_config),
-    ]
+    return tuple(
+        {
+            **dict.fromkeys(CONFLICTING_VARIABLES, ""),
+            **dict.fromkeys(MODEL_VARIABLES, options.model or ""),
+            "ANTHROPIC_BASE_URL": options.backend.url,
+            "ANTHROPIC_AUTH_TOKEN": options.backend.key,
+        }.items()
+    )
 
 
 def encode_message(text: str) -> bytes:
-    """A message of the user, as the agent reads it while it runs."""
-    said = {
+    """Encode a user message for stdin of a run with `--input-format stream-json`."""
+    message = {
         "type": "user",
         "message": {"role": "user", "content": [{"type": "text", "text": text}]},
     }
-    return msgspec.json.encode(said) + b"\n"
+    return msgspec.json.encode(message) + b"\n"

@@ -1,14 +1,16 @@
-"""The words that Claude Code uses, as tables: tools, windows, line kinds. Data without logic."""
+"""Claude Code's tools, models, line types and permission rules, as tables. Pure."""
 
 from typing import Any
 
 from ...report import resolve_path
 
-# What a call can do besides answering: go to the background; change a file; need a person; start a subagent.
-ROLE_BACKGROUND, ROLE_FILE_WRITE, ROLE_USER_INPUT, ROLE_SUBAGENT = 1, 2, 3, 4
-BACKGROUND_KEY = (
-    b'"run_in_background"'  # without it, a call that could go to the background does not
-)
+# Side effects of a tool call: may run in the background, writes a file, asks the user, starts a
+# subagent.
+ROLE_BACKGROUND = 1
+ROLE_FILE_WRITE = 2
+ROLE_USER_INPUT = 3
+ROLE_SUBAGENT = 4
+BACKGROUND_KEY = b'"run_in_background"'  # a call without this key runs in the foreground
 
 
 def _tool_entries(kind: str, role: int, *names: str) -> dict[str | None, tuple[str, str, int]]:
@@ -16,18 +18,18 @@ def _tool_entries(kind: str, role: int, *names: str) -> dict[str | None, tuple[s
 
 
 def tool_kind(name: str) -> str:
-    """The kind of a tool that is not in the table: MCP tools carry it in their name."""
+    """The kind of a tool that is not in the table."""
     return "mcp" if name.startswith("mcp__") else "other"
 
 
 class ToolTable(dict[str | None, tuple[str, str, int]]):
-    """Every tool by name: the name itself (one string object for thousands of calls), its kind (E2), its role."""
+    """Tools by name: (name, kind, role). The name is one shared string for thousands of calls."""
 
     def __missing__(self, name: str | None) -> tuple[str, str, int]:
         return name or "", tool_kind(name or ""), 0
 
 
-# Old and new names stand side by side.
+# Includes the names of older versions.
 TOOLS = ToolTable(
     {
         **_tool_entries("shell", ROLE_BACKGROUND, "Bash"),
@@ -48,12 +50,12 @@ TOOLS = ToolTable(
     }
 )
 SYNTHETIC_MODEL = "<synthetic>"  # the program wrote the message, not a model
-# Types of stdout lines: the conversation, and all others.
+# Types of stream lines: the conversation, and everything else.
 CONVERSATION_TYPES = ("assistant", "user")
 OTHER_LINE_TYPES = ("system", "result", "rate_limit_event", "tool_progress")
 FINISHED_TASK_STATUSES = frozenset({"completed", "failed", "stopped", "killed"})
 
-# Windows that the program was seen to report, for runs that end before it does (FACTS 3).
+# Windows that the program reported, for runs that end before their result line.
 CONTEXT_WINDOWS = {
     "claude-opus-5-5": 1_000_000,
     "claude-sonnet-5-5": 1_000_000,
@@ -68,7 +70,7 @@ CONTEXT_WINDOWS = {
     "claude-3-5-haiku-20241022": 200_000,
 }
 
-# Lines of transcript files that hold no part of the conversation; some are huge request snapshots.
+# Transcript lines without conversation content; some are huge request snapshots.
 IGNORED_LINE_TYPES = frozenset(
     [
         "summary",
@@ -95,7 +97,7 @@ IGNORED_LINE_TYPES = frozenset(
     ]
 )
 
-# system subtypes in the program's own schema (2.1.325) that change no figure here.
+# `system` subtypes in the program's own schema (2.1.325) that do not affect a report.
 NOTICE_SUBTYPES = frozenset(
     [
         "agents_killed",
@@ -150,7 +152,7 @@ NOTICE_SUBTYPES = frozenset(
     ]
 )
 
-# Blocks of a message that are understood elsewhere or say nothing about the run.
+# Message blocks that are handled elsewhere or irrelevant for a report.
 IGNORED_BLOCK_TYPES = frozenset(
     {"redacted_thinking", "image", "document", "search_result", "container_upload"}
 )
@@ -158,29 +160,25 @@ SERVER_TOOL_BLOCK_TYPES = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
 def context_window(model: str) -> int | None:
-    """The context window of a model that is known without being told, else None."""
+    """The context window of a model, if known."""
     if model.endswith("[1m]"):
         return 1_000_000
     return CONTEXT_WINDOWS.get(model)
 
 
-FILE_EDIT_TOOLS = (
-    "Write",
-    "Edit",
-    "MultiEdit",
-    "NotebookEdit",
-)  # an Edit rule covers every tool that writes files
+# An Edit rule covers all of them.
+FILE_EDIT_TOOLS = ("Write", "Edit", "MultiEdit", "NotebookEdit")
 
 
-def allow_rule(tool: str, given: Any, cwd: str | None) -> str:
-    """The narrowest rule for `--allowedTools` that would have let this call through."""
-    asked = given if isinstance(given, dict) else {}
-    if tool == "Bash" and isinstance(asked.get("command"), str):
-        return f"Bash({asked['command']})"
+def allow_rule(tool: str, input_: Any, cwd: str | None) -> str:
+    """The narrowest rule for `--allowedTools` that would have allowed a denied call."""
+    fields = input_ if isinstance(input_, dict) else {}
+    if tool == "Bash" and isinstance(fields.get("command"), str):
+        return f"Bash({fields['command']})"
     if tool in FILE_EDIT_TOOLS:
-        return _edit_rule(asked.get("file_path") or asked.get("notebook_path"), tool, cwd)
-    if tool == "WebFetch" and isinstance(asked.get("url"), str):
-        host = _hostname(asked["url"])
+        return _edit_rule(fields.get("file_path") or fields.get("notebook_path"), tool, cwd)
+    if tool == "WebFetch" and isinstance(fields.get("url"), str):
+        host = _hostname(fields["url"])
         return f"WebFetch(domain:{host})" if host else tool
     return tool
 
@@ -195,7 +193,7 @@ def _edit_rule(path: Any, tool: str, cwd: str | None) -> str:
 
 
 def _hostname(url: str) -> str | None:
-    from urllib.parse import urlsplit  # only a refused fetch needs it
+    from urllib.parse import urlsplit  # slow to import, rarely needed
 
     try:
         return urlsplit(url).hostname

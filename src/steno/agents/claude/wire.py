@@ -9,17 +9,29 @@ that few lines need (`LineDetails`), and kinds of lines that come a few times pe
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from functools import cache
 from typing import Any, Generic, TypeVar, Union
 
 from msgspec import Raw, Struct, defstruct, field
 
-from ...codec.decode import DECODE_ERRORS, Amount, Count, ExitCode, decode_lenient, decoder, text_of
+from ...codec.decode import (
+    DECODE_ERRORS,
+    Amount,
+    Count,
+    ExitCode,
+    Instant,
+    decode_lenient,
+    decoder,
+    text_of,
+)
 from ...event import NO_JSON, ToolResultDetails
-from ..base import Instant
 from .tables import CONVERSATION_TYPES, IGNORED_BLOCK_TYPES, OTHER_LINE_TYPES
 
 # -- assistant, user and stream_event lines ----------------------------------------------------------
+
+
+HeadTuple = tuple[int, str | None, str | None, datetime | None]  # EventHead, cheaper to build
 
 
 class CacheCreation(Struct, gc=False):

@@ -15,9 +15,8 @@ by the sandbox) are in the rollout and on stderr, but not in the stream.
 """
 
 from ...report import HintTemplates
-from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts
+from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
 from ..detection import is_codex
-from ..session_ids import is_uuid
 from .reader import CodexReader
 from .start import (
     MODELS_BY_SIZE,

@@ -10,8 +10,13 @@ from typing import Any
 from msgspec.json import encode
 
 from ..backend import BACKEND_KEY_VARIABLE
-from ..base import SCHEMA_FILE_PLACEHOLDER, LaunchCommand, LaunchOptions, is_object_schema
-from ..command_line import encode_prompt
+from ..base import (
+    SCHEMA_FILE_PLACEHOLDER,
+    LaunchCommand,
+    LaunchOptions,
+    encode_prompt,
+    is_object_schema,
+)
 
 # Sandboxes for the permission modes of other agents; its own modes are passed as they are.
 SANDBOX_BY_MODE = {

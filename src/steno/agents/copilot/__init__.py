@@ -14,9 +14,8 @@ the call failed.
 """
 
 from ...report import HintTemplates
-from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts
+from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
 from ..detection import is_copilot
-from ..session_ids import is_uuid
 from .reader import (
     CopilotReader,
     is_transcript_line,

@@ -4,8 +4,7 @@ The prompt is passed on stdin: any length, any first character. It never asks: c
 allows are denied. Partial messages are always on.
 """
 
-from ..base import LaunchCommand, LaunchOptions
-from ..command_line import encode_prompt, option_args, repeated_args
+from ..base import LaunchCommand, LaunchOptions, encode_prompt, option_args, repeated_args
 
 HEADLESS_ARGS = ("--output-format", "json", "--no-auto-update", "--no-color")
 # Arguments for the permission modes of other agents.

@@ -14,10 +14,9 @@ status modulo 256.
 """
 
 from ...report import HintTemplates
-from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts
+from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
 from ..detection import is_gemini
 from ..gemini_family import allow_rule
-from ..session_ids import is_uuid
 from .reader import GeminiReader
 from .start import (
     MODE_ALIASES,

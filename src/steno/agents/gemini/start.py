@@ -4,8 +4,7 @@ The prompt is passed on stdin: any length, any first character. The approval mod
 allowed without asking.
 """
 
-from ..base import LaunchCommand, LaunchOptions
-from ..command_line import encode_prompt, option_args, repeated_args
+from ..base import LaunchCommand, LaunchOptions, encode_prompt, option_args, repeated_args
 from ..gemini_family import approval_mode
 
 UNSUPPORTED_OPTIONS = (

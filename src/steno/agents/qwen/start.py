@@ -6,8 +6,7 @@ allowed without asking.
 
 from collections.abc import Sequence
 
-from ..base import LaunchCommand, LaunchOptions
-from ..command_line import encode_prompt, option_args, repeated_args
+from ..base import LaunchCommand, LaunchOptions, encode_prompt, option_args, repeated_args
 from ..gemini_family import EXIT_CODE_VERDICTS, approval_mode
 
 # Its --json-schema fails at the first plain-text answer; steno asks for a correction instead.

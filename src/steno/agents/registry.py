@@ -1,0 +1,122 @@
+"""All agents by name, and detection of the agent that printed a line. Pure.
+
+Claude Code is always loaded; the other agents are loaded on first use. Agents of other packages are
+searched last, and only if no built-in agent matches.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from ..codec.decode import DECODE_ERRORS
+from ..errors import StenoError
+from . import detection
+from .base import Agent, LaunchCommand, LaunchOptions
+from .claude import AGENT as CLAUDE
+from .plugins import PluginAgents
+
+REPLAY_AGENT_NAME = "replay"
+# -P: the current folder may contain modules with the names of ours.
+REPLAY_ARGS = ("-P", "-m", "steno", REPLAY_AGENT_NAME)
+
+
+class AgentRegistry(Mapping[str, Agent]):
+    """All agents by name: the built-in ones, loaded on first use, then those of other packages."""
+
+    def __init__(self, *names: str) -> None:
+        self._builtin: dict[str, Agent | None] = {CLAUDE.name: CLAUDE, **dict.fromkeys(names)}
+        self._plugins = PluginAgents({*self._builtin, REPLAY_AGENT_NAME})
+
+    def __getitem__(self, name: str) -> Agent:
+        if name not in self._builtin:
+            return self.plugins[name]
+        agent = self._builtin[name]
+        if agent is None:
+            agent = self._builtin[name] = import_module(f".{name}", __package__).AGENT
+        return agent
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._builtin, *self.plugins))
+
+    def __len__(self) -> int:
+        return len(self._builtin) + len(self.plugins)
+
+    @property
+    def plugins(self) -> Mapping[str, Agent]:
+        """The agents of other packages."""
+        return self._plugins.agents
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Problems with agents of other packages so far, one line each."""
+        return self._plugins.problems
+
+
+AGENTS = AgentRegistry("codex", "copilot", "gemini", "opencode", "qwen")
+
+
+def get_agent(name: str | None, also: tuple[str, ...] = ()) -> Agent | None:
+    """Return an agent by name; None for None (detect it). `also`: more names for the message."""
+    if name is None:
+        return None
+    if name not in AGENTS:
+        known = ", ".join((*AGENTS, *also))
+        raise StenoError(AGENTS.problems.get(name) or f"unknown agent {name!r}; known: {known}")
+    return AGENTS[name]
+
+
+def unknown_agent_message(name: str) -> str | None:
+    """Return an error message; None for a known agent, or a plugin that could not be loaded."""
+    if name in AGENTS or name in AGENTS.problems:
+        return None
+    from difflib import get_close_matches
+
+    matches = get_close_matches(name, AGENTS, 1)
+    hint = f"did you mean {matches[0]}?" if matches else f"known: {', '.join(AGENTS)}"
+    return f"unknown agent {name!r}; {hint}"
+
+
+def detect_agent(line: bytes) -> Agent | None:
+    """Return the agent that can have printed a line, going by its fields; built-in ones first."""
+    try:
+        value = msgspec.json.decode(line)
+    except DECODE_ERRORS:
+        return None
+    if isinstance(value, list):
+        value = next((item for item in value if isinstance(item, dict)), None)
+    if not isinstance(value, dict):
+        return None
+    name = detect_builtin(value)
+    if name is not None:
+        return AGENTS[name]
+    return next((agent for agent in AGENTS.plugins.values() if agent.looks_like(value)), None)
+
+
+def detect_builtin(line: dict[str, Any]) -> str | None:
+    """Return the name of the built-in agent that can have printed a decoded line."""
+    for name, matches in detection.LINE_DETECTORS.items():
+        if matches(line):
+            return name
+    return CLAUDE.name if CLAUDE.looks_like(line) else None
+
+
+def detect_stderr(text: str) -> Agent | None:
+    """Return the agent that prints such a line to stderr, for a run without stdout."""
+    for name, markers in detection.STDERR_MARKERS.items():
+        if any(marker in text for marker in markers):
+            return AGENTS[name]
+    return None
+
+
+def replay_agent(agent: Agent, recording: str, speed: float) -> Agent:
+    """Return the agent with a command that replays a recording; `program` is steno's Python."""
+
+    def build_command(
+        options: LaunchOptions, program: str, version: str | None = None
+    ) -> LaunchCommand:
+        return LaunchCommand((program, *REPLAY_ARGS, "--speed", f"{speed:g}", "--", recording))
+
+    launch = msgspec.structs.replace(agent.launch, build_command=build_command)
+    return msgspec.structs.replace(agent, launch=launch)
