@@ -10,7 +10,7 @@ import pytest
 
 from steno.ledger.store import Store, open_ledger
 from tests import postgres
-from tests.book import Book
+from tests.support.ledger_builder import Book
 
 _numbers = count()
 

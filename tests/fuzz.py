@@ -19,7 +19,7 @@ from msgspec import Struct
 
 import steno
 from steno.recording.format import Record, encode_record
-from tests.script import REFUSED, dump, failed, init, recorded, stream, worked
+from tests.support.claude_lines import REFUSED, dump, failed, init, recorded, stream, worked
 
 BATCH = 500  # lines that one Reading gets
 SLICE = 20  # batches that one job takes at a time

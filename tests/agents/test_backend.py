@@ -15,8 +15,8 @@ from steno.agents.backend import is_local_url, parse_backend
 from steno.report import Cost, Report
 from steno.runner import backend_probe as serving
 from steno.runner.task_report import merge_reports
-from tests.plays import NEWEST, Place
 from tests.support.ollama import MODEL, OllamaServer, shown
+from tests.support.scripted_place import NEWEST, Place
 
 GONE = "http://127.0.0.1:9"  # nobody listens there
 

@@ -8,7 +8,7 @@ import pytest
 import steno
 from steno.analysis.context import hp_status
 from steno.report import Context, Cost, ModelSummary, Report, Subagent, Tokens
-from tests.script import (
+from tests.support.claude_lines import (
     MODEL,
     RECORDINGS,
     REQUEST_COST,

@@ -9,7 +9,7 @@ import pytest
 
 import steno
 from steno.report import VERDICTS, BackgroundTask, DeniedCall, Report
-from tests.script import (
+from tests.support.claude_lines import (
     CWD,
     SESSION,
     Json,

@@ -17,7 +17,7 @@ from steno.report import (
     Report,
     Tokens,
 )
-from tests.script import (
+from tests.support.claude_lines import (
     Json,
     answer,
     assistant,

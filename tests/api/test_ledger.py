@@ -20,9 +20,9 @@ from steno.cli.query_options import format_iso
 from steno.ledger.queries.time_range import TimeZone
 from steno.ledger.results import RunSummary
 from steno.ledger.store import open_ledger
-from tests.book import Book
 from tests.cli.test_commands import run
 from tests.runner.test_live_control import Place
+from tests.support.ledger_builder import Book
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 RUNS = RECORDINGS / "claude/2.1.325"

@@ -20,8 +20,8 @@ from steno import event as ev
 from steno.config import SETTINGS_BY_NAME
 from steno.event import NO_JSON
 from steno.runner.prepare import RUN_ONLY_OPTIONS
-from tests.plays import Place
-from tests.script import assistant, call, init, stream, text
+from tests.support.claude_lines import assistant, call, init, stream, text
+from tests.support.scripted_place import Place
 
 ROOT = Path(__file__).parents[2]
 FINISHED = ROOT / "src" / "steno" / "demo" / "finished"

@@ -23,7 +23,7 @@ import steno
 from steno.cli.event_file import EventFile
 from steno.recording.record import Header, Record
 from steno.views.sanitize import width
-from tests.script import (
+from tests.support.claude_lines import (
     MODEL,
     REFUSED,
     SESSION,
@@ -761,7 +761,9 @@ def test_a_folder_without_recordings(tmp_path: Path) -> None:
 def test_a_picture(tmp_path: Path) -> None:
     path = tmp_path / "picture.png"
     path.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01" + bytes(range(256)))
-    assert refused(run("show", path)).startswith(f"steno: {path}: binary data; expected JSON lines or a recording")
+    assert refused(run("show", path)).startswith(
+        f"steno: {path}: binary data; expected JSON lines or a recording"
+    )
 
 
 CUT = "only part of it could be read: truncated gzip file; download or compress it again"

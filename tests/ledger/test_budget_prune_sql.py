@@ -11,7 +11,7 @@ from steno.ledger.queries.time_range import TimeZone
 from steno.ledger.queries.usage import group_spend, tool_sums
 from steno.ledger.store import Store, open_ledger
 from steno.ledger.timestamps import DAY_MS
-from tests.book import HOUR, PROJECT, Book
+from tests.support.ledger_builder import HOUR, PROJECT, Book
 
 NOW = 1_794_746_096_000  # 2026-11-15T12:34:56Z
 NOON = NOW // DAY_MS * DAY_MS + 12 * HOUR

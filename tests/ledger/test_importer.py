@@ -18,7 +18,7 @@ from steno.ledger import importer as pulling
 from steno.ledger import source_reader as parts
 from steno.ledger.importer import import_sources, rebuild
 from steno.ledger.store import Store, open_ledger
-from tests.kept import Transcript, tree
+from tests.support.transcript_writer import Transcript, tree
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 USED = "calls, errors, denied, open, timed, total_ms"

@@ -16,8 +16,8 @@ from steno.ledger.source_reader import SourcePart, read_part
 from steno.ledger.store import Store, open_ledger
 from steno.ledger.upsert import Pricer
 from tests.cli.test_commands import Done, refused, run
-from tests.kept import Transcript
 from tests.ledger.test_importer import totals
+from tests.support.transcript_writer import Transcript
 
 PRINTED = Path(__file__).parents[1] / "recordings/claude/2.1.325/multi_tool_edit/stdout"
 LINES = PRINTED.read_bytes().splitlines(keepends=True)

@@ -10,7 +10,7 @@ from steno.ledger.queries.filters import Filters
 from steno.ledger.queries.search import search_tool_output
 from steno.ledger.queries.time_range import TimeRange
 from steno.ledger.results import SearchHit
-from tests.book import HOUR, PROJECT, Book
+from tests.support.ledger_builder import HOUR, PROJECT, Book
 
 NOW = 1_794_746_096_000
 TEXTS = [

@@ -20,8 +20,8 @@ from steno.ledger.importer import import_sources
 from steno.ledger.queries.runs import load_report
 from steno.ledger.run_record import RUN_COLUMNS, upsert_run
 from steno.ledger.store import migrate, open_ledger, schema_version
-from tests.kept import Transcript, tree
 from tests.support.disks import seal, small_disk
+from tests.support.transcript_writer import Transcript, tree
 from tests.writer import AT, a_run
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ from steno.ledger.queries.time_range import (
 from steno.ledger.queries.usage import tool_sums
 from steno.ledger.store import Row, Store
 from steno.ledger.totals import ContextPeak, ToolCallStats, UsageTotals, WastedCost
-from tests.book import HOUR, MODEL, PROJECT, Book
+from tests.support.ledger_builder import HOUR, MODEL, PROJECT, Book
 
 ZONES = [
     "UTC",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import steno
 from steno.pricing import price
 from steno.report import LineCounts
-from tests.script import (
+from tests.support.claude_lines import (
     REFUSED,
     Json,
     dump,

@@ -24,7 +24,7 @@ from steno.report import (
     Tokens,
     ToolCallCounts,
 )
-from tests.script import (
+from tests.support.claude_lines import (
     CWD,
     MODEL,
     RECORDINGS,

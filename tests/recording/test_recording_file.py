@@ -9,7 +9,7 @@ import pytest
 import steno
 from steno.codec.redact import MASK
 from steno.recording.record import Header, Record, Recorder, RecordingFile
-from tests.script import (
+from tests.support.claude_lines import (
     assistant,
     ended,
     err,

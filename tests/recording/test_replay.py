@@ -25,7 +25,7 @@ from steno.report import Report
 from steno.runner.retry_policy import RetryPolicy
 from steno.runner.setup import TaskSetup
 from steno.runner.task import Task
-from tests.script import (
+from tests.support.claude_lines import (
     RECORDINGS,
     ended,
     err,

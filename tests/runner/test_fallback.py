@@ -19,8 +19,17 @@ from steno.report import Attempt, Cost, TaskReport, Tokens
 from steno.runner.handover import HANDOVER_PROMPT
 from steno.runner.prepare import prepare_task
 from steno.runner.retry_policy import VERDICT_PHRASES
-from tests.plays import PLAYED, Done, Json, Place
-from tests.script import REQUEST_COST, assistant, call, failed, init, result, stream, text
+from tests.support.claude_lines import (
+    REQUEST_COST,
+    assistant,
+    call,
+    failed,
+    init,
+    result,
+    stream,
+    text,
+)
+from tests.support.scripted_place import PLAYED, Done, Json, Place
 
 THREAD = "01a1df9a-26d6-7761-ac7e-18408fe4415a"
 SIGNED_OUT = stream(init(), failed("Not logged in · Please run /login")).decode()

@@ -19,8 +19,18 @@ from steno.recording.record import RecordingFile
 from steno.runner.json_schema import AnswerSchema, SchemaCheck, SchemaCheckResult, iter_json_in_text
 from steno.runner.retry_policy import MAX_SCHEMA_CORRECTIONS, RetryPolicy
 from steno.runner.setup import RunBudget, TaskSetup
-from tests.plays import Done, Json, Place
-from tests.script import RECORDINGS, assistant, err, init, out, result, stream, tape, text
+from tests.support.claude_lines import (
+    RECORDINGS,
+    assistant,
+    err,
+    init,
+    out,
+    result,
+    stream,
+    tape,
+    text,
+)
+from tests.support.scripted_place import Done, Json, Place
 
 SCHEMA: Json = {
     "type": "object",

@@ -22,7 +22,7 @@ from steno.process import process_info, process_table
 from steno.process.event_loop import EventLoop
 from steno.recording.record import Header, Recorder, RecordingFile
 from steno.runner import control_socket, run_registry
-from tests.script import SESSION, ended, hello, out, stream, tape
+from tests.support.claude_lines import SESSION, ended, hello, out, stream, tape
 from tests.views.test_rendering import PAYLOAD, is_safe
 
 ROOT = Path(__file__).parents[2]

@@ -29,8 +29,8 @@ from steno.report import (
     Verdict,
 )
 from steno.runner.prepare import EXAMPLE_SESSION_ID
-from tests.plays import NEWEST, Done, Json, Place, done_well
-from tests.script import SESSION, assistant, init, result, stream, text
+from tests.support.claude_lines import SESSION, assistant, init, result, stream, text
+from tests.support.scripted_place import NEWEST, Done, Json, Place, done_well
 
 BOTH = "cannot be combined: choose one session"
 NO_LEDGER = "expected a session id (a UUID); run ids need a ledger, and there is none yet"

@@ -26,7 +26,7 @@ from steno.runner.attempt import AgentRun
 from steno.runner.retry_policy import VERDICT_PHRASES, RetryPolicy
 from steno.runner.setup import RunBudget, TaskSetup, Timeouts
 from steno.runner.task import CONTINUE_PROMPT, SUMMARY_PROMPT
-from tests.script import (
+from tests.support.claude_lines import (
     SESSION,
     Json,
     answer,

@@ -28,7 +28,7 @@ from steno.pricing import price
 from steno.recording.record import RecordingFile
 from steno.runner.passthrough import MAX_LINE_BYTES, MAX_READ_BYTES, PassThrough
 from steno.runner.watch import StreamMonitor
-from tests.script import (
+from tests.support.claude_lines import (
     RECORDINGS,
     SESSION,
     answer,

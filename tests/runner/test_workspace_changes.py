@@ -27,8 +27,8 @@ from steno.runner.setup import TaskSetup
 from steno.runner.task import Task
 from steno.workspace import git
 from steno.workspace.changes import ChangeTracker
-from tests.plays import Done, Place
-from tests.script import Json, answer, assistant, call, init, result, stream, text
+from tests.support.claude_lines import Json, answer, assistant, call, init, result, stream, text
+from tests.support.scripted_place import Done, Place
 from tests.support.tasks import carried, carry_out
 from tests.workspace.test_changes import everything, run_git, write
 

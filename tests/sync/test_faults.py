@@ -22,7 +22,7 @@ from steno.sync.folder import FolderDestination
 from steno.sync.journal import Journal, pending_syncs
 from steno.sync.temp_files import remove_stale_temp_files
 from steno.workspace.safe_path import RootFolder
-from tests.script import answer, assistant, call, init, result, stream
+from tests.support.claude_lines import answer, assistant, call, init, result, stream
 from tests.support.disks import fill, small_disk
 from tests.support.filestore import FileStore
 from tests.support.program import Ended, argv, environment, steno
