@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy import STENO, steno_totals
-from benchmarks.command import Goal, finish, parser, tell
+from benchmarks.command import Goal, finish, log, parser
 from benchmarks.measure import Run, megabytes, middle, ratio, run
 from benchmarks.peers import (
     CCUSAGE,
@@ -197,7 +197,7 @@ def over_transcripts(home: Home, count: int) -> dict[str, Task]:
 
 
 def over_ledger(home: Home, sessions: int) -> tuple[Task, Figures]:
-    tell(f"writing a ledger of {sessions * 200:,} requests")
+    log(f"writing a ledger of {sessions * 200:,} requests")
     totals = written("million", ledger(home), "--sessions", str(sessions))
     task = Task(MILLION, [*STENO, "usage", "--json", "--no-import"], home, steno_totals)
     for _ in range(QUERIES):
@@ -214,11 +214,11 @@ def new_home(folder: str, name: str) -> Home:
 def measured(size: float, files: int, sessions: int, count: int) -> Measured:
     with tempfile.TemporaryDirectory() as folder:
         home = new_home(folder, "tree")
-        tell(f"writing {size:,.0f} MB of transcripts")
+        log(f"writing {size:,.0f} MB of transcripts")
         truth = written(
             "transcripts", home.projects(), "--megabytes", str(size), "--files", str(files)
         )
-        tell(f"reading them, {count} rounds")
+        log(f"reading them, {count} rounds")
         found = over_transcripts(home, count)
         million, wanted = (
             over_ledger(new_home(folder, "million"), sessions) if sessions else (None, None)

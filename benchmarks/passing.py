@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.command import Goal, finish, parser, tell
+from benchmarks.command import Goal, finish, log, parser
 from benchmarks.measure import ENVIRONMENT, HOME, Run, least, megabytes, middle
 from benchmarks.read import Stream, generated
 from benchmarks.table import number, table
@@ -110,7 +110,7 @@ def turns(
 
 
 def bulk(stream: Stream, feed: str, count: int, folder: str) -> dict[str, Passing]:
-    tell(f"passing on {stream.said()}, {feed}, {count} rounds")
+    log(f"passing on {stream.said()}, {feed}, {count} rounds")
     sender = (
         ["cat", stream.path]
         if feed == BULK
@@ -128,7 +128,7 @@ def bulk(stream: Stream, feed: str, count: int, folder: str) -> dict[str, Passin
 
 
 def delays(stream: Stream, lines: int, count: int, folder: str) -> dict[str, Passing]:
-    tell(f"{RATE} lines a second, {lines} lines, {count} rounds")
+    log(f"{RATE} lines a second, {lines} lines, {count} rounds")
     path = f"{folder}/housed.jsonl"
     sender = [
         sys.executable,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import Goal, finish, parser, tell
+from benchmarks.command import Goal, finish, log, parser
 from benchmarks.measure import Series, least, middle, ratio, rounds, run
 from benchmarks.table import number, table
 from benchmarks.work import MISSING
@@ -77,7 +77,7 @@ def readings(
     names: tuple[str, ...], stream: Stream, small: Stream, count: int
 ) -> dict[str, Series]:
     """The readers in turns; the file is read once beforehand so that all find it in the page cache."""
-    tell(f"reading {stream.said()}, {count} rounds")
+    log(f"reading {stream.said()}, {count} rounds")
     command = [sys.executable, "-m", "benchmarks.work"]
     run([*command, "lines", stream.path, small.path])
     series = rounds(
@@ -122,7 +122,7 @@ def module_note() -> str:
 
 def starts(small: Stream) -> dict[str, Series]:
     """The first round fills the caches and is thrown away."""
-    tell(f"starting up, {STARTS} rounds")
+    log(f"starting up, {STARTS} rounds")
     series = rounds(commands(small), STARTS + 1)
     for one in series.values():
         one.runs = one.runs[1:]

@@ -30,12 +30,39 @@ ALIKE = 24  # characters by which two problems are the same: the name of the exc
 FIRST = stream(init())
 HEADER = b'{"schema":"steno.tape/1","agent":"claude","started_at":1800000000.0}\n'
 LITERALS = [
-    b"null", b"true", b"false", b"0", b"-1", b"1.5", b"1e308", b"1e999", b"-0.0", b"9" * 30, b"9" * 5000, b'""', b'"x"',
-    b'"true"', b'"\\ud83d"', b'"\\u0000"', b'"\xff"', b"[]", b"[[]]", b"[null]", b'["x"]',
-    b"[{}]", b"{}", b'{"a":1}', b'{"type":"text"}',
-    b'"2026-01-01T00:00:00"', b'"2026-01-01T00:00:00Z"', b'"0001-01-01T00:00:00Z"', b'"assistant"', b'"result"',
-    b'"tool_use"', b"NaN",
-]  # fmt: skip
+    b"null",
+    b"true",
+    b"false",
+    b"0",
+    b"-1",
+    b"1.5",
+    b"1e308",
+    b"1e999",
+    b"-0.0",
+    b"9" * 30,
+    b"9" * 5000,
+    b'""',
+    b'"x"',
+    b'"true"',
+    b'"\\ud83d"',
+    b'"\\u0000"',
+    b'"\xff"',
+    b"[]",
+    b"[[]]",
+    b"[null]",
+    b'["x"]',
+    b"[{}]",
+    b"{}",
+    b'{"a":1}',
+    b'{"type":"text"}',
+    b'"2026-01-01T00:00:00"',
+    b'"2026-01-01T00:00:00Z"',
+    b'"0001-01-01T00:00:00Z"',
+    b'"assistant"',
+    b'"result"',
+    b'"tool_use"',
+    b"NaN",
+]
 _value = re.compile(rb'(?<=:)(?:"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?|true|false|null|\[\]|\{\})')
 
 
@@ -61,7 +88,7 @@ class Outcome(Struct):
         return f"{self.mutations:,} mutations, {self.exceptions:,} exceptions, {self.lost:,} lost lines"
 
 
-# -- damage -------------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------
 
 
 @cache  # once per process: the lines are the same for every round
@@ -158,7 +185,7 @@ def damaged(by: Random) -> bytes:
     return by.choice(DAMAGES)(line, spans, by).replace(b"\n", b" ")
 
 
-# -- reading ------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------
 
 
 def _pieces(data: bytes, by: Random) -> Iterator[bytes]:

@@ -87,7 +87,7 @@ def linked(folder: Path) -> Path:
     return folder
 
 
-# -- code --------------------------------------------------------------------------------------------------------
+# -- code ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", [path for path in PAGES if blocks(path, "python")], ids=name)
@@ -153,7 +153,7 @@ def test_examples_read_a_folder_of_recordings(place: Path) -> None:
     assert re.search(r"^Bash: \d\d+ of \d\d+ calls$", done.stdout, re.M)
 
 
-# -- commands ----------------------------------------------------------------------------------------------------
+# -- commands ------------------------------------------------------------------------------------
 
 
 class Command(NamedTuple):
@@ -214,7 +214,7 @@ def test_commands_print_what_is_pasted(path: Path, place: Path) -> None:
             ], where
 
 
-# -- links and tables --------------------------------------------------------------------------------------------
+# -- links and tables ----------------------------------------------------------------------------
 
 
 def anchors(path: Path) -> set[str]:
@@ -369,7 +369,7 @@ def test_every_rule_that_is_named_is_told() -> None:
     assert len(told) == len(set(told))
 
 
-# -- the generated reference -------------------------------------------------------------------------------------
+# -- the generated reference ---------------------------------------------------------------------
 
 GENERATE = [sys.executable, str(ROOT / "docs" / "reference" / "generate.py")]
 
@@ -391,7 +391,7 @@ def test_the_check_names_what_differs(tmp_path: Path) -> None:
     assert re.findall(r"(\w+\.md): differs", done.stderr) == ["cli.md"]
 
 
-# -- pasting anew ------------------------------------------------------------------------------------------------
+# -- pasting anew --------------------------------------------------------------------------------
 
 
 def pasted_anew(path: Path, place: Path) -> str:

@@ -56,7 +56,7 @@ def chat(inside: Place) -> Place:
     return inside
 
 
-# -- names and types -----------------------------------------------------------------------------------------------
+# -- names and types -----------------------------------------------------------------------------
 
 
 def test_the_names_are_told_before_they_are_loaded() -> None:
@@ -155,7 +155,7 @@ def test_plain_gives_what_the_agent_wrote() -> None:
     assert steno.decode_raw(NO_JSON) is None
 
 
-# -- paths ---------------------------------------------------------------------------------------------------------
+# -- paths ---------------------------------------------------------------------------------------
 
 
 def test_paths_are_taken_as_paths(inside: Place) -> None:
@@ -184,7 +184,7 @@ def test_a_recording_is_played_by_its_path(inside: Place) -> None:
     assert (live.report.verdict, kinds[0], "Result" in kinds) == ("success", "Started", True)
 
 
-# -- a run that goes on ----------------------------------------------------------------------------------------------
+# -- a run that goes on --------------------------------------------------------------------------
 
 
 def test_a_run_has_a_name(inside: Place) -> None:
@@ -349,7 +349,7 @@ def test_send_says_why_it_is_not_heard(begins: Place) -> None:
             live.send(" ")
 
 
-# -- event loops -----------------------------------------------------------------------------------------------------
+# -- event loops ---------------------------------------------------------------------------------
 
 
 def test_async_for_gives_the_events_while_it_runs(inside: Place) -> None:

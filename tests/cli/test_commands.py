@@ -205,7 +205,7 @@ def test_the_installed_program_is_the_same(hello_file: Path) -> None:
     assert shown(done) == shown(run("show", hello_file))
 
 
-# -- the summary ----------------------------------------------------------------------------------
+# -- the summary ---------------------------------------------------------------------------------
 
 
 def test_the_summary(hello_file: Path) -> None:

@@ -135,8 +135,17 @@ def test_r2_a_command_line_loses_its_secrets_and_nothing_else() -> None:
         "--verbose",
     ]
     assert redact_argv(argv) == [
-        "claude", "-p", "fix it", "--api-key", MASK, f"--token={MASK}", MASK, "--model", "opus", "--verbose",
-    ]  # fmt: skip
+        "claude",
+        "-p",
+        "fix it",
+        "--api-key",
+        MASK,
+        f"--token={MASK}",
+        MASK,
+        "--model",
+        "opus",
+        "--verbose",
+    ]
 
 
 def test_r2_a_header_option_is_redacted_too() -> None:

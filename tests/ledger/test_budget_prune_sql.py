@@ -31,7 +31,7 @@ TABLES = (
     "sources",
 )
 
-# -- budgets ---------------------------------------------------------------------------------------
+# -- budgets -------------------------------------------------------------------------------------
 
 
 def test_budgets_say_what_is_left_and_where_it_leads(book: Book) -> None:
@@ -93,7 +93,7 @@ def test_the_project_of_a_budget(book: Book, tmp_path: object) -> None:
         budget.resolve_project(book.store, "nowhere")
 
 
-# -- pruning ---------------------------------------------------------------------------------------
+# -- pruning -------------------------------------------------------------------------------------
 
 
 def counts(store: Store) -> dict[str, int]:
@@ -213,7 +213,7 @@ def test_pruning_everything_leaves_the_sums_of_what_stays(aged: Book) -> None:
     assert (tool.calls, tool.timed, tool.total_ms, tool.slowest_ms) == (2, 2, 20, 10)
 
 
-# -- SQL -------------------------------------------------------------------------------------------
+# -- SQL -----------------------------------------------------------------------------------------
 
 
 def test_sql_answers_with_names(book: Book, ledger_url: str) -> None:

@@ -170,7 +170,7 @@ def test_notes(book: Book) -> None:
     assert runs.list_notes(book.store, "runs", "r1") == [Note(5, "first"), Note(5, "second")]
 
 
-# -- sessions --------------------------------------------------------------------------------------
+# -- sessions ------------------------------------------------------------------------------------
 
 
 def test_sessions_are_listed_with_what_they_spent(book: Book) -> None:

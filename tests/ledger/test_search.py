@@ -68,11 +68,39 @@ def test_filters(said: Book) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        'NOT "', "a AND", "(", ")", "col:x", "*", "retry*", "^retry", '"', '""', "NEAR(a b)", "-retry", "or",
-        "'; DROP TABLE texts", "a OR b",
-        "{a b}", "+", "retry +", "\\", "%", "_", "?", "%s", "\ud83d", "x\udcff", "😀", "word'quote", "a:b:c", "<->", "!x", "& |",
+        'NOT "',
+        "a AND",
+        "(",
+        ")",
+        "col:x",
+        "*",
+        "retry*",
+        "^retry",
+        '"',
+        '""',
+        "NEAR(a b)",
+        "-retry",
+        "or",
+        "'; DROP TABLE texts",
+        "a OR b",
+        "{a b}",
+        "+",
+        "retry +",
+        "\\",
+        "%",
+        "_",
+        "?",
+        "%s",
+        "\ud83d",
+        "x\udcff",
+        "😀",
+        "word'quote",
+        "a:b:c",
+        "<->",
+        "!x",
+        "& |",
     ],
-)  # fmt: skip
+)
 def test_nothing_that_is_typed_is_a_syntax_error(said: Book, text: str) -> None:
     try:
         found(said, text)

@@ -43,7 +43,7 @@ def at(text: str) -> int:
 NOW = at("2026-11-15T12:34:56")
 
 
-# -- time zones and ranges -------------------------------------------------------------------------
+# -- time zones and ranges -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ZONES)
@@ -217,7 +217,7 @@ def test_periods_and_their_names() -> None:
     assert period_name(None, "week") is None
 
 
-# -- sums ------------------------------------------------------------------------------------------
+# -- sums ----------------------------------------------------------------------------------------
 
 
 SEED = 7
@@ -378,7 +378,7 @@ def test_time_that_is_not_known_is_no_day(book: Book) -> None:
         ] == [None]
 
 
-# -- runs and sessions -----------------------------------------------------------------------------
+# -- runs and sessions ---------------------------------------------------------------------------
 
 
 def test_usage_says_what_was_wasted_and_what_has_no_price(book: Book) -> None:
@@ -453,7 +453,7 @@ def test_tools(book: Book) -> None:
     assert cut == [ToolCallStats(1, 1, 0, 0, 0, 0, None, "Bash")]
 
 
-# -- speed -----------------------------------------------------------------------------------------
+# -- speed ---------------------------------------------------------------------------------------
 
 
 class Watched:

@@ -67,7 +67,7 @@ def played(*words: object) -> tuple[bytes, bytes, int]:
         return said, told, process.returncode
 
 
-# -- bytes, times, exits -------------------------------------------------------------------------------------------
+# -- bytes, times, exits -------------------------------------------------------------------------
 
 
 def test_a_tape_is_played_byte_by_byte(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_x_what_cannot_be_played_is_told(tmp_path: Path) -> None:
     assert b"unexpected argument '-p'" in played("--", bad, "-p")[1]
 
 
-# -- signals -------------------------------------------------------------------------------------------------------
+# -- signals -------------------------------------------------------------------------------------
 
 
 def stop(after: float, number: int) -> Record:
@@ -253,7 +253,7 @@ def test_signals_of_a_folder_are_known_by_its_times(tmp_path: Path) -> None:
     assert [tick.code for tick in found.records()] == ["out", "stop", "out", "exit"]
 
 
-# -- as an agent ---------------------------------------------------------------------------------------------------
+# -- as an agent ---------------------------------------------------------------------------------
 
 # What depends on when and under which name it was run, and not on what the agent printed.
 OWN = ("source", "run_id", "task_id", "attempts", "started_at", "cwd")
@@ -442,7 +442,7 @@ def test_a_folder_with_modules_of_our_names_does_no_harm(tmp_path: Path) -> None
     assert run(path, cwd=str(tmp_path), record=False).verdict == "success"
 
 
-# -- the whole way -------------------------------------------------------------------------------------------------
+# -- the whole way -------------------------------------------------------------------------------
 
 
 def test_r_a_live_line_on_a_terminal_and_the_answer_below_it(tmp_path: Path) -> None:

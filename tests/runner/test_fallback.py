@@ -133,7 +133,7 @@ def notes(path: Path) -> list[str]:
     return [tick.data.decode() for tick in RecordingFile(path).records() if tick.code == "note"]
 
 
-# -- when ------------------------------------------------------------------------------------------
+# -- when ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_when_the_last_one_cannot_either(place: Both) -> None:
     assert (len(place.calls), len(place.then)) == (1, 1)
 
 
-# -- what it is told -------------------------------------------------------------------------------
+# -- what it is told -----------------------------------------------------------------------------
 
 
 def test_the_work_so_far_is_handed_over(place: Both) -> None:
@@ -345,7 +345,7 @@ def test_the_command_that_goes_on_is_the_last_agents() -> None:
     assert "--model large" in str(resume_command(report, {**value, "model": "large"}))
 
 
-# -- wrong use -------------------------------------------------------------------------------------
+# -- wrong use -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "proj"
 
 
-# -- safe paths ------------------------------------------------------------------------------------
+# -- safe paths ----------------------------------------------------------------------------------
 
 
 def test_containment_is_by_whole_names(project: Path) -> None:
@@ -122,7 +122,7 @@ def test_names_that_are_none() -> None:
     ] == [True] + [False] * 8
 
 
-# -- ignore rules ----------------------------------------------------------------------------------
+# -- ignore rules --------------------------------------------------------------------------------
 
 
 def test_gitignore_at_every_level(project: Path) -> None:
@@ -189,7 +189,7 @@ def test_include_and_exclude(project: Path) -> None:
     ]
 
 
-# -- file index and watcher ------------------------------------------------------------------------
+# -- file index and watcher ----------------------------------------------------------------------
 
 
 def test_the_index_says_what_is_different(project: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_folder_that_cannot_be_watched(tmp_path: Path) -> None:
     )
 
 
-# -- merging ---------------------------------------------------------------------------------------
+# -- merging -------------------------------------------------------------------------------------
 
 
 def told(change: Change) -> tuple[str, str, str, str | None, str | None]:
@@ -345,7 +345,7 @@ def test_git_adds_what_nobody_told() -> None:
     )
 
 
-# -- git -------------------------------------------------------------------------------------------
+# -- git -----------------------------------------------------------------------------------------
 
 
 def run_git(folder: Path, *words: str, data: bytes | None = None) -> bytes:
@@ -480,7 +480,7 @@ def test_without_a_repository(tmp_path: Path) -> None:
     assert git.snapshot(str(tmp_path)) is not None
 
 
-# -- patches from tool results ---------------------------------------------------------------------
+# -- patches from tool results -------------------------------------------------------------------
 
 
 def raw(value: object) -> msgspec.Raw:
@@ -623,7 +623,7 @@ def test_w2_a_notebook_is_told_by_its_result(path: Path) -> None:
     )
 
 
-# -- the command -----------------------------------------------------------------------------------
+# -- the command ---------------------------------------------------------------------------------
 
 EDITS = "tests/recordings/claude/2.1.325/multi_tool_edit"
 
