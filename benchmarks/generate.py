@@ -1,7 +1,7 @@
 """Write a seeded stream in the format of Claude Code's stream-json, and print its totals.
 
-The text is made up. The usage of the last line is the sum over all requests, so that the totals of a
-reader can be compared with those that `generate` returns.
+The text is made up. The usage of the last line is the sum over all requests, so that the totals of
+a reader can be compared with those that `generate` returns.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ OPENING = (
 )
 CLOSING = (
     b'{"type":"message_delta","delta":{"stop_reason":"%b","stop_sequence":null},'
-    b'"usage":{"input_tokens":%d,"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":%d}}'
+    b'"usage":{"input_tokens":%d,"cache_creation_input_tokens":%d,'
+    b'"cache_read_input_tokens":%d,"output_tokens":%d}}'
 )
 
 

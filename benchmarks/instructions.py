@@ -1,7 +1,7 @@
 """Count the instructions that each reader executes on one stream, independent of other load.
 
-Run as `python -m benchmarks.instructions [--megabytes 20]`; needs valgrind. Start-up and imports are
-counted separately and subtracted. Times are measured by `benchmarks.read`.
+Run as `python -m benchmarks.instructions [--megabytes 20]`; needs valgrind. Start-up and imports
+are counted separately and subtracted. Times are measured by `benchmarks.read`.
 """
 
 from __future__ import annotations

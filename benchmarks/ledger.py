@@ -1,7 +1,7 @@
 """Measure reports over many transcripts and over a large ledger: steno and ccusage.
 
-Run as `python -m benchmarks.ledger`. Every measurement is a fresh process including its start-up, the
-competitors alternate, and each answer is compared with the totals of the generators.
+Run as `python -m benchmarks.ledger`. Every measurement is a fresh process including its start-up,
+the competitors alternate, and each answer is compared with the totals of the generators.
 """
 
 from __future__ import annotations

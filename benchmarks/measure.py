@@ -1,7 +1,7 @@
 """Run commands in fresh processes, alternating, and measure the cost of each.
 
-Linux includes the parent's memory at the start in the peak memory of a child. So this process imports
-little, and the peak that a reader reports itself is preferred.
+Linux includes the parent's memory at the start in the peak memory of a child. So this process
+imports little, and the peak that a reader reports itself is preferred.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fill the tables of a ledger with many made-up requests, and print their totals.
 
-Run as `python -m benchmarks.million LEDGER`. One SQL statement computes the sums that an import would
-have stored.
+Run as `python -m benchmarks.million LEDGER`. One SQL statement computes the sums that an import
+would have stored.
 """
 
 from __future__ import annotations

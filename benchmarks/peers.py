@@ -1,7 +1,7 @@
 """Install the peers, and ask each for its totals in a home directory of its own.
 
-Run as `python -m benchmarks.peers` to install them below `.bench`. Peers that cannot be installed are
-shown as "not installed".
+Run as `python -m benchmarks.peers` to install them below `.bench`. Peers that cannot be installed
+are shown as "not installed".
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def ccusage_totals(answer: dict[str, Any]) -> Figures:
 
 
 def claude_monitor(program: Path, home: Home) -> Figures:
-    """Totals of the last eight days, dollars to four places; exits with 20 if no session is active."""
+    """Totals of the last eight days. Exits with 20 if no session is active."""
     command: Command = [
         program,
         "--view",

@@ -1,6 +1,7 @@
 """Measure reading a stream and start-up: steno and its peers.
 
-Run as `python -m benchmarks.read`. Every measurement is a fresh process, and the competitors alternate.
+Run as `python -m benchmarks.read`. Every measurement is a fresh process, and the
+competitors alternate.
 """
 
 from __future__ import annotations

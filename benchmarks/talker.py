@@ -1,7 +1,7 @@
 """An agent that prints lines of Claude Code's stream at a steady rate, each with its time.
 
 Environment: TALK_GO (a file with the start time in nanoseconds of the monotonic clock; waits for
-it), TALK_LINES, TALK_RATE (lines per second). It imports little, because hundreds of it run at once.
+it), TALK_LINES, TALK_RATE (lines per second). It imports little, because hundreds run at once.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Write a seeded tree of transcripts in the format of Claude Code 2.1.197, and print its totals.
 
 The tree has the layout of `~/.claude/projects`: a folder per project, a file per session, subagents
-in separate files, and forks that begin with a copy of another session. A copied message counts once.
-The text is made up.
+in separate files, and forks that begin with a copy of another session. A copied message counts
+once. The text is made up.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ Lines = list[Line]
 
 
 class Variant(NamedTuple):
-    """A name, the expected totals and a writer; `streams`: without transcripts, so not for peers."""
+    """Name, expected totals and writer; `streams`: no transcripts, so not for peers."""
 
     name: str
     truth: Figures

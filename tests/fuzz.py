@@ -1,4 +1,4 @@
-"""Damages recorded lines in many ways and reads them: nothing may raise, and no line may be lost (I2, I3, I6).
+"""Read mutated recordings: nothing may raise, and no line may be lost (I2, I3, I6).
 
     python -m tests.fuzz [--count 1000000] [--seed 1] [--jobs N]
 
@@ -25,7 +25,7 @@ BATCH = 500  # lines that one Reading gets
 SLICE = 20  # batches that one job takes at a time
 LONGEST = 8_000  # bytes of a source line: longer ones only cost time
 SHOWN = 20  # different problems that are told
-ALIKE = 24  # characters by which two problems are the same: the name of the exception and how its text begins
+ALIKE = 24  # leading characters of exception name and text that identify a problem
 
 FIRST = stream(init())
 HEADER = b'{"schema":"steno.tape/1","agent":"claude","started_at":1800000000.0}\n'

@@ -5,7 +5,8 @@ report: one `json.loads` per line, everything in memory, no streaming, no shared
 one flat dict; as a program it prints a JSON line per folder given (or per `<version>/<scenario>` below it).
 It never looks at transcripts, at the command that was run, or at the folder's name (which only labels the
 case), and it never computes a price: money is what the program reported. `None` means not reported.
-Rules named here (V5, M3 ...) are CONTRACT.md's; where it leaves a case open, a comment gives the choice.
+Codes such as V5 and M3 name rules of behaviour; where a rule leaves a case open, a comment
+gives the choice.
 """
 
 from __future__ import annotations
@@ -214,7 +215,7 @@ class Recording:
         return {**spent, "total": sum(spent.values())}
 
     def cost(self) -> tuple[float | None, float | None]:
-        """This run's own part, and the session's total so far: 2.1.325 carries earlier runs' money on."""
+        """The cost of this run, and of the session so far: it is cumulative in 2.1.325."""
         if not self.results:
             return None, None
         total = round(self.last["total_cost_usd"], 9)
@@ -237,7 +238,7 @@ class Recording:
         return used, "unknown" if used is None else "measured" if single else "upper_bound"
 
     def limit(self) -> int | None:
-        """M4: contextWindow of the model that answered last on the main thread, or init's, or the dearest."""
+        """M4: contextWindow of the main thread's last model, or init's, or the dearest."""
         entries = [item for r in self.results for item in (r.get("modelUsage") or {}).items()]
         models = {name.removesuffix("[1m]"): model for name, model in entries}
         names = [e["message"]["model"] for e in reversed(self.events) if is_model(e) and is_main(e)]

@@ -1,4 +1,4 @@
-"""The documents hold: their code runs, their commands print what is pasted, their links lead somewhere, their tables are true.
+"""Check the documents: code, commands and their output, links and tables.
 
 Blocks marked `python` are executed, unless they begin with `# not run: ...`. In blocks marked `console`, each line
 that begins with `$ ` is run in a shell and the lines below it are compared with what it prints: all of it, or, where
@@ -68,7 +68,7 @@ def blocks(path: Path, language: str) -> list[Block]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder that looks like a clone to whoever reads in it; what is written there stays there."""
+    """A copy of the repository for commands that write files."""
     return linked(tmp_path)
 
 
@@ -128,7 +128,7 @@ def test_examples_run(path: Path, place: Path) -> None:
     "words", [[], ["/no/such/folder"], ["src/steno/cli"]], ids=["nothing", "not there", "not one"]
 )
 def test_examples_say_what_they_expect(name_: str, words: list[str], place: Path) -> None:
-    """One line on stderr, exit code 2, and no traceback, where there is nothing that they can read."""
+    """Without input: one line on stderr, exit code 2, no traceback."""
     command = [sys.executable, str(ROOT / "examples" / name_), *words]
     done = subprocess.run(
         command, cwd=place, env=at_home(place), capture_output=True, text=True, check=False

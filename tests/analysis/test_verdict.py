@@ -620,7 +620,10 @@ def test_v8_a_later_failure_of_the_tool_does_not_count() -> None:
 
 
 def test_v8_a_tool_that_a_deny_rule_took_away() -> None:
-    words = "<tool_use_error>Error: No such tool available: Bash. Bash is disabled for this session</tool_use_error>"
+    words = (
+        "<tool_use_error>Error: No such tool available: Bash. "
+        "Bash is disabled for this session</tool_use_error>"
+    )
     lines = [
         init(),
         assistant(call("toolu_1", "Bash", command="ls")),

@@ -1,4 +1,4 @@
-"""The worked examples of the five notes that the project grew from, told anew with their figures and judged by the contract."""
+"""Worked examples of five early notes of the project, with their figures."""
 
 from typing import Any
 

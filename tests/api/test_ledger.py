@@ -1,4 +1,4 @@
-"""Questions to the ledger from Python: what the commands answer, on both databases, and errors that say what is meant."""
+"""Ledger queries from Python: the answers of the commands, on both databases, and errors."""
 
 import json
 from collections.abc import Iterator
@@ -194,7 +194,10 @@ def test_every_line_by_session_has_its_project(ledger_url: str) -> None:
 def test_words_within_names_are_found_on_every_database(ledger_url: str) -> None:
     book = Book(open_ledger(ledger_url))
     book.session("s1")
-    text = "fix src/steno/main.py, see https://example.com/docs/retry-limit, mail bob@example.com, call my_function"
+    text = (
+        "fix src/steno/main.py, see https://example.com/docs/retry-limit, mail bob@example.com, "
+        "call my_function"
+    )
     book.text("s1", 1_731_674_096_000, text, "prompt")
     book.store.close()
     words = (

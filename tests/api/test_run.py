@@ -1,4 +1,4 @@
-"""The library's runs, as another program sees them: its names and types, a run steered from within, and event loops."""
+"""Runs by the library: public names and types, control of an active run, and event loops."""
 
 import asyncio
 import gc
@@ -51,7 +51,8 @@ def begins(inside: Place) -> Place:
 def chat(inside: Place) -> Place:
     """The agent answers every message until one says "done"."""
     inside.program.write_text(
-        f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m tests.scripted_agents.chat "$@"\n'
+        f'#!/bin/sh\nPYTHONPATH="{ROOT}" '
+        f'exec "{sys.executable}" -m tests.scripted_agents.chat "$@"\n'
     )
     return inside
 
@@ -61,7 +62,10 @@ def chat(inside: Place) -> Place:
 
 def test_the_names_are_told_before_they_are_loaded() -> None:
     """`dir` loads nothing, and `help` shows every call and class."""
-    code = "import sys, steno; print(*dir(steno)); print(*(name for name in sys.modules if name.startswith('steno')))"
+    code = (
+        "import sys, steno; print(*dir(steno)); "
+        "print(*(name for name in sys.modules if name.startswith('steno')))"
+    )
     names, loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -88,7 +92,7 @@ def test_the_types_of_the_classes_can_be_asked_for() -> None:
 
 
 def test_the_options_are_those_that_are_taken() -> None:
-    """All of `steno run` that is not about the prompt, the printing or a sync; the docstring names the others."""
+    """All options of `steno run` except prompt, output and sync; the docstring names the others."""
     assert set(steno.RunOptions.__annotations__) == {*SETTINGS_BY_NAME, *RUN_ONLY_OPTIONS} - PRINTED
     told = set(re.findall(r"`--([a-z-]+)`", steno.RunOptions.__doc__ or ""))
     assert told == {"prompt", "file", "json", "raw", "sync"} | {
@@ -119,7 +123,8 @@ def meaning(word: steno.Verdict) -> int:
         return 0
     return 1
 
-report = steno.run("x", cwd=Path("."), tape=Path("t"), add_dir=[Path(".")], json_schema={"type": "object"}, changes="none")
+report = steno.run("x", cwd=Path("."), tape=Path("t"), add_dir=[Path(".")],
+                   json_schema={"type": "object"}, changes="none")
 meaning(report.verdict)
 steno.run("x", cwd=3)  # expected: an error
 if report.verdict == "sucess":  # expected: an error
@@ -184,7 +189,7 @@ def test_a_recording_is_played_by_its_path(inside: Place) -> None:
     assert (live.report.verdict, kinds[0], "Result" in kinds) == ("success", "Started", True)
 
 
-# -- a run that goes on --------------------------------------------------------------------------
+# -- an active run --------------------------------------------------------------------------
 
 
 def test_a_run_has_a_name(inside: Place) -> None:

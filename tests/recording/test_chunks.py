@@ -1,4 +1,4 @@
-"""The same bytes give the same report however they are cut, and no bytes at all make reading fail (I2, I3, I6)."""
+"""The report does not depend on chunk boundaries, and no input raises (I2, I3, I6)."""
 
 import json
 from collections.abc import Iterator

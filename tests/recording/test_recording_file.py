@@ -1,4 +1,4 @@
-"""The tape: what is recorded plays again, whole or cut anywhere, and reads as the run itself did (L1)."""
+"""Recordings, whole or truncated, give the report of the run (L1)."""
 
 import json
 import stat

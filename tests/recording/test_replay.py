@@ -1,4 +1,4 @@
-"""A recording played as if it were the agent: the same bytes, times, exit code and deaf ears, and the same report again."""
+"""Replay of recordings: the same bytes, times, exit code, ignored signals and report."""
 
 import json
 import os
@@ -205,7 +205,7 @@ def test_a_signal_that_the_recording_does_not_know_ends_it(number: int, tmp_path
 
 
 def test_an_agent_that_answered_answers_again(tmp_path: Path) -> None:
-    """What it printed when it was interrupted comes as soon as it is interrupted, not what it would have printed before."""
+    """An interrupt plays the output after the recorded interrupt at once, and skips the rest."""
     torn, rest = b'{"type":"assi', b'stant"}\n'
     ticks = [
         Record(0.0, "out", FIRST),
@@ -284,7 +284,7 @@ def run(path: Path, speed: float = 0.0, **more: Any) -> Report:
 
 
 def bare(report: Report) -> dict[str, Any]:
-    """A report without what is a run's own, and without times that the agent did not tell itself."""
+    """A report without fields of the run itself and times not reported by the agent."""
     found: dict[str, Any] = json.loads(report.to_json())
     for name in OWN:
         found.pop(name, None)
@@ -446,7 +446,7 @@ def test_a_folder_with_modules_of_our_names_does_no_harm(tmp_path: Path) -> None
 
 
 def test_r_a_live_line_on_a_terminal_and_the_answer_below_it(tmp_path: Path) -> None:
-    """Drawn while it goes on, taken away before the answer, and the card last; nothing is left of the line."""
+    """The live line is drawn during the run and cleared before the answer and summary."""
     ours, theirs = pty.openpty()
     lines = HELLO.splitlines(keepends=True)
     path = tape(
