@@ -87,8 +87,8 @@ def section(found: dict[str, Series], given: argparse.Namespace) -> str:
     how = (
         f"{today}, Python {platform.python_version()}, {peer}, {os.cpu_count()} CPUs, shared with"
         f" the writers; medians of {given.rounds} rounds of {given.seconds:g} s, alternating, a"
-        f" fresh process for each. {given.runs} runs with {given.rate} lines per second each, of 800"
-        " bytes. CPU and delay are measured while all of them write."
+        f" fresh process for each. {given.runs} runs with {given.rate} lines per second each, of"
+        " 800 bytes. CPU and delay are measured while all of them write."
     )
     head = [
         "follower",

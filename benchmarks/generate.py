@@ -66,8 +66,8 @@ DELTA = (
     b'"uuid":"%b","api_message_id":"%b"}\n'
 )
 OPENING = (
-    b'{"type":"message_start","message":{"model":"%b","id":"%b","type":"message","role":"assistant",'
-    b'"content":[],"stop_reason":null,"stop_sequence":null,"usage":%b}}'
+    b'{"type":"message_start","message":{"model":"%b","id":"%b","type":"message",'
+    b'"role":"assistant","content":[],"stop_reason":null,"stop_sequence":null,"usage":%b}}'
 )
 CLOSING = (
     b'{"type":"message_delta","delta":{"stop_reason":"%b","stop_sequence":null},'

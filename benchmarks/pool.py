@@ -143,7 +143,7 @@ def encode(value: object) -> bytes:
 
 
 def sizes(count: int) -> list[int]:
-    """Payload sizes spread evenly over a log-normal curve, so that every seed gives the same mean."""
+    """Payload sizes on a log-normal curve, with the same mean for every seed."""
     normal = NormalDist(math.log(MEDIAN), SPREAD)
     points = (math.exp(normal.inv_cdf((i + 0.5) / count)) for i in range(count))
     return [min(max(int(point), SMALLEST), LARGEST) for point in points]

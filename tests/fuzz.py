@@ -2,8 +2,8 @@
 
     python -m tests.fuzz [--count 1000000] [--seed 1] [--jobs N]
 
-The lines come from `tests/recordings`, as far as there are any, and from the scripted runs. The same seed gives
-the same damage, whatever the number of jobs. Exit code 1 if anything went wrong.
+The lines come from `tests/recordings` and from the scripted runs. The same seed gives the same
+mutations with any number of jobs. Exit code 1 if anything failed.
 """
 
 import argparse
@@ -85,7 +85,8 @@ class Outcome(Struct):
                 self.told = [*self.told, note]
 
     def __str__(self) -> str:
-        return f"{self.mutations:,} mutations, {self.exceptions:,} exceptions, {self.lost:,} lost lines"
+        counts = f"{self.mutations:,} mutations, {self.exceptions:,} exceptions"
+        return f"{counts}, {self.lost:,} lost lines"
 
 
 # -- damage --------------------------------------------------------------------------------------
@@ -268,15 +269,13 @@ def _tick(line: bytes, by: Random) -> bytes:
 
 
 def batch(seed: int, number: int, size: int = BATCH) -> Outcome:
-    """One round: mostly a stream, now and then one without a good first line, or a tape."""
+    """One round: mostly a stream, sometimes one without a valid first line, or a recording."""
     by = Random(f"{seed} {number}")
     lines = [damaged(by) + b"\n" for _ in range(size)]
     kind = number % 20
-    if (
-        kind == 7
-    ):  # what opens the input may make it an array or a document: only that it can be read is checked
+    if kind == 7:  # the first line may make it an array or a document, so lines are not counted
         return _batch(b"", lines, None, by)
-    if kind == 13:  # how many lines a damaged tape still holds cannot be told
+    if kind == 13:  # the number of lines in a damaged recording is unknown
         return _batch(HEADER, [_tick(line, by) for line in lines], None, by)
     return _batch(FIRST, lines, size + 1, by)
 

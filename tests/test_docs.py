@@ -1,9 +1,10 @@
 """Check the documents: code, commands and their output, links and tables.
 
-Blocks marked `python` are executed, unless they begin with `# not run: ...`. In blocks marked `console`, each line
-that begins with `$ ` is run in a shell and the lines below it are compared with what it prints: all of it, or, where
-a line `...` marks a cut, the other lines in their order. `# exit N` behind a command notes an exit code that is not 0.
-`python -m tests.test_docs FILE...` runs a document's commands and pastes anew what they print, where nothing is cut.
+Blocks marked `python` are executed, unless they begin with `# not run: ...`. In blocks marked
+`console`, each line that begins with `$ ` is run in a shell, and its output is compared with the
+lines below: all of it or, with a line `...`, the other lines in their order. `# exit N` after a
+command is its exit code if not 0. `python -m tests.test_docs FILE...` runs the commands of a document
+and updates their output, except where it is cut by `...`.
 """
 
 import ast

@@ -95,7 +95,7 @@ def _without_places(report: steno.Report) -> Json:
     return found
 
 
-# -- chunks and malformed lines -------------------------------------------------------------------------
+# -- chunks and malformed lines ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

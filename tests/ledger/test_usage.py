@@ -491,7 +491,13 @@ def test_a_report_never_touches_the_requests(book: Book, by: str, chosen: TimeRa
 def test_hours_that_are_cut_are_found_by_an_index(book: Book, name: str) -> None:
     scattered(book, 30)
     store = Watched(book.store)
-    sums.group_spend(store, "day", TimeZone(name), Filters(TimeRange(at("2026-03-02T10:17"), None)))  # type: ignore[arg-type]
+    since = TimeRange(at("2026-03-02T10:17"), None)
+    sums.group_spend(
+        store,  # type: ignore[arg-type]  # a wrapper that notes the queries
+        "day",
+        TimeZone(name),
+        Filters(since),
+    )
     sql, values = store.asked[-1]
     assert "requests r" in sql
     if book.store.kind == "sqlite":

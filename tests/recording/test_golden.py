@@ -65,7 +65,7 @@ def test_a_tape_of_it_gives_the_same_report(case: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", STREAMS, ids=name)
 def test_in_chunks_it_gives_the_same_report(case: Path) -> None:
-    """The same bytes in pieces of 7 give what they give whole (without what stands beside stdout)."""
+    """Chunks of 7 bytes of stdout give the same report as the whole."""
     data = (case / "stdout").read_bytes()
     reading = steno.RunParser()
     for start in range(0, len(data), 7):

@@ -10,7 +10,7 @@ START = datetime(2026, 11, 10, 9, 0, tzinfo=timezone.utc)
 
 
 class Transcript:
-    """A session's transcript. Each request has 3 input, 1,000 cache write and 20,000 read tokens."""
+    """A session's transcript; 3 input, 1,000 cache write and 20,000 read tokens per request."""
 
     def __init__(self, session: str, model: str = "claude-sonnet-4-6", start: int = 0) -> None:
         self.session, self.model = session, model
