@@ -1,7 +1,7 @@
 """The expected facts of a recorded Claude Code run, computed independently of steno.
 
-A simple second reader of a recording folder (`stdout`, `exit_code`), to compare with steno's report:
-one `json.loads` per line, everything in memory, no shared code. `facts(folder)` returns a flat dict;
+A simple second reader of a recording folder (`stdout`, `exit_code`), for comparison with steno:
+one `json.loads` per line, everything in memory, no shared code. `facts(folder)` returns a dict;
 as a program it prints a JSON line per folder (or per `<version>/<scenario>` below it). It ignores
 transcripts, the command and the folder's name, and computes no prices: costs are those that the
 agent reported. `None` means not reported.
@@ -279,7 +279,7 @@ class Recording:
         return sorted([clean(path), change] for path, change in changes.items())
 
     def denials(self) -> list[list[str]]:
-        """V8, each call once, in order. An interrupted call ("User rejected ...") does not count."""
+        """V8, each call once, in order. An interrupted call ("User rejected ...") is ignored."""
         found: dict[str, str] = {}
         for event in self.events:
             if event.get("subtype") == "permission_denied":
@@ -304,7 +304,7 @@ class Recording:
 
     def background(self) -> tuple[int, dict[str, str]]:
         """The number of background tasks, and the unfinished ones: {task id: call id}."""
-        # task_started alone is no proof: 2.1.50 prints it for synchronous subagents too, without an end.
+        # task_started alone is no proof: 2.1.50 prints it for synchronous subagents too.
         started = [e for e in self.of("system", "task_started") if e.get("is_backgrounded") is True]
         launched: dict[str, str] = {
             event["task_id"]: event.get("tool_use_id", "") for event in started

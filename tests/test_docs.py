@@ -3,7 +3,7 @@
 Blocks marked `python` are executed, unless they begin with `# not run: ...`. In blocks marked
 `console`, each line that begins with `$ ` is run in a shell, and its output is compared with the
 lines below: all of it or, with a line `...`, the other lines in their order. `# exit N` after a
-command is its exit code if not 0. `python -m tests.test_docs FILE...` runs the commands of a document
+command is its exit code if not 0. `python -m tests.test_docs FILE...` runs a document's commands
 and updates their output, except where it is cut by `...`.
 """
 
