@@ -1,6 +1,7 @@
-"""Asks steno and its peers for the totals of one known session in many shapes; never lets a peer decide the outcome.
+"""Compare the totals of steno and its peers for one known session in many variants.
 
-Run as `python -m benchmarks.accuracy`. The truth is the agent's own total. Exits with 1 when steno is not exact somewhere.
+Run as `python -m benchmarks.accuracy`. Expected is the agent's own total. Exits with 1 unless steno
+is exact in every variant; the answers of peers are only shown.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from benchmarks.variants import Variant, variants
 
 STENO = (sys.executable, "-m", "steno")
 EXACT, ABSENT, UNREADABLE, NONE = "exact", "not installed", "failed", "-"
-# How far off a sum of money may be, in dollars: one peer says no more than a hundredth of a cent; ours is exact.
+# Tolerance of costs in dollars: one peer rounds to a hundredth of a cent; ours is exact.
 THEIRS, OURS = 0.00005, 1e-9
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one tool said of one variant; `note` says why it said nothing."""
+    """The answer of a tool for a variant; `note` is the reason if there is none."""
 
     tool: str
     figures: Figures | None
@@ -40,7 +41,7 @@ class Answer:
 
 
 def steno_totals(answer: dict[str, Any]) -> Figures:
-    """The only place that knows the names in steno's report."""
+    """The totals in the output of `steno usage --json`."""
     total = answer.get("total") or {}
     tokens, cost = total.get("tokens") or {}, total.get("cost") or {}
     names = ("input", "cache_write", "cache_read", "output")
@@ -48,7 +49,7 @@ def steno_totals(answer: dict[str, Any]) -> Figures:
 
 
 def source(home: Home) -> Path:
-    """The whole home when there are streams in it, else the transcripts."""
+    """The whole home if it has streams, else the transcripts."""
     return home.path if (home.path / "runs").exists() else home.projects()
 
 
@@ -59,7 +60,7 @@ def without_ledger(home: Home) -> Figures:
 
 
 def imported(home: Home, ledger: str) -> Figures:
-    """Imports twice: the second time must change nothing."""
+    """Import twice; the second import must change nothing."""
     for _ in range(2):
         home.run([*STENO, "ledger", "import", source(home), "--ledger", ledger, "--quiet"])
     return steno_totals(
@@ -74,7 +75,7 @@ def with_ledger(home: Home) -> Figures:
 
 
 def in_parts(home: Home) -> Figures:
-    """Everything is imported when half of each file is there, in the middle of a line, and again when all is."""
+    """Import the first half of each file, cut within a line, and then the whole file."""
     ledger = f"sqlite:///{home.path}/parts.db"
     files = [
         path for path in home.path.rglob("*") if path.suffix == ".jsonl" or path.name == "stdout"
@@ -125,7 +126,7 @@ def theirs(variant: Variant, home: Home, peer: Peer) -> Answer:
 
 
 def fresh(variant: Variant, folder: str, name: str) -> Home:
-    """A home for one tool alone: none finds what another left."""
+    """A separate home for each tool."""
     home = Home(Path(folder) / name)
     home.path.mkdir()
     variant.write(home)
@@ -143,7 +144,7 @@ def answers(variant: Variant, tools: Sequence[Peer]) -> list[Answer]:
 
 
 def money_differs(answer: Answer, truth: Figures) -> bool:
-    """Nothing is said of a tool that tells no money."""
+    """False for a tool without costs."""
     said = answer.figures.usd if answer.figures else None
     return said is not None and abs(said - (truth.usd or 0)) > answer.margin
 
@@ -153,7 +154,7 @@ def times(found: float, truth: float) -> str:
 
 
 def faults(answer: Answer, said: Figures, truth: Figures) -> Iterator[str]:
-    """What differs; nothing is said of a figure that the tool does not give."""
+    """The differences, without the figures that the tool does not report."""
     names = {
         "input": "input",
         "cache_write": "cache write",
@@ -178,7 +179,7 @@ def verdict(answer: Answer, truth: Figures) -> str:
 
 
 def exact(answer: Answer, truth: Figures) -> bool:
-    """Ours must give all five figures, and all must be right."""
+    """Whether all five figures are present and right."""
     said = answer.figures
     return (
         said is not None and None not in (said.input, said.usd) and verdict(answer, truth) == EXACT
@@ -206,7 +207,7 @@ def details(found: dict[str, tuple[Variant, list[Answer]]]) -> str:
 
 
 def short(answer: Answer, truth: Figures) -> str:
-    """For the overview: exact, or how far off the tokens and the money are."""
+    """For the overview: exact, or the factors of tokens and cost."""
     said = answer.figures
     if said is None:
         return UNREADABLE if answer.note.startswith(UNREADABLE) else answer.note
@@ -230,9 +231,10 @@ def overview(found: dict[str, tuple[Variant, list[Answer]]]) -> str:
 
 def section(found: dict[str, tuple[Variant, list[Answer]]]) -> str:
     how = (
-        "The same session in many shapes, against the agent's own total: `exact`, or how many times the tokens and the dollars"
-        " (`$`) a tool finds. `-`: it does not read streams. Tools without costs, or with one"
-        " token sum only, are compared by what they report."
+        "The same session in many variants, compared with the agent's own total: `exact`, or the"
+        " factor of the tokens and the dollars (`$`) that a tool reports. `-`: it does not read"
+        " streams. Tools without costs, or with one token sum only, are compared by what they"
+        " report."
     )
     return "\n\n".join(["## Totals against the agent's own", how, overview(found)])
 
@@ -251,9 +253,9 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Compare the totals of steno and its peers with the agent's own."
     )
-    parser.add_argument("--only", default="", help="only the variants whose name has this in it")
-    parser.add_argument("--alone", action="store_true", help="ask steno only")
-    parser.add_argument("--brief", action="store_true", help="the overview without the figures")
+    parser.add_argument("--only", default="", help="only variants with this text in their name")
+    parser.add_argument("--alone", action="store_true", help="steno only, without peers")
+    parser.add_argument("--brief", action="store_true", help="print the overview only")
     parser.add_argument("--out", type=Path, help="Markdown page to put the overview into")
     return parser.parse_args()
 

@@ -1,6 +1,6 @@
-"""The yardstick: msgspec decoding only the fields a tracker needs; never tracks, recovers or reports.
+"""The baseline: msgspec decodes only the fields that a tracker needs, and keeps no state.
 
-The fields stand in the order in which the real program prints them, which is the order msgspec finds fastest.
+The fields are in the order in which Claude Code prints them, which is fastest for msgspec.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the command lines of the benchmarks share: options, goals, and how they end."""
+"""Options, goals and exit codes of the benchmark commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.table import number, save
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure beside what was asked of it."""
+    """A figure and its limit; `least`: the limit is a minimum."""
 
     text: str
     figure: float | None
@@ -27,38 +27,38 @@ class Goal:
         return self.figure >= self.limit if self.least else self.figure <= self.limit
 
     def cells(self) -> list[str]:
-        asked = f"{'≥' if self.least else '≤'} {self.limit:g}{self.unit}"
+        target = f"{'≥' if self.least else '≤'} {self.limit:g}{self.unit}"
         verdict = "not measured" if self.figure is None else "met" if self.met() else "not met"
-        return [self.text, asked, number(self.figure, 2, self.unit), verdict]
+        return [self.text, target, number(self.figure, 2, self.unit), verdict]
 
 
-def tell(text: str) -> None:
+def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def parser(what: str, rounds: int) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=what)
-    made.add_argument("--rounds", type=int, default=rounds)
-    made.add_argument("--out", type=Path, help="Markdown page to put the tables into")
-    made.add_argument(
+def parser(description: str, rounds: int) -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=description)
+    result.add_argument("--rounds", type=int, default=rounds)
+    result.add_argument("--out", type=Path, help="Markdown page to put the tables into")
+    result.add_argument(
         "--strict", action="store_true", help="exit 1 when a goal is missed or not measured"
     )
-    return made
+    return result
 
 
 def finish(
-    given: argparse.Namespace,
+    options: argparse.Namespace,
     text: str,
     name: str,
     goals: Iterable[Goal],
     faults: Iterable[str] = (),
 ) -> int:
-    """Show what was found and put it into the page; the exit code."""
+    """Print the result, save it with --out, and return the exit code."""
     print(text)
-    if given.out:
-        save(given.out, text, name)
-    told = list(faults)
-    for fault in told:
-        tell(fault)
-    missed = given.strict and not all(goal.met() for goal in goals)
-    return 1 if told or missed else 0
+    if options.out:
+        save(options.out, text, name)
+    errors = list(faults)
+    for fault in errors:
+        log(fault)
+    missed = options.strict and not all(goal.met() for goal in goals)
+    return 1 if errors or missed else 0

@@ -1,7 +1,7 @@
-"""Measures following many runs at once in one process, steno beside claude-agent-sdk, against goals; never tunes anything.
+"""Measure following many runs in one process: steno and claude-agent-sdk.
 
-Run as `python -m benchmarks.concurrent`. Every run is a process of its own that talks at a steady rate, and writes the
-time into what it says. Every measurement is a fresh process, and the competitors take turns.
+Run as `python -m benchmarks.concurrent`. Every run is a process that writes lines with the current
+time at a steady rate. Every measurement is a fresh process, and the competitors alternate.
 """
 
 from __future__ import annotations
@@ -12,38 +12,39 @@ import platform
 import sys
 import time
 
-from benchmarks.command import Goal, finish, parser, tell
+from benchmarks.command import Goal, finish, log, parser
 from benchmarks.measure import Series, middle, ratio, rounds
 from benchmarks.table import number, table
 
 LABELS = {
     "steno": "steno: process, recording, events, running report",
-    "booked": "steno run: the same, and rows for the ledger",
+    "booked": "steno run: the same, with ledger rows",
     "sdk": "claude-agent-sdk, transport",
     "parsed": "claude-agent-sdk, transport + parse_message",
 }
 
 
 def measured(given: argparse.Namespace) -> dict[str, Series]:
-    tell(f"following {given.runs} runs, {given.rounds} rounds")
-    words = ["--runs", str(given.runs), "--seconds", str(given.seconds), "--rate", str(given.rate)]
+    log(f"following {given.runs} runs, {given.rounds} rounds")
+    sizes = ["--runs", str(given.runs), "--seconds", str(given.seconds), "--rate", str(given.rate)]
     command = [sys.executable, "-m", "benchmarks.crowd"]
-    return rounds((Series(name, [*command, name, *words]) for name in LABELS), given.rounds)
+    return rounds((Series(name, [*command, name, *sizes]) for name in LABELS), given.rounds)
 
 
 def checked(found: dict[str, Series], given: argparse.Namespace) -> None:
-    """Stops the benchmark when a follower did not hear what was said."""
-    said = given.runs * given.seconds * given.rate
+    """Exit if a follower did not receive the lines that were written."""
+    written = given.runs * given.seconds * given.rate
     for one in found.values():
-        for heard in one.inside("events"):
-            if (
-                abs(heard - said) > said * 0.2
-            ):  # on a busy machine the talkers themselves fall behind
-                raise SystemExit(f"WRONG: {one.name} heard {heard:,.0f} lines of {said:,.0f}")
+        for received in one.inside("events"):
+            # On a busy machine the writers themselves fall behind.
+            if abs(received - written) > written * 0.2:
+                raise SystemExit(
+                    f"WRONG: {one.name} received {received:,.0f} of {written:,.0f} lines"
+                )
 
 
 def each(one: Series) -> list[float]:
-    """Microseconds of CPU for a line."""
+    """Microseconds of CPU per line."""
     return [
         cpu / events * 1e6
         for cpu, events in zip(one.inside("cpu"), one.inside("events"), strict=True)
@@ -84,16 +85,16 @@ def section(found: dict[str, Series], given: argparse.Namespace) -> str:
         peer = "claude-agent-sdk not installed"
     today = time.strftime("%Y-%m-%d", time.gmtime())
     how = (
-        f"{today}, Python {platform.python_version()}, {peer}, {os.cpu_count()} CPUs, shared with the"
-        f" writers; medians of {given.rounds} rounds of {given.seconds:g} s, alternating, a fresh process"
-        f" for each. {given.runs} runs with {given.rate} lines per second each, of 800 bytes. CPU and delay are"
-        " measured while all of them write."
+        f"{today}, Python {platform.python_version()}, {peer}, {os.cpu_count()} CPUs, shared with"
+        f" the writers; medians of {given.rounds} rounds of {given.seconds:g} s, alternating, a"
+        f" fresh process for each. {given.runs} runs with {given.rate} lines per second each, of"
+        " 800 bytes. CPU and delay are measured while all of them write."
     )
     head = [
         "follower",
-        "µs of CPU a line",
+        "µs of CPU per line",
         "of a core",
-        "KB a run",
+        "KB per run",
         "delay p50 ms",
         "p99 ms",
         "CPU to SDK",
@@ -104,9 +105,9 @@ def section(found: dict[str, Series], given: argparse.Namespace) -> str:
 
 
 def options() -> argparse.Namespace:
-    made = parser("Measure following many runs at once, steno beside claude-agent-sdk.", rounds=3)
+    made = parser("Measure following many runs at once: steno and claude-agent-sdk.", rounds=3)
     made.add_argument("--runs", type=int, default=200)
-    made.add_argument("--rate", type=int, default=50, help="lines a second, of each run")
+    made.add_argument("--rate", type=int, default=50, help="lines per second and run")
     made.add_argument("--seconds", type=float, default=10)
     return made.parse_args()
 

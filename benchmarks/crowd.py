@@ -1,7 +1,7 @@
-"""One measurement: follows many talkers at once in one process, and prints what that cost; never judges it.
+"""One measurement of `benchmarks.concurrent`: follow many agents in one process, print the cost.
 
-Run as `python -m benchmarks.crowd FOLLOWER --runs N --seconds N --rate N`. The clock runs while all of them talk: neither
-their start nor their end is in it.
+Run as `python -m benchmarks.crowd FOLLOWER --runs N --seconds N --rate N`. Only the time in which
+all agents write is measured, without their start and exit.
 """
 
 from __future__ import annotations
@@ -17,205 +17,243 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.work import MISSING
 
+# steno is imported by its followers only, so that its memory counts as theirs.
+if TYPE_CHECKING:
+    from steno.event import Event
+    from steno.process import ProcessLoop
+    from steno.runner.attempt import AgentRun
+    from steno.runner.setup import TaskSetup
+
+    StartRun = Callable[[ProcessLoop, TaskSetup], AgentRun]
+
 TALKER = Path(__file__).with_name("talker.py")
-LEAD = 3.0  # seconds from the word to begin until they do
+LEAD = 3.0  # seconds between the start signal and the first line
 
 
-class Watch:
-    """What this process used in the window, and how late each line was."""
+class Meter:
+    """CPU, memory and delays of this process while the agents write."""
 
-    def __init__(self, given: argparse.Namespace, folder: str) -> None:
-        self.runs, self.seconds, self.program = (
-            given.runs,
-            given.seconds,
-            str(Path(folder, "talker")),
-        )
-        self.empty, self.start, self.go = rss(), 0, Path(folder, "go")
+    def __init__(self, options: argparse.Namespace, folder: str) -> None:
+        self.runs = options.runs
+        self.seconds = options.seconds
+        self.program = str(Path(folder, "talker"))
+        self.start = 0
+        self.start_file = Path(folder, "go")
         self.env = {
-            "TALK_GO": str(self.go),
-            "TALK_LINES": str(int((given.seconds + 1) * given.rate)),
-            "TALK_RATE": str(given.rate),
+            "TALK_GO": str(self.start_file),
+            "TALK_LINES": str(int((options.seconds + 1) * options.rate)),
+            "TALK_RATE": str(options.rate),
         }
-        self.late: list[int] = []
-        self.events = 0
-        self.counting = False
-        self.used = self.full = 0.0
+        self.lines = 0
+        self.is_measuring = False
+        self._delays: list[int] = []
+        self._cpu = 0.0
+        self._rss_before = resident_bytes()
+        self._rss_after = 0.0
 
-    def ready(self) -> None:
-        """All were started: let them begin."""
+    def start_agents(self) -> None:
+        """Tell the started agents when to begin."""
         self.start = time.monotonic_ns() + int(LEAD * 1e9)
-        written = self.go.with_name("written")
-        written.write_text(str(self.start))
-        written.rename(self.go)
+        draft = self.start_file.with_name("written")
+        draft.write_text(str(self.start))
+        draft.rename(self.start_file)
 
     def begin(self) -> None:
-        self.counting, self.used = True, time.process_time()
+        self.is_measuring = True
+        self._cpu = time.process_time()
 
     def end(self) -> None:
-        self.counting, self.used, self.full = False, time.process_time() - self.used, rss()
+        self.is_measuring = False
+        self._cpu = time.process_time() - self._cpu
+        self._rss_after = resident_bytes()
 
-    def heard(self, text: str) -> None:
-        """A text with its time came in."""
-        if self.counting:
-            self.late.append(time.monotonic_ns() - int(text.partition(" ")[0]))
+    def add_text(self, text: str) -> None:
+        """Note the delay of a text, which begins with the time of its writing."""
+        if self.is_measuring:
+            self._delays.append(time.monotonic_ns() - int(text.partition(" ")[0]))
 
-    def ahead(self, nanoseconds: float = 0) -> float:
+    def seconds_until(self, offset_ns: float = 0) -> float:
         """Seconds until a time after the start."""
-        return (self.start + nanoseconds - time.monotonic_ns()) / 1e9
+        return (self.start + offset_ns - time.monotonic_ns()) / 1e9
 
     def figures(self) -> dict[str, Any]:
-        late = sorted(self.late)
-        at = [late[int(len(late) * part)] / 1e6 for part in (0.5, 0.99)] if late else [None, None]
+        delays = sorted(self._delays)
         return {
-            "cpu": self.used,
-            "events": self.events,
-            "kilobytes": (self.full - self.empty) / self.runs / 1024,
-            "middle": at[0],
-            "late": at[1],
+            "cpu": self._cpu,
+            "events": self.lines,
+            "kilobytes": (self._rss_after - self._rss_before) / self.runs / 1024,
+            "middle": percentile_ms(delays, 0.5),
+            "late": percentile_ms(delays, 0.99),
             "process": time.process_time(),
         }
 
 
-def rss() -> float:
-    """Bytes of this process that are in memory."""
+def percentile_ms(delays: list[int], fraction: float) -> float | None:
+    return delays[int(len(delays) * fraction)] / 1e6 if delays else None
+
+
+def resident_bytes() -> float:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return float(pages * os.sysconf("SC_PAGE_SIZE"))
 
 
-class Listener:
-    """Hears the events of steno's runs."""
-
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
-        self.text = importlib.import_module("steno.event").Text
-        self.read: dict[str, int] = {}
-
-    def __call__(self, run: Any, events: list[Any]) -> None:
-        for told in events:
-            if type(told) is self.text:
-                self.watch.heard(told.text)
-        read = run.reading.lines.read
-        if self.watch.counting:
-            self.watch.events += read - self.read.get(run.id, read)
-        self.read[run.id] = read
+# --- steno
 
 
-def steno(watch: Watch, folder: str) -> None:
-    """Runs, as a task makes them: process, tape, events, running report, clocks."""
-    run, place = (
-        importlib.import_module("steno.runner.attempt").Run,
-        importlib.import_module("steno.config.data_dir"),
-    )
-    values, agents = (
-        importlib.import_module("steno.runner.setup"),
-        importlib.import_module("steno.agents"),
-    )
-    witness = importlib.import_module("steno.runner.workspace_observer").Witness
+class EventSink:
+    """Counts the lines of steno's runs and notes the delays of their texts."""
 
-    def begin(loop: Any, setup: Any) -> Any:
-        now, name = time.time(), place.run_id()
-        tape, watcher = (
-            place.tape_path(name, now),
-            witness(loop, setup.cwd, name, setup.changes, True),
+    def __init__(self, meter: Meter) -> None:
+        from steno.event import Text
+
+        self._text_type = Text
+        self._meter = meter
+        self._lines_by_run: dict[str, int] = {}
+
+    def __call__(self, run: AgentRun, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, self._text_type):
+                self._meter.add_text(event.text)
+        count = run.parser.lines.read
+        if self._meter.is_measuring:
+            self._meter.lines += count - self._lines_by_run.get(run.id, count)
+        self._lines_by_run[run.id] = count
+
+
+def steno(meter: Meter, folder: str) -> None:
+    """Runs as a task makes them: process, recording, events, running report, timeouts."""
+    from steno.agents import CLAUDE
+    from steno.config.data_dir import new_recording_path, new_run_id
+    from steno.runner.attempt import AgentRun
+    from steno.runner.setup import RunBudget
+    from steno.runner.workspace_observer import WorkspaceObserver
+
+    def start_run(loop: ProcessLoop, setup: TaskSetup) -> AgentRun:
+        now = time.time()
+        run_id = new_run_id()
+        observer = WorkspaceObserver(
+            loop=loop, cwd=folder, run_id=run_id, changes=setup.changes, record=True
         )
-        one = run(loop, agents.CLAUDE, setup.ask, setup, name, tape, now, lambda run: "", watcher)
-        one.prepare(values.Budget())
-        one.start()
-        return one
+        run = AgentRun(
+            loop=loop,
+            agent=CLAUDE,
+            launch_options=setup.launch_options,
+            setup=setup,
+            run_id=run_id,
+            recording_path=new_recording_path(run_id, now),
+            started_at=now,
+            on_ended=lambda run: "",
+            observer=observer,
+        )
+        run.prepare(RunBudget())
+        run.start()
+        return run
 
-    followed(watch, folder, begin)
+    follow_runs(meter, folder, start_run)
 
 
-def booked(watch: Watch, folder: str) -> None:
-    """Tasks of one run each, with their rows for the ledger."""
-    task = importlib.import_module("steno.runner.task").Task
-    followed(watch, folder, lambda loop, setup: task(loop, setup).start().run)
+def booked(meter: Meter, folder: str) -> None:
+    """Tasks of one run each, with their ledger rows."""
+    from steno.runner.task import Task
+
+    def start_run(loop: ProcessLoop, setup: TaskSetup) -> AgentRun:
+        run = Task(loop, setup).start().run
+        assert run is not None
+        return run
+
+    follow_runs(meter, folder, start_run)
 
 
-def followed(watch: Watch, folder: str, begin: Callable[[Any, Any], Any]) -> None:
-    """Begin all runs, and turn until they are over."""
-    values, agents = (
-        importlib.import_module("steno.runner.setup"),
-        importlib.import_module("steno.agents"),
-    )
+def follow_runs(meter: Meter, folder: str, start_run: StartRun) -> None:
+    from steno.agents import LaunchOptions
+    from steno.process import ProcessLoop
+    from steno.runner.setup import TaskSetup
+
     os.environ["XDG_DATA_HOME"] = folder
-    env = {"PATH": os.defpath, **watch.env}
-    setup = values.Setup(
-        ask=agents.Ask(prompt="talk"), program=watch.program, cwd=folder, environ=env
+    setup = TaskSetup(
+        launch_options=LaunchOptions(prompt="talk"),
+        program=meter.program,
+        cwd=folder,
+        inherited_env={"PATH": os.defpath, **meter.env},
     )
-    listener, runs = Listener(watch), []
-    with importlib.import_module("steno.process").Loop() as loop:
-        for _ in range(watch.runs):
-            runs.append(begin(loop, setup))
-            runs[-1].sinks.append(listener)
-            loop.turn(loop.clock())
-        watch.ready()
-        loop.after(watch.ahead(), watch.begin)
-        loop.after(watch.ahead(watch.seconds * 1e9), watch.end)
+    sink = EventSink(meter)
+    runs = []
+    with ProcessLoop() as loop:
+        for _ in range(meter.runs):
+            run = start_run(loop, setup)
+            run.sinks.append(sink)
+            runs.append(run)
+            loop.step(loop.clock())
+        meter.start_agents()
+        loop.call_later(meter.seconds_until(), meter.begin)
+        loop.call_later(meter.seconds_until(meter.seconds * 1e9), meter.end)
         loop.run()
-    ends = {(run.report.verdict, run.report.exit_code) for run in runs}
-    if ends != {("success", 0)}:
-        raise SystemExit(f"WRONG: the runs ended as {sorted(ends)}")
+    outcomes = {(run.report.verdict, run.report.exit_code) if run.report else None for run in runs}
+    if outcomes != {("success", 0)}:
+        raise SystemExit(f"WRONG: outcomes of the runs: {outcomes}")
 
 
-def sdk(watch: Watch, folder: str) -> None:
-    """The transport of claude-agent-sdk: process and JSON; no record, no report."""
-    heard(watch, folder, lambda message: None)
+# --- claude-agent-sdk
 
 
-def parsed(watch: Watch, folder: str) -> None:
-    """The same, and its own typed messages."""
-    heard(
-        watch,
-        folder,
-        importlib.import_module("claude_agent_sdk._internal.message_parser").parse_message,
-    )
+def sdk(meter: Meter, folder: str) -> None:
+    """The transport of claude-agent-sdk: process and JSON, without recording or report."""
+    follow_transports(meter, folder, lambda message: None)
 
 
-def heard(watch: Watch, folder: str, parse: Callable[[dict[str, Any]], Any]) -> None:
-    """All transports in one loop of asyncio."""
-    transport = importlib.import_module(
-        "claude_agent_sdk._internal.transport.subprocess_cli"
-    ).SubprocessCLITransport
-    options = importlib.import_module("claude_agent_sdk").ClaudeAgentOptions
+def parsed(meter: Meter, folder: str) -> None:
+    """The same, and its typed messages."""
+    parser = importlib.import_module("claude_agent_sdk._internal.message_parser")
+    follow_transports(meter, folder, parser.parse_message)
 
-    async def follow(one: Any) -> None:
-        async for message in one.read_messages():
+
+def follow_transports(meter: Meter, folder: str, parse: Callable[[dict[str, Any]], Any]) -> None:
+    """All transports in one asyncio event loop."""
+    package = importlib.import_module("claude_agent_sdk")
+    transport = importlib.import_module("claude_agent_sdk._internal.transport.subprocess_cli")
+
+    async def read(connection: Any) -> None:
+        async for message in connection.read_messages():
             parse(message)
-            if watch.counting:
-                watch.events += 1
-            if (
-                message["type"] == "assistant"
-                and message["message"]["content"][0]["type"] == "text"
-            ):
-                watch.heard(message["message"]["content"][0]["text"])
+            if meter.is_measuring:
+                meter.lines += 1
+            if message["type"] == "assistant":
+                block = message["message"]["content"][0]
+                if block["type"] == "text":
+                    meter.add_text(block["text"])
 
-    async def at(seconds: float, call: Callable[[], None]) -> None:
+    async def call_after(seconds: float, callback: Callable[[], None]) -> None:
         await asyncio.sleep(seconds)
-        call()
+        callback()
 
-    async def all_of_them() -> None:
-        given = options(cli_path=watch.program, cwd=folder, env=watch.env)
-        crowd = [transport(prompt="talk", options=given) for _ in range(watch.runs)]
-        reading = []
-        for one in crowd:
-            await one.connect()
-            reading.append(asyncio.create_task(follow(one)))
-        watch.ready()
-        clocks = [at(watch.ahead(), watch.begin), at(watch.ahead(watch.seconds * 1e9), watch.end)]
-        await asyncio.gather(*clocks, *reading)
-        for one in crowd:
-            await one.close()
+    async def follow_all() -> None:
+        options = package.ClaudeAgentOptions(cli_path=meter.program, cwd=folder, env=meter.env)
+        connections = [
+            transport.SubprocessCLITransport(prompt="talk", options=options)
+            for _ in range(meter.runs)
+        ]
+        readers = []
+        for connection in connections:
+            await connection.connect()
+            readers.append(asyncio.create_task(read(connection)))
+        meter.start_agents()
+        await asyncio.gather(
+            call_after(meter.seconds_until(), meter.begin),
+            call_after(meter.seconds_until(meter.seconds * 1e9), meter.end),
+            *readers,
+        )
+        for connection in connections:
+            await connection.close()
 
     os.environ["CLAUDE_AGENT_SDK_SKIP_VERSION_CHECK"] = "1"
-    asyncio.run(all_of_them())
+    asyncio.run(follow_all())
 
 
-FOLLOWERS: dict[str, Callable[[Watch, str], None]] = {
+FOLLOWERS: dict[str, Callable[[Meter, str], None]] = {
     "steno": steno,
     "booked": booked,
     "sdk": sdk,
@@ -224,25 +262,27 @@ FOLLOWERS: dict[str, Callable[[Watch, str], None]] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Follow many talkers at once.")
+    parser = argparse.ArgumentParser(description="Follow many agents at once, print the cost.")
     parser.add_argument("follower", choices=FOLLOWERS)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--rate", type=int, default=50)
-    given = parser.parse_args()
+    parser.add_argument("--rate", type=int, default=50, help="lines per second and run")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        watch = Watch(given, folder)
-        program = Path(watch.program)
+        meter = Meter(options, folder)
+        program = Path(meter.program)
         program.write_text(
             f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -ISE {shlex.quote(str(TALKER))} "$@"\n'
         )
         program.chmod(0o755)
         try:
-            FOLLOWERS[given.follower](watch, folder)
-        except ModuleNotFoundError:
+            FOLLOWERS[options.follower](meter, folder)
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("claude_agent_sdk"):
+                raise
             return MISSING
-    print(json.dumps(watch.figures()), flush=True)
-    os._exit(0)  # what a library has to say about its own end is not measured
+    print(json.dumps(meter.figures()), flush=True)
+    os._exit(0)  # skips the clean-up of libraries, which is not measured
 
 
 if __name__ == "__main__":

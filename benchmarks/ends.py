@@ -1,11 +1,11 @@
-"""The two ends of a pipe that is measured: one sends the lines of a stream, the other takes them and says how long each took.
+"""The two ends of a measured pipe: a sender of lines, and a receiver that measures their delay.
 
-    python -m benchmarks.ends send FILE                           every line by a write of its own, as fast as it goes
-    python -m benchmarks.ends send FILE --rate 1000 --count 3000  so many a second, each with the time of its sending
-    python -m benchmarks.ends take                                microseconds from sending to taking: p50, p99, worst
+    python -m benchmarks.ends send FILE                   one write per line, at full speed
+    python -m benchmarks.ends send FILE --rate 1000 --count 3000   lines per second, with the time
+    python -m benchmarks.ends take                        microseconds of delay: p50, p99, worst
 
-Times are of the system's monotonic clock, which all processes share. The clock is asked last before a line is written, and
-first after it was read.
+Times are of the system's monotonic clock, which all processes share. It is read right before a line
+is written, and right after it was read.
 """
 
 from __future__ import annotations
@@ -32,37 +32,36 @@ def write(line: bytes) -> None:
 
 
 def send_slowly(path: str, rate: float, count: int) -> None:
-    """A line every so often; one that comes late does not hurry the next. A line begins with the time it was sent at."""
+    """Send lines at a fixed interval, each with its time; a late line does not hurry the next."""
     with open(path, "rb") as file:
         lines = [line for line, _ in zip(file, range(count), strict=False)]
-    time.sleep(1.0)  # whoever stands between has started by then
+    time.sleep(1.0)  # the process in between has started by then
     for line in lines:
         write(b'{"sent":%d,' % time.monotonic_ns() + line[1:])
         time.sleep(1 / rate)
 
 
 def take() -> None:
-    """Each line counts when its first bytes are there."""
+    """Print the delays; a line has arrived with its first byte."""
     waits: list[int] = []
     fresh = True  # the next byte begins a line
     while chunk := os.read(0, 1 << 18):
         now = time.monotonic_ns()
         lines = chunk.split(b"\n")
         for line in lines if fresh else lines[1:]:
-            found = MARK.match(line)
-            if found:
-                waits.append(now - int(found[1]))
+            if mark := MARK.match(line):
+                waits.append(now - int(mark[1]))
         fresh = chunk.endswith(b"\n")
     waits.sort()
-    told = {
+    percentiles = {
         name: waits[int(len(waits) * part)] / 1000
         for name, part in (("p50", 0.5), ("p99", 0.99), ("worst", 0.99999))
     }
-    print(json.dumps({**told, "count": len(waits)}))
+    print(json.dumps({**percentiles, "count": len(waits)}))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="The two ends of a pipe that is measured.")
+    parser = argparse.ArgumentParser(description="The two ends of a measured pipe.")
     parser.add_argument("end", choices=("send", "take"))
     parser.add_argument("file", nargs="?")
     parser.add_argument("--rate", type=float)

@@ -1,7 +1,7 @@
-"""Writes a seeded stream shaped like Claude Code's stream-json, and the totals it holds; never reads one.
+"""Write a seeded stream in the format of Claude Code's stream-json, and print its totals.
 
-The text is made up. The last line's usage equals the sum over the requests written, so that a reader's
-totals can be checked against what `generate` returns.
+The text is made up. The usage of the last line is the sum over all requests, so that the totals of
+a reader can be compared with those that `generate` returns.
 """
 
 from __future__ import annotations
@@ -42,29 +42,37 @@ TOOLS = (
 ASSISTANT = (
     b'{"type":"assistant","message":{"model":"%b","id":"%b","type":"message","role":"assistant",'
     b'"content":[%b],"stop_reason":null,"stop_sequence":null,"usage":%b,"context_management":null},'
-    b'"parent_tool_use_id":%b,%b"session_id":"%b","uuid":"%b","timestamp":"%b","request_id":"%b"%b}\n'
+    b'"parent_tool_use_id":%b,%b"session_id":"%b","uuid":"%b","timestamp":"%b",'
+    b'"request_id":"%b"%b}\n'
 )
 USER = (
-    b'{"type":"user","message":{"role":"user","content":[%b]},"parent_tool_use_id":%b,%b"session_id":"%b",'
-    b'"uuid":"%b","timestamp":"%b"%b%b}\n'
+    b'{"type":"user","message":{"role":"user","content":[%b]},"parent_tool_use_id":%b,%b'
+    b'"session_id":"%b","uuid":"%b","timestamp":"%b"%b%b}\n'
 )
 USAGE = (
     b'{"input_tokens":%d,"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,'
-    b'"cache_creation":{"ephemeral_5m_input_tokens":%d,"ephemeral_1h_input_tokens":0},"output_tokens":1,'
-    b'"service_tier":"standard","inference_geo":"not_available"}'
+    b'"cache_creation":{"ephemeral_5m_input_tokens":%d,"ephemeral_1h_input_tokens":0},'
+    b'"output_tokens":1,"service_tier":"standard","inference_geo":"not_available"}'
 )
 CALL = b'{"type":"tool_use","id":"%b","name":"%b","input":%b}'
 ANSWER = b'{"tool_use_id":"%b","type":"tool_result","content":%b%b}'
 FAILURE = b'{"type":"tool_result","content":%b,"is_error":true,"tool_use_id":"%b"}'
-META = b',"tool_result_meta":[{"id":"%b","permission_decision":{"decision":"accept","source":"config","reason_type":"mode"}}]'
-DELTA = b'{"type":"stream_event","event":%b,"session_id":"%b","parent_tool_use_id":null,"uuid":"%b","api_message_id":"%b"}\n'
+META = (
+    b',"tool_result_meta":[{"id":"%b","permission_decision":{"decision":"accept",'
+    b'"source":"config","reason_type":"mode"}}]'
+)
+DELTA = (
+    b'{"type":"stream_event","event":%b,"session_id":"%b","parent_tool_use_id":null,'
+    b'"uuid":"%b","api_message_id":"%b"}\n'
+)
 OPENING = (
-    b'{"type":"message_start","message":{"model":"%b","id":"%b","type":"message","role":"assistant",'
-    b'"content":[],"stop_reason":null,"stop_sequence":null,"usage":%b}}'
+    b'{"type":"message_start","message":{"model":"%b","id":"%b","type":"message",'
+    b'"role":"assistant","content":[],"stop_reason":null,"stop_sequence":null,"usage":%b}}'
 )
 CLOSING = (
-    b'{"type":"message_delta","delta":{"stop_reason":"%b","stop_sequence":null},"usage":{"input_tokens":%d,'
-    b'"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":%d}}'
+    b'{"type":"message_delta","delta":{"stop_reason":"%b","stop_sequence":null},'
+    b'"usage":{"input_tokens":%d,"cache_creation_input_tokens":%d,'
+    b'"cache_read_input_tokens":%d,"output_tokens":%d}}'
 )
 
 
@@ -90,7 +98,7 @@ class Usage:
 
 @dataclass
 class Totals:
-    """What one stream holds; `tokens` and `cost_usd` count the subagents, `main` does not."""
+    """Totals of a stream; `tokens` and `cost_usd` include subagents, `main` does not."""
 
     main: Usage = field(default_factory=Usage)
     models: dict[str, Usage] = field(default_factory=dict)
@@ -116,7 +124,7 @@ class Totals:
 
 
 class Voice(NamedTuple):
-    """Who speaks: the main loop or one subagent, as the pieces of JSON that tell them apart."""
+    """The main loop or a subagent, as the JSON fragments by which they differ."""
 
     model: str
     parent: bytes = b"null"
@@ -144,7 +152,7 @@ SPEAKER = Voice(MAIN)
 
 
 class Stream:
-    """One stream being written: its file, its chance, its clock and its totals."""
+    """A stream being written: file, random numbers, clock and totals."""
 
     def __init__(self, file: BinaryIO, seed: int, kind: Kind) -> None:
         self.file, self.partial = file, kind == "partial"
@@ -216,7 +224,7 @@ class Stream:
     def streamed(
         self, message: Message, index: int, start: bytes, deltas: Deltas, block: bytes
     ) -> None:
-        """A block in its pieces; the finished one comes before the stop, as the real program prints it."""
+        """A block in deltas; like Claude Code, with the whole block before the stop."""
         self.event(
             message,
             b'{"type":"content_block_start","index":%d,"content_block":%b}' % (index, start),
@@ -263,7 +271,7 @@ class Stream:
     # --- one turn
 
     def words(self) -> list[Text]:
-        """The blocks of a message before its tools: nothing, a text, a thought, or both."""
+        """The blocks of a message before its tool calls: thinking, text, both or none."""
         thought = [self.rng.choice(self.pool.thoughts)] if self.rng.random() < 0.25 else []
         return thought + ([self.rng.choice(self.pool.texts)] if self.rng.random() < 0.6 else [])
 
@@ -284,7 +292,7 @@ class Stream:
             self.event(message, b'{"type":"message_stop"}')
 
     def turn(self, voice: Voice, words: list[Text], calls: list[Call]) -> None:
-        """One message of the model and the answers to its tools, some of them between its blocks."""
+        """One message of the model with its tool results, some of them between its blocks."""
         message = self.message(voice)
         self.open(voice, message)
         for index, text in enumerate(words):
@@ -299,7 +307,7 @@ class Stream:
     def uses(
         self, voice: Voice, message: Message, calls: list[Call], first: int, early: bool
     ) -> Iterator[Use]:
-        """Makes the calls; gives back those whose answer is still to come."""
+        """Write the calls; yields those without a result yet."""
         for index, call in enumerate(calls, first):
             use = self.use(voice, message, index, call)
             if early and index < first + len(calls) - 1:
@@ -313,7 +321,7 @@ class Stream:
         count = max(self.rng.choice((2, 2, 3, 3, 3, 4)) - len(words), 1)
         self.turn(voice, words, self.draw(count))
 
-    # --- what happens now and then
+    # --- rare events
 
     def delegate(self) -> None:
         """A foreground subagent: the Task call, its own turns, and its report."""
@@ -378,7 +386,7 @@ class Stream:
         )
 
     def result(self, text: str) -> None:
-        """The real program begins this line with another key than `type`; so does this one."""
+        """As in Claude Code, the first key of this line is not `type`."""
         totals, by_model = self.totals, model_usage(self.totals.models)
         ms = int((self.now - START) * 1000)
         head = {
@@ -452,7 +460,7 @@ def one_model(model: str, usage: Usage) -> dict[str, Any]:
 
 
 def generate(path: str | Path, megabytes: float, seed: int = 7, kind: Kind = "blocks") -> Totals:
-    """Writes about this many megabytes (of 1,000,000 bytes) and says what they hold."""
+    """Write about this many megabytes (of 1,000,000 bytes); returns the totals."""
     with open(path, "wb", buffering=1 << 20) as file:
         stream = Stream(file, seed, kind)
         stream.write(int(megabytes * 1_000_000))

@@ -1,7 +1,7 @@
-"""Counts the instructions that each reader executes on one stream: the same figures on a busy machine and a quiet one.
+"""Count the instructions that each reader executes on one stream, independent of other load.
 
-Run as `python -m benchmarks.instructions [--megabytes 20]`; needs valgrind. It counts, and never times anything: the
-clock's table is `benchmarks.read`. What a reader costs before it reads (start, imports) is counted apart and taken off.
+Run as `python -m benchmarks.instructions [--megabytes 20]`; needs valgrind. Start-up and imports
+are counted separately and subtracted. Times are measured by `benchmarks.read`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GOALS = {"bare": 0.6, "sdk": 2.5}
 
 
 def counted(reader: str, stream: Path, small: Path) -> int | None:
-    """The instructions of one process that reads one stream; None if it could not be run."""
+    """The instructions of a process that reads a stream; None if it failed."""
     work = [sys.executable, "-m", "benchmarks.work", reader, str(stream), str(small)]
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *work]
     done = subprocess.run(
@@ -38,13 +38,13 @@ def counted(reader: str, stream: Path, small: Path) -> int | None:
 
 
 def reading(reader: str, stream: Path, small: Path) -> int | None:
-    """The instructions of the reading alone."""
+    """The instructions of reading, without start-up."""
     whole, start = counted(reader, stream, small), counted(reader, small, small)
     return None if whole is None or start is None else whole - start
 
 
 def table(counts: dict[str, int | None]) -> list[str]:
-    """A line for each reader, and one for each goal."""
+    """One line per reader and goal."""
     rows = [
         f"{label:30} {'not run' if counts[name] is None else f'{counts[name]:>15,}'}"
         for name, label in READERS.items()
@@ -54,19 +54,17 @@ def table(counts: dict[str, int | None]) -> list[str]:
         theirs = counts[name]
         if ours and theirs:
             found = theirs / ours
-            rows.append(
-                f"report against {READERS[name]}: {found:.2f}x ({'at least' if found >= goal else 'below'} {goal}x)"
-            )
+            relation = "at least" if found >= goal else "below"
+            rows.append(f"report against {READERS[name]}: {found:.2f}x ({relation} {goal}x)")
     return rows
 
 
 def main() -> int:
-    """Print the table; 1 where valgrind is missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--megabytes", type=float, default=20)
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
-        print("valgrind is not installed: it counts the instructions", file=sys.stderr)
+        print("valgrind not found in PATH; it is needed to count instructions", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder:
         stream, small = Path(folder) / "stream", Path(folder) / "small"

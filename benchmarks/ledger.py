@@ -1,7 +1,7 @@
-"""Measures a report over a big tree of transcripts and over a big ledger, steno beside ccusage, against goals; tunes nothing.
+"""Measure reports over many transcripts and over a large ledger: steno and ccusage.
 
-Run as `python -m benchmarks.ledger`. Every measurement is a fresh process with its start-up, the competitors take turns,
-and each answer is compared with what the generators wrote.
+Run as `python -m benchmarks.ledger`. Every measurement is a fresh process including its start-up,
+the competitors alternate, and each answer is compared with the totals of the generators.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy import STENO, steno_totals
-from benchmarks.command import Goal, finish, parser, tell
+from benchmarks.command import Goal, finish, log, parser
 from benchmarks.measure import Run, megabytes, middle, ratio, run
 from benchmarks.peers import (
     CCUSAGE,
@@ -42,13 +42,13 @@ FIRST, SECOND, BARE = (
 )
 MILLION = "steno usage --no-import, a million requests"
 DAILY = ("daily", "--json", "--offline")
-PAUSE = 0.05  # seconds between two looks at the memory: short beside a run, and cheap
+PAUSE = 0.05  # seconds between two samples of the memory
 QUERIES = 9
 
 
 @dataclass
 class Task:
-    """One command, what to do before it, and the runs of it; `note` says why there are none."""
+    """A command, its preparation and its runs; `note` is the reason if there are none."""
 
     name: str
     command: Command
@@ -76,7 +76,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Measured:
-    """Everything one run of the benchmark found."""
+    """All results of the benchmark."""
 
     truth: dict[str, Any]
     tasks: dict[str, Task]
@@ -84,11 +84,11 @@ class Measured:
     wanted: Figures | None
 
 
-# --- one process and its children
+# --- a process and its descendants
 
 
 def family(pid: int) -> Iterator[int]:
-    """The process and everything it started."""
+    """The process and its descendants."""
     yield pid
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in path.read_text().split():
@@ -96,7 +96,7 @@ def family(pid: int) -> Iterator[int]:
 
 
 def resident(pid: int) -> int:
-    """Bytes in memory now; what has just ended holds none."""
+    """Bytes in memory now; 0 for an ended process."""
     try:
         pages = sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in family(pid))
     except OSError:
@@ -110,11 +110,11 @@ def watch(pid: int, done: threading.Event, peak: list[int]) -> None:
 
 
 def watched(command: Command, home: Home) -> Run:
-    """One fresh process from start to end; its memory is the largest sum over its family that was seen."""
+    """Run one fresh process; its memory is the peak of the sum over its descendants."""
     start = time.perf_counter()
-    words = [str(part) for part in command]
+    argv = [str(part) for part in command]
     process = subprocess.Popen(
-        words,
+        argv,
         stdout=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         cwd=home.path,
@@ -122,14 +122,14 @@ def watched(command: Command, home: Home) -> Run:
     )
     assert process.stdout is not None
     done, peak = threading.Event(), [0]
-    looking = threading.Thread(target=watch, args=(process.pid, done, peak))
-    looking.start()
+    sampler = threading.Thread(target=watch, args=(process.pid, done, peak))
+    sampler.start()
     with process.stdout as out:
         printed = out.read().decode()
     _, status, used = os.wait4(process.pid, 0)
     wall = time.perf_counter() - start
     done.set()
-    looking.join()
+    sampler.join()
     process.returncode = os.waitstatus_to_exitcode(status)
     rss = max(megabytes(used.ru_maxrss), peak[0] / (1 << 20))
     return Run(process.returncode, used.ru_utime + used.ru_stime, wall, rss, printed)
@@ -139,7 +139,7 @@ def environment(home: Home) -> dict[str, str]:
     return {**home.environment(), "STENO_LEDGER": str(ledger(home))}
 
 
-# --- what is measured
+# --- commands
 
 
 def ledger(home: Home) -> Path:
@@ -159,7 +159,7 @@ def peer(name: str, program: Path | None, home: Home) -> Task:
 
 
 def tasks(home: Home) -> Iterator[Task]:
-    """In the order of a round: the second report finds what the first one imported."""
+    """In the order of a round: the second report uses what the first one imported."""
     yield peer(PEER, native(), home)
     yield peer(NPM, wrapper(), home)
     yield Task(FIRST, [*STENO, "usage", "--json"], home, steno_totals, lambda: forget(home))
@@ -169,11 +169,11 @@ def tasks(home: Home) -> Iterator[Task]:
     )
 
 
-def written(module: str, *words: str | Path) -> dict[str, Any]:
-    """What a generator says it wrote; it runs in a process of its own, which keeps this one small."""
-    done = run([sys.executable, "-m", f"benchmarks.{module}", *map(str, words)])
+def written(module: str, *arguments: str | Path) -> dict[str, Any]:
+    """The totals of a generator, which runs in another process to keep this one small."""
+    done = run([sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)])
     if done.code:
-        raise SystemExit(f"the generator of {module} failed")
+        raise SystemExit(f"benchmarks.{module} failed")
     return done.figures()
 
 
@@ -190,14 +190,14 @@ def over_transcripts(home: Home, count: int) -> dict[str, Task]:
     for number_of_round in range(count + 1):
         for task in found.values():
             task.take()
-        if number_of_round == 0:  # the first round fills the caches and is thrown away
+        if number_of_round == 0:  # the first round fills the caches and is discarded
             for task in found.values():
                 task.runs.clear()
     return found
 
 
 def over_ledger(home: Home, sessions: int) -> tuple[Task, Figures]:
-    tell(f"writing a ledger of {sessions * 200:,} requests")
+    log(f"writing a ledger of {sessions * 200:,} requests")
     totals = written("million", ledger(home), "--sessions", str(sessions))
     task = Task(MILLION, [*STENO, "usage", "--json", "--no-import"], home, steno_totals)
     for _ in range(QUERIES):
@@ -214,11 +214,11 @@ def new_home(folder: str, name: str) -> Home:
 def measured(size: float, files: int, sessions: int, count: int) -> Measured:
     with tempfile.TemporaryDirectory() as folder:
         home = new_home(folder, "tree")
-        tell(f"writing {size:,.0f} MB of transcripts")
+        log(f"writing {size:,.0f} MB of transcripts")
         truth = written(
             "transcripts", home.projects(), "--megabytes", str(size), "--files", str(files)
         )
-        tell(f"reading them, {count} rounds")
+        log(f"reading them, {count} rounds")
         found = over_transcripts(home, count)
         million, wanted = (
             over_ledger(new_home(folder, "million"), sessions) if sessions else (None, None)
@@ -230,7 +230,7 @@ def measured(size: float, files: int, sessions: int, count: int) -> Measured:
 
 
 def fits(said: Figures | None, truth: Figures) -> bool:
-    """All four counters, and the money to the cent."""
+    """Whether all four counters are equal, and the cost to the cent."""
     if said is None or said.usd is None or truth.usd is None:
         return False
     return Figures(said.input, said.cache_write, said.cache_read, said.output) == Figures(
@@ -246,7 +246,7 @@ def judged(found: Measured) -> Iterator[tuple[Task, Figures]]:
 
 
 def wrong(found: Measured) -> list[str]:
-    """Where steno failed or does not find what was written; a peer's difference is only shown."""
+    """Failures and wrong totals of steno; differences of peers are only shown."""
     mine = [(task, truth) for task, truth in judged(found) if task.name.startswith("steno")]
     return [
         f"{task.name}: {task.note or f'{task.answer}, written: {truth}'}"
@@ -305,13 +305,15 @@ def task_table(found: Measured) -> str:
 def section(found: Measured, count: int) -> str:
     today, truth = time.strftime("%Y-%m-%d", time.gmtime()), found.truth
     how = (
-        f"{today}, Python {platform.python_version()}, {CCUSAGE.replace('@', ' ')}, {os.cpu_count()} CPUs; medians of {count}"
-        f" rounds ({QUERIES} for the last row), alternating, a fresh process for each measurement, start-up included."
-        " Peak memory is the sum over a command's processes. Ratios are medians of the ratios per round."
+        f"{today}, Python {platform.python_version()}, {CCUSAGE.replace('@', ' ')},"
+        f" {os.cpu_count()} CPUs; medians of {count} rounds ({QUERIES} for the last row),"
+        " alternating, a fresh process for each measurement, start-up included. Peak memory is the"
+        " sum over a command's processes. Ratios are medians of the ratios per round."
     )
     tree = (
-        f"Transcripts: {truth['size'] / 1e6:,.0f} MB / {truth['files']:,} files / {truth['lines']:,} lines /"
-        f" {truth['tokens']['requests']:,} requests, {truth['forks']} forks, {truth['subagents']} subagents."
+        f"Transcripts: {truth['size'] / 1e6:,.0f} MB / {truth['files']:,} files /"
+        f" {truth['lines']:,} lines / {truth['tokens']['requests']:,} requests,"
+        f" {truth['forks']} forks, {truth['subagents']} subagents."
     )
     rows = [goal.cells() for goal in goals(found)]
     parts = [how, table(["goal", "target", "measured", ""], rows), tree, task_table(found)]
@@ -319,14 +321,14 @@ def section(found: Measured, count: int) -> str:
 
 
 def options() -> argparse.Namespace:
-    made = parser("Measure reports over transcripts and a ledger, steno beside ccusage.", rounds=3)
+    made = parser("Measure reports over transcripts and a ledger: steno and ccusage.", rounds=3)
     made.add_argument("--megabytes", type=float, default=1000, help="size of the transcripts")
     made.add_argument("--files", type=int, default=2_000)
     made.add_argument(
         "--sessions",
         type=int,
         default=5_000,
-        help="sessions of the big ledger, 200 requests each; 0 leaves it out",
+        help="sessions of the large ledger, 200 requests each; 0: skip",
     )
     return made.parse_args()
 

@@ -1,7 +1,7 @@
-"""Runs commands in fresh processes, in turns, and says what each cost; never measures its own process.
+"""Run commands in fresh processes, alternating, and measure the cost of each.
 
-Linux counts in a child's peak memory what its parent held when it started it. So this process imports little,
-and a reader that can tell its own peak is believed first.
+Linux includes the parent's memory at the start in the peak memory of a child. So this process
+imports little, and the peak that a reader reports itself is preferred.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 from benchmarks.work import MISSING
 
 HOME = Path(__file__).resolve().parent.parent
-# An installed program has its bytecode beside it. A shell that forbids writing it would measure the compiler.
+# Without stored bytecode, the compiler would be measured.
 UNWANTED = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in UNWANTED}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One process: its exit code, its whole cost, and what it printed about itself."""
+    """A finished process: exit code, total cost and output."""
 
     code: int
     cpu: float
@@ -39,13 +39,13 @@ class Run:
         return figures
 
     def peak(self) -> float:
-        """Peak memory in MB: what the reader saw of itself, else what the system says of the process."""
+        """Peak memory in MB: as the reader reports it, else that of the process."""
         return float(self.figures().get("peak", self.rss))
 
 
 @dataclass
 class Series:
-    """The runs of one command; `note` says why there are none."""
+    """The runs of a command; `note` is the reason if there are none."""
 
     name: str
     command: Sequence[str]
@@ -53,7 +53,7 @@ class Series:
     note: str = ""
 
     def take(self) -> None:
-        """Adds one run, unless an earlier one already showed that it cannot be done."""
+        """Add a run, unless an earlier one failed."""
         if self.note:
             return
         done = run(self.command)
@@ -63,17 +63,16 @@ class Series:
         self.runs = [] if self.note else [*self.runs, done]
 
     def inside(self, name: str) -> list[float]:
-        """A figure the process measured itself, per run."""
+        """A figure that the process reported, per run."""
         return [float(run.figures()[name]) for run in self.runs]
 
 
 def megabytes(peak: int) -> float:
-    """Peak memory is told in kilobytes, on macOS in bytes."""
+    """Convert ru_maxrss, which is in kilobytes, on macOS in bytes."""
     return peak / ((1 << 20) if sys.platform == "darwin" else (1 << 10))
 
 
 def run(command: Sequence[str]) -> Run:
-    """One fresh process from start to end."""
     start = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=HOME, env=ENVIRONMENT
@@ -90,7 +89,7 @@ def run(command: Sequence[str]) -> Run:
 
 
 def rounds(series: Iterable[Series], count: int) -> dict[str, Series]:
-    """Every command once per round, so that a slow minute of the machine hits all of them."""
+    """Run every command once per round, so that other load affects all of them."""
     by_name = {one.name: one for one in series}
     for one in by_name.values():
         run(one.command)  # the first start writes bytecode and fills the system's caches
@@ -101,7 +100,7 @@ def rounds(series: Iterable[Series], count: int) -> dict[str, Series]:
 
 
 def middle(values: Iterable[float]) -> float | None:
-    """The median; nothing when there are no values."""
+    """The median; None without values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -110,11 +109,11 @@ def middle(values: Iterable[float]) -> float | None:
 
 
 def least(over: list[float], under: list[float]) -> float | None:
-    """The ratio of the least of each: of work that only computes, whatever a neighbour does comes on top."""
+    """The ratio of the minima: other load only adds to the time of a computation."""
     return min(over) / min(under) if over and under else None
 
 
 def ratio(over: list[float], under: list[float]) -> float | None:
-    """The median of the ratios round by round: a change of speed between rounds leaves it alone."""
+    """The median of the ratios per round, independent of speed changes between rounds."""
     pairs = zip(over, under, strict=True) if over and under else ()
     return middle(one / other for one, other in pairs)

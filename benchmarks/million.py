@@ -1,7 +1,7 @@
-"""Writes a ledger of many made-up requests straight into its tables, and the totals it holds; never asks it anything.
+"""Fill the tables of a ledger with many made-up requests, and print their totals.
 
-Run as `python -m benchmarks.million LEDGER`. The tables are steno's own; the sums beside the requests are made by one
-statement, as an import would have left them.
+Run as `python -m benchmarks.million LEDGER`. One SQL statement computes the sums that an import
+would have stored.
 """
 
 from __future__ import annotations
@@ -50,10 +50,12 @@ SESSION = (
     "compactions",
 )
 SPEND = """
-INSERT INTO spend (session, model, hour, agent, project, requests, input, cache_write, cache_read, output, reasoning,
-                   cache_write_1h, reported_nano, computed_nano, saved_nano, unpriced, unpriced_tokens)
-SELECT r.session, r.model, r.at / 3600000, r.agent, s.project, count(*), sum(r.input), sum(r.cache_write), sum(r.cache_read),
-       sum(r.output), sum(r.reasoning), sum(r.cache_write_1h), 0, sum(r.cost_nano), sum(r.saved_nano), 0, 0
+INSERT INTO spend (session, model, hour, agent, project,
+                   requests, input, cache_write, cache_read, output, reasoning, cache_write_1h,
+                   reported_nano, computed_nano, saved_nano, unpriced, unpriced_tokens)
+SELECT r.session, r.model, r.at / 3600000, r.agent, s.project,
+       count(*), sum(r.input), sum(r.cache_write), sum(r.cache_read), sum(r.output),
+       sum(r.reasoning), sum(r.cache_write_1h), 0, sum(r.cost_nano), sum(r.saved_nano), 0, 0
 FROM requests r JOIN sessions s ON s.id = r.session
 GROUP BY r.session, r.model, r.at / 3600000, r.agent, s.project
 """
@@ -72,7 +74,7 @@ class Writer:
             yield from self.session(number)
 
     def session(self, number: int) -> Iterator[Row]:
-        """One session: one model, a cheap one beside it, a few hours."""
+        """A session of a few hours with one model and a cheaper second one."""
         name = f"{number:08x}-0000-4000-a000-{self.rng.getrandbits(48):012x}"
         model = self.rng.choice((SONNET, SONNET, OPUS))
         first = at = int((START - self.rng.random() * DAYS * 86_400) * 1_000)
@@ -120,7 +122,7 @@ def fill(store: Store, writer: Writer) -> None:
 
 
 def generate(path: str, sessions: int = SESSIONS, seed: int = 7) -> dict[str, Any]:
-    """Writes that many sessions of 200 requests, and says what they hold."""
+    """Write sessions of 200 requests each; returns the totals."""
     writer = Writer(seed, sessions)
     store = open_ledger(path)
     try:
@@ -134,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description="Write a ledger of made-up requests; print its totals as JSON."
     )
-    parser.add_argument("ledger", help="path of the ledger; must not be there yet")
+    parser.add_argument("ledger", help="path of the new ledger")
     parser.add_argument("--sessions", type=int, default=SESSIONS)
     parser.add_argument("--seed", type=int, default=7)
     given = parser.parse_args()

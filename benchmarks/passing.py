@@ -1,7 +1,7 @@
-"""Measures passing a stream on: `steno watch` between two pipes, beside `cat`, `tee` and a plain loop; never tunes anything.
+"""Measure passing a stream through: `steno watch`, `cat`, `tee` and a plain loop.
 
-Run as `python -m benchmarks.passing`. Each figure is of a fresh process between a process that sends and one that takes and
-compares every byte; the competitors take turns.
+Run as `python -m benchmarks.passing`. Every measurement is a fresh process between a sender and a
+receiver that compares every byte; the competitors alternate.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.command import Goal, finish, parser, tell
+from benchmarks.command import Goal, finish, log, parser
 from benchmarks.measure import ENVIRONMENT, HOME, Run, least, megabytes, middle
 from benchmarks.read import Stream, generated
 from benchmarks.table import number, table
 
-NAIVE = "import sys, json\nfor line in sys.stdin:\n    json.loads(line)\n    print(line, end='', flush=True)\n"
+NAIVE = """\
+import sys, json
+for line in sys.stdin:
+    json.loads(line)
+    print(line, end='', flush=True)
+"""
 STENO = str(Path(sys.executable).parent / "steno")
 CAT, TEE, LOOP = "cat", "tee FILE", "json.loads, print, flush"
 QUIET, EVENTS, WATCH = "steno watch --quiet", "steno watch --quiet --json-events", "steno watch"
@@ -41,9 +46,9 @@ RATE = 1000
 
 @dataclass
 class Passing:
-    """The runs of one command between two pipes; `waits` are what the taker says of its lines.
+    """The runs of a command between two pipes; `waits` are the delays that the receiver reports.
 
-    `cut`: once the stream is over, it is ended, for it would go on for long with what it does beside.
+    `cut`: terminate it at the end of the stream, without waiting for its background work.
     """
 
     name: str
@@ -59,7 +64,7 @@ class Passing:
 
 
 def passed(one: Passing, sender: Sequence[str], taker: Sequence[str], folder: str) -> Run:
-    """One stream through one process. What it says goes to a file; what the taker says is kept."""
+    """Pass a stream through a process. Its stderr goes to a file."""
     environment = {**ENVIRONMENT, "XDG_DATA_HOME": folder}
     start = time.perf_counter()
     with open(f"{folder}/stderr", "wb") as errors:
@@ -78,8 +83,8 @@ def passed(one: Passing, sender: Sequence[str], taker: Sequence[str], folder: st
     for pipe in (first.stdout, middle_.stdout):
         assert pipe is not None
         pipe.close()
-    told = last.communicate()[0].decode()
-    wall = time.perf_counter() - start  # until the taker has it all
+    output = last.communicate()[0].decode()
+    wall = time.perf_counter() - start  # until the receiver has all of it
     if one.cut:
         middle_.terminate()
     _, status, used = os.wait4(middle_.pid, 0)
@@ -89,10 +94,11 @@ def passed(one: Passing, sender: Sequence[str], taker: Sequence[str], folder: st
         or last.returncode
         or middle_.returncode not in ((0, -signal.SIGTERM) if one.cut else (0,))
     ):
+        command = " ".join(one.command)
         raise SystemExit(
-            f"WRONG: {' '.join(one.command)} did not pass on every byte ({told or middle_.returncode})"
+            f"WRONG: {command} did not pass every byte ({output or middle_.returncode})"
         )
-    return Run(0, used.ru_utime + used.ru_stime, wall, megabytes(used.ru_maxrss), told)
+    return Run(0, used.ru_utime + used.ru_stime, wall, megabytes(used.ru_maxrss), output)
 
 
 def turns(
@@ -101,16 +107,16 @@ def turns(
     for _ in range(count):
         for one in series:
             one.runs.append(passed(one, sender, taker, folder))
-            for tape in Path(folder).rglob("*.steno"):
-                tape.unlink()
+            for recording in Path(folder).rglob("*.steno"):
+                recording.unlink()
     return {one.name: one for one in series}
 
 
-# --- what is measured
+# --- commands
 
 
 def bulk(stream: Stream, feed: str, count: int, folder: str) -> dict[str, Passing]:
-    tell(f"passing on {stream.said()}, {feed}, {count} rounds")
+    log(f"passing {stream.said()}, {feed}, {count} rounds")
     sender = (
         ["cat", stream.path]
         if feed == BULK
@@ -128,7 +134,7 @@ def bulk(stream: Stream, feed: str, count: int, folder: str) -> dict[str, Passin
 
 
 def delays(stream: Stream, lines: int, count: int, folder: str) -> dict[str, Passing]:
-    tell(f"{RATE} lines a second, {lines} lines, {count} rounds")
+    log(f"{RATE} lines per second, {lines} lines, {count} rounds")
     path = f"{folder}/housed.jsonl"
     sender = [
         sys.executable,
@@ -151,9 +157,8 @@ def delays(stream: Stream, lines: int, count: int, folder: str) -> dict[str, Pas
             Passing(WATCH, [STENO, "watch"]),
             Passing(RECORD, [STENO, "watch", "--record"]),
             Passing(DEAD, [STENO, "watch", "--post-events", f"http://127.0.0.1:{port}/"]),
-            Passing(
-                SLOW, [STENO, "watch", "--sync", "cmd:env -u {name} sleep 15"], cut=True
-            ),  # no use for the name
+            # cmd: needs a placeholder; this one has no effect.
+            Passing(SLOW, [STENO, "watch", "--sync", "cmd:env -u {name} sleep 15"], cut=True),
         ]
         return turns(
             series, sender, [sys.executable, "-m", "benchmarks.ends", "take"], count, folder
@@ -161,7 +166,7 @@ def delays(stream: Stream, lines: int, count: int, folder: str) -> dict[str, Pas
 
 
 def housed(stream: Stream, folder: str, lines: int) -> None:
-    """The beginning of the stream in a folder that is there, with the files that it tells of: so there is something to copy."""
+    """Write the start of the stream for an existing folder, with files for `--sync` to copy."""
     home = os.path.realpath(folder) + "/project"
     with open(stream.path, "rb") as file, open(f"{folder}/housed.jsonl", "wb") as out:
         for line, _ in zip(file, range(lines), strict=False):
@@ -175,7 +180,7 @@ def housed(stream: Stream, folder: str, lines: int) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Before all others, where the system allows it: a delay that another program makes is not what is asked for."""
+    """Real-time priority, if permitted, against delays by other programs."""
     before = os.sched_getscheduler(0), os.sched_getparam(0)
     with suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
@@ -185,14 +190,14 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def silent() -> Iterator[int]:
-    """An address that takes every connection, and never answers."""
-    kept: list[socket.socket] = []
+    """A port that accepts every connection and never answers."""
+    connections: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0), backlog=1000) as server:
 
         def accept() -> None:
             while True:
                 try:
-                    kept.append(server.accept()[0])
+                    connections.append(server.accept()[0])
                 except OSError:
                     return
 
@@ -205,7 +210,7 @@ def silent() -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Measured:
-    """Everything one run of the benchmark found."""
+    """All results of the benchmark."""
 
     stream: Stream
     feeds: dict[str, dict[str, Passing]]
@@ -251,7 +256,7 @@ def delay_goals(found: Measured) -> list[Goal]:
 
 
 def above(series: dict[str, Passing], name: str, part: str) -> float:
-    """The least of its rounds less the least of `cat`: what a neighbour does comes on top, what we do is in every round."""
+    """The difference between its minimum and that of `cat`: other load only adds to both."""
     return min(series[name].waits(part)) - min(series[CAT].waits(part))
 
 
@@ -295,10 +300,10 @@ def section(found: Measured, lines: int) -> str:
     today = time.strftime("%Y-%m-%d", time.gmtime())
     passed_on, sent = (len(series[CAT].runs) for series in (found.feeds[BULK], found.delays))
     how = (
-        f"{today}, {os.cpu_count()} CPUs; {passed_on} rounds ({sent} for delays), alternating, real pipes on"
-        " both sides, every byte compared. CPU and peak memory cover the whole process including its"
-        " start. CPU and delays above cat are minima over the rounds: other load only adds to them."
-        " Wall time and memory are medians."
+        f"{today}, {os.cpu_count()} CPUs; {passed_on} rounds ({sent} for delays), alternating, real"
+        " pipes on both sides, every byte compared. CPU and peak memory cover the whole process"
+        " including its start. CPU and delays above cat are minima over the rounds: other load only"
+        " adds to them. Wall time and memory are medians."
     )
     parts = [
         how,
@@ -306,19 +311,20 @@ def section(found: Measured, lines: int) -> str:
     ]
     for feed, series in found.feeds.items():
         parts += [f"{found.stream.said()}, {feed}:", cost_table(series)]
-    told = (
-        "from sending to taking, all three processes with real-time priority where that is allowed:"
+    delay_title = (
+        f"Delay from sending to receiving, {RATE:,} lines per second, {lines:,} lines, all three"
+        " processes with real-time priority if permitted:"
     )
-    parts += [f"{RATE:,} lines a second, {lines:,} lines, {told}", delay_table(found.delays)]
+    parts += [delay_title, delay_table(found.delays)]
     return "\n\n".join(parts)
 
 
 def options() -> argparse.Namespace:
     made = parser(
-        "Measure passing a stream on, steno watch beside cat, tee and a plain loop.", rounds=5
+        "Measure passing a stream through: steno watch, cat, tee and a plain loop.", rounds=5
     )
     made.add_argument("--megabytes", type=float, default=1000)
-    made.add_argument("--lines", type=int, default=3000, help="lines of the measurement of delays")
+    made.add_argument("--lines", type=int, default=3000, help="lines for the delays")
     made.add_argument("--delay-rounds", type=int, default=9)
     return made.parse_args()
 

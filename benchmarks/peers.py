@@ -1,7 +1,7 @@
-"""Sets up the peers in a folder of their own, and asks each for its totals; never lets one see the user's home.
+"""Install the peers, and ask each for its totals in a home directory of its own.
 
-Run as `python -m benchmarks.peers` to set them up below `.bench`. A peer that cannot be had is left out: whoever asks
-for it is told "not installed".
+Run as `python -m benchmarks.peers` to install them below `.bench`. Peers that cannot be installed
+are shown as "not installed".
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ FOLDER = TOP / ".bench"
 VENV, NPM = FOLDER / "venv", FOLDER / "npm"
 PACKAGES = TOP / "requirements" / "peers.txt"
 CCUSAGE = "ccusage@20.0.24"
-LIMIT = 120.0  # seconds for one answer: a peer that waits for a terminal or a network would wait for ever
+LIMIT = 120.0  # seconds per answer, for peers that wait for a terminal or the network
 
 Command = Sequence[str | Path]
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Four counters and dollars; None where a tool does not say. `total` is for one that gives only the sum."""
+    """Token counters and dollars; None if not reported. `total`: for tools with a sum only."""
 
     input: int | None = None
     cache_write: int | None = None
@@ -53,13 +53,13 @@ class Figures:
 
 
 def figures(counts: Iterable[int | None], usd: float | None = None) -> Figures:
-    """From the counters in the order of their names."""
+    """Figures from counters in the order of the fields."""
     fresh, written, read, output = counts
     return Figures(fresh, written, read, output, usd)
 
 
 class Home(NamedTuple):
-    """A home of its own for one question: the transcripts lie where the agent would have left them."""
+    """A separate home directory, with transcripts where the agent writes them."""
 
     path: Path
 
@@ -67,7 +67,7 @@ class Home(NamedTuple):
         return self.path / ".claude" / "projects"
 
     def environment(self) -> dict[str, str]:
-        """Nothing of the user's but the way to programs."""
+        """An environment with only PATH of the user's own."""
         quiet = {"DO_NOT_TRACK": "1", "NO_COLOR": "1", "TZ": "UTC", "LANG": "C.UTF-8"}
         alone = {
             "AGENTSVIEW_NO_DAEMON": "1",
@@ -78,7 +78,7 @@ class Home(NamedTuple):
         return {"PATH": os.environ.get("PATH", os.defpath), **quiet, **alone, **here}
 
     def run(self, command: Command, *fine: int) -> str:
-        """What it prints; an exit code other than 0 and those that are fine raises."""
+        """Its stdout; raises for exit codes other than 0 and `fine`."""
         done = subprocess.run(
             [str(part) for part in command],
             stdin=subprocess.DEVNULL,
@@ -94,13 +94,13 @@ class Home(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A tool: its name, where its program should be, how to ask it."""
+    """A tool: name, path of the program, and the function that asks it."""
 
     name: str
     program: Path | None
     ask: Callable[[Path, Home], Figures]
 
-    def there(self) -> bool:
+    def is_installed(self) -> bool:
         return self.program is not None and self.program.exists()
 
 
@@ -120,14 +120,23 @@ def ccusage_totals(answer: dict[str, Any]) -> Figures:
 
 
 def claude_monitor(program: Path, home: Home) -> Figures:
-    """It tells the sum of the last eight days, and dollars to four places; it exits with 20 when nobody is at work now."""
-    asked: Command = [program, "--view", "daily", "--once", "--output", "json", "--timezone", "UTC"]
-    history = json.loads(home.run(asked, 20))["local_history"]
+    """Totals of the last eight days. Exits with 20 if no session is active."""
+    command: Command = [
+        program,
+        "--view",
+        "daily",
+        "--once",
+        "--output",
+        "json",
+        "--timezone",
+        "UTC",
+    ]
+    history = json.loads(home.run(command, 20))["local_history"]
     return Figures(usd=history["total_cost_usd"], total=history["total_tokens"])
 
 
 def claude_code_log(program: Path, home: Home) -> Figures:
-    """It gives a line of text for each session, and no money."""
+    """One line of text per session, without costs."""
     total = Figures(0, 0, 0, 0)
     for number, folder in enumerate(sorted(home.projects().iterdir())):
         out = home.path / f"log-{number}.json"
@@ -147,7 +156,7 @@ def summary(text: str) -> Figures:
 
 def agentsview(program: Path, home: Home) -> Figures:
     home.run([program, "sync"])
-    asked: Command = [
+    command: Command = [
         program,
         "usage",
         "daily",
@@ -158,7 +167,7 @@ def agentsview(program: Path, home: Home) -> Figures:
         "--agent",
         "claude",
     ]
-    totals = json.loads(home.run(asked))["totals"]
+    totals = json.loads(home.run(command))["totals"]
     cost = totals["totalCost"]
     usd = cost["microdollars"] / 1e6 if isinstance(cost, dict) else cost
     return Figures(
@@ -171,7 +180,7 @@ def agentsview(program: Path, home: Home) -> Figures:
 
 
 def native() -> Path | None:
-    """The program that npm's wrapper starts: it comes in a package for each system."""
+    """The program behind npm's wrapper, from a package per platform."""
     return next(iter(sorted(NPM.glob("node_modules/@ccusage/*/bin/ccusage*"))), None)
 
 
@@ -192,7 +201,7 @@ def peers() -> list[Peer]:
 
 
 def attempt(command: Command) -> None:
-    """What fails here is shown as "not installed" later."""
+    """Failures are shown as "not installed" later."""
     if shutil.which(str(command[0])):
         subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL, check=False)
 
@@ -213,7 +222,7 @@ def set_up() -> None:
 def main() -> None:
     set_up()
     for peer in peers():
-        print(f"{peer.name:16} {'there' if peer.there() else 'not installed'}")
+        print(f"{peer.name:16} {'installed' if peer.is_installed() else 'not installed'}")
 
 
 if __name__ == "__main__":

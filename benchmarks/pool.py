@@ -1,4 +1,4 @@
-"""Makes the texts and tool calls that generated streams draw from; never opens or writes a file."""
+"""Texts and tool calls for generated streams."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ FOREIGN = (
 SENTENCES = (
     "The {a} keeps its own {b}, so the {c} can be read without a lock.",
     'I\'ll open `src/{a}/{b}.py` next and see where the "{c}" is made.',
-    "That test fails because the {a} is closed before the {b} is flushed:\n\n```python\n{c}.close()\n```\n",
+    "That test fails because the {a} is closed before the {b} is flushed:\n\n"
+    "```python\n{c}.close()\n```\n",
     "Two things are left: the {a} \\ {b} path on Windows, and the {c} — both are small.",
     "Running the {a} tests again now that the {b} returns {n} rows.",
 )
@@ -80,7 +81,7 @@ Deltas = tuple[bytes, ...]
 
 
 class Text(NamedTuple):
-    """One finished text or thinking block, and the deltas it was streamed in."""
+    """A text or thinking block, and its deltas."""
 
     block: bytes
     start: bytes
@@ -88,7 +89,7 @@ class Text(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One tool call with its answer; every field but the name is encoded JSON."""
+    """A tool call with its result; all fields except the name are encoded JSON."""
 
     name: bytes
     input: bytes
@@ -108,7 +109,7 @@ class Pool(NamedTuple):
 
 
 class Shelf:
-    """Seeded text of any size, cut from two long bodies of lines: ASCII only, and with other scripts."""
+    """Seeded text of any size, cut from two long texts: ASCII only, and with other scripts."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -142,7 +143,7 @@ def encode(value: object) -> bytes:
 
 
 def sizes(count: int) -> list[int]:
-    """Payload sizes spread evenly over a log-normal curve, so that every seed gives the same mean."""
+    """Payload sizes on a log-normal curve, with the same mean for every seed."""
     normal = NormalDist(math.log(MEDIAN), SPREAD)
     points = (math.exp(normal.inv_cdf((i + 0.5) / count)) for i in range(count))
     return [min(max(int(point), SMALLEST), LARGEST) for point in points]
@@ -161,7 +162,7 @@ def call(
 
 
 def bash_result(shelf: Shelf, output: str) -> tuple[str, dict[str, Any]]:
-    """The shown content and the result object; the shown content of a long output is only its beginning."""
+    """The displayed content and the result object; of a long output only the start is displayed."""
     result: dict[str, Any] = {
         "stdout": output,
         "stderr": "",

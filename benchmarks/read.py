@@ -1,6 +1,7 @@
-"""Measures reading a stream and starting up, steno beside its peers, against goals; never tunes anything.
+"""Measure reading a stream and start-up: steno and its peers.
 
-Run as `python -m benchmarks.read`. Every measurement is a fresh process and the competitors take turns.
+Run as `python -m benchmarks.read`. Every measurement is a fresh process, and the
+competitors alternate.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import Goal, finish, parser, tell
+from benchmarks.command import Goal, finish, log, parser
 from benchmarks.measure import Series, least, middle, ratio, rounds, run
 from benchmarks.table import number, table
 from benchmarks.work import MISSING
@@ -38,7 +39,7 @@ HELP, SHOW = "steno --help", "steno show (small stream)"
 
 @dataclass(frozen=True)
 class Stream:
-    """A generated file and what its generator says it holds."""
+    """A generated file and its totals."""
 
     path: str
     totals: dict[str, Any]
@@ -52,7 +53,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Measured:
-    """Everything one run of the benchmark found; `large` is empty when no big stream was asked for."""
+    """All results of the benchmark; `large` is empty without a big stream."""
 
     medium: Stream
     big: Stream | None
@@ -65,7 +66,7 @@ class Measured:
 
 
 def generated(folder: str, name: str, megabytes: float) -> Stream:
-    """Made in a process of its own, which keeps this one small."""
+    """Generated in another process, to keep this one small."""
     path = f"{folder}/{name}.jsonl"
     done = run([sys.executable, "-m", "benchmarks.generate", path, "--megabytes", str(megabytes)])
     if done.code:
@@ -76,8 +77,8 @@ def generated(folder: str, name: str, megabytes: float) -> Stream:
 def readings(
     names: tuple[str, ...], stream: Stream, small: Stream, count: int
 ) -> dict[str, Series]:
-    """The readers in turns; the file is read once beforehand so that all find it in the page cache."""
-    tell(f"reading {stream.said()}, {count} rounds")
+    """Run the readers alternating; the file is read before, to be in the page cache."""
+    log(f"reading {stream.said()}, {count} rounds")
     command = [sys.executable, "-m", "benchmarks.work"]
     run([*command, "lines", stream.path, small.path])
     series = rounds(
@@ -89,19 +90,19 @@ def readings(
 
 
 def checked(series: Series, stream: Stream) -> None:
-    """Stops the benchmark when a reader did not read what the generator wrote."""
+    """Exit if a reader did not find the totals of the generator."""
     wanted = {"lines": stream.totals["events"], "tokens": stream.totals["tokens"]}
     for done in series.runs:
         figures = done.figures()
         for name in wanted.keys() & figures.keys():
             agree(series.name, name, figures[name], wanted[name])
         if figures.get("events") == 0:
-            raise SystemExit(f"WRONG: {series.name} saw no events")
+            raise SystemExit(f"WRONG: {series.name}: no events")
 
 
 def agree(reader: str, what: str, got: object, wanted: object) -> None:
     if got != wanted:
-        raise SystemExit(f"WRONG: {reader} read {what} {got}, but the stream holds {wanted}")
+        raise SystemExit(f"WRONG: {reader}: {what} are {got}, expected {wanted}")
 
 
 def commands(small: Stream) -> Iterator[Series]:
@@ -121,8 +122,8 @@ def module_note() -> str:
 
 
 def starts(small: Stream) -> dict[str, Series]:
-    """The first round fills the caches and is thrown away."""
-    tell(f"starting up, {STARTS} rounds")
+    """The first round fills the caches and is discarded."""
+    log(f"starting up, {STARTS} rounds")
     series = rounds(commands(small), STARTS + 1)
     for one in series.values():
         one.runs = one.runs[1:]
@@ -157,7 +158,7 @@ def gap(one: float | None, other: float | None) -> float | None:
 
 
 def started(found: dict[str, Series], *names: str) -> float | None:
-    """How many times `python -c pass` the first of these commands that could be measured takes."""
+    """The CPU of the first measured command, relative to `python -c pass`."""
     base = [run.cpu for run in found[PASS].runs]
     ratios = (ratio([run.cpu for run in found[name].runs], base) for name in names)
     return next((one for one in ratios if one is not None), None)
@@ -246,7 +247,7 @@ def start_table(found: dict[str, Series]) -> str:
 
 
 def versions() -> str:
-    """Looked up last: the import would make this process larger while it measures."""
+    """Called last: the import would make this process larger during measurements."""
     from importlib.metadata import PackageNotFoundError, version
 
     def one(name: str) -> str:
@@ -264,9 +265,10 @@ def section(found: Measured, count: int) -> str:
     today = time.strftime("%Y-%m-%d", time.gmtime())
     how = (
         f"{today}, {versions()}, {os.cpu_count()} CPUs; medians of {count} rounds, alternating,"
-        " a fresh process for each measurement. `CPU s` and `wall s` are the reading alone; `process CPU s`"
-        " includes start-up and imports. For reading, `CPU s` is the minimum over the rounds, and ratios"
-        " use it: other load only adds to it. Start-up ratios are medians of the ratios per round."
+        " a fresh process for each measurement. `CPU s` and `wall s` are the reading alone;"
+        " `process CPU s` includes start-up and imports. For reading, `CPU s` is the minimum over"
+        " the rounds, and ratios use it: other load only adds to it. Start-up ratios are medians of"
+        " the ratios per round."
     )
     parts = [
         how,
@@ -285,11 +287,9 @@ def broken(found: Measured) -> list[str]:
 
 
 def options() -> argparse.Namespace:
-    made = parser("Measure reading and start-up, steno beside its peers.", rounds=9)
+    made = parser("Measure reading and start-up: steno and its peers.", rounds=9)
     made.add_argument("--megabytes", type=float, default=100, help="size of the medium stream")
-    made.add_argument(
-        "--big", type=float, default=1000, help="size of the big stream; 0 leaves it out"
-    )
+    made.add_argument("--big", type=float, default=1000, help="size of the big stream; 0: skip")
     return made.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Lays out measurements as Markdown and puts them into a page; never measures."""
+"""Format measurements as Markdown tables and insert them into a page."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def row(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table that reads well in a terminal too: first column to the left, the others to the right."""
+    """An aligned table: first column left, the others right."""
     widths = [max(len(line[i]) for line in (head, *rows)) for i in range(len(head))]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     return "\n".join(row(line, widths) for line in (head, rule, *rows))
 
 
 def placed(page: str, section: str, name: str = "read") -> str:
-    """The page with the part of this name replaced, or with such a part at its end."""
+    """The page with the section of this name replaced or appended."""
     first, last = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     marked = f"{first}\n{section}\n{last}"
     before, begin, rest = page.partition(first)

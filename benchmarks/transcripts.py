@@ -1,8 +1,8 @@
-"""Writes a seeded tree of transcripts as Claude Code 2.1.197 leaves them, and the totals it holds; never reads one.
+"""Write a seeded tree of transcripts in the format of Claude Code 2.1.197, and print its totals.
 
-The tree is what lies below `~/.claude/projects`: a folder for each project, a file for each session, subagents in files
-of their own, and forks that begin with a copy of another session. A copied message was paid for once and counts once.
-The text is made up.
+The tree has the layout of `~/.claude/projects`: a folder per project, a file per session, subagents
+in separate files, and forks that begin with a copy of another session. A copied message counts
+once. The text is made up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.pool import SHARES, WORDS, Call, Pool, Text, encode, pool
 
 OPUS, SONNET, HAIKU = "claude-opus-4-8", "claude-sonnet-4-6", "claude-haiku-4-5-20251001"
 MODELS = {SONNET: 6.0, OPUS: 3.0, HAIKU: 1.0}
-# Nano-dollars for a token: input, cache write of five minutes, cache write of an hour, cache read, output.
+# Nano-dollars per token: input, cache write (5 minutes), cache write (1 hour), cache read, output.
 PRICES = {
     SONNET: (3_000, 3_750, 6_000, 300, 15_000),
     OPUS: (5_000, 6_250, 10_000, 500, 25_000),
@@ -31,30 +31,37 @@ PRICES = {
 PROJECTS, DAYS = 40, 120
 FORK_SHARE, AGENT_SHARE, AGENTS = 0.015, 0.06, 3
 HOUR_SHARE, PROMPT_SHARE, ERROR_SHARE = 0.3, 0.1, 0.002
-FULL = 160_000  # tokens in a context before it is compacted: below the size from which requests cost more
+FULL = 160_000  # context tokens before a compaction; larger requests cost more per token
 SPREAD = 1.3
 LETTERS = string.digits + string.ascii_letters
 
 ASSISTANT = (
-    b'{"parentUuid":%b,"isSidechain":%b,%b"message":{"model":"%b","id":"%b","type":"message","role":"assistant",'
-    b'"content":[%b],"stop_reason":"%b","stop_sequence":null,"usage":%b,"stop_details":null},"requestId":"%b",'
-    b'"type":"assistant","uuid":"%b","timestamp":"%b",%b}\n'
+    b'{"parentUuid":%b,"isSidechain":%b,%b"message":{"model":"%b","id":"%b","type":"message",'
+    b'"role":"assistant","content":[%b],"stop_reason":"%b","stop_sequence":null,"usage":%b,'
+    b'"stop_details":null},"requestId":"%b","type":"assistant","uuid":"%b","timestamp":"%b",%b}\n'
 )
 USER = (
-    b'{"parentUuid":%b,"isSidechain":%b,"promptId":"%b",%b"type":"user","message":{"role":"user","content":%b},'
-    b'"uuid":"%b","timestamp":"%b",%b%b}\n'
+    b'{"parentUuid":%b,"isSidechain":%b,"promptId":"%b",%b"type":"user",'
+    b'"message":{"role":"user","content":%b},"uuid":"%b","timestamp":"%b",%b%b}\n'
 )
 USAGE = (
-    b'{"input_tokens":%d,"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":%d,'
-    b'"server_tool_use":{"web_search_requests":0,"web_fetch_requests":0},"service_tier":"standard",'
+    b'{"input_tokens":%d,"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,'
+    b'"output_tokens":%d,"server_tool_use":{"web_search_requests":0,"web_fetch_requests":0},'
+    b'"service_tier":"standard",'
     b'"cache_creation":{"ephemeral_1h_input_tokens":%d,"ephemeral_5m_input_tokens":%d},'
     b'"inference_geo":"not_available","iterations":[],"speed":"standard"}'
 )
-TAIL = b'"userType":"external","entrypoint":"cli","cwd":"%b","sessionId":"%b","version":"2.1.197","gitBranch":"%b"'
-SYSTEM = b'{"parentUuid":%b,"isSidechain":%b,%b"type":"system",%b,"isMeta":false,"timestamp":"%b","uuid":"%b",%b}\n'
+TAIL = (
+    b'"userType":"external","entrypoint":"cli","cwd":"%b","sessionId":"%b","version":"2.1.197",'
+    b'"gitBranch":"%b"'
+)
+SYSTEM = (
+    b'{"parentUuid":%b,"isSidechain":%b,%b"type":"system",%b,"isMeta":false,"timestamp":"%b",'
+    b'"uuid":"%b",%b}\n'
+)
 SNAPSHOT = (
-    b'{"type":"file-history-snapshot","messageId":"%b","snapshot":{"messageId":"%b","trackedFileBackups":{},'
-    b'"timestamp":"%b"},"isSnapshotUpdate":false}\n'
+    b'{"type":"file-history-snapshot","messageId":"%b","snapshot":{"messageId":"%b",'
+    b'"trackedFileBackups":{},"timestamp":"%b"},"isSnapshotUpdate":false}\n'
 )
 LAST = b'{"type":"last-prompt","lastPrompt":"%b","leafUuid":"%b","sessionId":"%b"}\n'
 SYNTHETIC = b'"error":"server_error","isApiErrorMessage":true,'
@@ -62,7 +69,7 @@ SYNTHETIC = b'"error":"server_error","isApiErrorMessage":true,'
 
 @dataclass
 class Spend:
-    """What one model was used for."""
+    """Usage of one model."""
 
     requests: int = 0
     input: int = 0
@@ -87,7 +94,7 @@ class Spend:
 
 @dataclass
 class Totals:
-    """What the tree holds, each request counted once."""
+    """Totals of the tree, each request counted once."""
 
     models: dict[str, Spend] = field(default_factory=dict)
     files: int = 0
@@ -108,7 +115,7 @@ class Totals:
 
 
 class Place(NamedTuple):
-    """Where a session works."""
+    """A project: transcript folder, working directory and branch."""
 
     folder: Path
     cwd: bytes
@@ -125,7 +132,7 @@ class Message(NamedTuple):
 
 
 class Chance:
-    """Everything that is drawn: choices, ids, and what there is to choose from."""
+    """Random choices and ids."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -188,7 +195,7 @@ class Thread:
         return f"{second}.{int(self.now * 1000) % 1000:03}Z".encode()
 
     def link(self) -> tuple[bytes, bytes]:
-        """The line before, and the name of this one."""
+        """The uuids of the line before and of this one."""
         before, uuid = self.parent, self.chance.uuid()
         self.parent = b'"%b"' % uuid
         return before, uuid
@@ -235,7 +242,7 @@ class Thread:
         self.put(ASSISTANT % (*head, message.request, uuid, self.stamp(), self.tail))
 
     def turn(self, words: list[Text], calls: list[Call]) -> None:
-        """The blocks of one message, a line each, and the answers to its tools."""
+        """The blocks of a message, one line each, and the results of its tool calls."""
         message = self.message(b"tool_use" if calls else b"end_turn")
         for text in words:
             self.block(message, text.block)
@@ -250,10 +257,10 @@ class Thread:
         result = b"" if self.agent else b'"toolUseResult":%b,' % call.result
         self.user(b"[%b]" % block, result + b'"sourceToolAssistantUUID":%b,' % self.parent)
 
-    # --- what happens now and then
+    # --- rare events
 
     def prompt(self) -> None:
-        """Somebody types; the program keeps a snapshot beside it."""
+        """A prompt, with the snapshot that Claude Code writes."""
         self.turn_id = self.chance.uuid()
         words = json.loads(self.rng.choice(self.chance.pool.texts).block)["text"]
         self.user(encode(words), b'"permissionMode":"acceptEdits",', pause=900.0)
@@ -275,7 +282,7 @@ class Thread:
         self.context = 9_000
 
     def fail(self) -> None:
-        """An error of the service stands as a message that no model wrote and nobody paid for."""
+        """An API error: a synthetic message without usage."""
         before, uuid = self.link()
         text = b'{"type":"text","text":"API Error: 529 Overloaded"}'
         head = (
@@ -315,7 +322,7 @@ class Thread:
             self.turn(self.chance.words(), self.chance.calls())
 
     def grow(self, limit: float) -> None:
-        """Goes on until this many bytes of its own are there."""
+        """Add lines until it has grown by `limit` bytes."""
         first = self.size
         self.prompt()
         while self.size - first < limit:
@@ -325,7 +332,7 @@ class Thread:
     # --- subagents, forks, files
 
     def delegate(self, limit: float) -> Thread:
-        """A call of a subagent; gives back the subagent's own thread."""
+        """A call of a subagent; returns the subagent's thread."""
         agent = f"a{self.rng.getrandbits(64):016x}".encode()
         child = Thread(self.chance, self.totals, self.place, self.now, agent, self.session)
         message, use = self.message(b"tool_use"), self.chance.id("toolu_01")
@@ -346,7 +353,7 @@ class Thread:
         return child
 
     def forked(self) -> Thread:
-        """A session that begins with this one's lines under a name of its own."""
+        """A new session that begins with a copy of this one."""
         fork = Thread(self.chance, self.totals, self.place, self.now + 3_600)
         fork.model, fork.context, fork.parent = self.model, self.context, self.parent
         for line in self.lines:
@@ -380,7 +387,7 @@ class Thread:
 
 
 class Plan(NamedTuple):
-    """One session: when it begins, how much it holds, how many subagents it starts, whether it is forked."""
+    """A session to write: start, size in bytes, number of subagents, and whether to fork it."""
 
     place: Place
     start: float
@@ -390,7 +397,7 @@ class Plan(NamedTuple):
 
 
 def places(folder: Path, rng: random.Random) -> list[Place]:
-    """The projects: the folder's name is the path with dashes, as the program spells it."""
+    """The projects; as in Claude Code, the folder's name is the path with dashes."""
     names = [f"{one}-{other}" for one in WORDS for other in WORDS if one != other]
     paths = [f"/srv/code/{name}" for name in rng.sample(names, PROJECTS)]
     branches = ("main", "main", "develop", "fix/parser")
@@ -401,7 +408,7 @@ def places(folder: Path, rng: random.Random) -> list[Place]:
 
 
 def plans(folder: Path, files: int, size: float, rng: random.Random) -> list[Plan]:
-    """As many sessions as give this number of files, of sizes on a log-normal curve, in the order of their days."""
+    """Sessions for this number of files, sorted by start, with log-normal sizes."""
     forks, agents = round(files * FORK_SHARE), round(files * AGENT_SHARE)
     count = max(files - forks - agents, 1)
     where = places(folder, rng)
@@ -431,7 +438,7 @@ def carry_out(plan: Plan, chance: Chance, totals: Totals, mean: float) -> None:
 
 
 def generate(folder: str | Path, megabytes: float, files: int = 2_000, seed: int = 7) -> Totals:
-    """Writes about this many megabytes (of 1,000,000 bytes) below the folder, and says what they hold."""
+    """Write about this many megabytes (of 1,000,000 bytes) to the folder; returns the totals."""
     chance, totals = Chance(seed), Totals()
     size = megabytes * 1_000_000
     for plan in plans(Path(folder), files, size, chance.rng):

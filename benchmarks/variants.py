@@ -1,8 +1,8 @@
-"""One known session in many shapes, each beside the total that the agent itself gave for it; never asks a tool.
+"""One known session in many variants, each with the agent's own total.
 
-Everything is made from the recordings of the tests. The model server that they were made with counts its messages afresh
-in each process and calls all requests the same; real ids never repeat. So each process gets ids of its own and each
-message a request id, but for the variants that say otherwise.
+All are derived from the recordings of the tests. The model server of these recordings restarts its
+message ids in each process and uses one request id; real ids never repeat. So each process gets
+unique ids and each message a request id, unless the variant says otherwise.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ BASE = "multi_tool_edit"
 RESUMED = ("max_turns", "max_turns_resume", "max_turns_resume2")
 FORKED = (*RESUMED, "fork_session")
 PROJECT = "-tmp-demo-project"
-AGO = (
-    3_600.0  # seconds: the sessions ended an hour ago, because one peer looks at the last days only
-)
-HOUR_EXTRA = 3.75e-6  # dollars a token: what claude-opus-4-8 costs more for a cache write of an hour than of five minutes
+AGO = 3_600.0  # seconds since the end of the sessions; one peer reads only the last days
+# Dollars per token of claude-opus-4-8: a cache write for an hour, less one for five minutes.
+HOUR_EXTRA = 3.75e-6
 
 Line = dict[str, Any]
 Lines = list[Line]
 
 
 class Variant(NamedTuple):
-    """A name, the truth, and what to write; `streams` says that there are no transcripts, so peers cannot read it."""
+    """Name, expected totals and writer; `streams`: no transcripts, so not for peers."""
 
     name: str
     truth: Figures
@@ -54,7 +53,7 @@ def stream(version: str, name: str) -> Lines:
 
 
 def transcripts(version: str, name: str) -> dict[str, Lines]:
-    """Every transcript of a case, by its path below the project."""
+    """The transcripts of a case, by path below the project."""
     folder = RECORDINGS / "transcripts" / version / name
     return {
         str(path.relative_to(folder)): decoded(path) for path in sorted(folder.rglob("*.jsonl"))
@@ -66,7 +65,7 @@ def result(version: str, name: str) -> Line:
 
 
 def told(version: str, name: str) -> Figures:
-    """The agent's own total: its last result, subagents and helper models included."""
+    """The agent's own total of its last result, with subagents and helper models."""
     last = result(version, name)
     models = last["modelUsage"].values()
     keys = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
@@ -86,7 +85,7 @@ def told_by_all(version: str, names: Iterable[str]) -> Figures:
 
 @cache
 def shift() -> timedelta:
-    """How much later than it was recorded everything happens."""
+    """The offset to add to all recorded times."""
     last = max(
         line["timestamp"]
         for lines in transcripts(OLD, BASE).values()
@@ -104,7 +103,7 @@ def moved(line: Line) -> Line:
 
 
 def named(line: Line, process: int) -> Line:
-    """The line with ids that only this process has, and a request id for each message."""
+    """The line with ids unique to this process, and a request id per message."""
     new: Line = json.loads(json.dumps(line).replace("_01Fake", f"_01Run{process}Fake"))
     name = message(new)
     for key in ("requestId", "request_id"):
@@ -123,7 +122,7 @@ def message(line: Line) -> str | None:
 
 
 def told_apart(lines: Lines) -> Lines:
-    """A session's transcript with ids by process: each began with a prompt."""
+    """A session's transcript with ids per process; each process begins with a prompt."""
     process, new = 0, []
     for line in lines:
         process += line.get("type") == "user" and "permissionMode" in line
@@ -149,7 +148,7 @@ def with_usage(line: Line, **counts: Any) -> Line:
 
 
 def kept_for_an_hour(line: Line) -> int:
-    """Half of what a message writes to the cache, in this variant."""
+    """Half of the cache writes of a message, in this variant."""
     return int(line["message"]["usage"]["cache_creation_input_tokens"]) // 2
 
 
@@ -173,12 +172,12 @@ def hours(lines: Lines) -> int:
 
 
 def early(line: Line) -> Line:
-    """The same message as it began, under a name of its own."""
+    """The first line of a streamed message, with another uuid."""
     return with_usage({**line, "uuid": line["uuid"][:-4] + "0000"}, output_tokens=1)
 
 
 def growing(lines: Lines) -> Lines:
-    """Only the last line of a message has its whole output; one that has a single line gets an early one before it."""
+    """Only the last line of a message has its full output; messages of one line get another."""
     every = Counter(map(message, lines))
     left, new = every.copy(), Lines()
     for line in lines:
@@ -213,13 +212,13 @@ def save(
 def keep(
     home: Home, files: dict[str, Lines], spell: Callable[[Line], str] = close, torn: int = 0
 ) -> None:
-    """Transcripts, where the agent would have left them."""
+    """Write transcripts where the agent does."""
     for name, lines in files.items():
         save(home.projects() / PROJECT / name, lines, spell, torn)
 
 
 def record(home: Home, version: str, names: Iterable[str]) -> None:
-    """Streams, each in a folder of its own with its exit code."""
+    """Write streams, each in a folder with its exit code."""
     for process, name in enumerate(names, 1):
         folder = home.path / "runs" / f"{process}-{name}"
         save(folder / "stdout", (named(line, process) for line in stream(version, name)))
@@ -228,14 +227,14 @@ def record(home: Home, version: str, names: Iterable[str]) -> None:
 
 
 def killed(home: Home) -> None:
-    """A stream with partial messages that ends before its result."""
+    """A stream with partial messages and without a result."""
     lines = [line for line in stream(OLD, "partial_messages") if line["type"] != "result"]
     save(home.path / "runs" / "killed" / "stdout", lines)
     (home.path / "runs" / "killed" / "exit_code").write_text("-9")
 
 
 def torn(home: Home) -> None:
-    """The last line was being written when the process was killed, and says a message again."""
+    """The last line repeats a message and is incomplete, as after a kill."""
     files = base()
     for lines in files.values():
         lines.append(next(line for line in reversed(lines) if message(line)))
@@ -243,7 +242,7 @@ def torn(home: Home) -> None:
 
 
 def odd(home: Home) -> None:
-    """Between the lines: nothing, words, a list, a line that broke off, and one of a kind that nobody knows."""
+    """Malformed lines in between: empty, text, a list, truncated, of an unknown type."""
     for name, lines in base().items():
         between = [
             "",
@@ -293,7 +292,7 @@ def both(version: str) -> Callable[[Home], None]:
 
 
 def one_session() -> Iterator[Variant]:
-    """The known session, told in other ways."""
+    """The known session in other formats."""
     truth = told(OLD, BASE)
     written = sum(hours(lines) for lines in base().values())
     yield Variant("as recorded", truth, lambda home: keep(home, transcripts(OLD, BASE)))
@@ -313,7 +312,7 @@ def hour_cost(tokens: int) -> Figures:
 
 
 def several_processes() -> Iterator[Variant]:
-    """The same conversation over several processes; 2.1.325 tells a sum that goes on, 2.1.197 one for each process."""
+    """A conversation over several processes; costs are cumulative in 2.1.325 only."""
     old, new = told_by_all(OLD, RESUMED), told(NEW, RESUMED[-1])
     yield Variant("resumed, cost per process: streams", old, streams(OLD, RESUMED), streams=True)
     yield Variant("resumed, cost per process: transcript", old, apart(OLD, RESUMED[-1]))

@@ -1,7 +1,7 @@
-"""One measurement: reads one stream once with one reader and prints what it cost; never judges it.
+"""One measurement: read a stream once with one reader and print the cost.
 
-Run as `python -m benchmarks.work READER STREAM SMALL`. The reader first reads the small stream, so that
-imports and the building of types stay outside the clock.
+Run as `python -m benchmarks.work READER STREAM SMALL`. The reader reads the small stream first, so
+that imports and the creation of types are not measured.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ READERS: dict[str, Callable[[], Reader]] = {
 
 
 def ready(name: str) -> Reader:
-    """The reader, or an exit of its own kind when its package is not installed."""
+    """The reader; exits with MISSING if its package is not installed."""
     try:
         return READERS[name]()
     except ModuleNotFoundError as error:
@@ -107,7 +107,7 @@ def ready(name: str) -> Reader:
 
 
 def peak() -> dict[str, float]:
-    """The highest memory of this program in MB, where the system tells it apart from its parent's."""
+    """The peak memory of this process in MB, without its parent's, if the system reports it."""
     try:
         with open("/proc/self/status", encoding="ascii") as file:
             return {

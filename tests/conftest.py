@@ -10,11 +10,11 @@ import pytest
 
 from steno.ledger.store import Store, open_ledger
 from tests import postgres
-from tests.book import Book
+from tests.support.ledger_builder import Book
 
 _numbers = count()
 
-# Whoever starts the tests in the background may have signals ignored, and every program that is started inherits that.
+# A background shell may ignore signals, and every child process inherits that.
 for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     if signal.getsignal(_signal) == signal.SIG_IGN:
         signal.signal(
@@ -30,7 +30,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def postgres_place() -> Iterator[str]:
-    """A running PostgreSQL; where there can be none, a visible skip, or a failure if STENO_REQUIRE asks for it."""
+    """A running PostgreSQL; without one, a skip, or a failure if STENO_REQUIRE requires it."""
     absent = postgres.missing()
     if absent is not None:
         if "postgres" in os.environ.get("STENO_REQUIRE", ""):

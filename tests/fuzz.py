@@ -1,9 +1,9 @@
-"""Damages recorded lines in many ways and reads them: nothing may raise, and no line may be lost (I2, I3, I6).
+"""Read mutated recordings: nothing may raise, and no line may be lost (I2, I3, I6).
 
     python -m tests.fuzz [--count 1000000] [--seed 1] [--jobs N]
 
-The lines come from `tests/recordings`, as far as there are any, and from the scripted runs. The same seed gives
-the same damage, whatever the number of jobs. Exit code 1 if anything went wrong.
+The lines come from `tests/recordings` and from the scripted runs. The same seed gives the same
+mutations with any number of jobs. Exit code 1 if anything failed.
 """
 
 import argparse
@@ -19,23 +19,50 @@ from msgspec import Struct
 
 import steno
 from steno.recording.format import Record, encode_record
-from tests.script import REFUSED, dump, failed, init, recorded, stream, worked
+from tests.support.claude_lines import REFUSED, dump, failed, init, recorded, stream, worked
 
 BATCH = 500  # lines that one Reading gets
 SLICE = 20  # batches that one job takes at a time
 LONGEST = 8_000  # bytes of a source line: longer ones only cost time
 SHOWN = 20  # different problems that are told
-ALIKE = 24  # characters by which two problems are the same: the name of the exception and how its text begins
+ALIKE = 24  # leading characters of exception name and text that identify a problem
 
 FIRST = stream(init())
 HEADER = b'{"schema":"steno.tape/1","agent":"claude","started_at":1800000000.0}\n'
 LITERALS = [
-    b"null", b"true", b"false", b"0", b"-1", b"1.5", b"1e308", b"1e999", b"-0.0", b"9" * 30, b"9" * 5000, b'""', b'"x"',
-    b'"true"', b'"\\ud83d"', b'"\\u0000"', b'"\xff"', b"[]", b"[[]]", b"[null]", b'["x"]',
-    b"[{}]", b"{}", b'{"a":1}', b'{"type":"text"}',
-    b'"2026-01-01T00:00:00"', b'"2026-01-01T00:00:00Z"', b'"0001-01-01T00:00:00Z"', b'"assistant"', b'"result"',
-    b'"tool_use"', b"NaN",
-]  # fmt: skip
+    b"null",
+    b"true",
+    b"false",
+    b"0",
+    b"-1",
+    b"1.5",
+    b"1e308",
+    b"1e999",
+    b"-0.0",
+    b"9" * 30,
+    b"9" * 5000,
+    b'""',
+    b'"x"',
+    b'"true"',
+    b'"\\ud83d"',
+    b'"\\u0000"',
+    b'"\xff"',
+    b"[]",
+    b"[[]]",
+    b"[null]",
+    b'["x"]',
+    b"[{}]",
+    b"{}",
+    b'{"a":1}',
+    b'{"type":"text"}',
+    b'"2026-01-01T00:00:00"',
+    b'"2026-01-01T00:00:00Z"',
+    b'"0001-01-01T00:00:00Z"',
+    b'"assistant"',
+    b'"result"',
+    b'"tool_use"',
+    b"NaN",
+]
 _value = re.compile(rb'(?<=:)(?:"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?|true|false|null|\[\]|\{\})')
 
 
@@ -58,10 +85,11 @@ class Outcome(Struct):
                 self.told = [*self.told, note]
 
     def __str__(self) -> str:
-        return f"{self.mutations:,} mutations, {self.exceptions:,} exceptions, {self.lost:,} lost lines"
+        counts = f"{self.mutations:,} mutations, {self.exceptions:,} exceptions"
+        return f"{counts}, {self.lost:,} lost lines"
 
 
-# -- damage -------------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------
 
 
 @cache  # once per process: the lines are the same for every round
@@ -158,7 +186,7 @@ def damaged(by: Random) -> bytes:
     return by.choice(DAMAGES)(line, spans, by).replace(b"\n", b" ")
 
 
-# -- reading ------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------
 
 
 def _pieces(data: bytes, by: Random) -> Iterator[bytes]:
@@ -241,15 +269,13 @@ def _tick(line: bytes, by: Random) -> bytes:
 
 
 def batch(seed: int, number: int, size: int = BATCH) -> Outcome:
-    """One round: mostly a stream, now and then one without a good first line, or a tape."""
+    """One round: mostly a stream, sometimes one without a valid first line, or a recording."""
     by = Random(f"{seed} {number}")
     lines = [damaged(by) + b"\n" for _ in range(size)]
     kind = number % 20
-    if (
-        kind == 7
-    ):  # what opens the input may make it an array or a document: only that it can be read is checked
+    if kind == 7:  # the first line may make it an array or a document, so lines are not counted
         return _batch(b"", lines, None, by)
-    if kind == 13:  # how many lines a damaged tape still holds cannot be told
+    if kind == 13:  # the number of lines in a damaged recording is unknown
         return _batch(HEADER, [_tick(line, by) for line in lines], None, by)
     return _batch(FIRST, lines, size + 1, by)
 

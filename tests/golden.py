@@ -1,8 +1,8 @@
-"""The golden cases: folders of recorded bytes with the whole report that is right for them.
+"""The golden cases: folders of recorded bytes with their expected report.
 
-A new case is a new folder below `tests/recordings`: `stdout` (with `stderr` and `exit_code`), or transcript
-files, and an `expected.json`. `python -m tests.golden FOLDER...` prints what the program says now, for a
-person to check against the facts before it is kept; `--write` keeps it.
+A new case is a new folder below `tests/recordings`: `stdout` (with `stderr` and `exit_code`) or
+transcript files, and an `expected.json`. `python -m tests.golden FOLDER...` prints the current
+report, to be checked by eye; `--write` stores it.
 """
 
 import json

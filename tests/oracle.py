@@ -1,11 +1,12 @@
-"""The expected facts of a recorded Claude Code run, worked out the plain way.
+"""The expected facts of a recorded Claude Code run, computed independently of steno.
 
-A second, independent reading of a recording folder (`stdout`, `exit_code`), made to be compared with steno's
-report: one `json.loads` per line, everything in memory, no streaming, no shared code. `facts(folder)` gives
-one flat dict; as a program it prints a JSON line per folder given (or per `<version>/<scenario>` below it).
-It never looks at transcripts, at the command that was run, or at the folder's name (which only labels the
-case), and it never computes a price: money is what the program reported. `None` means not reported.
-Rules named here (V5, M3 ...) are CONTRACT.md's; where it leaves a case open, a comment gives the choice.
+A simple second reader of a recording folder (`stdout`, `exit_code`), for comparison with steno:
+one `json.loads` per line, everything in memory, no shared code. `facts(folder)` returns a dict;
+as a program it prints a JSON line per folder (or per `<version>/<scenario>` below it). It ignores
+transcripts, the command and the folder's name, and computes no prices: costs are those that the
+agent reported. `None` means not reported.
+Codes such as V5 and M3 name rules of behaviour; where a rule leaves a case open, a comment
+gives the choice.
 """
 
 from __future__ import annotations
@@ -48,15 +49,16 @@ BY_LABEL = {
 }
 ENDED = {"completed", "failed", "stopped", "killed"}
 ASKING = {"AskUserQuestion", "ExitPlanMode"}
-# Tools every session has unless someone took them away. "X is disabled for this session" about one of these
-# is a deny rule at work; the same sentence about TodoWrite or AskUserQuestion is only the default tool set.
+# Tools of every session. "X is disabled for this session" about one of these means a deny rule;
+# about TodoWrite or AskUserQuestion, it is the default tool set.
 CORE = {"Bash", "Read", "Write", "Edit", "NotebookEdit", "WebFetch", "WebSearch", "Task", "Agent"}
 REMOVED = re.compile(
     r"No such tool available: (\w+)\. \1 (is disabled for this|exists but is not enabled)"
 )
 REFUSED = re.compile(
     r"^(Error: )?(Claude requested permissions to |Permission to use \S+ has been denied"
-    r"|This command requires approval|Tool permission request failed|Cannot write to .* while in plan mode)"
+    r"|This command requires approval|Tool permission request failed"
+    r"|Cannot write to .* while in plan mode)"
 )
 LAUNCHED = re.compile(r"running in background with ID: ([\w-]+)")
 WAITING = re.compile(r"(?i)waiting on|still waiting|continuing|in progress|in the background")
@@ -124,7 +126,7 @@ class Recording:
         self.requests = self.read_requests()
 
     def read_lines(self) -> tuple[list[Event], int, bool]:
-        """A line that is not JSON is malformed; if it is the last and has no newline, it was cut."""
+        """A line that is not JSON is malformed, or torn if it is the last without a newline."""
         events: list[Event] = []
         malformed, torn = 0, False
         lines = self.stdout.split(b"\n")
@@ -174,7 +176,7 @@ class Recording:
         return seen
 
     def text(self) -> str:
-        """E5. A synthetic API error is no text; in old versions only the failed result's words show it."""
+        """E5. A synthetic API error is no text; old versions show it only in the failed result."""
         failed = [r.get("result") for r in self.results if r.get("is_error") is True]
         said = [
             (e, block["text"])
@@ -196,7 +198,7 @@ class Recording:
         return None if not turns else sum(turns) if "modelUsage" in self.last else turns[-1]
 
     def tokens(self) -> dict[str, int | None]:
-        """This run's own spend: modelUsage where it says anything, else the messages, else result.usage."""
+        """The usage of this run: from modelUsage, else the messages, else result.usage."""
         models = [
             m for part in self.since or [self.last.get("modelUsage") or {}] for m in part.values()
         ]
@@ -214,7 +216,7 @@ class Recording:
         return {**spent, "total": sum(spent.values())}
 
     def cost(self) -> tuple[float | None, float | None]:
-        """This run's own part, and the session's total so far: 2.1.325 carries earlier runs' money on."""
+        """The cost of this run, and of the session so far: it is cumulative in 2.1.325."""
         if not self.results:
             return None, None
         total = round(self.last["total_cost_usd"], 9)
@@ -232,12 +234,12 @@ class Recording:
         if known:
             return used, "unknown" if used is None else "measured"
         used = inputs(self.last.get("usage")) or None
-        # One turn is one request; without modelUsage (1.0.100) result.usage is the last request alone.
+        # One turn is one request; without modelUsage (1.0.100), result.usage is the last request.
         single = self.last.get("num_turns") == 1 or "modelUsage" not in self.last
         return used, "unknown" if used is None else "measured" if single else "upper_bound"
 
     def limit(self) -> int | None:
-        """M4: contextWindow of the model that answered last on the main thread, or init's, or the dearest."""
+        """M4: contextWindow of the main thread's last model, or init's, or the dearest."""
         entries = [item for r in self.results for item in (r.get("modelUsage") or {}).items()]
         models = {name.removesuffix("[1m]"): model for name, model in entries}
         names = [e["message"]["model"] for e in reversed(self.events) if is_model(e) and is_main(e)]
@@ -264,7 +266,7 @@ class Recording:
         return value if isinstance(value, dict) else {}
 
     def files(self) -> list[list[str]]:
-        """W2: only what a successful tool result says; one entry a path, the first change names it."""
+        """W2: only successful tool results; one entry per path, with its first change."""
         changes: dict[str, str] = {}
         for call in (c for c, use in self.use.items() if use["name"] in WRITERS and self.ok(c)):
             path = (
@@ -277,7 +279,7 @@ class Recording:
         return sorted([clean(path), change] for path, change in changes.items())
 
     def denials(self) -> list[list[str]]:
-        """V8, each call once, in order of appearance. An interrupted call ("User rejected ...") is none."""
+        """V8, each call once, in order. An interrupted call ("User rejected ...") is ignored."""
         found: dict[str, str] = {}
         for event in self.events:
             if event.get("subtype") == "permission_denied":
@@ -301,8 +303,8 @@ class Recording:
         return [name for name, call in self.denials() if done.get(name, -1) < place.get(call, 0)]
 
     def background(self) -> tuple[int, dict[str, str]]:
-        """How much background work was launched, and what was not seen to end: {task id: call id}."""
-        # task_started alone proves nothing: 2.1.50 prints it for a synchronous subagent too, and then no end.
+        """The number of background tasks, and the unfinished ones: {task id: call id}."""
+        # task_started alone is no proof: 2.1.50 prints it for synchronous subagents too.
         started = [e for e in self.of("system", "task_started") if e.get("is_backgrounded") is True]
         launched: dict[str, str] = {
             event["task_id"]: event.get("tool_use_id", "") for event in started
@@ -328,7 +330,7 @@ class Recording:
         return marks[0] if marks else "SIGINT" if self.exit_code in (130, -2) else ""
 
     def failure(self) -> tuple[str, str]:
-        """The word for a failed result: structured fields first, the error text's words last (V2, V3)."""
+        """The verdict of a failed result: structured fields first, the error text last (V2, V3)."""
         text = self.result.get("result") or " ".join(map(str, self.result.get("errors") or []))
         status = self.result.get("api_error_status")
         labels = [

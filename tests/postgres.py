@@ -1,7 +1,7 @@
 """A real PostgreSQL server for the tests: started once, on a socket in a temporary folder.
 
-Root may not run it: then it runs as `postgres` or `nobody`. Where it or psycopg is missing, `missing` says why; the tests
-are then skipped, unless STENO_REQUIRE names `postgres`.
+Started by root, it runs as `postgres` or `nobody`. If it or psycopg is missing, `missing` is the
+reason, and the tests are skipped unless STENO_REQUIRE names `postgres`.
 """
 
 import importlib.util

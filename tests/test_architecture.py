@@ -133,7 +133,7 @@ def function_lengths() -> list[tuple[int, str]]:
     )
 
 
-# -- imports ----------------------------------------------------------------------------------------
+# -- imports -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
@@ -221,7 +221,7 @@ def test_importing_does_nothing() -> None:
     assert out.strip() == "['steno']"
 
 
-# -- sizes ------------------------------------------------------------------------------------------
+# -- sizes ---------------------------------------------------------------------------------------
 
 
 def test_functions_stay_short() -> None:
@@ -247,7 +247,7 @@ def test_lines_fit_in_100_columns() -> None:
     ] == []
 
 
-# -- names and language -----------------------------------------------------------------------------
+# -- names and language --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

@@ -1,9 +1,10 @@
-"""The documents hold: their code runs, their commands print what is pasted, their links lead somewhere, their tables are true.
+"""Check the documents: code, commands and their output, links and tables.
 
-Blocks marked `python` are executed, unless they begin with `# not run: ...`. In blocks marked `console`, each line
-that begins with `$ ` is run in a shell and the lines below it are compared with what it prints: all of it, or, where
-a line `...` marks a cut, the other lines in their order. `# exit N` behind a command notes an exit code that is not 0.
-`python -m tests.test_docs FILE...` runs a document's commands and pastes anew what they print, where nothing is cut.
+Blocks marked `python` are executed, unless they begin with `# not run: ...`. In blocks marked
+`console`, each line that begins with `$ ` is run in a shell, and its output is compared with the
+lines below: all of it or, with a line `...`, the other lines in their order. `# exit N` after a
+command is its exit code if not 0. `python -m tests.test_docs FILE...` runs a document's commands
+and updates their output, except where it is cut by `...`.
 """
 
 import ast
@@ -68,7 +69,7 @@ def blocks(path: Path, language: str) -> list[Block]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder that looks like a clone to whoever reads in it; what is written there stays there."""
+    """A copy of the repository for commands that write files."""
     return linked(tmp_path)
 
 
@@ -87,7 +88,7 @@ def linked(folder: Path) -> Path:
     return folder
 
 
-# -- code --------------------------------------------------------------------------------------------------------
+# -- code ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", [path for path in PAGES if blocks(path, "python")], ids=name)
@@ -128,7 +129,7 @@ def test_examples_run(path: Path, place: Path) -> None:
     "words", [[], ["/no/such/folder"], ["src/steno/cli"]], ids=["nothing", "not there", "not one"]
 )
 def test_examples_say_what_they_expect(name_: str, words: list[str], place: Path) -> None:
-    """One line on stderr, exit code 2, and no traceback, where there is nothing that they can read."""
+    """Without input: one line on stderr, exit code 2, no traceback."""
     command = [sys.executable, str(ROOT / "examples" / name_), *words]
     done = subprocess.run(
         command, cwd=place, env=at_home(place), capture_output=True, text=True, check=False
@@ -153,7 +154,7 @@ def test_examples_read_a_folder_of_recordings(place: Path) -> None:
     assert re.search(r"^Bash: \d\d+ of \d\d+ calls$", done.stdout, re.M)
 
 
-# -- commands ----------------------------------------------------------------------------------------------------
+# -- commands ------------------------------------------------------------------------------------
 
 
 class Command(NamedTuple):
@@ -214,7 +215,7 @@ def test_commands_print_what_is_pasted(path: Path, place: Path) -> None:
             ], where
 
 
-# -- links and tables --------------------------------------------------------------------------------------------
+# -- links and tables ----------------------------------------------------------------------------
 
 
 def anchors(path: Path) -> set[str]:
@@ -370,7 +371,7 @@ def test_every_rule_that_is_named_is_told() -> None:
     assert len(told) == len(set(told))
 
 
-# -- the generated reference -------------------------------------------------------------------------------------
+# -- the generated reference ---------------------------------------------------------------------
 
 GENERATE = [sys.executable, str(ROOT / "docs" / "reference" / "generate.py")]
 
@@ -392,7 +393,7 @@ def test_the_check_names_what_differs(tmp_path: Path) -> None:
     assert re.findall(r"(\w+\.md): differs", done.stderr) == ["cli.md"]
 
 
-# -- pasting anew ------------------------------------------------------------------------------------------------
+# -- pasting anew --------------------------------------------------------------------------------
 
 
 def pasted_anew(path: Path, place: Path) -> str:

@@ -15,8 +15,8 @@ from steno.agents.backend import is_local_url, parse_backend
 from steno.report import Cost, Report
 from steno.runner import backend_probe
 from steno.runner.task_report import merge_reports
-from tests.plays import NEWEST, Place
 from tests.support.ollama import MODEL, OllamaServer, shown
+from tests.support.scripted_place import NEWEST, Place
 
 UNUSED_URL = "http://127.0.0.1:9"  # no server
 

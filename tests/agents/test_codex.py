@@ -12,7 +12,7 @@ import steno
 from steno import event as ev
 from steno.agents import AGENTS, LaunchOptions, detect_agent
 from tests.golden import CASES, ROOT, name
-from tests.script import Json, dump, folder, plain, stream
+from tests.support.claude_lines import Json, dump, folder, plain, stream
 
 CODEX = AGENTS["codex"]
 STREAMS = [case for case in CASES if case.parents[1].name == "codex"]

@@ -1,4 +1,4 @@
-"""Whatever the lines of Gemini CLI, OpenCode and Qwen Code look like: told apart, in pieces, odd, or of kinds nobody knows."""
+"""Lines of Gemini CLI, OpenCode and Qwen Code: detection, chunks, malformed and unknown lines."""
 
 import json
 import random
@@ -61,7 +61,7 @@ def test_a_line_of_noise_before_it_does_not_decide() -> None:
     assert (told.agent, told.verdict, told.lines.malformed) == ("opencode", "success", 1)
 
 
-# -- kinds that nobody has seen ------------------------------------------------------------------------------------
+# -- unknown kinds ------------------------------------------------------------------
 
 
 def _with_news(given: list[Json], seed: int) -> tuple[list[Json], int]:
@@ -95,7 +95,7 @@ def _without_places(report: steno.Report) -> Json:
     return found
 
 
-# -- pieces and oddities -------------------------------------------------------------------------------------------
+# -- chunks and malformed lines ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

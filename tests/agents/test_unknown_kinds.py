@@ -1,6 +1,6 @@
-"""Every agent says something that nobody has seen before: the report stays right, and the count is shown (I4).
+"""Unknown kinds of lines of every agent: the report stays right, and they are counted (I4).
 
-Into one recording of each agent lines of new kinds are put, until they are one in twenty. Only what numbers lines may differ.
+One line in twenty is of an unknown kind. Only line numbers and counts may differ.
 """
 
 import json
@@ -39,7 +39,7 @@ NEW: dict[str, list[dict[str, Any]]] = {
 
 
 def mixed(case: str, folder: Path) -> tuple[list[int], int]:
-    """A copy of a recording with new kinds of lines in it: where each old line is now, and how many are new."""
+    """Copy a recording with unknown lines added; the new positions and the number added."""
     shutil.copytree(ROOT / case, folder)
     old = (folder / "stdout").read_bytes().splitlines(keepends=True)
     many = math.ceil(len(old) / 19)

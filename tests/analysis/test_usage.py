@@ -8,7 +8,7 @@ import pytest
 import steno
 from steno.analysis.context import hp_status
 from steno.report import Context, Cost, ModelSummary, Report, Subagent, Tokens
-from tests.script import (
+from tests.support.claude_lines import (
     MODEL,
     RECORDINGS,
     REQUEST_COST,
@@ -45,7 +45,7 @@ def run_of(*requests: tuple[int, int, int]) -> Report:
     return report(init(), *lines, result(num_turns=len(requests), **sums))
 
 
-# -- M1: spend ----------------------------------------------------------------------------------------------
+# -- M1: spend -----------------------------------------------------------------------------------
 
 WORKED = [
     ((9, 12871, 36391, 510), 49781, 0.739),
@@ -96,7 +96,7 @@ def test_m1_usage_of_a_result_stands_where_messages_have_none() -> None:
     assert (found.tokens.input, found.tokens.output, found.tokens.total) == (1423, 512, 1935)
 
 
-# -- M2: each message once ------------------------------------------------------------------------------------
+# -- M2: each message once -----------------------------------------------------------------------
 
 
 def test_m2_four_blocks_of_one_message_are_one_request() -> None:
@@ -150,7 +150,7 @@ def test_m2_results_without_a_name_are_each_their_own() -> None:
     assert not any("once more" in note for note in found.warnings)
 
 
-# -- M3: context ------------------------------------------------------------------------------------------------
+# -- M3: context ---------------------------------------------------------------------------------
 
 
 def test_m3_four_requests_fill_the_window_once() -> None:
@@ -216,7 +216,7 @@ def test_m3_a_request_after_a_compaction_is_measured_again() -> None:
     assert (context.used, context.peak, context.compactions) == (5903, 21004, 1)
 
 
-# -- M4: the window ---------------------------------------------------------------------------------------------
+# -- M4: the window ------------------------------------------------------------------------------
 
 
 def test_m4_a_helper_that_stands_first_is_not_the_main_model() -> None:
@@ -254,7 +254,7 @@ def test_m4_without_an_account_the_name_tells(model: str, limit: int, source: st
     assert (context.limit, context.limit_source, context.used) == (limit, source, 21004)
 
 
-# -- M5: scales -------------------------------------------------------------------------------------------------
+# -- M5: scales ----------------------------------------------------------------------------------
 
 
 def test_m5_the_text_of_the_rule() -> None:
@@ -305,7 +305,7 @@ def test_m5_nothing_known() -> None:
     )
 
 
-# -- M7: cost ---------------------------------------------------------------------------------------------------
+# -- M7: cost ------------------------------------------------------------------------------------
 
 
 def resumed(own: Json, so_far: Json, **more: Any) -> Json:
@@ -472,7 +472,7 @@ def test_m7_each_model_has_its_share() -> None:
     assert (found.tokens.total, found.cost.usd, found.warnings) == (21107, 0.011038, [])
 
 
-# -- M9: subagents ------------------------------------------------------------------------------------------------
+# -- M9: subagents -------------------------------------------------------------------------------
 
 
 def with_subagent(*end: Json) -> Report:

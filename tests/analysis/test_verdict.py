@@ -9,7 +9,7 @@ import pytest
 
 import steno
 from steno.report import VERDICTS, BackgroundTask, DeniedCall, Report
-from tests.script import (
+from tests.support.claude_lines import (
     CWD,
     SESSION,
     Json,
@@ -73,7 +73,7 @@ def background(tool: str = "Bash", id_: str = "toolu_1", **more: Any) -> Json:
     return call(id_, tool, description="Long work", run_in_background=True, **more)
 
 
-# -- V1: every word ---------------------------------------------------------------------------------------------
+# -- V1: every word ------------------------------------------------------------------------------
 
 Case = tuple[str, Callable[[Path], Report]]
 
@@ -260,7 +260,7 @@ def test_v1_the_hint_says_how_to_go_on() -> None:
     assert SESSION in (report(*HALF, result(None, subtype="error_max_turns")).hint or "")
 
 
-# -- V2, V4: structured fields first ------------------------------------------------------------------------------
+# -- V2, V4: structured fields first -------------------------------------------------------------
 
 
 def test_v2_a_status_wins_over_the_words() -> None:
@@ -292,7 +292,7 @@ def test_v2_a_failure_that_was_overcome_is_none() -> None:
     assert (found.verdict, found.ok) == ("success", True)
 
 
-# -- V5: ended by asking ------------------------------------------------------------------------------------------
+# -- V5: ended by asking -------------------------------------------------------------------------
 
 
 def hang(found: Report) -> tuple[str, bool, str | None, str | None, list[str]]:
@@ -383,7 +383,7 @@ def test_v5_a_subagent_may_ask() -> None:
     assert report(*lines).verdict == "success"
 
 
-# -- V6: background work ------------------------------------------------------------------------------------------
+# -- V6: background work -------------------------------------------------------------------------
 
 
 WAITING = [
@@ -502,7 +502,7 @@ def test_v6_a_foreground_task_is_no_background_work() -> None:
     assert (found.verdict, found.background) == ("success", [])
 
 
-# -- V7: the order ------------------------------------------------------------------------------------------------
+# -- V7: the order -------------------------------------------------------------------------------
 
 ASKS = result("Shall I?")
 LAUNCH = [assistant(background()), answer("toolu_1")]
@@ -547,7 +547,7 @@ def test_v7_only_one_advice_is_given() -> None:
     assert [note.partition(":")[0] for note in warnings] == ["interactive-hang"]
 
 
-# -- V8: permission -----------------------------------------------------------------------------------------------
+# -- V8: permission ------------------------------------------------------------------------------
 
 
 def refused(*, by: tuple[str, ...], then: bool = False) -> Report:
@@ -620,7 +620,10 @@ def test_v8_a_later_failure_of_the_tool_does_not_count() -> None:
 
 
 def test_v8_a_tool_that_a_deny_rule_took_away() -> None:
-    words = "<tool_use_error>Error: No such tool available: Bash. Bash is disabled for this session</tool_use_error>"
+    words = (
+        "<tool_use_error>Error: No such tool available: Bash. "
+        "Bash is disabled for this session</tool_use_error>"
+    )
     lines = [
         init(),
         assistant(call("toolu_1", "Bash", command="ls")),
@@ -674,7 +677,7 @@ def test_v8_the_rule_that_would_allow_it(tool: str, given: Any, rule: str) -> No
     ] == [rule]
 
 
-# -- V9, V10, and raising by choice ----------------------------------------------------------------------------------
+# -- V9, V10, and raising by choice --------------------------------------------------------------
 
 
 def test_v9_a_run_without_a_result_is_complete_from_its_messages() -> None:
@@ -777,7 +780,7 @@ def test_v7_advice_can_be_switched_off() -> None:
     )
 
 
-# -- what is said of it ----------------------------------------------------------------------------------------------
+# -- what is said of it --------------------------------------------------------------------------
 
 
 def test_v1_an_agent_that_had_begun_is_not_said_to_have_not_begun(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The worked examples of the five notes that the project grew from, told anew with their figures and judged by the contract."""
+"""Worked examples of five early notes of the project, with their figures."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from steno.report import (
     Report,
     Tokens,
 )
-from tests.script import (
+from tests.support.claude_lines import (
     Json,
     answer,
     assistant,
@@ -35,7 +35,7 @@ from tests.script import (
 SONNET = "claude-sonnet-4-5-20250929"
 HAIKU = "claude-haiku-4-5-20251001"
 
-# -- 000: three results of an orchestrator; modelUsage of that version counts output only ------------------------
+# -- 000: three results of an orchestrator; modelUsage of that version counts output only --------
 
 
 def output_only(output: int, cost: float) -> Json:
@@ -167,7 +167,7 @@ def test_000_the_refused_command_gets_its_rule() -> None:
     ]
 
 
-# -- 001: the four events of saying hello -----------------------------------------------------------------------
+# -- 001: the four events of saying hello --------------------------------------------------------
 
 
 def greeting() -> list[Json]:
@@ -240,7 +240,7 @@ def test_001_health_is_what_the_window_holds() -> None:
     )
 
 
-# -- 002: a session as an array, and what each tool answers ------------------------------------------------------
+# -- 002: a session as an array, and what each tool answers --------------------------------------
 
 
 def session() -> list[Json]:
@@ -401,7 +401,7 @@ def test_002_a_refused_write_is_told_by_its_result_and_by_the_list() -> None:
     assert (by_result.files, by_result.tools[0].ok, by_result.tools[0].denied) == ([], False, True)
 
 
-# -- 003: a tolerant reader and its failures ---------------------------------------------------------------------
+# -- 003: a tolerant reader and its failures -----------------------------------------------------
 
 
 def test_003_init_answer_and_result() -> None:
@@ -495,7 +495,7 @@ def test_003_a_message_without_a_list_of_blocks_is_skipped_for_text() -> None:
     assert (found.text, found.lines.read, found.lines.malformed) == ("Here.", 4, 0)
 
 
-# -- 004: a watcher of file changes ------------------------------------------------------------------------------
+# -- 004: a watcher of file changes --------------------------------------------------------------
 
 PROJECT = "/workspaces/turbo/apps/cli"
 TARGET = f"{PROJECT}/test-file.txt"

@@ -1,4 +1,4 @@
-"""Questions to the ledger from Python: what the commands answer, on both databases, and errors that say what is meant."""
+"""Ledger queries from Python: the answers of the commands, on both databases, and errors."""
 
 import json
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ from steno.cli.query_options import format_iso
 from steno.ledger.queries.time_range import TimeZone
 from steno.ledger.results import RunSummary
 from steno.ledger.store import open_ledger
-from tests.book import Book
 from tests.cli.test_commands import run
 from tests.runner.test_live_control import Place
+from tests.support.ledger_builder import Book
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 RUNS = RECORDINGS / "claude/2.1.325"
@@ -194,7 +194,10 @@ def test_every_line_by_session_has_its_project(ledger_url: str) -> None:
 def test_words_within_names_are_found_on_every_database(ledger_url: str) -> None:
     book = Book(open_ledger(ledger_url))
     book.session("s1")
-    text = "fix src/steno/main.py, see https://example.com/docs/retry-limit, mail bob@example.com, call my_function"
+    text = (
+        "fix src/steno/main.py, see https://example.com/docs/retry-limit, mail bob@example.com, "
+        "call my_function"
+    )
     book.text("s1", 1_731_674_096_000, text, "prompt")
     book.store.close()
     words = (

@@ -1,4 +1,4 @@
-"""The library's runs, as another program sees them: its names and types, a run steered from within, and event loops."""
+"""Runs by the library: public names and types, control of an active run, and event loops."""
 
 import asyncio
 import gc
@@ -20,8 +20,8 @@ from steno import event as ev
 from steno.config import SETTINGS_BY_NAME
 from steno.event import NO_JSON
 from steno.runner.prepare import RUN_ONLY_OPTIONS
-from tests.plays import Place
-from tests.script import assistant, call, init, stream, text
+from tests.support.claude_lines import assistant, call, init, stream, text
+from tests.support.scripted_place import Place
 
 ROOT = Path(__file__).parents[2]
 FINISHED = ROOT / "src" / "steno" / "demo" / "finished"
@@ -51,17 +51,21 @@ def begins(inside: Place) -> Place:
 def chat(inside: Place) -> Place:
     """The agent answers every message until one says "done"."""
     inside.program.write_text(
-        f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m tests.scripted_agents.chat "$@"\n'
+        f'#!/bin/sh\nPYTHONPATH="{ROOT}" '
+        f'exec "{sys.executable}" -m tests.scripted_agents.chat "$@"\n'
     )
     return inside
 
 
-# -- names and types -----------------------------------------------------------------------------------------------
+# -- names and types -----------------------------------------------------------------------------
 
 
 def test_the_names_are_told_before_they_are_loaded() -> None:
     """`dir` loads nothing, and `help` shows every call and class."""
-    code = "import sys, steno; print(*dir(steno)); print(*(name for name in sys.modules if name.startswith('steno')))"
+    code = (
+        "import sys, steno; print(*dir(steno)); "
+        "print(*(name for name in sys.modules if name.startswith('steno')))"
+    )
     names, loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -88,7 +92,7 @@ def test_the_types_of_the_classes_can_be_asked_for() -> None:
 
 
 def test_the_options_are_those_that_are_taken() -> None:
-    """All of `steno run` that is not about the prompt, the printing or a sync; the docstring names the others."""
+    """All options of `steno run` except prompt, output and sync; the docstring names the others."""
     assert set(steno.RunOptions.__annotations__) == {*SETTINGS_BY_NAME, *RUN_ONLY_OPTIONS} - PRINTED
     told = set(re.findall(r"`--([a-z-]+)`", steno.RunOptions.__doc__ or ""))
     assert told == {"prompt", "file", "json", "raw", "sync"} | {
@@ -119,7 +123,8 @@ def meaning(word: steno.Verdict) -> int:
         return 0
     return 1
 
-report = steno.run("x", cwd=Path("."), tape=Path("t"), add_dir=[Path(".")], json_schema={"type": "object"}, changes="none")
+report = steno.run("x", cwd=Path("."), tape=Path("t"), add_dir=[Path(".")],
+                   json_schema={"type": "object"}, changes="none")
 meaning(report.verdict)
 steno.run("x", cwd=3)  # expected: an error
 if report.verdict == "sucess":  # expected: an error
@@ -155,7 +160,7 @@ def test_plain_gives_what_the_agent_wrote() -> None:
     assert steno.decode_raw(NO_JSON) is None
 
 
-# -- paths ---------------------------------------------------------------------------------------------------------
+# -- paths ---------------------------------------------------------------------------------------
 
 
 def test_paths_are_taken_as_paths(inside: Place) -> None:
@@ -184,7 +189,7 @@ def test_a_recording_is_played_by_its_path(inside: Place) -> None:
     assert (live.report.verdict, kinds[0], "Result" in kinds) == ("success", "Started", True)
 
 
-# -- a run that goes on ----------------------------------------------------------------------------------------------
+# -- an active run --------------------------------------------------------------------------
 
 
 def test_a_run_has_a_name(inside: Place) -> None:
@@ -349,7 +354,7 @@ def test_send_says_why_it_is_not_heard(begins: Place) -> None:
             live.send(" ")
 
 
-# -- event loops -----------------------------------------------------------------------------------------------------
+# -- event loops ---------------------------------------------------------------------------------
 
 
 def test_async_for_gives_the_events_while_it_runs(inside: Place) -> None:

@@ -23,7 +23,7 @@ import steno
 from steno.cli.event_file import EventFile
 from steno.recording.record import Header, Record
 from steno.views.sanitize import width
-from tests.script import (
+from tests.support.claude_lines import (
     MODEL,
     REFUSED,
     SESSION,
@@ -205,7 +205,7 @@ def test_the_installed_program_is_the_same(hello_file: Path) -> None:
     assert shown(done) == shown(run("show", hello_file))
 
 
-# -- the summary ----------------------------------------------------------------------------------
+# -- the summary ---------------------------------------------------------------------------------
 
 
 def test_the_summary(hello_file: Path) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from steno import report
-from tests.plays import Place, done_well
-from tests.script import assistant, init, stream, text
+from tests.support.claude_lines import assistant, init, stream, text
+from tests.support.scripted_place import Place, done_well
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "json.md"

@@ -14,8 +14,8 @@ import pytest
 from steno.ledger.store import open_ledger
 from steno.report import Report
 from steno.views.sanitize import width
-from tests.book import HOUR, PROJECT, Book
 from tests.cli.test_commands import Done, refused, run, shown
+from tests.support.ledger_builder import HOUR, PROJECT, Book
 from tests.views.test_rendering import PAYLOAD, is_safe
 
 NOW = 1_731_674_096_000  # 2024-11-15T12:34:56Z

@@ -1,4 +1,4 @@
-"""Secrets leave a text by their shape and by the name before them, and prose stays as it is (L5)."""
+"""Secrets are redacted by format and by the name before them; prose is unchanged (L5)."""
 
 import pytest
 
@@ -135,8 +135,17 @@ def test_r2_a_command_line_loses_its_secrets_and_nothing_else() -> None:
         "--verbose",
     ]
     assert redact_argv(argv) == [
-        "claude", "-p", "fix it", "--api-key", MASK, f"--token={MASK}", MASK, "--model", "opus", "--verbose",
-    ]  # fmt: skip
+        "claude",
+        "-p",
+        "fix it",
+        "--api-key",
+        MASK,
+        f"--token={MASK}",
+        MASK,
+        "--model",
+        "opus",
+        "--verbose",
+    ]
 
 
 def test_r2_a_header_option_is_redacted_too() -> None:
@@ -169,7 +178,7 @@ def test_r2_an_option_after_a_secret_option_is_kept() -> None:
 )
 @pytest.mark.parametrize("most", [300, 500])
 def test_l5_a_secret_across_a_cut_leaves_nothing_behind(secret: str, most: int) -> None:
-    """Wherever it begins, and however much of it stands before the cut; what stands before it stays."""
+    """A secret at any position relative to the cut; the text before it is unchanged."""
     value = secret.split(" ", 1)[-1].split("=", 1)[-1].strip("\"'")
     for begin in range(most - len(secret) - 5, most + 2):
         found = redact_and_truncate(
@@ -182,7 +191,7 @@ def test_l5_a_secret_across_a_cut_leaves_nothing_behind(secret: str, most: int) 
 
 @pytest.mark.parametrize("secret", SHAPES)
 def test_l5_masks_that_shorten_a_text_bring_no_cut_secret_before_the_cut(secret: str) -> None:
-    """Long keys before it become short masks; the text that was looked at ends in the middle of the last one."""
+    """Long keys become short masks; the searched text ends within the last key."""
     long = "sk-" + "k" * 250
     for more in range(60):
         text = f"{long} {'.' * (240 - more)} {secret}" + " words" * 200

@@ -9,7 +9,7 @@ from steno.agents import AGENTS
 from steno.config import MODEL_SIZES
 from steno.errors import StenoError
 from steno.runner.prepare import prepare_task
-from tests.plays import Place
+from tests.support.scripted_place import Place
 
 NAMED = '[models.opencode]\nsmall = "scripted/mini"\n\n[models.claude]\nsmall = "my-haiku"\n'
 

@@ -55,7 +55,7 @@ def found(cwd: Path, given: dict[str, Any] | None = None, **environ: str) -> Set
     )
 
 
-# -- defaults --------------------------------------------------------------------------------------
+# -- defaults ------------------------------------------------------------------------------------
 
 
 def test_the_defaults_are_those_of_the_supervisor(project: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_defaults_are_those_of_the_supervisor(project: Path) -> None:
     assert {settings.source(setting.name) for setting in SETTINGS} == {"default"}
 
 
-# -- precedence ------------------------------------------------------------------------------------
+# -- precedence ----------------------------------------------------------------------------------
 
 
 def test_option_beats_environment_beats_project_beats_user(project: Path) -> None:
@@ -152,7 +152,7 @@ def test_how_far_up_a_projects_file_is_looked_for(tmp_path: Path, project: Path)
     assert found(outside.parent)["max_turns"] == 9
 
 
-# -- errors ----------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_secret_is_not_told(project: Path) -> None:
     assert "0123456789" not in str(problem.value)
 
 
-# -- parsers ---------------------------------------------------------------------------------------
+# -- parsers -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_what_is_refused(kind: kinds.ValueParser, given: Any) -> None:
         kind(given)
 
 
-# -- steno config ----------------------------------------------------------------------------------
+# -- steno config --------------------------------------------------------------------------------
 
 
 def config(*words: str, cwd: Path, **environ: str) -> "subprocess.CompletedProcess[str]":

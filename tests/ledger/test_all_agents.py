@@ -132,7 +132,7 @@ def test_every_run_is_its_own_part_and_all_of_them_add_up(tmp_path: Path) -> Non
     assert agents["qwen"]["cost"]["usd"] is None  # nobody knows the price of its model
 
 
-# -- recordings ------------------------------------------------------------------------------------
+# -- recordings ----------------------------------------------------------------------------------
 
 
 class Desk:

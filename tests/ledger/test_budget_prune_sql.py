@@ -11,7 +11,7 @@ from steno.ledger.queries.time_range import TimeZone
 from steno.ledger.queries.usage import group_spend, tool_sums
 from steno.ledger.store import Store, open_ledger
 from steno.ledger.timestamps import DAY_MS
-from tests.book import HOUR, PROJECT, Book
+from tests.support.ledger_builder import HOUR, PROJECT, Book
 
 NOW = 1_794_746_096_000  # 2026-11-15T12:34:56Z
 NOON = NOW // DAY_MS * DAY_MS + 12 * HOUR
@@ -31,7 +31,7 @@ TABLES = (
     "sources",
 )
 
-# -- budgets ---------------------------------------------------------------------------------------
+# -- budgets -------------------------------------------------------------------------------------
 
 
 def test_budgets_say_what_is_left_and_where_it_leads(book: Book) -> None:
@@ -93,7 +93,7 @@ def test_the_project_of_a_budget(book: Book, tmp_path: object) -> None:
         budget.resolve_project(book.store, "nowhere")
 
 
-# -- pruning ---------------------------------------------------------------------------------------
+# -- pruning -------------------------------------------------------------------------------------
 
 
 def counts(store: Store) -> dict[str, int]:
@@ -213,7 +213,7 @@ def test_pruning_everything_leaves_the_sums_of_what_stays(aged: Book) -> None:
     assert (tool.calls, tool.timed, tool.total_ms, tool.slowest_ms) == (2, 2, 20, 10)
 
 
-# -- SQL -------------------------------------------------------------------------------------------
+# -- SQL -----------------------------------------------------------------------------------------
 
 
 def test_sql_answers_with_names(book: Book, ledger_url: str) -> None:

@@ -18,7 +18,7 @@ from steno.ledger import importer as pulling
 from steno.ledger import source_reader as parts
 from steno.ledger.importer import import_sources, rebuild
 from steno.ledger.store import Store, open_ledger
-from tests.kept import Transcript, tree
+from tests.support.transcript_writer import Transcript, tree
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 USED = "calls, errors, denied, open, timed, total_ms"
@@ -81,7 +81,7 @@ def store(ledger_url: str) -> Any:
     found.close()
 
 
-# -- counting --------------------------------------------------------------------------------------
+# -- counting ------------------------------------------------------------------------------------
 
 
 def test_m2_a_message_counts_once_with_its_largest_output(store: Store, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_every_recording_is_booked_at_what_its_report_says(store: Store) -> None
     sums_hold(store)
 
 
-# -- incremental import ----------------------------------------------------------------------------
+# -- incremental import --------------------------------------------------------------------------
 
 
 def test_l3_a_second_import_changes_nothing_and_reads_nothing(store: Store) -> None:
@@ -342,7 +342,7 @@ def test_a_file_that_cannot_be_read_is_told_and_the_others_are_imported(
     assert len(done.troubles) <= 1
 
 
-# -- crashes and interrupts ------------------------------------------------------------------------
+# -- crashes and interrupts ----------------------------------------------------------------------
 
 
 def test_rebuild_gives_the_same_answers(store: Store, tmp_path: Path) -> None:
@@ -536,11 +536,21 @@ def test_m2_lines_that_only_repeat_a_message_are_passed_over_and_no_others() -> 
         )
 
     lines = [
-        line("a"), line("b"), line("c", output=7), line("d", output=7), line("e", output=7, stop="end_turn"),
-        line("f", message="m2"), line("g", message="m2"), line("h", message="m2", isSidechain=True, agentId="x"),
-        line("i", message="m2", isSidechain=True, agentId="x"), line("j", message="m2", isSidechain=True, agentId="y"),
-        line("k", message="m2"), line("l", message="m3"), line("m", message="m3"), line("nn", message="m3"),
-    ]  # fmt: skip
+        line("a"),
+        line("b"),
+        line("c", output=7),
+        line("d", output=7),
+        line("e", output=7, stop="end_turn"),
+        line("f", message="m2"),
+        line("g", message="m2"),
+        line("h", message="m2", isSidechain=True, agentId="x"),
+        line("i", message="m2", isSidechain=True, agentId="x"),
+        line("j", message="m2", isSidechain=True, agentId="y"),
+        line("k", message="m2"),
+        line("l", message="m3"),
+        line("m", message="m3"),
+        line("nn", message="m3"),
+    ]
     short = [event for event in CLAUDE.transcripts.scan_usage(lines) if isinstance(event, ev.Usage)]
     assert [event.uuid for event in short] == ["a", "c", "e", "f", "h", "j", "l"]
     main = [data for data in lines if b'"isSidechain":false' in data]

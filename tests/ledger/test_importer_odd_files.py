@@ -16,8 +16,8 @@ from steno.ledger.source_reader import SourcePart, read_part
 from steno.ledger.store import Store, open_ledger
 from steno.ledger.upsert import Pricer
 from tests.cli.test_commands import Done, refused, run
-from tests.kept import Transcript
 from tests.ledger.test_importer import totals
+from tests.support.transcript_writer import Transcript
 
 PRINTED = Path(__file__).parents[1] / "recordings/claude/2.1.325/multi_tool_edit/stdout"
 LINES = PRINTED.read_bytes().splitlines(keepends=True)
@@ -42,7 +42,7 @@ def _steno(home: Path, *words: str) -> Done:
     return run(*words, HOME=str(home), XDG_DATA_HOME=str(home / "data"))
 
 
-# -- values ----------------------------------------------------------------------------------------
+# -- values --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_i6_tokens_that_no_request_has_are_not_priced(store: Store, tmp_path: Pa
     assert store.query("SELECT cost_nano FROM requests") == [(None,)]
 
 
-# -- files that cannot be imported -----------------------------------------------------------------
+# -- files that cannot be imported ---------------------------------------------------------------
 
 
 def test_a_file_that_cannot_be_booked_is_told_and_the_others_are_imported(
@@ -157,7 +157,7 @@ def test_a_value_that_cannot_be_sent_costs_its_own_file(tmp_path: Path) -> None:
     msgspec.msgpack.encode(found)
 
 
-# -- detection -------------------------------------------------------------------------------------
+# -- detection -----------------------------------------------------------------------------------
 
 ODD_BEGINNINGS = {
     "bom": b"\xef\xbb\xbf" + LINES[0],
@@ -266,7 +266,7 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     )
 
 
-# -- links -----------------------------------------------------------------------------------------
+# -- links ---------------------------------------------------------------------------------------
 
 
 def test_links_that_lead_in_a_circle_are_followed_once(tmp_path: Path) -> None:

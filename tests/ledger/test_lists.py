@@ -15,7 +15,7 @@ from steno.ledger.queries.time_range import TimeRange
 from steno.ledger.results import ComparedFigure, ContextSample, Note
 from steno.ledger.totals import UsageTotals
 from steno.report import Report
-from tests.book import HOUR, PROJECT, Book
+from tests.support.ledger_builder import HOUR, PROJECT, Book
 
 NOW = 1_794_746_096_000
 
@@ -170,7 +170,7 @@ def test_notes(book: Book) -> None:
     assert runs.list_notes(book.store, "runs", "r1") == [Note(5, "first"), Note(5, "second")]
 
 
-# -- sessions --------------------------------------------------------------------------------------
+# -- sessions ------------------------------------------------------------------------------------
 
 
 def test_sessions_are_listed_with_what_they_spent(book: Book) -> None:

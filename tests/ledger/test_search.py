@@ -10,7 +10,7 @@ from steno.ledger.queries.filters import Filters
 from steno.ledger.queries.search import search_tool_output
 from steno.ledger.queries.time_range import TimeRange
 from steno.ledger.results import SearchHit
-from tests.book import HOUR, PROJECT, Book
+from tests.support.ledger_builder import HOUR, PROJECT, Book
 
 NOW = 1_794_746_096_000
 TEXTS = [
@@ -68,11 +68,39 @@ def test_filters(said: Book) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        'NOT "', "a AND", "(", ")", "col:x", "*", "retry*", "^retry", '"', '""', "NEAR(a b)", "-retry", "or",
-        "'; DROP TABLE texts", "a OR b",
-        "{a b}", "+", "retry +", "\\", "%", "_", "?", "%s", "\ud83d", "x\udcff", "😀", "word'quote", "a:b:c", "<->", "!x", "& |",
+        'NOT "',
+        "a AND",
+        "(",
+        ")",
+        "col:x",
+        "*",
+        "retry*",
+        "^retry",
+        '"',
+        '""',
+        "NEAR(a b)",
+        "-retry",
+        "or",
+        "'; DROP TABLE texts",
+        "a OR b",
+        "{a b}",
+        "+",
+        "retry +",
+        "\\",
+        "%",
+        "_",
+        "?",
+        "%s",
+        "\ud83d",
+        "x\udcff",
+        "😀",
+        "word'quote",
+        "a:b:c",
+        "<->",
+        "!x",
+        "& |",
     ],
-)  # fmt: skip
+)
 def test_nothing_that_is_typed_is_a_syntax_error(said: Book, text: str) -> None:
     try:
         found(said, text)

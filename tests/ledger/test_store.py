@@ -20,15 +20,15 @@ from steno.ledger.importer import import_sources
 from steno.ledger.queries.runs import load_report
 from steno.ledger.run_record import RUN_COLUMNS, upsert_run
 from steno.ledger.store import migrate, open_ledger, schema_version
-from tests.kept import Transcript, tree
 from tests.support.disks import seal, small_disk
+from tests.support.transcript_writer import Transcript, tree
 from tests.writer import AT, a_run
 
 ROOT = Path(__file__).parents[2]
 WRITERS, RUNS = 8, 10_000
 
 
-# -- migrations ------------------------------------------------------------------------------------
+# -- migrations ----------------------------------------------------------------------------------
 
 
 def test_each_migration_leaves_its_record(ledger_url: str) -> None:
@@ -94,7 +94,7 @@ def test_a_newer_ledger_is_refused_with_a_clear_line(
     assert len(error.splitlines()) == 1
 
 
-# -- concurrent writers ----------------------------------------------------------------------------
+# -- concurrent writers --------------------------------------------------------------------------
 
 
 def _writer(url: str, first: int, count: int) -> "subprocess.Popen[bytes]":
@@ -151,7 +151,7 @@ def test_a_run_that_is_booked_twice_is_there_once(ledger_url: str) -> None:
     store.close()
 
 
-# -- failures --------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------
 
 
 def _import(url: str, folder: Path, limit: int | None) -> "subprocess.CompletedProcess[bytes]":
@@ -289,9 +289,14 @@ def test_a_file_that_is_no_ledger_is_left_alone(
 def test_l5_nothing_that_is_stored_holds_a_secret(ledger_url: str, tmp_path: Path) -> None:
     """No table contains any kind of secret: prompts, answers, commands, errors, paths, reports."""
     secrets = {
-        "sk-ant-api03-" + "A1b2" * 8, "ghp_" + "a1B2" * 9, "github_pat_" + "a1B2" * 9, "AKIA" + "ABCD1234" * 2,
-        "ASIA" + "ABCD1234" * 2, "xoxb-" + "12345678-abcdef", "hunter2hunter2",
-    }  # fmt: skip
+        "sk-ant-api03-" + "A1b2" * 8,
+        "ghp_" + "a1B2" * 9,
+        "github_pat_" + "a1B2" * 9,
+        "AKIA" + "ABCD1234" * 2,
+        "ASIA" + "ABCD1234" * 2,
+        "xoxb-" + "12345678-abcdef",
+        "hunter2hunter2",
+    }
     one = Transcript("s1")
     for place, secret in enumerate(sorted(secrets)):
         said = (

@@ -22,7 +22,7 @@ from steno.ledger.queries.time_range import (
 from steno.ledger.queries.usage import tool_sums
 from steno.ledger.store import Row, Store
 from steno.ledger.totals import ContextPeak, ToolCallStats, UsageTotals, WastedCost
-from tests.book import HOUR, MODEL, PROJECT, Book
+from tests.support.ledger_builder import HOUR, MODEL, PROJECT, Book
 
 ZONES = [
     "UTC",
@@ -43,7 +43,7 @@ def at(text: str) -> int:
 NOW = at("2026-11-15T12:34:56")
 
 
-# -- time zones and ranges -------------------------------------------------------------------------
+# -- time zones and ranges -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ZONES)
@@ -217,7 +217,7 @@ def test_periods_and_their_names() -> None:
     assert period_name(None, "week") is None
 
 
-# -- sums ------------------------------------------------------------------------------------------
+# -- sums ----------------------------------------------------------------------------------------
 
 
 SEED = 7
@@ -378,7 +378,7 @@ def test_time_that_is_not_known_is_no_day(book: Book) -> None:
         ] == [None]
 
 
-# -- runs and sessions -----------------------------------------------------------------------------
+# -- runs and sessions ---------------------------------------------------------------------------
 
 
 def test_usage_says_what_was_wasted_and_what_has_no_price(book: Book) -> None:
@@ -453,7 +453,7 @@ def test_tools(book: Book) -> None:
     assert cut == [ToolCallStats(1, 1, 0, 0, 0, 0, None, "Bash")]
 
 
-# -- speed -----------------------------------------------------------------------------------------
+# -- speed ---------------------------------------------------------------------------------------
 
 
 class Watched:
@@ -491,7 +491,13 @@ def test_a_report_never_touches_the_requests(book: Book, by: str, chosen: TimeRa
 def test_hours_that_are_cut_are_found_by_an_index(book: Book, name: str) -> None:
     scattered(book, 30)
     store = Watched(book.store)
-    sums.group_spend(store, "day", TimeZone(name), Filters(TimeRange(at("2026-03-02T10:17"), None)))  # type: ignore[arg-type]
+    since = TimeRange(at("2026-03-02T10:17"), None)
+    sums.group_spend(
+        store,  # type: ignore[arg-type]  # a wrapper that notes the queries
+        "day",
+        TimeZone(name),
+        Filters(since),
+    )
     sql, values = store.asked[-1]
     assert "requests r" in sql
     if book.store.kind == "sqlite":

@@ -1,4 +1,4 @@
-"""The real Claude Code, run by our loop against a scripted model. Needs `make cli`; says so where it is missing."""
+"""The real Claude Code, run by our loop with a scripted model. Needs `make cli`."""
 
 import os
 import signal
@@ -124,7 +124,7 @@ def test_a_large_prompt_goes_by_stdin(loop: ProcessLoop, tmp_path: Path, version
 
 
 def test_a_large_answer_is_not_cut(loop: ProcessLoop, tmp_path: Path, version: str) -> None:
-    """Versions up to 2.1.197 were seen to drop what a pipe has not taken when they exit; a file takes all."""
+    """Versions up to 2.1.197 lose unread pipe output at exit; output to a file is complete."""
     answer = "A long story. " * 200_000
     with ModelServer(say(answer, usage=FIRST)) as server:
         run = Run(loop, tmp_path, version, server)
@@ -187,7 +187,7 @@ def test_an_interrupt_while_the_stream_stalls(
 def test_a_command_in_a_session_of_its_own_ends_with_the_run(
     loop: ProcessLoop, tmp_path: Path, version: str
 ) -> None:
-    """The agent is killed, as if it hung: its command, which no signal to the group reaches, goes too."""
+    """Killing the agent also kills its command, which is in another process group."""
     command = "echo $$ > pid.txt; while true; do read -t 1 x < /dev/zero; done"
     with ModelServer(
         call("Bash", command=command, description="never ends"), say("Done.")

@@ -116,7 +116,7 @@ def stop_when_ready(loop: ProcessLoop, child: ChildProcess, heard: OutputLog, wh
     assert loop.run(loop.clock() + LONG)
 
 
-# -- output ----------------------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------------------
 
 
 def test_ticks_in_order(loop: ProcessLoop) -> None:
@@ -224,7 +224,7 @@ def test_where_a_process_has_no_descriptor(
     assert output.entries() == [("out", b"last words\n", None), ("exit", b"", 3)]
 
 
-# -- a start that fails ----------------------------------------------------------------------------
+# -- a start that fails --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_run_needs_a_plain_id(loop: ProcessLoop) -> None:
         loop.start(agent("deaf"), OutputLog(), run_id="a:b")
 
 
-# -- ends that we ask for --------------------------------------------------------------------------
+# -- ends that we ask for ------------------------------------------------------------------------
 
 
 def test_an_interrupt_is_enough(loop: ProcessLoop) -> None:
@@ -392,7 +392,7 @@ def test_leaving_the_loop_kills() -> None:
     assert children[0].exit_code == -signal.SIGKILL
 
 
-# -- what outlives the agent -----------------------------------------------------------------------
+# -- what outlives the agent ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stdout", ["pipe", "file"])
@@ -472,7 +472,7 @@ def test_a_kill_hurries_what_outlived_the_agent(loop: ProcessLoop) -> None:
     assert output.entries() == [("out", b"done\n", None), ("exit", b"", 0)]
 
 
-# -- a steno that was killed -----------------------------------------------------------------------
+# -- a steno that was killed ---------------------------------------------------------------------
 
 
 class Host:
@@ -606,7 +606,7 @@ def test_other_systems_see_the_same(loop: ProcessLoop) -> None:
     )
 
 
-# -- clocks ----------------------------------------------------------------------------------------
+# -- clocks --------------------------------------------------------------------------------------
 
 
 class Leap:

@@ -1,4 +1,4 @@
-"""The same bytes give the same report however they are cut, and no bytes at all make reading fail (I2, I3, I6)."""
+"""The report does not depend on chunk boundaries, and no input raises (I2, I3, I6)."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import steno
 from steno.pricing import price
 from steno.report import LineCounts
-from tests.script import (
+from tests.support.claude_lines import (
     REFUSED,
     Json,
     dump,
@@ -109,7 +109,7 @@ def test_i2_random_chunks_do_not_matter(name: str, sizes: list[int]) -> None:
     assert reading.report().to_json() == _whole(data)
 
 
-# -- torn tails -------------------------------------------------------------------------------------------------
+# -- torn tails ----------------------------------------------------------------------------------
 
 
 def _expected(data: bytes) -> tuple[int, bool]:
@@ -137,12 +137,36 @@ def test_i2_a_cut_inside_the_stream_is_malformed_and_not_torn() -> None:
         assert (found.lines, found.complete) == (LineCounts(read=3, malformed=1), True)
 
 
-# -- wrong types ------------------------------------------------------------------------------------------------
+# -- wrong types ---------------------------------------------------------------------------------
 
 OTHERS: list[Any] = [
-    None, True, False, 0, 1, -1, 1.5, -0.0, 1e300, 10**30, -(2**63), "", "x", "true", "\u0000", "2026-01-01T00:00:00",
-    "0001-01-01T00:00:00Z", [], [None], [[]], [{}], ["x"], [1, "a", None, {}], {}, {"a": 1}, {"type": "text", "text": "x"},
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    1.5,
+    -0.0,
+    1e300,
+    10**30,
+    -(2**63),
+    "",
+    "x",
+    "true",
+    "\u0000",
+    "2026-01-01T00:00:00",
+    "0001-01-01T00:00:00Z",
+    [],
+    [None],
+    [[]],
+    [{}],
+    ["x"],
+    [1, "a", None, {}],
+    {},
+    {"a": 1},
+    {"type": "text", "text": "x"},
+]
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -210,7 +234,7 @@ def test_i6_many_fields_may_be_of_any_type(
     assert json.loads(found.to_json())["lines"]["read"] == len(lines) + 1
 
 
-# -- any bytes --------------------------------------------------------------------------------------------------
+# -- any bytes -----------------------------------------------------------------------------------
 
 noise = st.one_of(
     st.binary(max_size=200),

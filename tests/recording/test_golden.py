@@ -1,4 +1,4 @@
-"""Every recording reads to the report that was checked for it, whichever way its bytes come (S, V, M; live is replay)."""
+"""Every recording gives its checked report, in all ways of reading (S, V, M)."""
 
 import json
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def test_a_tape_of_it_gives_the_same_report(case: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", STREAMS, ids=name)
 def test_in_chunks_it_gives_the_same_report(case: Path) -> None:
-    """The same bytes in pieces of 7 give what they give whole (without what stands beside stdout)."""
+    """Chunks of 7 bytes of stdout give the same report as the whole."""
     data = (case / "stdout").read_bytes()
     reading = steno.RunParser()
     for start in range(0, len(data), 7):
@@ -92,7 +92,7 @@ def test_line_by_line_and_the_tolerant_way_say_the_same(case: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_the_short_way_says_the_same_to_whoever_adds_up(case: Path) -> None:
-    """Many lines at once, and line by line as events: the same report, the same rows, the same to go on with."""
+    """Batches and single lines give the same report, rows and state."""
     for lines in _files(case):
         agent = (detect_agent(lines[0]) if lines else None) or CLAUDE
         many, single = agent.reader(), agent.reader()

@@ -1,4 +1,4 @@
-"""Inputs that mislead a careless reader, one test each: odd endings, odd lines, odd encodings, odd types."""
+"""Unusual input, one test each: line endings, malformed lines, encodings, wrong types."""
 
 import gzip
 import io
@@ -24,7 +24,7 @@ from steno.report import (
     Tokens,
     ToolCallCounts,
 )
-from tests.script import (
+from tests.support.claude_lines import (
     CWD,
     MODEL,
     RECORDINGS,
@@ -54,7 +54,7 @@ from tests.script import (
     worked,
 )
 
-# -- one reader for every way in (I1) -----------------------------------------------------------------------
+# -- one reader for every way in (I1) ------------------------------------------------------------
 
 
 def _as_file(data: bytes, path: Path) -> Any:
@@ -106,7 +106,7 @@ def test_i1_the_report_can_be_taken_twice() -> None:
     assert reading.report().to_json() == first
 
 
-# -- endings ------------------------------------------------------------------------------------------------
+# -- endings -------------------------------------------------------------------------------------
 
 
 def test_s_a_result_without_its_text_keeps_what_the_messages_said() -> None:
@@ -204,7 +204,7 @@ def test_i2_an_empty_file_is_a_run_without_anything(tmp_path: Path) -> None:
     assert found.context == Context(limit=200_000)
 
 
-# -- lines that are not what they should be (I2, I3) ----------------------------------------------------------
+# -- lines that are not what they should be (I2, I3) ---------------------------------------------
 
 
 def test_i3_what_is_not_an_object_is_counted_and_skipped() -> None:
@@ -332,7 +332,7 @@ def test_i1_an_array_of_events_is_a_stream() -> None:
     assert plain(steno.read(json.dumps(lines, indent=2).encode())) == plain(report(*lines))
 
 
-# -- messages and their odd shapes ---------------------------------------------------------------------------
+# -- messages and their odd shapes ---------------------------------------------------------------
 
 
 def test_e1_user_content_may_be_a_plain_string() -> None:
@@ -518,7 +518,7 @@ def test_e3_the_content_of_a_failed_result_may_be_anything(content: Any) -> None
     assert [(tool.ok, tool.denied) for tool in found.tools] == [(False, False)]
 
 
-# -- counting ------------------------------------------------------------------------------------------------
+# -- counting ------------------------------------------------------------------------------------
 
 
 def test_m2_a_growing_output_counts_once_and_at_its_largest() -> None:
@@ -578,7 +578,7 @@ def test_m3_a_compaction_event_and_a_text_about_one() -> None:
     assert (done.context.compactions, done.context.used) == (1, 2517)
 
 
-# -- words and numbers of an error text (V3) -----------------------------------------------------------------
+# -- words and numbers of an error text (V3) -----------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -642,7 +642,7 @@ def test_v3_no_text_is_said_so() -> None:
     )
 
 
-# -- types (I6) ----------------------------------------------------------------------------------------------
+# -- types (I6) ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", ["true", 1, "yes", [True], {"is": True}, 1.0, None])
@@ -700,7 +700,7 @@ def test_i6_wrong_types_cost_only_their_field() -> None:
     assert found.tokens.total == 21105
 
 
-# -- numbers that no run can have: unknown, as a field of a wrong type is (I6) ---------------------------------
+# -- numbers that no run can have: unknown, as a field of a wrong type is (I6) -------------------
 
 
 NUMBERED = [
@@ -814,7 +814,7 @@ def test_i6_an_exit_code_that_none_can_be(tmp_path: Path, code: str) -> None:
         steno.read(path)
 
 
-# -- values that are legal JSON and still too much (I3: nothing in the data ever aborts reading) --------------
+# -- values that are legal JSON and still too much (I3: nothing in the data ever aborts reading) -
 
 
 def _deep(depth: int) -> bytes:
@@ -892,7 +892,7 @@ def test_i3_a_deep_field_never_turns_a_failure_into_something_else() -> None:
     } == {}
 
 
-# -- what this version does not know (I4) ---------------------------------------------------------------------
+# -- what this version does not know (I4) --------------------------------------------------------
 
 
 def test_i4_unknown_kinds_are_counted_and_kept() -> None:
@@ -933,7 +933,7 @@ def test_i4_unknown_fields_change_nothing() -> None:
     assert plain(report(*lines)) == plain(report(*worked()))
 
 
-# -- key order (I5) --------------------------------------------------------------------------------------------
+# -- key order (I5) ------------------------------------------------------------------------------
 
 
 def _shuffled(value: Any, by: random.Random) -> Any:
@@ -954,7 +954,7 @@ def test_i5_key_order_carries_no_meaning(seed: int) -> None:
     assert plain(report(*(_shuffled(line, by) for line in lines))) == plain(report(*lines))
 
 
-# -- other events that change the report ------------------------------------------------------------------------
+# -- other events that change the report ---------------------------------------------------------
 
 
 def test_e1_limits_and_retries_are_told() -> None:
@@ -1045,10 +1045,11 @@ def test_w4_without_a_known_folder_nothing_is_inside(cwd: Any) -> None:
 
 def test_s_the_names_of_the_report_are_fixed() -> None:
     names = (
-        "schema source agent agent_version model session_id run_id cwd api_key_source verdict ok succeeded error "
-        "error_category hint evidence warnings text result structured_output subtype terminal_reason stop_reason exit_code "
-        "signal complete turns requests started_at duration_ms duration_api_ms tokens cache_hit_rate cost models context "
-        "tools tool_counts files denials subagents background retries limits lines"
+        "schema source agent agent_version model session_id run_id cwd api_key_source verdict ok "
+        "succeeded error error_category hint evidence warnings text result structured_output "
+        "subtype terminal_reason stop_reason exit_code signal complete turns requests started_at "
+        "duration_ms duration_api_ms tokens cache_hit_rate cost models context tools tool_counts "
+        "files denials subagents background retries limits lines"
     )
     value = json.loads(Report().to_json())
     assert " ".join(value) == names

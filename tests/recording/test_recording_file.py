@@ -1,4 +1,4 @@
-"""The tape: what is recorded plays again, whole or cut anywhere, and reads as the run itself did (L1)."""
+"""Recordings, whole or truncated, give the report of the run (L1)."""
 
 import json
 import stat
@@ -9,7 +9,7 @@ import pytest
 import steno
 from steno.codec.redact import MASK
 from steno.recording.record import Header, Record, Recorder, RecordingFile
-from tests.script import (
+from tests.support.claude_lines import (
     assistant,
     ended,
     err,
@@ -51,7 +51,7 @@ BYTES = [
 ]
 
 
-# -- record and play --------------------------------------------------------------------------------------------
+# -- record and play -----------------------------------------------------------------------------
 
 
 def test_l1_what_is_recorded_plays_again(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_r2_no_secret_reaches_the_header(tmp_path: Path) -> None:
         assert secret not in path.read_bytes()
 
 
-# -- cut anywhere -------------------------------------------------------------------------------------------------
+# -- cut anywhere --------------------------------------------------------------------------------
 
 
 def test_l1_a_tape_cut_at_every_byte_still_reads_and_says_so(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_l1_what_is_damaged_in_the_middle_ends_the_tape_there(tmp_path: Path) ->
     assert steno.read(path).lines.torn is True
 
 
-# -- the same report -----------------------------------------------------------------------------------------------
+# -- the same report -----------------------------------------------------------------------------
 
 
 def _same(tmp_path: Path, stdout: bytes, code: int | None, stderr: bytes, size: int) -> None:
@@ -304,7 +304,7 @@ def test_l1_a_tape_that_never_knew_a_time_has_none(tmp_path: Path) -> None:
     assert steno.read(tape(tmp_path / "t", out(stream(*hello())), ended(0))).started_at is None
 
 
-# -- ticks that are not stdout ---------------------------------------------------------------------------------------
+# -- ticks that are not stdout -------------------------------------------------------------------
 
 
 def test_s_exit_ticks(tmp_path: Path) -> None:

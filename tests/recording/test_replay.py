@@ -1,4 +1,4 @@
-"""A recording played as if it were the agent: the same bytes, times, exit code and deaf ears, and the same report again."""
+"""Replay of recordings: the same bytes, times, exit code, ignored signals and report."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from steno.report import Report
 from steno.runner.retry_policy import RetryPolicy
 from steno.runner.setup import TaskSetup
 from steno.runner.task import Task
-from tests.script import (
+from tests.support.claude_lines import (
     RECORDINGS,
     ended,
     err,
@@ -67,7 +67,7 @@ def played(*words: object) -> tuple[bytes, bytes, int]:
         return said, told, process.returncode
 
 
-# -- bytes, times, exits -------------------------------------------------------------------------------------------
+# -- bytes, times, exits -------------------------------------------------------------------------
 
 
 def test_a_tape_is_played_byte_by_byte(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_x_what_cannot_be_played_is_told(tmp_path: Path) -> None:
     assert b"unexpected argument '-p'" in played("--", bad, "-p")[1]
 
 
-# -- signals -------------------------------------------------------------------------------------------------------
+# -- signals -------------------------------------------------------------------------------------
 
 
 def stop(after: float, number: int) -> Record:
@@ -205,7 +205,7 @@ def test_a_signal_that_the_recording_does_not_know_ends_it(number: int, tmp_path
 
 
 def test_an_agent_that_answered_answers_again(tmp_path: Path) -> None:
-    """What it printed when it was interrupted comes as soon as it is interrupted, not what it would have printed before."""
+    """An interrupt plays the output after the recorded interrupt at once, and skips the rest."""
     torn, rest = b'{"type":"assi', b'stant"}\n'
     ticks = [
         Record(0.0, "out", FIRST),
@@ -253,7 +253,7 @@ def test_signals_of_a_folder_are_known_by_its_times(tmp_path: Path) -> None:
     assert [tick.code for tick in found.records()] == ["out", "stop", "out", "exit"]
 
 
-# -- as an agent ---------------------------------------------------------------------------------------------------
+# -- as an agent ---------------------------------------------------------------------------------
 
 # What depends on when and under which name it was run, and not on what the agent printed.
 OWN = ("source", "run_id", "task_id", "attempts", "started_at", "cwd")
@@ -284,7 +284,7 @@ def run(path: Path, speed: float = 0.0, **more: Any) -> Report:
 
 
 def bare(report: Report) -> dict[str, Any]:
-    """A report without what is a run's own, and without times that the agent did not tell itself."""
+    """A report without fields of the run itself and times not reported by the agent."""
     found: dict[str, Any] = json.loads(report.to_json())
     for name in OWN:
         found.pop(name, None)
@@ -442,11 +442,11 @@ def test_a_folder_with_modules_of_our_names_does_no_harm(tmp_path: Path) -> None
     assert run(path, cwd=str(tmp_path), record=False).verdict == "success"
 
 
-# -- the whole way -------------------------------------------------------------------------------------------------
+# -- the whole way -------------------------------------------------------------------------------
 
 
 def test_r_a_live_line_on_a_terminal_and_the_answer_below_it(tmp_path: Path) -> None:
-    """Drawn while it goes on, taken away before the answer, and the card last; nothing is left of the line."""
+    """The live line is drawn during the run and cleared before the answer and summary."""
     ours, theirs = pty.openpty()
     lines = HELLO.splitlines(keepends=True)
     path = tape(

@@ -22,8 +22,8 @@ from steno.process import process_info, process_table
 from steno.recording.record import RecordingFile
 from steno.report import Report
 from steno.runner.setup import TaskSetup
-from tests.script import Json, assistant, init, result, share, stream, text, usage
 from tests.support import claude
+from tests.support.claude_lines import Json, assistant, init, result, share, stream, text, usage
 from tests.support.modelserver import Answer, Call, Hang, ModelServer, Usage, say
 from tests.support.tasks import carry_out
 

@@ -19,8 +19,17 @@ from steno.report import Attempt, Cost, TaskReport, Tokens
 from steno.runner.handover import HANDOVER_PROMPT
 from steno.runner.prepare import prepare_task
 from steno.runner.retry_policy import VERDICT_PHRASES
-from tests.plays import PLAYED, Done, Json, Place
-from tests.script import REQUEST_COST, assistant, call, failed, init, result, stream, text
+from tests.support.claude_lines import (
+    REQUEST_COST,
+    assistant,
+    call,
+    failed,
+    init,
+    result,
+    stream,
+    text,
+)
+from tests.support.scripted_place import PLAYED, Done, Json, Place
 
 THREAD = "01a1df9a-26d6-7761-ac7e-18408fe4415a"
 SIGNED_OUT = stream(init(), failed("Not logged in · Please run /login")).decode()
@@ -124,7 +133,7 @@ def notes(path: Path) -> list[str]:
     return [tick.data.decode() for tick in RecordingFile(path).records() if tick.code == "note"]
 
 
-# -- when ------------------------------------------------------------------------------------------
+# -- when ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,7 +240,7 @@ def test_when_the_last_one_cannot_either(place: Both) -> None:
     assert (len(place.calls), len(place.then)) == (1, 1)
 
 
-# -- what it is told -------------------------------------------------------------------------------
+# -- what it is told -----------------------------------------------------------------------------
 
 
 def test_the_work_so_far_is_handed_over(place: Both) -> None:
@@ -336,7 +345,7 @@ def test_the_command_that_goes_on_is_the_last_agents() -> None:
     assert "--model large" in str(resume_command(report, {**value, "model": "large"}))
 
 
-# -- wrong use -------------------------------------------------------------------------------------
+# -- wrong use -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

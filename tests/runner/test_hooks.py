@@ -19,7 +19,7 @@ from steno.runner.hooks import (
     parse_event_filter,
 )
 from tests.runner.test_watch import Place, begun, left
-from tests.script import (
+from tests.support.claude_lines import (
     RECORDINGS,
     SESSION,
     answer,

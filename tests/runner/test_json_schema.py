@@ -19,8 +19,18 @@ from steno.recording.record import RecordingFile
 from steno.runner.json_schema import AnswerSchema, SchemaCheck, SchemaCheckResult, iter_json_in_text
 from steno.runner.retry_policy import MAX_SCHEMA_CORRECTIONS, RetryPolicy
 from steno.runner.setup import RunBudget, TaskSetup
-from tests.plays import Done, Json, Place
-from tests.script import RECORDINGS, assistant, err, init, out, result, stream, tape, text
+from tests.support.claude_lines import (
+    RECORDINGS,
+    assistant,
+    err,
+    init,
+    out,
+    result,
+    stream,
+    tape,
+    text,
+)
+from tests.support.scripted_place import Done, Json, Place
 
 SCHEMA: Json = {
     "type": "object",
@@ -54,7 +64,7 @@ def ask(place: Place, *answers: str, words: tuple[str, ...] = ()) -> tuple[Done,
     return done, place.calls
 
 
-# -- the JSON in an answer -------------------------------------------------------------------------
+# -- the JSON in an answer -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -135,7 +145,7 @@ def test_codex_takes_strict_schemas_only(schema: Json, own: bool) -> None:
     assert strict(schema, "0.166.0") is own
 
 
-# -- wrong use -------------------------------------------------------------------------------------
+# -- wrong use -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -197,7 +207,7 @@ def test_it_is_loaded_only_where_it_is_used() -> None:
     )
 
 
-# -- what is done with an answer -------------------------------------------------------------------
+# -- what is done with an answer -----------------------------------------------------------------
 
 
 def test_an_answer_that_fits_is_printed_as_json(place: Place) -> None:
@@ -362,7 +372,7 @@ def test_from_a_file_and_in_python(place: Place, monkeypatch: pytest.MonkeyPatch
         steno.run("Who?", json_schema={"type": 3})
 
 
-# -- the tape --------------------------------------------------------------------------------------
+# -- the tape ------------------------------------------------------------------------------------
 
 
 def test_a_tick_that_is_no_json_is_kept(tmp_path: Path) -> None:

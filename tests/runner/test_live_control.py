@@ -22,7 +22,7 @@ from steno.process import process_info, process_table
 from steno.process.event_loop import EventLoop
 from steno.recording.record import Header, Recorder, RecordingFile
 from steno.runner import control_socket, run_registry
-from tests.script import SESSION, ended, hello, out, stream, tape
+from tests.support.claude_lines import SESSION, ended, hello, out, stream, tape
 from tests.views.test_rendering import PAYLOAD, is_safe
 
 ROOT = Path(__file__).parents[2]
@@ -158,7 +158,7 @@ def _placed(folder: Path) -> Iterator[Place]:
     )
 
 
-# -- ps --------------------------------------------------------------------------------------------
+# -- ps ------------------------------------------------------------------------------------------
 
 
 def test_ps_shows_what_goes_on(place: Place) -> None:
@@ -211,7 +211,7 @@ def test_the_marks_of_a_run_are_its_owners_alone(place: Place) -> None:
     assert list(place.live.iterdir()) == []
 
 
-# -- stop ------------------------------------------------------------------------------------------
+# -- stop ----------------------------------------------------------------------------------------
 
 
 def test_r4_a_run_is_stopped_in_order_from_outside(place: Place) -> None:
@@ -276,7 +276,7 @@ def test_x_an_id_that_nobody_has(place: Place) -> None:
         assert place.end(host)["verdict"] == "interrupted"
 
 
-# -- send ------------------------------------------------------------------------------------------
+# -- send ----------------------------------------------------------------------------------------
 
 
 def test_an_agent_that_listens_is_told_more(place: Place) -> None:
@@ -317,7 +317,7 @@ def test_an_agent_that_does_not_listen_is_not_told(place: Place) -> None:
     assert place.end(host)["verdict"] == "interrupted"
 
 
-# -- tail ------------------------------------------------------------------------------------------
+# -- tail ----------------------------------------------------------------------------------------
 
 
 def test_tail_follows_a_run_to_its_end(place: Place) -> None:
@@ -506,7 +506,7 @@ def test_a_run_that_is_not_recorded_cannot_be_followed(place: Place) -> None:
     assert place.end(host)["verdict"] == "interrupted"
 
 
-# -- a steno that was killed -----------------------------------------------------------------------
+# -- a steno that was killed ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["ps", "runs"])
@@ -558,7 +558,7 @@ def test_a_ledger_that_does_not_know_the_run_leaves_it_to_the_one_that_does(plac
     assert "was lost" in place.steno("ps").stderr
 
 
-# -- the wire --------------------------------------------------------------------------------------
+# -- the wire ------------------------------------------------------------------------------------
 
 
 def test_x_whatever_comes_over_the_wire_is_answered(place: Place) -> None:

@@ -15,7 +15,7 @@ from steno.agents import AGENTS
 from steno.agents.base import OPTION_FIELDS, option_support
 from steno.errors import StenoError
 from steno.runner.prepare import prepare_task
-from tests.plays import Json, Place
+from tests.support.scripted_place import Json, Place
 
 UUID = "0f0f0f0f-1111-4222-8333-444444444444"
 SESSIONS = {"opencode": "ses_0123456789abcdef"}

@@ -347,7 +347,7 @@ def test_every_end_has_a_next(
     )
 
 
-# -- when a limit is over --------------------------------------------------------------------------
+# -- when a limit is over ------------------------------------------------------------------------
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -434,7 +434,7 @@ def test_no_text_breaks_it(words: str) -> None:
     assert result is None or isinstance(result, float)
 
 
-# -- the version of a program ----------------------------------------------------------------------
+# -- the version of a program --------------------------------------------------------------------
 
 
 def test_a_version_is_told_by_files(tmp_path: Path) -> None:

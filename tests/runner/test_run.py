@@ -29,8 +29,8 @@ from steno.report import (
     Verdict,
 )
 from steno.runner.prepare import EXAMPLE_SESSION_ID
-from tests.plays import NEWEST, Done, Json, Place, done_well
-from tests.script import SESSION, assistant, init, result, stream, text
+from tests.support.claude_lines import SESSION, assistant, init, result, stream, text
+from tests.support.scripted_place import NEWEST, Done, Json, Place, done_well
 
 BOTH = "cannot be combined: choose one session"
 NO_LEDGER = "expected a session id (a UUID); run ids need a ledger, and there is none yet"
@@ -73,7 +73,7 @@ def wait_for(place: Place, calls: int = 1) -> None:
     time.sleep(0.1)  # it has set its signals, and printed
 
 
-# -- what comes out --------------------------------------------------------------------------------
+# -- what comes out ------------------------------------------------------------------------------
 
 
 def test_the_answer_is_all_of_stdout(place: Place) -> None:
@@ -226,7 +226,7 @@ def test_an_error_is_no_answer(place: Place) -> None:
     assert (done.stdout, done.returncode) == (b"", 77)
 
 
-# -- the prompt ------------------------------------------------------------------------------------
+# -- the prompt ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
     assert place.calls[0]["argv"][-5:] == ["--settings", "a b", "--debug", "--", "x"]
 
 
-# -- wrong use -------------------------------------------------------------------------------------
+# -- wrong use -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -443,7 +443,7 @@ def test_json_also_where_nothing_was_started(place: Place) -> None:
     assert (report["verdict"], report["attempts"], done.returncode) == ("not_found", [], 127)
 
 
-# -- how it is asked -------------------------------------------------------------------------------
+# -- how it is asked -----------------------------------------------------------------------------
 
 
 def test_options_reach_the_agent(place: Place) -> None:
@@ -535,7 +535,7 @@ def test_a_run_goes_on_with_an_earlier_one(place: Place) -> None:
     )
 
 
-# -- exit codes ------------------------------------------------------------------------------------
+# -- exit codes ----------------------------------------------------------------------------------
 
 
 def test_every_verdict_has_an_exit_code() -> None:
@@ -575,7 +575,7 @@ def test_advice_can_be_switched_off(place: Place) -> None:
     assert place.steno("run", "--no-advice", "x").returncode == 0
 
 
-# -- attempts --------------------------------------------------------------------------------------
+# -- attempts ------------------------------------------------------------------------------------
 
 
 def test_a_second_attempt_goes_on_with_more_turns(place: Place) -> None:
@@ -616,7 +616,7 @@ def test_the_way_to_go_on_is_told_in_one_language(place: Place) -> None:
     assert ("--allow 'Edit(x.txt)'" in told, "--allowedTools" in told) == (True, False)
 
 
-# -- budgets ---------------------------------------------------------------------------------------
+# -- budgets -------------------------------------------------------------------------------------
 
 
 def test_a_budget_that_is_used_up_starts_nothing(place: Place) -> None:
@@ -655,7 +655,7 @@ def test_a_run_is_stopped_at_its_budget(place: Place) -> None:
     assert b"budget exhausted" in done.stderr
 
 
-# -- signals ---------------------------------------------------------------------------------------
+# -- signals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -782,7 +782,7 @@ def test_a_reader_that_sleeps_stops_no_clock(place: Place, form: str) -> None:
     assert form == "--raw" or all(b" %d xxx" % number in err for number in range(400))
 
 
-# -- worktrees -------------------------------------------------------------------------------------
+# -- worktrees -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -838,7 +838,7 @@ def test_a_worktree_by_its_name_is_found_again(repository: Place) -> None:
     )  # the session is found only there
 
 
-# -- the library -----------------------------------------------------------------------------------
+# -- the library ---------------------------------------------------------------------------------
 
 
 def test_run_returns_the_report(inside: Place) -> None:
@@ -973,7 +973,7 @@ def test_arun_tells_wrong_use(inside: Place) -> None:
         asyncio.run(steno.arun(" "))
 
 
-# -- the command to go on --------------------------------------------------------------------------
+# -- the command to go on ------------------------------------------------------------------------
 
 
 def unfinished(verdict: Verdict, **more: Any) -> TaskReport:
@@ -1043,7 +1043,7 @@ def test_the_command_that_goes_on(report: TaskReport, options: Json, command: st
     assert resume_command(report, options) == command
 
 
-# -- how the agent is started ----------------------------------------------------------------------
+# -- how the agent is started --------------------------------------------------------------------
 
 
 def test_versions_that_lose_their_end_write_to_a_file() -> None:
@@ -1063,7 +1063,7 @@ def test_a_version_without_budgets_is_not_given_one() -> None:
     ]
 
 
-# -- the ledger, made anew -------------------------------------------------------------------------
+# -- the ledger, made anew -----------------------------------------------------------------------
 
 
 def test_l2_rebuild_makes_runs_and_tasks_anew_from_tapes(place: Place) -> None:

@@ -129,7 +129,7 @@ def until(what: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-# -- files -----------------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------------------
 
 
 def steps(folder: Path, noticed: Path | None) -> list[Answer]:
@@ -209,7 +209,7 @@ def test_w3_what_it_changed_is_known_and_can_be_undone(
     assert run_git(stage.work, "status", "--porcelain=v2") == status
 
 
-# -- signals ---------------------------------------------------------------------------------------
+# -- signals -------------------------------------------------------------------------------------
 
 
 def interrupted(stage: Stage, when: Callable[[], object], *words: str) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def test_r4_an_interrupt_after_its_result(stage: Stage, version: str) -> None:
     assert (report["verdict"], report["result"]) == ("background_task", "It is started.")
 
 
-# -- a kill ----------------------------------------------------------------------------------------
+# -- a kill --------------------------------------------------------------------------------------
 
 
 def test_l1_a_killed_steno_leaves_a_run_that_can_be_gone_on_with(

@@ -26,7 +26,7 @@ from steno.runner.attempt import AgentRun
 from steno.runner.retry_policy import VERDICT_PHRASES, RetryPolicy
 from steno.runner.setup import RunBudget, TaskSetup, Timeouts
 from steno.runner.task import CONTINUE_PROMPT, SUMMARY_PROMPT
-from tests.script import (
+from tests.support.claude_lines import (
     SESSION,
     Json,
     answer,
@@ -124,7 +124,7 @@ def stops(run: AgentRun) -> list[tuple[str, int | None]]:
     ]
 
 
-# -- agents that misbehave -------------------------------------------------------------------------
+# -- agents that misbehave -----------------------------------------------------------------------
 
 
 def test_a_grandchild_that_keeps_stdout_open(play: Play) -> None:
@@ -255,7 +255,7 @@ def test_it_is_not_there(play: Play) -> None:
     assert done.report.error == "steno: cannot start /no/such/agent: No such file or directory"
 
 
-# -- clocks (R3) -----------------------------------------------------------------------------------
+# -- clocks (R3) ---------------------------------------------------------------------------------
 
 CALL = out(init(), assistant(call("toolu_1", "Bash", command="make")))
 AWAY = system(
@@ -363,7 +363,7 @@ def test_work_that_goes_on_after_a_result(play: Play) -> None:
     assert (done.verdicts, done.report.result, stops(done.runs[0])) == (["success"], "Over.", [])
 
 
-# -- ends that a person asks for -------------------------------------------------------------------
+# -- ends that a person asks for -----------------------------------------------------------------
 
 
 def test_an_interrupt_is_not_tried_again(play: Play) -> None:
@@ -404,7 +404,7 @@ def test_an_end_while_it_waits(play: Play, how: str, word: str) -> None:
     assert (done.verdicts, done.said[1:]) == (["rate_limit"], [f"{word}; no longer waiting"])
 
 
-# -- what comes next -------------------------------------------------------------------------------
+# -- what comes next -----------------------------------------------------------------------------
 
 
 def test_twice_the_turns_up_to_a_bound(play: Play) -> None:
@@ -528,7 +528,7 @@ def test_a_key_that_is_tried_again_and_again(play: Play) -> None:
     assert done.report.error == "API key rejected (401), also on retry"
 
 
-# -- handing over (R8) -----------------------------------------------------------------------------
+# -- handing over (R8) ---------------------------------------------------------------------------
 
 FULL = out(
     init(),
@@ -583,7 +583,7 @@ def test_an_end_while_it_hands_over(play: Play) -> None:
     assert (done.verdicts, done.whys[1]) == (["max_turns", "interrupted"], "interrupted")
 
 
-# -- budgets (R9) ----------------------------------------------------------------------------------
+# -- budgets (R9) --------------------------------------------------------------------------------
 
 
 def test_a_budget_is_warned_of_and_kept(play: Play) -> None:
@@ -624,7 +624,7 @@ def test_a_budget_that_only_lasts_for_the_summary(play: Play) -> None:
     assert (done.report.verdict, done.report.ok) == ("max_turns", False)
 
 
-# -- records ---------------------------------------------------------------------------------------
+# -- records -------------------------------------------------------------------------------------
 
 
 def rows(sql: str) -> list[Any]:

@@ -109,7 +109,7 @@ def told(server: ModelServer, number: int) -> str:
     return "\n".join(server.asked[number].texts())
 
 
-# -- it works --------------------------------------------------------------------------------------
+# -- it works ------------------------------------------------------------------------------------
 
 
 def test_success(make: Make, serve: Serve, version: str) -> None:
@@ -204,7 +204,7 @@ def test_lost_output_is_told(make: Make, serve: Serve, version: str) -> None:
     )  # which loses it mostly, but not when it is slower than we are
 
 
-# -- the service -----------------------------------------------------------------------------------
+# -- the service ---------------------------------------------------------------------------------
 
 
 def test_a_limit_that_passes(make: Make, serve: Serve, version: str) -> None:
@@ -309,7 +309,7 @@ def test_a_session_that_is_gone(make: Make, serve: Serve, version: str) -> None:
     assert done.asked() == ["Do the work.", "Do the work."]
 
 
-# -- what stays open -------------------------------------------------------------------------------
+# -- what stays open -----------------------------------------------------------------------------
 
 
 def test_a_command_in_the_background_that_never_ends(
@@ -346,7 +346,7 @@ def test_a_rule_lets_it_pass(make: Make, serve: Serve, version: str) -> None:
     assert (done.verdicts, [file.path for file in done.report.files]) == (["success"], ["x.txt"])
 
 
-# -- budgets ---------------------------------------------------------------------------------------
+# -- budgets -------------------------------------------------------------------------------------
 
 
 def test_a_budget_of_tokens(make: Make, serve: Serve, version: str) -> None:
@@ -373,7 +373,7 @@ def test_a_budget_of_dollars(make: Make, serve: Serve, version: str) -> None:
     assert done.whys[1] == "cost budget of the task exhausted"
 
 
-# -- context ---------------------------------------------------------------------------------------
+# -- context -------------------------------------------------------------------------------------
 
 
 def test_a_full_context_is_handed_over(make: Make, serve: Serve, version: str) -> None:
@@ -404,7 +404,7 @@ def test_a_full_context_is_handed_over(make: Make, serve: Serve, version: str) -
     assert done.report.context.used == 5 + 1002 + 21_000
 
 
-# -- interrupts ------------------------------------------------------------------------------------
+# -- interrupts ----------------------------------------------------------------------------------
 
 
 def interrupted(setup: TaskSetup, when: Callable[[Carried], bool]) -> Carried:

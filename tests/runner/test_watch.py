@@ -28,7 +28,7 @@ from steno.pricing import price
 from steno.recording.record import RecordingFile
 from steno.runner.passthrough import MAX_LINE_BYTES, MAX_READ_BYTES, PassThrough
 from steno.runner.watch import StreamMonitor
-from tests.script import (
+from tests.support.claude_lines import (
     RECORDINGS,
     SESSION,
     answer,
@@ -67,7 +67,7 @@ GARBAGE = {
 }
 
 
-# -- in this process: pipes, and a thread at each end ----------------------------------------------
+# -- in this process: pipes, and a thread at each end --------------------------------------------
 
 
 def pieces(data: bytes, seed: int) -> Iterator[bytes]:
@@ -440,7 +440,7 @@ def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
     assert watching.warnings == ["parsing stopped: RuntimeError: a bug of ours"]
 
 
-# -- the program -----------------------------------------------------------------------------------
+# -- the program ---------------------------------------------------------------------------------
 
 
 class Place:
@@ -620,7 +620,7 @@ def test_wrong_use(place: Place, words: tuple[str, ...]) -> None:
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
 
 
-# -- ends ------------------------------------------------------------------------------------------
+# -- ends ----------------------------------------------------------------------------------------
 
 
 def begun(process: "subprocess.Popen[bytes]", data: bytes) -> None:
@@ -807,7 +807,7 @@ def test_a_disk_that_is_full(place: Place) -> None:
     )
 
 
-# -- other outputs ---------------------------------------------------------------------------------
+# -- other outputs -------------------------------------------------------------------------------
 
 
 def test_a_record_is_the_stream(place: Place) -> None:

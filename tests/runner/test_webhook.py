@@ -14,7 +14,7 @@ from steno.errors import StenoError
 from steno.event import Event
 from steno.recording.parse import RunParser
 from steno.runner.webhook import WebhookSender, WebhookSummary
-from tests.script import stream, worked
+from tests.support.claude_lines import stream, worked
 from tests.webhook_server import Web, serving
 
 EVENTS: list[Event] = [

@@ -27,8 +27,8 @@ from steno.runner.setup import TaskSetup
 from steno.runner.task import Task
 from steno.workspace import git
 from steno.workspace.changes import ChangeTracker
-from tests.plays import Done, Place
-from tests.script import Json, answer, assistant, call, init, result, stream, text
+from tests.support.claude_lines import Json, answer, assistant, call, init, result, stream, text
+from tests.support.scripted_place import Done, Place
 from tests.support.tasks import carried, carry_out
 from tests.workspace.test_changes import everything, run_git, write
 
@@ -145,7 +145,7 @@ def ended_well(done: Done) -> None:
     assert (done.returncode, done.stdout) == (0, b"Done.\n"), done.stderr
 
 
-# -- git -------------------------------------------------------------------------------------------
+# -- git -----------------------------------------------------------------------------------------
 
 
 def test_w3_a_run_in_a_repository_can_be_seen_and_undone(stage: Stage) -> None:
@@ -331,7 +331,7 @@ def test_what_is_too_much_is_not_copied(stage: Stage, monkeypatch: pytest.Monkey
     assert git.snapshot(str(stage.work)) is not None
 
 
-# -- the file system -------------------------------------------------------------------------------
+# -- the file system -----------------------------------------------------------------------------
 
 
 def test_w3_what_stirs_is_told_with_the_call_that_ran(stage: Stage) -> None:
@@ -575,7 +575,7 @@ def seen(name: str) -> ev.FileChanged:
     return ev.FileChanged(0, None, None, None, f"/p/{name}", "modified", None, "filesystem")
 
 
-# -- a sync beside it ------------------------------------------------------------------------------
+# -- a sync beside it ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("quiet", [False, True])

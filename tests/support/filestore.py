@@ -121,8 +121,8 @@ class FileStore(Loopback):
     """The server, in its own thread.
 
     `fail`: the status of every PUT and DELETE, unless None. `conflicts`: the number of PUTs that
-    get a conflict. `pause`: seconds per byte of a body. While `gate` is closed, only one byte of each
-    body is read.
+    get a conflict. `pause`: seconds per byte of a body. While `gate` is closed, only one byte of
+    each body is read.
     """
 
     exchange = _Exchange

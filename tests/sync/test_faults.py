@@ -22,7 +22,7 @@ from steno.sync.folder import FolderDestination
 from steno.sync.journal import Journal, pending_syncs
 from steno.sync.temp_files import remove_stale_temp_files
 from steno.workspace.safe_path import RootFolder
-from tests.script import answer, assistant, call, init, result, stream
+from tests.support.claude_lines import answer, assistant, call, init, result, stream
 from tests.support.disks import fill, small_disk
 from tests.support.filestore import FileStore
 from tests.support.program import Ended, argv, environment, steno
@@ -40,7 +40,7 @@ def journals(data: Path) -> list[Path]:
     return sorted((data / "steno" / "sync").glob("*"))
 
 
-# -- the folder ------------------------------------------------------------------------------------
+# -- the folder ----------------------------------------------------------------------------------
 
 
 def left_over(data: Path, project: Path, there: Path, *more: str) -> None:
@@ -179,7 +179,7 @@ def test_a_prefix_that_comes_later(project: Path, there: Path) -> None:
     assert tree(there) == {}
 
 
-# -- the journal -----------------------------------------------------------------------------------
+# -- the journal ---------------------------------------------------------------------------------
 
 
 def test_two_who_tidy_up_take_nothing_from_each_other(project: Path, there: Path) -> None:
@@ -330,7 +330,7 @@ def test_a_limit_that_leaves_no_time_at_all(project: Path, there: Path, tmp_path
     )
 
 
-# -- an archive ------------------------------------------------------------------------------------
+# -- an archive ----------------------------------------------------------------------------------
 
 
 def zipped(path: Path) -> dict[str, bytes]:
@@ -450,7 +450,7 @@ def test_an_archive_is_asked_and_left_alone(project: Path, tmp_path: Path) -> No
     assert other.read_text() == "plain text"
 
 
-# -- unsupported operations ------------------------------------------------------------------------
+# -- unsupported operations ----------------------------------------------------------------------
 
 
 def test_delete_where_nobody_can_be_asked(project: Path, tmp_path: Path) -> None:
@@ -545,7 +545,7 @@ def test_folders_that_may_not_be_read(project: Path, there: Path, tmp_path: Path
             folder.chmod(0o755)
 
 
-# -- invalid arguments -----------------------------------------------------------------------------
+# -- invalid arguments ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.script import Json, answer, assistant, call, init, result, stream
+from tests.support.claude_lines import Json, answer, assistant, call, init, result, stream
 from tests.support.filestore import FileStore
 from tests.support.program import argv, environment
 

@@ -63,7 +63,7 @@ def counted(summary: SyncSummary) -> tuple[int, int, int, int]:
     return summary.put, summary.deleted, summary.same, len(summary.failed)
 
 
-# -- a folder --------------------------------------------------------------------------------------
+# -- a folder ------------------------------------------------------------------------------------
 
 
 def test_a_change_is_there_at_once(project: Path, there: Path) -> None:
@@ -208,7 +208,7 @@ def test_an_empty_file_and_a_large_one(project: Path, there: Path) -> None:
     assert tree(there) == {"empty": b"", "large": large}
 
 
-# -- paths -----------------------------------------------------------------------------------------
+# -- paths ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -385,7 +385,7 @@ def test_wrong_destinations(project: Path, text: str) -> None:
     assert "pw" not in str(found.value)
 
 
-# -- order and load --------------------------------------------------------------------------------
+# -- order and load ------------------------------------------------------------------------------
 
 
 def test_a_thousand_files_in_a_second(project: Path, there: Path) -> None:
@@ -432,7 +432,7 @@ def test_a_file_that_changes_five_hundred_times(project: Path) -> None:
     assert worst < 0.1
 
 
-# -- HTTP ------------------------------------------------------------------------------------------
+# -- HTTP ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("etags", [False, True])
@@ -485,7 +485,7 @@ def test_the_token_is_sent(project: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ] * len(store.seen)
 
 
-# -- faults ----------------------------------------------------------------------------------------
+# -- faults --------------------------------------------------------------------------------------
 
 
 def free_port() -> int:
@@ -677,7 +677,7 @@ def test_a_disk_that_is_taken_out_and_put_back(project: Path, there: Path, tmp_p
     assert tree(there) == {"a": b"two"}
 
 
-# -- the journal -----------------------------------------------------------------------------------
+# -- the journal ---------------------------------------------------------------------------------
 
 
 def test_pending_finishes_what_failed(project: Path, tmp_path: Path) -> None:
@@ -718,7 +718,7 @@ def test_a_journal_that_is_being_written_is_left_alone(project: Path, tmp_path: 
     assert [one.names_by_destination for one in pending_syncs(tmp_path / "j")] == [{0: ["a"]}]
 
 
-# -- commands --------------------------------------------------------------------------------------
+# -- commands ------------------------------------------------------------------------------------
 
 
 def test_a_command_for_each_file(project: Path, tmp_path: Path) -> None:
@@ -769,7 +769,7 @@ def test_a_command_that_fails_or_hangs(project: Path, tmp_path: Path) -> None:
     )
 
 
-# -- fsspec ----------------------------------------------------------------------------------------
+# -- fsspec --------------------------------------------------------------------------------------
 
 
 def test_memory(project: Path) -> None:

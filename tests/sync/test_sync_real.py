@@ -124,9 +124,13 @@ class Stage:
         with ModelServer(*self.steps()) as server:
             agent = self.agent(server)
             watch = subprocess.Popen(
-                argv("watch", *options), env=environment(self.data), cwd=self.project,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            )  # fmt: skip
+                argv("watch", *options),
+                env=environment(self.data),
+                cwd=self.project,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
             threads = [
                 threading.Thread(target=self._pump, args=(agent, watch)),
                 threading.Thread(target=self._look),

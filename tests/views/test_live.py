@@ -32,7 +32,7 @@ from steno.views.live import (
     waiting_line,
 )
 from steno.views.sanitize import width
-from tests.script import (
+from tests.support.claude_lines import (
     MODEL,
     answer,
     assistant,

@@ -39,7 +39,7 @@ from steno.views.layout import (
 from steno.views.sanitize import clean, pad, single_line, truncate, truncate_start, width, wrap
 from steno.views.summary import card
 from steno.views.timeline import Timeline
-from tests.script import (
+from tests.support.claude_lines import (
     REFUSED,
     failed,
     hello,

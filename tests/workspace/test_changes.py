@@ -18,7 +18,7 @@ from steno.workspace.change_watcher import FileIndex, FileWatcher, ObservedChang
 from steno.workspace.changes import Change, ChangeTracker, merge_git_changes
 from steno.workspace.ignore_rules import IgnoreRules
 from steno.workspace.safe_path import RootFolder, is_safe_name
-from tests import script
+from tests.support import claude_lines
 from tests.support.program import steno
 
 NOW = datetime(2026, 11, 15, 12, 0, 0, tzinfo=timezone.utc)
@@ -50,7 +50,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "proj"
 
 
-# -- safe paths ------------------------------------------------------------------------------------
+# -- safe paths ----------------------------------------------------------------------------------
 
 
 def test_containment_is_by_whole_names(project: Path) -> None:
@@ -122,7 +122,7 @@ def test_names_that_are_none() -> None:
     ] == [True] + [False] * 8
 
 
-# -- ignore rules ----------------------------------------------------------------------------------
+# -- ignore rules --------------------------------------------------------------------------------
 
 
 def test_gitignore_at_every_level(project: Path) -> None:
@@ -189,7 +189,7 @@ def test_include_and_exclude(project: Path) -> None:
     ]
 
 
-# -- file index and watcher ------------------------------------------------------------------------
+# -- file index and watcher ----------------------------------------------------------------------
 
 
 def test_the_index_says_what_is_different(project: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_folder_that_cannot_be_watched(tmp_path: Path) -> None:
     )
 
 
-# -- merging ---------------------------------------------------------------------------------------
+# -- merging -------------------------------------------------------------------------------------
 
 
 def told(change: Change) -> tuple[str, str, str, str | None, str | None]:
@@ -345,7 +345,7 @@ def test_git_adds_what_nobody_told() -> None:
     )
 
 
-# -- git -------------------------------------------------------------------------------------------
+# -- git -----------------------------------------------------------------------------------------
 
 
 def run_git(folder: Path, *words: str, data: bytes | None = None) -> bytes:
@@ -480,7 +480,7 @@ def test_without_a_repository(tmp_path: Path) -> None:
     assert git.snapshot(str(tmp_path)) is not None
 
 
-# -- patches from tool results ---------------------------------------------------------------------
+# -- patches from tool results -------------------------------------------------------------------
 
 
 def raw(value: object) -> msgspec.Raw:
@@ -623,7 +623,7 @@ def test_w2_a_notebook_is_told_by_its_result(path: Path) -> None:
     )
 
 
-# -- the command -----------------------------------------------------------------------------------
+# -- the command ---------------------------------------------------------------------------------
 
 EDITS = "tests/recordings/claude/2.1.325/multi_tool_edit"
 
@@ -704,20 +704,20 @@ def kept_run(repository: Path, tmp_path: Path) -> Path:
         "originalFile": was,
         "structuredPatch": [],
     }
-    edit = script.call("t1", "Edit", file_path=path, old_string=was, new_string=now)
-    shell = script.call("t2", "Bash", command="work")
+    edit = claude_lines.call("t1", "Edit", file_path=path, old_string=was, new_string=now)
+    shell = claude_lines.call("t2", "Bash", command="work")
     lines = [
-        (0.1, script.init(cwd=str(repository))),
-        (1.0, script.assistant(edit)),
-        (1.1, script.answer("t1", tool_use_result=told)),
-        (2.0, script.assistant(shell, message="msg_2")),
-        (2.9, script.answer("t2")),
-        (3.0, script.result()),
+        (0.1, claude_lines.init(cwd=str(repository))),
+        (1.0, claude_lines.assistant(edit)),
+        (1.1, claude_lines.answer("t1", tool_use_result=told)),
+        (2.0, claude_lines.assistant(shell, message="msg_2")),
+        (2.9, claude_lines.answer("t2")),
+        (3.0, claude_lines.result()),
     ]
-    ticks = [Record(after, "out", script.stream(line)) for after, line in lines]
+    ticks = [Record(after, "out", claude_lines.stream(line)) for after, line in lines]
     ticks.insert(4, Record(2.5, "file", b"deleted gone.txt"))
     header = Header(agent="claude", run_id="feedc0de01", cwd=str(repository), started_at=1.7e9)
-    recorded = script.tape(
+    recorded = claude_lines.tape(
         tmp_path / "run.steno", *ticks, Record(3.1, "exit", number=0), header=header
     )
     assert steno(tmp_path, "ledger", "import", recorded).code == 0

@@ -127,7 +127,7 @@ class ChangeTracker:
     # -- attribution to calls ----------------------------------------------------------------------
 
     def _responsible_call(self, at: datetime | None) -> str | None:
-        """The call that a change belongs to: the newest that can change anything; else the one that has just ended."""
+        """The newest call that can change files, else the one that has just ended."""
         writers = likely_writers(self._open_calls.values())
         if writers:
             return writers[-1].id

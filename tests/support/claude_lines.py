@@ -19,7 +19,7 @@ SESSION = "11111111-2222-4333-8444-555555555555"
 MODEL = "claude-opus-5-5"
 CWD = "/srv/project"
 REQUEST_COST = 0.011037
-RECORDINGS = Path(__file__).parent / "recordings"
+RECORDINGS = Path(__file__).parents[1] / "recordings"
 
 
 # -- bytes -------------------------------------------------------------------------------------

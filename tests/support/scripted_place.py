@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.script import RECORDINGS, assistant, init, result, stream, text
+from tests.support.claude_lines import RECORDINGS, assistant, init, result, stream, text
 
 Json = dict[str, Any]
 NEWEST = RECORDINGS / "claude" / "2.1.325"
-PLAYED = Path(__file__).parent / "scripted_agents" / "plan_player.py"
+PLAYED = Path(__file__).parents[1] / "scripted_agents" / "plan_player.py"
 DROPPED_PREFIXES = ("STENO_", "CLAUDE", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "XDG_")
 Done = subprocess.CompletedProcess[bytes]
 

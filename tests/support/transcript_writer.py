@@ -1,4 +1,4 @@
-"""Writes transcripts as Claude Code keeps them, line by line, for tests of the import."""
+"""Write transcripts in the format of Claude Code, for tests of the import."""
 
 import json
 import uuid
@@ -10,7 +10,7 @@ START = datetime(2026, 11, 10, 9, 0, tzinfo=timezone.utc)
 
 
 class Transcript:
-    """One session's transcript. Each request used 3 tokens, wrote 1,000 to the cache, read 20,000 from it."""
+    """A session's transcript; 3 input, 1,000 cache write and 20,000 read tokens per request."""
 
     def __init__(self, session: str, model: str = "claude-sonnet-4-6", start: int = 0) -> None:
         self.session, self.model = session, model
@@ -37,7 +37,7 @@ class Transcript:
         )
 
     def prompt(self, text: str) -> None:
-        """A person says something."""
+        """Add a user prompt."""
         self._add("user", {"role": "user", "content": text})
 
     def _say(self, message: str, block: dict[str, Any], output: int) -> None:
@@ -58,16 +58,16 @@ class Transcript:
         self._add("assistant", said, requestId=f"req_{message}")
 
     def answer(self, message: str, output: int = 100, blocks: int = 1, text: str = "done") -> None:
-        """The model answers, in some blocks of one message."""
+        """Add a message of the model with some text blocks."""
         for _ in range(blocks):
             self._say(message, {"type": "text", "text": text}, output)
 
     def call(self, message: str, call: str, name: str, given: dict[str, Any]) -> None:
-        """The model asks for a tool."""
+        """Add a tool call."""
         self._say(message, {"type": "tool_use", "id": call, "name": name, "input": given}, 50)
 
     def result(self, call: str, text: str = "ok", error: bool = False) -> None:
-        """A tool answers."""
+        """Add a tool result."""
         block = {"type": "tool_result", "tool_use_id": call, "content": text, "is_error": error}
         self._add(
             "user",
@@ -83,18 +83,18 @@ class Transcript:
         return other
 
     def line(self, place: int) -> bytes:
-        """One line as it stands in the file."""
+        """A line of the file."""
         return json.dumps(self.lines[place], separators=(",", ":")).encode() + b"\n"
 
     def write(self, folder: Path) -> str:
-        """The file, named after the session."""
+        """Write the file, named after the session; returns its path."""
         path = folder / f"{self.session}.jsonl"
         path.write_bytes(b"".join(self.line(place) for place in range(len(self.lines))))
         return str(path)
 
 
 def tree(folder: Path, sessions: int, answers: int) -> Path:
-    """A folder of transcripts: sessions with prompts, calls and answers; every tenth is a fork of the one before."""
+    """A folder of transcripts; every tenth session is a fork of the one before."""
     folder.mkdir(parents=True)
     before: Transcript | None = None
     for number in range(sessions):

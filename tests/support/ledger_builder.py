@@ -14,9 +14,19 @@ HOUR = 3_600_000
 PROJECT = "/home/ada/engine"
 MODEL = "claude-opus-5-5"
 SPEND = (
-    "requests", "input", "cache_write", "cache_read", "output", "reasoning", "cache_write_1h", "reported_nano", "computed_nano",
-    "saved_nano", "unpriced", "unpriced_tokens",
-)  # fmt: skip
+    "requests",
+    "input",
+    "cache_write",
+    "cache_read",
+    "output",
+    "reasoning",
+    "cache_write_1h",
+    "reported_nano",
+    "computed_nano",
+    "saved_nano",
+    "unpriced",
+    "unpriced_tokens",
+)
 
 
 class Book:
