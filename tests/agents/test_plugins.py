@@ -139,7 +139,7 @@ def test_its_settings_stand_in_a_file(place: Place) -> None:
     assert place.json("run", "--agent", "parrot", "--json", "Polly")["verdict"] == "success"
     (place.work / "steno.toml").write_text("[agents.parot]\n")
     done = place.steno("run", "--agent", "parrot", "Polly")
-    assert (done.code, "no agent is called 'parot'; did you mean parrot?" in done.err) == (2, True)
+    assert (done.code, "unknown agent 'parot'; did you mean parrot?" in done.err) == (2, True)
 
 
 def test_what_it_has_no_words_for_is_said_before_it_starts(place: Place) -> None:
@@ -326,9 +326,9 @@ def test_one_that_is_gone_leaves_its_runs(place: Place) -> None:
     done = place.steno("ledger", "import", tape)
     assert (
         done.code,
-        done.err.startswith(f"steno: {tape}: no agent is called 'parrot'; known:"),
+        done.err.startswith(f"steno: {tape}: unknown agent 'parrot'; known:"),
     ) == (2, True)
     assert "3 events of kinds this version does not know" in place.steno("show", tape).out
     refused = place.steno("run", "--agent", "parrot", "Polly")
     assert refused.code == 2
-    assert refused.err.startswith("steno: no agent is called 'parrot'; known: claude, codex,")
+    assert refused.err.startswith("steno: unknown agent 'parrot'; known: claude, codex,")

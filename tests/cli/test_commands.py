@@ -599,7 +599,7 @@ def test_wrong_use(hello_file: Path) -> None:
         "steno: --prices needs the summary and cannot be used with --json; see: steno show --help"
     )
     assert refused(run("show", "--agent", "nobody", hello_file)) == (
-        "steno: no agent is called 'nobody'; known: claude, codex, copilot, gemini, opencode, qwen"
+        "steno: unknown agent 'nobody'; known: claude, codex, copilot, gemini, opencode, qwen"
     )
 
 
@@ -698,10 +698,7 @@ def test_one_bad_source_does_not_hide_the_others(
 ) -> None:
     done = run("show", "--json", hello_file, tmp_path / "gone", worked_file)
     assert done.returncode == 2
-    assert (
-        done.stderr.decode()
-        == f"steno: {tmp_path}/gone: cannot be read: No such file or directory\n"
-    )
+    assert done.stderr.decode() == f"steno: {tmp_path}/gone: no such file or folder\n"
     assert [json.loads(line)["source"] for line in done.stdout.splitlines()] == [
         str(hello_file),
         str(worked_file),
@@ -713,8 +710,7 @@ def test_one_bad_source_does_not_hide_the_others(
 
 def test_a_missing_file(tmp_path: Path) -> None:
     assert (
-        refused(run("show", tmp_path / "gone"))
-        == f"steno: {tmp_path}/gone: cannot be read: No such file or directory"
+        refused(run("show", tmp_path / "gone")) == f"steno: {tmp_path}/gone: no such file or folder"
     )
 
 
@@ -761,7 +757,9 @@ def test_a_folder_without_recordings(tmp_path: Path) -> None:
 def test_a_picture(tmp_path: Path) -> None:
     path = tmp_path / "picture.png"
     path.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01" + bytes(range(256)))
-    assert refused(run("show", path)).startswith(f"steno: {path}: binary data; expected JSON lines or a recording")
+    assert refused(run("show", path)).startswith(
+        f"steno: {path}: binary data; expected JSON lines or a recording"
+    )
 
 
 CUT = "only part of it could be read: truncated gzip file; download or compress it again"

@@ -342,7 +342,7 @@ def test_the_command_that_goes_on_is_the_last_agents() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--fallback-agent", "cursor"], "--fallback-agent: no agent is called 'cursor'; known: "),
+        (["--fallback-agent", "cursor"], "--fallback-agent: unknown agent 'cursor'; known: "),
         (
             ["--fallback-agent", "claude"],
             "--fallback-agent claude: agent listed twice",

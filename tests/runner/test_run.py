@@ -268,7 +268,7 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
     [
         (
             ["--agent", "nobody", "x"],
-            "no agent is called 'nobody'; known: " + ", ".join((*AGENTS, "replay")),
+            "unknown agent 'nobody'; known: " + ", ".join((*AGENTS, "replay")),
         ),
         (
             ["--session-id", "abc", "x"],
@@ -329,7 +329,8 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
             ["--json", "--raw", "x"],
             "argument --raw: not allowed with argument --json; see: steno run --help",
         ),
-        (["--frob", "x"], "unknown option --frob; did you mean --fork?"),
+        (["--frok", "x"], "unknown option --frok; did you mean --fork?"),
+        (["--wrong", "x"], "unknown option --wrong; see: steno run --help"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
@@ -367,8 +368,7 @@ def test_a_config_file_that_names_no_agent(place: Place, table: str, command: st
     (place.work / "steno.toml").write_text(f'model = "opus"\n[{table}.cluade]\n')
     told = refused(place, place.steno(command, *(["x"] if command == "run" else ())))
     assert (
-        told
-        == f"steno: {place.work}/steno.toml:2:1: no agent is called 'cluade'; did you mean claude?"
+        told == f"steno: {place.work}/steno.toml:2:1: unknown agent 'cluade'; did you mean claude?"
     )
 
 

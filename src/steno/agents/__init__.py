@@ -135,25 +135,27 @@ AGENTS = AgentRegistry("codex", "copilot", "gemini", "opencode", "qwen")
 
 
 def get_agent(name: str | None, also: tuple[str, ...] = ()) -> Agent | None:
-    """The agent of that name; None (tell it by the bytes) for None. `also` are names that would do, and that are no agents."""
+    """The agent of that name; None (detect the format) for None. `also` are valid names that are
+    not agents, listed in the error message."""
     if name is None:
         return None
     if name not in AGENTS:
         raise StenoError(
             AGENTS.problems.get(name)
-            or f"no agent is called {name!r}; known: {', '.join((*AGENTS, *also))}"
+            or f"unknown agent {name!r}; known: {', '.join((*AGENTS, *also))}"
         )
     return AGENTS[name]
 
 
 def unknown_agent_message(name: str) -> str | None:
-    """What is to be said of a name that nobody has; None for an agent, also for one of another package that is left out."""
+    """The error message for an unknown name; None for an agent, also for a plugin that failed to
+    load."""
     if name in AGENTS or name in AGENTS.problems:
         return None
     from difflib import get_close_matches
 
     near = get_close_matches(name, AGENTS, 1)
-    return f"no agent is called {name!r}; " + (
+    return f"unknown agent {name!r}; " + (
         f"did you mean {near[0]}?" if near else f"known: {', '.join(AGENTS)}"
     )
 
