@@ -296,7 +296,7 @@ def test_the_report_of_one(ledger_url: str, tmp_path: Path) -> None:
             ledger.report(session.id)
         assert ledger.report(one.session or "").text == read.text  # of its last run
         with pytest.raises(
-            steno.StenoError, match="ffff0000: no run or session with this id in the ledger"
+            steno.StenoError, match="ffff0000: no run or session with this ID in the ledger"
         ):
             ledger.report("ffff0000")
 
@@ -345,7 +345,7 @@ def test_sql_and_notes(ledger: steno.Ledger) -> None:
         (lambda ledger: ledger.search("(", regex=True), r"^regex \(: invalid regular expression"),
         (
             lambda ledger: ledger.runs(session="x"),
-            "^session x: no session with this id in the ledger",
+            "^session x: no session with this ID in the ledger",
         ),
         (lambda ledger: ledger.runs(model=""), "model: expected text, found none"),
         (

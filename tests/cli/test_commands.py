@@ -698,10 +698,7 @@ def test_one_bad_source_does_not_hide_the_others(
 ) -> None:
     done = run("show", "--json", hello_file, tmp_path / "gone", worked_file)
     assert done.returncode == 2
-    assert (
-        done.stderr.decode()
-        == f"steno: {tmp_path}/gone: cannot be read: No such file or directory\n"
-    )
+    assert done.stderr.decode() == f"steno: {tmp_path}/gone: no such file or folder\n"
     assert [json.loads(line)["source"] for line in done.stdout.splitlines()] == [
         str(hello_file),
         str(worked_file),
@@ -713,8 +710,7 @@ def test_one_bad_source_does_not_hide_the_others(
 
 def test_a_missing_file(tmp_path: Path) -> None:
     assert (
-        refused(run("show", tmp_path / "gone"))
-        == f"steno: {tmp_path}/gone: cannot be read: No such file or directory"
+        refused(run("show", tmp_path / "gone")) == f"steno: {tmp_path}/gone: no such file or folder"
     )
 
 

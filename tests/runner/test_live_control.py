@@ -477,7 +477,7 @@ def test_tail_ends_when_the_steno_was_killed(place: Place) -> None:
     host.kill()
     text, message = tail.communicate(timeout=LONG)
     assert text.splitlines()[-1].split() == ["ended", "no_result"]
-    assert message == f"steno: {run}: the recording is incomplete: its steno was killed\n"
+    assert message == f"steno: {run}: the recording is incomplete: its steno process was killed\n"
 
 
 def test_x_tail_is_safe(place: Place) -> None:
@@ -519,7 +519,7 @@ def test_l1_a_run_whose_steno_was_killed_is_in_the_ledger(command: str, place: P
     done = place.steno(command, "--json")
     assert (
         done.stderr
-        == f"steno: run {run} was lost: its steno was killed; recovered from its recording\n"
+        == f"steno: run {run} was lost: its steno process was killed; recovered from its recording\n"
     )
     (row,) = json.loads(place.steno("runs", "--no-import", "--json").stdout)["rows"]
     assert (row["run_id"], row["verdict"], row["tokens"]["total"], row["attempt"]) == (

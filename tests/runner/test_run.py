@@ -329,7 +329,8 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
             ["--json", "--raw", "x"],
             "argument --raw: not allowed with argument --json; see: steno run --help",
         ),
-        (["--frob", "x"], "unknown option --frob; did you mean --fork?"),
+        (["--frok", "x"], "unknown option --frok; did you mean --fork?"),
+        (["--wrong", "x"], "unknown option --wrong; see: steno run --help"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )

@@ -280,7 +280,7 @@ def test_l1_a_killed_steno_leaves_a_run_that_can_be_gone_on_with(
     until(lambda: not stage.left())
     listed = stage.steno("runs", "--json")
     (row,) = json.loads(listed.stdout)["rows"]
-    assert f"run {row['run_id']} was lost: its steno was killed" in listed.stderr.decode()
+    assert f"run {row['run_id']} was lost: its steno process was killed" in listed.stderr.decode()
     assert (row["verdict"], row["requests"], row["cost"]["source"]) == ("no_result", 1, "computed")
     assert row["cost"]["usd"] > 0
     code, out, err = stage.run("--resume", row["run_id"][:14], "--json", "Go on.")

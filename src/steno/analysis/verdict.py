@@ -371,6 +371,8 @@ def detect_missing_result(facts: Facts) -> Judgement | None:
         detail = " (last line truncated)"
     if lines.read == lines.blank and facts.stderr:
         detail += f": {facts.stderr[-1]}"
+    elif lines.read == lines.blank and facts.exited is None and not detail:
+        detail = " (empty input)"
     hint = None
     if facts.non_json_lines and not facts.report.requests:
         option = facts.hint_templates.stream or "JSON output"

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .exit_codes import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
-from .options import CommandParser
+from .options import CommandParser, number_type
 
 EXAMPLES = """examples:
-  steno demo              a successful run, one that is denied permission, the ledger, the usage
+  steno demo              a successful run, a run without permissions, the ledger, the usage
   steno demo --speed 0    without waiting
 """
 RECORDINGS_DIR = Path(__file__).parent.parent / "demo"
@@ -29,11 +29,12 @@ def run(args: list[str]) -> int:
     parser.add_argument(
         "--speed",
         metavar="N",
-        default="0.3",
+        type=number_type("a number of at least 0", 0, sys.float_info.max),
+        default=0.3,
         help="playback speed (default: 0.3); 0 does not wait",
     )
     parser.add_debug()
-    speed = parser.parse_args(args).speed
+    speed = f"{parser.parse_args(args).speed:g}"
     commands = (
         ("run", *_replay_options("finished", speed), "make the failing test pass"),
         ("run", *_replay_options("refused", speed), "--log", "write a file"),

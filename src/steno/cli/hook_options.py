@@ -32,7 +32,7 @@ def hook_help() -> str:
             "It gets the event as JSON on stdin; its output goes to stderr. Commands run one after",
             "another. EVENT can have a filter: patterns with * and ?, separated by commas.",
             "",
-            "events and what their filter matches:",
+            "events, with the field that a filter matches:",
             *events,
             "",
             "placeholders in COMMAND:",

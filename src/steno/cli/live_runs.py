@@ -73,7 +73,7 @@ def _outcome_hint(prefix: str, ledger: str | None) -> str:
         if match is None or match[0] != "runs":
             return others
         verdict = runs.get_run(store, match[1]).verdict
-        return f"; it ended: {verdict}" if verdict is not None else "; its steno was killed"
+        return f"; it ended: {verdict}" if verdict is not None else "; its steno process was killed"
     finally:
         store.close()
 

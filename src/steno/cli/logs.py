@@ -230,7 +230,7 @@ class RunLog:
             self._write_line(f"{'':10}{'ended':9} {self._style.paint(verdict, colour)}")
         sys.stdout.flush()
         if not self._recording.is_ended:
-            print_error(f"{self.run_id}: the recording is incomplete: its steno was killed")
+            print_error(f"{self.run_id}: the recording is incomplete: its steno process was killed")
 
 
 def _write_raw(record: Record) -> None:

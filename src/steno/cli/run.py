@@ -27,7 +27,7 @@ from .event_file import StderrWriter, write_all
 from .exit_codes import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from .hook_options import add_hook_options, finish_hooks, parse_hooks
 from .live_runs import recover_finished_runs
-from .options import CommandParser
+from .options import CommandParser, number_type
 from .resume_command import option_name, resume_command
 from .signals import STOP_SIGNALS
 from .terminal import (
@@ -52,7 +52,7 @@ EXAMPLES = """examples:
   steno run "fix the failing test"
   steno run --max-turns 20 --max-cost 5 --allow 'Bash(make test)' "fix the failing test"
   git diff | steno run --json | jq .verdict                 read the prompt from stdin
-  steno run --resume 3f9a21c0 "and now the documents"       continue a run or session
+  steno run --resume 3f9a21c0 "now update the docs"         continue a run or session
   steno run --backend ollama --model qwen3-coder "..."      use a local model server
   steno run --worktree=parser "rewrite the parser"          work in a new git worktree
   steno run --model small --json-schema bug.json "which test fails?" | jq .file
@@ -60,11 +60,11 @@ EXAMPLES = """examples:
   steno run --on file_change:*.py 'ruff check {path}' "fix the failing test"
   steno run "what is new?" -- --settings ci.json            pass arguments to the agent
 
-Without PROMPT, --prompt and --file the prompt is read from stdin. A prompt of one word that begins
-with a dash is given as --prompt=-x. Options can also be set by STENO_* variables and steno.toml
-files (see: steno config). The exit code is the verdict's: 0 success, 1 failed, 3 not finished,
-75 rate limit, 77 sign-in, 124 timeout or stalled, 126 not executable, 127 not installed,
-130 interrupted, 137 killed; 2 is wrong use.
+Without PROMPT, --prompt and --file the prompt is read from stdin. Use --prompt=-x for a
+one-word prompt that begins with a dash. Options can also be set by STENO_* variables and steno.toml
+files (see: steno config). The exit code follows the verdict: 0 success, 1 failed, 2 usage error,
+3 not finished, 75 rate limit, 77 sign-in, 124 timeout or stalled, 126 not executable,
+127 not installed, 130 interrupted, 137 killed.
 """
 ERROR_EXIT_CODES = (1, 75, 77)  # of runs whose result is the text of an error
 RUN_ONLY_OPTIONS = (
@@ -400,7 +400,7 @@ def _build_parser() -> CommandParser:
     parser.usage = "steno run [OPTIONS] [PROMPT] [-- AGENT ARGUMENTS]"
     parser.add_argument("prompts", nargs="*", metavar="PROMPT", help="prompt (default: stdin)")
     parser.add_argument(
-        "--prompt", metavar="TEXT", help="prompt that looks like an option: --prompt=-x"
+        "--prompt", metavar="TEXT", help="prompt, for text that starts with a dash: --prompt=-x"
     )
     parser.add_argument("--file", metavar="PATH", help="read the prompt from a file; - is stdin")
     parser.add_argument("--cwd", metavar="DIR", help="working directory (default: .)")
@@ -429,7 +429,10 @@ def _add_replay(parser: CommandParser) -> None:
         "--recording", dest="tape", metavar="FILE", help="recording to play (file or folder)"
     )
     group.add_argument(
-        "--speed", metavar="N", type=float, help="playback speed (default: 1); 0 does not wait"
+        "--speed",
+        metavar="N",
+        type=number_type("a number of at least 0", 0, sys.float_info.max),
+        help="playback speed (default: 1); 0 does not wait",
     )
 
 
@@ -465,7 +468,7 @@ def _add_output_format(parser: CommandParser) -> None:
         dest="form",
         action="store_const",
         const="raw",
-        help="pass on the agent's own output",
+        help="print the agent's own output",
     )
 
 

@@ -32,7 +32,7 @@ EXAMPLES = """examples:
   steno search --tools "Permission denied"  search tool output too
 
 Prompts and answers are in the ledger's full-text index. Tool output is not: --tools reads the
-recordings and transcripts again, as far as they still exist.
+recordings and transcripts again, if they still exist.
 """
 
 

@@ -82,7 +82,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--exit-from",
         choices=("verdict",),
-        help="exit with the verdict's code, as `steno run` does; of several sources the highest",
+        help="exit with the verdict's code, as `steno run` does (with several sources: the highest)",
     )
     parser.add_ledger()
     options = parser.parse_with_paths(args, "sources")
@@ -134,4 +134,5 @@ def _resolve_source(name: str, options: argparse.Namespace) -> list[str | Stored
             raise StenoError(f"{name}: --exit-from needs a verdict, and the ledger has none")
         if stored is not None:
             return [stored]
+        raise StenoError(f"{name}: no such file, and there is no ledger yet")
     return [str(path) for path in find_recordings(Path(name))]

@@ -29,7 +29,9 @@ def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput | None
         store = open_updated_ledger(options)
         match = runs.find_by_prefix(store, name)
     if match is None:
-        raise StenoError(f"{name}: no such file, and no such run or session in the ledger")
+        raise StenoError(
+            f"{name}: no such file, and no such run or session in the ledger; see: steno runs"
+        )
     table, id_ = match
     if table == "runs":
         needs_recording = options.prices or options.view in STREAMING_VIEWS

@@ -39,10 +39,10 @@ def run(args: list[str]) -> int:
 
 
 def _parse_args(args: list[str]) -> argparse.Namespace:
-    parser = CommandParser("stop", "Stop an active run and wait until it has ended.", EXAMPLES)
+    parser = CommandParser("stop", "Stop an active run and wait for it to exit.", EXAMPLES)
     parser.add_argument("id", metavar="ID", help="run, task or session ID, or a prefix of it")
     parser.add_argument("--kill", action="store_true", help="kill the agent immediately")
-    parser.add_argument("--no-wait", action="store_true", help="do not wait for the end")
+    parser.add_argument("--no-wait", action="store_true", help="do not wait for it to exit")
     parser.add_ledger(can_import=False)
     return parser.parse_utf8_args(args)
 

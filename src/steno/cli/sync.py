@@ -170,7 +170,7 @@ def _finish_pending(options: argparse.Namespace) -> int:
         except StenoError as error:
             on_error(f"{error}; still pending in {pending.path}")
     if not codes:
-        sys.stderr.write("no pending syncs\n")
+        sys.stderr.write("No pending syncs.\n")
     return EXIT_USAGE_ERROR if codes and min(codes) == EXIT_USAGE_ERROR else int(any(codes))
 
 

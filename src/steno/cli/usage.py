@@ -1,6 +1,7 @@
 """`steno usage`: reports tokens and cost by day, project, model and so on."""
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ from ..ledger.queries.time_range import TimeZone
 from ..ledger.store import Store
 from ..ledger.totals import GROUPINGS, TIME_GROUPINGS, UsageReport, UsageRow, UsageTotals
 from ..views import usage as view
-from .options import CommandParser
+from .options import CommandParser, number_type
 from .query_options import (
     format_iso,
     no_rows_message,
@@ -74,9 +75,9 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--top",
-        type=int,
+        type=number_type("a whole number above 0", 1, sys.maxsize, whole=True),
         metavar="N",
-        help="only the first N rows; of days, weeks and months the last N",
+        help="only the first N rows; for days, weeks and months the last N",
     )
     parser.add_argument(
         "--sort",
@@ -94,8 +95,6 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_output_format()
     parser.add_ledger()
     options = parser.parse_intermixed_args(args)
-    if options.top is not None and options.top < 1:
-        parser.error(f"--top {options.top}: expected a number above 0")
     if options.by == "tool" and options.model:
         parser.error("--model: tool calls are not counted by model; remove it or group otherwise")
     return options

@@ -299,4 +299,6 @@ def require_known_name(
 def closest_name(name: str, known: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(name, list(known), 1)), None)
+    # Leading dashes would make all options look alike.
+    names = {option.lstrip("-"): option for option in known}
+    return next((names[match] for match in get_close_matches(name.lstrip("-"), names, 1)), None)

@@ -45,6 +45,8 @@ Source = (
 
 def unreadable_error(name: object, error: OSError) -> SourceError:
     """The SourceError for a failed read."""
+    if isinstance(error, FileNotFoundError):
+        return _source_error(name, "no such file or folder")
     return _source_error(name, f"cannot be read: {error.strerror or error}")
 
 

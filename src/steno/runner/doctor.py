@@ -156,7 +156,8 @@ def _check_unknown_events(store: Store) -> Iterator[Finding]:
             counts_by_agent.setdefault(name, []).append(count)
             latest_run.setdefault(name, run)
     if not counts_by_agent:
-        yield Finding("events", "ok", f"no unknown events in the last {len(rows)} runs")
+        text = f"no unknown events in the last {len(rows)} runs" if rows else "no runs yet"
+        yield Finding("events", "ok", text)
     for name, counts in counts_by_agent.items():
         what = (
             f"{name}: {sum(counts):,} events of unknown kinds "

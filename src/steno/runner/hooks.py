@@ -79,7 +79,7 @@ PLACEHOLDERS = {
     "model": "model",
     "code": "exit code",
     "trigger": "trigger of a compaction",
-    "why": "reason of a stop request",
+    "why": "reason for a stop request",
     "line": "line number in stdout",
 }
 COPIED_FIELDS = (

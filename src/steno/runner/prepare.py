@@ -477,4 +477,4 @@ def _explain_missing_program(program: str, install: str) -> tuple[str, str, int]
     if path.exists():
         hint = f"make it executable: chmod +x {quote(str(path))}"
         return f"{program} is not executable", hint, EXIT_NOT_EXECUTABLE
-    return f"{program} not found", install, EXIT_NOT_FOUND
+    return f"{program} not found", f"check the path, or {install}", EXIT_NOT_FOUND

@@ -231,5 +231,9 @@ def _recover_run(store: Store, info: RunInfo) -> str | None:
     remove_run_info(info)
     if not is_incomplete:
         return None
-    cause = "could not be written to the ledger" if info.over else "was lost: its steno was killed"
+    cause = (
+        "could not be written to the ledger"
+        if info.over
+        else "was lost: its steno process was killed"
+    )
     return f"run {info.run} {cause}; recovered from its recording"

@@ -166,9 +166,9 @@ def get_by_prefix(store: Store, prefix: str) -> LedgerId:
     """As `find_by_prefix`; StenoError if there is no match."""
     match = find_by_prefix(store, prefix)
     if match is None:
-        hint = f" (use at least {MIN_PREFIX_LENGTH} characters of the id)"
+        hint = f" (use at least {MIN_PREFIX_LENGTH} characters of the ID)"
         raise StenoError(
-            f"{prefix}: no run or session with this id in the ledger"
+            f"{prefix}: no run or session with this ID in the ledger"
             f"{hint if len(prefix) < MIN_PREFIX_LENGTH else ''}"
         )
     return match
@@ -186,7 +186,7 @@ def get_session_by_prefix(store: Store, prefix: str) -> str:
     if len(ids) > 1:
         raise ambiguous_prefix_error(f"--session {prefix}", "sessions", ids)
     if not ids:
-        raise StenoError(f"--session {prefix}: no session with this id in the ledger")
+        raise StenoError(f"--session {prefix}: no session with this ID in the ledger")
     return ids[0]
 
 
