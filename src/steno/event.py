@@ -87,7 +87,7 @@ class Thinking(Event, tag="thinking", frozen=True, gc=False):
 class ToolCall(Event, tag="tool_call", frozen=True, gc=False):
     """The model calls a tool. The call may still be denied, fail or be interrupted.
 
-    `background`: the call is meant to run in the background; `asks`: only a user can answer it.
+    `background`: the call runs in the background; `asks`: only a user can answer it.
     """
 
     id: str = ""

@@ -1,7 +1,8 @@
 """Sinks: where a reader sends the meaning of the lines it decodes.
 
-Most of a stream is tool calls, results, text and thinking. A report or the ledger needs a few fields of
-these and no `Event` object, so a sink takes them as arguments. Everything else arrives as events.
+Most of a stream is tool calls, results, text and thinking. A report or the ledger needs a few
+fields of these and no `Event` object, so a sink takes them as arguments. Everything else arrives as
+events.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,8 +30,8 @@ LineFallback = Callable[[bytes, int], list[Event]]
 class Sink(Protocol):
     """Receives what lines mean, in order.
 
-    The first four arguments of most methods are the fields every event has: line, session, parent, at.
-    A method must do the same as `add` does with the event of that name.
+    The first four arguments of most methods are the fields every event has: line, session, parent,
+    at. A method must do the same as `add` does with the event of that name.
     """
 
     needs_tool_output: bool
@@ -193,8 +194,8 @@ def feed(
 ) -> int:
     """Send what the lines mean to the sink, and return the number of the last line.
 
-    `number` is that of the line before the first. `fallback` gives the events of a line that the reader
-    can't decode. A reader with a `feed` method of its own is faster, because it makes no events.
+    `number` is that of the line before the first. `fallback` gives the events of a line that the
+    reader can't decode. A reader with its own `feed` method is faster, because it makes no events.
     """
     own_feed: Callable[[Iterable[bytes], int, LineFallback, Sink], int] | None = getattr(
         reader, "feed", None

@@ -82,7 +82,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--exit-from",
         choices=("verdict",),
-        help="exit with the verdict's code, as `steno run` does (with several sources: the highest)",
+        help="exit with the verdict's code, as `steno run` does (the highest of several sources)",
     )
     parser.add_ledger()
     options = parser.parse_with_paths(args, "sources")

@@ -197,8 +197,8 @@ EXAMPLES = """examples:
   ... | steno watch --post-events http://127.0.0.1:8080/hook >run.jsonl
 
 The stream is never delayed: not by parsing, and not by a slow or failing destination, URL, command,
-terminal or disk. Like `cat`, steno watch exits at the end of its input, when stdout is closed, or on
-a signal. The exit code is 0 unless --exit-from or --strict is given.
+terminal or disk. Like `cat`, steno watch exits at the end of its input, when stdout is closed, or
+on a signal. The exit code is 0 unless --exit-from or --strict is given.
 
 """
 SWITCH_INTERVAL_SECONDS = 0.0001  # Python's default of 0.005 would delay the stream

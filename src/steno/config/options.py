@@ -348,7 +348,7 @@ _RETRY_SETTINGS = (
         "attempts",
         parse_count,
         "N",
-        "maximum number of attempts; rate-limit waits and switches to a new session or agent don't count",
+        "maximum number of attempts; rate-limit waits and handovers are not counted",
         3,
         _RETRY_GROUP,
     ),

@@ -255,7 +255,7 @@ class ChangeWatcher:
         return self._first_scan_done.wait(seconds)
 
     def stop(self, seconds: float | None) -> bool:
-        """Scan once more and stop; False if there was no time for it."""
+        """Do a last scan and stop; False if there was no time for it."""
         self._watcher.stop(1.0)
         self._changed_paths.put(None)
         self._thread.join(seconds)

@@ -115,7 +115,7 @@ def user_text_event(details: wire.LineDetails, head: HeadTuple, text: str) -> ev
     return ev.UserMessage(*head, "replay" if details.isReplay else "prompt", text)
 
 
-# -- tool results -------------------------------------------------------------------------------------
+# -- tool results ----------------------------------------------------------------------------------
 
 
 def notebook_details(data: bytes) -> ev.ToolResultDetails:

@@ -1,4 +1,4 @@
-"""The lines that come once or a few times in a run: init, retries, tasks, hooks, limits, the result.
+"""Lines that occur a few times per run: init, retries, tasks, hooks, limits, the result.
 
 Pure functions from a decoded line to events. `head` is what all events of a line share.
 """

@@ -1,7 +1,7 @@
 """Reads the lines of Claude Code: decodes each line once and tells a sink what it means.
 
-The reader keeps only what connects lines: calls that write files, the message being streamed, which call
-started which subagent. It keeps no text and no totals.
+The reader keeps only what connects lines: calls that write files, the message being streamed, and
+which call started which subagent. It keeps no text and no totals.
 """
 
 from collections.abc import Callable, Iterable
@@ -92,7 +92,7 @@ class ClaudeReader:
         self._has_started = False  # a transcript has no init line: its first line stands for it
         self._set_sink(self._events)
 
-    # -- lines in -------------------------------------------------------------------------------------
+    # -- lines in ----------------------------------------------------------------------------------
 
     def feed(self, lines: Iterable[bytes], number: int, fallback: LineFallback, sink: Sink) -> int:
         """Send what many lines mean to a sink: see `sink.feed`.
@@ -218,7 +218,7 @@ class ClaudeReader:
         self._is_transcript = True
         self._set_decoder()
 
-    # -- one line -------------------------------------------------------------------------------------
+    # -- one line ----------------------------------------------------------------------------------
 
     def _set_sink(self, sink: Sink) -> None:
         self._sink = sink
@@ -331,7 +331,7 @@ class ClaudeReader:
             return (blocks.usage_event(*head, message, stop or "unknown"),)
         return ()
 
-    # -- messages of the model ------------------------------------------------------------------------
+    # -- messages of the model ---------------------------------------------------------------------
 
     def _begin_message(
         self, line: Any, number: int, at: datetime | None, data: bytes, sink: Sink
@@ -387,7 +387,7 @@ class ClaudeReader:
             self._pending_writes[id_] = (name, input_)
         return role == ROLE_FILE_WRITE
 
-    # -- tool results and other blocks of the user ----------------------------------------------------
+    # -- tool results and other blocks of the user -------------------------------------------------
 
     def _user_block(self, block: Any, head: HeadTuple, data: bytes, sink: Sink) -> None:
         if type(block) is TextBlock:
@@ -401,7 +401,7 @@ class ClaudeReader:
     def _tool_result(
         self, block: ToolResultBlock, line: Any, head: HeadTuple, data: bytes, sink: Sink
     ) -> None:
-        """A result that failed, tells of background work, or is needed completely."""
+        """A result that failed, reports background work, or is needed completely."""
         id_ = block.tool_use_id
         is_single = len(line.message.content) == 1  # else it is unclear whose result it is
         outcome = line.tool_use_result if is_single else None

@@ -44,8 +44,9 @@ def is_transcript_line(line: bytes) -> bool:
 def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
     """The requests in a transcript, and where it started.
 
-    Most bytes are tool results, and most requests are repeated by several lines with the same bytes.
-    Such lines are not decoded, unless the next speaker after a complete message must be known.
+    Most bytes are tool results, and most requests are repeated by several lines with the same
+    bytes. Such lines are not decoded, unless the next speaker after a complete message must be
+    known.
     """
     has_started = False
     is_complete = True  # the last message may have been the last of its turn
@@ -121,8 +122,9 @@ def _first_object(data: bytes) -> bytes:
         return b"{}"
 
 
-# What the lines of one message share: bytes before its content (thread and message id), their position
-# relative to the message, bytes after the content (usage), their start and end from the end of the line.
+# What the lines of one message share: bytes before its content (thread and message id), their
+# position relative to the message, bytes after the content (usage), and their start and end from
+# the end of the line.
 _MessagePattern = tuple[bytes, int, bytes, int, int]
 _NO_PATTERN: _MessagePattern = (b"", 0, b"", 0, 0)
 

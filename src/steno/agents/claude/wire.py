@@ -1,11 +1,11 @@
 """The lines Claude Code prints and stores, as types: only the fields that are read here.
 
 A schema without logic, except for the tolerant decoder at the end. Unknown fields are skipped while
-decoding. Names follow the program's spelling: stdout says session_id where transcripts say sessionId.
+decoding. Names follow the program's spelling: stdout says session_id, transcripts say sessionId.
 
-`decode_stream` and `decode_transcript` decode a line by tagged unions, so that a line or block has only
-the fields of its kind. `decode_line_lenient` builds the same types from a line that doesn't fit. Fields
-that few lines need (`LineDetails`), and kinds of lines that come a few times per run, are decoded on demand.
+`decode_stream` and `decode_transcript` decode a line by tagged unions, so that a line or block has
+only the fields of its kind. `decode_line_lenient` builds the same types from a line that doesn't
+fit. Fields that few lines need (`LineDetails`), and rare kinds of lines, are decoded on demand.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from ...codec.decode import (
 from ...event import NO_JSON, ToolResultDetails
 from .tables import CONVERSATION_TYPES, IGNORED_BLOCK_TYPES, OTHER_LINE_TYPES
 
-# -- assistant, user and stream_event lines ----------------------------------------------------------
+# -- assistant, user and stream_event lines --------------------------------------------------------
 
 
 HeadTuple = tuple[int, str | None, str | None, datetime | None]  # EventHead, cheaper to build
@@ -84,7 +84,7 @@ class IgnoredBlock(Struct, gc=False):
 
 
 class OtherBlock(Struct, gc=False):
-    """A block of any other kind: server tools and their results, kinds this version doesn't know."""
+    """A block of any other kind: server tools and their results, unknown kinds."""
 
     type: str = ""
     id: str | None = None
@@ -129,7 +129,7 @@ class UserMessage(Struct, gc=False, tag_field="role", tag="user"):
 class ToolOutcome(Struct, gc=False, rename="camel"):
     """The part of a structured tool result (`event.ToolResultDetails`) that a report needs.
 
-    A result that tells of background work doesn't fit: its line is decoded leniently.
+    A result that reports background work doesn't fit: its line is decoded leniently.
     """
 
     type: str | None = None
@@ -260,7 +260,7 @@ def line_decoder(is_transcript: bool, outcome: type) -> Callable[[bytes], Any]:
     return decoder(Union[tuple(kinds.values())]).decode  # noqa: UP007  # made from the table
 
 
-# -- lines that don't fit -----------------------------------------------------------------------------
+# -- lines that don't fit --------------------------------------------------------------------------
 
 
 class MessageLine(Struct, gc=False, kw_only=True):
@@ -285,7 +285,7 @@ class RawContent(Struct, gc=False):
 
 
 class RawToolResult(Struct, gc=False):
-    """The structured tool result as it was printed, for shapes `ToolResultDetails` doesn't cover."""
+    """The structured tool result as printed, for shapes `ToolResultDetails` doesn't cover."""
 
     tool_use_result: Raw = NO_JSON
     toolUseResult: Raw = NO_JSON
@@ -363,7 +363,7 @@ def raw_tool_result(data: bytes | Raw) -> Raw:
     return line.toolUseResult if line.tool_use_result is NO_JSON else line.tool_use_result
 
 
-# -- structured values and rare kinds of lines --------------------------------------------------------
+# -- structured values and rare kinds of lines -----------------------------------------------------
 
 
 class NotebookResult(Struct, gc=False):
