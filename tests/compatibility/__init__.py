@@ -1,0 +1,1 @@
+"""Files written by earlier versions, which every later version must still read."""
