@@ -21,7 +21,7 @@ def test_a_ledger_of_an_earlier_version_is_opened(tmp_path: Path) -> None:
     path.write_bytes(gzip.decompress((HERE / "ledger-0.1.0.db.gz").read_bytes()))
     with steno.Ledger(path) as ledger:
         runs = {run.verdict: run for run in ledger.runs()}
-        assert sorted(runs) == ["permission", "success"]
+        assert set(runs) == {"permission", "success"}
         assert runs["success"].tokens.total == 87_713
         assert ledger.report(runs["permission"].run_id).denials[0].allow_rule == "Edit(x.txt)"
         assert ledger.usage("model").total.requests == 7

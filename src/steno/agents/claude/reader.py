@@ -5,7 +5,6 @@ which call started which subagent. It keeps no text and no totals.
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -108,67 +107,71 @@ class ClaudeReader:
         for data in lines:
             number += 1
             try:
-                line = decode(data)
-            except DECODE_ERRORS:
-                line = self._decode_misfit(data, number, fallback, sink)
-            kind: type | None = type(line)
-            if kind is not AssistantLine and kind is not UserLine:
-                kind, line = self._resolve_or_fall_back(line, data, number, fallback, sink)
-                decode = self._decode  # the first message of a transcript changes it
-            if kind is UserLine:
+                try:
+                    line = decode(data)
+                except DECODE_ERRORS:
+                    line = self._decode_misfit(data)
+                kind: type | None = type(line)
+                if kind is not AssistantLine and kind is not UserLine:
+                    kind, line = self._resolve(line, data, number, sink)
+                    decode = self._decode  # the first message of a transcript changes it
+                    if kind is None:
+                        continue
                 session = line.session_id
                 parent = line.parent_tool_use_id
-                at = line.timestamp
-                if at is None:
-                    at = self._default_time
-                outcome = line.tool_use_result
-                for block in line.message.content:
-                    if type(block) is not ToolResultBlock:
-                        self._user_block(block, (number, session, parent, at), data, sink)
-                    elif block.is_error or type(outcome) is not ToolOutcome:
-                        self._tool_result(block, line, (number, session, parent, at), data, sink)
-                    else:
-                        id_ = block.tool_use_id
-                        tool_result(number, session, parent, at, id_, block.content, None)
-                        if id_ in pending_writes:
-                            self._file_change(block, outcome, line, number, data, sink)
-            elif kind is AssistantLine:
-                message = line.message
-                mid = message.id
-                session = line.session_id
-                parent = line.parent_tool_use_id
-                at = line.timestamp
-                if at is None:
-                    at = self._default_time
-                if (
-                    mid != self._usage_message
-                    or message.usage is None
-                    or message.usage.output_tokens != self._usage_output
-                    or message.stop_reason != self._usage_stop
-                    or message.model != self._model
-                ):
-                    self._begin_message(line, number, at, data, sink)
-                for block in message.content:
-                    kind = type(block)
-                    if kind is ToolUseBlock:
-                        id_ = block.id
-                        given = block.input
-                        name, group, role = TOOLS[block.name]
-                        if not role or (
-                            # `find`, because `in` costs ten times as much
-                            bytes(given).find(BACKGROUND_KEY) < 0
-                            if role == ROLE_BACKGROUND
-                            else self._is_write(id_, name, role, given)
-                        ):
-                            tool_call(number, session, parent, at, id_, name, group, mid, given)
+                at = line.timestamp or self._default_time
+                if kind is UserLine:
+                    outcome = line.tool_use_result
+                    for block in line.message.content:
+                        if type(block) is not ToolResultBlock:
+                            self._user_block(block, (number, session, parent, at), data, sink)
+                        elif block.is_error or type(outcome) is not ToolOutcome:
+                            self._tool_result(
+                                block, line, (number, session, parent, at), data, sink
+                            )
+                        else:
+                            id_ = block.tool_use_id
+                            tool_result(number, session, parent, at, id_, block.content, None)
+                            if id_ in pending_writes:
+                                self._file_change(block, outcome, line, number, data, sink)
+                else:
+                    message = line.message
+                    mid = message.id
+                    if (
+                        mid != self._usage_message
+                        or message.usage is None
+                        or message.usage.output_tokens != self._usage_output
+                        or message.stop_reason != self._usage_stop
+                        or message.model != self._model
+                    ):
+                        self._begin_message(line, number, at, data, sink)
+                    for block in message.content:
+                        kind = type(block)
+                        if kind is ToolUseBlock:
+                            id_ = block.id
+                            given = block.input
+                            name, group, role = TOOLS[block.name]
+                            if not role or (
+                                # `find`, because `in` costs ten times as much
+                                bytes(given).find(BACKGROUND_KEY) < 0
+                                if role == ROLE_BACKGROUND
+                                else self._is_write(id_, name, role, given)
+                            ):
+                                tool_call(number, session, parent, at, id_, name, group, mid, given)
+                                continue
+                        elif kind is TextBlock:
+                            text(number, session, parent, at, mid, block.text)
                             continue
-                    elif kind is TextBlock:
-                        text(number, session, parent, at, mid, block.text)
-                        continue
-                    elif kind is ThinkingBlock:
-                        thinking(number, session, parent, at, mid, block.thinking)
-                        continue
-                    sink.add(_other_block_events(block, (number, session, parent, at), mid, data))
+                        elif kind is ThinkingBlock:
+                            thinking(number, session, parent, at, mid, block.thinking)
+                            continue
+                        sink.add(
+                            _other_block_events(block, (number, session, parent, at), mid, data)
+                        )
+            except DECODE_ERRORS:
+                sink.add(fallback(data, number))
+                self._set_sink(sink)  # the fallback may have used the event sink
+                decode = self._decode
         return number
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
@@ -229,27 +232,16 @@ class ClaudeReader:
     def _set_decoder(self) -> None:
         self._decode = wire.line_decoder(self._is_transcript, self._outcome)
 
-    def _decode_misfit(self, data: bytes, number: int, fallback: LineFallback, sink: Sink) -> Any:
+    @staticmethod
+    def _decode_misfit(data: bytes) -> Any:
         """The line without the fields that don't fit; the others are kept as printed.
 
-        None if it isn't an object or has invalid characters: the fallback gives its events.
+        Raises the decoding error again if it isn't an object or has invalid characters.
         """
-        with suppress(*DECODE_ERRORS):
-            if data[:1] == b"{" and data.find(_SURROGATE_ESCAPE) < 0 and data.decode():
-                return wire.decode_line_lenient(data)
-        sink.add(fallback(data, number))
-        self._set_sink(sink)  # the fallback may have used the event sink
-        return None
-
-    def _resolve_or_fall_back(
-        self, line: Any, data: bytes, number: int, fallback: LineFallback, sink: Sink
-    ) -> tuple[type | None, Any]:
-        try:
-            return self._resolve(line, data, number, sink)
-        except DECODE_ERRORS:  # such as a skipped field that is nested too deeply to be decoded
-            sink.add(fallback(data, number))
-            self._set_sink(sink)
-            return None, None
+        if data[:1] != b"{" or data.find(_SURROGATE_ESCAPE) >= 0:
+            raise  # the decoding error that is being handled
+        data.decode()
+        return wire.decode_line_lenient(data)
 
     def _resolve(self, line: Any, data: bytes, number: int, sink: Sink) -> tuple[type | None, Any]:
         """The kind and line of a message in a transcript, or of one that didn't fit.
@@ -267,8 +259,7 @@ class ClaudeReader:
             kind = MessageLine
         if kind is MessageLine:
             return self._resolve_lenient(line, data, number, sink)
-        if line is not None:
-            sink.add(self._other_line_events(line, data, number))
+        sink.add(self._other_line_events(line, data, number))
         return None, None
 
     def _resolve_lenient(
