@@ -392,7 +392,7 @@ def test_x_a_word_that_no_question_has(tmp_path: Path) -> None:
         (lambda ledger: ledger.runs(project=5), "project: expected a path, found int"),
         (lambda ledger: ledger.runs(limit=1.5), "limit: expected a whole number, found float"),
         (lambda ledger: ledger.search(b"x"), "text: expected text, found bytes"),
-        (lambda ledger: ledger.note("x", None), "id|text"),
+        (lambda ledger: ledger.note("x", None), "ID|text"),
         (lambda ledger: ledger.add(None), "add: expected a path, found NoneType"),
     ],
 )

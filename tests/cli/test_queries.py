@@ -365,7 +365,7 @@ def test_show_by_id(ledger: Path) -> None:
     assert "no such file, and no such run or session in the ledger" in refused(
         ask(ledger, "show", "0000ffff")
     )
-    assert "cannot be read: No such file" in refused(
+    assert "no such file, and there is no ledger yet" in refused(
         ask(ledger.with_name("no.db"), "show", "0000ffff")
     )
 

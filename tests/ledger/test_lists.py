@@ -148,7 +148,7 @@ def test_finding_by_the_beginning(book: Book) -> None:
         runs.find_by_prefix(book.store, "3f9a")
     with pytest.raises(StenoError, match="no run or session"):
         runs.get_by_prefix(book.store, "ffff")
-    with pytest.raises(StenoError, match="use at least 4 characters of the id"):
+    with pytest.raises(StenoError, match="use at least 4 characters of the ID"):
         runs.get_by_prefix(book.store, "3f9")
     assert runs.get_session_by_prefix(book.store, "81d4") == "81d4e0b7-00"
     with pytest.raises(StenoError, match="no session with this ID"):

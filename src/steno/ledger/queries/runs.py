@@ -202,7 +202,7 @@ def get_run(store: Store, id_: str) -> RunSummary:
     """Return the run with an id that is known to exist."""
     run = find_run(store, id_)
     if run is None:
-        raise StenoError(f"{id_}: no run with this id in the ledger")
+        raise StenoError(f"{id_}: no run with this ID in the ledger")
     return run
 
 
