@@ -394,8 +394,12 @@ def test_an_agent_that_is_not_installed(place: Place, words: list[str]) -> None:
     """127, how to install it, and nothing written. PATH is the one that the agent would get."""
     place.program.unlink()
     told = refused(place, place.steno("run", *words, "x", PATH="/usr/bin"), 127)
-    where = "/no/such/claude not found" if "--program" in words else "claude not found in PATH"
-    assert told == f"steno: {where}; install: npm install -g @anthropic-ai/claude-code"
+    where = (
+        "/no/such/claude not found; check the path, or"
+        if "--program" in words
+        else "claude not found in PATH;"
+    )
+    assert told == f"steno: {where} install: npm install -g @anthropic-ai/claude-code"
 
 
 @pytest.mark.parametrize(
@@ -869,7 +873,7 @@ def test_what_stands_against_the_start_is_a_report_too(inside: Place) -> None:
     report = steno.run("x", program="/no/such/claude")
     assert (report.verdict, report.hint, report.attempts) == (
         "not_found",
-        "install: npm install -g @anthropic-ai/claude-code",
+        "check the path, or install: npm install -g @anthropic-ai/claude-code",
         [],
     )
     assert not inside.data.exists()

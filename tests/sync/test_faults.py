@@ -387,7 +387,7 @@ def test_what_a_sync_leaves_that_is_killed(
     journal.close(keep_file=True)
     assert steno(tmp_path, "sync", "--pending").code == 0
     assert tree(there) == ({"a": b"a"} if looked else tree(project))
-    assert steno(tmp_path, "sync", "--pending").err == "no pending syncs\n"
+    assert steno(tmp_path, "sync", "--pending").err == "No pending syncs.\n"
 
 
 def test_an_archive_whose_sync_is_killed(project: Path, tmp_path: Path) -> None:

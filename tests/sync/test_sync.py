@@ -697,7 +697,7 @@ def test_pending_finishes_what_failed(project: Path, tmp_path: Path) -> None:
         assert done.code == 0
         assert store.contents() == {"a": b"now", "sub/b\n": b"b"}
     assert list((tmp_path / "steno" / "sync").iterdir()) == []
-    assert steno(tmp_path, "sync", "--pending").err == "no pending syncs\n"
+    assert steno(tmp_path, "sync", "--pending").err == "No pending syncs.\n"
 
 
 def test_a_journal_that_is_being_written_is_left_alone(project: Path, tmp_path: Path) -> None:
