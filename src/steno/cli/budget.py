@@ -3,6 +3,7 @@
 import argparse
 from functools import partial
 
+from ..event import NANO_PER_USD
 from ..ledger.queries import budget as queries
 from ..ledger.queries.time_range import TimeZone
 from ..ledger.results import BudgetStatus
@@ -70,7 +71,7 @@ def _set(options: argparse.Namespace) -> int:
     store = open_updated_ledger(options, only_sums=True)
     project = queries.resolve_project(store, options.project)
     queries.set_budget(store, period, project, limit, now_ms())
-    print_lines([f"budget: {format_money(limit / 1e9)} a {period}{_for_project(project)}"])
+    print_lines([f"budget: {format_money(limit / NANO_PER_USD)} a {period}{_for_project(project)}"])
     return 0
 
 

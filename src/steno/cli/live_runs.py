@@ -49,7 +49,7 @@ def find_recording(name: str, ledger: str | None) -> Path:
 
 
 def _recording_from_ledger(name: str, ledger: str | None) -> Path:
-    if has_ledger(ledger):
+    if ledger_exists(ledger):
         store = open_ledger(ledger)
         try:
             match = runs.find_by_prefix(store, name)
@@ -65,7 +65,7 @@ def _recording_from_ledger(name: str, ledger: str | None) -> Path:
 def _outcome_hint(prefix: str, ledger: str | None) -> str:
     """How the run ended according to the ledger, or where to look."""
     others = "; see: steno ps" if active_runs() else ""
-    if not has_ledger(ledger):
+    if not ledger_exists(ledger):
         return others
     store = open_ledger(ledger)
     try:
@@ -78,14 +78,9 @@ def _outcome_hint(prefix: str, ledger: str | None) -> str:
         store.close()
 
 
-def has_ledger(ledger: str | None) -> bool:
-    """Whether the ledger exists already: opening one that does not would create it."""
-    return ledger_exists(ledger)
-
-
 def recover_finished_runs(ledger: str | None) -> None:
     """Import the recordings of runs whose steno process was killed, and report them."""
-    if not lost_runs() or not has_ledger(ledger):
+    if not lost_runs() or not ledger_exists(ledger):
         return
     try:
         store = open_ledger(ledger)

@@ -193,7 +193,7 @@ def _model_usage(share: wire.ModelUsageEntry) -> ev.ModelUsage:
 
 def _to_nano_dollars(dollars: float | None) -> int | None:
     """Integer nano-dollars, so that sums are exact; None stays unknown."""
-    return None if dollars is None else _round_or_none(dollars * 1_000_000_000)
+    return None if dollars is None else _round_or_none(dollars * ev.NANO_PER_USD)
 
 
 def _round_or_none(figure: float | None) -> int | None:
