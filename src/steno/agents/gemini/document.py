@@ -100,7 +100,7 @@ def _tool_call_events(head: EventHead, name: str, tool: ToolStats) -> list[ev.Ev
     return events
 
 
-def _model_usage(tokens: TokenStats) -> ev.ModelUsage:
+def _document_usage(tokens: TokenStats) -> ev.ModelUsage:
     if tokens.prompt is None or tokens.cached is None:
         return ev.ModelUsage(None, 0, None, tokens.candidates, None)
     return ev.ModelUsage(
@@ -117,7 +117,7 @@ def _result(
 ) -> ev.Result:
     error = document.error or DocumentError()
     failed = document.error is not None
-    usage = {name: _model_usage(model.tokens or TokenStats()) for name, model in models.items()}
+    usage = {name: _document_usage(model.tokens or TokenStats()) for name, model in models.items()}
     api_stats = [model.api for model in models.values() if model.api is not None]
     return ev.Result(
         *head,
