@@ -127,7 +127,7 @@ class EventSink:
 def steno(meter: Meter, folder: str) -> None:
     """Runs as a task makes them: process, recording, events, running report, timeouts."""
     from steno.agents import CLAUDE
-    from steno.config.data_dir import new_recording_path, new_run_id
+    from steno.config.files import new_recording_path, new_run_id
     from steno.runner.attempt import AgentRun
     from steno.runner.setup import RunBudget
     from steno.runner.workspace_observer import WorkspaceObserver

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import steno
-from steno.recording.discover import find_recordings
+from steno.recording.open import find_recordings
 
 ROOT = Path(__file__).parent / "recordings"
 CASES = sorted(path.parent for path in ROOT.rglob("expected.json"))

@@ -11,7 +11,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, Backend, LaunchOptions
-from steno.agents.backend import is_local_url, parse_backend
+from steno.agents.base import is_local_url, parse_backend
 from steno.report import Cost, Report
 from steno.runner import backend_probe
 from steno.runner.task_report import merge_reports

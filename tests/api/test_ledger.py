@@ -17,7 +17,7 @@ import pytest
 
 import steno
 from steno.cli.query_options import format_iso
-from steno.ledger.queries.time_range import TimeZone
+from steno.ledger.queries.filters import TimeZone
 from steno.ledger.results import RunSummary
 from steno.ledger.store import open_ledger
 from tests.cli.test_commands import run

@@ -21,8 +21,8 @@ import zstandard
 
 import steno
 from steno.cli.event_file import EventFile
-from steno.recording.record import Header, Record
-from steno.views.sanitize import width
+from steno.recording.format import Header, Record
+from steno.views.formatting import width
 from tests.support.claude_lines import (
     MODEL,
     REFUSED,

@@ -13,7 +13,7 @@ import pytest
 
 from steno.ledger.store import open_ledger
 from steno.report import Report
-from steno.views.sanitize import width
+from steno.views.formatting import width
 from tests.cli.test_commands import Done, refused, run, shown
 from tests.support.ledger_builder import HOUR, PROJECT, Book
 from tests.views.test_rendering import PAYLOAD, is_safe

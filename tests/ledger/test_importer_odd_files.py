@@ -125,7 +125,7 @@ def find_all(folder: Path) -> list[SourcePart]:
 
 def test_a_ledger_in_memory_takes_back_what_could_not_be_booked(tmp_path: Path) -> None:
     """Requests that are only held count once, also when their group is booked a second time."""
-    from steno.ledger.memory_store import MemoryStore
+    from steno.ledger.store import MemoryStore
 
     store = MemoryStore()
     for place in range(2):

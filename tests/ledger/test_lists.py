@@ -9,9 +9,8 @@ from steno.errors import StenoError
 from steno.ledger.queries import runs, sessions
 from steno.ledger.queries.compare import compare
 from steno.ledger.queries.context import context_history, initial_overhead
-from steno.ledger.queries.filters import Filters, WhereClause
+from steno.ledger.queries.filters import Filters, TimeRange, WhereClause
 from steno.ledger.queries.runs import load_report
-from steno.ledger.queries.time_range import TimeRange
 from steno.ledger.results import ComparedFigure, ContextSample, Note
 from steno.ledger.totals import UsageTotals
 from steno.report import Report

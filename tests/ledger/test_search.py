@@ -6,9 +6,8 @@ import pytest
 
 from steno.errors import StenoError
 from steno.ledger.queries import search as asks
-from steno.ledger.queries.filters import Filters
+from steno.ledger.queries.filters import Filters, TimeRange
 from steno.ledger.queries.search import search_tool_output
-from steno.ledger.queries.time_range import TimeRange
 from steno.ledger.results import SearchHit
 from tests.support.ledger_builder import HOUR, PROJECT, Book
 

@@ -9,8 +9,8 @@ import pytest
 from steno.errors import StenoError
 from steno.ledger.queries import filters as where
 from steno.ledger.queries import usage as sums
-from steno.ledger.queries.filters import Filters
-from steno.ledger.queries.time_range import (
+from steno.ledger.queries.filters import (
+    Filters,
     TimeRange,
     TimeZone,
     current_period,

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 import steno
-from steno.process import ChildProcess, GracePeriods, ProcessCommand, ProcessLoop
+from steno.process import ChildProcess, GracePeriods, ProcessCommand, ProcessLoop, process_tree
 from steno.process import process_info as mark
-from steno.process import process_table as kin
-from steno.recording.format import Record
-from steno.recording.record_events import record_to_events
+from steno.recording.format import Record, record_to_events
 from tests.support import claude
 from tests.support.modelserver import Answer, Call, Fault, ModelServer, Usage, call, say
 
@@ -83,7 +81,7 @@ def loop() -> Iterator[ProcessLoop]:
         yield loop
     assert [
         one
-        for one in kin.list_processes()
+        for one in process_tree.list_processes()
         if os.getpid() in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]
     ] == []
 
@@ -201,6 +199,6 @@ def test_a_command_in_a_session_of_its_own_ends_with_the_run(
         assert os.getsid(shell) != run.child.pid
         run.child.kill("killed")
         assert loop.run(loop.clock() + LONG)
-    assert kin.start_time_of(shell) is None
+    assert process_tree.start_time_of(shell) is None
     assert shell in [orphan.pid for orphan in run.child.orphans]
     assert (run.child.exit_code, run.report.verdict) == (-signal.SIGKILL, "killed")

@@ -21,7 +21,7 @@ from steno.process import (
     ProcessCommand,
     ProcessLoop,
     process_info,
-    process_table,
+    process_tree,
     psutil_backend,
     terminate_orphans,
 )
@@ -48,14 +48,14 @@ def marked(run_id: str) -> list[process_info.ProcessInfo]:
     """The living processes of a run."""
     return [
         item
-        for item in process_table.list_processes()
+        for item in process_tree.list_processes()
         if run_id in [result.run_id for result in process_info.parse_run_tags(item.run_tags)]
     ]
 
 
 def gone(pid: int) -> bool:
     """Whether a process is gone, or only waits to be waited for."""
-    return process_table.start_time_of(pid) is None
+    return process_tree.start_time_of(pid) is None
 
 
 def wait_for(what: Callable[[], bool]) -> None:
@@ -71,7 +71,7 @@ def _nothing_is_left() -> Iterator[None]:
     yield
     assert [
         item
-        for item in process_table.list_processes()
+        for item in process_tree.list_processes()
         if os.getpid()
         in [result.steno_pid for result in process_info.parse_run_tags(item.run_tags)]
     ] == []
@@ -592,8 +592,8 @@ def test_other_systems_see_the_same(loop: ProcessLoop) -> None:
     assert len(ours) == 2
     for item in theirs:
         assert psutil_backend.start_time_of(item.pid) == item.start_time
-        assert psutil_backend.command_line_of(item.pid) == process_table.command_line_of(item.pid)
-        assert psutil_backend.is_own_process(item.pid) is process_table.is_own_process(item) is True
+        assert psutil_backend.command_line_of(item.pid) == process_tree.command_line_of(item.pid)
+        assert psutil_backend.is_own_process(item.pid) is process_tree.is_own_process(item) is True
     child.kill("killed")
     assert loop.run(loop.clock() + LONG)
     assert [psutil_backend.start_time_of(item.pid) for item in theirs] == [None, None]

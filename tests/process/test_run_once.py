@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from threading import Thread
 
-from steno.process.run_once import EXIT_TIMEOUT, RunOnce
+from steno.process.child import EXIT_TIMEOUT, RunOnce
 
 
 def test_what_it_prints_and_how_it_ends(tmp_path: Path) -> None:

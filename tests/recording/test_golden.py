@@ -15,7 +15,7 @@ from steno.analysis.accumulator import Accumulator
 from steno.analysis.build_report import build_report
 from steno.codec.decode import DECODE_ERRORS
 from steno.ledger.row_sink import LedgerRowSink
-from steno.recording.record import Header, Record, Recorder
+from steno.recording.format import Header, Record, Recorder
 from steno.report import LineCounts
 from tests.golden import CASES, ROOT, expected, name, reports
 from tests.oracle import facts

@@ -8,7 +8,7 @@ import pytest
 
 import steno
 from steno.codec.redact import MASK
-from steno.recording.record import Header, Record, Recorder, RecordingFile
+from steno.recording.format import Header, Record, Recorder, RecordingFile
 from tests.support.claude_lines import (
     assistant,
     ended,

@@ -16,10 +16,9 @@ import pytest
 import steno
 from steno.agents import LaunchOptions
 from steno.errors import SourceError, StenoError
-from steno.process import GracePeriods, ProcessLoop
+from steno.process import GracePeriods, ProcessLoop, process_tree
 from steno.process import process_info as mark
-from steno.process import process_table as kin
-from steno.recording.record import Header, Record, RecordingFile
+from steno.recording.format import Header, Record, RecordingFile
 from steno.recording.replay import Player, ReplaySource
 from steno.report import Report
 from steno.runner.retry_policy import RetryPolicy
@@ -277,7 +276,7 @@ def run(path: Path, speed: float = 0.0, **more: Any) -> Report:
     assert task.report is not None
     assert [
         one
-        for one in kin.list_processes()
+        for one in process_tree.list_processes()
         if os.getpid() in [found.steno_pid for found in mark.parse_run_tags(one.run_tags)]
     ] == []
     return task.report

@@ -18,8 +18,8 @@ import steno
 from steno.agents import LaunchOptions
 from steno.ledger.importer import import_sources
 from steno.ledger.store import Store, open_ledger
-from steno.process import process_info, process_table
-from steno.recording.record import RecordingFile
+from steno.process import process_info, process_tree
+from steno.recording.format import RecordingFile
 from steno.report import Report
 from steno.runner.setup import TaskSetup
 from tests.support import claude
@@ -81,8 +81,8 @@ class Keeper:
 def of(pid: int) -> list[str]:
     """Living processes with the run tag of this steno."""
     return [
-        process_table.command_line_of(item.pid)
-        for item in process_table.list_processes()
+        process_tree.command_line_of(item.pid)
+        for item in process_tree.list_processes()
         if pid in [results.steno_pid for results in process_info.parse_run_tags(item.run_tags)]
     ]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from steno.agents import AGENTS
-from steno.runner.installed import inspect_agent, version_status
+from steno.runner.doctor import inspect_agent, version_status
 
 SECRET = "sk-" + "x" * 30
 
@@ -119,7 +119,7 @@ def test_a_program_that_leaves_another_behind_is_not_waited_for(place: Path) -> 
 def test_a_program_that_never_tells_its_version(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("steno.runner.installed.VERSION_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("steno.runner.doctor.VERSION_TIMEOUT_SECONDS", 0.2)
     script(place / "bin" / "opencode", "sleep 66; echo 1.18.33")
     result = inspect_agent(AGENTS["opencode"], {"PATH": str(place / "bin")})
     assert (result.version, result.known) == (None, "unknown")

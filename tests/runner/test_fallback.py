@@ -14,7 +14,7 @@ import pytest
 import steno
 from steno.cli.resume_command import resume_command
 from steno.errors import StenoError
-from steno.recording.record import RecordingFile
+from steno.recording.format import RecordingFile
 from steno.report import Attempt, Cost, TaskReport, Tokens
 from steno.runner.handover import HANDOVER_PROMPT
 from steno.runner.prepare import prepare_task

@@ -15,7 +15,7 @@ from steno import event as ev
 from steno.agents.base import LaunchOptions
 from steno.agents.codex.start import supports_schema as strict
 from steno.errors import StenoError
-from steno.recording.record import RecordingFile
+from steno.recording.format import RecordingFile
 from steno.runner.json_schema import AnswerSchema, SchemaCheck, SchemaCheckResult, iter_json_in_text
 from steno.runner.retry_policy import MAX_SCHEMA_CORRECTIONS, RetryPolicy
 from steno.runner.setup import RunBudget, TaskSetup

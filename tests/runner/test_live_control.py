@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from steno.errors import StenoError
-from steno.process import process_info, process_table
+from steno.process import process_info, process_tree
 from steno.process.event_loop import EventLoop
-from steno.recording.record import Header, Recorder, RecordingFile
+from steno.recording.format import Header, Recorder, RecordingFile
 from steno.runner import control_socket, run_registry
 from tests.support.claude_lines import SESSION, ended, hello, out, stream, tape
 from tests.views.test_rendering import PAYLOAD, is_safe
@@ -150,7 +150,7 @@ def _placed(folder: Path) -> Iterator[Place]:
         lambda: (
             not [
                 item
-                for item in process_table.list_processes()
+                for item in process_tree.list_processes()
                 if pids
                 & {result.steno_pid for result in process_info.parse_run_tags(item.run_tags)}
             ]
@@ -451,7 +451,7 @@ def test_l1_a_tick_that_is_half_written_waits_for_its_other_half(
         agent="claude",
         host=run_registry.host_id(),
         steno_pid=os.getpid(),
-        steno_born=process_table.start_time_of(os.getpid()) or 0,
+        steno_born=process_tree.start_time_of(os.getpid()) or 0,
         tape=str(growing),
         started=time.time(),
     )
@@ -534,7 +534,7 @@ def test_l1_a_run_whose_steno_was_killed_is_in_the_ledger(command: str, place: P
     ]
     assert place.ps() == []
     assert list(place.live.iterdir()) == []
-    wait_for(lambda: process_table.start_time_of(agent) is None)
+    wait_for(lambda: process_tree.start_time_of(agent) is None)
     assert place.steno(command).stderr == ""  # told once
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from steno.process import process_info, process_table
+from steno.process import process_info, process_tree
 from tests.support import claude
 from tests.support.modelserver import Answer, Call, Hang, ModelServer, Step, call, say
 from tests.support.program import ROOT, argv
@@ -102,8 +102,8 @@ class Stage:
         """Living processes with the run tag of one of these stenos."""
         pids = {host.pid for host in self.hosts}
         return [
-            process_table.command_line_of(item.pid)
-            for item in process_table.list_processes()
+            process_tree.command_line_of(item.pid)
+            for item in process_tree.list_processes()
             if pids & {result.steno_pid for result in process_info.parse_run_tags(item.run_tags)}
         ]
 

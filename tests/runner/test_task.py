@@ -21,7 +21,7 @@ from steno.agents import LaunchOptions
 from steno.errors import StenoError
 from steno.ledger.store import open_ledger
 from steno.process import GracePeriods
-from steno.recording.record import RecordingFile
+from steno.recording.format import RecordingFile
 from steno.runner.attempt import AgentRun
 from steno.runner.retry_policy import VERDICT_PHRASES, RetryPolicy
 from steno.runner.setup import RunBudget, TaskSetup, Timeouts

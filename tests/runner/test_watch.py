@@ -25,7 +25,7 @@ from steno.errors import SourceError
 from steno.event import Event
 from steno.ledger.store import open_ledger
 from steno.pricing import price
-from steno.recording.record import RecordingFile
+from steno.recording.format import RecordingFile
 from steno.runner.passthrough import MAX_LINE_BYTES, MAX_READ_BYTES, PassThrough
 from steno.runner.watch import StreamMonitor
 from tests.support.claude_lines import (

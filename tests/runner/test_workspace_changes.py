@@ -19,8 +19,8 @@ from steno import event as ev
 from steno.agents import AGENTS, LaunchOptions
 from steno.ledger.row_sink import LedgerRowSink
 from steno.process import GracePeriods, ProcessLoop
+from steno.recording.format import Header, Record, RecordingFile
 from steno.recording.parse import RunParser
-from steno.recording.record import Header, Record, RecordingFile
 from steno.runner import workspace_observer
 from steno.runner.retry_policy import RetryPolicy
 from steno.runner.setup import TaskSetup

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from steno.process import process_info, process_table
+from steno.process import process_info, process_tree
 
 from . import claude, completions, openai, program
 from .modelserver import Call, ModelServer, Step
@@ -166,8 +166,8 @@ class ActiveRun:
     def running_commands(self) -> list[str]:
         """The command lines of the processes that this steno started."""
         return [
-            process_table.command_line_of(process.pid)
-            for process in process_table.list_processes()
+            process_tree.command_line_of(process.pid)
+            for process in process_tree.list_processes()
             if self.process.pid
             in [tag.steno_pid for tag in process_info.parse_run_tags(process.run_tags)]
         ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import steno
-from steno.recording.record import Header, Record, Recorder
+from steno.recording.format import Header, Record, Recorder
 from steno.report import Report
 
 Json = dict[str, Any]

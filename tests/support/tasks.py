@@ -10,7 +10,7 @@ import msgspec
 
 import steno
 from steno import event as ev
-from steno.process import ProcessLoop, process_info, process_table
+from steno.process import ProcessLoop, process_info, process_tree
 from steno.report import Report, TaskReport
 from steno.runner.attempt import AgentRun
 from steno.runner.setup import TaskSetup
@@ -125,6 +125,6 @@ def left() -> list[process_info.ProcessInfo]:
     """The processes still running that this process started as a steno."""
     return [
         process
-        for process in process_table.list_processes()
+        for process in process_tree.list_processes()
         if os.getpid() in [tag.steno_pid for tag in process_info.parse_run_tags(process.run_tags)]
     ]

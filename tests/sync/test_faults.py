@@ -17,10 +17,9 @@ import pytest
 
 from steno import event as ev
 from steno.sync import SyncOptions
-from steno.sync.content import read_content
+from steno.sync.destination_queue import Journal, pending_syncs
+from steno.sync.files import read_content, remove_stale_temp_files
 from steno.sync.folder import FolderDestination
-from steno.sync.journal import Journal, pending_syncs
-from steno.sync.temp_files import remove_stale_temp_files
 from steno.workspace.safe_path import RootFolder
 from tests.support.claude_lines import answer, assistant, call, init, result, stream
 from tests.support.disks import fill, small_disk

@@ -18,9 +18,9 @@ import pytest
 from steno import event as ev
 from steno.errors import StenoError, SyncError
 from steno.sync import FolderSync, SyncOptions, SyncSummary
-from steno.sync.content import read_content
+from steno.sync.destination_queue import pending_syncs
+from steno.sync.files import read_content
 from steno.sync.folder import FolderDestination
-from steno.sync.journal import pending_syncs
 from steno.workspace.safe_path import RootFolder
 from tests.support.filestore import File, FileStore
 from tests.support.program import argv, environment, steno

@@ -21,7 +21,7 @@ from steno.analysis.live_state import LiveState
 from steno.recording.parse import RunParser
 from steno.report import TaskReport
 from steno.runner.task_report import merge_reports
-from steno.views.layout import PageStyle
+from steno.views.formatting import width
 from steno.views.live import (
     CLEAR_TO_END,
     EventFeed,
@@ -31,7 +31,7 @@ from steno.views.live import (
     live_line,
     waiting_line,
 )
-from steno.views.sanitize import width
+from steno.views.table import PageStyle
 from tests.support.claude_lines import (
     MODEL,
     answer,

@@ -28,7 +28,9 @@ from steno.report import (
     ToolCallSummary,
 )
 from steno.views import formatting, show
-from steno.views.layout import (
+from steno.views.formatting import clean, pad, single_line, truncate, truncate_start, width, wrap
+from steno.views.summary import card
+from steno.views.table import (
     PageStyle,
     SectionRow,
     headline,
@@ -36,8 +38,6 @@ from steno.views.layout import (
     render_section,
     titled_rule,
 )
-from steno.views.sanitize import clean, pad, single_line, truncate, truncate_start, width, wrap
-from steno.views.summary import card
 from steno.views.timeline import Timeline
 from tests.support.claude_lines import (
     REFUSED,

@@ -12,11 +12,9 @@ from steno.ledger.results import ContextSample, SearchHit
 from steno.report import Tokens
 from steno.views.context import plot
 from steno.views.export import as_csv, as_json
-from steno.views.formatting import bar, downsample, format_compact, gauge, sparkline
-from steno.views.layout import ASCII_FALLBACKS, PageStyle
-from steno.views.sanitize import clean, width
+from steno.views.formatting import bar, clean, downsample, format_compact, gauge, sparkline, width
 from steno.views.search import search_results
-from steno.views.table import Cell, Column, render_table
+from steno.views.table import ASCII_FALLBACKS, Cell, Column, PageStyle, render_table
 from tests.views.test_rendering import PAYLOAD, is_safe
 
 

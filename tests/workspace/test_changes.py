@@ -12,8 +12,8 @@ import pytest
 from steno import event as ev
 from steno import events as steno_events
 from steno.errors import OutsideFolderError
-from steno.recording.record import Header, Record
-from steno.workspace import git, patch
+from steno.recording.format import Header, Record
+from steno.workspace import changes, git
 from steno.workspace.change_watcher import FileIndex, FileWatcher, ObservedChange
 from steno.workspace.changes import Change, ChangeTracker, merge_git_changes
 from steno.workspace.ignore_rules import IgnoreRules
@@ -535,7 +535,7 @@ def test_a_patch_of_what_tools_told_undoes_them(tmp_path: Path, name: str, end: 
         *wrote("c", f"/p/{name}", None, f"all new{end}"),
         *wrote("d", "/elsewhere/x", None, "outside"),
     ]
-    stories = patch.collect_patch(events, "/p")
+    stories = changes.collect_patch(events, "/p")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / name).write_bytes(now.encode())
     (tmp_path / name).write_bytes(f"all new{end}".encode())
@@ -552,7 +552,7 @@ def test_what_was_not_told_is_named() -> None:
         *wrote("a", "/p/known", None, "x\n"),
         ev.FileChanged(3, "s", None, NOW, "/p/nb.ipynb", "modified", "z"),
     ]
-    stories = patch.collect_patch(events, "/p")
+    stories = changes.collect_patch(events, "/p")
     assert stories.files_without_content() == ["nb.ipynb"]
     assert b"nb.ipynb" not in stories.build_patch()
 
@@ -575,7 +575,7 @@ def test_a_structured_patch_where_the_strings_do_not_fit() -> None:
         ev.ToolResult(2, "s", None, NOW, "e", output=outcome),
         ev.FileChanged(2, "s", None, NOW, "/p/a", "modified", "e"),
     ]
-    assert patch.collect_patch(events, "/p").files["a"] == patch.FileVersions(
+    assert changes.collect_patch(events, "/p").files["a"] == changes.FileVersions(
         '"one"\nend\n', "two\nend\n"
     )
 
@@ -615,7 +615,7 @@ def test_w2_a_notebook_is_told_by_its_result(path: Path) -> None:
         event for event in events if isinstance(event, ev.FileChanged) and event.call == notebook.id
     ]
     assert (changed.path, changed.change) == ("/tmp/demo/project/nb.ipynb", "modified")
-    story = patch.collect_patch(events, "/tmp/demo/project").files["nb.ipynb"]
+    story = changes.collect_patch(events, "/tmp/demo/project").files["nb.ipynb"]
     assert ("print(1)" in (story.before or ""), "print(2)" in story.after, story.is_known) == (
         True,
         True,
@@ -681,7 +681,7 @@ def test_x_where_a_patch_goes(tmp_path: Path) -> None:
 
 
 def test_changes_of_nothing(tmp_path: Path) -> None:
-    """A recording without changes gives no changes and no patch."""
+    """A recording without changes gives no changes and no changes."""
     nothing = "tests/recordings/claude/2.1.325/permission_denied"
     assert steno(tmp_path, "diff", nothing).out == "No changes found.\n"
     refused = steno(tmp_path, "diff", nothing, "--patch", str(tmp_path / "p"))

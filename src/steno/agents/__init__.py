@@ -1,8 +1,8 @@
 """The supported agents, as values: how to start each one and how to read its output."""
 
-from .backend import Backend
 from .base import (
     Agent,
+    Backend,
     Capabilities,
     EnrichingReader,
     LaunchCommand,

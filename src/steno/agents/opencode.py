@@ -24,8 +24,8 @@ from .. import event as ev
 from ..codec.decode import Count, decode_lenient, decoder
 from ..event import EventHead
 from ..report import HintTemplates
-from .backend import BACKEND_KEY_VARIABLE
 from .base import (
+    BACKEND_KEY_VARIABLE,
     Agent,
     Capabilities,
     EnvPolicy,
@@ -36,9 +36,8 @@ from .base import (
     encode_prompt,
     option_args,
 )
-from .call_tracker import CallTracker
-from .detection import is_opencode
-from .token_counters import add_counters
+from .registry import is_opencode
+from .typed_reader import CallTracker, add_counters
 
 MAX_COST_USD = 1e9  # per step; more is damage
 MAX_EPOCH_MS = 1e15  # the year 33658: beyond what datetime can represent

@@ -1,10 +1,10 @@
-"""All agents by name, and detection of the agent that printed a line. Pure.
+"""The known agents, and detection of the one that printed a line, without loading a reader. Pure.
 
-Claude Code is always loaded; the other agents are loaded on first use. Agents of other packages are
-searched last, and only if no built-in agent matches.
+Each test is narrow enough to reject the lines of the other agents. Qwen Code prints the same lines
+as Claude Code; only its first line identifies it, so a line that fits both is not Qwen's.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -12,10 +12,90 @@ import msgspec
 
 from ..codec.decode import DECODE_ERRORS
 from ..errors import StenoError
-from . import detection
 from .base import Agent, LaunchCommand, LaunchOptions
 from .claude import AGENT as CLAUDE
 from .plugins import PluginAgents
+
+JsonObject = dict[str, Any]
+_CODEX_TYPE_PREFIXES = ("thread.", "turn.", "item.")
+_OPENCODE_TYPES = frozenset({"step_start", "text", "reasoning", "tool_use", "step_finish", "error"})
+_GEMINI_TYPES = frozenset({"init", "message", "tool_use", "tool_result", "error", "result"})
+
+
+def _type_of(line: JsonObject) -> str | None:
+    kind = line.get("type")
+    return kind if isinstance(kind, str) else None
+
+
+def is_codex(line: JsonObject) -> bool:
+    """A line of `codex exec --json`, or of a rollout: {timestamp, type, payload}."""
+    kind = _type_of(line)
+    return kind is not None and (
+        kind.startswith(_CODEX_TYPE_PREFIXES) or ("payload" in line and "timestamp" in line)
+    )
+
+
+def is_copilot(line: JsonObject) -> bool:
+    """All lines have `data` and `id`, except the result, which has `exitCode`."""
+    kind = _type_of(line)
+    if kind is None:
+        return False
+    return (isinstance(line.get("data"), dict) and "id" in line) or (
+        kind == "result" and "exitCode" in line
+    )
+
+
+def is_opencode(line: JsonObject) -> bool:
+    """All lines have a `sessionID`, in this spelling."""
+    return _type_of(line) in _OPENCODE_TYPES and "sessionID" in line
+
+
+def is_gemini(line: JsonObject) -> bool:
+    """A stream line, the document of `--output-format json`, or a chat file."""
+    kind = _type_of(line)
+    if kind is None:
+        return ("session_id" in line and ("response" in line or "error" in line)) or (
+            "sessionId" in line and "projectHash" in line
+        )
+    if (
+        kind not in _GEMINI_TYPES
+        or not isinstance(line.get("timestamp"), str)
+        or "subtype" in line
+        or "sessionId" in line
+    ):
+        return False
+    return kind != "result" or "status" in line
+
+
+def is_qwen(line: JsonObject) -> bool:
+    """The first line of a stream, or a transcript line: `parts` where Claude Code has `content`."""
+    if "qwen_code_version" in line:
+        return True
+    message = line.get("message")
+    return "sessionId" in line and isinstance(message, dict) and "parts" in message
+
+
+# Texts that only one agent prints to stderr when it fails before its first line.
+STDERR_MARKERS = {
+    "codex": ("codex_home:", "Usage: codex ", "codex_core::", "OpenAI Codex v", "codex login"),
+    "copilot": (
+        "Copilot can be authenticated",
+        "copilot --help",
+        "copilot --resume",
+        "GitHub Copilot CLI",
+    ),
+    "gemini": ("Gemini API", "Gemini CLI", "gemini [options]"),
+    "qwen": ("Qwen Code", "qwen [options]"),
+}
+# In the order of the tests; Claude Code is last, see `registry.detect_builtin`.
+LINE_DETECTORS: dict[str, Callable[[JsonObject], bool]] = {
+    "codex": is_codex,
+    "copilot": is_copilot,
+    "opencode": is_opencode,
+    "gemini": is_gemini,
+    "qwen": is_qwen,
+}
+
 
 REPLAY_AGENT_NAME = "replay"
 # -P: the current folder may contain modules with the names of ours.
@@ -96,7 +176,7 @@ def detect_agent(line: bytes) -> Agent | None:
 
 def detect_builtin(line: dict[str, Any]) -> str | None:
     """Return the name of the built-in agent that can have printed a decoded line."""
-    for name, matches in detection.LINE_DETECTORS.items():
+    for name, matches in LINE_DETECTORS.items():
         if matches(line):
             return name
     return CLAUDE.name if CLAUDE.looks_like(line) else None
@@ -104,7 +184,7 @@ def detect_builtin(line: dict[str, Any]) -> str | None:
 
 def detect_stderr(text: str) -> Agent | None:
     """Return the agent that prints such a line to stderr, for a run without stdout."""
-    for name, markers in detection.STDERR_MARKERS.items():
+    for name, markers in STDERR_MARKERS.items():
         if any(marker in text for marker in markers):
             return AGENTS[name]
     return None

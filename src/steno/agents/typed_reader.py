@@ -1,15 +1,15 @@
-"""The reader skeleton for agents whose lines all decode to one struct. Pure."""
+"""Shared parts of readers: the skeleton for one-struct lines, open calls, counters. Pure."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from ..codec.decode import DECODE_ERRORS, decode_lenient, decoder
-from ..event import Event
+from ..event import NO_JSON, Event, ModelUsage, Usage
 from .base import LineReader, read_objects_lenient
 
 LineT = TypeVar("LineT", bound=Struct)
@@ -63,3 +63,103 @@ def scan_events(
         for event in events:
             if isinstance(event, kinds):
                 yield event
+
+
+class PendingCall(Struct, gc=False):
+    """A call without a result yet. `id` is unique within the run."""
+
+    id: str
+    tool: str = ""
+    input: Raw = NO_JSON
+
+
+class CallTracker:
+    """The calls of one run. Of a call, it stores only what the result does not repeat."""
+
+    def __init__(self) -> None:
+        self._use_counts: dict[str, int] = {}
+        self._pending: dict[str, PendingCall] = {}
+
+    def open(self, agent_id: str, tool: str, input_: Raw) -> str:
+        """Return a unique id: the agent's own, numbered if an earlier call had the same one."""
+        pending = self._pending.get(agent_id)
+        if pending is not None:
+            return pending.id
+        uses = self._use_counts.get(agent_id, 0) + 1
+        self._use_counts[agent_id] = uses
+        id_ = agent_id if uses == 1 else f"{agent_id}#{uses}"
+        self._pending[agent_id] = PendingCall(id_, tool, input_)
+        return id_
+
+    def close(self, agent_id: str) -> PendingCall:
+        """Return the call that a result belongs to; a bare one if the call was never seen."""
+        return self._pending.pop(agent_id, None) or PendingCall(agent_id)
+
+
+def subtract_counters(total: int | None, *parts: int | None) -> int | None:
+    """A total without some of its parts, at least 0; unknown if one of them is."""
+    rest = total
+    for part in parts:
+        if rest is None or part is None:
+            return None
+        rest -= part
+    return None if rest is None else max(0, rest)
+
+
+def uncached_input(total: int | None, cached: int | None, written: int | None = 0) -> int | None:
+    """The input that was neither read from nor written to the cache; `total` includes both."""
+    return subtract_counters(total, cached, written)
+
+
+def add_counters(*parts: int | None) -> int | None:
+    """The sum of counters; unknown if one of them is."""
+    total = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total
+
+
+def sum_usage(requests: Iterable[Usage | ModelUsage]) -> ModelUsage:
+    """The requests added up; cache writes, which these agents do not report, are 0."""
+    parts = list(requests)
+    return ModelUsage(
+        input=add_counters(*(part.input for part in parts)),
+        cache_write=0,
+        cache_read=add_counters(*(part.cache_read for part in parts)),
+        output=add_counters(*(part.output for part in parts)),
+        reasoning=add_counters(*(part.reasoning for part in parts)),
+    )
+
+
+def sum_usage_by_model(requests: Sequence[Usage], models: Iterable[str]) -> dict[str, ModelUsage]:
+    """Each model's share of the requests."""
+    return {
+        model: sum_usage(request for request in requests if request.model == model)
+        for model in models
+    }
+
+
+# Verdicts for the exit codes of fatal errors; the run has no result then.
+EXIT_CODE_VERDICTS = {
+    41: "auth",
+    42: "subprocess",
+    44: "subprocess",
+    52: "subprocess",
+    53: "max_turns",
+    54: "subprocess",
+}
+
+
+def allow_rule(tool: str, input_: Any, cwd: str | None) -> str:
+    """The narrowest rule for --allowed-tools that would have allowed a denied call."""
+    command = input_.get("command") if isinstance(input_, dict) else None
+    if tool == "run_shell_command" and isinstance(command, str):
+        return f"{tool}({command})"
+    return tool
+
+
+def approval_mode(mode: str | None, aliases: dict[str, str]) -> str | None:
+    """The agent's own name for a permission mode."""
+    return None if mode is None else aliases.get(mode, mode)

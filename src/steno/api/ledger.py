@@ -13,11 +13,10 @@ from ..errors import StenoError
 from ..ledger.importer import ImportResult, import_sources
 from ..ledger.queries import runs, search, sessions, sql
 from ..ledger.queries import usage as usage_queries
-from ..ledger.queries.filters import Filters, resolve_filters
-from ..ledger.queries.time_range import TimeRange, TimeZone, parse_time_range
+from ..ledger.queries.filters import Filters, TimeRange, TimeZone, parse_time_range, resolve_filters
 from ..ledger.results import Note, RunSummary, SearchHit, SessionSummary
+from ..ledger.rows import now_ms
 from ..ledger.store import open_ledger
-from ..ledger.timestamps import now_ms
 from ..ledger.totals import GROUPINGS, ToolCallStats, UsageReport
 from ..report import VERDICTS, Report, Verdict
 from . import read

@@ -10,17 +10,14 @@ import sys
 from .commands import (
     BUILT_IN_COMMANDS,
     COMMANDS,
-    LEDGER_COMMANDS,
-    SPAWNING_COMMANDS,
-    help_text,
-    module_name,
-)
-from .exit_codes import (
     EXIT_INTERNAL_ERROR,
     EXIT_INTERRUPTED,
     EXIT_PIPE_CLOSED,
     EXIT_USAGE_ERROR,
     EXIT_WRITE_FAILED,
+    LEDGER_COMMANDS,
+    SPAWNING_COMMANDS,
+    help_text,
 )
 
 # Errors of a write to stdout: full, broken, not open, or not ready.
@@ -127,10 +124,7 @@ def _run_command(name: str, args: list[str]) -> int:
     """Import the command's module and call it."""
     from .startup import import_command, skip_final_collection
 
-    if name == "ledger" and args and args[0] in LEDGER_COMMANDS:
-        name = f"{name} {args[0]}"
-        args = args[1:]
-    run = import_command(module_name(name))
+    run = import_command(name)
     if name in SPAWNING_COMMANDS:
         _restore_sigchld()
     try:

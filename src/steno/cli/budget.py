@@ -5,12 +5,12 @@ from functools import partial
 
 from ..event import NANO_PER_USD
 from ..ledger.queries import budget as queries
-from ..ledger.queries.time_range import TimeZone
+from ..ledger.queries.filters import TimeZone
 from ..ledger.results import BudgetStatus
-from ..ledger.timestamps import now_ms
+from ..ledger.rows import now_ms
 from ..views.budget import budgets_table
 from ..views.formatting import format_money
-from .exit_codes import EXIT_BUDGET_EXCEEDED, EXIT_USAGE_ERROR
+from .commands import EXIT_BUDGET_EXCEEDED, EXIT_USAGE_ERROR
 from .options import CommandParser
 from .query_options import format_iso, open_updated_ledger, write_result
 from .terminal import detect_style, print_error, print_lines

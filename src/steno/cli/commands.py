@@ -1,4 +1,14 @@
-"""The commands of `steno` by group, with the one-line summaries that `steno --help` prints."""
+"""The commands in their groups, the text of `steno --help`, and exit codes."""
+
+# Exit codes of verdicts are in `steno.report.EXIT_CODES`.
+EXIT_FAILED = 1  # doctor: a problem; sync, watch, logs: a file was not copied, a command failed
+EXIT_USAGE_ERROR = 2  # wrong use, or a source that could not be read
+EXIT_BUDGET_EXCEEDED = 3  # budget check
+EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+EXIT_WRITE_FAILED = 74  # EX_IOERR of sysexits.h
+EXIT_INTERRUPTED = 130  # 128 + SIGINT
+EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
+
 
 GROUPS = {
     "Run": {
@@ -70,8 +80,3 @@ def help_text() -> str:
         for title, group in GROUPS.items()
     ]
     return HELP_TEMPLATE.format(commands="\n\n".join(groups))
-
-
-def module_name(command: str) -> str:
-    """The module below `steno.cli` of a command such as `run` or `ledger import`."""
-    return command.replace(" ", "_")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..agents import AGENTS, REPLAY_AGENT_NAME
 from ..config import MODEL_SIZES, SETTINGS_BY_NAME
 from ..runner.hooks import EVENT_KINDS
-from .commands import BUILT_IN_COMMANDS, COMMANDS, LEDGER_COMMANDS, module_name
+from .commands import BUILT_IN_COMMANDS, COMMANDS, LEDGER_COMMANDS
 from .options import CommandParser
 from .terminal import print_text
 
@@ -134,7 +134,8 @@ def _capture_parser(name: str) -> CommandParser:
     CommandParser.captured = []
     try:
         with suppress(SystemExit):
-            import_module(f".{module_name(name)}", __package__).run(["--help"])
+            command, *subcommand = name.split()
+            import_module(f".{command}", __package__).run([*subcommand, "--help"])
         (parser,) = CommandParser.captured
     finally:
         CommandParser.captured = None

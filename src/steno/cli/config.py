@@ -12,8 +12,8 @@ from ..codec.redact import redact, redact_value
 from ..config import SETTINGS, SETTINGS_BY_NAME, Settings, load_settings
 from ..config.files import user_settings_path
 from ..errors import StenoError
-from ..runner.capability_check import SizedModel, sized_models
-from ..views.sanitize import clean, pad, width
+from ..runner.doctor import SizedModel, sized_models
+from ..views.formatting import clean, pad, width
 from .options import CommandParser
 from .terminal import print_error, print_json, print_lines
 

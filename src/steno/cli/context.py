@@ -6,7 +6,7 @@ from ..analysis.context import CONTEXT_LEVELS
 from ..errors import StenoError
 from ..ledger.queries import runs, sessions
 from ..ledger.queries.context import context_history, initial_overhead
-from ..ledger.queries.time_range import TimeZone
+from ..ledger.queries.filters import TimeZone
 from ..ledger.store import Store
 from ..views.context import context_page
 from .options import CommandParser

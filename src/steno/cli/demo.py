@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .exit_codes import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
+from .commands import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from .options import CommandParser, number_type
 
 EXAMPLES = """examples:

@@ -14,14 +14,13 @@ from ..errors import StenoError
 from ..event import Event
 from ..ledger.queries import diff as queries
 from ..ledger.queries import runs, sessions
-from ..ledger.queries.time_range import TimeZone
+from ..ledger.queries.filters import TimeZone
 from ..ledger.store import Store
+from ..recording.format import RecordingFile
 from ..recording.open import open_recording
-from ..recording.record import RecordingFile
 from ..views import diff as view
 from ..workspace import git
-from ..workspace.changes import Change, ChangeTracker, merge_git_changes
-from ..workspace.patch import PatchBuilder
+from ..workspace.changes import Change, ChangeTracker, PatchBuilder, merge_git_changes
 from .options import CommandParser
 from .query_options import format_iso, no_rows_message, open_updated_ledger, write_result
 from .terminal import detect_style, is_terminal, print_error, print_lines, write_bytes

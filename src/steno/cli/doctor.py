@@ -8,12 +8,10 @@ from pathlib import Path
 import msgspec
 
 from ..agents.base import OPTION_FIELDS
-from ..runner.doctor import CheckContext, Finding, run_checks
-from ..runner.installed import AgentInstallation, inspect_all_agents
-from ..views.layout import PageStyle
-from ..views.sanitize import clean, pad
-from ..views.table import Cell, Column, render_table
-from .exit_codes import EXIT_FAILED
+from ..runner.doctor import AgentInstallation, CheckContext, Finding, inspect_all_agents, run_checks
+from ..views.formatting import clean, pad
+from ..views.table import Cell, Column, PageStyle, render_table
+from .commands import EXIT_FAILED
 from .options import CommandParser
 from .terminal import detect_style, print_json, print_lines
 

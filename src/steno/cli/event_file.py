@@ -14,8 +14,8 @@ import msgspec
 
 from ..errors import StenoError
 from ..event import Event
-from ..runner.background_queue import BackgroundQueue
-from ..views.sanitize import escape_json
+from ..runner.hooks import BackgroundQueue
+from ..views.formatting import escape_json
 
 MAX_PENDING_CHARS = 1 << 20
 FLUSH_TIMEOUT_SECONDS = 30.0  # at the end: the terminal may be paused (Ctrl-S)

@@ -12,18 +12,17 @@ import msgspec
 from .. import agents
 from ..errors import StenoError
 from ..event import Event
-from ..recording.format import Record
+from ..recording.format import Record, RecordingFollower
 from ..recording.parse import RunParser
-from ..recording.record import RecordingFollower
 from ..runner.hooks import HookQueue, HookRunner
 from ..runner.run_registry import active_runs, get_active_run
 from ..views.formatting import verdict_colour
-from ..views.layout import PageStyle
 from ..views.live import EventFeed
-from .exit_codes import EXIT_FAILED
+from ..views.table import PageStyle
+from .commands import EXIT_FAILED
 from .hook_options import add_hook_options, finish_hooks, parse_hooks
-from .live_runs import find_recording, short_ids
 from .options import CommandParser, number_type
+from .ps import find_recording, short_ids
 from .terminal import detect_style, print_error, print_json, print_lines, write_bytes
 
 EXAMPLES = """examples:

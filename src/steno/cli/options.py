@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NoReturn
 
-from .exit_codes import EXIT_USAGE_ERROR
+from .commands import EXIT_USAGE_ERROR
 from .terminal import detect_style, print_error
 
 MAX_HELP_COLUMNS = 100

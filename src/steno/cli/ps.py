@@ -1,20 +1,112 @@
-"""`steno ps`: lists active runs with their current state, as answered by the runs themselves."""
+"""`steno ps`: lists active runs; finds one by an ID prefix for the commands that control it."""
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ..errors import StenoError
-from ..ledger.queries.time_range import TimeZone
+from ..config.files import data_folder
+from ..errors import LedgerError, StenoError
+from ..ledger.queries import runs
+from ..ledger.queries.filters import TimeZone
+from ..ledger.store import ledger_exists, open_ledger
 from ..report import Context
-from ..runner.run_registration import RunInfo, active_runs, send_request
+from ..runner.run_registration import RunInfo, active_runs, lost_runs, recover_runs, send_request
 from ..views.ps import active_runs_table
-from .live_runs import recover_finished_runs, short_ids
 from .options import CommandParser
 from .query_options import format_iso, write_result
-from .terminal import detect_style
+from .terminal import detect_style, print_error
+
+
+def require_active_run(prefix: str, ledger: str | None = None) -> RunInfo:
+    """The active run with this run, task or session ID prefix; StenoError if there is none."""
+    info = select_active_run(prefix)
+    if info is None:
+        raise StenoError(f"{prefix}: no active run with this ID{_outcome_hint(prefix, ledger)}")
+    return info
+
+
+def select_active_run(prefix: str) -> RunInfo | None:
+    """The same; None if there is none, StenoError if the prefix is ambiguous."""
+    runs_ = active_runs()
+    for name in ("run", "task", "session"):
+        matches = [
+            info for info in runs_ if prefix and (getattr(info, name) or "").startswith(prefix)
+        ]
+        exact = [info for info in matches if getattr(info, name) == prefix]
+        if len(exact or matches) == 1:
+            return (exact or matches)[0]
+        if matches:
+            raise runs.ambiguous_prefix_error(prefix, "active runs", [info.run for info in matches])
+    return None
+
+
+def find_recording(name: str, ledger: str | None) -> Path:
+    """The recording of an active run, a file, or the recording of a run in the ledger."""
+    info = select_active_run(name)
+    if info is not None:
+        if info.tape is None:
+            raise StenoError(f"{info.run}: this run is not recorded, so it has no log")
+        return Path(info.tape)
+    if Path(name).is_file():
+        return Path(name)
+    paths = sorted((data_folder() / "tapes").glob(f"*/{name}*.steno")) if name.isalnum() else []
+    if len(paths) > 1:
+        raise runs.ambiguous_prefix_error(name, "runs", [path.stem for path in paths])
+    return paths[0] if paths else _recording_from_ledger(name, ledger)
+
+
+def _recording_from_ledger(name: str, ledger: str | None) -> Path:
+    if ledger_exists(ledger):
+        store = open_ledger(ledger)
+        try:
+            match = runs.find_by_prefix(store, name)
+            is_run = match is not None and match.table == "runs"
+            source = runs.get_run(store, match.id).source if match is not None and is_run else None
+        finally:
+            store.close()
+        if source is not None:
+            return Path(source)
+    raise StenoError(f"{name}: no active run, recorded run or recording found; see: steno runs")
+
+
+def _outcome_hint(prefix: str, ledger: str | None) -> str:
+    """How the run ended according to the ledger, or where to look."""
+    others = "; see: steno ps" if active_runs() else ""
+    if not ledger_exists(ledger):
+        return others
+    store = open_ledger(ledger)
+    try:
+        match = runs.find_by_prefix(store, prefix)
+        if match is None or match[0] != "runs":
+            return others
+        verdict = runs.get_run(store, match[1]).verdict
+        return f"; it ended: {verdict}" if verdict is not None else "; its steno process was killed"
+    finally:
+        store.close()
+
+
+def recover_finished_runs(ledger: str | None) -> None:
+    """Import the recordings of runs whose steno process was killed, and report them."""
+    if not lost_runs() or not ledger_exists(ledger):
+        return
+    try:
+        store = open_ledger(ledger)
+        try:
+            for text in recover_runs(store):
+                print_error(text)
+        finally:
+            store.close()
+    except LedgerError as error:
+        print_error(f"killed runs were not added to the ledger: {error}")
+
+
+def short_ids(ids: list[str]) -> dict[str, str]:
+    """A unique prefix for each ID."""
+    return runs.unique_prefixes(ids, ids)
+
 
 EXAMPLES = """examples:
   steno ps

@@ -5,12 +5,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import LedgerError, StenoError
-from ..ledger.queries.filters import Filters, empty_reason, resolve_filters
-from ..ledger.queries.time_range import TimeRange, TimeZone, parse_time_range
+from ..ledger.queries.filters import (
+    Filters,
+    TimeRange,
+    TimeZone,
+    empty_reason,
+    parse_time_range,
+    resolve_filters,
+)
+from ..ledger.rows import now_ms
 from ..ledger.store import Store, open_ledger
-from ..ledger.timestamps import now_ms
 from ..views.export import as_csv, as_json
-from ..views.sanitize import wrap
+from ..views.formatting import wrap
 from .terminal import detect_style, print_error, print_json, print_lines, write_bytes
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..recording.replay import Player, ReplaySource
 from .event_file import write_all
 from .options import CommandParser, number_type
-from .signals import exit_by_signal
+from .terminal import exit_by_signal
 
 EXAMPLES = """examples:
   steno replay run.steno                   at the original speed

@@ -18,19 +18,18 @@ from ..config import SETTINGS, SETTINGS_BY_NAME
 from ..errors import StenoError
 from ..report import EXIT_CODES, TaskReport
 from ..runner.attempt import AgentRun
-from ..runner.background_queue import BackgroundQueue
-from ..runner.hooks import HookQueue, HookRunner, HookSpec
+from ..runner.hooks import BackgroundQueue, HookQueue, HookRunner, HookSpec
 from ..runner.prepare import PreparedTask, prepare_task
 from ..runner.task_runner import TaskRunner
 from ..views.live import LiveDisplay
+from .commands import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from .event_file import StderrWriter, write_all
-from .exit_codes import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from .hook_options import add_hook_options, finish_hooks, parse_hooks
-from .live_runs import recover_finished_runs
 from .options import CommandParser, number_type
+from .ps import recover_finished_runs
 from .resume_command import option_name, resume_command
-from .signals import STOP_SIGNALS
 from .terminal import (
+    STOP_SIGNALS,
     SYNC_FAILURE_PREFIX,
     detect_style,
     is_terminal,

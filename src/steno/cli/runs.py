@@ -6,8 +6,8 @@ from functools import partial
 from ..ledger.queries import runs as queries
 from ..report import VERDICTS
 from ..views import runs as view
-from .live_runs import recover_finished_runs
 from .options import CommandParser
+from .ps import recover_finished_runs
 from .query_options import (
     format_iso,
     no_rows_message,

@@ -9,8 +9,7 @@ from ..ledger.queries.filters import Filters
 from ..ledger.queries.runs import short_ids
 from ..ledger.results import SearchHit
 from ..ledger.store import Store
-from ..views.formatting import format_count, format_number
-from ..views.sanitize import wrap
+from ..views.formatting import format_count, format_number, wrap
 from ..views.search import search_results
 from .options import CommandParser
 from .query_options import (

@@ -4,8 +4,8 @@ import argparse
 
 from ..errors import StenoError
 from ..runner.run_registration import send_request
-from .live_runs import require_active_run
 from .options import CommandParser
+from .ps import require_active_run
 from .terminal import stdin_bytes
 
 EXAMPLES = """examples:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from .. import agents
 from ..errors import StenoError
-from ..recording.discover import find_recordings
-from .exit_codes import EXIT_USAGE_ERROR
+from ..recording.open import find_recordings
+from .commands import EXIT_USAGE_ERROR
 from .options import AGENT_HELP, CommandParser
 from .show_views import MAX_SUMMARIES, STREAMING_VIEWS, SourcePrinter, StoredInput
 from .terminal import detect_style, is_terminal, print_error

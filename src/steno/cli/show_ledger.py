@@ -8,12 +8,11 @@ import msgspec
 
 from ..errors import StenoError
 from ..ledger.queries import runs, sessions
-from ..ledger.queries.filters import WhereClause
-from ..ledger.queries.time_range import TimeZone
+from ..ledger.queries.filters import TimeZone, WhereClause
 from ..ledger.store import Store, ledger_exists, open_ledger
 from ..recording.open import open_recording
 from ..views import runs as view_runs
-from ..views.layout import PageStyle
+from ..views.table import PageStyle
 from .query_options import format_iso, open_updated_ledger, time_formatter
 from .show_views import STREAMING_VIEWS, StoredInput
 

@@ -15,7 +15,7 @@ from ..recording.open import RecordingInput, open_recording
 from ..recording.parse import RunParser
 from ..report import EXIT_CODES, ModelSummary, Report
 from ..views.formatting import UNKNOWN, format_money
-from ..views.layout import PageStyle, SectionRow
+from ..views.table import PageStyle, SectionRow
 from .terminal import (
     Progress,
     is_terminal,
@@ -157,7 +157,7 @@ class SourcePrinter:
     def _print_separator(self, recording: RecordingInput, blank: bool = True) -> None:
         """Print a rule with the name of the source, if there are several."""
         if self.has_several:
-            from ..views.layout import titled_rule
+            from ..views.table import titled_rule
 
             print_lines(
                 [""] * (blank and self._printed_count > 0)

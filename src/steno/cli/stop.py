@@ -7,8 +7,8 @@ from ..api import read
 from ..errors import StenoError
 from ..runner.run_registration import RunInfo, send_request
 from ..runner.run_registry import get_active_run
-from .live_runs import require_active_run
 from .options import CommandParser
+from .ps import require_active_run
 from .terminal import print_lines
 
 EXAMPLES = """examples:

@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..config import data_dir
+from ..config import files
 from ..errors import StenoError
 from ..sync import FolderSync, SyncOptions, SyncSummary
+from ..sync.destination_queue import PendingSync, pending_syncs
 from ..sync.destinations import check_prefix
-from ..sync.journal import PendingSync, pending_syncs
-from .exit_codes import EXIT_USAGE_ERROR
+from .commands import EXIT_USAGE_ERROR
 from .options import CommandParser, number_type, seconds_type
 from .terminal import print_error, print_json
 
@@ -149,11 +149,11 @@ def sync_options(options: argparse.Namespace, destinations: tuple[str, ...]) -> 
 
 
 def new_journal_path() -> Path:
-    return journal_dir() / f"{data_dir.new_run_id()}.journal"
+    return journal_dir() / f"{files.new_run_id()}.journal"
 
 
 def journal_dir() -> Path:
-    return data_dir.data_folder() / "sync"
+    return files.data_folder() / "sync"
 
 
 def _finish_pending(options: argparse.Namespace) -> int:

@@ -1,15 +1,32 @@
-"""stdin, stdout and stderr of the program: encoding, width, colours, errors and progress."""
+"""The terminal: styles, errors, progress, and signals that end a command."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, BinaryIO, TextIO
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO, NoReturn, TextIO
 
-from ..views.sanitize import TAB_WIDTH, clean, escape_json
+from ..views.formatting import TAB_WIDTH, clean, escape_json
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def exit_by_signal(number: int) -> NoReturn:
+    """Terminate by a signal, without a core dump; SystemExit with its code if it is blocked."""
+    import resource
+
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    raise SystemExit(128 + number)
+
 
 if TYPE_CHECKING:
-    from ..views.layout import PageStyle
+    from ..views.table import PageStyle
 
 DEFAULT_COLUMNS = 80  # without a terminal
 SYNC_FAILURE_PREFIX = "[steno] ✗"  # of sync messages that report a failure
@@ -28,7 +45,7 @@ def is_terminal(stream: object) -> bool:
 
 def detect_style(stream: TextIO | None = None) -> "PageStyle":
     """Width and colours of stdout or another stream: COLUMNS, NO_COLOR, FORCE_COLOR, terminal."""
-    from ..views.layout import MIN_COLUMNS, PageStyle
+    from ..views.table import MIN_COLUMNS, PageStyle
 
     stream = sys.stdout if stream is None else stream
     on_terminal = is_terminal(stream)
@@ -55,7 +72,7 @@ def print_lines(lines: Iterable[str]) -> None:
     try:
         data = text.encode(encoding)
     except UnicodeEncodeError:
-        from ..views.layout import ASCII_FALLBACKS
+        from ..views.table import ASCII_FALLBACKS
 
         data = text.translate(ASCII_FALLBACKS).encode(encoding, "backslashreplace")
     write_bytes(data)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ledger.queries import usage as queries
-from ..ledger.queries.filters import Filters
-from ..ledger.queries.time_range import TimeZone
+from ..ledger.queries.filters import Filters, TimeZone
 from ..ledger.store import Store
 from ..ledger.totals import GROUPINGS, TIME_GROUPINGS, UsageReport, UsageRow, UsageTotals
 from ..views import usage as view

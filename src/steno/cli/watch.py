@@ -23,14 +23,13 @@ from ..report import EXIT_CODES, Report
 from ..runner.hooks import HookQueue, HookRunner
 from ..runner.passthrough import PassThrough
 from ..runner.watch import BatchSink, StreamMonitor
-from ..views.layout import PageStyle
 from ..views.live import LiveDisplay
+from ..views.table import PageStyle
+from .commands import EXIT_FAILED
 from .event_file import EventFile, StderrWriter
-from .exit_codes import EXIT_FAILED
 from .hook_options import add_hook_options, finish_hooks, hook_help, parse_hooks
 from .options import AGENT_HELP, CommandParser, number_type, seconds_type
-from .signals import STOP_SIGNALS, exit_by_signal
-from .terminal import SYNC_FAILURE_PREFIX, detect_style, is_terminal
+from .terminal import STOP_SIGNALS, SYNC_FAILURE_PREFIX, detect_style, exit_by_signal, is_terminal
 
 if TYPE_CHECKING:
     from ..runner.watch import StreamRecorder

@@ -13,10 +13,12 @@ from msgspec import Struct
 
 from .. import agents
 from ..errors import SourceError
-from ..recording.discover import find_identifying_line, find_recordings, is_first_visit
 from ..recording.format import parse_header
 from ..recording.open import (
     FIRST_LINE_BUFFER_BYTES,
+    find_identifying_line,
+    find_recordings,
+    is_first_visit,
     is_pipe,
     read_first_line,
     read_lines,

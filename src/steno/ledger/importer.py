@@ -16,9 +16,13 @@ from msgspec import Struct
 from .. import pricing
 from ..errors import LedgerError, LedgerValueError, SourceError
 from . import discovery
-from .memory_store import MemoryStore
 from .protocol import Row, Store, chunks, placeholders, query_value
-from .rollups import (
+from .rows import CALL_COLUMNS, call_from_row, now_ms, pruned_id
+from .run_record import upsert_run, upsert_task
+from .source_reader import PartResult, SourcePart, decode_report, describe_internal_error, read_part
+from .sqlite import IN_MEMORY
+from .store import MemoryStore, open_ledger
+from .totals import (
     SumDeltas,
     ToolUseSums,
     replace_on_conflict,
@@ -26,12 +30,6 @@ from .rollups import (
     tool_use_key,
     upsert_tool_use,
 )
-from .rows import CALL_COLUMNS, call_from_row, pruned_id
-from .run_record import upsert_run, upsert_task
-from .source_reader import PartResult, SourcePart, decode_report, describe_internal_error, read_part
-from .sqlite import IN_MEMORY
-from .store import open_ledger
-from .timestamps import now_ms
 from .upsert import Pricer, UpsertCounts, upsert_batches
 
 GROUP_BYTES = 16 << 20  # read and written together

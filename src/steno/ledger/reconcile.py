@@ -15,15 +15,8 @@ from ..event import NANO_PER_USD
 from ..report import ModelSummary, Report
 from .protocol import Store, chunks, placeholders, query_value
 from .queries.runs import load_report
-from .rollups import SpendSums, SumDeltas, add_request, replace_on_conflict, upsert_spend
-from .rows import (
-    MAX_INT64,
-    REQUEST_COLUMNS,
-    ParsedRequest,
-    RequestRow,
-    request_row,
-    stable_id,
-)
+from .rows import MAX_INT64, REQUEST_COLUMNS, ParsedRequest, RequestRow, request_row, stable_id
+from .totals import SpendSums, SumDeltas, add_request, replace_on_conflict, upsert_spend
 
 TOKEN_COLUMNS = ("input", "cache_write", "cache_read", "output")
 KNOWN_TOTAL_SOURCES = ("reported", "local")  # the agent's total; a local server, which is free

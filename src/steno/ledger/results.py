@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from ..analysis.context import build_context, context_level, hp_percent, hp_status
 from ..analysis.usage import cache_hit_rate, nano_to_usd, sum_optional
 from ..report import Context, Cost, Tokens
-from .timestamps import utc_datetime, utc_iso
+from .rows import utc_datetime, utc_iso
 from .totals import UsageTotals
 
 TimeFormatter = Callable[[int | None], str | None]  # milliseconds since 1970 to ISO 8601

@@ -16,21 +16,23 @@ from ..codec.decode import decode_raw, decoder, text_of
 from ..codec.redact import redact, redact_and_truncate
 from ..event import OptionalStr, OptionalTime
 from ..report import resolve_path
-from .call_target import target_of
-from .file_change_rows import ChangeContext, FileChangeRows
 from .rows import (
     UNKNOWN_CONTEXT,
+    ChangeContext,
     DenialRow,
+    FileChangeRows,
     ParsedRequest,
     ParsedSession,
     ParsedToolCall,
     RowBatch,
     TextRow,
+    from_datetime,
     hash_text,
+    is_valid_time,
     part_id,
     stable_id,
+    target_of,
 )
-from .timestamps import from_datetime, is_valid_time
 
 MAX_TITLE_CHARS = 200  # of the first prompt
 MAX_ERROR_CHARS = 500  # of a tool's error; the recording has the whole text

@@ -1,11 +1,54 @@
-"""Rows as parsed from a file, before they are merged into the ledger, and their ids."""
+"""Rows of the ledger's tables, and how events become rows."""
 
+import time
+from datetime import datetime, timedelta, timezone
 from hashlib import blake2b
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
+from .. import event as ev
+from ..analysis.attribution import ATTRIBUTION_WINDOW_MS
+from ..codec.decode import DECODE_ERRORS, decoder
+from ..codec.redact import redact, redact_and_truncate
+from ..event import NO_JSON
 from .protocol import Row
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+# The year 9999, the last one that datetime supports; later times are damaged data.
+MAX_TIME_MS = 253_370_764_800_000
+UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def is_valid_time(at: int) -> bool:
+    """False for times before 1970 or after 9999, which only damaged data contains."""
+    return 0 <= at < MAX_TIME_MS
+
+
+def from_datetime(time: datetime) -> int:
+    return int(time.timestamp() * 1000)
+
+
+def utc_datetime(at: int | None) -> datetime | None:
+    """None if unknown or out of range: agents may report any time."""
+    try:
+        return None if at is None else UNIX_EPOCH + timedelta(milliseconds=at)
+    except OverflowError:
+        return None
+
+
+def utc_iso(at: int | None) -> str | None:
+    time = utc_datetime(at)
+    if time is None:
+        return None
+    return time.isoformat(timespec="milliseconds" if time.microsecond else "seconds")
+
 
 MAX_INT64 = (1 << 63) - 1
 PART_ID_STEP = 0x61C8_8646_80B5_83EB  # odd and without pattern, so that part ids don't collide
@@ -230,3 +273,152 @@ def part_id(whole: int, position: int) -> int:
 
 def hash_text(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
+
+
+MAX_TARGET_CHARS = 300
+
+
+class _TargetFields(Struct, gc=False):
+    command: str | None = None
+    file_path: str | None = None
+    notebook_path: str | None = None
+    pattern: str | None = None
+    url: str | None = None
+    query: str | None = None
+    description: str | None = None
+    path: str | None = None
+
+
+_decode_target = decoder(_TargetFields).decode
+
+
+def target_of(input_: Raw) -> str | None:
+    """Return the most telling field of a call's input, without secrets; None if there is none."""
+    if input_ is NO_JSON:
+        return None
+    try:
+        fields = _decode_target(input_)
+    except DECODE_ERRORS:
+        return None
+    target = (
+        fields.file_path
+        or fields.command
+        or fields.notebook_path
+        or fields.pattern
+        or fields.url
+        or fields.query
+        or fields.description
+        or fields.path
+    )
+    return redact_and_truncate(target, MAX_TARGET_CHARS) if target else None
+
+
+class ChangeContext(Struct, frozen=True):
+    """Where a change belongs: its session and run, its time, and the path as resolved."""
+
+    session: str
+    run: str | None
+    at: int
+    path: str
+    absolute_path: str
+    is_inside: bool
+
+    @property
+    def owner(self) -> str:
+        return self.run or self.session
+
+
+class FileChangeRows:
+    """The file changes of one file or run."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, FileChangeRow] = {}
+        # By absolute path: when a tool last reported a change, and the times of observed ones.
+        self._reported_at: dict[str, int] = {}
+        self._observed_at: dict[str, dict[int, int]] = {}
+
+    def backdate(self, at: int) -> None:
+        """Set the time of all changes: they happened no later than this."""
+        for row in self.rows.values():
+            row.at = at
+
+    def add(
+        self, event: ev.FileChanged, context: ChangeContext, call: ParsedToolCall | None
+    ) -> None:
+        """Add a change. `call` is the event's own call, or the one running at the time."""
+        if event.source == "tool":
+            self._add_reported(event, context, call)
+        else:
+            self._add_observed(event, context, None if event.source == "git" else call)
+
+    def _add_reported(
+        self, event: ev.FileChanged, context: ChangeContext, call: ParsedToolCall | None
+    ) -> None:
+        path = context.absolute_path
+        self._reported_at[path] = context.at
+        self._remove_observed(path, call.at if call is not None else context.at)
+        if call is None:
+            moment = stable_id(context.owner, context.at)
+            id_ = stable_id("change", moment, path, event.change)
+        else:
+            id_ = part_id(call.id, -1)
+            if id_ in self.rows and self.rows[id_].path != redact(context.path):
+                id_ = stable_id("change", call.id, path)  # a call that changes several files
+        self.rows.setdefault(id_, _change_row(id_, event, context, event.call))
+
+    def _remove_observed(self, path: str, call_started_at: int) -> None:
+        """Remove observations of a change that a tool reports now: one change, seen twice."""
+        observed_at = self._observed_at.get(path, {})
+        for id_, at in list(observed_at.items()):
+            # Without a call: the agent's line may have been read a little later than the change.
+            slack = 0 if self.rows[id_].call is not None else ATTRIBUTION_WINDOW_MS
+            if at >= call_started_at - slack:
+                del observed_at[id_]
+                del self.rows[id_]
+
+    def _add_observed(
+        self, event: ev.FileChanged, context: ChangeContext, call: ParsedToolCall | None
+    ) -> None:
+        path = context.absolute_path
+        if self._is_known(event, context):
+            return
+        call_name = call.call if call is not None else None
+        id_ = stable_id("seen", context.owner, call_name, path)
+        observed_at = self._observed_at.setdefault(path, {})
+        known = self.rows.get(id_)
+        was_created = any(self.rows[other].change == "created" for other in observed_at)
+        if event.change == "deleted" and was_created:
+            for other in observed_at:
+                del self.rows[other]  # created and deleted again: no change
+            observed_at.clear()
+        elif known is None:
+            self.rows[id_] = _change_row(id_, event, context, call_name)
+            observed_at[id_] = context.at
+        elif known.change == "deleted" and event.change == "created":
+            known.change = "modified"
+        elif known.change != "created":
+            known.change = event.change
+
+    def _is_known(self, event: ev.FileChanged, context: ChangeContext) -> bool:
+        """Whether a tool has just reported this change; git adds only paths not seen before."""
+        path = context.absolute_path
+        reported_at = self._reported_at.get(path)
+        if event.source == "git":
+            return reported_at is not None or bool(self._observed_at.get(path))
+        return reported_at is not None and context.at - reported_at <= ATTRIBUTION_WINDOW_MS
+
+
+def _change_row(
+    id_: int, event: ev.FileChanged, context: ChangeContext, call: str | None
+) -> FileChangeRow:
+    return FileChangeRow(
+        id=id_,
+        session=context.session,
+        run=context.run,
+        call=call,
+        path=redact(context.path),
+        inside=int(context.is_inside),
+        change=event.change,
+        source=event.source,
+        at=context.at,
+    )

@@ -18,8 +18,15 @@ from .reconcile import (
     reconcile,
     usd_to_nano,
 )
-from .rows import MAX_INT64, RequestRow, RowBatch, pruned_id, request_row
-from .timestamps import from_datetime, is_valid_time
+from .rows import (
+    MAX_INT64,
+    RequestRow,
+    RowBatch,
+    from_datetime,
+    is_valid_time,
+    pruned_id,
+    request_row,
+)
 from .upsert import RequestPricer, UpsertCounts, upsert_batches
 
 RUN_COLUMNS = (

@@ -14,21 +14,10 @@ from msgspec.structs import astuple, replace
 from ..pricing import Rates, cache_saving, cost_of, price, rates
 from .protocol import Row, Store
 from .reconcile import KNOWN_TOTAL_SOURCES, RunIntervals, reconcile
-from .rollups import (
-    SpendSums,
-    SumDeltas,
-    ToolUseSums,
-    add_new_requests,
-    add_request,
-    replace_on_conflict,
-    tool_use_delta,
-    tool_use_key,
-    upsert_spend,
-    upsert_tool_use,
-)
 from .rows import (
     CALL_COLUMNS,
     CHANGE_COLUMNS,
+    DAY_MS,
     DENIAL_COLUMNS,
     REQUEST_COLUMNS,
     SESSION_COLUMNS,
@@ -47,7 +36,18 @@ from .rows import (
     request_from_row,
     request_row,
 )
-from .timestamps import DAY_MS
+from .totals import (
+    SpendSums,
+    SumDeltas,
+    ToolUseSums,
+    add_new_requests,
+    add_request,
+    replace_on_conflict,
+    tool_use_delta,
+    tool_use_key,
+    upsert_spend,
+    upsert_tool_use,
+)
 
 MAX_COST_NANO = 10**18  # a billion dollars, and still within a 64-bit column
 ON_CONFLICT_IGNORE = "ON CONFLICT DO NOTHING"

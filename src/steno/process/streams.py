@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from .event_loop import EventLoop, Timer
-from .process_table import open_file_id
+from .process_tree import open_file_id
 
 READ_CHUNK_BYTES = 65536  # a pipe's capacity; one read per step, so that no stream starves others
 FLUSH_THRESHOLD_BYTES = 16384  # bytes in one read: a pipe filled faster would block its writer

@@ -16,8 +16,7 @@ from ..errors import StenoError
 from .child import ChildProcess, OnRecord, ProcessCommand
 from .event_loop import Clock, EventLoop
 from .process_info import ProcessInfo, RunTag, pid_namespace
-from .process_table import list_processes, start_time_of
-from .process_tree import GracePeriods, Watchdog
+from .process_tree import GracePeriods, Watchdog, list_processes, start_time_of
 
 _DEFAULT_GRACE = GracePeriods()
 

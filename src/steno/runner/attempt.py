@@ -21,16 +21,15 @@ from ..codec.redact import redact_and_truncate
 from ..errors import RecordingError
 from ..pricing import NANO_PER_USD, preload, price
 from ..process import ChildProcess, ProcessCommand, ProcessLoop, Timer
-from ..recording.format import BackendInfo, Header, Record
+from ..recording.format import BackendInfo, Header, Record, Recorder
 from ..recording.open import read_transcripts
 from ..recording.parse import RunParser
-from ..recording.record import Recorder
 from ..report import Report
 from ..workspace.change_watcher import ObservedChange
-from .installed import version_of
+from .doctor import version_of
+from .hooks import deliver
 from .json_schema import SchemaCheck, encode_schema_result
 from .setup import RunBudget, TaskSetup
-from .sinks import deliver
 from .workspace_observer import WorkspaceObserver
 
 MAX_PROMPT_CHARS = 2000  # stored characters of a prompt

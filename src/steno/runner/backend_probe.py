@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..agents import Agent, Backend
-from ..agents.backend import BACKEND_KEY_VARIABLE, BACKEND_KINDS, PLACEHOLDER_KEY, parse_backend
+from ..agents.base import BACKEND_KEY_VARIABLE, BACKEND_KINDS, PLACEHOLDER_KEY, parse_backend
 from ..errors import StenoError
 from ..http_client import HttpClient, Response, is_success, status_text
 

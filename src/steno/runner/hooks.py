@@ -1,9 +1,4 @@
-"""Hooks: commands that run when an event matches, with placeholders filled from the event.
-
-    EVENT[:PATTERN,...]      file_change:*.py   tool_call:Bash,Edit   result:success   end
-
-PATTERN supports `*` and `?`; one of the patterns must match.
-"""
+"""Delivery of events to sinks and hook commands, in the background where they may block."""
 
 import os
 import posixpath
@@ -13,7 +8,9 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +19,116 @@ from .. import event as ev
 from ..errors import StenoError
 from ..recording.parse import RunParser
 from ..report import resolve_path
-from .background_queue import BackgroundQueue
+
+SinkT = TypeVar("SinkT")
+
+
+def deliver(sinks: list[SinkT], send: Callable[[SinkT], object], warnings: list[str]) -> None:
+    """Call `send` for each sink; one that raises is removed from `sinks`, with a warning."""
+    for sink in list(sinks):
+        try:
+            send(sink)
+        except Exception as error:  # a failing listener must not stop the run
+            sinks.remove(sink)
+            warnings.append(f"event sink failed and was removed: {type(error).__name__}: {error}")
+
+
+ItemT = TypeVar("ItemT")
+
+
+class BackgroundQueue(Generic[ItemT]):
+    """Passes items to `consume` one by one; `limit` is in the unit of the sizes given to `put`.
+
+    An item larger than the limit is accepted by an empty queue. After an exception in `consume`,
+    kept in `problem`, items are dropped. `idle` is called after `every` seconds without an item.
+    """
+
+    def __init__(
+        self,
+        consume: Callable[[ItemT], None],
+        limit: int,
+        name: str,
+        idle: Callable[[], None] | None = None,
+        every: float | None = None,
+    ) -> None:
+        self.problem: Exception | None = None
+        self._consume = consume
+        self._limit = limit
+        self._idle = idle
+        self._idle_interval = every if idle is not None else None
+        self._queue: SimpleQueue[tuple[ItemT, int] | None] = SimpleQueue()
+        # Each counter has one writing thread, so none needs a lock.
+        self._size_in = 0
+        self._size_out = 0
+        self._count_in = 0
+        self._count_out = 0
+        self._rejected_count = 0
+        self._discarded_count = 0
+        self._thread = Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, item: ItemT, size: int) -> bool:
+        """Queue an item; False if it is dropped because the queue is full or has failed."""
+        waiting = self._size_in - self._size_out
+        if self.problem is not None or (waiting and waiting + size > self._limit):
+            self._rejected_count += 1
+            return False
+        self._size_in += size
+        self._count_in += 1
+        self._queue.put((item, size))
+        return True
+
+    @property
+    def pending_count(self) -> int:
+        """Items not consumed yet."""
+        return self._count_in - self._count_out
+
+    @property
+    def dropped_count(self) -> int:
+        """Items that were never consumed."""
+        return self._rejected_count + self._discarded_count
+
+    def finish(self, timeout: float | None) -> bool:
+        """Wait until the queue is empty; False after `timeout` seconds."""
+        self._queue.put(None)
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # -- in the thread -----------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                entry = self._queue.get(timeout=self._idle_interval)
+            except Empty:
+                self._run_idle()
+                continue
+            if entry is None:
+                return
+            item, size = entry
+            self._process_item(item)
+            self._size_out += size
+            self._count_out += 1
+
+    def _process_item(self, item: ItemT) -> None:
+        if self.problem is not None:
+            self._discarded_count += 1
+            return
+        try:
+            self._consume(item)
+        except Exception as error:
+            self.problem = error
+            self._discarded_count += 1
+
+    def _run_idle(self) -> None:
+        if self._idle is not None:
+            try:
+                self._idle()
+            except Exception as error:
+                self.problem = error
+                self._idle = None
+                self._idle_interval = None
+
 
 if TYPE_CHECKING:
     import subprocess

@@ -17,17 +17,15 @@ from .. import agents
 from ..agents import Agent, Backend, LaunchOptions
 from ..agents.base import build_environment
 from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
-from ..config.data_dir import new_run_id
+from ..config.files import new_run_id
 from ..errors import StenoError
 from ..event import NANO_PER_USD
-from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
-from ..process.run_once import RunOnce
+from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, RunOnce
 from ..report import TaskReport, Verdict
 from .backend_probe import choose_backend, probe_backend
-from .capability_check import CapabilityCheck, FallbackBuilder, resolve_model
-from .installed import find_program
+from .doctor import CapabilityCheck, FallbackBuilder, find_program, resolve_model
 from .json_schema import load_json_schema
-from .ledger_lookup import resolve_session, tightest_budget
+from .ledger_writer import resolve_session, tightest_budget
 from .retry_policy import RetryPolicy
 from .setup import FallbackAgent, RunBudget, TaskSetup, Timeouts
 

@@ -13,7 +13,7 @@ import msgspec
 from ..analysis.live_state import LiveState
 from ..analysis.usage import nano_to_usd
 from ..codec.redact import redact_and_truncate
-from ..config.data_dir import live_folder
+from ..config.files import live_folder
 from ..errors import StenoError
 from ..event import Event
 from ..ledger.queries.runs import find_run
@@ -21,17 +21,10 @@ from ..ledger.run_record import finish_lost_task
 from ..ledger.store import Store, ledger_location
 from ..pricing import price
 from ..process import terminate_orphans
-from ..process.process_table import start_time_of
+from ..process.process_tree import start_time_of
 from .attempt import AgentRun
 from .control_socket import ControlSocket, Reply, send_request
-from .run_registry import (
-    RunInfo,
-    active_runs,
-    host_id,
-    lost_runs,
-    remove_run_info,
-    write_run_info,
-)
+from .run_registry import RunInfo, active_runs, host_id, lost_runs, remove_run_info, write_run_info
 from .task import Task
 
 __all__ = [

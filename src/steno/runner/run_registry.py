@@ -15,9 +15,9 @@ from platform import node
 import msgspec
 from msgspec import Struct
 
-from ..config.data_dir import LIVE_FOLDER_NAME, data_folder, live_folder
+from ..config.files import LIVE_FOLDER_NAME, data_folder, live_folder
 from ..process.process_info import pid_namespace
-from ..process.process_table import start_time_of
+from ..process.process_tree import start_time_of
 
 RUN_INFO_SUFFIX = ".json"
 LOST_RUN_RETENTION_SECONDS = 30 * 86400.0  # entries of lost runs are deleted after that

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from ..agents import CLAUDE, LaunchOptions, get_agent
-from ..config.data_dir import new_recording_path, new_run_id
+from ..config.files import new_recording_path, new_run_id
 from ..errors import StenoError
 from ..process import ProcessLoop, Timer
 from ..report import Report, TaskReport

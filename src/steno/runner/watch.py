@@ -13,16 +13,15 @@ from pathlib import Path
 from .. import event as ev
 from ..agents import CLAUDE, Agent
 from ..agents.sink import Sink
-from ..config.data_dir import new_recording_path, new_run_id
+from ..config.files import new_recording_path, new_run_id
 from ..errors import LedgerError, StenoError
 from ..ledger.row_sink import LedgerRowSink
-from ..process.process_table import start_time_of
-from ..recording.format import Header, Record
+from ..process.process_tree import start_time_of
+from ..recording.format import Header, Record, Recorder
 from ..recording.parse import RunParser
-from ..recording.record import Recorder
 from ..report import Report
 from . import run_registry
-from .background_queue import BackgroundQueue
+from .hooks import BackgroundQueue
 from .passthrough import PassThrough
 
 MAX_QUEUED_BYTES = 64 << 20  # a stalled disk costs the recording, not the stream

@@ -19,7 +19,7 @@ from msgspec import Struct
 from .. import event as ev
 from ..errors import StenoError
 from ..http_client import HttpClient, is_retryable, is_success, status_text
-from .background_queue import BackgroundQueue
+from .hooks import BackgroundQueue
 
 EVENT_TIMEOUT_SECONDS = 10.0
 MAX_QUEUED_BYTES = 16 << 20  # a long outage costs events, not memory

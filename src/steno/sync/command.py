@@ -7,9 +7,9 @@ Without {path} and {name}, the path is appended. Only commands with {change} are
 import shlex
 
 from ..errors import StenoError, SyncError
-from ..process.run_once import RunOnce
+from ..process.child import RunOnce
 from ..workspace.safe_path import RootFolder
-from .content import Content
+from .files import Content
 
 COMMAND_TIMEOUT_SECONDS = 300.0  # for one file
 MAX_REASON_CHARACTERS = 300

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from ..errors import StenoError
 from ..workspace.safe_path import FOLDER_MISSING, RootFolder
-from .content import Content
-from .urls import local_paths, parse_archive_url, parse_local_path
+from .files import Content
+from .options import local_paths, parse_archive_url, parse_local_path
 
 DESTINATION_FORMS = (
     "expected dir:PATH, cmd:PROGRAM ARGS {path}, http(s)://..., "
@@ -135,7 +135,7 @@ def make_destination(text: str, root: RootFolder, prefix: str, replace: bool) ->
 
         return HttpDestination(text)
     if text.startswith("zip:"):
-        from .archive import ArchiveDestination
+        from .folder import ArchiveDestination
 
         archive = ArchiveDestination(*parse_archive_url(text))
         _check_no_overlap(text, archive.path, root)

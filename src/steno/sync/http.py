@@ -25,7 +25,7 @@ from ..http_client import (
     retry_after,
     status_text,
 )
-from .content import CHUNK_BYTES, Content
+from .files import CHUNK_BYTES, Content
 
 READ_TIMEOUT_SECONDS = 10.0  # without a byte from the server
 REQUEST_TIMEOUT_SECONDS = 60.0  # plus the time for the body:

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from ..errors import StenoError, SyncError
 from ..workspace.ignore_rules import TEMP_PREFIX
 from ..workspace.safe_path import is_safe_name
-from .content import CHUNK_BYTES, Content, sha256_of
-from .errors import convert_errors
+from .files import CHUNK_BYTES, Content, convert_errors, sha256_of
 
 MAX_SINGLE_WRITE_BYTES = 1 << 26  # larger files are streamed
 HOST_PROTOCOLS = {"sftp", "ssh", "ftp", "smb", "webhdfs"}  # URLs start with a host

@@ -22,9 +22,8 @@ from ..workspace.change_watcher import ChangeWatcher, FileIndex, ObservedChange,
 from ..workspace.changes import Change, ChangeTracker
 from ..workspace.ignore_rules import IgnoreRules, check_patterns
 from ..workspace.safe_path import FOLDER_MISSING, RootFolder, is_safe_name
-from .destination_queue import DestinationQueue
+from .destination_queue import DestinationQueue, Journal
 from .destinations import Destination, check_destination, has_folder, make_destination
-from .journal import Journal
 from .options import SyncOptions, SyncSummary, escape_unprintable
 
 RELEVANT_EVENTS = (ev.Started, ev.ToolCall, ev.ToolResult, ev.FileChanged)

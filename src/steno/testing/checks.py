@@ -13,14 +13,12 @@ import msgspec
 
 from .. import agents
 from .. import event as ev
-from ..agents.backend import Backend
-from ..agents.base import Agent, LaunchCommand, LaunchOptions, default_build_command
+from ..agents.base import Agent, Backend, LaunchCommand, LaunchOptions, default_build_command
 from ..codec import decode
 from ..pricing import price
-from ..recording.agent_lines import AGENT_DETECTION_LINES
 from ..recording.format import Header, Record, encode_record
 from ..recording.open import RecordingInput, open_recording
-from ..recording.parse import RunParser
+from ..recording.parse import AGENT_DETECTION_LINES, RunParser
 from ..report import VERDICTS, Report
 
 # -- damaged lines -----------------------------------------------------------------------------

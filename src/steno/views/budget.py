@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from ..analysis.usage import nano_to_usd
 from ..ledger.results import BudgetStatus
 from .formatting import format_money, format_number, format_percent, gauge
-from .layout import PageStyle
-from .table import Cell, Column, render_table
+from .table import Cell, Column, PageStyle, render_table
 
 GAUGE_COLUMNS = 20
 COLUMNS = (

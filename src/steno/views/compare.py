@@ -5,8 +5,7 @@ from typing import Any
 
 from ..ledger.results import ComparedFigure
 from .formatting import UNKNOWN, format_duration, format_money, format_number, format_percent
-from .layout import PageStyle
-from .table import Cell, Column, render_table
+from .table import Cell, Column, PageStyle, render_table
 
 _FORMATTERS: dict[str, Callable[[Any], str]] = {
     "text": str,

@@ -5,9 +5,8 @@ from itertools import pairwise
 
 from ..analysis.context import CONTEXT_LEVELS, context_level
 from ..ledger.results import ContextSample, SessionSummary
-from .formatting import SPARK_BLOCKS, format_count, format_number
-from .layout import HP_COLOURS, PageStyle
-from .sanitize import single_line, wrap
+from .formatting import SPARK_BLOCKS, format_count, format_number, single_line, wrap
+from .table import HP_COLOURS, PageStyle
 
 PLOT_ROWS = 14  # 7 % of the window each
 SCALE_COLUMNS = 6

@@ -3,10 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from ..workspace.changes import Change
-from .formatting import format_count, format_number
-from .layout import CHANGE_COLOURS, PageStyle
-from .sanitize import TAB_WIDTH, clean
-from .table import Cell, Column, render_table
+from .formatting import TAB_WIDTH, clean, format_count, format_number
+from .table import CHANGE_COLOURS, Cell, Column, PageStyle, render_table
 
 COLUMNS = (
     Column("change"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .sanitize import clean_lines
+from .formatting import clean_lines
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would evaluate such a cell
 

@@ -16,10 +16,9 @@ from ..analysis.accumulator import Accumulator
 from ..analysis.live_state import LiveState
 from ..analysis.usage import nano_to_usd
 from ..report import TaskReport
-from .formatting import format_compact, format_money, gauge
-from .layout import ASCII_FALLBACKS, HP_COLOURS, MIN_COLUMNS, PageStyle
-from .sanitize import pad, single_line, truncate, width, wrap
+from .formatting import format_compact, format_money, gauge, pad, single_line, truncate, width, wrap
 from .summary import task_summary
+from .table import ASCII_FALLBACKS, HP_COLOURS, MIN_COLUMNS, PageStyle
 from .timeline import DEFAULT_LINE_COLUMNS, KIND_COLUMNS, Timeline, TimelineEntry, retry_text
 
 SEPARATOR = " · "

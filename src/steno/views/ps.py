@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .formatting import format_compact, format_money
-from .layout import HP_COLOURS, PageStyle
 from .live import STATE_STYLES, format_clock
-from .table import Cell, Column, render_table
+from .table import HP_COLOURS, Cell, Column, PageStyle, render_table
 
 COLUMNS = (
     Column("id"),

@@ -17,10 +17,19 @@ from .formatting import (
     gauge,
     unknown_runs,
     verdict_colour,
+    wrap,
 )
-from .layout import HP_COLOURS, PageStyle, SectionRow, headline, join_facts, render_section
-from .sanitize import wrap
-from .table import Cell, Column, render_table
+from .table import (
+    HP_COLOURS,
+    Cell,
+    Column,
+    PageStyle,
+    SectionRow,
+    headline,
+    join_facts,
+    render_section,
+    render_table,
+)
 
 LocalTimeFormatter = Callable[[int | None], str]
 MAX_SESSION_RUNS = 8

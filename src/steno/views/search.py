@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from ..ledger.results import SearchHit
-from .layout import PageStyle
-from .sanitize import clean, single_line, truncate, wrap
+from .formatting import clean, single_line, truncate, wrap
+from .table import PageStyle
 
 INDENT = 2
 # Painted piece by piece, because a match can continue on the next line.

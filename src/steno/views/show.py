@@ -10,13 +10,15 @@ from .formatting import (
     format_money,
     format_number,
     format_percent,
+    pad,
+    single_line,
     strip_tag,
+    truncate_start,
     unknown_runs,
     verdict_colour,
+    wrap,
 )
-from .layout import CHANGE_COLOURS, PageStyle
-from .sanitize import pad, single_line, truncate_start, wrap
-from .table import COLUMN_GAP, Cell, Column, render_table
+from .table import CHANGE_COLOURS, COLUMN_GAP, Cell, Column, PageStyle, render_table
 
 TOOL_COLUMNS = (
     Column("id", drop_priority=3, can_truncate=True),

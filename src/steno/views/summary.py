@@ -24,6 +24,7 @@ from ..report import (
 from .formatting import (
     UNKNOWN,
     VERDICT_DISPLAY,
+    clean,
     format_count,
     format_duration,
     format_epoch,
@@ -32,22 +33,25 @@ from .formatting import (
     format_percent,
     format_time,
     gauge,
+    pad,
+    single_line,
     strip_tag,
     verdict_colour,
+    wrap,
 )
-from .layout import (
+from .table import (
     CHANGE_COLOURS,
     CHARS_PER_COLUMN,
     HP_COLOURS,
     LABEL_COLUMNS,
+    Column,
     PageStyle,
     SectionRow,
     headline,
     join_facts,
     render_section,
+    render_table,
 )
-from .sanitize import clean, pad, single_line, wrap
-from .table import Column, render_table
 
 GAUGE_COLUMNS = 20
 MAX_ANSWER_LINES = 12  # enough to recognise an answer

@@ -1,11 +1,102 @@
-"""Table layout: hides empty columns, drops the least important ones and truncates text to fit."""
+"""Tables, page width, colours, and the labelled sections of a summary."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec import Struct
 
-from .layout import PageStyle
-from .sanitize import pad, single_line, truncate_start, width
+from .formatting import pad, single_line, truncate, truncate_start, width, wrap
+
+STYLE_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+HP_COLOURS = {"Healthy": "green", "Wounded": "yellow", "CRITICAL": "red"}
+CHANGE_COLOURS = {"created": "green", "deleted": "red", "renamed": "cyan", "modified": "yellow"}
+# Replacements for terminals without Unicode, each as wide as the original.
+ASCII_FALLBACKS = str.maketrans(
+    {"█": "#", "░": ".", "·": "-", "…": "~", "—": "-", "─": "-", "×": "x", "≥": ">", "→": ">"}
+)
+ASCII_FALLBACKS |= dict(zip(map(ord, "▏▎▍▌▋▊▉▁▂▃▄▅▆▇┄│┤└▼"), "-----==__.-=+*-|+ v", strict=True))
+MIN_COLUMNS = 40  # narrower terminals get a page of this width
+LABEL_COLUMNS = 11  # the longest label, "background", and a space
+MAX_HEADLINE_LINES = 6  # enough to understand an error; --json has the full text
+NO_BREAK_SPACE = "\u00a0"
+CHARS_PER_COLUMN = 4  # input considered per column shown: a text can have megabytes
+
+
+class PageStyle(Struct, frozen=True):
+    """`columns`: page width; `line_limit`: maximum table width, None for a file or pipe."""
+
+    columns: int = 80
+    line_limit: int | None = None
+    has_colour: bool = False
+
+    def paint(self, text: str, style: str) -> str:
+        """Sanitized text in a style such as "red" or "bold red"; unchanged without colours."""
+        codes = ";".join(STYLE_CODES[name] for name in style.split())
+        return f"\x1b[{codes}m{text}\x1b[0m" if self.has_colour and codes and text else text
+
+
+class SectionRow(Struct, frozen=True):
+    """One entry of a section, wrapped with a hanging indent and cut after `max_lines`."""
+
+    text: str
+    style: str = ""
+    hanging_indent: int = 2
+    max_lines: int = 3
+
+
+def join_facts(facts: Iterable[str | None]) -> str:
+    """The non-empty facts separated by dots, so that lines break between facts only."""
+    unbroken = (fact.replace(" ", NO_BREAK_SPACE) for fact in facts if fact)
+    return f"{NO_BREAK_SPACE}· ".join(unbroken)
+
+
+def render_section(style: PageStyle, label: str, rows: Iterable[SectionRow]) -> list[str]:
+    """The rows with a label before the first; no lines without rows."""
+    lines: list[str] = []
+    for row in rows:
+        for line in _row_lines(row, style.columns - LABEL_COLUMNS):
+            head = pad("" if lines else label, LABEL_COLUMNS)
+            lines.append((style.paint(head, "dim") + style.paint(line, row.style)).rstrip(" "))
+    return lines
+
+
+def _row_lines(row: SectionRow, columns: int) -> list[str]:
+    max_chars = columns * row.max_lines * CHARS_PER_COLUMN
+    text = row.text[:max_chars].replace("\r\n", " ").replace("\n", " ")
+    room = columns - row.hanging_indent
+    wrapped = wrap(text, room, -row.hanging_indent)
+    lines = _take_lines(wrapped, row.max_lines, room, len(row.text) > max_chars)
+    lines = [line.replace(NO_BREAK_SPACE, " ") for line in lines]
+    return lines[:1] + [" " * row.hanging_indent + line for line in lines[1:]]
+
+
+def _take_lines(
+    wrapped: Iterator[str], max_lines: int, columns: int, is_cut: bool = False
+) -> list[str]:
+    """The first lines, with an ellipsis where text is missing."""
+    lines = list(islice(wrapped, max_lines))
+    if is_cut or next(wrapped, None) is not None:
+        lines[-1] = truncate(lines[-1] + " …", columns)
+    return lines
+
+
+def headline(style: PageStyle, word: str, colour: str, text: str) -> list[str]:
+    """The verdict and its reason; a reason that repeats the verdict continues it."""
+    repeats = text.startswith(f"{word} ")
+    body = text.removeprefix(f"{word} ") if repeats else text
+    gap = " " if repeats else "  "
+    columns = style.columns - 2
+    max_chars = style.columns * MAX_HEADLINE_LINES * CHARS_PER_COLUMN
+    wrapped = wrap(body[:max_chars], columns, width(word))
+    first, *others = _take_lines(wrapped, MAX_HEADLINE_LINES, columns)
+    return [style.paint(word, f"bold {colour}") + gap + first, *("  " + line for line in others)]
+
+
+def titled_rule(style: PageStyle, name: str) -> str:
+    """A horizontal line with a title."""
+    title = truncate_start(single_line(name), style.columns - 6)
+    return style.paint("── " + title + " " + "─" * (style.columns - 4 - width(title)), "dim")
+
 
 COLUMN_GAP = "  "
 MIN_TEXT_COLUMNS = 6

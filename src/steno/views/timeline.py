@@ -16,10 +16,13 @@ from .formatting import (
     format_money,
     format_number,
     format_percent,
+    pad,
+    single_line,
     strip_tag,
+    truncate,
+    width,
 )
-from .layout import PageStyle
-from .sanitize import pad, single_line, truncate, width
+from .table import PageStyle
 
 DEFAULT_LINE_COLUMNS = 160  # where no terminal limits a line
 KIND_COLUMNS = 9

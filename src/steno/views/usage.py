@@ -22,10 +22,9 @@ from .formatting import (
     format_percent,
     sparkline,
     unknown_runs,
+    wrap,
 )
-from .layout import PageStyle
-from .sanitize import wrap
-from .table import Cell, Column, render_table
+from .table import Cell, Column, PageStyle, render_table
 
 CostTrends = dict[str | None, list[int]]
 TREND_STEPS = 16

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ..process.run_once import DEFAULT_TIMEOUT_SECONDS, RunOnce
+from ..process.child import DEFAULT_TIMEOUT_SECONDS, RunOnce
 from .changes import Change
 from .ignore_rules import find_repository_root
 

@@ -15,7 +15,7 @@ from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, decode_lenient, decoder
 from ...event import ToolResultDetails
 from ..sink import EventSink, LineFallback, Sink
-from . import blocks, other_lines, wire
+from . import other_lines, wire
 from .tables import (
     BACKGROUND_KEY,
     CONVERSATION_TYPES,
@@ -312,14 +312,14 @@ class ClaudeReader:
         parent = head[2]
         if part.type == "message_start" and part.message is not None:
             self._streaming_messages[parent] = part.message.id
-            return (blocks.usage_event(*head, part.message, None),)
+            return (other_lines.usage_event(*head, part.message, None),)
         if part.type == "message_delta":
             id_ = decode_lenient(data, wire.LineDetails).api_message_id
             message = wire.AssistantMessage(
                 id=id_ or self._streaming_messages.get(parent), usage=part.usage
             )
             stop = part.delta.stop_reason if part.delta is not None else None
-            return (blocks.usage_event(*head, message, stop or "unknown"),)
+            return (other_lines.usage_event(*head, message, stop or "unknown"),)
         return ()
 
     # -- messages of the model ---------------------------------------------------------------------
@@ -355,7 +355,7 @@ class ClaudeReader:
         else:
             self._session = session
         parent = line.parent_tool_use_id
-        sink.usage(blocks.usage_event(number, session, parent, at, message, stop, line.uuid))
+        sink.usage(other_lines.usage_event(number, session, parent, at, message, stop, line.uuid))
 
     @staticmethod
     def _begin_synthetic(
@@ -363,7 +363,7 @@ class ClaudeReader:
     ) -> None:
         """A message written by the program: a failed request, or texts that have to be marked."""
         details = decode_lenient(data, wire.LineDetails)
-        failure = blocks.failure_event(head, details, message)
+        failure = other_lines.failure_event(head, details, message)
         if failure is not None:
             sink.add((failure,))
             message.content = []
@@ -385,9 +385,9 @@ class ClaudeReader:
             # The next message of the model is another one, even if it has the same id.
             self._usage_message = self._usage_output = self._usage_stop = None
             details = decode_lenient(data, wire.LineDetails)
-            sink.add((blocks.user_text_event(details, head, block.text),))
+            sink.add((other_lines.user_text_event(details, head, block.text),))
         elif not isinstance(block, wire.IgnoredBlock):
-            sink.add((blocks.unknown_block_event(block, head, data),))
+            sink.add((other_lines.unknown_block_event(block, head, data),))
 
     def _tool_result(
         self, block: ToolResultBlock, line: Any, head: HeadTuple, data: bytes, sink: Sink
@@ -399,14 +399,14 @@ class ClaudeReader:
         details = None
         if type(outcome) is ToolResultDetails and outcome != _NO_DETAILS:
             is_notebook = self._pending_writes.get(id_, _NO_WRITE)[0] == "NotebookEdit"
-            details = blocks.notebook_details(data) if is_notebook else outcome
+            details = other_lines.notebook_details(data) if is_notebook else outcome
         output: ToolResultDetails | Raw | None = details
         if details is None and outcome is not None and sink.needs_tool_output:
             is_text = type(outcome) is str
             output = Raw(encode(outcome)) if is_text else wire.raw_tool_result(data)
         number, session, parent, at = head
         if block.is_error:
-            denial = blocks.denial_event(data, block, head)
+            denial = other_lines.denial_event(data, block, head)
             if denial is not None:
                 sink.add((denial,))
             self._pending_writes.pop(id_, None)
@@ -419,7 +419,7 @@ class ClaudeReader:
             if details.agent_id is not None:
                 self._subagent_calls[details.agent_id] = id_
             if details.status or details.is_async or details.background_task_id is not None:
-                sink.add(blocks.task_events(details, id_, head))
+                sink.add(other_lines.task_events(details, id_, head))
 
     def _file_change(
         self,
@@ -438,8 +438,8 @@ class ClaudeReader:
         if len(line.message.content) > 1:
             outcome = None  # it is unclear whose result it is
         elif outcome is not None and write[0] == "NotebookEdit":
-            outcome = blocks.notebook_details(data)
-        sink.add(blocks.file_change_events(write, outcome, block.content, id_, head))
+            outcome = other_lines.notebook_details(data)
+        sink.add(other_lines.file_change_events(write, outcome, block.content, id_, head))
 
 
 def _raise_again(data: bytes, number: int) -> list[ev.Event]:
@@ -456,7 +456,7 @@ def _other_block_events(
         return (ev.Text(*head, message, block.text, True),)
     if isinstance(block, wire.IgnoredBlock):
         return ()
-    return (blocks.other_block_event(block, head, message, data),)
+    return (other_lines.other_block_event(block, head, message, data),)
 
 
 def _special_call_events(

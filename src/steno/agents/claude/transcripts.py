@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, decode_lenient, iter_json_values
-from . import blocks, wire
+from . import other_lines, wire
 from .tables import IGNORED_LINE_TYPES, SYNTHETIC_MODEL
 from .wire import HeadTuple
 
@@ -82,7 +82,7 @@ def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
         is_complete = message.stop_reason not in (None, "tool_use")
         pattern = _message_pattern(data, message.id or "")
         head = (number, line.session_id, parent, line.timestamp)
-        yield blocks.usage_event(*head, message, message.stop_reason, line.uuid)
+        yield other_lines.usage_event(*head, message, message.stop_reason, line.uuid)
 
 
 def _decode_line(data: bytes) -> wire.TranscriptLine[Any]:

@@ -16,7 +16,7 @@ by the sandbox) are in the rollout and on stderr, but not in the stream.
 
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
-from ..detection import is_codex
+from ..registry import is_codex
 from .reader import CodexReader
 from .start import (
     MODELS_BY_SIZE,

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.json import encode
 
-from ..backend import BACKEND_KEY_VARIABLE
 from ..base import (
+    BACKEND_KEY_VARIABLE,
     SCHEMA_FILE_PLACEHOLDER,
     LaunchCommand,
     LaunchOptions,

@@ -15,8 +15,7 @@ from msgspec.json import encode
 from ... import event as ev
 from ...codec.decode import decode_lenient, decode_raw, text_of
 from ...event import EventHead
-from ..token_counters import uncached_input
-from ..typed_reader import TypedLineReader, scan_events
+from ..typed_reader import TypedLineReader, scan_events, uncached_input
 from . import tables
 from .wire import (
     CodexLine,

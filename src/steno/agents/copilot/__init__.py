@@ -15,7 +15,7 @@ the call failed.
 
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
-from ..detection import is_copilot
+from ..registry import is_copilot
 from .reader import (
     CopilotReader,
     is_transcript_line,
@@ -23,13 +23,7 @@ from .reader import (
     transcript_folders,
     transcript_pattern,
 )
-from .start import (
-    FLAG_MODES,
-    INITIAL_MODES,
-    MODE_ARGS,
-    UNSUPPORTED_OPTIONS,
-    build_command,
-)
+from .start import FLAG_MODES, INITIAL_MODES, MODE_ARGS, UNSUPPORTED_OPTIONS, build_command
 from .tables import allow_rule, classify_exit
 
 # Set by Copilot 1.0.102 in the environment of its commands.

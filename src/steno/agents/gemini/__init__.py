@@ -15,16 +15,10 @@ status modulo 256.
 
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
-from ..detection import is_gemini
-from ..gemini_family import allow_rule
+from ..registry import is_gemini
+from ..typed_reader import allow_rule
 from .reader import GeminiReader
-from .start import (
-    MODE_ALIASES,
-    MODELS_BY_SIZE,
-    NATIVE_MODES,
-    UNSUPPORTED_OPTIONS,
-    build_command,
-)
+from .start import MODE_ALIASES, MODELS_BY_SIZE, NATIVE_MODES, UNSUPPORTED_OPTIONS, build_command
 from .tables import classify_exit, context_window, read_stderr
 from .transcripts import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
 

@@ -5,7 +5,7 @@ allowed without asking.
 """
 
 from ..base import LaunchCommand, LaunchOptions, encode_prompt, option_args, repeated_args
-from ..gemini_family import approval_mode
+from ..typed_reader import approval_mode
 
 UNSUPPORTED_OPTIONS = (
     "fork",

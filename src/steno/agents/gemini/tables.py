@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from ... import event as ev
-from .. import gemini_family
+from .. import typed_reader
 
 CONTEXT_WINDOW = 1_048_576  # of every Gemini model that the program knows
 
@@ -52,7 +52,7 @@ def context_window(model: str) -> int | None:
     return CONTEXT_WINDOW if model.startswith("gemini-") else None
 
 
-EXIT_CODE_VERDICTS = {**gemini_family.EXIT_CODE_VERDICTS, 55: "subprocess"}
+EXIT_CODE_VERDICTS = {**typed_reader.EXIT_CODE_VERDICTS, 55: "subprocess"}
 STATUS_VERDICTS = {
     400: "invalid_request",
     401: "auth",

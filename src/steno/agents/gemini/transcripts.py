@@ -15,9 +15,14 @@ from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, Count, Instant, decode_lenient, text_of
 from ...event import EventHead
 from ..base import read_objects_lenient
-from ..call_tracker import PendingCall
-from ..token_counters import add_counters, sum_usage_by_model, uncached_input
-from ..typed_reader import TypedLineReader, scan_events
+from ..typed_reader import (
+    PendingCall,
+    TypedLineReader,
+    add_counters,
+    scan_events,
+    sum_usage_by_model,
+    uncached_input,
+)
 from .tables import COMMAND_FAILED_PREFIX, FILE_WRITE_TOOLS, USER_INPUT_TOOLS, tool_kind
 
 FILE_CREATED_TEXT = b"Successfully created and wrote to new file"  # in the result of write_file

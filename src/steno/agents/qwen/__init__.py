@@ -20,8 +20,8 @@ result, and the exit code is 53.
 
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
-from ..detection import is_qwen
-from ..gemini_family import allow_rule
+from ..registry import is_qwen
+from ..typed_reader import allow_rule
 from .reader import QwenReader
 from .start import MODE_ALIASES, NATIVE_MODES, UNSUPPORTED_OPTIONS, build_command, classify_exit
 from .transcripts import is_transcript_line, scan_usage, transcript_folders, transcript_pattern

@@ -11,8 +11,7 @@ from ... import event as ev
 from ...codec.decode import Count, decode_lenient, text_of
 from ...event import EventHead
 from .. import claude
-from ..call_tracker import CallTracker
-from ..token_counters import uncached_input
+from ..typed_reader import CallTracker, uncached_input
 from .tables import (
     BACKGROUND_TOOLS,
     FILE_WRITE_TOOLS,

@@ -7,7 +7,7 @@ allowed without asking.
 from collections.abc import Sequence
 
 from ..base import LaunchCommand, LaunchOptions, encode_prompt, option_args, repeated_args
-from ..gemini_family import EXIT_CODE_VERDICTS, approval_mode
+from ..typed_reader import EXIT_CODE_VERDICTS, approval_mode
 
 # Its --json-schema fails at the first plain-text answer; steno asks for a correction instead.
 UNSUPPORTED_OPTIONS = ("fork", "max_cost", "fallback_model", "json_schema", "steer")

@@ -10,9 +10,14 @@ from msgspec.structs import replace
 from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, Count, Instant, decode_lenient
 from ...event import EventHead
-from ..call_tracker import PendingCall
-from ..token_counters import sum_usage, sum_usage_by_model, uncached_input
-from ..typed_reader import TypedLineReader, scan_events
+from ..typed_reader import (
+    PendingCall,
+    TypedLineReader,
+    scan_events,
+    sum_usage,
+    sum_usage_by_model,
+    uncached_input,
+)
 from .tables import (
     FILE_CREATED_PREFIXES,
     FILE_WRITE_TOOLS,

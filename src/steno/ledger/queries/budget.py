@@ -8,8 +8,7 @@ from ...event import NANO_PER_USD
 from ..protocol import Store
 from ..results import BudgetStatus
 from ..totals import sum_totals
-from .filters import Filters, has_rows, resolve_projects
-from .time_range import TimeZone, current_period
+from .filters import Filters, TimeZone, current_period, has_rows, resolve_projects
 from .usage import group_spend
 
 PERIODS = ("day", "week", "month")

@@ -1,14 +1,248 @@
-"""Filters by time, project, model and agent, and the SQL conditions for them."""
+"""Filters of the queries: time zones, ranges and periods, projects, agents, verdicts."""
 
+import os
+import re
+import time
 from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
 from ...analysis.usage import base_model_name
+from ...errors import StenoError
 from ..protocol import Store, placeholders, query_column
-from .time_range import TimeRange
+from ..rows import DAY_MS, HOUR_MS, MINUTE_MS
+
+OFFSET_SCAN_STEP_MS = 7 * DAY_MS  # no zone has changed its offset twice in a week
+LOCAL_EPOCH = datetime(1970, 1, 1)
+LAST_DAY_MS = 253_402_214_400_000  # 9999-12-31, the last day that datetime supports
+
+
+class TimeZone:
+    """A time zone by IANA name, or the system's."""
+
+    def __init__(self, name: str | None = None) -> None:
+        self._zone_info = _zone_by_name(name) if name else None
+        self.name = name or _system_zone_name()
+
+    def offset_minutes(self, at: int) -> int:
+        """Return the minutes by which local time is ahead of UTC at an instant."""
+        seconds = min(at, LAST_DAY_MS) // 1000
+        if self._zone_info is None:
+            return time.localtime(seconds).tm_gmtoff // 60
+        local = datetime.fromtimestamp(seconds, timezone.utc).astimezone(self._zone_info)
+        offset = local.utcoffset()
+        return int(offset.total_seconds()) // 60 if offset is not None else 0
+
+    def to_local(self, at: int) -> datetime:
+        """Convert an instant to a naive local time."""
+        return LOCAL_EPOCH + timedelta(milliseconds=at + self.offset_minutes(at) * MINUTE_MS)
+
+    def to_instant(self, local: datetime) -> int:
+        """Convert a naive local time to an instant.
+
+        A time that occurs twice (clocks set back) is the first one; a skipped time is the moment
+        of the change.
+        """
+        as_utc = (local - LOCAL_EPOCH) // timedelta(milliseconds=1)
+        offsets = [self.offset_minutes(max(0, as_utc + step)) for step in (-DAY_MS, DAY_MS)]
+        candidates = [as_utc - offset * MINUTE_MS for offset in offsets]
+        for at, offset in zip(candidates, offsets, strict=True):
+            if self.offset_minutes(max(0, at)) == offset:
+                return at
+        return candidates[0]
+
+    def start_of_day(self, day: date) -> int:
+        return self.to_instant(datetime(day.year, day.month, day.day))
+
+    def offset_segments(self, first: int, last: int) -> "list[OffsetSegment]":
+        """Return the periods of constant offset from `first` to `last`, in order."""
+        segments = [OffsetSegment(first, self.offset_minutes(first))]
+        at = first
+        while at < last:
+            following = min(at + OFFSET_SCAN_STEP_MS, last)
+            if self.offset_minutes(following) != segments[-1].offset_minutes:
+                following = self._find_offset_change(at, following)
+                segments.append(OffsetSegment(following, self.offset_minutes(following)))
+            at = following
+        return segments
+
+    def _find_offset_change(self, low: int, high: int) -> int:
+        """Return the minute between two instants at which the offset changes."""
+        old_offset = self.offset_minutes(low)
+        while high - low > MINUTE_MS:
+            middle = (low + high) // 2 // MINUTE_MS * MINUTE_MS
+            middle = middle if middle > low else low + MINUTE_MS
+            if self.offset_minutes(middle) == old_offset:
+                low = middle
+            else:
+                high = middle
+        return high // MINUTE_MS * MINUTE_MS
+
+
+class OffsetSegment(Struct, frozen=True):
+    """A period of constant offset from UTC; it ends where the next one starts."""
+
+    start_ms: int
+    offset_minutes: int
+
+
+def _zone_by_name(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, LookupError):  # a folder, a path outside, an unknown zone
+        raise StenoError(
+            f"unknown time zone {name!r}; expected a name such as Europe/Berlin or UTC"
+        ) from None
+
+
+def _system_zone_name() -> str:
+    variable = os.environ.get("TZ")
+    if variable is not None:
+        return variable.removeprefix(":") or "UTC"
+    _, separator, name = str(Path("/etc/localtime").resolve()).partition("zoneinfo/")
+    return name if separator else time.tzname[0]
+
+
+def date_from_day_number(number: int) -> date | None:
+    """Return the date for days since 1970; None for day 0, which stands for an unknown time."""
+    return date.fromordinal(date(1970, 1, 1).toordinal() + number) if number > 0 else None
+
+
+# -- ranges --------------------------------------------------------------------------------------
+
+UNIT_HELP = "h hours, d days, w weeks, m months, y years"
+EXPECTED_TIME = (
+    "expected a date (2026-11-01), a time (2026-11-01T10:00), today, yesterday, or an age (3d, 12h)"
+)
+_DURATION = re.compile(r"(\d{1,5})\s*(h|d|w|m|y)[a-z]*", re.I)
+
+
+class TimeRange(Struct, frozen=True):
+    """From `since` (inclusive) to `until` (exclusive); None: unbounded."""
+
+    since: int | None = None
+    until: int | None = None
+
+
+def parse_time_range(
+    zone: TimeZone,
+    now: int,
+    since: str | None = None,
+    until: str | None = None,
+    last: str | None = None,
+) -> TimeRange:
+    """Parse the values of --since, --until and --last. StenoError names an invalid one."""
+    if last is not None and since is not None:
+        raise StenoError("--last and --since both set the start of the range; use one of them")
+    start = end = None
+    if last is not None:
+        start = time_before(zone, now, last, "--last")
+    if since is not None:
+        start, _ = parse_time(zone, now, since, "--since")
+    if until is not None:
+        _, end = parse_time(zone, now, until, "--until")
+    if start is not None and end is not None and start >= end:
+        raise StenoError("--until is before --since: empty time range")
+    return TimeRange(start, end)
+
+
+def time_before(zone: TimeZone, now: int, length: str, option: str = "--last") -> int:
+    """Return the instant a duration before now; days, weeks and months are calendar ones."""
+    match = _DURATION.fullmatch(length.strip())
+    if match is None:
+        raise StenoError(
+            f"{option} {length}: expected a number and a unit, such as 7d ({UNIT_HELP})"
+        )
+    count = int(match[1])
+    unit = match[2].lower()
+    if unit == "h":
+        return max(0, now - count * HOUR_MS)
+    local = zone.to_local(now)
+    if unit in "dw":
+        days = count * (7 if unit == "w" else 1)
+        return zone.to_instant(local - timedelta(days=days)) if days * DAY_MS < now else 0
+    return _months_before(zone, local, count * (12 if unit == "y" else 1))
+
+
+def _months_before(zone: TimeZone, local: datetime, months: int) -> int:
+    year, month_index = divmod(local.year * 12 + local.month - 1 - months, 12)
+    if year < LOCAL_EPOCH.year:
+        return 0
+    next_month = date(year + month_index // 11, (month_index + 1) % 12 + 1, 1)
+    last_day = (next_month - timedelta(days=1)).day
+    day = min(local.day, last_day)
+    return zone.to_instant(local.replace(year=year, month=month_index + 1, day=day))
+
+
+def parse_time(zone: TimeZone, now: int, text: str, option: str) -> tuple[int, int]:
+    """Return the start and end of a time: those of a whole day, or the same instant twice."""
+    word = text.strip().lower()
+    if word == "now":
+        return now, now
+    days_ago = {"today": 0, "yesterday": 1}.get(word)
+    if days_ago is not None:
+        today = zone.to_local(now).date()
+        return _day_bounds(zone, today - timedelta(days=days_ago))
+    if _DURATION.fullmatch(word):
+        at = time_before(zone, now, word, option)
+        return at, at
+    return _parse_timestamp(zone, text.strip(), option)
+
+
+def _day_bounds(zone: TimeZone, day: date) -> tuple[int, int]:
+    if day == date.max:  # the last day of the calendar
+        return zone.start_of_day(day), zone.to_instant(datetime.max.replace(microsecond=999_000))
+    return zone.start_of_day(day), zone.start_of_day(day + timedelta(days=1))
+
+
+def _parse_timestamp(zone: TimeZone, text: str, option: str) -> tuple[int, int]:
+    try:
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+            return _day_bounds(zone, date.fromisoformat(text))
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is not None:
+            at = round(time.timestamp() * 1000)
+        elif re.match(r"\d{4}-?\d{2}-?\d{2}[T ]\d", text):
+            at = zone.to_instant(time)
+        else:
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise StenoError(f"{option} {text}: {EXPECTED_TIME}") from None
+    if at < 0:
+        raise StenoError(f"{option} {text}: expected a time after 1970")
+    return at, at
+
+
+# -- days, weeks, months -------------------------------------------------------------------------
+
+
+def current_period(zone: TimeZone, now: int, unit: str) -> TimeRange:
+    """Return the current day, week (from Monday) or month."""
+    today = zone.to_local(now).date()
+    if unit == "day":
+        first = today
+        following = today + timedelta(days=1)
+    elif unit == "week":
+        first = today - timedelta(days=today.weekday())
+        following = first + timedelta(days=7)
+    else:
+        first = today.replace(day=1)
+        following = (first + timedelta(days=31)).replace(day=1)
+    return TimeRange(zone.start_of_day(first), zone.start_of_day(following))
+
+
+def period_name(day: date | None, unit: str) -> str | None:
+    """Return the name of a day's day, week (ISO 8601) or month; None for an unknown day."""
+    if day is None:
+        return None
+    if unit == "week":
+        year, week, _ = day.isocalendar()
+        return f"{year}-W{week:02}"
+    return day.isoformat()[:7] if unit == "month" else day.isoformat()
 
 
 class Filters(Struct, frozen=True):

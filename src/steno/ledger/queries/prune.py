@@ -8,8 +8,7 @@ a file or rebuild brings them back.
 from msgspec import Struct
 
 from ..protocol import Store, query_column
-from ..rows import pruned_id
-from ..timestamps import HOUR_MS
+from ..rows import HOUR_MS, pruned_id
 from ..totals import TOOL_COUNT_FIELDS
 from .filters import WhereClause
 from .search import drop_index

@@ -19,9 +19,8 @@ from ...recording.open import read_lines
 from ...recording.parse import RunParser
 from ..protocol import Store, query_value
 from ..results import SearchHit
-from ..timestamps import from_datetime
-from .filters import Filters, WhereClause, has_rows
-from .time_range import TimeRange
+from ..rows import from_datetime
+from .filters import Filters, TimeRange, WhereClause, has_rows
 
 TEXTS_PER_BATCH = 2_000  # indexed in one transaction, so that others can write in between
 CHARS_BEFORE_HIT = 60

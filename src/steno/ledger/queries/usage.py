@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..protocol import Row, Store, chunks, query_value
-from ..timestamps import DAY_MS, HOUR_MS, MINUTE_MS
+from ..rows import DAY_MS, HOUR_MS, MINUTE_MS
 from ..totals import (
     TIME_GROUPINGS,
     TOOL_COUNT_FIELDS,
@@ -21,8 +21,15 @@ from ..totals import (
     WastedCost,
     sum_totals,
 )
-from .filters import Filters, WhereClause
-from .time_range import OffsetSegment, TimeRange, TimeZone, date_from_day_number, period_name
+from .filters import (
+    Filters,
+    OffsetSegment,
+    TimeRange,
+    TimeZone,
+    WhereClause,
+    date_from_day_number,
+    period_name,
+)
 
 NO_SPEND = UsageTotals()
 MIN_HISTORY_STEPS = 4
