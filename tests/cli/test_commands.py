@@ -20,7 +20,7 @@ import pytest
 import zstandard
 
 import steno
-from steno.cli.event_file import EventFile
+from steno.cli.stream_options import EventFile
 from steno.recording.format import Header, Record
 from steno.views.formatting import width
 from tests.support.claude_lines import (

@@ -3,10 +3,10 @@
 import pytest
 
 from steno.errors import LedgerError, StenoError
-from steno.ledger.queries import budget, prune
+from steno.ledger.queries import budget, ledger
 from steno.ledger.queries import search as texts
 from steno.ledger.queries.filters import Filters, TimeZone, resolve_projects
-from steno.ledger.queries.sql import run_query
+from steno.ledger.queries.ledger import run_query
 from steno.ledger.queries.usage import group_spend, tool_sums
 from steno.ledger.rows import DAY_MS
 from steno.ledger.store import Store, open_ledger
@@ -145,11 +145,11 @@ def aged(book: Book) -> Book:
 
 def test_pruning_takes_whole_sessions_and_leaves_the_sums(aged: Book) -> None:
     before, days = counts(aged.store), group_spend(aged.store, "day", UTC, Filters())
-    old = prune.PruneSelection(NOW - 90 * DAY_MS, None)
-    gone = {one.table: one.rows for one in prune.preview_prune(aged.store, old, False) if one.rows}
+    old = ledger.PruneSelection(NOW - 90 * DAY_MS, None)
+    gone = {one.table: one.rows for one in ledger.preview_prune(aged.store, old, False) if one.rows}
     assert counts(aged.store) == before
-    prune.prune(aged.store, old, False)
-    prune.reclaim_space(aged.store)
+    ledger.prune(aged.store, old, False)
+    ledger.reclaim_space(aged.store)
     after = counts(aged.store)
     assert {
         table: many - after.get(table, 0)
@@ -178,13 +178,13 @@ def test_pruning_takes_whole_sessions_and_leaves_the_sums(aged: Book) -> None:
         aged.store, texts.parse_query("words"), Filters(), None, None, None
     )
     assert (sorted(hit.session for hit in hits), total) == (["live", "resumed"], 2)
-    assert [one for one in prune.preview_prune(aged.store, old, False) if one.rows] == []
+    assert [one for one in ledger.preview_prune(aged.store, old, False) if one.rows] == []
 
 
 def test_pruning_of_one_project(aged: Book) -> None:
-    prune.prune(
+    ledger.prune(
         aged.store,
-        prune.PruneSelection(NOW - 90 * DAY_MS, resolve_projects(aged.store, "x")),
+        ledger.PruneSelection(NOW - 90 * DAY_MS, resolve_projects(aged.store, "x")),
         False,
     )
     assert [row[0] for row in aged.store.query("SELECT id FROM sessions ORDER BY id")] == [
@@ -193,17 +193,17 @@ def test_pruning_of_one_project(aged: Book) -> None:
         "resumed",
     ]
     assert len(aged.store.query("SELECT id FROM runs")) == 3
-    prune.prune(aged.store, prune.PruneSelection(NOW - 90 * DAY_MS, ()), False)
+    ledger.prune(aged.store, ledger.PruneSelection(NOW - 90 * DAY_MS, ()), False)
     assert len(aged.store.query("SELECT id FROM sessions")) == 3
 
 
 def test_pruning_everything_leaves_the_sums_of_what_stays(aged: Book) -> None:
-    old = prune.PruneSelection(NOW - 90 * DAY_MS, None)
-    prune.prune(aged.store, old, False)  # first the details, later the sums as well
+    old = ledger.PruneSelection(NOW - 90 * DAY_MS, None)
+    ledger.prune(aged.store, old, False)  # first the details, later the sums as well
     assert {
-        one.table: one.rows for one in prune.preview_prune(aged.store, old, True) if one.rows
+        one.table: one.rows for one in ledger.preview_prune(aged.store, old, True) if one.rows
     } == {"spend": 2, "tool_use": 2}
-    prune.prune(aged.store, old, True)
+    ledger.prune(aged.store, old, True)
     assert sorted(str(line.key) for line in group_spend(aged.store, "session", UTC, Filters())) == [
         "live",
         "resumed",

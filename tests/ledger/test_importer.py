@@ -604,7 +604,7 @@ def test_a_report_goes_on_where_the_last_one_ended(store: Store, tmp_path: Path)
 
 def test_a_fork_of_what_was_pruned_counts_nothing_again(store: Store, tmp_path: Path) -> None:
     """The rows are gone, their sums stay."""
-    from steno.ledger.queries.prune import PruneSelection, prune
+    from steno.ledger.queries.ledger import PruneSelection, prune
 
     one = Transcript("s1")
     one.call("m1", "c1", "Bash", {"command": "ls"})
@@ -620,7 +620,7 @@ def test_a_fork_of_what_was_pruned_counts_nothing_again(store: Store, tmp_path: 
 
 
 def _pruned(store: Store, before: int = 2_000_000_000_000, everything: bool = False) -> None:
-    from steno.ledger.queries.prune import PruneSelection, prune
+    from steno.ledger.queries.ledger import PruneSelection, prune
 
     prune(store, PruneSelection(before, None), everything)
 

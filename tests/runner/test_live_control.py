@@ -21,7 +21,7 @@ from steno.errors import StenoError
 from steno.process import process_info, process_tree
 from steno.process.event_loop import EventLoop
 from steno.recording.format import Header, Recorder, RecordingFile
-from steno.runner import control_socket, run_registry
+from steno.runner import run_registry
 from tests.support.claude_lines import SESSION, ended, hello, out, stream, tape
 from tests.views.test_rendering import PAYLOAD, is_safe
 
@@ -563,7 +563,7 @@ def test_x_whatever_comes_over_the_wire_is_answered(place: Place) -> None:
     host, run = place.begin("work")
     place.doing(run, "running")
     path = str(place.live / f"{run}.sock")
-    assert control_socket.send_request(path, {"do": "status"})["state"] == "running"
+    assert run_registry.send_request(path, {"do": "status"})["state"] == "running"
     for message in (
         {},
         {"do": "dance"},
@@ -571,7 +571,7 @@ def test_x_whatever_comes_over_the_wire_is_answered(place: Place) -> None:
         {"do": "send", "text": 5},
         {"do": ["stop"]},
     ):
-        answer = control_socket.send_request(path, message)
+        answer = run_registry.send_request(path, message)
         assert (answer["ok"], answer["error"][:8]) == (False, "expected")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
         own.settimeout(LONG)
@@ -587,11 +587,11 @@ def test_x_whatever_comes_over_the_wire_is_answered(place: Place) -> None:
         ) as mute:  # whoever has no address gets no answer
             mute.sendto(b'{"do":"status"}', path)
     (place.live / "own").unlink()
-    assert control_socket.send_request(path, {"do": "status"})["state"] == "running"
+    assert run_registry.send_request(path, {"do": "status"})["state"] == "running"
     place.steno("stop", run)
     assert place.end(host)["warnings"][1:] == []
     with pytest.raises(StenoError, match="cannot reach the run"):
-        control_socket.send_request(path, {"do": "status"})
+        run_registry.send_request(path, {"do": "status"})
 
 
 def test_runs_of_many_threads_leave_the_umask_alone(tmp_path: Path) -> None:
@@ -603,7 +603,7 @@ def test_runs_of_many_threads_leave_the_umask_alone(tmp_path: Path) -> None:
     def lay(number: int) -> None:
         wheel = EventLoop()
         while not stop.is_set():
-            laid = control_socket.ControlSocket(wheel, tmp_path / str(number), lambda _: {})
+            laid = run_registry.ControlSocket(wheel, tmp_path / str(number), lambda _: {})
             modes.add(laid.path.stat().st_mode & 0o777)
             laid.close()
         wheel.close()
@@ -633,7 +633,7 @@ def test_a_place_that_is_too_deep_for_a_socket(tmp_path: Path) -> None:
     try:
         place.doing(run, "running")
         elsewhere = Path(json.loads((place.live / f"{run}.json").read_text())["socket"])
-        assert len(str(elsewhere)) <= control_socket.MAX_SOCKET_PATH_BYTES
+        assert len(str(elsewhere)) <= run_registry.MAX_SOCKET_PATH_BYTES
         assert elsewhere.parent.stat().st_mode & 0o777 == 0o700
         assert place.steno("stop", run).stdout == f"{run} ended: interrupted\n"
         assert place.end(host)["verdict"] == "interrupted"

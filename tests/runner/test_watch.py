@@ -26,8 +26,7 @@ from steno.event import Event
 from steno.ledger.store import open_ledger
 from steno.pricing import price
 from steno.recording.format import RecordingFile
-from steno.runner.passthrough import MAX_LINE_BYTES, MAX_READ_BYTES, PassThrough
-from steno.runner.watch import StreamMonitor
+from steno.runner.watch import MAX_LINE_BYTES, MAX_READ_BYTES, PassThrough, StreamMonitor
 from tests.support.claude_lines import (
     RECORDINGS,
     SESSION,

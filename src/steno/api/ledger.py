@@ -11,7 +11,8 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from ..errors import StenoError
 from ..ledger.importer import ImportResult, import_sources
-from ..ledger.queries import runs, search, sessions, sql
+from ..ledger.queries import ledger as ledger_queries
+from ..ledger.queries import runs, search, sessions
 from ..ledger.queries import usage as usage_queries
 from ..ledger.queries.filters import Filters, TimeRange, TimeZone, parse_time_range, resolve_filters
 from ..ledger.results import Note, RunSummary, SearchHit, SessionSummary
@@ -203,7 +204,7 @@ class Ledger:
 
     def sql(self, query: str, *values: Any) -> list[dict[str, Any]]:
         """The rows of one SELECT, with a value for each `?`. Read-only."""
-        names, rows = sql.run_query(self._store, _check_text("query", query), values)
+        names, rows = ledger_queries.run_query(self._store, _check_text("query", query), values)
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def note(self, id_: str, text: str) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 from ..config.files import list_recordings
 from ..ledger.discovery import transcript_folders
 from ..ledger.importer import ImportResult, import_sources, rebuild
-from ..ledger.queries import prune as prune_queries
+from ..ledger.queries import ledger as queries
 from ..ledger.queries import runs as run_queries
 from ..ledger.queries.filters import TimeZone, resolve_projects, time_before
-from ..ledger.queries.sql import run_query
+from ..ledger.queries.ledger import run_query
 from ..ledger.rows import now_ms
 from ..ledger.store import Store, open_ledger
 from ..views.formatting import format_compact, format_count, format_number
@@ -181,18 +181,18 @@ def run_prune(args: list[str]) -> int:
     store = open_updated_ledger(options)
     zone = TimeZone(options.timezone)
     before = time_before(zone, now_ms(), options.older_than, "--older-than")
-    selection = prune_queries.PruneSelection(before, resolve_projects(store, options.project))
-    tables = prune_queries.preview_prune(store, selection, options.everything)
+    selection = queries.PruneSelection(before, resolve_projects(store, options.project))
+    tables = queries.preview_prune(store, selection, options.everything)
     total = {
         "rows": sum(table.rows for table in tables),
         "bytes": sum(table.bytes for table in tables),
     }
     if options.yes and total["rows"]:
-        runs, folders = prune_queries.runs_and_folders(store, selection)
-        prune_queries.prune(store, selection, options.everything)
+        runs, folders = queries.runs_and_folders(store, selection)
+        queries.prune(store, selection, options.everything)
         for folder in folders:
             git.delete_snapshots(folder, runs)
-        prune_queries.reclaim_space(store)
+        queries.reclaim_space(store)
     write_result(
         options.form,
         lambda: _render_prune(tables, total, options.yes, time_formatter(zone)(before)),
@@ -234,7 +234,7 @@ def _parse_prune_args(args: list[str]) -> argparse.Namespace:
 
 
 def _render_prune(
-    tables: list[prune_queries.PrunedTable], total: dict[str, int], deleted: bool, before: str
+    tables: list[queries.PrunedTable], total: dict[str, int], deleted: bool, before: str
 ) -> list[str]:
     if not total["rows"]:
         return [f"Nothing inactive since {before}."]

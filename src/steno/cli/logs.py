@@ -20,9 +20,9 @@ from ..views.formatting import verdict_colour
 from ..views.live import EventFeed
 from ..views.table import PageStyle
 from .commands import EXIT_FAILED
-from .hook_options import add_hook_options, finish_hooks, parse_hooks
 from .options import CommandParser, number_type
 from .ps import find_recording, short_ids
+from .stream_options import add_hook_options, finish_hooks, parse_hooks
 from .terminal import detect_style, print_error, print_json, print_lines, write_bytes
 
 EXAMPLES = """examples:

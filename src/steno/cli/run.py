@@ -23,11 +23,10 @@ from ..runner.prepare import PreparedTask, prepare_task
 from ..runner.task_runner import TaskRunner
 from ..views.live import LiveDisplay
 from .commands import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
-from .event_file import StderrWriter, write_all
-from .hook_options import add_hook_options, finish_hooks, parse_hooks
 from .options import CommandParser, number_type
 from .ps import recover_finished_runs
 from .resume_command import option_name, resume_command
+from .stream_options import StderrWriter, add_hook_options, finish_hooks, parse_hooks, write_all
 from .terminal import (
     STOP_SIGNALS,
     SYNC_FAILURE_PREFIX,

@@ -21,14 +21,19 @@ from ..event import Event
 from ..recording.parse import RunParser
 from ..report import EXIT_CODES, Report
 from ..runner.hooks import HookQueue, HookRunner
-from ..runner.passthrough import PassThrough
-from ..runner.watch import BatchSink, StreamMonitor
+from ..runner.watch import BatchSink, PassThrough, StreamMonitor
 from ..views.live import LiveDisplay
 from ..views.table import PageStyle
 from .commands import EXIT_FAILED
-from .event_file import EventFile, StderrWriter
-from .hook_options import add_hook_options, finish_hooks, hook_help, parse_hooks
 from .options import AGENT_HELP, CommandParser, number_type, seconds_type
+from .stream_options import (
+    EventFile,
+    StderrWriter,
+    add_hook_options,
+    finish_hooks,
+    hook_help,
+    parse_hooks,
+)
 from .terminal import STOP_SIGNALS, SYNC_FAILURE_PREFIX, detect_style, exit_by_signal, is_terminal
 
 if TYPE_CHECKING:

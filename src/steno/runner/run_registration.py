@@ -23,8 +23,17 @@ from ..pricing import price
 from ..process import terminate_orphans
 from ..process.process_tree import start_time_of
 from .attempt import AgentRun
-from .control_socket import ControlSocket, Reply, send_request
-from .run_registry import RunInfo, active_runs, host_id, lost_runs, remove_run_info, write_run_info
+from .run_registry import (
+    ControlSocket,
+    Reply,
+    RunInfo,
+    active_runs,
+    host_id,
+    lost_runs,
+    remove_run_info,
+    send_request,
+    write_run_info,
+)
 from .task import Task
 
 __all__ = [

@@ -70,7 +70,7 @@ class Destination(Protocol):
 def check_destination(text: str) -> None:
     """StenoError if this names no destination."""
     if text.startswith("cmd:"):
-        from .command import parse_command
+        from .remote import parse_command
 
         parse_command(text.removeprefix("cmd:").strip())
     elif text.startswith("dir:"):
@@ -121,7 +121,7 @@ def make_destination(text: str, root: RootFolder, prefix: str, replace: bool) ->
     """Create a destination. StenoError if it is invalid or overlaps with the source."""
     check_destination(text)
     if text.startswith("cmd:"):
-        from .command import CommandDestination
+        from .remote import CommandDestination
 
         return CommandDestination(text.removeprefix("cmd:").strip(), root, prefix)
     if text.startswith("dir:") or (text.startswith(("file://", "local://")) and "::" not in text):
