@@ -12,8 +12,9 @@ from genai_prices import Usage, calc_price
 from genai_prices.data_snapshot import get_snapshot
 
 from steno.event import Usage as Share
-from steno.pricing import Rates, cost_of, price, rates, snapshot
-from steno.pricing.snapshot import NANO_PER_USD, PROVIDERS, price_periods
+from steno.pricing import Rates, cost_of, price, price_cache, rates
+from steno.pricing.rates import NANO_PER_USD
+from steno.pricing.snapshot import PROVIDERS, price_periods
 
 OPUS = "claude-opus-5-5"
 SHARE = Share(
@@ -25,8 +26,8 @@ SHARE = Share(
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that keeps them, which is not there yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    snapshot.load_cached_periods.cache_clear()
-    return tmp_path / "steno" / snapshot.CACHE_FILE_NAME
+    price_cache.load_cached_periods.cache_clear()
+    return tmp_path / "steno" / price_cache.CACHE_FILE_NAME
 
 
 def asked(place: Path, model: str) -> tuple[str, bool]:
@@ -75,19 +76,19 @@ def test_a_cache_that_cannot_be_written_is_no_loss(place: Path) -> None:
 @pytest.mark.parametrize("name", ["sk-ant-api03-" + "x" * 40, "é", "x" * 201, "\udcff"])
 def test_names_that_are_not_kept(place: Path, name: str) -> None:
     """Secrets, letters of no model, and novels."""
-    snapshot.store_periods(name, [])
+    price_cache.store_periods(name, [])
     assert not place.exists()
 
 
 def test_what_others_may_read(place: Path) -> None:
     """A folder of the user's own, no temporary file, and at most so many models."""
-    for number in range(snapshot.MAX_CACHED_MODELS + 10):
-        snapshot.store_periods(f"m{number}", [])
-    assert [path.name for path in place.parent.iterdir()] == [snapshot.CACHE_FILE_NAME]
+    for number in range(price_cache.MAX_CACHED_MODELS + 10):
+        price_cache.store_periods(f"m{number}", [])
+    assert [path.name for path in place.parent.iterdir()] == [price_cache.CACHE_FILE_NAME]
     assert place.parent.stat().st_mode & 0o777 == 0o700
     assert (
-        len(msgspec.json.decode(place.read_bytes(), type=snapshot.PriceCache).models)
-        == snapshot.MAX_CACHED_MODELS
+        len(msgspec.json.decode(place.read_bytes(), type=price_cache.PriceCache).models)
+        == price_cache.MAX_CACHED_MODELS
     )
 
 

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import StenoError
-from .snapshot import NANO_PER_USD, RATE_SCALE, PricePeriod, Rates
+from .rates import NANO_PER_USD, RATE_SCALE, PricePeriod, Rates
 
 __all__ = [
     "NANO_PER_USD",
@@ -75,7 +75,7 @@ def cost_of(rates: Rates, usage: Any) -> int | None:
 
 def preload() -> None:
     """Import the table during idle time, unless cached prices make it unlikely to be needed."""
-    from .snapshot import load_cached_periods
+    from .price_cache import load_cached_periods
 
     if not load_cached_periods():
         import genai_prices  # noqa: F401  # imported for its side effect: it is loaded
@@ -120,7 +120,7 @@ def _rates_on_day(model: str, day: date | None) -> Rates | None:
 
 @cache
 def _periods(model: str) -> list[PricePeriod]:
-    from .snapshot import load_cached_periods, store_periods
+    from .price_cache import load_cached_periods, store_periods
 
     periods = load_cached_periods().get(model)
     if periods is None:

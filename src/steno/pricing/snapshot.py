@@ -1,41 +1,13 @@
-"""Prices from the genai-prices table: the periods of a model's rates, cached on disk."""
+"""The price table of genai-prices. Its import takes 200 ms: only on a cache miss."""
 
-import os
-from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone
-from functools import cache
 from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from genai_prices import Usage, calc_price
 from genai_prices.data_snapshot import get_snapshot
-from msgspec import DecodeError, Struct, json
 
-from ..codec.redact import redact
-from ..event import NANO_PER_USD as NANO_PER_USD
-
-RATE_SCALE = 1_000_000  # rates are in millionths of a nano-dollar, so that all sums are integers
-
-
-class Rates(Struct, frozen=True):
-    """Price of one token, in millionths of a nano-dollar, up to `tier` input tokens."""
-
-    input: int
-    cache_write: int
-    cache_read: int
-    output: int
-    cache_write_1h: int
-    tier: int | None = None
-
-
-class PricePeriod(Struct, frozen=True):
-    """Rates from a day on (None: from the beginning); `rates` is None if unknown."""
-
-    start: date | None
-    rates: Rates | None
-
+from .rates import NANO_PER_USD, RATE_SCALE, PricePeriod, Rates
 
 # The provider of a model by prefix of its name: each reseller has its own prices.
 PROVIDERS = {
@@ -148,60 +120,3 @@ def _calculate_price(model: str, tokens: dict[str, int], at: datetime | None) ->
     except (LookupError, ValueError):
         return None
     return round(result.total_price * NANO_PER_USD)
-
-
-CACHE_FILE_NAME = "prices-1.json"  # the number changes with the format
-MAX_CACHED_MODELS = 500  # agents may report any name
-MAX_MODEL_NAME_CHARS = 200
-
-
-class PriceCache(Struct):
-    table: str  # fingerprint of the table that the prices come from
-    models: dict[str, list[PricePeriod]] = {}
-
-
-@cache
-def load_cached_periods() -> dict[str, list[PricePeriod]]:
-    """Return the cached prices by model; empty if they come from another table."""
-    with suppress(OSError, DecodeError, RuntimeError):  # missing, damaged, no home folder
-        cached = json.decode(_cache_path().read_bytes(), type=PriceCache)
-        if cached.table == _table_fingerprint():
-            return cached.models
-    return {}
-
-
-def store_periods(model: str, periods: list[PricePeriod]) -> None:
-    models = load_cached_periods()
-    if (
-        len(model) > MAX_MODEL_NAME_CHARS
-        or len(models) >= MAX_CACHED_MODELS
-        or not model.isascii()
-        or redact(model) != model
-        or not _table_fingerprint()
-    ):
-        return
-    models[model] = periods
-    with suppress(OSError, RuntimeError):
-        path = _cache_path()
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = path.with_name(f"{CACHE_FILE_NAME}.{os.getpid()}")
-        temporary.write_bytes(json.encode(PriceCache(_table_fingerprint(), models)))
-        temporary.replace(path)
-
-
-def _cache_path() -> Path:
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("steno", appauthor=False)) / CACHE_FILE_NAME
-
-
-@cache
-def _table_fingerprint() -> str:
-    """Return path, size and time of the installed table; empty if it can't be found."""
-    with suppress(OSError, ImportError):
-        spec = find_spec("genai_prices")
-        for folder in (spec and spec.submodule_search_locations) or ():
-            file = Path(folder, "data.py")
-            stat = file.stat()
-            return f"{file} {stat.st_size} {stat.st_mtime_ns}"
-    return ""
