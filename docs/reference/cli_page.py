@@ -11,6 +11,7 @@ from typing import NamedTuple
 from source import page, table, text_block
 
 from steno import cli, report
+from steno.cli import commands
 from steno.cli.resume_command import option_name
 from steno.config import SETTINGS
 
@@ -48,9 +49,9 @@ class Group(NamedTuple):
 
 
 def cli_page() -> str:
-    commands = [name for name in cli.COMMANDS if name not in cli.BUILT_IN_COMMANDS]
-    commands += [f"ledger {name}" for name in cli.LEDGER_COMMANDS]
-    helps = {name: _groups(_help(name.split())) for name in commands}
+    names = [name for name in commands.COMMANDS if name not in commands.BUILT_IN_COMMANDS]
+    names += [f"ledger {name}" for name in commands.LEDGER_COMMANDS]
+    helps = {name: _groups(_help(name.split())) for name in names}
     common = _common_options(list(helps.values()))
     parts: list[str | list[str]] = [
         text_block(_help([]).split("\n")),
@@ -180,12 +181,15 @@ def _exit_codes() -> list[str | list[str]]:
         ["1", "`steno doctor`: a problem was found"],
         ["1", "`steno sync`, `steno run --sync`, `steno watch --strict`: a file was not synced"],
         ["1", "`--on`: a command failed or was not run"],
-        [str(cli.EXIT_USAGE_ERROR), "wrong usage, or unreadable input (the rest was processed)"],
+        [
+            str(commands.EXIT_USAGE_ERROR),
+            "wrong usage, or unreadable input (the rest was processed)",
+        ],
         ["3", "`steno budget check` and `steno budget list --check`: a budget is exceeded"],
-        [str(cli.EXIT_INTERNAL_ERROR), "internal error; `--debug` shows the traceback"],
-        [str(cli.EXIT_WRITE_FAILED), "the output or the recording could not be written"],
-        [str(cli.EXIT_INTERRUPTED), "interrupted (Ctrl-C)"],
-        [str(cli.EXIT_PIPE_CLOSED), "the reader of the output closed the pipe"],
+        [str(commands.EXIT_INTERNAL_ERROR), "internal error; `--debug` shows the traceback"],
+        [str(commands.EXIT_WRITE_FAILED), "the output or the recording could not be written"],
+        [str(commands.EXIT_INTERRUPTED), "interrupted (Ctrl-C)"],
+        [str(commands.EXIT_PIPE_CLOSED), "the reader of the output closed the pipe"],
     ]
     verdicts = [
         [

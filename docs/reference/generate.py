@@ -14,9 +14,9 @@ from pathlib import Path
 
 import ledger_page as ledger_tables
 import msgspec
+from cli_page import cli_page
 from library_page import library_page, testing_page
 from meanings import REPORT_FIELDS
-from cli_page import cli_page
 from source import Shape, code_type, docstring, page, shapes, table, text_block, typed
 
 from steno import event, report
