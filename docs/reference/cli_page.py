@@ -183,7 +183,7 @@ def _exit_codes() -> list[str | list[str]]:
         ["1", "`--on`: a command failed or was not run"],
         [
             str(commands.EXIT_USAGE_ERROR),
-            "wrong usage, or unreadable input (the rest was processed)",
+            "wrong usage, or unreadable input (the rest was read)",
         ],
         ["3", "`steno budget check` and `steno budget list --check`: a budget is exceeded"],
         [str(commands.EXIT_INTERNAL_ERROR), "internal error; `--debug` shows the traceback"],

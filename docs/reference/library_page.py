@@ -54,8 +54,8 @@ RESULT_TYPES = (
 RESULTS_INTRODUCTION = (
     "`as_json()` of a run, session or search hit returns plain values. Times are milliseconds "
     "since 1970, `nano` is nano-dollars; `?` marks types that can be None (unknown). "
-    "`Tokens`, `Cost` and `Context` are those of a [report](report.md). Fields of runs and sessions are described at the "
-    "[ledger tables](ledger.md)."
+    "`Tokens`, `Cost` and `Context` are those of a [report](report.md). Fields of runs "
+    "and sessions are described at the [ledger tables](ledger.md)."
 )
 
 
