@@ -127,15 +127,25 @@ def _of_class(node: ast.ClassDef, module: str) -> Iterator[str]:
         part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"
     ]
     has_public_init = inits and node.name != "RunStream"
-    arguments = _arguments(inits[0]) if has_public_init else "..."
-    yield f"```text\nclass {module}.{node.name}({arguments})\n```"
+    arguments = _arguments(inits[0]) if has_public_init else ""
+    if has_public_init:
+        yield f"```text\nclass {module}.{node.name}({arguments})\n```"
     yield ON_OTHER_PAGES.get(node.name, shape.text)
     yield f"Base class: `{shape.base}`." if shape.base not in ("", "Struct", "TypedDict") else ""
     yield ELSEWHERE.get(node.name, "")
     if shape.base == "TypedDict":
         yield from _keywords(shape)
+    yield text_block(_methods(shape))
+
+
+def _methods(shape: Shape) -> list[str]:
+    """The methods with their docstrings, as in `help(CLASS)`."""
+    lines = []
     for method in shape.methods:
-        yield from _of_function(method, f"{node.name}.{method.name}")
+        lines += [f"{shape.name}.{_signature(method, method.name)}"]
+        text = docstring(ast.get_docstring(method)).split("\n")
+        lines += [f"    {line}".rstrip() for line in text]
+    return [line for line in lines if line]
 
 
 def _keywords(shape: Shape) -> Iterator[str]:
@@ -161,17 +171,20 @@ def _keyword_type(field: Field) -> str:
 
 
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[str]:
+    prefix = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    yield f"```text\n{prefix}{_signature(node, name)}\n```"
+    yield docstring(ast.get_docstring(node))
+
+
+def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
     returns = (
         f" -> {ast.unparse(node.returns)}".replace("ev.", "").replace("'", "")
         if node.returns is not None
         else ""
     )
-    signature = f"{name}({_arguments(node)}){returns}"
     if _is_property(node):
-        signature = name + returns.replace(" ->", ":")
-    prefix = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
-    yield f"```text\n{prefix}{signature}\n```"
-    yield docstring(ast.get_docstring(node))
+        return name + returns.replace(" ->", ":")
+    return f"{name}({_arguments(node)}){returns}"
 
 
 def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -36,12 +36,12 @@ def specs() -> dict[str, Spec]:
     """What the page says: the fields of each command."""
     found = {}
     for part in re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.M)[1:]:
-        rows = re.findall(r"^\| (`.+?`) \| (.+?) \| ", part, re.M)
+        rows = re.findall(r"^([\w.,\[\] ]+): (\w+\??)(?:$|  )", part, re.M)
         if rows:
             found[part.partition("\n")[0]] = {
-                name: re.sub(r"\[`?(\w+)`?\]\([^)]*\)|`", r"\1", kind).replace("?", " or null")
+                name: kind.replace("?", " or null")
                 for names, kind in rows
-                for name in re.findall(r"`([^`]+)`", names)
+                for name in names.split(", ")
             }
     shared = {name: found.pop(name) for name in [*found] if not name.startswith("steno ")}
     return {command: dict(expanded(spec, shared)) for command, spec in found.items()}
