@@ -32,6 +32,9 @@ from steno.views.formatting import VERDICT_DISPLAY
 
 HERE = Path(__file__).parent
 
+# The docstrings of other structs of the report repeat their fields.
+WITH_DOCSTRING = ("TaskReport", "Attempt", "Tokens", "Context", "ModelSummary", "RequestRetry")
+
 # -- the report ---------------------------------------------------------------------------------
 
 
@@ -50,7 +53,8 @@ def report_page() -> str:
     ]
     first = ["Report", "TaskReport", "Attempt"]
     for name in [*first, *(name for name in structs if name not in first)]:
-        heading = [f"## {name}", structs[name].text] if name != "Report" else []
+        text = structs[name].text if name in WITH_DOCSTRING else ""
+        heading = [f"## {name}", text] if name != "Report" else []
         parts += [*heading, *_report_fields(structs[name], links)]
     return page("Report", *parts)
 

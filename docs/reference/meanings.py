@@ -146,7 +146,7 @@ REPORT_FIELDS: dict[str, dict[str, str]] = {
         "id": "Call that started it.",
         "type": "Type of subagent.",
         "description": "Short description of its task.",
-        "tokens": "Usage, as far as the stream shows it.",
+        "tokens": "Usage, as far as the stream shows it; included in the total of the run.",
         "cost_usd": "Computed cost, if the final usage of all its requests is known.",
         "status": "`running`, `completed`, `failed`, `stopped`, `killed`, or null if unknown.",
     },
