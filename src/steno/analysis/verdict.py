@@ -148,7 +148,7 @@ def _truncate_error(text: str | None) -> str | None:
 
 
 def _fix_hint(facts: Facts) -> str:
-    if not facts.report.requests:
+    if facts.report.requests == 0:
         return STARTUP_FIX_HINT  # there is nothing to resume
     return f"fix the reported error, then continue: {_resume_command(facts)}"
 

@@ -164,7 +164,10 @@ class RowBatch(Struct):
 
 
 class RequestRow(NamedTuple):
-    """A row of `requests`: a request with its price. `kind` is request or rest (an adjustment)."""
+    """A row of `requests`: a request with its price. `kind` is request or rest (an adjustment).
+
+    `count` is 1, or for an adjustment the number of requests that only the agent's total covers.
+    """
 
     id: int
     agent: str
@@ -184,6 +187,7 @@ class RequestRow(NamedTuple):
     cost_nano: int | None
     saved_nano: int
     source: str
+    count: int = 1
 
 
 REQUEST_COLUMNS = RequestRow._fields

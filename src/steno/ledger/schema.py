@@ -251,8 +251,15 @@ CREATE TABLE budgets (
 );
 """
 
+# An agent's total can stand for requests that its stream doesn't list.
+REQUEST_COUNTS = """
+ALTER TABLE requests ADD COLUMN count <int> NOT NULL DEFAULT 1;  -- number of requests in this row
+UPDATE requests SET count = 0 WHERE kind = 'rest';
+"""
+
 # Name and statements; migrations are numbered from 1.
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("first", INITIAL_SCHEMA),
     ("notes and budgets", NOTES_AND_BUDGETS),
+    ("request counts", REQUEST_COUNTS),
 )

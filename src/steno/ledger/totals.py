@@ -65,14 +65,13 @@ def add_requests(deltas: SpendDeltas, rows: Iterable[Row], sign: int = 1) -> Non
     One loop over plain rows: the speed of imports depends on it.
     """
     for row in rows:
-        _, _, session, _, kind, _, _, model, at, input_, write, read, output, *others = row
-        reasoning, write_1h, cost, saved, source = others
+        _, _, session, _, _, _, _, model, at, input_, write, read, output, *others = row
+        reasoning, write_1h, cost, saved, source, count = others
         key = (session, model, at // HOUR_MS)
         total = deltas.get(key)
         if total is None:
             total = deltas[key] = SpendSums()
-        if kind == "request":
-            total.requests += sign
+        total.requests += sign * count
         total.input += sign * input_
         total.cache_write += sign * write
         total.cache_read += sign * read
@@ -82,8 +81,7 @@ def add_requests(deltas: SpendDeltas, rows: Iterable[Row], sign: int = 1) -> Non
         total.saved_nano += sign * saved
         if cost is None:
             total.unpriced_tokens += sign * (input_ + write + read + output)
-            if kind == "request":
-                total.unpriced += sign
+            total.unpriced += sign * count
         elif source == "reported":
             total.reported_nano += sign * cost
         elif source == "computed":
@@ -173,7 +171,8 @@ class UsageTotals(Struct):
     def cost_nano(self) -> int | None:
         """Cost of all priced requests; None if there are requests and none has a price."""
         known = self.reported_nano + self.computed_nano
-        return None if self.unpriced and not known and self.requests <= self.unpriced else known
+        is_unpriced = self.unpriced or self.unpriced_tokens
+        return None if is_unpriced and not known and self.requests <= self.unpriced else known
 
     @property
     def usd(self) -> float | None:

@@ -329,6 +329,7 @@ def priced_row(
         cost,
         saved,
         cost_source or ("unknown" if cost is None else "computed"),
+        1,
     )
 
 

@@ -177,7 +177,10 @@ def _run_facts(report: Report) -> list[str]:
         duration = format_duration(report.duration_ms)
     if report.duration_api_ms is not None:
         duration += f" ({format_duration(report.duration_api_ms)} in requests)"
-    facts = [turns, format_count(report.requests, "request"), duration]
+    requests = "requests unknown"
+    if report.requests is not None:
+        requests = format_count(report.requests, "request")
+    facts = [turns, requests, duration]
     if report.signal is not None:
         facts.append(f"killed by signal {report.signal}")
     elif report.exit_code is not None:

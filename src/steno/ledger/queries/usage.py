@@ -41,10 +41,10 @@ SPEND_SUMS_SQL = ", ".join(f"sum({name})" for name in UsageTotals.__struct_field
 # The same sums per request; of an hour whose requests are pruned, its own sums.
 _REQUEST_TOKENS_SQL = "r.input + r.cache_write + r.cache_read + r.output"
 _REQUEST_SUM_SQL = {
-    "requests": "CASE WHEN r.kind = 'request' THEN 1 ELSE 0 END",
+    "requests": "r.count",
     "reported_nano": "CASE WHEN r.source = 'reported' THEN coalesce(r.cost_nano, 0) ELSE 0 END",
     "computed_nano": "CASE WHEN r.source = 'computed' THEN coalesce(r.cost_nano, 0) ELSE 0 END",
-    "unpriced": "CASE WHEN r.cost_nano IS NULL AND r.kind = 'request' THEN 1 ELSE 0 END",
+    "unpriced": "CASE WHEN r.cost_nano IS NULL THEN r.count ELSE 0 END",
     "unpriced_tokens": f"CASE WHEN r.cost_nano IS NULL THEN {_REQUEST_TOKENS_SQL} ELSE 0 END",
 }
 SPLIT_HOUR_SUMS_SQL = ", ".join(
