@@ -555,7 +555,7 @@ def test_marks_can_be_read_back() -> None:
         process_info.RunTag("a", 1, 2, "3"),
         process_info.RunTag("b", 4, 5, "6", keep_orphans=True),
     )
-    text = process_info.append_tag(inner, outer.encode())
+    text = inner.encode(outer.encode())
     assert text == "a:1:2:3,b:4:5:6:keep"
     assert process_info.parse_run_tags(text) == [outer, inner]
     assert process_info.parse_run_tags("x,,a:b:c:d,a:1:2,a:1:2:3:other") == []
