@@ -143,11 +143,8 @@ class LedgerWriter:
         self._rows: dict[str, LedgerRowSink] = {}
         self._attempt = 0
         self._last_run_id = ""
-        self._pending_runs: set[str] = set()  # runs whose end is not written yet
-
-    def has_pending_write(self, run_id: str) -> bool:
-        """Whether the end of a run, or of the task that it closes, is not written yet."""
-        return run_id in self._pending_runs
+        # Runs whose end, or the end of the task that they close, is not written yet.
+        self.pending_runs: set[str] = set()
 
     def _write(self, work: Callable[[Store], Any]) -> bool:
         """Write in one transaction; False if that failed. The ledger is not used after that."""
@@ -189,7 +186,7 @@ class LedgerWriter:
     def begin_attempt(self, run: AgentRun, attempt: int) -> None:
         """Insert the row of a running attempt."""
         if run.recording_path is not None:
-            self._pending_runs.add(run.id)
+            self.pending_runs.add(run.id)
         if self._store is None:
             return
         self._attempt = attempt
@@ -217,7 +214,10 @@ class LedgerWriter:
         )
 
     def end_attempt(self, run: AgentRun, report: Report, why: str) -> None:
-        """Write a finished attempt: report, requests, tool calls."""
+        """Write a finished attempt: report, requests, tool calls.
+
+        Called after the recording is closed: if steno is killed between, it can be imported.
+        """
         rows = self._rows.pop(run.id, None)
         if rows is None:
             return
@@ -227,7 +227,7 @@ class LedgerWriter:
         if self._write(
             lambda store: upsert_run(store, report, batch, started_at, Pricer(), **columns)
         ):
-            self._pending_runs.discard(run.id)
+            self.pending_runs.discard(run.id)
 
     def mark_handed_over(self, session: str | None) -> None:
         """Mark a session as continued in a new one."""
@@ -237,7 +237,7 @@ class LedgerWriter:
         """Complete the task's row."""
         values = (self._task_id, report.verdict, len(report.attempts), int(now * 1000))
         if not self._write(lambda store: finish_task(store, *values)) and self._last_run_id:
-            self._pending_runs.add(self._last_run_id)
+            self.pending_runs.add(self._last_run_id)
         self.release()
 
     def release(self) -> None:
