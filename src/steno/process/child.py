@@ -88,6 +88,7 @@ class ChildProcess:
         self._escalation: Escalation | None = None
         self._timer = Timer(0.0, None)
         self._outputs: list[PipeReader | FileTail] = []
+        self._tail: FileTail | None = None  # the output that does not signal its own end
         self._stdin_writer: StdinWriter | None = None
         self._has_cleared_orphans = False
         self._has_searched_holders = False
@@ -121,6 +122,7 @@ class ChildProcess:
         self._start_time = start_time_of(process.pid) or self._start_time
 
         if tail:
+            self._tail = tail
             self._outputs.append(tail)
         for file, on_data in (
             (process.stdout, self._on_stdout),
@@ -284,9 +286,8 @@ class ChildProcess:
             return
         self._timer.cancel()
         has_orphans = not self._has_cleared_orphans and bool(self._process_tree.find_alive())
-        if not has_orphans:
-            for output in self._outputs:
-                output.finish()
+        if not has_orphans and self._tail is not None:
+            self._tail.finish()
         if self._should_keep_waiting(has_orphans):
             self._timer = self._loop.call_later(ORPHAN_POLL_SECONDS, self._drain_after_exit)
             return

@@ -58,9 +58,6 @@ class PipeReader:
             self.close()
             self._on_end()
 
-    def finish(self) -> None:
-        """No known writer is left. Nothing to do: a pipe signals its own end."""
-
     def close(self) -> None:
         """Stop reading. A second call does nothing."""
         if self.is_open:

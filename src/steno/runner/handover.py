@@ -9,7 +9,6 @@ from .. import agents
 from ..agents import REPLAY_AGENT_NAME, Agent, Backend, LaunchOptions
 from ..errors import SourceError, StenoError
 from ..process.process_tree import own_python_path
-from ..recording.format import Header
 from ..recording.replay import ReplaySource
 from ..report import Report
 from .setup import FallbackAgent, TaskSetup
@@ -77,7 +76,13 @@ def resolve_agent(setup: TaskSetup) -> tuple[Agent, TaskSetup]:
                 "or an agent's output"
             )
         name = recording.agent
-        setup = _with_recorded_backend(setup, recording.header)
+        info = recording.header.backend if recording.header is not None else None
+        if info is not None:  # the cost and context window of the recorded server apply again
+            server = Backend(
+                kind=info.kind, url=info.url, is_local=info.local, context_window=info.window
+            )
+            options = msgspec.structs.replace(setup.launch_options, backend=server)
+            setup = msgspec.structs.replace(setup, launch_options=options)
 
     agent = agents.get_agent(name) or agents.CLAUDE
     backend = setup.launch_options.backend
@@ -90,13 +95,3 @@ def resolve_agent(setup: TaskSetup) -> tuple[Agent, TaskSetup]:
     env = {**setup.extra_env, "PYTHONPATH": own_python_path()}
     setup = msgspec.structs.replace(setup, program=sys.executable, extra_env=env)
     return agents.replay_agent(agent, str(path), setup.replay_speed), setup
-
-
-def _with_recorded_backend(setup: TaskSetup, header: Header | None) -> TaskSetup:
-    """Use the recorded model server: its cost and context window apply again."""
-    info = header.backend if header is not None else None
-    if info is None:
-        return setup
-    backend = Backend(kind=info.kind, url=info.url, is_local=info.local, context_window=info.window)
-    options = msgspec.structs.replace(setup.launch_options, backend=backend)
-    return msgspec.structs.replace(setup, launch_options=options)
