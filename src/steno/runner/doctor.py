@@ -202,20 +202,13 @@ def resolve_model(agent: Agent, setting: SettingValue, settings: Settings) -> st
     return model
 
 
-class CapabilityCheck:
+class CapabilityCheck(Struct, frozen=True):
     """Checks whether an agent supports the requested options."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        given_names: Collection[str],
-        option_label: Callable[[str], str],
-        add_note: Callable[[str], None],
-    ) -> None:
-        self._settings = settings
-        self._given_names = given_names
-        self._option_label = option_label
-        self._add_note = add_note
+    settings: Settings
+    given_names: Collection[str]
+    option_label: Callable[[str], str]
+    add_note: Callable[[str], None]
 
     def check(self, agent: Agent, options: LaunchOptions) -> None:
         """StenoError for an option that neither the agent nor steno implements."""
@@ -235,35 +228,35 @@ class CapabilityCheck:
             count = len(getattr(options, field))
             if count > 1:
                 option = next(name for name, own in OPTION_FIELDS.items() if own == field)
-                source = self._settings.source(option)
+                source = self.settings.source(option)
                 raise StenoError(f"{source}: {agent.name} accepts only one, found {count}")
 
         mode = options.permission_mode
         modes = agent.launch.permission_modes
         if mode is not None and modes and mode not in modes:
             raise StenoError(
-                f"{self._settings.source('permission_mode')} {mode}: "
+                f"{self.settings.source('permission_mode')} {mode}: "
                 f"not a mode of {agent.name}; known: {', '.join(sorted(set(modes)))}"
             )
 
         # Budgets need usage figures, which some agents report only at the end of a run.
-        limits = [name for name in ("max_cost", "max_tokens") if self._settings[name] is not None]
+        limits = [name for name in ("max_cost", "max_tokens") if self.settings[name] is not None]
         if limits and not agent.capabilities.context:
-            sources = " and ".join(self._settings.source(name) for name in limits)
-            self._add_note(
+            sources = " and ".join(self.settings.source(name) for name in limits)
+            self.add_note(
                 f"{sources}: enforced between attempts only; "
                 f"{agent.name} reports its usage at the end of a run"
             )
 
     def _is_unsupported(self, agent: Agent, option: str) -> bool:
-        if option == "fallback_model" and self._settings["on_limit"] != "fallback":
+        if option == "fallback_model" and self.settings["on_limit"] != "fallback":
             return option in agent.launch.unsupported_options  # for the agent's own fallback
         return option_support(agent, option) == "no"
 
     def _refuse_or_note(self, option: str, reason: str) -> None:
-        if option in self._given_names:
-            raise StenoError(f"{self._option_label(option)}: {reason}")
-        self._add_note(f"{self._settings.source(option)}: {option} ignored: {reason}")
+        if option in self.given_names:
+            raise StenoError(f"{self.option_label(option)}: {reason}")
+        self.add_note(f"{self.settings.source(option)}: {option} ignored: {reason}")
 
 
 class FallbackBuilder:

@@ -12,7 +12,6 @@ from msgspec import Struct
 from ..agents import Agent
 from ..codec.redact import redact_and_truncate
 from ..errors import LedgerError, StenoError
-from ..event import Event
 from ..ledger.queries import budget, runs, sessions
 from ..ledger.queries.filters import TimeZone
 from ..ledger.results import BudgetStatus
@@ -108,30 +107,6 @@ def _import_new_runs(store: Store, warn: Callable[[str], None]) -> None:
         warn(f"budgets checked without new runs: {error}")
 
 
-_TASK_COLUMNS = ("id", "agent", "project", "prompt", "started_at", "attempts")
-_RUN_COLUMNS = (
-    "id",
-    "session",
-    "task",
-    "attempt",
-    "agent",
-    "project",
-    "source",
-    "started_at",
-    "prompt",
-)
-_ZERO_RUN_COLUMNS = (
-    "ok",
-    "succeeded",
-    "complete",
-    "tools",
-    "tool_errors",
-    "files",
-    "denials",
-    "unknown",
-)
-
-
 class LedgerWriter:
     """Writes one task to the ledger."""
 
@@ -197,7 +172,8 @@ class LedgerWriter:
         rows = LedgerRowSink(run.agent, session or run.id, started_at, run.id)
         rows.id_namespace = header.id_namespace() if header is not None else ""
         self._rows[run.id] = rows
-        run.sinks.append(lambda _, events: _add_rows(rows, run, events))
+        rows.start_folder = run.accumulator.start_folder
+        run.sinks.append(lambda _, events: rows.add(events))
         self._write(
             lambda store: insert_active_run(
                 store,
@@ -245,8 +221,3 @@ class LedgerWriter:
         if self._store is not None:
             self._store.close()
             self._store = None
-
-
-def _add_rows(rows: LedgerRowSink, run: AgentRun, events: list[Event]) -> None:
-    rows.start_folder = run.accumulator.start_folder
-    rows.add(events)
