@@ -354,7 +354,9 @@ def test_a_kill_loses_no_output(loop: ProcessLoop, tmp_path: Path) -> None:
 def test_a_daemon_goes_with_its_agent(loop: ProcessLoop, how: tuple[str, ...]) -> None:
     """A child without group, session and environment is found: the tree is read before a signal."""
     output = OutputLog()
-    child = loop.start(agent("daemon", "stay", *how), output, grace=QUICK)
+    # Long: a SIGTERM would end the daemon while the agent lives, which lists no orphan.
+    grace = GracePeriods(interrupt=LONG, quiet=QUICK.quiet)
+    child = loop.start(agent("daemon", "stay", *how), output, grace=grace)
     stop_when_ready(loop, child, output, "timeout")
     daemon = int(output.on("out"))
     assert gone(daemon)
