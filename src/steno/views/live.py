@@ -259,7 +259,7 @@ class LiveDisplay:
         self._current_line = ""  # the live line on the terminal
         self._is_ascii_only = stream is None
         # The descriptor of a terminal that can erase a line, else -1.
-        self._terminal_fd = -1
+        self.terminal_fd = -1
         if stream is not None:
             encoding = getattr(stream, "encoding", None) or "utf-8"  # a text buffer has none
             try:
@@ -269,7 +269,7 @@ class LiveDisplay:
         if self._stream is not None and os.environ.get("TERM", "") not in ("", "dumb"):
             with suppress(OSError, ValueError):
                 if self._stream.isatty():
-                    self._terminal_fd = self._stream.fileno()
+                    self.terminal_fd = self._stream.fileno()
 
     def on_events(self, run: DisplayedRun, events: Sequence[ev.Event]) -> None:
         """Show events of a run; a new run id is the next attempt."""
@@ -295,12 +295,12 @@ class LiveDisplay:
             if event.kind != "note" or text == DONE_NOTE or repeats:  # the summary says it too
                 return []
         if self._feed is not None:
-            if self._terminal_fd >= 0:
+            if self.terminal_fd >= 0:
                 limit = max(MIN_COLUMNS, self._columns())
                 self._feed.style = msgspec.structs.replace(self.style, line_limit=limit)
             return self._feed.lines(event)
         if isinstance(event, ev.Started):
-            is_announced = self._has_announced_start or self._terminal_fd >= 0
+            is_announced = self._has_announced_start or self.terminal_fd >= 0
             self._has_announced_start = True
             model = single_line(event.model or "unknown model")
             session = single_line(event.session or "unknown")
@@ -316,7 +316,7 @@ class LiveDisplay:
 
     def refresh(self, now: float, wait: float | None = None) -> None:
         """Redraw the live line; `wait`: seconds until the next attempt."""
-        if self._terminal_fd < 0 or self._stream is None:
+        if self.terminal_fd < 0 or self._stream is None:
             return
         # Some terminals wrap a line that fills the last column.
         text = self._render_line(now, wait, self._columns() - 1)
@@ -355,7 +355,7 @@ class LiveDisplay:
     def _columns(self) -> int:
         """The current width of the terminal."""
         with suppress(OSError, ValueError):
-            return max(2, os.get_terminal_size(self._terminal_fd).columns or self.style.columns)
+            return max(2, os.get_terminal_size(self.terminal_fd).columns or self.style.columns)
         return self.style.columns
 
     def clear(self) -> None:
@@ -367,7 +367,7 @@ class LiveDisplay:
     def print_summary(self, report: TaskReport, command: str | None = None) -> None:
         """Print the summary of a finished task and the command that resumes it."""
         style = self.style
-        if self._terminal_fd >= 0:
+        if self.terminal_fd >= 0:
             columns = max(MIN_COLUMNS, self._columns())
             style = msgspec.structs.replace(style, columns=columns, line_limit=columns)
         self.clear()
@@ -388,7 +388,7 @@ class LiveDisplay:
             self._stream.flush()
         except (OSError, ValueError):  # the terminal is gone
             self._stream = None
-            self._terminal_fd = -1
+            self.terminal_fd = -1
 
 
 def _signal_name(number: int) -> str:
