@@ -346,7 +346,7 @@ def test_l3_a_recording_that_is_played_is_a_run_of_now_and_each_playing_a_run_of
         today,
         time.strftime("%Y-%m-%d", time.gmtime()),
     }
-    assert report["total"]["requests"] == 3 * alone.requests
+    assert report["total"]["requests"] == 3 * (alone.requests or 0)
     assert report["total"]["tokens"]["total"] == 3 * (alone.tokens.total or 0)
     assert report["total"]["cost"]["usd"] == pytest.approx(3 * (alone.cost.usd or 0))
     again = json.loads(
