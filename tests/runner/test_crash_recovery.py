@@ -197,7 +197,7 @@ def test_killed_at_a_hundred_moments(keeper: Keeper, tmp_path: Path) -> None:
     assert all(
         sessions[report.run_id] == report.session_id for report in reports if report.session_id
     )
-    observed = sum(report.requests for report in reports)
+    observed = sum(report.requests or 0 for report in reports)
     assert spent[0] == observed
     cut = [report for report, tape in zip(reports, tapes, strict=True) if is_cut(tape)]
     assert len(cut) > MOMENTS // 2

@@ -1,9 +1,9 @@
 """Reconcile the agent's own total of a run with the requests known of it.
 
 The agent's total is authoritative for a run's tokens and cost. Requests keep their own time and
-price; the difference to the total, per model, is one more row (kind `rest`). A request that only a transcript
-shows, made while a run with a total was active in the same session, is part of that total: a
-compaction, a helper, a subagent in the background.
+price; the difference to the total, per model, is one more row (kind `rest`). A request that only a
+transcript shows, made while a run with a total was active in the same session, is part of that
+total: a compaction, a helper, a subagent in the background.
 """
 
 from collections.abc import Iterable
@@ -145,7 +145,7 @@ def put_adjustment(store: Store, report: Report, run: str, requests: Iterable[Re
 
 
 def _changes_a_sum(row: RequestRow) -> bool:
-    return any((*(getattr(row, name) for name in COUNTERS), row.cost_nano, row.count))
+    return any((*(getattr(row, name) for name in COUNTERS), row.cost_nano, row.requests))
 
 
 def _adjustment_rows(
@@ -229,7 +229,7 @@ def _adjustment_row(
         cost_nano=cost,
         saved_nano=0,
         source=report.cost.source,
-        count=0,
+        requests=0,
         **counters,
     )
 
@@ -247,7 +247,7 @@ def _balanced(row: RequestRow, report: Report, rows: list[RequestRow]) -> Reques
         missing = total - sum(other.cost_nano or 0 for other in rows)
         changes["cost_nano"] = (row.cost_nano or 0) + missing
     # Not fewer: transcripts show requests that a stream leaves out.
-    changes["count"] = max(0, (report.requests or 0) - sum(other.count for other in rows))
+    changes["requests"] = max(0, (report.requests or 0) - sum(other.requests for other in rows))
     return row._replace(**changes)
 
 

@@ -148,6 +148,7 @@ class ParsedSession(Struct, gc=False):
     compactions: int = 0
     reported_nano: int | None = None
     stop: str | None = None
+    context_source: str | None = None  # upper_bound; None: measured
 
 
 class RowBatch(Struct):
@@ -166,7 +167,7 @@ class RowBatch(Struct):
 class RequestRow(NamedTuple):
     """A row of `requests`: a request with its price. `kind` is request or rest (an adjustment).
 
-    `count` is 1, or for an adjustment the number of requests that only the agent's total covers.
+    `requests` is 1, or for an adjustment the number of requests that only the agent's total covers.
     """
 
     id: int
@@ -187,7 +188,7 @@ class RequestRow(NamedTuple):
     cost_nano: int | None
     saved_nano: int
     source: str
-    count: int = 1
+    requests: int = 1
 
 
 REQUEST_COLUMNS = RequestRow._fields

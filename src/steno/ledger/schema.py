@@ -251,15 +251,16 @@ CREATE TABLE budgets (
 );
 """
 
-# An agent's total can stand for requests that its stream doesn't list.
-REQUEST_COUNTS = """
-ALTER TABLE requests ADD COLUMN count <int> NOT NULL DEFAULT 1;  -- number of requests in this row
-UPDATE requests SET count = 0 WHERE kind = 'rest';
+# Runs known from their result only: the requests and the context that it stands for.
+RUNS_WITHOUT_REQUESTS = """
+ALTER TABLE requests ADD COLUMN requests <int> NOT NULL DEFAULT 1;  -- that it stands for
+UPDATE requests SET requests = 0 WHERE kind = 'rest';
+ALTER TABLE sessions ADD COLUMN context_source TEXT;  -- upper_bound; NULL: measured
 """
 
 # Name and statements; migrations are numbered from 1.
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("first", INITIAL_SCHEMA),
     ("notes and budgets", NOTES_AND_BUDGETS),
-    ("request counts", REQUEST_COUNTS),
+    ("runs without requests", RUNS_WITHOUT_REQUESTS),
 )

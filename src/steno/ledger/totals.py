@@ -168,6 +168,11 @@ class UsageTotals(Struct):
         )
 
     @property
+    def known_requests(self) -> int | None:
+        """Number of requests; None if tokens are known only from totals without requests."""
+        return self.requests if self.requests or not self.tokens.total else None
+
+    @property
     def cost_nano(self) -> int | None:
         """Cost of all priced requests; None if there are requests and none has a price."""
         known = self.reported_nano + self.computed_nano
@@ -195,7 +200,7 @@ class UsageTotals(Struct):
             "saved_usd": nano_to_usd(self.saved_nano),
         }
         return {
-            "requests": self.requests,
+            "requests": self.known_requests,
             "tokens": self.tokens,
             "cache_hit_rate": self.cache_hit_rate,
             "cost": cost,
@@ -222,7 +227,7 @@ class UsageRow(Struct):
 
 
 class WastedCost(Struct):
-    """Cost of runs that did not succeed."""
+    """Cost of failed runs: neither they nor their tasks succeeded."""
 
     runs: int = 0
     cost_nano: int = 0

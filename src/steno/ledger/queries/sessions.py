@@ -1,5 +1,6 @@
 """Sessions: lists of them with their usage, and the transcripts they came from."""
 
+from ...report import Report
 from ..protocol import Store, chunks, query_column, query_value
 from ..results import SessionSummary
 from ..totals import UsageTotals
@@ -40,8 +41,19 @@ def list_sessions(
     for session in sessions:
         session.short_id = prefixes[session.id]
         session.totals = totals.get(session.id) or UsageTotals()
+    _count_prompts_of_runs(store, sessions)
     _mark_unknown_usage(store, [session for session in sessions if session.totals == NO_SPEND])
     return sessions
+
+
+def _count_prompts_of_runs(store: Store, sessions: list[SessionSummary]) -> None:
+    """Count the prompts of runs in sessions whose transcript wasn't imported yet."""
+    by_id = {session.id: session for session in sessions}
+    for part in chunks(list(by_id)):
+        where = WhereClause().add_in("session", part).add("prompt IS NOT NULL")
+        sql = f"SELECT session, count(*) FROM runs{where.sql} GROUP BY session"
+        for id_, count in store.query(sql, where.values):
+            by_id[id_].prompts = max(by_id[id_].prompts, int(count))
 
 
 def _mark_unknown_usage(store: Store, sessions: list[SessionSummary]) -> None:
@@ -78,6 +90,15 @@ def get_session(store: Store, id_: str) -> SessionSummary:
     """Return the session with an id that is known to exist."""
     (session,) = list_sessions(store, WhereClause().add("id = ?", id_), 1)
     return session
+
+
+def complete_report(report: Report, session: SessionSummary) -> Report:
+    """Add to the report of a session's transcript what only the ledger knows."""
+    if report.turns is None:
+        report.turns = session.turns
+    if report.duration_ms is None:
+        report.duration_ms = session.duration_ms
+    return report
 
 
 def session_exists(store: Store, id_: str) -> bool:
