@@ -155,6 +155,8 @@ class RecordDecoder:
         self._has_end = False
         self._is_damaged = False
         self._time_shift: timedelta | None = None  # from a replayed recording to this run
+        self.ended_at: datetime | None = None  # the exit, else the last record
+        self._has_exit = False
 
     @property
     def is_truncated(self) -> bool:
@@ -182,6 +184,14 @@ class RecordDecoder:
             return datetime.fromtimestamp(seconds, timezone.utc)
         except (OverflowError, OSError, ValueError):
             return None
+
+    def advance_time(self, record: Record) -> datetime | None:
+        """The time of the next record of the run."""
+        at = self.time_of(record)
+        if at is not None and not self._has_exit:
+            self.ended_at = at
+        self._has_exit = self._has_exit or record.code == "exit"
+        return at
 
     def events(self, record: Record, at: datetime | None) -> list[ev.Event]:
         """The events of a record without stdout."""

@@ -7,6 +7,8 @@ import msgspec
 
 from .. import agents
 from ..agents import REPLAY_AGENT_NAME, Agent, Backend, LaunchOptions
+from ..analysis.context import UNKNOWN_CONTEXT
+from ..analysis.verdict import Judgement
 from ..errors import SourceError, StenoError
 from ..process.process_tree import own_python_path
 from ..recording.replay import ReplaySource
@@ -18,15 +20,11 @@ HANDOVER_PROMPT = "[CONTEXT FROM PREVIOUS SESSION]\n{summary}\n\n[CURRENT TASK]\
 
 def missing_agent_report(setup: TaskSetup) -> Report:
     """The report of an agent whose program was not found."""
-    return Report(
-        agent=setup.agent,
-        cwd=setup.cwd,
-        verdict="not_found",
-        error=setup.not_found_reason,
-        error_category="subprocess",
-        turns=0,
-        duration_ms=0,
+    report = Report(
+        agent=setup.agent, cwd=setup.cwd, turns=0, duration_ms=0, context=UNKNOWN_CONTEXT
     )
+    Judgement("not_found", setup.not_found_reason).apply_to(report)
+    return report
 
 
 def setup_for_fallback(

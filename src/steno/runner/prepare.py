@@ -16,6 +16,8 @@ from msgspec import Struct
 from .. import agents
 from ..agents import Backend, LaunchOptions
 from ..agents.base import build_environment
+from ..analysis.context import UNKNOWN_CONTEXT
+from ..analysis.verdict import Judgement
 from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
 from ..config.files import new_run_id
 from ..errors import StenoError
@@ -371,9 +373,9 @@ class TaskSetupBuilder:
         return None
 
     def _refusal(self, verdict: Verdict, error: str, hint: str) -> TaskReport:
-        return TaskReport(
-            agent=self.agent.name, cwd=self.cwd, verdict=verdict, error=error, hint=hint
-        )
+        report = TaskReport(agent=self.agent.name, cwd=self.cwd, context=UNKNOWN_CONTEXT)
+        Judgement(verdict, error, hint).apply_to(report)
+        return report
 
     def prepare_worktree_and_backend(self) -> None:
         """Create or reuse a requested worktree; ask a model server for its context window."""
