@@ -82,7 +82,7 @@ class AgentRun:
         self.requested_session_id = launch_options.resume
         if not launch_options.resume and "session_id" not in agent.launch.unsupported_options:
             self.requested_session_id = launch_options.session_id
-        self.parser = RunParser(agent, "stream")
+        self.parser = RunParser(agent)
         self.accumulator = self.parser.accumulator  # the running state of the report
         self.accumulator.facts.use_heuristics = setup.use_heuristics
         lookup: PriceLookup | None = None
