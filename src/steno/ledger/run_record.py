@@ -135,9 +135,9 @@ def _complete_session(report: Report, batch: RowBatch, values: dict[str, Any]) -
     session.agent_version = session.agent_version or values["agent_version"]
     session.project = session.project or report.cwd
     session.model = session.model or (values["model"] and base_model_name(values["model"]))
-    if session.first_at is None:
-        session.first_at = values["started_at"]
-        session.last_at = values["ended_at"]
+    if report.started_at is not None or session.first_at is None:
+        session.first_at = min(values["started_at"], session.first_at or values["started_at"])
+        session.last_at = max(values["ended_at"], session.last_at or 0)
     if session.context_used is None:
         session.context_used = values["context_used"]
         session.context_peak = session.context_peak or values["context_peak"]

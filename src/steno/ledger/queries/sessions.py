@@ -116,7 +116,13 @@ def newest_session(store: Store) -> str | None:
 
 
 def transcript_paths(store: Store, id_: str) -> list[str]:
-    """Return the transcripts with the session's id in their name, the plainest name first."""
-    sql = "SELECT path FROM sources WHERE kind = 'transcript' AND path LIKE ?"
-    paths: list[str] = query_column(store, sql, (f"%{id_}%",))
+    """Return the transcripts with the session's id in their name, the plainest name first.
+
+    Else the only one with the session's lines: Gemini's file names have a part of the id.
+    """
+    sql = "SELECT path FROM sources WHERE kind = 'transcript' AND "
+    paths: list[str] = query_column(store, sql + "path LIKE ?", (f"%{id_}%",))
+    if not paths:
+        by_content = query_column(store, sql + "session = ?", (id_,))
+        return by_content if len(by_content) == 1 else []
     return sorted(paths, key=lambda path: (not path.endswith(f"/{id_}.jsonl"), len(path), path))
