@@ -253,7 +253,7 @@ CREATE TABLE budgets (
 
 # Runs known from their result only: the requests and the context that it stands for.
 RUNS_WITHOUT_REQUESTS = """
-ALTER TABLE requests ADD COLUMN requests <int> NOT NULL DEFAULT 1;  -- that it stands for
+ALTER TABLE requests ADD COLUMN requests <int> NOT NULL DEFAULT 1;  -- rest: those not listed
 UPDATE requests SET requests = 0 WHERE kind = 'rest';
 ALTER TABLE sessions ADD COLUMN context_source TEXT;  -- upper_bound; NULL: measured
 """
