@@ -446,6 +446,9 @@ def test_json_also_where_nothing_was_started(place: Place) -> None:
     done = place.steno("run", "--json", "--program", "/no/such/claude", "x")
     report = json.loads(done.stdout)
     assert (report["verdict"], report["attempts"], done.returncode) == ("not_found", [], 127)
+    context = report["context"]
+    assert report["error_category"] == "subprocess"
+    assert (context["limit"], context["limit_source"]) == (200_000, "assumed")
 
 
 # -- how it is asked -----------------------------------------------------------------------------
