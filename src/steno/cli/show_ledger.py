@@ -86,7 +86,7 @@ def _stored_session(store: Store, id_: str, view: str | None) -> StoredInput:
         return stored
     session_runs = runs.list_runs(store, WhereClause().add("session = ?", id_))
     if view not in (None, "summary", "json"):
-        if not session_runs:
+        if len(session_runs) != 1:
             raise StenoError(
                 f"{id_}: transcript not found; only --summary and --json are available"
             )
