@@ -5,6 +5,7 @@
 
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ from tests.support.claude_lines import (
     text,
     usage,
 )
+from tests.support.transcript_writer import Transcript
 
 COUNTERS = ("input", "cache_write", "cache_read", "output", "reasoning")
 LONG = 60.0
@@ -320,6 +322,37 @@ def test_documents_of_one_session_add_up(tmp_path: Path, ledger: Store) -> None:
     assert (session.turns, session.totals.cost_nano) == (3, round(2 * REQUEST_COST * 1e9))
     assert session.totals.saved_nano > 0
     assert [sample.used for sample in context_history(ledger, session)] == [21_004]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_document_and_its_transcript_count_once(
+    tmp_path: Path, ledger: Store, order: int
+) -> None:
+    """Whichever comes first: the run ended when its document was written."""
+    transcript = Transcript("s")
+    transcript.prompt("Do it.")
+    for number in range(3):
+        transcript.at += timedelta(seconds=20)
+        transcript.answer(f"m{number}")
+    document = tmp_path / "answer.json"
+    models = {transcript.model: share(9, 3_000, 60_000, 300, 0.5)}
+    line = result(
+        session_id="s",
+        num_turns=3,
+        duration_ms=70_000,
+        usage=usage(9, 3_000, 60_000, 300),
+        modelUsage=models,
+        total_cost_usd=0.5,
+    )
+    document.write_bytes(dump(line))
+    ended = transcript.at.timestamp()
+    os.utime(document, (ended, ended))
+    for path in [str(document), transcript.write(tmp_path)][::order]:
+        import_sources(ledger, [path])
+    (session,) = list_sessions(ledger, WhereClause())
+    assert (session.totals.tokens.total, session.totals.cost_nano) == (63_309, 500_000_000)
+    assert (session.totals.requests, session.prompts, session.turns) == (3, 1, 3)
+    assert (session.context.used, session.context.source) == (21_003, "measured")
 
 
 # -- transcripts: sessions without runs ----------------------------------------------------------

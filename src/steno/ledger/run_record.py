@@ -85,7 +85,7 @@ def upsert_run(
 ) -> UpsertCounts:
     """Write a run, replacing what was written of it before; `report.run_id` must be set.
 
-    `at` is the time of the run if its report has none. `columns` are columns of `runs` that a
+    `at` is the end of the run if its report has no time. `columns` are columns of `runs` that a
     report doesn't know: task, attempt, why, prompt, pid. Pruned runs, and runs whose requests were
     all pruned, stay pruned.
     """
@@ -161,7 +161,7 @@ def _update_session(store: Store, session: str) -> None:
 
 
 def _run_times(report: Report, batch: RowBatch, at: int) -> tuple[int, int]:
-    """Return start and end of a run; both are `at` if the report has no valid start time."""
+    """Return start and end of a run; without a valid start time in the report, it ended `at`."""
     event_times = [
         *(session.last_at or 0 for session in batch.sessions.values()),
         *(request.at for request in batch.requests),
@@ -170,7 +170,8 @@ def _run_times(report: Report, batch: RowBatch, at: int) -> tuple[int, int]:
     last_event_at = max(event_times, default=0)
     started_at = time_ms(report.started_at)
     if started_at is None:
-        started_at = ended_at = at
+        ended_at = at
+        started_at = max(0, at - (report.duration_ms or 0))
     else:
         ended_at = max(started_at + (report.duration_ms or 0), last_event_at)
     if not 0 <= ended_at < MAX_TIME_MS:
