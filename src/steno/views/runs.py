@@ -178,6 +178,9 @@ def _session_facts(session: SessionSummary, when: LocalTimeFormatter) -> dict[st
         format_duration(session.duration_ms),
     )
     context = session.context
+    peak = f"peak {format_number(context.peak)}"
+    if context.source == "upper_bound":
+        peak = "upper bound"
     return {
         "agent": join_facts((agent, session.model)),
         "session": session.id,
@@ -198,7 +201,7 @@ def _session_facts(session: SessionSummary, when: LocalTimeFormatter) -> dict[st
             f"{format_money(nano_to_usd(totals.cost_nano))}{unpriced}"
             f" · saved by cache {format_money(nano_to_usd(totals.saved_nano))}"
         ),
-        "context": f"{context.text} · peak {format_number(context.peak)}",
+        "context": f"{context.text} · {peak}",
     }
 
 

@@ -47,10 +47,10 @@ def list_sessions(
 
 
 def _count_prompts_of_runs(store: Store, sessions: list[SessionSummary]) -> None:
-    """Count the prompts of runs in sessions whose transcript wasn't imported yet."""
+    """Count the runs as prompts where the transcript wasn't imported yet."""
     by_id = {session.id: session for session in sessions}
     for part in chunks(list(by_id)):
-        where = WhereClause().add_in("session", part).add("prompt IS NOT NULL")
+        where = WhereClause().add_in("session", part).add("(prompt IS NOT NULL OR turns > 0)")
         sql = f"SELECT session, count(*) FROM runs{where.sql} GROUP BY session"
         for id_, count in store.query(sql, where.values):
             by_id[id_].prompts = max(by_id[id_].prompts, int(count))
