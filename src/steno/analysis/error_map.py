@@ -33,6 +33,7 @@ _VERDICT_BY_HTTP_STATUS = {
 # Patterns for error texts. They are compiled on first use: compiling all costs 4 ms at start-up.
 CONTEXT_FULL_PATTERN = (
     r"prompt is too long|context (?:window|length) (?:is )?exceeded|input is too long"
+    r"|maximum context length is \d|input token count .{0,40}exceeds the maximum number of tokens"
 )
 _NETWORK_PATTERN = (
     r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH"

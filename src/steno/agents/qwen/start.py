@@ -4,10 +4,11 @@ The prompt is passed on stdin: any length, any first character. The approval mod
 allowed without asking.
 """
 
+import re
 from collections.abc import Sequence
 
 from ..base import LaunchCommand, LaunchOptions, encode_prompt, option_args, repeated_args
-from ..typed_reader import EXIT_CODE_VERDICTS, approval_mode
+from ..typed_reader import EXIT_CODE_VERDICTS, approval_mode, error_headline
 
 # Its --json-schema fails at the first plain-text answer; steno asks for a correction instead.
 UNSUPPORTED_OPTIONS = ("fork", "max_cost", "fallback_model", "json_schema", "steer")
@@ -17,15 +18,19 @@ MODE_ALIASES = {
     "bypassPermissions": "yolo",
     "dontAsk": "default",
 }
+_EXIT_CODE_VERDICTS = {**EXIT_CODE_VERDICTS, 55: "max_budget"}  # its limit of time or tool calls
+_STDERR_NOISE_PATTERN = re.compile(
+    r"Warning: |Ripgrep not available|Retrying (?:in \d|provider attempt)|Falling back from "
+)
 NATIVE_MODES = ("plan", "default", "auto-edit", "yolo")
 
 
 def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
     """The verdict and the message for an exit code without a result."""
-    verdict = EXIT_CODE_VERDICTS.get(code)
+    verdict = _EXIT_CODE_VERDICTS.get(code)
     if verdict is None:
         return None
-    return verdict, "\n".join(errors).strip() or f"exit code {code}"
+    return verdict, error_headline(errors, _STDERR_NOISE_PATTERN) or f"exit code {code}"
 
 
 def build_command(
