@@ -128,6 +128,19 @@ CASES: dict[str, Case] = {
         "auth",
         lambda at: report(init(), synthetic("authentication_failed", "No."), failed("No.")),
     ),
+    "no credit": (
+        "billing",
+        lambda at: report(*HALF, failed("Credit balance is too low", api_error_status=400)),
+    ),
+    "402 by status": ("billing", lambda at: report(*HALF, failed("No.", api_error_status=402))),
+    "a billing error": (
+        "billing",
+        lambda at: report(init(), synthetic("billing_error", "No."), failed("No.")),
+    ),
+    "quota used up": (
+        "billing",
+        lambda at: report(*HALF, failed("API Error: 429 insufficient_quota")),
+    ),
     "500": ("api", lambda at: report(*HALF, failed("API Error: 500", api_error_status=500))),
     "no detail": ("api", lambda at: report(*HALF, failed(None))),
     "529 with a misleading text": (
@@ -166,6 +179,14 @@ CASES: dict[str, Case] = {
     "a permission": (
         "permission",
         lambda at: report(*HALF, result(permission_denials=[denied("t", "Bash", command="ls")])),
+    ),
+    "stopped by a hook": (
+        "stopped",
+        lambda at: report(*HALF, result("Half done.", terminal_reason="hook_stopped")),
+    ),
+    "a loop": (
+        "stopped",
+        lambda at: report(*HALF, failed("Loop detected.", terminal_reason="loop_detected")),
     ),
     "a question": ("interactive", lambda at: report(*HALF, result("Which one?"))),
     "work left running": (
@@ -235,6 +256,7 @@ def test_v1_every_word_is_reached() -> None:
 CATEGORIES = {
     "429 by text": "rate_limit",
     "401 by text": "auth",
+    "no credit": "auth",
     "500": "api",
     "a question": "interactive",
     "work left running": "background-task",

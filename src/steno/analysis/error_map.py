@@ -12,7 +12,7 @@ _VERDICT_BY_ERROR_NAME: dict[str, str] = {
     "rate_limit": "rate_limit",
     "authentication_failed": "auth",
     "oauth_org_not_allowed": "auth",
-    "billing_error": "auth",
+    "billing_error": "billing",
     "invalid_request": "invalid_request",
     "model_not_found": "invalid_request",
     "image_error": "invalid_request",
@@ -24,7 +24,7 @@ _VERDICT_BY_ERROR_NAME: dict[str, str] = {
 }
 _VERDICT_BY_HTTP_STATUS = {
     401: "auth",
-    402: "auth",
+    402: "billing",
     403: "auth",
     429: "rate_limit",
     **dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request"),
@@ -34,6 +34,13 @@ _VERDICT_BY_HTTP_STATUS = {
 CONTEXT_FULL_PATTERN = (
     r"prompt is too long|context (?:window|length) (?:is )?exceeded|input is too long"
     r"|maximum context length is \d|input token count .{0,40}exceeds the maximum number of tokens"
+)
+# Limits that waiting does not lift. Gemini uses the words of OpenAI ("exceeded your current quota")
+# also for its limits per minute and day; only those name the rate limits.
+BILLING_PATTERN = (
+    r"credit balance|insufficient[_ ](?:quota|credit|balance|funds)|out of credit"
+    r"|requires more credits|payment[_ ]required|billing_error"
+    r"|check your plan and billing details(?!.*(?:rate-limits|retry in|exceeded for metric))"
 )
 _NETWORK_PATTERN = (
     r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH"
@@ -56,6 +63,7 @@ _AUTH_PATTERN = (
 VERDICT_HINTS = {
     "rate_limit": "wait until the limit resets, then resume; or use another model or account",
     "auth": "sign in again or set a valid API key; retrying won't help",
+    "billing": "add credit or fix the payment, or use another account; retrying won't help",
     "api": "service error: try again later",
     "network": "service unreachable: check the connection and the base URL, then try again",
     "invalid_request": "request rejected: check the model name and the size of the request",
@@ -68,7 +76,7 @@ VERDICT_HINTS = {
 
 def contains_pattern(pattern: str, text: str) -> bool:
     """Whether the text matches the pattern anywhere, ignoring case."""
-    return re.search(pattern, text, re.I) is not None
+    return re.search(pattern, text, re.I | re.S) is not None
 
 
 def classify_by_fields(
@@ -83,6 +91,8 @@ def classify_by_fields(
             return "refused"
     if contains_pattern(CONTEXT_FULL_PATTERN, text):
         return "context_full"
+    if contains_pattern(BILLING_PATTERN, text):
+        return "billing"
     status = result.api_status if result is not None else None
     if status is None and failure is not None:
         status = failure.status
@@ -94,7 +104,9 @@ def classify_by_fields(
 
 
 def classify_by_text(text: str) -> str:
-    """rate_limit, auth or api, by the words of an error text."""
+    """billing, rate_limit, auth or api, by the words of an error text."""
+    if contains_pattern(BILLING_PATTERN, text):
+        return "billing"
     if contains_pattern(_RATE_LIMIT_PATTERN, text):
         return "rate_limit"
     return "auth" if contains_pattern(_AUTH_PATTERN, text) else "api"

@@ -39,7 +39,7 @@ RUN_AGAIN = "run it again"
 
 ERROR_CATEGORIES = {
     "rate_limit": "rate_limit",
-    "auth": "auth",
+    **dict.fromkeys(("auth", "billing"), "auth"),
     **dict.fromkeys(("api", "network", "invalid_request", "context_full", "refused"), "api"),
     "interactive": "interactive",
     "background_task": "background-task",
@@ -238,6 +238,33 @@ def detect_interruption(facts: Facts) -> Judgement | None:
         lines.add(facts.interrupted_line)
     message = "the run was interrupted before it finished"
     return Judgement("interrupted", message, _continue_hint(facts), sorted(lines))
+
+
+_STOPPED_BY = {
+    "hook_stopped": "a hook stopped the run",
+    "prevent_continuation": "a hook stopped the run",
+    "stop_hook_prevented": "a hook stopped the run",
+    "stop_execution": "a hook or policy stopped the run",
+    "loop_detected": "the agent's loop detection stopped the run",
+}
+
+
+def detect_halted_run(facts: Facts) -> Judgement | None:
+    """A hook, a policy or the agent's own loop detection stopped the run before it was done."""
+    result = facts.result
+    failure = facts.failure
+    names = [] if result is None else [result.terminal_reason, result.api_error, result.subtype]
+    if failure is not None and (result is None or result.is_error):
+        names.append(failure.kind)
+    name = next((name for name in names if name in _STOPPED_BY), None)
+    if name is None:
+        return None
+    message = _STOPPED_BY[name]
+    detail = facts.error_text
+    if detail and detail != message:
+        message = f"{message}: {detail}"
+    hint = f"fix the cause or change the prompt, then continue: {_resume_command(facts)}"
+    return Judgement("stopped", message, hint, facts.evidence_lines)
 
 
 # -- errors of the agent: structured fields --------------------------------------------------------
@@ -496,6 +523,7 @@ RULES: tuple[Rule, ...] = (
     detect_stop_request,
     detect_external_signal,
     detect_interruption,
+    detect_halted_run,
     detect_turn_limit,
     detect_budget_limit,
     detect_startup_failure,

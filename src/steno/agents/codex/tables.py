@@ -81,7 +81,8 @@ _ERROR_INFO_KINDS = {
 }
 _ERROR_PATTERNS = (
     (r"ran out of room in the model's context window|context_length_exceeded", "prompt_too_long"),
-    (r"usage limit|quota exceeded", "usage_limit_reached"),
+    (r"usage limit", "usage_limit_reached"),
+    (r"quota exceeded", "billing_error"),
     (r"invalid_request_error", "invalid_request"),
     (r"^Missing environment variable", "authentication_failed"),
     (
