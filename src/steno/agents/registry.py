@@ -85,7 +85,7 @@ STDERR_MARKERS = {
         "GitHub Copilot CLI",
     ),
     "gemini": ("Gemini API", "Gemini CLI", "gemini [options]"),
-    "qwen": ("Qwen Code", "qwen [options]"),
+    "qwen": ("Qwen Code", "qwen [options]", "QWEN_CODE_"),
 }
 # In the order of the tests; Claude Code is last, see `registry.detect_builtin`.
 LINE_DETECTORS: dict[str, Callable[[JsonObject], bool]] = {

@@ -146,6 +146,11 @@ def _total_tokens(
         tokens = _tokens_from_requests(run, warnings)
         if tokens.total is not None or not usages:
             return tokens
+    if run.results and run.results[-1].terminal_reason == "loop_detected":
+        warnings.append(
+            "tokens are a lower bound: the agent leaves out the requests that "
+            "its loop detection cancelled"
+        )
     if run.results and run.results[-1].over_session:
         warnings.append(
             "tokens are an upper bound: the agent counts over the whole session "

@@ -1,7 +1,8 @@
 """The command line of `qwen`, and its exit codes. Pure.
 
 The prompt is passed on stdin: any length, any first character. The approval mode decides what is
-allowed without asking.
+allowed without asking. Stdout is a file: on a pipe, every version loses the end of an answer above
+100 KB when it exits.
 """
 
 import re
@@ -58,7 +59,10 @@ def build_command(
     if options.backend is not None:
         argv += ["--auth-type", "openai"]
     return LaunchCommand(
-        (*argv, *options.extra), encode_prompt(options.prompt), env=_backend_env(options)
+        argv=(*argv, *options.extra),
+        stdin=encode_prompt(options.prompt),
+        stdout="file",
+        env=_backend_env(options),
     )
 
 
