@@ -70,7 +70,7 @@ AGENT = Agent(
     installation=Installation(
         command="npm install -g @qwen-code/qwen-code",
         npm_package="@qwen-code/qwen-code",
-        tested_versions=("0.15.10",),
+        tested_versions=("0.15.10", "0.24.4"),
         credential_files=(".qwen/oauth_creds.json",),
     ),
 )
