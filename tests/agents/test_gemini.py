@@ -76,6 +76,17 @@ def test_what_was_said_before_a_kill_is_kept() -> None:
     )
 
 
+def test_a_torn_answer_is_still_a_stream() -> None:
+    """A pipe lost the end of it: the hint is to continue, not to ask for a JSON stream."""
+    parser = steno.RunParser(AGENTS["gemini"])
+    parser.feed_lines(dump([INIT, PROMPT, message("long")])[:-9].splitlines(keepends=True))
+    report = parser.report()
+    assert (report.verdict, report.hint) == (
+        "no_result",
+        f"figures come from the messages only; to continue: gemini --resume {SESSION} -p continue",
+    )
+
+
 def test_thoughts_that_the_total_shows_are_output() -> None:
     """Where total_tokens exceeds input plus output, the rest is thoughts."""
     report = read([INIT, PROMPT, message("x"), result()])
@@ -206,13 +217,13 @@ def test_an_error_before_a_success_is_no_success() -> None:
 
 
 def test_a_warning_is_no_failure() -> None:
-    loop = {
+    warned = {
         "type": "error",
         "timestamp": AT.format(50),
         "severity": "warning",
-        "message": "Loop detected",
+        "message": "a setting is unknown",
     }
-    assert read([INIT, PROMPT, message("x"), loop, result()], code=0).ok
+    assert read([INIT, PROMPT, message("x"), warned, result()], code=0).ok
 
 
 def test_a_command_that_would_have_to_be_confirmed_is_refused() -> None:

@@ -217,6 +217,35 @@ def test_a_session_that_is_gone(place: Place) -> None:
     assert counters(result.report) == total(figures(agent, 1))
 
 
+@pytest.mark.parametrize("place", ["gemini", "qwen 0.24.4"], indirect=True)
+def test_a_loop_that_the_agent_stops(place: Place) -> None:
+    """Gemini calls it a success. Neither counts the request that was cancelled."""
+    step = Answer((shell(place.agent, "echo same"),), figures(place.agent, 1))
+    result = place.run(step)
+    assert (result.report["verdict"], result.code, result.report["terminal_reason"]) == (
+        "stopped",
+        3,
+        "loop_detected",
+    )
+    assert counters(result.report) == total(*(figures(place.agent, 1) for _ in range(4)))
+    assert any(text.startswith("tokens are a lower bound") for text in result.report["warnings"])
+    assert_same_replay(place, result)
+
+
+OVERFLOWS = {
+    "gemini": "The input token count (1230045) exceeds the maximum number of tokens allowed (9).",
+    "qwen": "This model's maximum context length is 9 tokens. Your messages resulted in 1230045.",
+}
+
+
+@pytest.mark.parametrize("place", ["gemini", "qwen", "qwen 0.24.4"], indirect=True)
+def test_a_request_that_exceeds_the_context(place: Place) -> None:
+    fault = Fault(400, "INVALID_ARGUMENT", OVERFLOWS[place.agent])
+    result = place.run(fault)
+    assert (result.report["verdict"], result.code) == ("context_full", 3)
+    assert_same_replay(place, result)
+
+
 def test_a_long_answer_arrives_whole(place: Place) -> None:
     """Gemini and Qwen lose the end of an answer above 100 KB on a pipe."""
     answer = " ".join(f"w{number}" for number in range(43_000)) + " end."

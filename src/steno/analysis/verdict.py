@@ -401,7 +401,7 @@ def detect_missing_result(facts: Facts) -> Judgement | None:
     elif lines.read == lines.blank and facts.exited is None and not detail:
         detail = " (empty input)"
     hint = None
-    if facts.non_json_lines and not facts.report.requests:
+    if facts.non_json_lines and not (facts.report.requests or facts.report.session_id):
         option = facts.hint_templates.stream or "JSON output"
         hint = f"not a JSON stream: run the agent with {option}"
     elif facts.report.session_id:
