@@ -7,9 +7,6 @@ Names, types, docstrings, hints and help texts come from the source; `meanings.p
 fields that have no docstring. A field without a description is an error, and vice versa.
 """
 
-import contextlib
-import io
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -17,23 +14,26 @@ from pathlib import Path
 
 import ledger_page as ledger_tables
 import msgspec
+from cli_page import cli_page
 from library_page import library_page, testing_page
 from meanings import REPORT_FIELDS
-from source import Shape, docstring, page, shapes, table, typed
+from source import Shape, code_type, docstring, page, shapes, table, text_block, typed
 
-from steno import cli, event, report
+from steno import event, report
 from steno import event as ev
 from steno.agents import AGENTS
 from steno.agents.base import OPTION_FIELDS, option_support
 from steno.analysis import verdict
-from steno.analysis.verdict import ERROR_CATEGORIES, RULES, Facts
+from steno.analysis.verdict import ERROR_CATEGORIES, RULES, Facts, Rule
+from steno.cli.resume_command import option_name
 from steno.config import AGENT_SETTINGS, MODEL_SIZES, SETTINGS, Setting
 from steno.report import BackgroundTask, DeniedCall, Report
 from steno.views.formatting import VERDICT_DISPLAY
 
 HERE = Path(__file__).parent
-HELP_COLUMNS = "100"
-EXITS = sorted(set(report.EXIT_CODES.values()))
+
+# The docstrings of other structs of the report repeat their fields.
+WITH_DOCSTRING = ("TaskReport", "Attempt", "Tokens", "Context", "ModelSummary", "RequestRetry")
 
 # -- the report ---------------------------------------------------------------------------------
 
@@ -47,23 +47,31 @@ def report_page() -> str:
     parts: list[str | list[str]] = [
         "Printed by `steno show --json` (one object per line) and returned by `steno.read`. "
         "`steno run --json` and `steno.run` give a [TaskReport](#taskreport), which adds the "
-        "fields of the task. Unknown values are null (`None` in Python), never 0. Times are "
-        "`datetime` values in Python and ISO 8601 text in JSON. Every field is always present.",
-        f"Schema: `{report.SCHEMA}`.",
+        "fields of the task. Unknown values are null (`None` in Python), never 0; `?` marks the "
+        "types that can be. Times are `datetime` values in Python and ISO 8601 text in JSON. Every "
+        f"field is always present. Schema: `{report.SCHEMA}`.",
     ]
     first = ["Report", "TaskReport", "Attempt"]
     for name in [*first, *(name for name in structs if name not in first)]:
-        shape = structs[name]
-        rows = [
-            [
-                f"`{field.name}`",
-                typed(_json_type(field.type), links),
-                REPORT_FIELDS[name][field.name],
-            ]
-            for field in shape.fields
-        ]
-        parts += [f"## {name}", shape.text, table(["field", "type", "meaning"], rows)]
+        text = structs[name].text if name in WITH_DOCSTRING else ""
+        heading = [f"## {name}", text] if name != "Report" else []
+        parts += [*heading, *_report_fields(structs[name], links)]
     return page("Report", *parts)
+
+
+def _report_fields(shape: Shape, links: dict[str, str]) -> Iterator[str | list[str]]:
+    """A table of the fields; those that mean the same in another struct are listed below it."""
+    rows = []
+    elsewhere: dict[str, list[str]] = {}
+    for field in shape.fields:
+        meaning = REPORT_FIELDS[shape.name][field.name]
+        if meaning.startswith("= "):
+            elsewhere.setdefault(meaning[2:], []).append(f"`{field.name}`")
+        else:
+            rows.append([f"`{field.name}`", typed(_json_type(field.type), links), meaning])
+    yield table(["field", "type", "meaning"], rows)
+    for other, names in elsewhere.items():
+        yield f"As in [{other}]({links[other]}): {', '.join(names)}."
 
 
 def _json_type(annotation: str) -> str:
@@ -97,26 +105,28 @@ def events_page() -> str:
     structs = shapes(event)
     shared = structs.pop("Event")
     del structs["EventHead"]  # for readers only
-    values = {name: shape for name, shape in structs.items() if shape.base == "Struct"}
-    links = {name: f"#{name.lower()}" for name in values}
     parts: list[str | list[str]] = [
         "Printed by `steno show --events` (one object per line) and yielded by `steno.events`. In "
         "JSON, `event` is the kind, fields with their default value are omitted, `Raw` is the "
         "agent's own JSON, `bytes` are base64 text, and times are ISO 8601 text.",
+        "`?` marks a type that can be null (`None` in Python). Defaults are null for these and for "
+        "`Raw`, else false, empty, or as shown.",
         "In Python the classes are in `steno.event`, and a `Raw` is undecoded bytes. "
         "`steno.decode_raw` decodes it:",
         RAW,
         "## Common fields",
         shared.text,
-        _fields(shared, links),
+        _fields(shared),
     ]
-    for name, shape in structs.items():
-        if name not in values:
-            tag = getattr(event, name).__struct_config__.tag
-            parts += [f"## {name}", f"`{tag}`. {shape.text}", _fields(shape, links)]
-    for name, shape in values.items():
-        parts += [f"## {name}", f"Nested value. {shape.text}", _fields(shape, links)]
+    nested = [name for name, shape in structs.items() if shape.base == "Struct"]
+    for name in [name for name in structs if name not in nested] + nested:
+        tag = "Nested value" if name in nested else f"`{_tag(name)}`"
+        parts += [f"## {name}", f"{tag}. {structs[name].text}", _fields(structs[name])]
     return page("Events", *parts)
+
+
+def _tag(name: str) -> str:
+    return str(getattr(event, name).__struct_config__.tag)
 
 
 RAW = """```python
@@ -129,30 +139,20 @@ for event in steno.events("tests/recordings/claude/2.1.325/permission_denied"):
 ```"""
 
 
-def _fields(shape: Shape, links: dict[str, str]) -> list[str]:
-    written = {
+def _fields(shape: Shape) -> str:
+    encoded = {
         field.name: field.encode_name
         for field in msgspec.structs.fields(getattr(event, shape.name))
     }
-    rows = []
+    lines = []
     for field in shape.fields:
-        name = (
-            f"`{field.name}`"
-            if written[field.name] == field.name
-            else f"`{field.name}` (JSON: `{written[field.name]}`)"
-        )
-        rows.append(
-            [
-                name,
-                typed(field.type, links),
-                "" if field.default is None else f"`{_default(field.default)}`",
-            ]
-        )
-    return table(["field", "type", "default"], rows) if rows else []
-
-
-def _default(text: str) -> str:
-    return "null" if text in ("None", "NO_JSON") else text
+        line = f"{field.name}: {code_type(field.type)}"
+        if field.default not in (None, "None", "NO_JSON", "False", "()", "''", "b''"):
+            line += f" = {field.default}"
+        if encoded[field.name] != field.name:
+            line += f"  # JSON: {encoded[field.name]}"
+        lines.append(line)
+    return text_block(lines)
 
 
 # -- verdicts -----------------------------------------------------------------------------------
@@ -209,7 +209,9 @@ def samples() -> dict[str, list[Facts]]:
         "invalid_request": [_failed(api_status=404)],
         "context_full": [_failed(terminal_reason="prompt_too_long")],
         "refused": [_failed(stop_reason="refusal")],
-        "permission": [_facts(result=done, unresolved_denials=[denial])],
+        "permission": [
+            _facts(result=done, unresolved_denials=[denial], hint_templates=AGENTS["claude"].hints)
+        ],
         "interactive": [_facts(result=done, final_text="Which one?")],
         "background_task": [_waiting()],
         "stopped": [_facts(result=_result(terminal_reason="hook_stopped", text="Stopped."))],
@@ -239,63 +241,63 @@ def verdicts_page() -> str:
     if list(cases) != list(report.VERDICTS):
         expected = list(report.VERDICTS)
         raise SystemExit(f"verdicts.md: samples are for {list(cases)}, verdicts are {expected}")
-    order = ", ".join(f"`{rule.__name__}`" for rule in RULES)
+    matches = {word: [_matching_rule(word, facts) for facts in cases[word]] for word in cases}
     rows = [
-        [f"[`{word}`](#{word})", VERDICT_DISPLAY[word][1], _category(word)]
+        [
+            f"`{word}`",
+            VERDICT_DISPLAY[word][1],
+            _category(word),
+            ", ".join(dict.fromkeys(f"`{rule.__name__}`" for rule, _ in matches[word] if rule)),
+        ]
         for word in report.VERDICTS
     ]
-    parts: list[str | list[str]] = [
+    rules = [
+        f"{number}. `{rule.__name__}`: {' '.join(docstring(rule.__doc__).split())}"
+        for number, rule in enumerate(_single_rules(), 1)
+    ]
+    return page(
+        "Verdicts",
         "Every run has exactly one verdict, with the lines that prove it (`evidence`), an error "
         "message if there is one, and a hint.",
-        table(["verdict", "meaning", "error_category"], rows),
-        "## Order of the rules",
-        f"The first matching rule decides: {order}. If none matches, the verdict is `success`.",
-        "`detect_advisories` is `detect_open_question`, then `detect_background_work`; "
-        "`--no-advice` disables both.",
-    ]
-    for word, facts in cases.items():
-        parts += [f"## {word}", *_verdict_section(word, facts)]
-    return page("Verdicts", *parts)
+        table(["verdict", "meaning", "error_category", "rules"], rows),
+        "## Rules",
+        "The first matching rule decides; if none matches, the verdict is `success`. "
+        "`--no-advice` disables `detect_open_question` and `detect_background_work`.",
+        rules,
+        "## Hints",
+        [f"- `{word}`: {hints}" for word in matches if (hints := _hints(matches[word]))],
+    )
+
+
+def _hints(matches: list[tuple[Rule | None, str | None]]) -> str:
+    return "; or: ".join(dict.fromkeys(f"“{hint.strip()}”" for _, hint in matches if hint))
 
 
 def _category(word: str) -> str:
     return f"`{ERROR_CATEGORIES[word]}`" if word in ERROR_CATEGORIES else "null"
 
 
-def _verdict_section(word: str, cases: list[Facts]) -> Iterator[str]:
-    """Meaning, rules and hints of a verdict."""
-    meaning = VERDICT_DISPLAY[word][1]
-    yield f"{meaning[:1].upper()}{meaning[1:]}."
-    hints = []
-    for facts in cases:
-        name, text, hint = _matching_rule(word, facts)
-        if name:
-            yield f"Rule `{name}`: {text}"
-        hints += [hint] if hint and hint not in hints else []
-    if hints:
-        yield "Hint: " + "; or: ".join(f"“{hint}”" for hint in hints) + "."
-
-
-def _matching_rule(word: str, facts: Facts) -> tuple[str, str, str | None]:
-    """Name and docstring of the rule that gives this verdict, and its hint."""
-    rules = [
+def _single_rules() -> list[Rule]:
+    """The rules in their order, with the advisories one by one."""
+    advisories = (verdict.detect_open_question, verdict.detect_background_work)
+    return [
         part
         for rule in RULES
-        for part in (
-            (verdict.detect_open_question, verdict.detect_background_work)
-            if rule is verdict.detect_advisories
-            else (rule,)
-        )
+        for part in (advisories if rule is verdict.detect_advisories else (rule,))
     ]
-    for rule in rules:
+
+
+def _matching_rule(word: str, facts: Facts) -> tuple[Rule | None, str | None]:
+    """The rule that gives this verdict, and its hint."""
+    for rule in _single_rules():
         judgement = rule(facts)
         if judgement is not None:
             if judgement.verdict != word:
                 raise SystemExit(f"verdicts.md: the sample for {word} gives {judgement.verdict}")
-            return rule.__name__, " ".join(docstring(rule.__doc__).split()), judgement.hint
+            return rule, judgement.hint
     if word != "success":
         raise SystemExit(f"verdicts.md: no rule matches the sample for {word}")
-    return "", "", None
+    return None, None
 
 
 # -- settings -----------------------------------------------------------------------------------
@@ -333,7 +335,7 @@ def _join_names(names: tuple[str, ...]) -> str:
 def _setting(setting: Setting) -> list[str]:
     return [
         _file_name(setting),
-        f"`{setting.option} {setting.metavar}`".replace(" `", "`"),
+        f"`{option_name(setting.name)} {setting.metavar}`".replace(" `", "`"),
         f"`{setting.variable}`" if setting.variable else "",
         _setting_default(setting.default),
         setting.help_text,
@@ -403,88 +405,31 @@ def agents_page() -> str:
     )
 
 
-# -- the command line ---------------------------------------------------------------------------
-
-
-def cli_page() -> str:
-    parts: list[str | list[str]] = [_help([])]
-    subcommands = getattr(cli, "LEDGER_COMMANDS", {})
-    commands = {**cli.COMMANDS, **{f"ledger {name}": text for name, text in subcommands.items()}}
-    for name, summary in commands.items():
-        if name not in getattr(cli, "BUILT_IN_COMMANDS", ()):
-            text = f"{summary[:1].upper()}{summary[1:]}."
-            parts += [f"## steno {name}", text, _help(name.split())]
-    codes = [
-        ["0", "success; for `steno show` and ledger queries, whatever the verdicts are"],
-        ["1", "`steno doctor`: a problem was found"],
-        ["1", "`steno sync`, `steno run --sync`, `steno watch --strict`: a file was not synced"],
-        ["1", "`--on`: a command failed or was not run"],
-        [str(cli.EXIT_USAGE_ERROR), "wrong usage, or unreadable input (the rest was processed)"],
-        ["3", "`steno budget check` and `steno budget list --check`: a budget is exceeded"],
-        [str(cli.EXIT_INTERNAL_ERROR), "internal error; `--debug` shows the traceback"],
-        [str(cli.EXIT_WRITE_FAILED), "the output or the recording could not be written"],
-        [str(cli.EXIT_INTERRUPTED), "interrupted (Ctrl-C)"],
-        [str(cli.EXIT_PIPE_CLOSED), "the reader of the output closed the pipe"],
-    ]
-    settings = [
-        ["`COLUMNS`", "page width (default: that of the terminal, else 80)"],
-        ["`NO_COLOR`", "not empty: no colours"],
-        ["`FORCE_COLOR`", "not empty and not 0: colours even without a terminal"],
-        ["`STENO_LEDGER`", "ledger: a path or `postgresql://...`; overridden by `--ledger`"],
-        ["`TZ`", "time zone for day boundaries; overridden by `--timezone`"],
-        ["`STENO_DEBUG`", "not empty and not 0: same as `--debug`"],
-        ["`STENO_...`", "every [setting](settings.md) of a run"],
-    ]
-    codes_of = [
-        [
-            f"{code}",
-            ", ".join(f"`{word}`" for word in report.VERDICTS if report.EXIT_CODES[word] == code),
-        ]
-        for code in EXITS
-    ]
-    parts += ["## Exit codes", table(["code", "meaning"], codes)]
-    parts.append(
-        "`steno run` exits with the code of the verdict (`--exit-from verdict`, the default) or of "
-        "the agent (`--exit-from agent`; 128 plus the signal number for a signal). Interrupted "
-        "with Ctrl-C, it exits with 130, whatever the last verdict was. `steno show` and "
-        "`steno watch` use the verdict's code only with `--exit-from verdict`; with several "
-        "sources `show` uses the highest, and 2 takes precedence. `steno replay` exits like "
-        "the recorded agent, with its code or by its signal."
-    )
-    parts += [
-        table(["code of `steno run`", "verdict"], codes_of),
-        "## Environment",
-        table(["variable", "effect"], settings),
-    ]
-    return page("Command line", *parts)
-
-
-def _help(command: list[str]) -> str:
-    output = io.StringIO()
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = HELP_COLUMNS
-    try:
-        with contextlib.redirect_stdout(output):
-            cli.main([*command, "--help"])
-    finally:
-        os.environ.pop("COLUMNS") if before is None else os.environ.__setitem__("COLUMNS", before)
-    return f"```text\n{output.getvalue().rstrip()}\n```"
-
-
 # -- the ledger ---------------------------------------------------------------------------------
 
 
 def ledger_page() -> str:
+    tables = ledger_tables.parts()
+    common = ledger_tables.common_columns(tables)
     blocks: list[str | list[str]] = [
         "Tables for `steno ledger sql` ([examples](../howto/ask-the-ledger.md)). Read-only. Types "
-        "are those of SQLite; PostgreSQL uses BIGINT and BYTEA for INTEGER and BLOB.",
+        "are those of SQLite; PostgreSQL uses BIGINT and BYTEA for INTEGER and BLOB. `?` marks "
+        "columns that can be NULL, which means unknown.",
         "Times (`at`, `..._at`) are milliseconds since 1970 (UTC), `hour` is hours since 1970, "
         "`..._ms` are milliseconds. Money (`..._nano`) is in nano-dollars: divide by 1e9. Booleans "
-        "are 1 or 0. Unknown is NULL. `steno ledger rebuild` recreates the ledger from the files, "
-        "so don't write into it.",
+        "are 1 or 0. `steno ledger rebuild` recreates the ledger from the files, so don't write "
+        "into it.",
+        "## Common columns",
+        "These mean the same in every table that shows them without a description.",
+        table(["column", "meaning"], [[f"`{name}`", text] for name, text in common.items()]),
     ]
-    for name, about, rows in ledger_tables.parts():
-        blocks += [f"## {name}", about, table(["column", "type", "meaning"], rows)]
+    for name, columns in tables.items():
+        blocks += [f"## {name}", ledger_tables.TABLES[name]]
+        if name == "glances":
+            names = ", ".join(f"`{column.name}`" for column in columns)
+            blocks.append(f"Columns as in [sources](#sources): {names}.")
+        else:
+            blocks.append(text_block(ledger_tables.lines(columns, common)))
     return page("Ledger tables", *blocks)
 
 

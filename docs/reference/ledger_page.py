@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -132,7 +133,7 @@ def tables() -> dict[str, list[Column]]:
                     row[1],
                     row[2],
                     not row[3] and not row[5],
-                    _meaning(column_comments, name, row[1]),
+                    column_comments.get(f"{name}.{row[1]}", ""),
                 )
                 for row in rows
             ]
@@ -141,21 +142,34 @@ def tables() -> dict[str, list[Column]]:
     return {name: columns for name, columns in found.items() if columns}
 
 
-def _meaning(column_comments: dict[str, str], table: str, column: str) -> str:
-    comment = column_comments.get(f"{table}.{column}")
-    if table == "glances":
-        return comment or "as in [sources](#sources)"
-    return comment or COMMON_COLUMNS.get(column, "")
-
-
-def parts() -> list[tuple[str, str, list[list[str]]]]:
-    """Each table with its description and its rows for the page."""
+def parts() -> dict[str, list[Column]]:
+    """Each table with its columns; every table has a description."""
     found = tables()
     if missing := sorted(set(found) - set(TABLES)):
         raise SystemExit(f"ledger.md: no description for {missing}")
-    return [(name, TABLES[name], list(map(_row, columns))) for name, columns in found.items()]
+    return found
 
 
-def _row(column: Column) -> list[str]:
-    kind = f"{column.type} or NULL" if column.nullable else column.type
-    return [f"`{column.name}`", kind, column.meaning]
+def common_columns(found: dict[str, list[Column]]) -> dict[str, str]:
+    """Columns that have the same meaning in several tables."""
+    shared = Counter(
+        column.name
+        for table, columns in found.items()
+        for column in columns
+        if table != "glances" and not column.meaning
+    )
+    return {name: text for name, text in COMMON_COLUMNS.items() if shared[name] > 1}
+
+
+def lines(columns: list[Column], common: dict[str, str]) -> list[str]:
+    """The columns of one table, aligned."""
+    rows = [
+        (
+            column.name,
+            column.type + ("?" if column.nullable else ""),
+            column.meaning or ("" if column.name in common else COMMON_COLUMNS[column.name]),
+        )
+        for column in columns
+    ]
+    widths = [max(len(row[index]) for row in rows) for index in (0, 1)]
+    return [f"{row[0]:{widths[0]}}  {row[1]:{widths[1]}}  {row[2]}".rstrip() for row in rows]

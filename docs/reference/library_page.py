@@ -9,7 +9,18 @@ from types import ModuleType
 from typing import Literal, get_origin
 
 from meanings import RUN_KEYWORDS, SCOPE_KEYWORDS
-from source import Field, docstring, page, shape_of, shapes, table, typed
+from source import (
+    Field,
+    Shape,
+    code_type,
+    docstring,
+    page,
+    shape_of,
+    shapes,
+    table,
+    text_block,
+    typed,
+)
 
 import steno
 from steno import testing
@@ -19,10 +30,13 @@ from steno.testing import checks
 
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 ELSEWHERE = {
-    "Report": "Fields: [report.md](report.md).",
-    "Event": "Kinds: [events.md](events.md).",
+    "Report": "Fields: [report](report.md).",
     "RunStream": "Returned by [stream](#stream).",
     "Ledger": "`scope` stands for the keywords of [QueryScope](#queryscope).",
+}
+ON_OTHER_PAGES = {
+    "Event": "Base class of all [events](events.md).",
+    "TaskReport": "A [report](report.md#taskreport) of a task with its attempts.",
 }
 VERDICT_TYPE = (
     "Literal type of the [verdicts](verdicts.md), so that a type checker finds misspelt and "
@@ -39,9 +53,9 @@ RESULT_TYPES = (
 )
 RESULTS_INTRODUCTION = (
     "`as_json()` of a run, session or search hit returns plain values. Times are milliseconds "
-    "since 1970, `nano` is nano-dollars, unknown is `None`. `Tokens`, `Cost` and `Context` are "
-    "those of a [report](report.md). Fields of runs and sessions are described at the "
-    "[ledger tables](ledger.md)."
+    "since 1970, `nano` is nano-dollars; `?` marks types that can be None (unknown). "
+    "`Tokens`, `Cost` and `Context` are those of a [report](report.md). Fields of runs "
+    "and sessions are described at the [ledger tables](ledger.md)."
 )
 
 
@@ -60,14 +74,14 @@ def _result_types() -> Iterator[str]:
     for shape in (shapes(module)[name] for module, names in RESULT_TYPES for name in names):
         yield f"### {shape.name}"
         yield shape.text
-        lines = [f"{field.name}: {field.type}" for field in shape.fields]
+        lines = [f"{field.name}: {code_type(field.type)}" for field in shape.fields]
         lines += [
-            f"{method.name}: {ast.unparse(method.returns)}"
+            f"{method.name}: {code_type(ast.unparse(method.returns))}"
             f"  # {docstring(ast.get_docstring(method))}"
             for method in shape.methods
             if _is_property(method) and method.returns is not None
         ]
-        yield "\n".join(["```text", *lines, "```"])
+        yield text_block(lines)
 
 
 def testing_page() -> str:
@@ -113,41 +127,64 @@ def _of_class(node: ast.ClassDef, module: str) -> Iterator[str]:
         part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"
     ]
     has_public_init = inits and node.name != "RunStream"
-    arguments = _arguments(inits[0]) if has_public_init else "..."
-    yield f"```text\nclass {module}.{node.name}({arguments})\n```"
-    yield shape.text
+    arguments = _arguments(inits[0]) if has_public_init else ""
+    if has_public_init:
+        yield f"```text\nclass {module}.{node.name}({arguments})\n```"
+    yield ON_OTHER_PAGES.get(node.name, shape.text)
     yield f"Base class: `{shape.base}`." if shape.base not in ("", "Struct", "TypedDict") else ""
     yield ELSEWHERE.get(node.name, "")
     if shape.base == "TypedDict":
-        rows = [_keyword(field, node.name) for field in shape.fields]
-        yield "\n".join(table(["keyword", "type", "meaning"], rows))
+        yield from _keywords(shape)
+    yield text_block(_methods(shape))
+
+
+def _methods(shape: Shape) -> list[str]:
+    """The methods with their docstrings, as in `help(CLASS)`."""
+    lines = []
     for method in shape.methods:
-        yield from _of_function(method, f"{node.name}.{method.name}")
+        lines += [f"{shape.name}.{_signature(method, method.name)}"]
+        text = docstring(ast.get_docstring(method)).split("\n")
+        lines += [f"    {line}".rstrip() for line in text]
+    return [line for line in lines if line]
 
 
-def _keyword(field: Field, class_name: str) -> list[str]:
-    kind = typed(re.sub(r"\bStrPath\b", "str or PathLike", field.type), {})
-    if class_name == "QueryScope":
-        meaning = SCOPE_KEYWORDS[field.name]
-    elif field.name in RUN_KEYWORDS:
-        meaning = RUN_KEYWORDS[field.name]
-    else:
-        meaning = SETTINGS_BY_NAME[field.name].help_text
-    return [f"`{field.name}`", kind.replace("null", "`None`"), meaning]
+def _keywords(shape: Shape) -> Iterator[str]:
+    """A table of the keywords; those that are settings are described on their own page."""
+    meanings = SCOPE_KEYWORDS if shape.name == "QueryScope" else RUN_KEYWORDS
+    settings = [field for field in shape.fields if field.name not in meanings]
+    rows = [
+        [f"`{field.name}`", typed(_keyword_type(field), {}), meanings[field.name]]
+        for field in shape.fields
+        if field.name in meanings
+    ]
+    yield "\n".join(table(["keyword", "type", "meaning"], rows))
+    if settings:
+        if unknown := {field.name for field in settings} - set(SETTINGS_BY_NAME):
+            raise SystemExit(f"library.md: no description for {sorted(unknown)}")
+        yield "The other keywords are [settings](settings.md):"
+        yield text_block([f"{field.name}: {_keyword_type(field)}" for field in settings])
+
+
+def _keyword_type(field: Field) -> str:
+    """The type without None, which every keyword of these classes takes for its default."""
+    return re.sub(r"\bStrPath\b", "str | PathLike", field.type).removesuffix(" | None")
 
 
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[str]:
+    prefix = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    yield f"```text\n{prefix}{_signature(node, name)}\n```"
+    yield docstring(ast.get_docstring(node))
+
+
+def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
     returns = (
         f" -> {ast.unparse(node.returns)}".replace("ev.", "").replace("'", "")
         if node.returns is not None
         else ""
     )
-    signature = f"{name}({_arguments(node)}){returns}"
     if _is_property(node):
-        signature = name + returns.replace(" ->", ":")
-    prefix = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
-    yield f"```text\n{prefix}{signature}\n```"
-    yield docstring(ast.get_docstring(node))
+        return name + returns.replace(" ->", ":")
+    return f"{name}({_arguments(node)}){returns}"
 
 
 def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

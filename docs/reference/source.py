@@ -51,13 +51,21 @@ def docstring(text: str | None) -> str:
 
 
 def typed(annotation: str, known: dict[str, str]) -> str:
-    """A type for a table: null for None, and links to the structs on the page."""
-    optional = annotation.endswith(" | None")
-    text = f"`{annotation.removesuffix(' | None')}`".replace(" | ", "` or `")
+    """A type for a table, with `?` for None and links to the structs on the page."""
+    text = f"`{code_type(annotation)}`".replace(" | ", "` or `")
     for name, target in known.items():
         if re.search(rf"\b{name}\b", annotation):
             text = f"[{text}]({target})"
-    return text + (" or null" if optional else "")
+    return text
+
+
+def code_type(annotation: str) -> str:
+    """A type with `?` for `| None`."""
+    return re.sub(r"^(.*) \| None$", r"\1?", annotation)
+
+
+def text_block(lines: list[str]) -> str:
+    return "\n".join(["```text", *lines, "```"]) if lines else ""
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:

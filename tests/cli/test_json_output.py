@@ -36,12 +36,24 @@ def specs() -> dict[str, Spec]:
     """What the page says: the fields of each command."""
     found = {}
     for part in re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.M)[1:]:
-        rows = re.findall(r"^\| `([^`]+)` \| (.+?) \| ", part, re.M)
+        rows = re.findall(r"^([\w.,\[\] ]+): (\w+\??)(?:$|  )", part, re.M)
         if rows:
             found[part.partition("\n")[0]] = {
-                name: re.sub(r"\[`?(\w+)`?\]\([^)]*\)|`", r"\1", kind) for name, kind in rows
+                name: kind.replace("?", " or null")
+                for names, kind in rows
+                for name in names.split(", ")
             }
-    return found
+    shared = {name: found.pop(name) for name in [*found] if not name.startswith("steno ")}
+    return {command: dict(expanded(spec, shared)) for command, spec in found.items()}
+
+
+def expanded(spec: Spec, shared: dict[str, Spec]) -> Iterator[tuple[str, str]]:
+    """The fields, with those of a type that has its own section on the page one by one."""
+    for name, kind in spec.items():
+        if kind in shared:
+            yield from ((f"{name}.{field}", type_) for field, type_ in shared[kind].items())
+        else:
+            yield name, kind
 
 
 SPECS = specs()
