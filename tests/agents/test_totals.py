@@ -178,6 +178,7 @@ VERDICTS = {
         "hook_stop_json": "stopped",
         "loop": "stopped",
         "loop_json": "stopped",
+        "0.27.0/plain": "success",
         "0.45.2/api_429_full": "rate_limit",
         "0.45.2/hook_stop": "stopped",
         "0.45.2/loop": "stopped",
