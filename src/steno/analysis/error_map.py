@@ -48,12 +48,12 @@ CONTEXT_FULL_PATTERN = (
     r"|maximum context length is|input token count.{0,40}exceeds the maximum number of tokens"
     r"|range of input length should be"
 )
-# Limits that waiting does not lift. Gemini uses the words of OpenAI ("exceeded your current quota")
-# also for its limits per minute and day; only those name the rate limits.
+# Limits that waiting does not lift. Gemini uses the last words also for limits per minute and day.
 BILLING_PATTERN = (
     r"credit balance|insufficient[_ ](?:quota|credit|balance|funds)|out of credit"
     r"|requires more credits|payment[_ ]required|billing_error"
-    r"|check your plan and billing details(?!.*(?:rate-limits|retry in|exceeded for metric))"
+    r"|\A(?!.*(?:RESOURCE_EXHAUSTED|rate-limits|retry in|exceeded for metric)).*"
+    r"check your plan and billing details"
 )
 _NETWORK_PATTERN = (
     r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH"
