@@ -125,6 +125,14 @@ CASES: dict[str, Case] = {
         "rate_limit",
         lambda at: report(*HALF, failed("Later.", api_error="usage_limit_reached")),
     ),
+    "429 by the retries": (
+        "rate_limit",
+        lambda at: report(
+            *HALF,
+            system("api_retry", attempt=9, max_retries=10, error_status=429, error="rate_limit"),
+            failed("[API Error: An unknown error occurred.]"),
+        ),
+    ),
     "5-hour limit": (
         "rate_limit",
         lambda at: report(*HALF, failed("You've hit your 5-hour limit · resets 3pm (UTC)")),

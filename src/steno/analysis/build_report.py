@@ -251,6 +251,7 @@ def _verdict_facts(run: Accumulator, report: Report) -> Facts:
     )
     facts.is_transcript_complete = _is_transcript_complete(run)
     facts.last_stop_reason = run.stop_reason
+    facts.pending_retry = run.pending_retry
     facts.ends_with_tool_result = _ends_with_tool_result(run)
     if facts.failure is not None and _belongs_to_earlier_result(run, facts.failure):
         facts.failure = None

@@ -119,14 +119,21 @@ def classify_by_fields(
     if status is None and failure is not None:
         status = failure.status
     if status is not None:
-        return _VERDICT_BY_HTTP_STATUS.get(status, "api" if status >= 500 else None)
+        return verdict_of_status(status)
     if kind in _VERDICT_BY_ERROR_NAME:
         return _VERDICT_BY_ERROR_NAME[kind]
     if contains_pattern(_NETWORK_PATTERN, text):
         return "network"
     # Older versions of Claude Code have the status only at the start of the text.
     match = re.match(r"API Error:? \(?(\d{3})\b", text)
-    return None if match is None else _VERDICT_BY_HTTP_STATUS.get(int(match[1]))
+    return None if match is None else verdict_of_status(int(match[1]))
+
+
+def verdict_of_status(status: int | None) -> str | None:
+    """The verdict of a failed request by its HTTP status."""
+    if status is None:
+        return None
+    return _VERDICT_BY_HTTP_STATUS.get(status, "api" if status >= 500 else None)
 
 
 def verdict_of_stop_reason(*stop_reasons: str | None) -> str | None:

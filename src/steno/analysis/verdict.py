@@ -24,6 +24,7 @@ from .error_map import (
     classify_by_fields,
     classify_by_text,
     contains_pattern,
+    verdict_of_status,
     verdict_of_stop_reason,
 )
 
@@ -74,6 +75,7 @@ class Facts(Struct):
     is_transcript_complete: bool = False  # a transcript that ends with the model's final text
     is_recording_truncated: bool = False  # a recording that was not closed
     final_text: str = ""
+    pending_retry: ev.Retry | None = None  # the last one, without progress after it
     last_stop_reason: str | None = None  # of the main thread's last message
     ends_with_tool_result: bool = False  # a success without any message after the last tool result
     background_launch_lines: dict[str, int] = field(default_factory=dict)
@@ -347,6 +349,8 @@ def detect_agent_error(facts: Facts) -> Judgement | None:
         by_exit_code = None
     by_fields = classify_by_fields(result, failure, text, facts.last_stop_reason)
     word = by_fields or by_exit_code or classify_by_text(text)
+    if word == "api" and not by_fields and facts.pending_retry is not None:
+        word = verdict_of_status(facts.pending_retry.status) or word  # the text gives no reason
     lines = set(facts.evidence_lines)
     if word == "rate_limit" and facts.limit_line:
         lines.add(facts.limit_line)
