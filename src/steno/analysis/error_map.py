@@ -41,6 +41,20 @@ _VERDICT_BY_HTTP_STATUS = {
     **dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request"),
 }
 
+# Messages by the agent's name for what stopped the run.
+STOPPED_BY = {
+    "hook_stopped": "a hook stopped the run",
+    "prevent_continuation": "a hook stopped the run",
+    "stop_hook_prevented": "a hook stopped the run",
+    "stop_execution": "a hook or policy stopped the run",
+    "loop_detected": "the agent's loop detection stopped the run",
+}
+# Messages for a last message that was cut off or declined, though the agent reports success.
+CUT_MESSAGES = {
+    "context_full": "the model reached its context window limit",
+    "refused": "the model declined to answer",
+}
+
 # Patterns for error texts. They are compiled on first use: compiling all costs 4 ms at start-up.
 CONTEXT_FULL_PATTERN = (
     r"prompt is too long|context (?:window|length) (?:is )?exceeded|input is too long"
@@ -85,6 +99,7 @@ VERDICT_HINTS = {
         "conversation exceeds the context window: compact it, or start a new session with a summary"
     ),
     "refused": "the model declined: rephrase the request",
+    "empty": "the agent reported success without an answer: run it again",
 }
 
 

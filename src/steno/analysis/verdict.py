@@ -20,6 +20,8 @@ from ..report import (
 )
 from .error_map import (
     CONTEXT_FULL_PATTERN,
+    CUT_MESSAGES,
+    STOPPED_BY,
     VERDICT_HINTS,
     classify_by_fields,
     classify_by_text,
@@ -45,7 +47,6 @@ FATAL_SIGNALS = (1, 2, 3, 6, 9, 11, 15)
 STARTUP_FIX_HINT = "the agent failed to start: fix the reported error, then run it again"
 
 RUN_AGAIN = "run it again"
-EMPTY_HINT = "the agent reported success without an answer: run it again"
 NO_CONTENT_TEXT = "(no content)"  # older versions of Claude Code print it for an empty message
 
 ERROR_CATEGORIES = {
@@ -256,15 +257,6 @@ def detect_interruption(facts: Facts) -> Judgement | None:
     return Judgement("interrupted", message, _continue_hint(facts), sorted(lines))
 
 
-_STOPPED_BY = {
-    "hook_stopped": "a hook stopped the run",
-    "prevent_continuation": "a hook stopped the run",
-    "stop_hook_prevented": "a hook stopped the run",
-    "stop_execution": "a hook or policy stopped the run",
-    "loop_detected": "the agent's loop detection stopped the run",
-}
-
-
 def detect_halted_run(facts: Facts) -> Judgement | None:
     """A hook, a policy or the agent's own loop detection stopped the run before it was done."""
     result = facts.result
@@ -272,12 +264,12 @@ def detect_halted_run(facts: Facts) -> Judgement | None:
     names = [] if result is None else [result.terminal_reason, result.api_error, result.subtype]
     if failure is not None:
         names.append(failure.kind)
-    name = next((name for name in names if name in _STOPPED_BY), None)
+    name = next((name for name in names if name in STOPPED_BY), None)
     if name is None and facts.ends_with_tool_result:
         name = "hook_stopped"  # older versions of Claude Code report nothing else
     if name is None:
         return None
-    message = _STOPPED_BY[name]
+    message = STOPPED_BY[name]
     detail = facts.error_text or (failure.text if failure is not None else None)
     if detail:
         message = detail if name == "prevent_continuation" else f"{message}: {detail}"
@@ -343,7 +335,7 @@ def detect_agent_error(facts: Facts) -> Judgement | None:
         return None
     text = facts.error_text
     if result is not None and not text and failure is None and _is_empty_answer(result):
-        return Judgement("empty", None, EMPTY_HINT, facts.evidence_lines)
+        return Judgement("empty", None, VERDICT_HINTS["empty"], facts.evidence_lines)
     by_exit_code = facts.exit_code_meaning[0] if facts.exit_code_meaning is not None else None
     if by_exit_code == "interrupted":  # an interrupted run does not report an error
         by_exit_code = None
@@ -368,19 +360,13 @@ def _is_empty_answer(result: ev.Result) -> bool:
     return not result.is_error and result.subtype == "error_during_execution" and has_output
 
 
-_CUT_MESSAGES = {
-    "context_full": "the model reached its context window limit",
-    "refused": "the model declined to answer",
-}
-
-
 def detect_cut_answer(facts: Facts) -> Judgement | None:
     """The agent reports success, but the model's last message was cut off or declined."""
     result = facts.result
     word = None if result is None else verdict_of_stop_reason(result.stop_reason)
     if word is None:
         return None
-    return Judgement(word, _CUT_MESSAGES[word], VERDICT_HINTS[word], facts.evidence_lines)
+    return Judgement(word, CUT_MESSAGES[word], VERDICT_HINTS[word], facts.evidence_lines)
 
 
 def detect_exit_code_mismatch(facts: Facts) -> Judgement | None:
@@ -573,7 +559,7 @@ def detect_empty_answer(facts: Facts) -> Judgement | None:
     is_local_command = result is not None and result.local_command is not None
     if has_answer or has_worked or is_local_command:
         return None
-    return Judgement("empty", None, EMPTY_HINT, facts.evidence_lines)
+    return Judgement("empty", None, VERDICT_HINTS["empty"], facts.evidence_lines)
 
 
 RULES: tuple[Rule, ...] = (
