@@ -96,7 +96,6 @@ def _check_descriptions(structs: dict[str, Shape]) -> None:
 def events_page() -> str:
     structs = shapes(event)
     shared = structs.pop("Event")
-    del structs["EventHead"]  # for readers only
     values = {name: shape for name, shape in structs.items() if shape.base == "Struct"}
     links = {name: f"#{name.lower()}" for name in values}
     parts: list[str | list[str]] = [

@@ -4,7 +4,9 @@ The agent's own figures come first; requests they don't cover are added and pric
 price function. Every figure names its source. Pure.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +27,8 @@ from .usage import (
     sum_optional,
     sum_tokens,
 )
+
+_get_input = attrgetter("input", "cache_write", "cache_read")
 
 MAX_EQUAL_REQUESTS = 1000  # upper limit for pricing a run as equal requests; runs have hundreds
 
@@ -181,11 +185,15 @@ def _warn_missing_requests(
 ) -> None:
     """Interrupted or failed requests can be missing from the agent's figures."""
     reported = context_tokens(sum_tokens(shares)) or 0
-    measured = sum([context_tokens(request) or 0 for request in run.requests.values()])
-    measured -= sum([context_tokens(request) or 0 for request in uncovered])
+    measured = _sum_input(run.requests.values()) - _sum_input(uncovered)
     if measured > reported:
         missing = f"{measured - reported:,} input tokens"
         warnings.append(f"the agent's totals leave out some requests ({missing})")
+
+
+def _sum_input(requests: Iterable[ev.Usage]) -> int:
+    """The input of all requests, cached or not; one with an unknown counter counts as 0."""
+    return sum(sum(counters) for counters in map(_get_input, requests) if None not in counters)
 
 
 def _tokens_from_requests(run: Accumulator, warnings: list[str]) -> Tokens:
