@@ -525,23 +525,20 @@ class Accumulator:
     def result(self) -> ev.Result | None:
         """The last result that is not an empty echo of a turn's end."""
         for result in reversed(self.results):
-            if not _is_echo(result):
+            is_echo = (
+                not result.text
+                and result.structured_output is ev.NO_JSON
+                and not result.is_error
+                and result.subtype == "success"
+                and result.local_command is None
+            )
+            if not is_echo:
                 return result
         return self.results[-1] if self.results else None
 
 
 def _ignore_event(run: Accumulator, event: ev.Event) -> None:
     """For events that change no figure."""
-
-
-def _is_echo(result: ev.Result) -> bool:
-    return (
-        not result.text
-        and result.structured_output is ev.NO_JSON
-        and not result.is_error
-        and result.subtype == "success"
-        and result.local_command is None
-    )
 
 
 EVENT_METHODS: dict[type[ev.Event], Callable[[Accumulator, Any], None]] = {

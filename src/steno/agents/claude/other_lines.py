@@ -369,21 +369,20 @@ def _model_usages(
 ) -> dict[str, ev.ModelUsage] | None:
     if shares is None:
         return None
-    return {name: _model_usage(share) for name, share in shares.items()}
-
-
-def _model_usage(share: wire.ModelUsageEntry) -> ev.ModelUsage:
-    return ev.ModelUsage(
-        share.inputTokens,
-        share.cacheCreationInputTokens,
-        share.cacheReadInputTokens,
-        share.outputTokens,
-        share.thinkingTokens,
-        share.cacheCreationEphemeral1hInputTokens,
-        _to_nano_dollars(share.costUSD),
-        share.contextWindow,
-        share.maxOutputTokens,
-    )
+    return {
+        name: ev.ModelUsage(
+            share.inputTokens,
+            share.cacheCreationInputTokens,
+            share.cacheReadInputTokens,
+            share.outputTokens,
+            share.thinkingTokens,
+            share.cacheCreationEphemeral1hInputTokens,
+            _to_nano_dollars(share.costUSD),
+            share.contextWindow,
+            share.maxOutputTokens,
+        )
+        for name, share in shares.items()
+    }
 
 
 def _to_nano_dollars(dollars: float | None) -> int | None:
