@@ -46,6 +46,9 @@ class RunParser:
 
     `input_format` overrides detection: "stream" is lines and nothing else, "json" is one document
     in any layout.
+
+    Attributes: `agent`, `accumulator`, `lines` (counts), `malformed_events` (the first ones, for
+    display), and `header`, if the input is a recording file.
     """
 
     def __init__(self, agent: Agent | None = None, input_format: str | None = None) -> None:

@@ -266,7 +266,16 @@ class ClaudeReader:
             kind = MessageLine
         if kind is MessageLine:
             return self._resolve_lenient(line, data, number, sink)
-        sink.add(self._other_line_events(line, data, number))
+        at = line.timestamp or self._default_time
+        if kind is wire.StreamEventLine:
+            head = (number, line.session_id, line.parent_tool_use_id, at)
+            sink.add(self._stream_event(line.event, head, data))
+        else:
+            name = wire.OTHER_LINE_NAMES.get(kind) or line.type
+            # The parent of a tool_progress line is the running tool itself.
+            parent = line.parent_tool_use_id if name == "system" else None
+            head = (number, line.session_id, parent, at)
+            sink.add(other_lines.read(name, line.subtype, data, head))
         return None, None
 
     def _resolve_lenient(
@@ -297,16 +306,6 @@ class ClaudeReader:
         """The thread of a subagent's line in a transcript is the call that started it, if known."""
         if line.parent_tool_use_id is None:
             line.parent_tool_use_id = self._subagent_calls.get(agent or "", agent or "sidechain")
-
-    def _other_line_events(self, line: Any, data: bytes, number: int) -> Iterable[ev.Event]:
-        at = line.timestamp or self._default_time
-        if type(line) is wire.StreamEventLine:
-            head = (number, line.session_id, line.parent_tool_use_id, at)
-            return self._stream_event(line.event, head, data)
-        kind = wire.OTHER_LINE_NAMES.get(type(line)) or line.type
-        # The parent of a tool_progress line is the running tool itself.
-        parent = line.parent_tool_use_id if kind == "system" else None
-        return other_lines.read(kind, line.subtype, data, (number, line.session_id, parent, at))
 
     def _stream_event(
         self, part: wire.StreamEvent | None, head: EventHead, data: bytes
