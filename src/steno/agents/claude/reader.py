@@ -95,15 +95,14 @@ class ClaudeReader:
     def feed(self, lines: Iterable[bytes], number: int, fallback: LineFallback, sink: Sink) -> int:
         """Send what many lines mean to a sink: see `sink.feed`.
 
-        Reading spends most of its time in this loop, where every call counts
-        (`benchmarks.instructions`). Whatever few lines need is left to other methods.
+        Most of the time is spent in this loop: whatever few lines need is left to other methods.
         """
         if sink is not self._sink:
             self._set_sink(sink)
         tool_call, tool_result, text, thinking = self._sink_methods
         decode = self._decode
         pending_writes = self._pending_writes
-        usage_id, usage_output, usage_stop, model = self._usage_key
+        usage_key = self._usage_key
         for data in lines:
             number += 1
             try:
@@ -125,11 +124,10 @@ class ClaudeReader:
                     for block in line.message.content:
                         if type(block) is not ToolResultBlock:
                             self._user_block(block, (number, session, parent, at), data, sink)
-                            usage_id, usage_output, usage_stop, model = self._usage_key
+                            usage_key = self._usage_key
                         elif block.is_error or type(outcome) is not ToolOutcome:
-                            self._tool_result(
-                                block, line, (number, session, parent, at), data, sink
-                            )
+                            head = (number, session, parent, at)
+                            self._tool_result(block, line, head, data, sink)
                         else:
                             id_ = block.tool_use_id
                             tool_result(number, session, parent, at, id_, block.content, None)
@@ -143,43 +141,35 @@ class ClaudeReader:
                 at = line.timestamp or self._default_time
                 message = line.message
                 mid = message.id
-                if (
-                    mid != usage_id
-                    or message.usage is None
-                    or message.usage.output_tokens != usage_output
-                    or message.stop_reason != usage_stop
-                    or message.model != model
-                ):
+                usage = message.usage
+                stop = message.stop_reason
+                if usage is None or usage_key != (mid, usage.output_tokens, stop, message.model):
                     self._begin_message(line, number, at, data, sink)
-                    usage_id, usage_output, usage_stop, model = self._usage_key
+                    usage_key = self._usage_key
                 for block in message.content:
                     block_kind = type(block)
                     if block_kind is ToolUseBlock:
                         id_ = block.id
-                        given = block.input
                         name, group, role = TOOLS[block.name]
                         if role == ROLE_FILE_WRITE:
-                            pending_writes[id_] = (name, given)
+                            pending_writes[id_] = (name, block.input)
                         elif role and (
-                            # `find`, because `in` costs ten times as much
-                            role != ROLE_BACKGROUND or bytes(given).find(BACKGROUND_KEY) >= 0
+                            role != ROLE_BACKGROUND or bytes(block.input).find(BACKGROUND_KEY) >= 0
                         ):
-                            head = (number, session, parent, at)
-                            sink.add(_special_call_events(block, head, mid))
+                            sink.add(_call_events(block, (number, session, parent, at), mid))
                             continue
-                        tool_call(number, session, parent, at, id_, name, group, mid, given)
+                        tool_call(number, session, parent, at, id_, name, group, mid, block.input)
                     elif block_kind is TextBlock:
                         text(number, session, parent, at, mid, block.text)
                     elif block_kind is ThinkingBlock:
                         thinking(number, session, parent, at, mid, block.thinking)
                     else:
-                        head = (number, session, parent, at)
-                        sink.add(_other_block_events(block, head, mid, data))
+                        sink.add(_block_events(block, (number, session, parent, at), mid, data))
             except DECODE_ERRORS:
                 sink.add(fallback(data, number))
                 self._set_sink(sink)  # the fallback may have used the event sink
                 decode = self._decode
-                usage_id, usage_output, usage_stop, model = self._usage_key
+                usage_key = self._usage_key
         return number
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
@@ -438,7 +428,7 @@ def _raise_again(data: bytes, number: int) -> list[ev.Event]:
     raise  # the decoding error that is being handled
 
 
-def _other_block_events(
+def _block_events(
     block: Any, head: EventHead, message: str | None, data: bytes
 ) -> Iterable[ev.Event]:
     if type(block) is wire.SyntheticTextBlock:
@@ -448,9 +438,7 @@ def _other_block_events(
     return (other_lines.other_block_event(block, head, message, data),)
 
 
-def _special_call_events(
-    block: ToolUseBlock, head: EventHead, message: str | None
-) -> list[ev.Event]:
+def _call_events(block: ToolUseBlock, head: EventHead, message: str | None) -> list[ev.Event]:
     """A call that needs a person, may run in the background, or starts a subagent."""
     name, kind, role = TOOLS[block.name]
     id_ = block.id
