@@ -41,17 +41,7 @@ def specs() -> dict[str, Spec]:
             found[part.partition("\n")[0]] = {
                 name: re.sub(r"\[`?(\w+)`?\]\([^)]*\)|`", r"\1", kind) for name, kind in rows
             }
-    shared = {name: found.pop(name) for name in [*found] if not name.startswith("steno ")}
-    return {command: dict(expanded(spec, shared)) for command, spec in found.items()}
-
-
-def expanded(spec: Spec, shared: dict[str, Spec]) -> Iterator[tuple[str, str]]:
-    """The fields, with those of a type that has its own section on the page one by one."""
-    for name, kind in spec.items():
-        if kind in shared:
-            yield from ((f"{name}.{field}", type_) for field, type_ in shared[kind].items())
-        else:
-            yield name, kind
+    return found
 
 
 SPECS = specs()
