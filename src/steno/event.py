@@ -1,7 +1,6 @@
 """The events of a run, the same for every agent. Each docstring says when it is emitted."""
 
 from datetime import datetime
-from typing import NamedTuple
 
 from msgspec import Raw, Struct
 
@@ -9,15 +8,8 @@ NANO_PER_USD = 1_000_000_000  # costs are integers in nano-dollars, so that sums
 NO_JSON = Raw(b"null")
 OptionalStr = str | None
 OptionalTime = datetime | None
-
-
-class EventHead(NamedTuple):
-    """The fields that all events share, in their order: a reader builds them once per line."""
-
-    line: int
-    session: str | None = None
-    parent: str | None = None
-    at: datetime | None = None
+# The fields that all events share, in their order: a reader builds them once per line.
+EventHead = tuple[int, OptionalStr, OptionalStr, OptionalTime]
 
 
 class Event(Struct, frozen=True, gc=False, tag_field="event", omit_defaults=True):

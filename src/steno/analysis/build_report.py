@@ -38,17 +38,6 @@ def build_report(run: Accumulator, lines: LineCounts, price: PriceLookup | None 
     lines.torn = lines.torn or bool(run.read_problems)
     price = zero_price if run.is_free else price
     report = Report(agent=run.agent.name, lines=lines)
-    _fill_identity(run, report)
-    _fill_text(run, report)
-    fill_usage(run, report, price)
-    _fill_lists(run, report)
-    _fill_subagents(run, report, price)
-    _add_warnings(run, report)
-    judge(_verdict_facts(run, report)).apply_to(report)
-    return report
-
-
-def _fill_identity(run: Accumulator, report: Report) -> None:
     if run.started is not None:
         report.agent_version = run.started.agent_version
         report.cwd = run.started.cwd or None
@@ -59,11 +48,22 @@ def _fill_identity(run: Accumulator, report: Report) -> None:
     code = run.facts.exited.code if run.facts.exited is not None else None
     report.exit_code = code
     report.signal = -code if code is not None and code < 0 else None
+    _fill_text(run, report)
+    fill_usage(run, report, price)
+    _fill_lists(run, report)
+    _fill_subagents(run, report, price)
+    _add_warnings(run, report)
+    judge(_verdict_facts(run, report)).apply_to(report)
+    return report
 
 
 def _fill_text(run: Accumulator, report: Report) -> None:
     result = run.result
-    report.text = "\n".join(_answer_texts(run, result))
+    texts = run.texts
+    if result is not None and result.is_error and run.latest_activity[0] == SYNTHETIC_TEXT:
+        # Older versions print an API error as an answer, too.
+        texts = texts[:-1] if result.text == texts[-1] else texts
+    report.text = "\n".join(texts)
     if run.partial and result is None:
         report.text = "\n".join(filter(None, (report.text, "".join(run.partial))))
     if result is not None:
@@ -78,13 +78,6 @@ def _fill_text(run: Accumulator, report: Report) -> None:
     elif run.stop_reason != "unknown":
         report.stop_reason = run.stop_reason
     report.complete = result is not None and not report.lines.torn
-
-
-def _answer_texts(run: Accumulator, result: ev.Result | None) -> list[str]:
-    """The main thread's texts, without an API error that older versions print as an answer."""
-    if result is None or not result.is_error or run.latest_activity[0] != SYNTHETIC_TEXT:
-        return run.texts
-    return run.texts[:-1] if result.text == run.texts[-1] else run.texts
 
 
 def _fill_lists(run: Accumulator, report: Report) -> None:
@@ -208,14 +201,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _is_transcript_complete(run: Accumulator) -> bool:
-    """Whether a transcript, which has no result, ends with the model's final text."""
-    if run.started is None or not run.started.transcript:
-        return False
-    ends_with_text = run.latest_activity[0] in (MODEL_TEXT, SYNTHETIC_TEXT)
-    return ends_with_text and run.stop_reason in ("end_turn", None)
-
-
 def _ends_with_tool_result(run: Accumulator) -> bool:
     """Whether a success came right after a tool's result, which the model never got to see.
 
@@ -249,7 +234,10 @@ def _verdict_facts(run: Accumulator, report: Report) -> Facts:
     facts = msgspec.structs.replace(
         run.facts, report=report, result=run.result, final_text=final_text.strip()
     )
-    facts.is_transcript_complete = _is_transcript_complete(run)
+    if run.started is not None and run.started.transcript:
+        # A transcript has no result; it is complete if it ends with the model's final text.
+        ends_with_text = run.latest_activity[0] in (MODEL_TEXT, SYNTHETIC_TEXT)
+        facts.is_transcript_complete = ends_with_text and run.stop_reason in ("end_turn", None)
     facts.last_stop_reason = run.stop_reason
     facts.pending_retry = run.pending_retry
     facts.ends_with_tool_result = _ends_with_tool_result(run)

@@ -10,7 +10,9 @@ ROLE_BACKGROUND = 1
 ROLE_FILE_WRITE = 2
 ROLE_USER_INPUT = 3
 ROLE_SUBAGENT = 4
-BACKGROUND_KEY = b'"run_in_background"'  # a call without this key runs in the foreground
+# A call without this key runs in the foreground. To be searched with `find`: `in` costs ten times
+# as much.
+BACKGROUND_KEY = b'"run_in_background"'
 
 
 def _tool_entries(kind: str, role: int, *names: str) -> dict[str | None, tuple[str, str, int]]:

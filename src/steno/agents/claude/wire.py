@@ -9,7 +9,6 @@ fit. Fields that few lines need (`LineDetails`), and rare kinds of lines, are de
 """
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import cache
 from typing import Any, Generic, TypeVar, Union
 
@@ -29,9 +28,6 @@ from ...event import NO_JSON, ToolResultDetails
 from .tables import CONVERSATION_TYPES, IGNORED_BLOCK_TYPES, OTHER_LINE_TYPES
 
 # -- assistant, user and stream_event lines --------------------------------------------------------
-
-
-HeadTuple = tuple[int, str | None, str | None, datetime | None]  # EventHead, cheaper to build
 
 
 class CacheCreation(Struct, gc=False):

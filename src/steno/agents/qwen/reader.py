@@ -204,7 +204,7 @@ class QwenReader:
 
 
 def _head_of(event: ev.Event) -> EventHead:
-    return EventHead(event.line, event.session, event.parent, event.at)
+    return (event.line, event.session, event.parent, event.at)
 
 
 def _is_background(event: ev.ToolCall) -> bool:
