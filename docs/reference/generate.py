@@ -104,7 +104,6 @@ def _check_descriptions(structs: dict[str, Shape]) -> None:
 def events_page() -> str:
     structs = shapes(event)
     shared = structs.pop("Event")
-    del structs["EventHead"]  # for readers only
     parts: list[str | list[str]] = [
         "Printed by `steno show --events` (one object per line) and yielded by `steno.events`. In "
         "JSON, `event` is the kind, fields with their default value are omitted, `Raw` is the "

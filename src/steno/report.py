@@ -204,7 +204,7 @@ class Subagent(Struct, gc=False):
 
 
 class BackgroundTask(Struct, gc=False):
-    """Background work. `status` is "running" until its end was reported."""
+    """Background work. `status`: "running" until its end was reported; "ended" without outcome."""
 
     id: str
     kind: str | None = None

@@ -190,7 +190,7 @@ class OpenCodeReader:
         self, line: StreamLine, data: bytes, number: int, at: datetime | None
     ) -> list[ev.Event]:
         at = _time_from_ms(line.timestamp) or at
-        head = EventHead(number, line.sessionID or self._session, None, at)
+        head = (number, line.sessionID or self._session, None, at)
         self._turn_started_at = self._turn_started_at or at
         events: list[ev.Event] = []
         if line.sessionID is not None and line.sessionID != self._session:
@@ -227,8 +227,8 @@ class OpenCodeReader:
         call = self._calls.open(agent_id, name, ev.NO_JSON)
         self._calls.close(agent_id)
         number, session, parent, at = head
-        started = EventHead(number, session, parent, _time_from_ms(span.start) or at)
-        ended = EventHead(number, session, parent, _time_from_ms(span.end) or at)
+        started = (number, session, parent, _time_from_ms(span.start) or at)
+        ended = (number, session, parent, _time_from_ms(span.end) or at)
         events: list[ev.Event] = [_tool_call(started, call, name, part, state.input)]
         if TOOL_KINDS.get(name) == "subagent":
             task = output.sessionId or call
@@ -300,10 +300,11 @@ class OpenCodeReader:
         error: str | None = None,
         stop_reason: str | None = None,
     ) -> ev.Result:
+        _, _, _, at = head
         duration = None
-        if head.at is not None and self._turn_started_at is not None:
-            duration = max(0, (head.at - self._turn_started_at) // MILLISECOND)
-        self._turn_started_at = head.at
+        if at is not None and self._turn_started_at is not None:
+            duration = max(0, (at - self._turn_started_at) // MILLISECOND)
+        self._turn_started_at = at
         return ev.Result(
             *head,
             subtype="success" if error is None else "error",

@@ -176,6 +176,8 @@ def detect_agent(line: bytes) -> Agent | None:
 
 def detect_builtin(line: dict[str, Any]) -> str | None:
     """Return the name of the built-in agent that can have printed a decoded line."""
+    if "claude_code_version" in line and "qwen_code_version" not in line:
+        return CLAUDE.name  # its first line; no other agent prints this field
     for name, matches in LINE_DETECTORS.items():
         if matches(line):
             return name

@@ -127,7 +127,7 @@ class CodexReader:
         if error is None:
             return []
         tool = tables.tool_name_in(error)
-        head = EventHead(0, self.session, None, line.at)
+        head = (0, self.session, None, line.at)
         call = self._summary.add_stderr_call(error)
         events: list[ev.Event] = [ev.ToolCall(*head, call, tool, tables.tool_kind(tool))]
         if tables.is_refused(error, None, None):
@@ -145,7 +145,7 @@ class CodexReader:
             if self._rollout is None:
                 self._rollout = RolloutReader()
             return self._rollout.events(line, data, number)
-        head = EventHead(number, self.session, None, line.timestamp or at)
+        head = (number, self.session, None, line.timestamp or at)
         kind = line.type
         if kind in ("item.completed", "item.started", "item.updated") and line.item is not None:
             return self._item(kind, line.item, data, head)
@@ -153,7 +153,7 @@ class CodexReader:
             return self._error(line.message, head)
         if kind == "thread.started":
             self.session = line.thread_id
-            return [ev.Started(number, line.thread_id, None, head.at)]
+            return [ev.Started(number, line.thread_id, None, line.timestamp or at)]
         if kind == "turn.started":
             return []
         if kind in ("turn.completed", "turn.failed"):

@@ -103,11 +103,11 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         payload = line.payload
         state = self._state.rollout
         if payload is None:
-            head = EventHead(number, state.session, None, line.timestamp)
+            head = (number, state.session, None, line.timestamp)
             return [ev.Unknown(*head, f"{line.type} without payload", data)]
         if line.type == "session_meta" and state.session is None:
             state.session = payload.id
-        head = EventHead(number, state.session, None, line.timestamp)
+        head = (number, state.session, None, line.timestamp)
         build = _EVENT_BUILDERS.get((line.type, payload.type))
         build = build or _EVENT_BUILDERS.get((line.type, None))
         events = build(self, head, payload) if build is not None else None
@@ -124,7 +124,7 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         """Everything known so far about the setup of the turn."""
         state = self._state.rollout
         return ev.Started(
-            *EventHead(0, state.session, None, at),
+            *(0, state.session, None, at),
             agent_version=state.version,
             model=state.model,
             cwd=state.cwd,
@@ -287,7 +287,8 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
 
     def _web_search(self, head: EventHead, payload: Payload) -> list[ev.Event]:
         """A search runs in the service: it has no output."""
-        id_ = payload.id or payload.call_id or f"search {head.line}"
+        number, _, _, _ = head
+        id_ = payload.id or payload.call_id or f"search {number}"
         return [
             ev.ToolCall(*head, id_, "web_search", "web", input=payload.action),
             ev.ToolResult(*head, id_, payload.status == "failed"),

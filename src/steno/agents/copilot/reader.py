@@ -193,7 +193,7 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         state = self._state
         at = line.timestamp or at
         state.begun = state.begun or at
-        head = EventHead(number, self.session or state.session, self._parent_of(line), at)
+        head = (number, self.session or state.session, self._parent_of(line), at)
         if line.data is None:
             if line.type == "result":
                 return self._result(line, head)
@@ -225,9 +225,10 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         state.version = data.copilot_version or state.version
         state.window = None
         state.model = data.selected_model or state.model
+        number, _, parent, at = head
         return [
             ev.Started(
-                *head._replace(session=state.session),
+                *(number, state.session, parent, at),
                 agent_version=state.version,
                 model=state.model,
                 cwd=data.context.cwd if data.context is not None else None,
@@ -236,14 +237,16 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         ]
 
     def _model_selected(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
-        return [ev.Started(*head, model=data.model)] if head.parent is None else []
+        _, _, parent, _ = head
+        return [ev.Started(*head, model=data.model)] if parent is None else []
 
     # -- usage ---------------------------------------------------------------------------------
 
     def _usage(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         usage = data.usage or UsageRecord()
         state = self._state
-        request = _request_id(usage, head.line)
+        number, _, parent, _ = head
+        request = _request_id(usage, number)
         cached = usage.cache_read_tokens
         written = usage.cache_write_tokens
         event = ev.Usage(
@@ -261,7 +264,7 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
             uuid=request,
         )
         window = usage.max_prompt_tokens
-        if window is None or window == state.window or head.parent is not None:
+        if window is None or window == state.window or parent is not None:
             return [event]
         state.window = window
         return [event, ev.Started(*head, model=usage.model, context_window=window)]
@@ -291,7 +294,8 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
     def _text(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         if not data.content:
             return []
-        if head.parent is None:
+        _, _, parent, _ = head
+        if parent is None:
             self._state.text = data.content
         return [ev.Text(*head, data.api_call_id, data.content)]
 
@@ -354,9 +358,10 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         agent = line.agent_id or call or ""
         if call is not None:
             self._state.agents[agent] = call
+        number, session, _, at = head
         return [
             ev.TaskStarted(
-                *head._replace(parent=None),
+                *(number, session, None, at),
                 task=agent,
                 call=call,
                 kind="subagent",
@@ -370,7 +375,8 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         status = "stopped" if data.cancelled else "completed"
         if line.type == "subagent.failed":
             status = "failed"
-        head = head._replace(parent=None)
+        number, session, _, at = head
+        head = (number, session, None, at)
         return [ev.TaskEnded(*head, line.agent_id or "", data.tool_call_id, status)]
 
     def _hook(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
@@ -394,13 +400,15 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         _, _, upstream_message = self._state.upstream
         kind = tables.classify_error(data.error_type, upstream_message)
         text = data.message or ""
-        if head.parent is None:
+        _, _, parent, _ = head
+        if parent is None:
             self._state.error = (kind, data.status_code, text)
         return [ev.Failure(*head, kind, data.status_code, text)]
 
     def _abort(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         """An interruption; a result with exit code 0 may follow."""
-        if head.parent is None:
+        _, _, parent, _ = head
+        if parent is None:
             self._state.aborted = data.reason or "abort"
         return [ev.UserMessage(*head, "interrupted", data.reason or "")]
 
@@ -408,13 +416,14 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         """The end of a run; Copilot waits for its background calls before."""
         state = self._state
         self.session = line.session_id
-        head = EventHead(head.line, line.session_id, None, head.at)
+        number, _, _, at = head
+        head = (number, line.session_id, None, at)
         events: list[ev.Event] = [
             ev.TaskEnded(*head, call, call, "completed") for call in state.away
         ]
         duration = None
-        if head.at is not None and state.begun is not None:
-            duration = max(0, (head.at - state.begun) // MILLISECOND)
+        if at is not None and state.begun is not None:
+            duration = max(0, (at - state.begun) // MILLISECOND)
         ok = line.exit_code == 0 and state.aborted is None
         kind, status, text = (None, None, "") if ok else state.error or (None, None, "")
         result = ev.Result(

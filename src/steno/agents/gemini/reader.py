@@ -81,7 +81,7 @@ class GeminiReader:
         self._calls = CallTracker()
         self._model: str | None = None
         self._text_parts: list[str] = []
-        self._last_part_head = EventHead(0)
+        self._last_part_head: EventHead = (0, None, None, None)
         self._last_text: str | None = None  # the last complete answer
         self._turn_id: str | None = None  # None until the model's next line
         self._pending_error: str | None = None  # final, unless the model continues
@@ -130,7 +130,7 @@ class GeminiReader:
     ) -> list[ev.Event]:
         if not line.type:
             return self._untyped_line(data, number, at)
-        head = EventHead(number, self.session, None, line.timestamp or at)
+        head = (number, self.session, None, line.timestamp or at)
         if line.type == "message" and line.role == "assistant":
             return self._assistant_message(head, line)
         build = _EVENT_BUILDERS.get(line.type)
@@ -143,7 +143,7 @@ class GeminiReader:
         if is_transcript_line(data):
             self._transcript = GeminiTranscriptReader()
             return self._transcript.read_lenient(data, number, at)
-        events = read(data, EventHead(number, self.session, None, at))
+        events = read(data, (number, self.session, None, at))
         return [self._keep_result(event) if type(event) is ev.Result else event for event in events]
 
     # -- messages ------------------------------------------------------------------------------
@@ -152,7 +152,8 @@ class GeminiReader:
         """A request, whose usage is not in the stream. Lines have no ids: use the time."""
         if self._turn_id is not None:
             return []
-        self._turn_id = f"line {head.line}" if head.at is None else head.at.isoformat()
+        number, _, _, at = head
+        self._turn_id = f"line {number}" if at is None else at.isoformat()
         self._summary.turns += 1
         return [ev.Notice(*head, "request")]
 
@@ -180,10 +181,11 @@ class GeminiReader:
         return [ev.Text(*self._last_part_head, self._turn_id, self._last_text)]
 
     def _init(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
+        number, _, _, at = head
         self.session = line.session_id
         self._model = line.model
-        self._summary.started_at = self._summary.started_at or head.at
-        return [ev.Started(*head._replace(session=line.session_id), model=line.model)]
+        self._summary.started_at = self._summary.started_at or at
+        return [ev.Started(number, line.session_id, None, at, model=line.model)]
 
     def _user_message(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
         self._turn_id = None
@@ -373,7 +375,8 @@ def read(data: bytes, head: EventHead) -> list[ev.Event]:
     document = decode_lenient(data, Document)
     if document.response is None and document.error is None and document.stats is None:
         return [ev.Unknown(*head, "no type", data)]
-    head = EventHead(head.line, document.session_id, None, head.at)
+    number, _, _, at = head
+    head = (number, document.session_id, None, at)
     stats = document.stats or DocumentStats()
     models = stats.models or {}
     main = max(models, key=lambda name: _main_requests(models[name]), default=None)

@@ -116,7 +116,7 @@ def read_stderr(line: ev.Stderr) -> list[ev.Event]:
     match = _RETRY_PATTERN.match(line.text)
     if match is None:
         return []
-    head = ev.EventHead(0, at=line.at)
+    head = (0, None, None, line.at)
     attempt, status = map(int, match.groups())
     return [ev.Retry(*head, attempt, _MAX_ATTEMPTS, status, classify_error(line.text))]
 

@@ -271,7 +271,7 @@ def _failure_event(event: ev.Text) -> ev.Failure:
 
 
 def _head_of(event: ev.Event) -> EventHead:
-    return EventHead(event.line, event.session, event.parent, event.at)
+    return (event.line, event.session, event.parent, event.at)
 
 
 def _is_background(event: ev.ToolCall) -> bool:
