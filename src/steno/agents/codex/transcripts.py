@@ -204,7 +204,9 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         events = self._rate_limit(head, payload.rate_limits)
         is_new = not state.recorded and total is not None and total != state.total
         if is_new and last is not None and last.input_tokens:
-            events.append(self._usage(head, f"{state.turn}/{total}", last))
+            # A thread's total is unique in the thread; older versions do not number its turns.
+            request = f"{state.turn or state.session}/{total}"
+            events.append(self._usage(head, request, last))
         state.recorded = False
         state.total = total if total is not None else state.total
         if info.model_context_window is not None and info.model_context_window != state.window:
@@ -306,7 +308,11 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         if failed and tables.is_refused(text, code, state.sandbox):
             input_ = _with_sandbox(input_, state.sandbox)
             events.append(ev.PermissionDenied(*head, id_, name, text, input_))
-        return [*events, ev.ToolResult(*head, id_, failed, payload.output)]
+        events.append(ev.ToolResult(*head, id_, failed, payload.output))
+        if not failed and not state.items:  # with items, they name the files
+            for path, change in tables.parse_patched_files(text):
+                events.append(ev.FileChanged(*head, path, change, id_))
+        return events
 
     # -- end of a turn -------------------------------------------------------------------------
 
@@ -373,21 +379,21 @@ def retry_events(head: EventHead, text: str) -> list[ev.Event]:
 
 def file_change_events(head: EventHead, call: str, changes: Raw) -> list[ev.Event]:
     """The files of an applied patch: a list in the stream, an object in a rollout."""
+    return [ev.FileChanged(*head, path, change, call) for path, change in file_changes(changes)]
+
+
+def file_changes(changes: Raw) -> list[tuple[str, str]]:
+    """The paths of a patch, each with created, modified or deleted."""
     if bytes(changes)[:1] == b"[":
         files = decode_lenient(changes, list[FileChange])
-        return [_file_changed(head, file.path, file.kind, call) for file in files]
-    events: list[ev.Event] = []
+        return [(file.path, tables.change_kind(file.kind)) for file in files]
+    paths: list[tuple[str, str]] = []
     for path, diff in decode_lenient(changes, dict[str, FileDiff]).items():
         if diff.move_path:
-            events.append(ev.FileChanged(*head, path, "deleted", call))
-            events.append(ev.FileChanged(*head, diff.move_path, "created", call))
+            paths += [(path, "deleted"), (diff.move_path, "created")]
         else:
-            events.append(_file_changed(head, path, diff.type, call))
-    return events
-
-
-def _file_changed(head: EventHead, path: str, kind: str, call: str) -> ev.Event:
-    return ev.FileChanged(*head, path, tables.CHANGE_KINDS.get(kind, "modified"), call)
+            paths.append((path, tables.change_kind(diff.type)))
+    return paths
 
 
 def _with_sandbox(input_: Raw, sandbox: str | None) -> Raw:
