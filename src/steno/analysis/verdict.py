@@ -283,7 +283,8 @@ def detect_startup_failure(facts: Facts) -> Judgement | None:
 
 
 def _startup_hint(text: str) -> str:
-    if "No conversation found" in text or "requires a valid session" in text:
+    phrases = ("No conversation found", "requires a valid session", "Session not found")
+    if any(phrase in text for phrase in phrases):
         return "session not found: run without --resume, or in the folder where it was created"
     return STARTUP_FIX_HINT
 
