@@ -226,6 +226,30 @@ def test_a_failed_turn_of_an_older_version_is_found_by_its_texts(
     assert (result.requests, result.verdict != "success") == (requests, True)
 
 
+def test_the_total_of_an_earlier_turn_is_no_request(tmp_path: Path) -> None:
+    """A recording keeps the first line of a rollout and those of its own run."""
+    rollout = rollout_of("0.80.0/resume_third")
+    own = [line for line in rollout[1:] if line["timestamp"] >= "2026-11-16T07:40:52"]
+    stdout = (ROOT / "codex/0.80.0/resume_third/stdout").read_bytes()
+    result = read_with_rollout(tmp_path, stdout, [rollout[0], *own])
+    assert (result.requests, result.tokens.total) == (2, 16106)
+
+
+def test_a_failed_turn_whose_end_does_not_say_why(tmp_path: Path) -> None:
+    """Seen in 0.115: task_complete without an error, an answer and a duration."""
+    rollout = rollout_of("0.142.0/question_after_reading")
+    end = rollout[-1]["payload"]
+    rollout[-1]["payload"] = {**end, "last_agent_message": None, "duration_ms": None}
+    failed = {"type": "turn.failed", "error": {"message": "unexpected status 401 Unauthorized"}}
+    start = {"type": "thread.started", "thread_id": rollout[0]["payload"]["id"]}
+    said = message(1, "I see two ways, A and B. Which one should I take?")
+    result = read_with_rollout(tmp_path, stream(start, said, failed), rollout)
+    assert (result.verdict, result.requests, result.tokens.total) == ("auth", 2, 16106)
+    assert result.duration_ms == 176
+    other = read_with_rollout(tmp_path / "other", stream(start, message(1, "x"), failed), rollout)
+    assert (other.verdict, other.requests) == ("auth", 0)
+
+
 def test_the_files_of_a_rollout_without_items() -> None:
     """The output of an applied patch names them."""
     rollout = next((ROOT / "codex/0.80.0/edit_and_shell").rglob("rollout-*.jsonl"))

@@ -360,9 +360,13 @@ def _matches_stream(turn: Turn, summary: CodexStreamSummary) -> bool:
         )
     if not turn.is_marked:
         return turn.texts == summary.texts and (turn.result is None or turn.is_aborted)
-    if summary.result is None:
-        return turn.result is None or turn.is_aborted
-    return turn.result is not None and turn.result.errors == summary.result.errors
+    if summary.result is None or turn.result is None:
+        return summary.result is None and (turn.result is None or turn.is_aborted)
+    if turn.result.errors == summary.result.errors:
+        return True
+    # Versions such as 0.115 end a failed turn without its error, and without an answer.
+    is_unexplained = not turn.result.is_error and turn.result.text is None
+    return is_unexplained and turn.texts == summary.texts
 
 
 def _merge(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
@@ -382,7 +386,7 @@ def _merge(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
             call = ids.get(event.call or "", event.call)
             events.append(replace(event, call=call, settled=settled))
         elif isinstance(event, ev.Result):
-            events.append(_amended_result(event, summary))
+            events.append(_amended_result(event, turn, summary))
         else:
             events.append(event)
     return [*events, *_missing_result(turn, summary)]
@@ -462,12 +466,23 @@ def _succeeded_later(events: list[ev.Event], denied: ev.PermissionDenied) -> boo
     )
 
 
-def _amended_result(result: ev.Result, summary: CodexStreamSummary) -> ev.Result:
+def _amended_result(result: ev.Result, turn: Turn, summary: CodexStreamSummary) -> ev.Result:
     """The rollout's result in place of the stream's."""
+    if result.duration_ms is None:
+        result = replace(result, duration_ms=_duration_ms(turn))
     streamed = summary.result
     if streamed is None:
         return result
+    if streamed.is_error and not result.is_error:
+        return replace(streamed, at=result.at, duration_ms=result.duration_ms, amends=True)
     return replace(result, line=streamed.line, text=streamed.text or result.text, amends=True)
+
+
+def _duration_ms(turn: Turn) -> int | None:
+    """The time between the first and the last line of a turn; versions up to 0.115 print none."""
+    if turn.started_at is None or turn.last_at is None:
+        return None
+    return max(0, (turn.last_at - turn.started_at) // MILLISECOND)
 
 
 def _missing_result(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
@@ -476,16 +491,13 @@ def _missing_result(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
     has_requests = any(isinstance(event, ev.Usage) for event in turn.events)
     if turn.result is not None or streamed is None or not has_requests:
         return []
-    duration = None
-    if turn.started_at is not None and turn.last_at is not None:
-        duration = max(0, (turn.last_at - turn.started_at) // MILLISECOND)
     return [
         replace(
             streamed,
             at=turn.last_at,
             usage=None,
             over_session=False,
-            duration_ms=duration,
+            duration_ms=_duration_ms(turn),
             amends=True,
         )
     ]

@@ -69,6 +69,11 @@ IGNORED_ITEM_TYPES = frozenset(
     }
 )
 
+# What the model sends besides messages.
+MODEL_ITEM_TYPES = frozenset(
+    {"reasoning", "function_call", "custom_tool_call", "local_shell_call", "web_search_call"}
+)
+
 # Error kinds by `codex_error_info`.
 _ERROR_INFO_KINDS = {
     "context_window_exceeded": "prompt_too_long",

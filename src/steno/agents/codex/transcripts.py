@@ -55,6 +55,7 @@ class RolloutState(Struct):
     told: tuple[str | None, str | None, int | None] = (None, None, None)
     recorded: bool = False  # the next token_count repeats a token_usage_record
     total: int | None = None  # tokens of the thread, by the last token_count
+    answered: bool = False  # the model answered since the last token_count
     calls: dict[str, tuple[str, Raw]] = field(default_factory=dict)  # without output yet
     codes: dict[str, int] = field(default_factory=dict)  # exit codes that precede their output
     items: bool = False  # this version writes items
@@ -108,6 +109,8 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         if line.type == "session_meta" and state.session is None:
             state.session = payload.id
         head = EventHead(number, state.session, None, line.timestamp)
+        if payload.role == "assistant" or payload.type in tables.MODEL_ITEM_TYPES:
+            state.answered = True
         build = _EVENT_BUILDERS.get((line.type, payload.type))
         build = build or _EVENT_BUILDERS.get((line.type, None))
         events = build(self, head, payload) if build is not None else None
@@ -202,12 +205,15 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         last = info.last_token_usage
         total = info.total_token_usage.total_tokens if info.total_token_usage is not None else None
         events = self._rate_limit(head, payload.rate_limits)
-        is_new = not state.recorded and total is not None and total != state.total
+        # A turn may start with the total of the turn before, which need not be in these lines.
+        is_first = state.total is None and not state.answered
+        is_new = not (state.recorded or is_first) and total not in (None, state.total)
         if is_new and last is not None and last.input_tokens:
             # A thread's total is unique in the thread; older versions do not number its turns.
             request = f"{state.turn or state.session}/{total}"
             events.append(self._usage(head, request, last))
         state.recorded = False
+        state.answered = False
         state.total = total if total is not None else state.total
         if info.model_context_window is not None and info.model_context_window != state.window:
             state.window = info.model_context_window

@@ -91,6 +91,7 @@ class Payload(Struct, gc=False):
 
     type: str = ""
     id: str | None = None
+    role: str | None = None
     turn_id: str | None = None
     cwd: str | None = None
     cli_version: str | None = None
