@@ -203,6 +203,7 @@ def samples() -> dict[str, list[Facts]]:
         ],
         "rate_limit": [_failed(api_error="usage_limit_reached")],
         "auth": [_failed(api_status=401)],
+        "billing": [_failed(api_error="billing_error")],
         "api": [_failed(api_status=500)],
         "network": [_failed(text="Connection error.")],
         "invalid_request": [_failed(api_status=404)],
@@ -211,6 +212,7 @@ def samples() -> dict[str, list[Facts]]:
         "permission": [_facts(result=done, unresolved_denials=[denial])],
         "interactive": [_facts(result=done, final_text="Which one?")],
         "background_task": [_waiting()],
+        "stopped": [_facts(result=_result(terminal_reason="hook_stopped", text="Stopped."))],
         "empty": [_facts(result=_result(subtype="success"))],
         "no_result": [
             _facts(),

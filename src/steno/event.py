@@ -287,7 +287,8 @@ class Result(Event, tag="result", frozen=True, gc=False):
     since the previous result and is None if not reported. `over_session`: `usage` includes earlier
     runs of the session. `amends`: replaces the last result, with details from the transcript.
     `requests`: the number of requests, if the stream does not list them. `uuid` is the agent's id
-    of the line; a second result with the same id is a duplicate.
+    of the line; a second result with the same id is a duplicate. `answers_task`: the turn answers
+    the end of background work, not a prompt.
     """
 
     subtype: str | None = None
@@ -314,6 +315,7 @@ class Result(Event, tag="result", frozen=True, gc=False):
     amends: bool = False
     requests: int | None = None
     uuid: str | None = None
+    answers_task: bool = False
 
 
 class CostState(Event, tag="cost_state", frozen=True, gc=False):

@@ -301,7 +301,7 @@ def test_the_same_words_in_two_requests_count_twice() -> None:
         ("unexpected status 401 Unauthorized: Incorrect API key provided", "auth"),
         ("exceeded retry limit, last status: 429 Too Many Requests", "rate_limit"),
         ("You’ve hit your usage limit. Try again later.", "rate_limit"),
-        ("Quota exceeded. Check your plan and billing details.", "rate_limit"),
+        ("Quota exceeded. Check your plan and billing details.", "billing"),
         ("Codex ran out of room in the model's context window.", "context_full"),
         ('{"error": {"message": "bad", "type": "invalid_request_error"}}', "invalid_request"),
         (

@@ -329,6 +329,8 @@ class Accumulator:
             ]
             self.duplicate_results += count - len(self.results)
         self.results.append(event)
+        if event.answers_task:
+            self._end_notified_task()
         self.abandoned_calls = set(self.open_calls)
         self.session = event.session or self.session
 
@@ -393,9 +395,17 @@ class Accumulator:
             self.facts.background_launch_lines[call] = line
         task.description = task.description or description
 
+    def _end_notified_task(self) -> None:
+        """Mark one more task as ended if the agent answers more tasks than it reported as ended."""
+        answered = sum(result.answers_task for result in self.results)
+        running = [task for task in self.background.values() if task.status == "running"]
+        if running and answered > len(self.background) - len(running):
+            running[0].status = "ended"
+
     def _on_task_end(self, event: ev.TaskEnded) -> None:
         call = event.call or self.call_by_task.get(event.task, event.task)
         status = event.status or "completed"
+        self.facts.background_end_lines[call] = event.line
         if call in self.background and self.background[call].status in ("running", "killed"):
             self.background[call].status = status
         if call in self.subagents:

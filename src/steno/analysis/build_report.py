@@ -13,6 +13,7 @@ import msgspec
 from .. import event as ev
 from ..codec.decode import decode_raw
 from ..report import (
+    BackgroundTask,
     ChangedFile,
     DeniedCall,
     LineCounts,
@@ -21,12 +22,12 @@ from ..report import (
     ToolCallCounts,
     ToolCallSummary,
 )
-from .accumulator import MODEL_TEXT, NO_ACTIVITY, SYNTHETIC_TEXT, Accumulator
+from .accumulator import MODEL_TEXT, NO_ACTIVITY, SYNTHETIC_TEXT, TOOL_CALL, Accumulator
 from .attribution import CallSpan, call_running_at, file_changing_calls, only_possible_call
 from .context import context_level
 from .cost import PriceLookup, fill_usage, price_requests, zero_price
 from .usage import nano_to_usd, sum_tokens
-from .verdict import Facts, judge
+from .verdict import Facts, ended_after_result, judge
 
 _get_name = attrgetter("name")
 
@@ -167,9 +168,15 @@ def _add_warnings(run: Accumulator, report: Report) -> None:
     warnings += run.read_problems
     stopped = [task for task in report.background if task.status in ("stopped", "killed")]
     if stopped:
-        names = ", ".join(task.description or task.id for task in stopped)
-        tasks = _count(len(stopped), "background task")
-        warnings.append(f"{tasks} stopped before completion: {names}")
+        warnings.append(_task_warning(stopped, "stopped before completion"))
+    facts = msgspec.structs.replace(run.facts, result=run.result)
+    failed = [
+        task
+        for task in report.background
+        if task.status == "failed" and ended_after_result(task, facts)
+    ]
+    if failed:
+        warnings.append(_task_warning(failed, "failed after the result"))
     if run.facts.stop is not None and run.facts.stop.why == "after_result":
         warnings.append("the agent kept running after its result; steno stopped it")
     level = context_level(report.context.fraction)
@@ -183,6 +190,11 @@ def _add_warnings(run: Accumulator, report: Report) -> None:
         warnings.append(f"{_count(run.orphan_results, 'tool result')} without a matching call")
     if run.unknown:
         warnings.append(f"{run.unknown} events of kinds this version does not know")
+
+
+def _task_warning(tasks: list[BackgroundTask], outcome: str) -> str:
+    names = ", ".join(task.description or task.id for task in tasks)
+    return f"{_count(len(tasks), 'background task')} {outcome}: {names}"
 
 
 def _leftover_warning(record: str) -> str:
@@ -204,12 +216,45 @@ def _is_transcript_complete(run: Accumulator) -> bool:
     return ends_with_text and run.stop_reason in ("end_turn", None)
 
 
+def _ends_with_tool_result(run: Accumulator) -> bool:
+    """Whether a success came right after a tool's result, which the model never got to see.
+
+    The totals are compared, since older versions of Claude Code do not print an empty message.
+    """
+    result = run.result
+    if result is None or result.is_error or result.subtype != "success" or result.usage is None:
+        return False
+    if result.text or result.structured_output is not ev.NO_JSON or result.terminal_reason:
+        return False
+    ends_with_call = run.latest_activity[0] == TOOL_CALL and not run.open_calls
+    outputs = [request.output or 0 for request in run.requests.values() if request.parent is None]
+    return (
+        ends_with_call
+        and (result.stop_reason or run.stop_reason) == "tool_use"
+        and result.usage.output == sum(outputs)
+    )
+
+
+def _belongs_to_earlier_result(run: Accumulator, failure: ev.Failure) -> bool:
+    """Whether a failure ended an earlier turn than that of the last result."""
+    last = run.result
+    return any(
+        last is not None and failure.line and failure.line < result.line < last.line
+        for result in run.results
+    )
+
+
 def _verdict_facts(run: Accumulator, report: Report) -> Facts:
     final_text = report.result or (run.texts[-1] if run.texts else report.text)
     facts = msgspec.structs.replace(
         run.facts, report=report, result=run.result, final_text=final_text.strip()
     )
     facts.is_transcript_complete = _is_transcript_complete(run)
+    facts.last_stop_reason = run.stop_reason
+    facts.pending_retry = run.pending_retry
+    facts.ends_with_tool_result = _ends_with_tool_result(run)
+    if facts.failure is not None and _belongs_to_earlier_result(run, facts.failure):
+        facts.failure = None
     facts.hint_templates = run.agent.hints
     if report.exit_code:
         facts.exit_code_meaning = run.agent.classify_exit(report.exit_code, facts.stderr)

@@ -26,11 +26,15 @@ _DENIAL_PREFIXES = (
     "Claude requested permissions to",
     "Permission to use ",
     "Tool permission request failed",
+    "PreToolUse:",  # a hook denied the call
 )
 # A deny rule removes the tool: the call then fails with "No such tool available: Bash. Bash ..."
 _TOOL_MISSING_PREFIX = "No such tool available: "
 _TOOL_DISABLED_PATTERN = (
-    _TOOL_MISSING_PREFIX + r"(\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
+    _TOOL_MISSING_PREFIX
+    + r"(?:(\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
+    # Older versions give no reason. These tools are always there unless they are denied.
+    r"|(Bash|Read|Write|Edit|NotebookEdit|Task|WebFetch|WebSearch)(?:</tool_use_error>)?$)"
 )
 _DENIAL_MARKERS = tuple(
     text.encode() for text in (f'"{_REJECT_DECISION}"', _TOOL_MISSING_PREFIX, *_DENIAL_PREFIXES)
@@ -150,7 +154,9 @@ def denial_event(
     if not _is_rejected(metas, block.tool_use_id):
         match = re.search(_TOOL_DISABLED_PATTERN, text)
         if match is not None:
-            tool = match[1]
+            tool = match[1] or match[2]
+            if match[2] is not None and head[2] is not None:
+                return None  # a subagent may have fewer tools
             if tool not in TOOLS or TOOLS[tool][1] in ("todo", "other"):
                 return None
         elif not text.startswith(_DENIAL_PREFIXES):
@@ -293,6 +299,12 @@ def _refusal(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.Failure(*head, "refusal", None, rare.content)]
 
 
+def _informational(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
+    if rare.prevent_continuation or rare.preventContinuation:
+        return [ev.Failure(*head, "prevent_continuation", None, rare.content)]
+    return _notice("informational", head, rare)
+
+
 def _rate_limit(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     info = rare.rate_limit_info or wire.RateLimitInfo()
     return [ev.RateLimit(*head, info.status, info.resetsAt, info.rateLimitType, info.utilization)]
@@ -309,6 +321,7 @@ _EVENT_BUILDERS: dict[tuple[str, str | None], EventBuilder] = {
     ("system", "task_notification"): _task_ended,
     ("system", "hook_started"): _hook,
     ("system", "hook_response"): _hook,
+    ("system", "informational"): _informational,
     ("system", "model_refusal_no_fallback"): _refusal,
     ("rate_limit_event", None): _rate_limit,
     ("tool_progress", None): _task_progress,
@@ -327,7 +340,7 @@ def _result(subtype: str | None, given: wire.ResultLine, head: HeadTuple) -> lis
             subtype=subtype,
             is_error=given.is_error is True,
             text=given.result,
-            errors=tuple(given.errors or ()),
+            errors=tuple(given.errors or filter(None, (given.error_message,))),
             structured_output=given.structured_output,
             terminal_reason=given.terminal_reason,
             stop_reason=given.stop_reason,
@@ -345,6 +358,7 @@ def _result(subtype: str | None, given: wire.ResultLine, head: HeadTuple) -> lis
             index=given.result_index,
             subagents=None if given.subagent_stats is None else given.subagent_stats.spawned,
             uuid=given.uuid,
+            answers_task=given.origin is not None and given.origin.kind == "task-notification",
         )
     )
     return events

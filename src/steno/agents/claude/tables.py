@@ -115,7 +115,6 @@ NOTICE_SUBTYPES = frozenset(
         "file_snapshot",
         "files_persisted",
         "hook_progress",
-        "informational",
         "inherited_asks_settled",
         "instruction_size_warning",
         "local_command",

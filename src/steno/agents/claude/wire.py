@@ -446,6 +446,8 @@ class OtherFields(Struct, gc=False):
     content: str | None = None
     text: str | None = None
     title: str | None = None
+    prevent_continuation: bool | None = None
+    preventContinuation: bool | None = None
     rate_limit_info: RateLimitInfo | None = None
 
 
@@ -471,11 +473,19 @@ class SubagentStats(Struct, gc=False):
     spawned: Count | None = None
 
 
+class ResultOrigin(Struct, gc=False):
+    """Why the turn was run: absent for a prompt."""
+
+    kind: str | None = None
+
+
 class ResultLine(Struct, gc=False):
     uuid: str | None = None
     is_error: bool | None = None
     result: str | None = None
     errors: list[str] | None = None
+    error_message: str | None = None
+    origin: ResultOrigin | None = None
     structured_output: Raw = NO_JSON
     terminal_reason: str | None = None
     stop_reason: str | None = None

@@ -86,7 +86,7 @@ _ERROR_INFO_KINDS = {
 }
 _ERROR_PATTERNS = (
     (r"ran out of room in the model's context window|context_length_exceeded", "prompt_too_long"),
-    (r"usage limit|quota exceeded", "usage_limit_reached"),
+    (r"usage limit", "usage_limit_reached"),
     (r"invalid_request_error", "invalid_request"),
     (r"^Missing environment variable", "authentication_failed"),
     (
@@ -94,11 +94,14 @@ _ERROR_PATTERNS = (
         "connection_failed",
     ),
 )
+_OUT_OF_CREDIT_PATTERN = r"quota exceeded"
 _HTTP_STATUS_PATTERN = r"(?:unexpected status|last status:?) (\d{3})\b"
 
 
 def classify_error(text: str, info: Raw | None = None) -> tuple[str | None, int | None]:
     """The kind of an error and its HTTP status, by `codex_error_info`, else by the text."""
+    if re.search(_OUT_OF_CREDIT_PATTERN, text, re.I):  # its info is that of a usage limit
+        return "billing_error", None
     details = decode_raw(info) if info is not None else None
     if isinstance(details, str) and details in _ERROR_INFO_KINDS:
         kind = _ERROR_INFO_KINDS[details]
