@@ -11,6 +11,7 @@ from msgspec.json import encode
 import steno
 from steno import event as ev
 from steno.agents import AGENTS, LaunchOptions, detect_agent
+from steno.recording.open import read_transcripts
 from tests.golden import CASES, ROOT, name
 from tests.support.claude_lines import Json, dump, folder, plain, stream
 
@@ -198,6 +199,24 @@ def test_the_part_of_a_run(
     assert (found.verdict, found.tokens.total, found.requests) == ("success", total, requests)
     bounds = [note for note in found.warnings if note.startswith("tokens are an upper bound")]
     assert bool(bounds) is is_bound
+
+
+def test_a_recording_keeps_the_sums_of_earlier_runs(tmp_path: Path) -> None:
+    """A resumed run is recorded with its own lines, the first one and the shutdowns before."""
+    path = tmp_path / SESSION / "events.jsonl"
+    path.parent.mkdir()
+    old = line("user.message", 1, content="before", interactionId="i1")
+    own = [RESUME, PROMPT, ANSWER, shutdown(9, 3)]
+    path.write_bytes(stream(START, old, shutdown(3, 2), *own))
+    transcripts = COPILOT.transcripts
+    assert transcripts.pattern is not None
+    kept = read_transcripts(
+        transcripts.pattern(SESSION),
+        [str(tmp_path)],
+        "2026-11-15T12:00:04.000Z",
+        transcripts.totals_marker,
+    )
+    assert b"".join(kept) == stream(START, shutdown(3, 2), *own)
 
 
 def test_a_file_that_only_the_shutdown_has(tmp_path: Path) -> None:
