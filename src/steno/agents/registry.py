@@ -85,6 +85,7 @@ STDERR_MARKERS = {
         "GitHub Copilot CLI",
     ),
     "gemini": ("Gemini API", "Gemini CLI", "gemini [options]"),
+    "opencode": ("opencode run [message..]", "Session not found: ses_"),
     "qwen": ("Qwen Code", "qwen [options]", "QWEN_CODE_"),
 }
 # In the order of the tests; Claude Code is last, see `registry.detect_builtin`.

@@ -24,6 +24,7 @@ from ..report import (
     ToolCallSummary,
     resolve_path,
 )
+from .shell_commands import input_only_reads
 from .usage import merge_usage
 from .verdict import Facts
 
@@ -190,11 +191,13 @@ class Accumulator:
         if self.first_at is None:
             self.first_at = at
         try:
-            tool, _ = self.open_calls.pop(id_)
+            tool, given = self.open_calls.pop(id_)
         except KeyError:
             self.orphan_results += id_ not in self.calls  # else repeated: the first one counts
             return
         tool.ok = True
+        if tool.kind == "shell" and not self.facts.ran_changing_command:
+            self.facts.ran_changing_command = not input_only_reads(given)
         begun = tool.started_at
         if begun is not None and at is not None:
             took = at - begun
@@ -215,10 +218,12 @@ class Accumulator:
         /,
     ) -> None:
         is_open = id_ in self.open_calls
+        had_worked = self.facts.ran_changing_command
         self.tool_result(line, session, parent, at, id_, content, output)
         if is_open:
             tool = self.calls[id_]
             tool.ok = False
+            self.facts.ran_changing_command = had_worked
             tool.error = text_of(content)[:MAX_TOOL_ERROR_CHARS]
 
     def text(

@@ -88,6 +88,7 @@ class Facts(Struct):
     has_later_requests: bool = False  # the model was called again after the last result
     background_at_stop: list[str] = field(default_factory=list)  # running when steno stopped it
     hint_templates: HintTemplates = HintTemplates()
+    ran_changing_command: bool = False  # a shell command succeeded that may do more than read
     exit_code_meaning: tuple[str, str] | None = None  # by the agent: verdict, message
 
     @property
@@ -319,7 +320,8 @@ def detect_startup_failure(facts: Facts) -> Judgement | None:
 
 
 def _startup_hint(text: str) -> str:
-    if "No conversation found" in text or "requires a valid session" in text:
+    phrases = ("No conversation found", "requires a valid session", "Session not found")
+    if any(phrase in text for phrase in phrases):
         return "session not found: run without --resume, or in the folder where it was created"
     return STARTUP_FIX_HINT
 
@@ -473,7 +475,7 @@ def detect_open_question(facts: Facts) -> Judgement | None:
         if call is None or not call.ok:
             message = f"{call.name if call else 'a question'} was called but not answered"
             lines = [question[2], *lines]
-    has_worked = bool(report.files) or _ran_shell(report)
+    has_worked = bool(report.files) or facts.ran_changing_command
     ends_with_question = facts.final_text.endswith("?") and (report.turns == 1 or not has_worked)
     if message is None and ends_with_question:
         message = "the final text is a question" + (
@@ -488,10 +490,6 @@ def detect_open_question(facts: Facts) -> Judgement | None:
         evidence=sorted(set(lines)),
         warnings=[f"interactive-hang: {message}"],
     )
-
-
-def _ran_shell(report: Report) -> bool:
-    return any(tool.kind == "shell" and tool.ok for tool in report.tools)
 
 
 _WAITING_PATTERN = r"\b(?:waiting on|still waiting|continuing|in progress|in the background)\b"
@@ -555,7 +553,7 @@ def detect_empty_answer(facts: Facts) -> Judgement | None:
     result = facts.result
     texts = {report.result or "", report.text.strip()} - {"", NO_CONTENT_TEXT}
     has_answer = bool(texts) or report.structured_output is not None
-    has_worked = report.files or report.context.compactions or _ran_shell(report)
+    has_worked = report.files or report.context.compactions or facts.ran_changing_command
     is_local_command = result is not None and result.local_command is not None
     if has_answer or has_worked or is_local_command:
         return None

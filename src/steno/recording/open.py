@@ -315,12 +315,15 @@ class _TimestampLine(msgspec.Struct):
 
 
 def read_transcripts(
-    pattern: str | None, folders: Iterable[str], since: str = ""
+    pattern: str | None,
+    folders: Iterable[str],
+    since: str = "",
+    totals_marker: bytes | None = None,
 ) -> Iterator[bytes]:
     """The lines of the files that match a glob below the folders; unreadable files are skipped.
 
     With `since`, a timestamp as the lines have it, older lines are left out, except the first line
-    of each file, which names the session.
+    of each file, which names the session, and lines that contain `totals_marker`.
     """
     if pattern is None:
         return
@@ -330,7 +333,10 @@ def read_transcripts(
                 yield from (
                     line
                     for number, line in enumerate(read_lines(path))
-                    if not number or not since or _timestamp_of(line) >= since
+                    if not number
+                    or not since
+                    or (totals_marker is not None and totals_marker in line)
+                    or _timestamp_of(line) >= since
                 )
 
 
