@@ -59,21 +59,25 @@ class RunResult(Struct, frozen=True):
 class Place:
     """A home, a working directory and a data directory, all empty at first."""
 
-    def __init__(self, name: str, folder: Path, shared: Path | None = None) -> None:
+    def __init__(
+        self, name: str, folder: Path, shared: Path | None = None, program: str | None = None
+    ) -> None:
         self.agent, _, self.version = name.partition(" ")
         self.data = (shared or folder) / "data"
         self.home = (shared or folder) / "home"
         self.work = folder / "work"
         self.home.mkdir(parents=True, exist_ok=True)
         self.work.mkdir(parents=True)
-        if self.version:
+        if program is not None:
+            self.path = program
+        elif self.version:
             self.path = claude.installed(self.version)
         else:
             self.path = _module_of(self.agent).installed(self.agent)
 
     def serve(self, *steps: Step) -> Server:
         """The scripted model for this agent."""
-        if self.version:
+        if self.agent == "claude":
             return ModelServer(*steps)
         if self.agent in openai.VERSIONS:
             return openai.ResponsesServer(*steps)
@@ -116,7 +120,7 @@ class Place:
         return env
 
     def _clean_env(self, url: str) -> dict[str, str]:
-        if self.version:
+        if self.agent == "claude":
             return claude.clean_env(self.home, url)
         env: dict[str, str] = _module_of(self.agent).clean_env(self.agent, self.home, url)
         return env
