@@ -364,7 +364,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="exit with 1 if a file could not be copied or a command failed",
+        help="exit with 1 if a file could not be copied or a command of --on or --once failed",
     )
     parser.add_argument(
         "--record", action="store_true", help="write a recording and add the run to the ledger"
@@ -397,7 +397,7 @@ def _add_output_options(parser: CommandParser) -> None:
     group.add_argument(
         "--json-events",
         metavar="FILE|FD",
-        help="write events as JSON lines to a file or an open descriptor (3)",
+        help="write events as JSON lines to a file, or to an open file descriptor such as 3",
     )
     group.add_argument(
         "--post-events",
@@ -454,7 +454,7 @@ def _add_sync_options(parser: CommandParser) -> None:
         metavar="SECONDS",
         type=seconds_type(3600),
         default=None,
-        help="wait for further changes of a file",
+        help="delay before copying a changed file, to collect further changes",
     )
     group.add_argument(
         "--concurrency",

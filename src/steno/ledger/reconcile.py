@@ -155,6 +155,9 @@ def _adjustment_rows(
     for request in requests:
         by_model.setdefault(request.model, []).append(request)
     totals = _totals_by_model(report)
+    if len(totals) == 1 and len(by_model) == 1:
+        # One model: the service may call it differently than the request did.
+        totals = dict(zip(by_model, totals.values(), strict=True))
     main = _main_model(report, totals) or next(iter(by_model), "unknown")
     totals.setdefault(main, _ModelTotal(ModelSummary(), None))
     rows = {
