@@ -171,7 +171,8 @@ def _run_times(report: Report, batch: RowBatch, at: int) -> tuple[int, int]:
     started_at = time_ms(report.started_at)
     if started_at is None:
         ended_at = at
-        started_at = max(0, at - (report.duration_ms or 0))
+        duration = report.duration_ms or 0
+        started_at = at - duration if 0 <= duration <= at else at
     else:
         ended_at = max(started_at + (report.duration_ms or 0), last_event_at)
     if not 0 <= ended_at < MAX_TIME_MS:
