@@ -313,7 +313,7 @@ def detect_startup_failure(facts: Facts) -> Judgement | None:
     result = facts.result
     if result is None or not result.is_error or facts.failure is not None:
         return None
-    if result.startup_failure is None and not (result.turns == 0 and facts.report.requests == 0):
+    if result.startup_failure is None and not (result.turns == 0 and not facts.report.requests):
         return None
     text = "\n".join(result.errors) or result.text or result.startup_failure
     return Judgement("subprocess", text, _startup_hint(text or ""), facts.evidence_lines)
