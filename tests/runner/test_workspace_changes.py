@@ -598,6 +598,38 @@ def test_a_sync_inside_a_run(stage: Stage, quiet: bool) -> None:
     assert not (quiet and done.stderr)
 
 
+def test_a_sync_inside_a_run_takes_the_options_of_sync(stage: Stage) -> None:
+    """Which files, and what is deleted; what is ignored is named."""
+    stage.script(edits(stage.work), edits(stage.work))
+    there = stage.folder / "there"
+    for name in ("gone.txt", "pic.bin"):
+        write(there / name, "old")
+    words = ("run", "--sync", f"dir:{there}", "--delete", "--exclude", "*.bin", "--exclude", "made")
+    done = stage.steno(*words, "Do the work.")
+    ended_well(done)
+    assert set(everything(there)) == {"a.txt", "new name.txt", "tool.sh", "pic.bin"}
+    assert b"1 ignored: noise.log (" in done.stderr
+
+    for name in ("made/a b.txt", "new name.txt"):
+        (stage.work / name).unlink()
+    (stage.work / "made").rmdir()
+    write(stage.work / "gone.txt")
+    write(stage.work / "old name.txt")
+    done = stage.steno("run", "--sync", f"dir:{there}", "--no-ignore", "Do the work.")
+    ended_well(done)
+    assert "noise.log" in everything(there)
+    assert b" ignored" not in done.stderr
+
+
+def test_the_options_of_a_sync_need_one(stage: Stage) -> None:
+    """A usage error, before the agent starts."""
+    done = stage.steno("run", "--exclude", "*.bin", "Do the work.")
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"steno: --exclude needs --sync DEST; see: steno run --help\n",
+    )
+
+
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_sync_inside_a_run_that_fails(stage: Stage, quiet: bool) -> None:
     """Reported also with --quiet, with an exit code."""

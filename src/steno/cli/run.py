@@ -27,6 +27,12 @@ from .options import CommandParser, number_type
 from .ps import recover_finished_runs
 from .resume_command import option_name, resume_command
 from .stream_options import StderrWriter, add_hook_options, finish_hooks, parse_hooks, write_all
+from .sync_options import (
+    RUN_OPTIONS,
+    add_sync_destinations,
+    build_sync_options,
+    check_sync_options,
+)
 from .terminal import (
     STOP_SIGNALS,
     SYNC_FAILURE_PREFIX,
@@ -141,7 +147,7 @@ class RunCommand:
                 self._write_stdout, MAX_PENDING_BYTES, "steno stdout"
             )
         self._stdout_error: OSError | None = None
-        self._sync = _start_sync(options.sync, prepared.setup.cwd)
+        self._sync = _start_sync(options, prepared.setup.cwd)
 
     def add_hooks(self, hooks: list[HookSpec]) -> None:
         """Run commands on events of every attempt."""
@@ -322,7 +328,7 @@ class RunCommand:
         return EXIT_CODES[report.verdict]
 
 
-def _check_destinations(destinations: list[str] | None) -> None:
+def _check_destinations(destinations: list[str]) -> None:
     """Report wrong use before checking that the agent is installed."""
     if destinations:
         from ..sync.destinations import check_destination
@@ -331,18 +337,13 @@ def _check_destinations(destinations: list[str] | None) -> None:
             check_destination(text)
 
 
-def _start_sync(destinations: list[str] | None, cwd: str | None) -> "FolderSync | None":
-    if not destinations:
+def _start_sync(options: argparse.Namespace, cwd: str | None) -> "FolderSync | None":
+    if not options.sync:
         return None
-    from ..sync import FolderSync, SyncOptions
-    from .sync import new_journal_path
+    from ..sync import FolderSync
 
-    return FolderSync(
-        cwd,
-        SyncOptions(
-            destinations=tuple(destinations), journal=str(new_journal_path()), watch_files=False
-        ),
-    )
+    sync_options = build_sync_options(options, options.sync, RUN_OPTIONS)
+    return FolderSync(cwd or str(Path.cwd()), sync_options)
 
 
 def _answer_text(report: TaskReport, has_schema: bool) -> str:
@@ -375,6 +376,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         parser.error("PROMPT and --prompt cannot be used together")
     if prompts:
         options.prompt = prompts[0]
+    check_sync_options(parser, options, RUN_OPTIONS)
     return options
 
 
@@ -405,17 +407,11 @@ def _build_parser() -> CommandParser:
     parser.add_argument(
         "--worktree", metavar="[=NAME]", help="work in a new git worktree next to the repository"
     )
-    parser.add_argument(
-        "--sync",
-        action="append",
-        metavar="DEST",
-        help="copy changed files while it runs: dir:PATH, https://..., cmd:PROGRAM {path} "
-        "(repeatable)",
-    )
     add_hook_options(parser)
     _add_session(parser)
     _add_output_format(parser)
     _add_settings(parser)
+    add_sync_destinations(parser, RUN_OPTIONS)
     _add_replay(parser)
     parser.add_debug()
     return parser
