@@ -354,7 +354,9 @@ def test_a_kill_loses_no_output(loop: ProcessLoop, tmp_path: Path) -> None:
 def test_a_daemon_goes_with_its_agent(loop: ProcessLoop, how: tuple[str, ...]) -> None:
     """A child without group, session and environment is found: the tree is read before a signal."""
     output = OutputLog()
-    child = loop.start(agent("daemon", "stay", *how), output, grace=QUICK)
+    # Long: a SIGTERM would end the daemon while the agent lives, which lists no orphan.
+    grace = GracePeriods(interrupt=LONG, quiet=QUICK.quiet)
+    child = loop.start(agent("daemon", "stay", *how), output, grace=grace)
     stop_when_ready(loop, child, output, "timeout")
     daemon = int(output.on("out"))
     assert gone(daemon)
@@ -555,7 +557,7 @@ def test_marks_can_be_read_back() -> None:
         process_info.RunTag("a", 1, 2, "3"),
         process_info.RunTag("b", 4, 5, "6", keep_orphans=True),
     )
-    text = process_info.append_tag(inner, outer.encode())
+    text = inner.encode(outer.encode())
     assert text == "a:1:2:3,b:4:5:6:keep"
     assert process_info.parse_run_tags(text) == [outer, inner]
     assert process_info.parse_run_tags("x,,a:b:c:d,a:1:2,a:1:2:3:other") == []

@@ -423,7 +423,7 @@ def test_what_fails_beside_the_stream_does_not_stop_it() -> None:
         watching.sinks += [fail, seen.extend]
         watching.run()
     assert pipes.out == data
-    assert watching.warnings == ["dropped an output: RuntimeError: no"]
+    assert watching.warnings == ["event sink failed and was removed: RuntimeError: no"]
     assert seen == list(steno.events(data))
 
     class Broken(CLAUDE.reader):  # type: ignore[name-defined, misc]

@@ -60,7 +60,6 @@ ANNOUNCED_EVENTS = frozenset(
         ev.Malformed,
     )
 )
-MAX_MALFORMED_SHOWN = 20  # the summary counts all of them
 
 
 class StreamActivity:
@@ -113,7 +112,6 @@ class WatchOutput:
             style, cast("TextIO", self._stderr) if sys.stderr is not None else None
         )
         self.is_live = self._stderr.isatty()
-        self._malformed_count = 0
         self._announced_denials: set[str | None] = set()  # agents report a denial several times
 
     def on_events(self, events: list[ev.Event]) -> None:
@@ -137,13 +135,9 @@ class WatchOutput:
             if event.call in self._announced_denials:
                 return
             self._announced_denials.add(event.call)
-        if isinstance(event, ev.Malformed) and not event.torn:
-            self._malformed_count += 1
-            if self._malformed_count > MAX_MALFORMED_SHOWN:
-                return
         text = _describe(event)
         with self._lock:
-            if type(event) is ev.Started and not self.is_live:
+            if isinstance(event, ev.Started | ev.Malformed) and not self.is_live:
                 self._display.on_events(self._run, [event])
             if text:
                 self._display.say(text)
@@ -191,8 +185,6 @@ def _describe(event: ev.Event) -> str:
         return f"usage limit: {event.status}" if event.status not in (None, "allowed") else ""
     if isinstance(event, ev.PermissionDenied):
         return f"permission denied: {event.tool or 'tool call'}"
-    if isinstance(event, ev.Malformed):
-        return f"skipping malformed line {event.line}: {event.head}" if not event.torn else ""
     if isinstance(event, ev.Compaction):
         return f"context compacted ({event.trigger or 'unknown'})"
     return f"failed: {event.text or event.kind}" if isinstance(event, ev.Failure) else ""

@@ -22,14 +22,7 @@ from .run_record import upsert_run, upsert_task
 from .source_reader import PartResult, SourcePart, decode_report, describe_internal_error, read_part
 from .sqlite import IN_MEMORY
 from .store import MemoryStore, open_ledger
-from .totals import (
-    SumDeltas,
-    ToolUseSums,
-    replace_on_conflict,
-    tool_use_delta,
-    tool_use_key,
-    upsert_tool_use,
-)
+from .totals import ToolUseDeltas, add_call, replace_on_conflict, upsert_tool_use
 from .upsert import Pricer, UpsertCounts, upsert_batches
 
 GROUP_BYTES = 16 << 20  # read and written together
@@ -419,10 +412,9 @@ def _subtract_calls(store: Store, sessions: Sequence[str]) -> None:
     projects: dict[str, str] = dict(store.query("SELECT id, coalesce(project, '') FROM sessions"))
     names = ", ".join(CALL_COLUMNS)
     ids = placeholders(len(sessions))
-    sums = SumDeltas[ToolUseSums]()
+    deltas: ToolUseDeltas = {}
     for row in store.query(f"SELECT {names} FROM calls WHERE session IN ({ids})", sessions):
         *_, agent = row
-        call = call_from_row(row)
-        sums.add(tool_use_key(agent, call, projects), tool_use_delta(call), -1)
-    upsert_tool_use(store, sums, {})
+        add_call(deltas, agent, call_from_row(row), projects, -1)
+    upsert_tool_use(store, deltas)
     store.execute("DELETE FROM tool_use WHERE calls = 0 AND denied = 0")

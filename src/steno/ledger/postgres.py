@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..errors import LedgerError, LedgerValueError
-from .protocol import Row, fetch_rows_by_id
+from .protocol import Row, Store
 
 ADVISORY_LOCK_ID = 0x5354_454E_4F  # shared by all writers of a ledger
 CONNECT_TIMEOUT_SECONDS = 10
@@ -19,7 +19,7 @@ _SQL_TYPES = {
 }
 
 
-class PostgresStore:
+class PostgresStore(Store):
     """Writers wait for each other with an advisory lock, so that sums stay exact."""
 
     kind = "postgresql"
@@ -80,9 +80,6 @@ class PostgresStore:
     def try_insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> bool:
         """Always False: a failed insert costs more here than a SELECT first."""
         return False
-
-    def fetch_by_id(self, table: str, columns: Sequence[str], ids: Iterable[Any]) -> dict[Any, Row]:
-        return fetch_rows_by_id(self, table, columns, ids)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -36,7 +36,12 @@ class Store(Protocol):
 
     def fetch_by_id(self, table: str, columns: Sequence[str], ids: Iterable[Any]) -> dict[Any, Row]:
         """Return the existing rows with these ids, by id (the first of `columns`)."""
-        ...
+        rows: dict[Any, Row] = {}
+        for part in chunks(list(ids)):
+            ids_sql = placeholders(len(part))
+            sql = f"SELECT {', '.join(columns)} FROM {table} WHERE id IN ({ids_sql})"
+            rows.update({row[0]: row for row in self.query(sql, part)})
+        return rows
 
     def transaction(self) -> AbstractContextManager[None]:
         """Commit everything written in the block, or nothing; only one writer at a time."""
@@ -69,15 +74,3 @@ def query_value(store: Store, sql: str, values: Sequence[Any] = ()) -> Any:
 def query_column(store: Store, sql: str, values: Sequence[Any] = ()) -> list[Any]:
     """Return the only column of every row."""
     return [value for (value,) in store.query(sql, values)]
-
-
-def fetch_rows_by_id(
-    store: Store, table: str, columns: Sequence[str], ids: Iterable[Any]
-) -> dict[Any, Row]:
-    """Implementation of `Store.fetch_by_id` for both databases."""
-    rows: dict[Any, Row] = {}
-    for part in chunks(list(ids)):
-        ids_sql = placeholders(len(part))
-        sql = f"SELECT {', '.join(columns)} FROM {table} WHERE id IN ({ids_sql})"
-        rows.update({row[0]: row for row in store.query(sql, part)})  # the id is the first column
-    return rows

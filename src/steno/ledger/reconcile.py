@@ -6,7 +6,7 @@ shows, made while a run with a total was active in the same session, is part of 
 compaction, a helper, a subagent in the background.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..analysis.usage import base_model_name as plain_name
@@ -15,13 +15,14 @@ from ..event import NANO_PER_USD
 from ..report import ModelSummary, Report
 from .protocol import Store, chunks, placeholders, query_value
 from .queries.runs import load_report
-from .rows import MAX_INT64, REQUEST_COLUMNS, ParsedRequest, RequestRow, request_row, stable_id
-from .totals import SpendSums, SumDeltas, add_request, replace_on_conflict, upsert_spend
+from .rows import MAX_INT64, REQUEST_COLUMNS, RequestRow, stable_id
+from .totals import SpendDeltas, add_requests, replace_on_conflict, upsert_spend
 
 TOKEN_COLUMNS = ("input", "cache_write", "cache_read", "output")
 KNOWN_TOTAL_SOURCES = ("reported", "local")  # the agent's total; a local server, which is free
 RUN_SLACK_MS = 5_000  # a request this close to a run is its own: runs start before their first line
-_REQUEST_COLUMNS_SQL = ", ".join(REQUEST_COLUMNS)
+_SELECT_REQUESTS = f"SELECT {', '.join(REQUEST_COLUMNS)} FROM requests"
+_SELECT_PROJECT = "SELECT id, coalesce(project, '') FROM sessions WHERE id = ?"
 
 
 class _ModelTotal(NamedTuple):
@@ -31,10 +32,13 @@ class _ModelTotal(NamedTuple):
     cost_nano: int | None
 
 
-class _RunInterval(NamedTuple):
+class RunInterval(NamedTuple):
+    """When a run with a known total was active."""
+
+    run: str
     started_at: int
     ended_at: int
-    run: str
+    cost_source: str
 
 
 def usd_to_nano(usd: float | None) -> int | None:
@@ -47,140 +51,121 @@ def usd_to_nano(usd: float | None) -> int | None:
 # -- runs of requests ----------------------------------------------------------------------------
 
 
-class RunIntervals:
-    """When the runs with a known total were active, for some sessions."""
-
-    def __init__(self, store: Store, sessions: Iterable[str]) -> None:
-        self._intervals: dict[str, list[_RunInterval]] = {}
-        self.cost_sources: dict[str, str] = {}  # by run
-        for part in chunks(list(sessions)):
-            sql = (
-                "SELECT session, started_at, ended_at, id, cost_source FROM runs "
-                f"WHERE cost_source IN ({placeholders(len(KNOWN_TOTAL_SOURCES))}) "
-                f"AND session IN ({placeholders(len(part))})"
-            )
-            for session, started_at, ended_at, run, source in store.query(
-                sql, (*KNOWN_TOTAL_SOURCES, *part)
-            ):
-                interval = _RunInterval(started_at, ended_at, run)
-                self._intervals.setdefault(session, []).append(interval)
-                self.cost_sources[run] = source
-
-    def __bool__(self) -> bool:
-        return bool(self._intervals)
-
-    def run_at(self, session: str, at: int) -> str | None:
-        """Return the run that was active at a time, else the nearest one within the slack."""
-        intervals = self._intervals.get(session)
-        if intervals is None:
-            return None
-        distance, run = min(
-            (max(interval.started_at - at, at - interval.ended_at, 0), interval.run)
-            for interval in intervals
+def load_run_intervals(store: Store, sessions: Iterable[str]) -> dict[str, list[RunInterval]]:
+    """Return the runs with a known total of some sessions, by session."""
+    intervals: dict[str, list[RunInterval]] = {}
+    for part in chunks(list(sessions)):
+        sql = (
+            "SELECT session, id, started_at, ended_at, cost_source FROM runs "
+            f"WHERE cost_source IN ({placeholders(len(KNOWN_TOTAL_SOURCES))}) "
+            f"AND session IN ({placeholders(len(part))})"
         )
-        return run if distance <= RUN_SLACK_MS else None
+        for session, *fields in store.query(sql, (*KNOWN_TOTAL_SOURCES, *part)):
+            intervals.setdefault(session, []).append(RunInterval(*fields))
+    return intervals
+
+
+def find_run_at(intervals: Iterable[RunInterval], at: int) -> RunInterval | None:
+    """Return the run that was active at a time, else the nearest one within the slack."""
+    distances = [
+        (max(interval.started_at - at, at - interval.ended_at, 0), interval)
+        for interval in intervals
+    ]
+    if not distances:
+        return None
+    distance, nearest = min(distances)
+    return nearest if distance <= RUN_SLACK_MS else None
 
 
 def adopt_requests(store: Store, run: str, session: str, agent: str, cost_source: str) -> None:
     """Assign requests of the session without a run to this run if it was active at their time."""
-    sql = (
-        f"SELECT {_REQUEST_COLUMNS_SQL} FROM requests "
-        "WHERE session = ? AND run IS NULL AND kind = 'request'"
-    )
-    intervals = RunIntervals(store, [session])
-    unassigned = map(RequestRow._make, store.query(sql, (session,)))
-    own = [row for row in unassigned if intervals.run_at(session, row.at) == run]
-    if not own:
+    sql = f"{_SELECT_REQUESTS} WHERE session = ? AND run IS NULL AND kind = 'request'"
+    unassigned = [RequestRow._make(row) for row in store.query(sql, (session,))]
+    if not unassigned:
+        return
+    intervals = load_run_intervals(store, [session]).get(session, [])
+    found = [(row, find_run_at(intervals, row.at)) for row in unassigned]
+    old = [row for row, interval in found if interval is not None and interval.run == run]
+    if not old:
         return
     is_local = cost_source == "local"
-    sums = SumDeltas[SpendSums]()
-    projects = _projects_by_session(store, session)
-    adopted = []
-    for row in own:
-        new = row._replace(
+    new = [
+        row._replace(
             run=run,
             cost_nano=0 if is_local else row.cost_nano or 0,
             saved_nano=0 if is_local else row.saved_nano,
             source=cost_source,
         )
-        add_request(sums, row, projects, -1)
-        add_request(sums, new, projects)
-        adopted.append(new)
-    store.upsert("requests", REQUEST_COLUMNS, adopted, replace_on_conflict(REQUEST_COLUMNS))
-    upsert_spend(store, sums, agent, projects)
-
-
-def _projects_by_session(store: Store, session: str) -> dict[str, str]:
-    sql = "SELECT id, coalesce(project, '') FROM sessions WHERE id = ?"
-    return dict(store.query(sql, (session,)))
+        for row in old
+    ]
+    deltas: SpendDeltas = {}
+    add_requests(deltas, old, -1)
+    add_requests(deltas, new)
+    store.upsert("requests", REQUEST_COLUMNS, new, replace_on_conflict(REQUEST_COLUMNS))
+    upsert_spend(store, deltas, agent, dict(store.query(_SELECT_PROJECT, (session,))))
 
 
 # -- adjustments ---------------------------------------------------------------------------------
 
 
-def reconcile(store: Store, runs: Iterable[str], pruned: Sequence[RequestRow] = ()) -> None:
-    """Write the adjustment of each run with a total, against its stored and pruned requests."""
-    sql = f"SELECT {_REQUEST_COLUMNS_SQL} FROM requests WHERE run = ? AND kind = 'request'"
-    for run in runs:
-        report = load_report(store, run)
-        if report is not None:
-            rows = map(RequestRow._make, store.query(sql, (run,)))
-            put_adjustment(store, report, run, [*rows, *pruned])
+def reconcile(store: Store, run: str) -> None:
+    """Write the adjustment of a run that was written before, against its stored requests."""
+    report = load_report(store, run)
+    if report is not None:
+        put_adjustment(store, report, run, stored_requests(store, run))
 
 
-def put_adjustment(store: Store, report: Report, run: str, rows: Iterable[RequestRow]) -> None:
-    """Write the difference between a report and these rows of `requests`, per model."""
+def stored_requests(store: Store, run: str) -> list[RequestRow]:
+    sql = f"{_SELECT_REQUESTS} WHERE run = ? AND kind = 'request'"
+    return [RequestRow._make(row) for row in store.query(sql, (run,))]
+
+
+def put_adjustment(store: Store, report: Report, run: str, requests: Iterable[RequestRow]) -> None:
+    """Write the difference between a report and these requests, per model."""
     by_model: dict[str, list[RequestRow]] = {}
-    for row in rows:
-        by_model.setdefault(row.model, []).append(row)
+    for request in requests:
+        by_model.setdefault(request.model, []).append(request)
     at = query_value(store, "SELECT ended_at FROM runs WHERE id = ?", (run,))
-    _put_adjustment_rows(
-        store,
-        report,
-        [
-            _adjustment_row(report, run, model, total, by_model.get(model, []), at)
-            for model, total in _totals_by_model(report, by_model).items()
-        ],
-    )
-
-
-def _put_adjustment_rows(store: Store, report: Report, rows: Sequence[RequestRow]) -> None:
+    rows = [
+        _adjustment_row(report, run, model, total, by_model.get(model, []), at)
+        for model, total in _totals_by_model(report, by_model).items()
+    ]
     existing = store.fetch_by_id("requests", REQUEST_COLUMNS, [row.id for row in rows])
-    rows = [row for row in rows if row.id in existing or _is_nonzero(row)]
+    rows = [
+        row
+        for row in rows
+        if row.id in existing
+        or any((row.input, row.cache_write, row.cache_read, row.output, row.cost_nano))
+    ]
     if not rows:
         return
-    sums = SumDeltas[SpendSums]()
-    projects = _projects_by_session(store, rows[0].session)
-    for row in rows:
-        if row.id in existing:
-            add_request(sums, RequestRow._make(existing[row.id]), projects, -1)
-        add_request(sums, row, projects)
+    deltas: SpendDeltas = {}
+    add_requests(deltas, existing.values(), -1)
+    add_requests(deltas, rows)
     store.upsert("requests", REQUEST_COLUMNS, rows, replace_on_conflict(REQUEST_COLUMNS))
-    upsert_spend(store, sums, report.agent or "unknown", projects)
-
-
-def _is_nonzero(row: RequestRow) -> bool:
-    counters = (row.input, row.cache_write, row.cache_read, row.output, row.reasoning)
-    return any(counters) or bool(row.cost_nano)
+    projects: dict[str, str] = dict(store.query(_SELECT_PROJECT, (rows[0].session,)))
+    upsert_spend(store, deltas, report.agent or "unknown", projects)
 
 
 def _totals_by_model(
     report: Report, by_model: dict[str, list[RequestRow]]
 ) -> dict[str, _ModelTotal]:
     total = usd_to_nano(report.cost.usd)
-    costs = {name: usd_to_nano(model.cost_usd) for name, model in report.models.items()}
-    if costs and None not in costs.values() and sum(cost or 0 for cost in costs.values()) == total:
-        return {
-            _ledger_model_name(name): _ModelTotal(model, costs[name])
-            for name, model in report.models.items()
-        }
+    costs = [usd_to_nano(model.cost_usd) for model in report.models.values()]
+    is_split = bool(costs) and None not in costs and sum(cost or 0 for cost in costs) == total
     totals = {
-        _ledger_model_name(name): _ModelTotal(model, None) for name, model in report.models.items()
+        plain_name(redact(name)): _ModelTotal(model, cost if is_split else None)
+        for (name, model), cost in zip(report.models.items(), costs, strict=True)
     }
-    main = _ledger_model_name(
-        report.model or next(iter(report.models), None) or next(iter(by_model), "unknown")
-    )
-    usage = totals[main].usage if main in totals else _main_model_usage(report)
+    if is_split:
+        return totals
+    main = report.model or next(iter(report.models), None) or next(iter(by_model), "unknown")
+    main = plain_name(redact(main))
+    if main in totals:
+        usage = totals[main].usage
+    else:
+        tokens = report.tokens
+        usage = ModelSummary(tokens.input, tokens.cache_write, tokens.cache_read, tokens.output)
     if total is not None:
         # Only the sum is known: the main model gets what the prices of the others don't explain.
         others = sum(
@@ -190,15 +175,6 @@ def _totals_by_model(
     elif not totals:
         totals[main] = _ModelTotal(usage, None)
     return totals
-
-
-def _main_model_usage(report: Report) -> ModelSummary:
-    tokens = report.tokens
-    return ModelSummary(tokens.input, tokens.cache_write, tokens.cache_read, tokens.output)
-
-
-def _ledger_model_name(model: str) -> str:
-    return plain_name(redact(model))
 
 
 def _adjustment_row(
@@ -214,16 +190,6 @@ def _adjustment_row(
         reported = getattr(total.usage, name)
         known = sum(getattr(row, name) for row in rows)
         counters[name] = 0 if reported is None else reported - known
-    request = ParsedRequest(
-        id=stable_id("rest", run, model),
-        session=report.session_id or run,
-        run=run,
-        message=None,
-        parent=None,
-        model=model,
-        at=at,
-        **counters,
-    )
     cost = None
     if total.cost_nano is not None:
         cost = total.cost_nano - sum(row.cost_nano or 0 for row in rows)
@@ -232,5 +198,20 @@ def _adjustment_row(
     source = report.cost.source if report.cost.source != "unknown" else "computed"
     if cost is None:
         source = "unknown"
-    agent = report.agent or "unknown"
-    return RequestRow._make(request_row(agent, request, cost, 0, source, "rest"))
+    return RequestRow(
+        id=stable_id("rest", run, model),
+        agent=report.agent or "unknown",
+        session=report.session_id or run,
+        run=run,
+        kind="rest",
+        message=None,
+        parent=None,
+        model=model,
+        at=at,
+        reasoning=0,
+        cache_write_1h=0,
+        cost_nano=cost,
+        saved_nano=0,
+        source=source,
+        **counters,
+    )

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from .. import event as ev
 from ..agents import Agent
@@ -26,12 +26,11 @@ from .rows import (
     ParsedToolCall,
     RowBatch,
     TextRow,
-    from_datetime,
     hash_text,
-    is_valid_time,
     part_id,
     stable_id,
     target_of,
+    time_ms,
 )
 
 MAX_TITLE_CHARS = 200  # of the first prompt
@@ -72,33 +71,31 @@ class RowSinkState(Struct):
 _decode_state = decoder(RowSinkState).decode
 
 
-class LedgerRowSink:
+class LedgerRowSink(Struct, eq=False):
     """Collects the rows of one file or run.
 
     `default_session` is the session of lines without one, `at` the time of events without one
     until an event has a time.
     """
 
-    needs_tool_output = False
-
-    def __init__(self, agent: Agent, default_session: str, at: int, run: str | None = None) -> None:
-        self.agent = agent
-        self.run = run
-        self.default_session = default_session
-        self.id_namespace = ""  # set for a replayed recording: it repeats the ids of another run
-        self.at = at
-        self.cwd: str | None = None
-        self.start_folder: str | None = None  # for agents that don't report their folder
-        self.sessions: dict[str, ParsedSession] = {}
-        self.requests: dict[int, ParsedRequest] = {}
-        self.calls: dict[int, ParsedToolCall] = {}
-        self.denials: dict[int, DenialRow] = {}
-        self.texts: dict[int, TextRow] = {}
-        self._changes = FileChangeRows()
-        self._has_event_time = False
-        self._threads: dict[str, ThreadState] = {}
-        self._open_calls: dict[str, ParsedToolCall] = {}  # calls without a result
-        self._calls_by_id: dict[str, ParsedToolCall] = {}
+    agent: Agent
+    default_session: str
+    at: int
+    run: str | None = None
+    needs_tool_output: bool = False
+    id_namespace: str = ""  # set for a replayed recording: it repeats the ids of another run
+    cwd: str | None = None
+    start_folder: str | None = None  # for agents that don't report their folder
+    sessions: dict[str, ParsedSession] = {}
+    requests: dict[int, ParsedRequest] = {}
+    calls: dict[int, ParsedToolCall] = {}
+    denials: dict[int, DenialRow] = {}
+    texts: dict[int, TextRow] = {}
+    _changes: FileChangeRows = field(default_factory=FileChangeRows)
+    _has_event_time: bool = False
+    _threads: dict[str, ThreadState] = {}
+    _open_calls: dict[str, ParsedToolCall] = {}  # calls without a result
+    _calls_by_id: dict[str, ParsedToolCall] = {}
 
     # -- state between the parts of a file -------------------------------------------------------
 
@@ -141,27 +138,25 @@ class LedgerRowSink:
 
     def _advance_time(self, time: datetime | None) -> int:
         """Return the time of an event: its own if valid, else that of the event before it."""
-        if time is not None:
-            now = from_datetime(time)
-            if is_valid_time(now):
-                if not self._has_event_time:
-                    self._backdate(now)
-                self.at = now
-        return self.at
+        now = time_ms(time)
+        if now is None:
+            return self.at
+        if not self._has_event_time:
+            self._has_event_time = True
+            if now < self.at:
+                self._backdate(now)
+        self.at = now
+        return now
 
     def _backdate(self, first_time: int) -> None:
-        """At the first event with a time: earlier rows were not later, so move them to it."""
-        self._has_event_time = True
-        if first_time >= self.at:
-            return
-        for rows in (self.requests, self.calls, self.texts, self.denials):
+        """Move all rows to the first time of an event: they were not later."""
+        for rows in (self.requests, self.calls, self.texts, self.denials, self._changes.rows):
             for row in rows.values():
                 row.at = first_time
         for session in self.sessions.values():
             if session.first_at is not None:
                 session.first_at = first_time
                 session.last_at = first_time
-        self._changes.backdate(first_time)
 
     def _touch_session(self, event: ev.Event, at: int | None = None) -> ParsedSession:
         """Return the event's session; `at` extends its active time."""
@@ -196,14 +191,44 @@ class LedgerRowSink:
             thread.is_ended = event.stop_reason in FINAL_STOP_REASONS
         else:
             id_ = self._begin_request(event, at, thread)
+
         request = self.requests.get(id_)
         if request is None:
-            request = self.requests[id_] = self._new_request(event, id_, at)
-        else:
-            _merge_usage(request, event)
+            request = self.requests[id_] = ParsedRequest(
+                id=id_,
+                session=event.session or self.default_session,
+                run=self.run,
+                message=event.message,
+                parent=event.parent,
+                model=_redact_name(event.model or "unknown"),
+                at=at,
+                input=event.input or 0,
+                cache_write=event.cache_write or 0,
+                cache_read=event.cache_read or 0,
+                output=event.output or 0,
+                reasoning=event.reasoning or 0,
+                cache_write_1h=event.cache_write_1h or 0,
+            )
+        else:  # another report of the same request: counters only grow
+            for name, count in merge_counters(request, event).items():
+                setattr(request, name, count)
+            if request.model == "unknown":
+                request.model = _redact_name(event.model or "unknown")
+
         session = self._touch_session(event, at)
-        if event.parent is None:
-            self._update_context(session, request, event)
+        if event.parent is not None:
+            return
+        if request.model != "unknown":
+            session.model = request.model
+        session.stop = event.stop_reason or session.stop
+        if None in (event.input, event.cache_write, event.cache_read):
+            return  # the size of the context is unknown, not 0
+        used = request.input + request.cache_write + request.cache_read
+        session.context_used = used
+        session.context_peak = max(used, session.context_peak or 0)
+        limit = self.agent.context_window(request.model)
+        if limit is not None:
+            session.context_limit = limit if used <= limit else max(limit, EXTENDED_CONTEXT)
 
     def _begin_request(self, event: ev.Usage, at: int, thread: ThreadState) -> int:
         """Make a new request the current one of its thread and return its id."""
@@ -225,39 +250,6 @@ class LedgerRowSink:
             is_ended=event.stop_reason in FINAL_STOP_REASONS,
         )
         return id_
-
-    def _new_request(self, event: ev.Usage, id_: int, at: int) -> ParsedRequest:
-        return ParsedRequest(
-            id=id_,
-            session=event.session or self.default_session,
-            run=self.run,
-            message=event.message,
-            parent=event.parent,
-            model=_redact_name(event.model or "unknown"),
-            at=at,
-            input=event.input or 0,
-            cache_write=event.cache_write or 0,
-            cache_read=event.cache_read or 0,
-            output=event.output or 0,
-            reasoning=event.reasoning or 0,
-            cache_write_1h=event.cache_write_1h or 0,
-        )
-
-    def _update_context(
-        self, session: ParsedSession, request: ParsedRequest, event: ev.Usage
-    ) -> None:
-        """Update the context of the main thread."""
-        if request.model != "unknown":
-            session.model = request.model
-        session.stop = event.stop_reason or session.stop
-        if None in (event.input, event.cache_write, event.cache_read):
-            return  # unknown is not 0
-        used = request.input + request.cache_write + request.cache_read
-        session.context_used = used
-        session.context_peak = max(used, session.context_peak or 0)
-        limit = self.agent.context_window(request.model)
-        if limit is not None:
-            session.context_limit = limit if used <= limit else max(limit, EXTENDED_CONTEXT)
 
     def tool_call(
         self,
@@ -479,14 +471,6 @@ class LedgerRowSink:
         if event.parent is None:
             session = self._touch_session(event, self._advance_time(event.at))
             session.stop = f"error: {event.kind or 'unknown'}"
-
-
-def _merge_usage(request: ParsedRequest, event: ev.Usage) -> None:
-    """Merge another report of the same request: counters only grow."""
-    for name, count in merge_counters(request, event).items():
-        setattr(request, name, count)
-    if request.model == "unknown":
-        request.model = _redact_name(event.model or "unknown")
 
 
 EVENT_METHODS: dict[type[ev.Event], Callable[[LedgerRowSink, Any], None]] = {

@@ -26,13 +26,12 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def is_valid_time(at: int) -> bool:
-    """False for times before 1970 or after 9999, which only damaged data contains."""
-    return 0 <= at < MAX_TIME_MS
-
-
-def from_datetime(time: datetime) -> int:
-    return int(time.timestamp() * 1000)
+def time_ms(time: datetime | None) -> int | None:
+    """None if unknown, or before 1970 or after 9999, which only damaged data contains."""
+    if time is None:
+        return None
+    at = int(time.timestamp() * 1000)
+    return at if 0 <= at < MAX_TIME_MS else None
 
 
 def utc_datetime(at: int | None) -> datetime | None:
@@ -195,37 +194,6 @@ DENIAL_COLUMNS = DenialRow.__struct_fields__
 TEXT_COLUMNS = TextRow.__struct_fields__
 
 
-def request_row(
-    agent: str,
-    request: ParsedRequest,
-    cost_nano: int | None,
-    saved_nano: int,
-    source: str,
-    kind: str = "request",
-) -> Row:
-    """Return the fields of a RequestRow as a plain tuple, which sqlite3 writes 25 % faster."""
-    return (
-        request.id,
-        agent,
-        request.session,
-        request.run,
-        kind,
-        request.message,
-        request.parent,
-        request.model,
-        request.at,
-        request.input,
-        request.cache_write,
-        request.cache_read,
-        request.output,
-        request.reasoning,
-        request.cache_write_1h,
-        cost_nano,
-        saved_nano,
-        source,
-    )
-
-
 def request_from_row(row: RequestRow) -> ParsedRequest:
     return ParsedRequest(**{name: getattr(row, name) for name in ParsedRequest.__struct_fields__})
 
@@ -328,19 +296,13 @@ class ChangeContext(Struct, frozen=True):
         return self.run or self.session
 
 
-class FileChangeRows:
+class FileChangeRows(Struct):
     """The file changes of one file or run."""
 
-    def __init__(self) -> None:
-        self.rows: dict[int, FileChangeRow] = {}
-        # By absolute path: when a tool last reported a change, and the times of observed ones.
-        self._reported_at: dict[str, int] = {}
-        self._observed_at: dict[str, dict[int, int]] = {}
-
-    def backdate(self, at: int) -> None:
-        """Set the time of all changes: they happened no later than this."""
-        for row in self.rows.values():
-            row.at = at
+    rows: dict[int, FileChangeRow] = {}
+    # By absolute path: when a tool last reported a change, and the times of observed ones.
+    _reported_at: dict[str, int] = {}
+    _observed_at: dict[str, dict[int, int]] = {}
 
     def add(
         self, event: ev.FileChanged, context: ChangeContext, call: ParsedToolCall | None

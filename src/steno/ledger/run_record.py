@@ -15,19 +15,11 @@ from .reconcile import (
     TOKEN_COLUMNS,
     adopt_requests,
     put_adjustment,
-    reconcile,
+    stored_requests,
     usd_to_nano,
 )
-from .rows import (
-    MAX_INT64,
-    RequestRow,
-    RowBatch,
-    from_datetime,
-    is_valid_time,
-    pruned_id,
-    request_row,
-)
-from .upsert import RequestPricer, UpsertCounts, upsert_batches
+from .rows import MAX_INT64, MAX_TIME_MS, RequestRow, RowBatch, pruned_id, time_ms
+from .upsert import RequestPricer, UpsertCounts, priced_row, upsert_batches
 
 RUN_COLUMNS = (
     "id",
@@ -104,60 +96,56 @@ def upsert_run(
         return UpsertCounts()
     cost_source = report.cost.source if report.cost.source in KNOWN_TOTAL_SOURCES else None
     counts = upsert_batches(store, [batch], pricer, cost_source=cost_source)
-    values = _run_values(report, at, _last_event_time(batch)) | columns
+    values = _run_values(report, batch, at, columns)
     _upsert_run_row(store, values, has_session=report.session_id is not None)
+
+    # Pruned requests are already part of the sums. Without a total of the agent, the run's is our
+    # sum of what the run itself shows: requests known from transcripts are added to it.
+    requests = [
+        RequestRow._make(priced_row(batch.agent, request, pricer, None))
+        for request in batch.requests
+        if cost_source is None or request.id in pruned
+    ]
     if cost_source is not None:
         adopt_requests(store, run, session, batch.agent, cost_source)
-        pruned_requests = [
-            RequestRow._make(request_row(batch.agent, request, *pricer(request), cost_source))
-            for request in batch.requests
-            if request.id in pruned
-        ]  # already part of the sums
-        reconcile(store, [run], pruned_requests)
-    else:
-        # A sum of ours, of what the run itself shows: requests known from transcripts are added.
-        rows = [
-            RequestRow._make(request_row(batch.agent, request, *pricer(request), "computed"))
-            for request in batch.requests
-        ]
-        put_adjustment(store, report, run, rows)
-    _update_session(store, report, session)
+        requests = [*stored_requests(store, run), *requests]
+    put_adjustment(store, report, run, requests)
+
+    turns = "SELECT sum(turns) FROM runs WHERE session = ?"
+    store.execute(f"UPDATE sessions SET turns = ({turns}) WHERE id = ?", (session, session))
+    limit = values["context_limit"]
+    if report.context.limit_source == "reported" and limit is not None:
+        store.execute("UPDATE sessions SET context_limit = ? WHERE id = ?", (limit, session))
     return counts
 
 
-def _update_session(store: Store, report: Report, session: str) -> None:
-    turns = "SELECT sum(turns) FROM runs WHERE session = ?"
-    store.execute(f"UPDATE sessions SET turns = ({turns}) WHERE id = ?", (session, session))
-    if report.context.limit_source == "reported":
-        limit = _column_value(report.context.limit)
-        if limit is not None:
-            store.execute("UPDATE sessions SET context_limit = ? WHERE id = ?", (limit, session))
-
-
-def _last_event_time(batch: RowBatch) -> int:
-    times = [
+def _run_times(report: Report, batch: RowBatch, at: int) -> tuple[int, int]:
+    """Return start and end of a run; both are `at` if the report has no valid start time."""
+    event_times = [
         *(session.last_at or 0 for session in batch.sessions.values()),
         *(request.at for request in batch.requests),
         *(call.at for call in batch.calls),
     ]
-    return max(times, default=0)
-
-
-def _run_times(report: Report, at: int, last_event_at: int) -> tuple[int, int]:
-    """Return start and end of a run; both are `at` if the report has no valid start time."""
-    started_at = ended_at = at
-    reported_at = None if report.started_at is None else from_datetime(report.started_at)
-    if reported_at is not None and is_valid_time(reported_at):
-        started_at = reported_at
+    last_event_at = max(event_times, default=0)
+    started_at = time_ms(report.started_at)
+    if started_at is None:
+        started_at = ended_at = at
+    else:
         ended_at = max(started_at + (report.duration_ms or 0), last_event_at)
-    return started_at, ended_at if is_valid_time(ended_at) else max(started_at, last_event_at)
+    if not 0 <= ended_at < MAX_TIME_MS:
+        ended_at = max(started_at, last_event_at)
+    return started_at, ended_at
 
 
-def _run_values(report: Report, at: int, last_event_at: int) -> dict[str, Any]:
-    started_at, ended_at = _run_times(report, at, last_event_at)
+def _run_values(
+    report: Report, batch: RowBatch, at: int, columns: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the values of the columns; an integer that no column can store becomes None."""
+    started_at, ended_at = _run_times(report, batch, at)
+    stored_report = _redact_report(report)
     counted = ("tools", "files", "denials")  # lists in the report, counts in the table
     same_name = [name for name in RUN_COLUMNS if hasattr(report, name) and name not in counted]
-    return {
+    values = {
         **{name: getattr(report, name) for name in same_name},
         **{name: getattr(report.tokens, name) for name in (*TOKEN_COLUMNS, "reasoning")},
         "id": report.run_id or "",
@@ -167,7 +155,7 @@ def _run_values(report: Report, at: int, last_event_at: int) -> dict[str, Any]:
         "project": report.cwd,
         "started_at": started_at,
         "ended_at": ended_at,
-        "error": _redact_error(report.error),
+        "error": stored_report["error"],
         "cost_nano": usd_to_nano(report.cost.usd),
         "cost_source": report.cost.source,
         "session_nano": usd_to_nano(report.cost.session_usd),
@@ -179,48 +167,40 @@ def _run_values(report: Report, at: int, last_event_at: int) -> dict[str, Any]:
         "files": len(report.files),
         "denials": len(report.denials),
         "unknown": report.lines.unknown,
-        "report": zlib.compress(msgspec.json.encode(_redact_report(report)), 1),
+        "report": zlib.compress(msgspec.json.encode(stored_report), 1),
+        **columns,
     }
+    for name, value in values.items():
+        if isinstance(value, int):
+            values[name] = int(value) if -MAX_INT64 <= value <= MAX_INT64 else None
+    return values
 
 
 def _upsert_run_row(store: Store, values: dict[str, Any], has_session: bool) -> None:
-    row = tuple(_column_value(values.get(name)) for name in RUN_COLUMNS)
-    updates = [f"{name} = {_merge_sql(name, has_session)}" for name in RUN_COLUMNS if name != "id"]
-    on_conflict = f"ON CONFLICT (id) DO UPDATE SET {', '.join(updates)}"
-    store.upsert("runs", RUN_COLUMNS, [row], on_conflict)
-
-
-def _merge_sql(name: str, has_session: bool) -> str:
-    """Return the new value of a column of an existing run."""
-    if name in TASK_RUN_COLUMNS:
-        return f"coalesce(excluded.{name}, runs.{name})"
-    if name == "session" and not has_session:
+    updates = {name: f"excluded.{name}" for name in RUN_COLUMNS if name != "id"}
+    for name in TASK_RUN_COLUMNS:
+        updates[name] = f"coalesce(excluded.{name}, runs.{name})"
+    if not has_session:
         # The agent printed no session; the one it was started with can still be resumed.
-        return "coalesce(runs.session, excluded.session)"
-    return f"excluded.{name}"
+        updates["session"] = "coalesce(runs.session, excluded.session)"
+    assignments = ", ".join(f"{name} = {value}" for name, value in updates.items())
+    row = tuple(values.get(name) for name in RUN_COLUMNS)
+    store.upsert("runs", RUN_COLUMNS, [row], f"ON CONFLICT (id) DO UPDATE SET {assignments}")
 
 
 def _redact_report(report: Report) -> dict[str, Any]:
     """Remove secrets, also partial ones at the end of truncated texts."""
     values: dict[str, Any] = redact_value(msgspec.to_builtins(report))
-    values["error"] = _redact_error(report.error)
+    error = report.error
+    if error is not None and error.endswith(TRUNCATION_SUFFIX):
+        error = redact_truncated(error.removesuffix(TRUNCATION_SUFFIX)) + TRUNCATION_SUFFIX
+    else:
+        error = error and redact(error)
+    values["error"] = error
     for tool, tool_values in zip(report.tools, values["tools"], strict=True):
         if tool.error is not None and len(tool.error) >= MAX_TOOL_ERROR_CHARS:
             tool_values["error"] = redact_truncated(tool.error)
     return values
-
-
-def _redact_error(error: str | None) -> str | None:
-    if error is None or not error.endswith(TRUNCATION_SUFFIX):
-        return error and redact(error)
-    return redact_truncated(error.removesuffix(TRUNCATION_SUFFIX)) + TRUNCATION_SUFFIX
-
-
-def _column_value(value: Any) -> Any:
-    """Return an integer that no column can store as None: it is damaged, so unknown."""
-    if isinstance(value, int):
-        return int(value) if -MAX_INT64 <= value <= MAX_INT64 else None
-    return value
 
 
 # -- the course of a task ------------------------------------------------------------------------

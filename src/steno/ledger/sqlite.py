@@ -5,11 +5,12 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import LedgerError, LedgerValueError
-from .protocol import Row, fetch_rows_by_id, placeholders
+from .protocol import Row, Store, placeholders
 
 LOCK_TIMEOUT_SECONDS = 60  # an import holds the lock for well under a second at a time
 LOCK_RETRY_SECONDS = 0.01
@@ -17,6 +18,13 @@ STATEMENT_CACHE_SIZE = 64
 PAGE_CACHE_KB = 32_768  # rows are scattered by hash, so a long import revisits many pages
 WAL_CHECKPOINT_PAGES = 8_192  # 32 MB of log, so that a page is moved once for many changes
 IN_MEMORY = ":memory:"
+_open_connection = partial(
+    sqlite3.connect,
+    timeout=LOCK_TIMEOUT_SECONDS,
+    isolation_level=None,
+    cached_statements=STATEMENT_CACHE_SIZE,
+    check_same_thread=False,  # any thread may use it, one at a time
+)
 
 _SQL_TYPES = {
     "<int>": "INTEGER",
@@ -38,30 +46,24 @@ _ERROR_HINTS = {
 }
 
 
-class SQLiteStore:
+class SQLiteStore(Store):
     kind = "sqlite"
 
     def __init__(self, path: str, read_only: bool = False) -> None:
         self.name = path
-        self._connection = self._open(path, read_only)
-        if path != IN_MEMORY and not read_only:
-            self._configure()
-
-    def _open(self, path: str, read_only: bool) -> sqlite3.Connection:
         file = Path(path)
         try:
             if path != IN_MEMORY and read_only and not file.is_file():
                 raise LedgerError(f"{path}: no ledger yet; create one with `steno import`")
             if path != IN_MEMORY and not read_only and not file.exists():
-                _create_private_file(file)
-            read_only_uri = f"file:{_quote_path(path)}?mode=ro"
-            connection = _connect(read_only_uri if read_only else path, uri=read_only)
-            if _needs_immutable_mode(connection, file):
-                connection.close()
-                return _connect(f"{read_only_uri}&immutable=1", uri=True)
-            return connection
+                # Readable by its owner only: it contains what agents did.
+                file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+            self._connection = _connect(path, read_only)
         except (OSError, sqlite3.Error) as error:
             raise _to_ledger_error(path, error) from None
+        if path != IN_MEMORY and not read_only:
+            self._configure()
 
     def _configure(self) -> None:
         deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
@@ -118,9 +120,6 @@ class SQLiteStore:
                 self._connection.execute("RELEASE adding")
         return True
 
-    def fetch_by_id(self, table: str, columns: Sequence[str], ids: Iterable[Any]) -> dict[Any, Row]:
-        return fetch_rows_by_id(self, table, columns, ids)
-
     @contextmanager
     def transaction(self) -> Iterator[None]:
         self.execute("BEGIN IMMEDIATE")
@@ -154,12 +153,6 @@ class SQLiteStore:
         return self._connection
 
 
-def _create_private_file(file: Path) -> None:
-    """Create the file readable by its owner only: it contains what agents did."""
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
-
-
 def _reserve_path(path: str) -> str | None:
     """Create an empty file for a backup; None if it exists (another process may be writing it)."""
     try:
@@ -173,42 +166,38 @@ def _insert_sql(table: str, columns: Sequence[str]) -> str:
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({placeholders(len(columns))})"
 
 
-def _connect(name: str, uri: bool) -> sqlite3.Connection:
-    return sqlite3.connect(
-        name,
-        timeout=LOCK_TIMEOUT_SECONDS,
-        isolation_level=None,
-        cached_statements=STATEMENT_CACHE_SIZE,
-        uri=uri,
-        check_same_thread=False,  # any thread may use it, one at a time
-    )
+def _connect(path: str, read_only: bool) -> sqlite3.Connection:
+    connection = _open_connection(_read_only_uri(path) if read_only else path, uri=read_only)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1")
+    except sqlite3.OperationalError as error:
+        if _needs_immutable_mode(path, error):
+            connection.close()
+            return _open_connection(f"{_read_only_uri(path)}&immutable=1", uri=True)
+    except sqlite3.DatabaseError:
+        pass  # not a database: the first query reports it
+    return connection
 
 
-def _needs_immutable_mode(connection: sqlite3.Connection, file: Path) -> bool:
+def _read_only_uri(path: str) -> str:
+    from urllib.parse import quote
+
+    return f"file:{quote(path)}?mode=ro"
+
+
+def _needs_immutable_mode(path: str, error: sqlite3.OperationalError) -> bool:
     """Whether the ledger is on read-only storage, where SQLite cannot open the WAL.
 
     Immutable mode ignores the WAL, so it is refused if the WAL has content (a copy of a ledger
     that was in use).
     """
-    try:
-        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1")
-    except sqlite3.OperationalError as error:
-        wal = Path(f"{file}-wal")
-        has_wal_content = wal.exists() and wal.stat().st_size > 0
-        return (
-            "unable to open" in str(error)
-            and not os.access(file.parent, os.W_OK)
-            and not has_wal_content
-        )
-    except sqlite3.DatabaseError:
-        return False  # not a database: the first query reports it
-    return False
-
-
-def _quote_path(path: str) -> str:
-    from urllib.parse import quote
-
-    return quote(path)
+    wal = Path(f"{path}-wal")
+    has_wal_content = wal.exists() and wal.stat().st_size > 0
+    return (
+        "unable to open" in str(error)
+        and not os.access(Path(path).parent, os.W_OK)
+        and not has_wal_content
+    )
 
 
 def _to_ledger_error(name: str, error: Exception) -> Exception:

@@ -71,7 +71,17 @@ def open_ledger(location: str | None = None, *, read_only: bool = False) -> Stor
 
     With `read_only`, nothing is created or migrated. LedgerError if it cannot be opened.
     """
-    store = _connect(ledger_url(location), read_only)
+    url = ledger_url(location)
+    scheme, separator, _ = url.partition("://")
+    store: Store
+    if not separator or scheme == "sqlite":
+        store = SQLiteStore(_sqlite_path(url), read_only)
+    elif scheme in ("postgresql", "postgres"):
+        from .postgres import PostgresStore
+
+        store = PostgresStore(url, ledger_location(url), read_only)
+    else:
+        raise LedgerError(f"unsupported ledger URL {scheme}://; use a path or postgresql://...")
     try:
         migrate(store, read_only)
     except BaseException:
@@ -83,17 +93,6 @@ def open_ledger(location: str | None = None, *, read_only: bool = False) -> Stor
 def open_existing_ledger(location: str | None = None) -> Store | None:
     """Open the ledger; None if there is none yet."""
     return open_ledger(location) if ledger_exists(location) else None
-
-
-def _connect(url: str, read_only: bool) -> Store:
-    scheme, separator, _ = url.partition("://")
-    if not separator or scheme == "sqlite":
-        return SQLiteStore(_sqlite_path(url), read_only)
-    if scheme in ("postgresql", "postgres"):
-        from .postgres import PostgresStore
-
-        return PostgresStore(url, ledger_location(url), read_only)
-    raise LedgerError(f"unsupported ledger URL {scheme}://; use a path or postgresql://...")
 
 
 # -- migrations ----------------------------------------------------------------------------------
@@ -132,8 +131,10 @@ def _apply_migration(store: Store, number: int, name: str, statements: str) -> N
                 "CREATE TABLE migrations (number INTEGER PRIMARY KEY, "
                 "name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
             )
-        for statement in _split_statements(statements):
-            store.execute(statement)
+        code = "\n".join(line.partition("--")[0] for line in statements.splitlines())
+        for statement in code.split(";"):
+            if statement.strip():
+                store.execute(statement.strip())
         store.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, name, now_ms()))
 
 
@@ -145,11 +146,6 @@ def schema_version(store: Store) -> int:
     if not query_value(store, sql):
         return 0
     return int(query_value(store, "SELECT coalesce(max(number), 0) FROM migrations"))
-
-
-def _split_statements(statements: str) -> list[str]:
-    code = "\n".join(line.partition("--")[0] for line in statements.splitlines())
-    return [statement.strip() for statement in code.split(";") if statement.strip()]
 
 
 class MemoryStore(SQLiteStore):

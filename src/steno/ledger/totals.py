@@ -1,8 +1,7 @@
 """The hourly sums in `spend` and `tool_use`, and the totals of runs and sessions."""
 
 from collections.abc import Iterable
-from operator import add
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import astuple
@@ -10,7 +9,7 @@ from msgspec.structs import astuple
 from ..analysis.usage import cache_hit_rate, nano_to_usd
 from ..report import Tokens
 from .protocol import Row, Store
-from .rows import HOUR_MS, ParsedToolCall, RequestRow
+from .rows import HOUR_MS, ParsedToolCall
 
 
 class SpendSums(Struct, gc=False):
@@ -31,7 +30,7 @@ class SpendSums(Struct, gc=False):
 
 
 class ToolUseSums(Struct, gc=False):
-    """The sum columns of `tool_use`."""
+    """The columns of `tool_use` after its key; all but `slowest_ms` are sums."""
 
     calls: int = 0
     errors: int = 0
@@ -39,153 +38,96 @@ class ToolUseSums(Struct, gc=False):
     open: int = 0
     timed: int = 0
     total_ms: int = 0
+    slowest_ms: int = 0
 
 
-SPEND_KEY_COLUMNS = ("session", "model", "hour")
-SPEND_SUM_COLUMNS = SpendSums.__struct_fields__
-TOOL_USE_KEY_COLUMNS = ("hour", "agent", "project", "name")
-TOOL_USE_SUM_COLUMNS = ToolUseSums.__struct_fields__
+SPEND_COLUMNS = ("session", "model", "hour", "agent", "project", *SpendSums.__struct_fields__)
+ADD_TO_SPEND = "ON CONFLICT (session, model, hour) DO UPDATE SET " + ", ".join(
+    f"{name} = spend.{name} + excluded.{name}" for name in SpendSums.__struct_fields__
+)
+TOOL_USE_COLUMNS = ("hour", "agent", "project", "name", *ToolUseSums.__struct_fields__)
+ADD_TO_TOOL_USE = "ON CONFLICT (hour, agent, project, name) DO UPDATE SET " + ", ".join(
+    f"{name} = tool_use.{name} + excluded.{name}"
+    if name != "slowest_ms"
+    else f"{name} = CASE WHEN excluded.{name} > tool_use.{name} "
+    f"THEN excluded.{name} ELSE tool_use.{name} END"
+    for name in ToolUseSums.__struct_fields__
+)
 
-Sums = TypeVar("Sums", bound=Struct)
-
-
-class SumDeltas(Generic[Sums]):
-    """Pending changes to a table of sums, by key."""
-
-    def __init__(self) -> None:
-        self.by_key: dict[Row, Sums] = {}
-
-    def add(self, key: Row, delta: Sums, sign: int = 1) -> None:
-        """Add a delta to a key, or subtract it with sign -1."""
-        figures = astuple(delta) if sign == 1 else tuple(-figure for figure in astuple(delta))
-        total = self.by_key.get(key)
-        if total is not None:
-            figures = tuple(map(add, astuple(total), figures))
-        self.by_key[key] = type(delta)(*figures)
-
-    def rows(self) -> list[Row]:
-        """Return key and sums as rows, in the order of the keys."""
-        return [(*key, *astuple(self.by_key[key])) for key in sorted(self.by_key)]
+# Pending changes to the tables of sums.
+SpendDeltas = dict[tuple[str, str, int], SpendSums]  # by session, model and hour
+ToolUseDeltas = dict[tuple[int, str, str, str], ToolUseSums]  # by hour, agent, project and name
 
 
-# -- spend ---------------------------------------------------------------------------------------
+def add_requests(deltas: SpendDeltas, rows: Iterable[Row], sign: int = 1) -> None:
+    """Add rows of `requests` to the pending sums, or subtract them with sign -1.
 
-
-def spend_delta(row: RequestRow) -> SpendSums:
-    """Return what one row of `requests` adds to `spend`."""
-    is_request = row.kind == "request"
-    cost = row.cost_nano
-    tokens = row.input + row.cache_write + row.cache_read + row.output
-    return SpendSums(
-        requests=int(is_request),
-        input=row.input,
-        cache_write=row.cache_write,
-        cache_read=row.cache_read,
-        output=row.output,
-        reasoning=row.reasoning,
-        cache_write_1h=row.cache_write_1h,
-        reported_nano=cost if cost is not None and row.source == "reported" else 0,
-        computed_nano=cost if cost is not None and row.source == "computed" else 0,
-        saved_nano=row.saved_nano,
-        unpriced=int(cost is None and is_request),
-        unpriced_tokens=tokens if cost is None else 0,
-    )
-
-
-def add_request(
-    sums: SumDeltas[SpendSums], row: RequestRow, projects: dict[str, str], sign: int = 1
-) -> None:
-    """Add a row of `requests` to the pending sums, or subtract it with sign -1."""
-    projects.setdefault(row.session, "")
-    sums.add((row.session, row.model, row.at // HOUR_MS), spend_delta(row), sign)
-
-
-def add_new_requests(sums: SumDeltas[SpendSums], rows: Iterable[Row]) -> None:
-    """Add rows of kind `request`, as `add_request` does, in one loop: imports depend on it."""
-    by_key = sums.by_key
+    One loop over plain rows: the speed of imports depends on it.
+    """
     for row in rows:
-        _, _, session, _, _, _, _, model, at, input_, write, read, output, *others = row
+        _, _, session, _, kind, _, _, model, at, input_, write, read, output, *others = row
         reasoning, write_1h, cost, saved, source = others
         key = (session, model, at // HOUR_MS)
-        total = by_key.get(key)
+        total = deltas.get(key)
         if total is None:
-            total = by_key[key] = SpendSums()
-        total.requests += 1
-        total.input += input_
-        total.cache_write += write
-        total.cache_read += read
-        total.output += output
-        total.reasoning += reasoning
-        total.cache_write_1h += write_1h
-        total.saved_nano += saved
+            total = deltas[key] = SpendSums()
+        if kind == "request":
+            total.requests += sign
+        total.input += sign * input_
+        total.cache_write += sign * write
+        total.cache_read += sign * read
+        total.output += sign * output
+        total.reasoning += sign * reasoning
+        total.cache_write_1h += sign * write_1h
+        total.saved_nano += sign * saved
         if cost is None:
-            total.unpriced += 1
-            total.unpriced_tokens += input_ + write + read + output
+            total.unpriced_tokens += sign * (input_ + write + read + output)
+            if kind == "request":
+                total.unpriced += sign
         elif source == "reported":
-            total.reported_nano += cost
-        else:
-            total.computed_nano += cost
+            total.reported_nano += sign * cost
+        elif source == "computed":
+            total.computed_nano += sign * cost
 
 
-def upsert_spend(
-    store: Store, sums: SumDeltas[SpendSums], agent: str, projects: dict[str, str]
+def upsert_spend(store: Store, deltas: SpendDeltas, agent: str, projects: dict[str, str]) -> None:
+    """Apply the pending sums, sorted; `projects` are those of the sessions, empty if unknown."""
+    rows = [
+        (session, model, hour, agent, projects.get(session, ""), *astuple(sums))
+        for (session, model, hour), sums in sorted(deltas.items())
+    ]
+    store.upsert("spend", SPEND_COLUMNS, rows, ADD_TO_SPEND)
+
+
+def add_call(
+    deltas: ToolUseDeltas,
+    agent: str,
+    call: ParsedToolCall,
+    projects: dict[str, str],
+    sign: int = 1,
 ) -> None:
-    rows = [
-        (session, model, hour, agent, projects[session], *figures)
-        for session, model, hour, *figures in sums.rows()
-    ]
-    store.upsert(
-        "spend",
-        (*SPEND_KEY_COLUMNS, "agent", "project", *SPEND_SUM_COLUMNS),
-        rows,
-        add_on_conflict("spend", SPEND_KEY_COLUMNS, SPEND_SUM_COLUMNS),
-    )
+    """Add a tool call to the pending sums, or subtract it with sign -1."""
+    key = (call.at // HOUR_MS, agent, projects.get(call.session, ""), call.name)
+    total = deltas.get(key)
+    if total is None:
+        total = deltas[key] = ToolUseSums()
+    total.calls += sign
+    if call.denied:
+        total.denied += sign
+    elif call.ok is None:
+        total.open += sign
+    elif not call.ok:
+        total.errors += sign
+    if call.duration_ms is not None:
+        total.timed += sign
+        total.total_ms += sign * call.duration_ms
+        if sign == 1 and call.duration_ms > total.slowest_ms:
+            total.slowest_ms = call.duration_ms
 
 
-# -- tool_use ------------------------------------------------------------------------------------
-
-
-def tool_use_delta(call: ParsedToolCall) -> ToolUseSums:
-    """Return what one tool call adds to `tool_use`."""
-    return ToolUseSums(
-        calls=1,
-        errors=int(call.ok is not None and not call.ok and not call.denied),
-        denied=int(call.denied),
-        open=int(call.ok is None and not call.denied),
-        timed=int(call.duration_ms is not None),
-        total_ms=call.duration_ms or 0,
-    )
-
-
-def tool_use_key(agent: str, call: ParsedToolCall, projects: dict[str, str]) -> Row:
-    return (call.at // HOUR_MS, agent, projects.get(call.session, ""), call.name)
-
-
-def upsert_tool_use(store: Store, sums: SumDeltas[ToolUseSums], slowest_ms: dict[Row, int]) -> None:
-    rows = [
-        (hour, agent, project, name, *figures, slowest_ms.get((hour, agent, project, name), 0))
-        for hour, agent, project, name, *figures in sums.rows()
-    ]
-    store.upsert(
-        "tool_use",
-        (*TOOL_USE_KEY_COLUMNS, *TOOL_USE_SUM_COLUMNS, "slowest_ms"),
-        rows,
-        add_on_conflict("tool_use", TOOL_USE_KEY_COLUMNS, TOOL_USE_SUM_COLUMNS, ("slowest_ms",)),
-    )
-
-
-# -- conflicts -----------------------------------------------------------------------------------
-
-
-def add_on_conflict(
-    table: str, key: tuple[str, ...], sums: tuple[str, ...], maxima: tuple[str, ...] = ()
-) -> str:
-    """Return the clause that adds `sums` to the existing row and keeps the larger of `maxima`."""
-    parts = [f"{name} = {table}.{name} + excluded.{name}" for name in sums]
-    for name in maxima:
-        old, new = f"{table}.{name}", f"excluded.{name}"
-        parts.append(f"{name} = CASE WHEN {new} > {old} THEN {new} ELSE {old} END")
-    return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {', '.join(parts)}"
+def upsert_tool_use(store: Store, deltas: ToolUseDeltas) -> None:
+    rows = [(*key, *astuple(sums)) for key, sums in sorted(deltas.items())]
+    store.upsert("tool_use", TOOL_USE_COLUMNS, rows, ADD_TO_TOOL_USE)
 
 
 def replace_on_conflict(columns: tuple[str, ...], key: str = "id") -> str:

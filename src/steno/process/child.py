@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from ..recording.format import Record
 from .event_loop import EventLoop, Timer
-from .process_info import RUN_TAG_VARIABLE, RunTag, append_tag
+from .process_info import RUN_TAG_VARIABLE, RunTag
 from .process_tree import (
     ORPHAN_POLL_SECONDS,
     Escalation,
@@ -80,12 +80,15 @@ class ChildProcess:
         self._on_finished = on_finished
         tag = run_tag.encode()
         self._process_tree = ProcessTree(list_processes, lambda process: tag in process.run_tags)
+        # Processes that outlived the agent, or were killed with it.
+        self.orphans: list[Orphan] = self._process_tree.orphans
         self._stop_reason = ""
         self._exited_at = self.started
         self._drain_started_at = self.started
         self._escalation: Escalation | None = None
         self._timer = Timer(0.0, None)
         self._outputs: list[PipeReader | FileTail] = []
+        self._tail: FileTail | None = None  # the output that does not signal its own end
         self._stdin_writer: StdinWriter | None = None
         self._has_cleared_orphans = False
         self._has_searched_holders = False
@@ -97,11 +100,6 @@ class ChildProcess:
             self._start()
         except (OSError, ValueError) as error:
             self._report_start_failure(error)
-
-    @property
-    def orphans(self) -> list[Orphan]:
-        """Processes that outlived the agent, or were killed with it."""
-        return self._process_tree.orphans
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -122,11 +120,9 @@ class ChildProcess:
         self.pid = process.pid
         self._process_tree.root_pid = process.pid
         self._start_time = start_time_of(process.pid) or self._start_time
-        self._open_streams(process, tail)
-        self._watch_for_exit(process.pid)
 
-    def _open_streams(self, process: subprocess.Popen[bytes], tail: FileTail | None) -> None:
         if tail:
+            self._tail = tail
             self._outputs.append(tail)
         for file, on_data in (
             (process.stdout, self._on_stdout),
@@ -139,10 +135,18 @@ class ChildProcess:
                 self._loop, process.stdin, self.command.stdin or b"", self.command.keep_stdin_open
             )
 
+        # Watch the process itself: stdout may end much earlier or later.
+        try:
+            self._pidfd = os.pidfd_open(process.pid)
+        except (AttributeError, OSError):  # not available, or forbidden
+            self._loop.call_later(EXIT_POLL_SECONDS, self._poll_exit)
+        else:
+            self._loop.watch(self._pidfd, self._on_exit)
+
     def _spawn(self, stdout: int) -> subprocess.Popen[bytes]:
         command = self.command
         env = dict(os.environ if command.env is None else command.env)
-        env[RUN_TAG_VARIABLE] = append_tag(self.run_tag, os.environ.get(RUN_TAG_VARIABLE, ""))
+        env[RUN_TAG_VARIABLE] = self.run_tag.encode(os.environ.get(RUN_TAG_VARIABLE, ""))
         return subprocess.Popen(  # noqa: S603  # no shell; argv comes from the agent's definition
             command.argv,
             bufsize=0,
@@ -153,15 +157,6 @@ class ChildProcess:
             stderr=subprocess.PIPE,
             start_new_session=True,  # our Ctrl-C doesn't reach it; the group can be signalled
         )
-
-    def _watch_for_exit(self, pid: int) -> None:
-        """Watch the process itself: stdout may end much earlier or later."""
-        try:
-            self._pidfd = os.pidfd_open(pid)
-        except (AttributeError, OSError):  # not available, or forbidden
-            self._loop.call_later(EXIT_POLL_SECONDS, self._poll_exit)
-        else:
-            self._loop.watch(self._pidfd, self._on_exit)
 
     def _report_start_failure(self, error: Exception) -> None:
         """Report as a shell would, with stderr text and exit code, at the next step of the loop."""
@@ -291,27 +286,22 @@ class ChildProcess:
             return
         self._timer.cancel()
         has_orphans = not self._has_cleared_orphans and bool(self._process_tree.find_alive())
-        if not has_orphans:
-            for output in self._outputs:
-                output.finish()
+        if not has_orphans and self._tail is not None:
+            self._tail.finish()
         if self._should_keep_waiting(has_orphans):
             self._timer = self._loop.call_later(ORPHAN_POLL_SECONDS, self._drain_after_exit)
-        elif has_orphans or self._find_stream_holders():
+            return
+        if not has_orphans and not self._has_searched_holders:
+            # An unknown process may keep a stream open: a daemon with a cleared environment.
+            self._has_searched_holders = True
+            file_ids = {output.open_file_id for output in self._outputs} - {""}
+            has_orphans = bool(file_ids) and self._process_tree.adopt_writers(
+                file_ids, self._start_time
+            )
+        if has_orphans:
             self._terminate_orphans()
         else:
             self._finish()
-
-    def _find_stream_holders(self) -> bool:
-        """Whether an unknown process keeps a stream open: a daemon with a cleared environment.
-
-        Searched once.
-        """
-        if self._has_searched_holders:
-            return False
-        self._has_searched_holders = True
-        file_ids = {output.open_file_id for output in self._outputs if output.can_have_writers}
-        file_ids.discard("")
-        return bool(file_ids) and self._process_tree.adopt_writers(file_ids, self._start_time)
 
     def _should_keep_waiting(self, has_orphans: bool) -> bool:
         open_outputs = [output for output in self._outputs if output.is_open]

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import RLock
 
+from msgspec import Struct
+
 # Delay between two steps that had something to read, per watched descriptor (a run has three), and
 # its maximum: one run is followed within a millisecond, 200 runs within a tenth of a second.
 BATCH_DELAY_SECONDS = 0.00015
@@ -21,14 +23,11 @@ Callback = Callable[[], None]
 Clock = Callable[[], float]
 
 
-class Timer:
+class Timer(Struct, eq=False):
     """A scheduled call."""
 
-    __slots__ = ("callback", "when")
-
-    def __init__(self, when: float, callback: Callback | None) -> None:
-        self.when = when
-        self.callback = callback
+    when: float
+    callback: Callback | None
 
     def cancel(self) -> None:
         """Drop the call. No effect if it was made already."""
@@ -47,9 +46,12 @@ class EventLoop:
         self._timer_count = 0
         self._pending_calls: deque[Callback] = deque()
         self._batch_delay_until = 0.0  # by time.monotonic
-        self._wakeup_read_fd, self._wakeup_write_fd = os.pipe()
+        self.step_count = 0
+        # `wakeup_fd` is for `signal.set_wakeup_fd`: it ends a wait in progress, so that Python runs
+        # its handler.
+        self._wakeup_read_fd, self.wakeup_fd = os.pipe()
         self._wakeup_lock = RLock()  # reentrant: a signal handler may call call_soon inside it
-        for end in (self._wakeup_read_fd, self._wakeup_write_fd):
+        for end in (self._wakeup_read_fd, self.wakeup_fd):
             os.set_blocking(end, False)
         self.watch(self._wakeup_read_fd, self._drain_wakeup)
 
@@ -83,12 +85,7 @@ class EventLoop:
         self._pending_calls.append(callback)
         # A full pipe wakes the loop as well; a closed loop needs no wakeup.
         with self._wakeup_lock, suppress(OSError):
-            os.write(self._wakeup_write_fd, b"\0")
-
-    @property
-    def wakeup_fd(self) -> int:
-        """For `signal.set_wakeup_fd`: ends a wait in progress, so that Python runs its handler."""
-        return self._wakeup_write_fd
+            os.write(self.wakeup_fd, b"\0")
 
     def step(self, until: float | None = None) -> None:
         """Wait for the next event, at most until the clock reaches `until`; make the due calls.
@@ -96,10 +93,17 @@ class EventLoop:
         Output after a pause is read at once. Under load, a step per line would cost more than the
         line itself: reads are batched by a short delay, unless `flush` was called.
         """
+        self.step_count += 1
         pause = self._batch_delay_until - time.monotonic()
         if pause > 0 and not self._pending_calls:
             time.sleep(pause)
-        ready = self._selector.select(self._select_timeout(until))
+
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        if self._timers and (until is None or self._timers[0][0] < until):
+            until = self._timers[0][0]
+        timeout = None if until is None else max(0.0, until - self.clock())
+        ready = self._selector.select(0.0 if self._pending_calls else timeout)
         if ready:
             self._batch_delay_until = time.monotonic() + min(
                 BATCH_DELAY_SECONDS * len(self._selector.get_map()), MAX_BATCH_DELAY_SECONDS
@@ -108,9 +112,7 @@ class EventLoop:
             key.data()
         for _ in range(len(self._pending_calls)):
             self._pending_calls.popleft()()
-        self._run_due_timers()
 
-    def _run_due_timers(self) -> None:
         now = self.clock()
         last = self._timer_count  # a timer set by one of these calls waits for the next step
         while self._timers and self._timers[0][0] <= now and self._timers[0][1] <= last:
@@ -121,15 +123,6 @@ class EventLoop:
     def flush(self) -> None:
         """Skip the batch delay of the next step: more data is waiting."""
         self._batch_delay_until = 0.0
-
-    def _select_timeout(self, until: float | None) -> float | None:
-        if self._pending_calls:
-            return 0.0
-        while self._timers and self._timers[0][2].callback is None:
-            heapq.heappop(self._timers)
-        if self._timers and (until is None or self._timers[0][0] < until):
-            until = self._timers[0][0]
-        return None if until is None else max(0.0, until - self.clock())
 
     def _drain_wakeup(self) -> None:
         with suppress(BlockingIOError):
@@ -142,6 +135,6 @@ class EventLoop:
             if self._wakeup_read_fd >= 0:
                 self._selector.close()
                 os.close(self._wakeup_read_fd)
-                os.close(self._wakeup_write_fd)
+                os.close(self.wakeup_fd)
                 self._wakeup_read_fd = -1
-                self._wakeup_write_fd = -1
+                self.wakeup_fd = -1

@@ -20,9 +20,10 @@ class RunTag(Struct, frozen=True):
     pid_namespace: str
     keep_orphans: bool = False  # processes that outlive the agent stay; cleanup skips them
 
-    def encode(self) -> str:
-        """The value for the environment."""
-        return f"{self.run_id}:{self.owner()}{':keep' if self.keep_orphans else ''}"
+    def encode(self, outer: str = "") -> str:
+        """The value for the environment. Processes of a nested run belong to the outer run too."""
+        own = f"{self.run_id}:{self.owner()}{':keep' if self.keep_orphans else ''}"
+        return f"{outer},{own}" if outer else own
 
     def owner(self) -> str:
         """The part that identifies the steno."""
@@ -45,11 +46,6 @@ def pid_namespace() -> str:
         return str(Path("/proc/self/ns/pid").readlink()).removeprefix("pid:").strip("[]")
     except OSError:
         return "0"
-
-
-def append_tag(tag: RunTag, outer: str) -> str:
-    """The tags of a nested run: its processes belong to the outer run too."""
-    return f"{outer},{tag.encode()}" if outer else tag.encode()
 
 
 def parse_run_tags(text: str) -> list[RunTag]:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,11 +27,24 @@ ListProcesses = Callable[[], list[ProcessInfo]]
 
 def list_processes() -> list[ProcessInfo]:
     """All readable processes, without zombies."""
-    if IS_LINUX:
-        return list(_iter_processes())
-    from .psutil_backend import iter_processes
+    if not IS_LINUX:
+        from .psutil_backend import iter_processes
 
-    return list(iter_processes())
+        return list(iter_processes())
+    processes = []
+    for name in os.listdir("/proc"):  # noqa: PTH208  # a Path per process doubles the cost
+        fields = _stat_fields(int(name)) if name.isdecimal() else None
+        if fields:
+            processes.append(
+                ProcessInfo(
+                    pid=int(name),
+                    parent_pid=int(fields[1]),
+                    sid=int(fields[3]),
+                    start_time=int(fields[19]),
+                    run_tags=_read_run_tags(int(name), fields),
+                )
+            )
+    return processes
 
 
 def start_time_of(pid: int) -> int | None:
@@ -102,26 +115,11 @@ def _is_writer(path: str, file_ids: Collection[str]) -> bool:
         return False  # closed in the meantime
 
 
-def _iter_processes() -> Iterator[ProcessInfo]:
-    for name in os.listdir("/proc"):  # noqa: PTH208  # a Path per process doubles the cost
-        if not name.isdecimal():
-            continue
-        pid = int(name)
-        fields = _stat_fields(pid)
-        if fields:
-            yield ProcessInfo(
-                pid=pid,
-                parent_pid=int(fields[1]),
-                sid=int(fields[3]),
-                start_time=int(fields[19]),
-                run_tags=_run_tags_in(_read_environ(pid, fields)),
-            )
+def _read_run_tags(pid: int, stat: list[bytes]) -> str:
+    """The run tags in the initial environment.
 
-
-def _read_environ(pid: int, stat: list[bytes]) -> bytes:
-    """The initial environment. During exec it reads as empty, so empty results are retried.
-
-    The command line is empty then too. Kernel threads have neither, nor any memory (field 20).
+    During exec the environment reads as empty, so empty results are retried. The command line is
+    empty then too. Kernel threads have neither, nor any memory (field 20).
     """
     environ = _read_proc_file(pid, "environ")
     retries = 0 if stat[20] == b"0" else ENVIRON_READ_RETRIES
@@ -130,7 +128,8 @@ def _read_environ(pid: int, stat: list[bytes]) -> bytes:
         environ = _read_proc_file(pid, "environ")
         if not environ and retries:
             time.sleep(0.001)
-    return environ
+    value = (b"\0" + environ).partition(_TAG_PREFIX)[2]
+    return value.partition(b"\0")[0].decode("utf-8", "replace")
 
 
 def _stat_fields(pid: int) -> list[bytes]:
@@ -160,11 +159,6 @@ def _read_proc_file(pid: int, name: str) -> bytes:
     return data
 
 
-def _run_tags_in(environ: bytes) -> str:
-    value = (b"\0" + environ).partition(_TAG_PREFIX)[2]
-    return value.partition(b"\0")[0].decode("utf-8", "replace")
-
-
 ORPHAN_POLL_SECONDS = 0.1  # between checks for remaining processes
 
 
@@ -186,24 +180,6 @@ class Orphan(Struct, frozen=True):
     signal: int | None = None
 
 
-def collect_tree(
-    processes: Iterable[ProcessInfo], is_member: Callable[[ProcessInfo], bool]
-) -> list[ProcessInfo]:
-    """Members and all their descendants, oldest first; never this process."""
-    others = [process for process in processes if process.pid != os.getpid()]
-    children: dict[int, list[ProcessInfo]] = {}
-    for process in others:
-        children.setdefault(process.parent_pid, []).append(process)
-    members: dict[int, ProcessInfo] = {}
-    queue = [process for process in others if is_member(process)]
-    while queue:
-        process = queue.pop()
-        if process.pid not in members:
-            members[process.pid] = process
-            queue += children.get(process.pid, ())
-    return sorted(members.values(), key=lambda process: (process.start_time, process.pid))
-
-
 class ProcessTree:
     """The processes of a run. `root_pid` is the agent's pid until it is reaped."""
 
@@ -217,17 +193,29 @@ class ProcessTree:
         self._known_start_times: dict[int, int] = {}
 
     def find_alive(self) -> list[ProcessInfo]:
-        """Living members. A process found once is recognized later by pid and start time."""
-        members = collect_tree(self._list_processes(), self._is_member)
-        self._known_start_times = {process.pid: process.start_time for process in members}
-        return members
+        """Living members and their descendants, oldest first; never this process.
 
-    def _is_member(self, process: ProcessInfo) -> bool:
-        return (
-            process.sid == self.root_pid
+        A process found once is recognized later by pid and start time.
+        """
+        others = [process for process in self._list_processes() if process.pid != os.getpid()]
+        children: dict[int, list[ProcessInfo]] = {}
+        for process in others:
+            children.setdefault(process.parent_pid, []).append(process)
+        queue = [
+            process
+            for process in others
+            if process.sid == self.root_pid
             or self._known_start_times.get(process.pid) == process.start_time
             or self._has_tag(process)
-        )
+        ]
+        members: dict[int, ProcessInfo] = {}
+        while queue:
+            process = queue.pop()
+            if process.pid not in members:
+                members[process.pid] = process
+                queue += children.get(process.pid, ())
+        self._known_start_times = {pid: process.start_time for pid, process in members.items()}
+        return sorted(members.values(), key=lambda process: (process.start_time, process.pid))
 
     def adopt_writers(self, file_ids: Collection[str], since: int) -> bool:
         """Add untagged processes that have one of these files open for writing; False if none.

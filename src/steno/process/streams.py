@@ -34,22 +34,17 @@ class PipeReader:
         self._on_data = on_data
         self._on_end = on_end
         self._fileno = file.fileno()
-        self.open_file_id = open_file_id(self._fileno)
+        self.is_open = True  # more data can come
         os.set_blocking(self._fileno, False)
         loop.watch(self._fileno, self._on_readable)
 
     @property
-    def is_open(self) -> bool:
-        """Whether more data can come."""
-        return not self._file.closed
-
-    @property
-    def can_have_writers(self) -> bool:
-        """Whether a process may still have it open: end of file means that none has."""
-        return self.is_open
+    def open_file_id(self) -> str:
+        """For the search of its writers; "" after its end, which means that there are none."""
+        return open_file_id(self._fileno) if self.is_open else ""
 
     def _on_readable(self) -> None:
-        if self._file.closed:
+        if not self.is_open:
             return  # closed by another call of the same step
         try:
             data = os.read(self._fileno, READ_CHUNK_BYTES)
@@ -63,20 +58,16 @@ class PipeReader:
             self.close()
             self._on_end()
 
-    def finish(self) -> None:
-        """No known writer is left. Nothing to do: a pipe signals its own end."""
-
     def close(self) -> None:
         """Stop reading. A second call does nothing."""
-        if not self._file.closed:
+        if self.is_open:
+            self.is_open = False
             self._loop.unwatch(self._fileno)
             self._file.close()
 
 
 class FileTail:
     """Reads a file while a child appends to it. `finish` marks its end: no writer is left."""
-
-    can_have_writers = True  # a file does not signal when its last writer closed it
 
     def __init__(
         self, loop: EventLoop, on_data: Callable[[bytes], None], on_end: Callable[[], None]
@@ -92,15 +83,12 @@ class FileTail:
         finally:
             os.close(file)
             Path(path).unlink()  # nothing stays on disk, also after a crash
+        # A file does not signal when its last writer closed it: known also after `close`.
         self.open_file_id = open_file_id(self._file.fileno())
+        self.is_open = True  # more data can come
         self.is_finishing = False  # reading the rest; closes at the end of the file
         self._poll_delay = MIN_POLL_SECONDS
         self._timer: Timer = loop.call_later(self._poll_delay, self._poll)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether more data can come."""
-        return not self._file.closed
 
     def _poll(self) -> None:
         data = os.read(self._file.fileno(), READ_CHUNK_BYTES * 4)
@@ -109,20 +97,21 @@ class FileTail:
         elif self.is_finishing:
             self.close()
             self._on_end()
-        if not self._file.closed:
+        if self.is_open:
             doubled = min(self._poll_delay * 2, MAX_POLL_SECONDS)
             self._poll_delay = MIN_POLL_SECONDS if data else doubled
             self._timer = self._loop.call_later(0.0 if data else self._poll_delay, self._poll)
 
     def finish(self) -> None:
         """No writer is left: read to the end of the file, then close."""
-        if not (self.is_finishing or self._file.closed):
+        if self.is_open and not self.is_finishing:
             self.is_finishing = True
             self._timer.cancel()
             self._timer = self._loop.call_later(0.0, self._poll)
 
     def close(self) -> None:
         """Stop reading. A second call does nothing."""
+        self.is_open = False
         self._timer.cancel()
         self._file.close()
 

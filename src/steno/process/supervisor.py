@@ -29,7 +29,8 @@ class ProcessLoop(EventLoop):
     ) -> None:
         super().__init__(clock, selector)
         self.children: list[ChildProcess] = []  # unfinished ones
-        self._process_snapshot: list[ProcessInfo] | None = None
+        self._process_snapshot: list[ProcessInfo] = []
+        self._snapshot_step = -1  # the step in which it was taken
         self._watchdog: Watchdog | None = None
         self._own_identity = (os.getpid(), start_time_of(os.getpid()) or 0, pid_namespace())
 
@@ -53,7 +54,7 @@ class ProcessLoop(EventLoop):
             )
         if self._watchdog is None:
             self._watchdog = Watchdog(RunTag("", *self._own_identity))
-        self._process_snapshot = None
+        self._snapshot_step = -1
         child = ChildProcess(
             loop=self,
             list_processes=self._list_processes,
@@ -68,14 +69,10 @@ class ProcessLoop(EventLoop):
 
     def _list_processes(self) -> list[ProcessInfo]:
         """The process table, read at most once per step: runs that end together share it."""
-        if self._process_snapshot is None:
+        if self._snapshot_step != self.step_count:
+            self._snapshot_step = self.step_count
             self._process_snapshot = list_processes()
         return self._process_snapshot
-
-    def step(self, until: float | None = None) -> None:
-        """See `EventLoop.step`."""
-        self._process_snapshot = None
-        super().step(until)
 
     def run(self, deadline: float | None = None, until: Callable[[], bool] | None = None) -> bool:
         """Step until all runs have finished or `until` is true; False if `deadline` came first."""

@@ -14,8 +14,7 @@ from msgspec import Struct
 from .. import event as ev
 from ..agents import REPLAY_AGENT_NAME, Agent, LaunchOptions
 from ..agents.base import add_schema_prompt, build_environment
-from ..analysis.accumulator import Accumulator
-from ..analysis.cost import zero_price
+from ..analysis.cost import PriceLookup, zero_price
 from ..analysis.live_state import SpendTracker
 from ..codec.redact import redact_and_truncate
 from ..errors import RecordingError
@@ -40,7 +39,10 @@ OnRunEnded = Callable[["AgentRun"], str]  # returns the decision, as a note for 
 
 
 class SilenceLimit(Struct, frozen=True):
-    """How long a run may be silent in its current state, and the message if it exceeds that."""
+    """How long a run may be silent in its current state, and the message if it exceeds that.
+
+    The message has a placeholder for the seconds.
+    """
 
     seconds: float | None
     stop_word: str
@@ -76,9 +78,19 @@ class AgentRun:
         self.warnings: list[str] = []  # problems of steno itself
         self.on_warning: Callable[[str], None] = lambda text: None  # for losses of recorded data
         self.schema_errors: tuple[str, ...] = ()  # of the answer
+        # The session to resume or create, if the agent accepts one.
+        self.requested_session_id = launch_options.resume
+        if not launch_options.resume and "session_id" not in agent.launch.unsupported_options:
+            self.requested_session_id = launch_options.session_id
         self.parser = RunParser(agent, "stream")
-        self.parser.accumulator.facts.use_heuristics = setup.use_heuristics
-        self.spend = SpendTracker(self.parser.accumulator, _price_lookup(launch_options, setup))
+        self.accumulator = self.parser.accumulator  # the running state of the report
+        self.accumulator.facts.use_heuristics = setup.use_heuristics
+        lookup: PriceLookup | None = None
+        if launch_options.backend is not None and launch_options.backend.is_local:
+            lookup = zero_price
+        elif setup.track_cost or setup.budget.cost is not None:
+            lookup = price
+        self.spend = SpendTracker(self.accumulator, lookup)
         self.child: ChildProcess | None = None
         self._loop = loop
         self._on_ended = on_ended
@@ -93,22 +105,8 @@ class AgentRun:
         self._timeout_timer = Timer(0.0, None)
         self._command = ProcessCommand((), None)
         self._recorder: Recorder | None = None
-        self._schema_check = SchemaCheck(launch_options.json_schema)
+        self._schema_check: SchemaCheck | None = None
         self._transcript_folders: list[str] = []
-
-    @property
-    def accumulator(self) -> Accumulator:
-        """The running state of the report."""
-        return self.parser.accumulator
-
-    @property
-    def requested_session_id(self) -> str | None:
-        """The session to resume or create, if the agent accepts one."""
-        options = self.launch_options
-        if options.resume:
-            return options.resume
-        is_unsupported = "session_id" in self.agent.launch.unsupported_options
-        return None if is_unsupported else options.session_id
 
     def prepare(self, budget: RunBudget) -> None:
         """Build the command and open the recording. RecordingError if that fails."""
@@ -121,11 +119,13 @@ class AgentRun:
         )
         options = add_schema_prompt(self.agent, self.launch_options, version)
         command = self.agent.launch.build_command(options, program, version)
-        argv = self._schema_check.build_argv(command)
+        argv = command.argv
+        schema = self.launch_options.json_schema
+        if schema is not None or command.schema is not None:
+            self._schema_check = SchemaCheck(schema)
+            argv = self._schema_check.build_argv(command)
         cwd = setup.cwd or os.getcwd()  # noqa: PTH109  # the text as it is
-        header = self._build_header(argv, cwd)
-        self._open_recording(header)
-        self.parser.begin_recording(header)
+        self._open_recording(argv, cwd)
         # Another model server must not get the keys of the agent's vendor.
         env = build_environment(
             inherited,
@@ -144,20 +144,36 @@ class AgentRun:
             keep_stdin_open=self.launch_options.steer,
         )
 
-    def _build_header(self, argv: tuple[str, ...], cwd: str) -> Header:
+    def _open_recording(self, argv: tuple[str, ...], cwd: str) -> None:
         header = Header(
             agent=self.agent.name,
             run_id=self.id,
             argv=list(argv),
             cwd=cwd,
             started_at=self.started_at,
-            backend=_recorded_backend(self.launch_options),
             played=self.setup.agent == REPLAY_AGENT_NAME,
         )
+        backend = self.launch_options.backend
+        if backend is not None:  # without its key
+            header.backend = BackendInfo(
+                kind=backend.kind,
+                url=backend.url,
+                local=backend.is_local,
+                window=backend.context_window,
+            )
         if self.task_attempt is not None:
             header.task, header.attempt = self.task_attempt
             header.prompt = redact_and_truncate(self.launch_options.prompt, MAX_PROMPT_CHARS)
-        return header
+        if self.recording_path is not None:
+            try:
+                self._recorder = Recorder(self.recording_path, header)
+            except OSError as error:
+                if self._schema_check is not None:
+                    self._schema_check.close()
+                raise RecordingError(
+                    f"{self.recording_path}: cannot create the recording: {error.strerror or error}"
+                ) from None
+        self.parser.begin_recording(header)
 
     def start(self) -> None:
         """Start the prepared command."""
@@ -176,17 +192,6 @@ class AgentRun:
             self._loop.call_soon(preload)  # load the price table while the agent starts
         self._note_observer_problems()
         self._check_timeouts()
-
-    def _open_recording(self, header: Header) -> None:
-        if self.recording_path is None:
-            return
-        try:
-            self._recorder = Recorder(self.recording_path, header)
-        except OSError as error:
-            self._schema_check.close()
-            raise RecordingError(
-                f"{self.recording_path}: cannot create the recording: {error.strerror or error}"
-            ) from None
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -265,7 +270,11 @@ class AgentRun:
                 self._is_turn_closed = False
                 self.spend.add(event)  # type: ignore[arg-type]  # kind checked above
             elif kind is ev.Result:
-                self._on_turn_closed()
+                self._is_turn_closed = True
+                if self.child is not None:
+                    # An agent that accepts messages would wait for the next one forever.
+                    self.child.close_stdin()
+                self._check_timeouts()
             elif kind is ev.Started:
                 self._is_turn_closed = False  # finished background work starts another turn
             elif kind is ev.Retry:
@@ -273,13 +282,6 @@ class AgentRun:
         deliver(self.sinks, lambda sink: sink(self, events), self.warnings)
         if events and (self._budget.cost is not None or self._budget.tokens is not None):
             self._check_budget()
-
-    def _on_turn_closed(self) -> None:
-        """Close stdin: an agent that accepts messages would wait for the next one forever."""
-        self._is_turn_closed = True
-        if self.child is not None:
-            self.child.close_stdin()
-        self._check_timeouts()
 
     def _stop_on_rejected_key(self, retry: ev.Retry) -> None:
         """Stop an agent that repeats a request with a rejected key."""
@@ -295,8 +297,16 @@ class AgentRun:
         self._timeout_timer.cancel()
         self.parser.interpret_record(Record(None, "end"))  # the recording is closed below
         self._dispatch_events(self.parser.flush())
-        self._schema_check.close()
-        self.report = self._build_report(after)
+        source = str(self.recording_path) if self.recording_path is not None else None
+        report = self.parser.report(source, price)
+        if self._schema_check is not None:
+            self._schema_check.close()
+            result = self._schema_check.check(report)
+            if result is not None:  # recorded and included in the report
+                self.schema_errors = result.errors
+                self._process_record(Record(after, "checked", encode_schema_result(result)))
+                report = self.parser.report(source, price)
+        self.report = report
         note = self._on_ended(self)
         if note:
             self._process_record(Record(after, "note", note.encode("utf-8", "replace")))
@@ -305,17 +315,6 @@ class AgentRun:
                 self._recorder.close()
             except OSError as error:
                 self._on_recording_failed(error)
-
-    def _build_report(self, after: float | None) -> Report:
-        """The report; a schema check of the answer is recorded and included."""
-        source = str(self.recording_path) if self.recording_path is not None else None
-        report = self.parser.report(source, price)
-        result = self._schema_check.check(report)
-        if result is None:
-            return report
-        self.schema_errors = result.errors
-        self._process_record(Record(after, "checked", encode_schema_result(result)))
-        return self.parser.report(source, price)
 
     # -- stop and send ---------------------------------------------------------------------------
 
@@ -377,7 +376,8 @@ class AgentRun:
 
     def _stop_silent_run(self, limit: SilenceLimit, silence: float) -> None:
         self.add_note(f"{limit.stop_word}: no output for {silence:.0f} s")
-        self.stop(f"{limit.stop_word}: {limit.message}" if limit.message else limit.stop_word)
+        message = limit.message.format(limit.seconds)
+        self.stop(f"{limit.stop_word}: {message}" if message else limit.stop_word)
 
     def _on_timeout(self) -> None:
         self.stop(f"timeout: timed out after {self.setup.timeouts.timeout:g} s (--timeout)")
@@ -385,8 +385,8 @@ class AgentRun:
     def _silence_limit(self) -> SilenceLimit:
         timeouts = self.setup.timeouts
         if self.child is not None and not self.child.has_stdout:
-            limit = timeouts.first_output
-            return _stall_limit(limit, "no output within {:g} s of the start (--first-output)")
+            message = "no output within {:g} s of the start (--first-output)"
+            return SilenceLimit(timeouts.first_output, "stalled", message)
         has_background_work = any(
             task.status == "running" for task in self.accumulator.background.values()
         )
@@ -394,9 +394,9 @@ class AgentRun:
             limit = timeouts.background if has_background_work else timeouts.after_result
             return SilenceLimit(limit, "after_result")
         if self.accumulator.open_calls or has_background_work:
-            limit = timeouts.tool_silence
-            return _stall_limit(limit, "no output for {:g} s while a tool ran (--tool-silence)")
-        return _stall_limit(timeouts.silence, "no output for {:g} s (--silence)")
+            message = "no output for {:g} s while a tool ran (--tool-silence)"
+            return SilenceLimit(timeouts.tool_silence, "stalled", message)
+        return SilenceLimit(timeouts.silence, "stalled", "no output for {:g} s (--silence)")
 
     # -- budget ----------------------------------------------------------------------------------
 
@@ -430,29 +430,6 @@ class AgentRun:
         return max(fractions)
 
 
-def _price_lookup(options: LaunchOptions, setup: TaskSetup) -> Callable[..., int | None] | None:
-    if options.backend is not None and options.backend.is_local:
-        return zero_price
-    return price if setup.track_cost or setup.budget.cost is not None else None
-
-
-def _stall_limit(seconds: float | None, message: str) -> SilenceLimit:
-    return SilenceLimit(seconds, "stalled", message.format(seconds or 0.0))
-
-
 def _transcript_timestamp(time: float) -> str:
     """A time as in the agents' files, in milliseconds: runs may follow within one second."""
     return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
-
-
-def _recorded_backend(options: LaunchOptions) -> BackendInfo | None:
-    """The model server for the recording's header, without its key."""
-    backend = options.backend
-    if backend is None:
-        return None
-    return BackendInfo(
-        kind=backend.kind,
-        url=backend.url,
-        local=backend.is_local,
-        window=backend.context_window,
-    )

@@ -42,19 +42,17 @@ class ProbeRequest(NamedTuple):
 
 
 def choose_backend(
-    given: str | None,
+    given: str,
     where: str,
     agent: Agent,
     model: str | None,
     environ: Mapping[str, str],
     spell: Callable[[str], str],
-) -> Backend | None:
-    """The backend that `given` names; None for the agent's own.
+) -> Backend:
+    """The backend that `given` names.
 
     `where` is the option or setting for error messages, `spell` gives the form of another one.
     """
-    if given is None:
-        return None
     kind = given.partition(":")[0]
     if kind not in agent.launch.backends:
         supported = ", ".join(

@@ -57,19 +57,15 @@ def version_of(program: str, npm_package: str, search_path: str | None = None) -
     file = Path(os.path.realpath(path))
     if _VERSION_PATTERN.fullmatch(file.name):
         return file.name
-    for folder in file.parents[:3]:
-        version = _version_from_package_json(folder / "package.json", npm_package)
-        if version:
-            return version
+    for folder in file.parents[:3] if npm_package else ():
+        try:
+            data = (folder / "package.json").read_bytes()
+            package = msgspec.json.decode(data, type=_PackageJson)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        if package.version and package.name == npm_package:
+            return package.version
     return None
-
-
-def _version_from_package_json(path: Path, npm_package: str) -> str | None:
-    try:
-        package = msgspec.json.decode(path.read_bytes(), type=_PackageJson)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    return package.version if npm_package and package.name == npm_package else None
 
 
 class TranscriptFolder(Struct, frozen=True):
@@ -206,20 +202,13 @@ def resolve_model(agent: Agent, setting: SettingValue, settings: Settings) -> st
     return model
 
 
-class CapabilityCheck:
+class CapabilityCheck(Struct, frozen=True):
     """Checks whether an agent supports the requested options."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        given_names: Collection[str],
-        option_label: Callable[[str], str],
-        add_note: Callable[[str], None],
-    ) -> None:
-        self._settings = settings
-        self._given_names = given_names
-        self._option_label = option_label
-        self._add_note = add_note
+    settings: Settings
+    given_names: Collection[str]
+    option_label: Callable[[str], str]
+    add_note: Callable[[str], None]
 
     def check(self, agent: Agent, options: LaunchOptions) -> None:
         """StenoError for an option that neither the agent nor steno implements."""
@@ -234,90 +223,71 @@ class CapabilityCheck:
                 self._refuse_or_note(
                     option, f"{agent.name} cannot change it when resuming a session"
                 )
-        self._check_single_values(agent, options)
-        self._check_permission_mode(agent, options.permission_mode)
-        self._note_late_usage(agent)
 
-    def _check_single_values(self, agent: Agent, options: LaunchOptions) -> None:
         for field in agent.launch.single_value_options:
             count = len(getattr(options, field))
             if count > 1:
                 option = next(name for name, own in OPTION_FIELDS.items() if own == field)
-                source = self._settings.source(option)
+                source = self.settings.source(option)
                 raise StenoError(f"{source}: {agent.name} accepts only one, found {count}")
 
-    def _is_unsupported(self, agent: Agent, option: str) -> bool:
-        if option == "fallback_model" and self._settings["on_limit"] != "fallback":
-            return option in agent.launch.unsupported_options  # for the agent's own fallback
-        return option_support(agent, option) == "no"
+        mode = options.permission_mode
+        modes = agent.launch.permission_modes
+        if mode is not None and modes and mode not in modes:
+            raise StenoError(
+                f"{self.settings.source('permission_mode')} {mode}: "
+                f"not a mode of {agent.name}; known: {', '.join(sorted(set(modes)))}"
+            )
 
-    def _refuse_or_note(self, option: str, reason: str) -> None:
-        if option in self._given_names:
-            raise StenoError(f"{self._option_label(option)}: {reason}")
-        self._add_note(f"{self._settings.source(option)}: {option} ignored: {reason}")
-
-    def _note_late_usage(self, agent: Agent) -> None:
-        """Budgets need usage figures, which some agents report only at the end of a run."""
-        limits = [name for name in ("max_cost", "max_tokens") if self._settings[name] is not None]
+        # Budgets need usage figures, which some agents report only at the end of a run.
+        limits = [name for name in ("max_cost", "max_tokens") if self.settings[name] is not None]
         if limits and not agent.capabilities.context:
-            sources = " and ".join(self._settings.source(name) for name in limits)
-            self._add_note(
+            sources = " and ".join(self.settings.source(name) for name in limits)
+            self.add_note(
                 f"{sources}: enforced between attempts only; "
                 f"{agent.name} reports its usage at the end of a run"
             )
 
-    def _check_permission_mode(self, agent: Agent, mode: str | None) -> None:
-        modes = agent.launch.permission_modes
-        if mode is not None and modes and mode not in modes:
-            raise StenoError(
-                f"{self._settings.source('permission_mode')} {mode}: "
-                f"not a mode of {agent.name}; known: {', '.join(sorted(set(modes)))}"
-            )
+    def _is_unsupported(self, agent: Agent, option: str) -> bool:
+        if option == "fallback_model" and self.settings["on_limit"] != "fallback":
+            return option in agent.launch.unsupported_options  # for the agent's own fallback
+        return option_support(agent, option) == "no"
 
-
-FindProgram = Callable[[str, Mapping[str, str]], str | None]
+    def _refuse_or_note(self, option: str, reason: str) -> None:
+        if option in self.given_names:
+            raise StenoError(f"{self.option_label(option)}: {reason}")
+        self.add_note(f"{self.settings.source(option)}: {option} ignored: {reason}")
 
 
 class FallbackBuilder:
-    """Prepares the fallback agents."""
+    """Prepares the fallback agents. StenoError for unknown or repeated names."""
 
     def __init__(
-        self,
-        settings: Settings,
-        capability_check: CapabilityCheck,
-        environ: Mapping[str, str],
-        find_program: FindProgram,
+        self, settings: Settings, capability_check: CapabilityCheck, first: Agent, is_replay: bool
     ) -> None:
         self._settings = settings
         self._capability_check = capability_check
-        self._environ = environ
-        self._find_program = find_program
-
-    def resolve_agents(self, first: Agent, is_replay: bool) -> list[Agent]:
-        """The fallback agents. StenoError for unknown or repeated names."""
-        names = self._settings["fallback_agent"]
-        source = self._settings.source("fallback_agent")
-        if names and is_replay:
+        self._agents: list[Agent] = []
+        source = settings.source("fallback_agent")
+        if is_replay:
             raise StenoError(
                 f"{source}: the agent {agents.REPLAY_AGENT_NAME} takes no fallback agents"
             )
-        fallbacks: list[Agent] = []
-        for name in names:
+        for name in settings["fallback_agent"]:
             try:
                 agent = agents.get_agent(name)
             except StenoError as error:
                 raise StenoError(f"{source}: {error}") from None
-            if agent is None or agent in (first, *fallbacks):
+            if agent is None or agent in (first, *self._agents):
                 raise StenoError(f"{source} {name}: agent listed twice")
-            fallbacks.append(agent)
-        return fallbacks
+            self._agents.append(agent)
 
     def build(
-        self, fallbacks: list[Agent], options: LaunchOptions, add_note: Callable[[str], None]
+        self, options: LaunchOptions, add_note: Callable[[str], None]
     ) -> tuple[FallbackAgent, ...]:
         """The installed fallback agents with their options."""
         ready = []
-        for agent in fallbacks:
+        for agent in self._agents:
             own = self._settings.for_fallback_agent(agent.name)
             own_options = self._fallback_options(agent, own, options)
             self._capability_check.check(agent, own_options)
@@ -327,7 +297,13 @@ class FallbackBuilder:
                     f"agent {agent.name}"
                 )
             program = own["program"].value or agent.name
-            path = self._find_program(program, self._environment(agent))
+            env = build_environment(
+                os.environ,
+                agent.launch.env_policy,
+                include_api_keys=not self._settings["no_api_key"],
+                extra=self._settings["env"],
+            )
+            path = find_program(program, env)
             if path is None:
                 add_note(
                     f"fallback agent ignored: {program} not found; "
@@ -355,24 +331,18 @@ class FallbackBuilder:
             backend=self._choose_backend(agent, own["backend"], model),
         )
 
-    def _environment(self, agent: Agent) -> dict[str, str]:
-        return build_environment(
-            self._environ,
-            agent.launch.env_policy,
-            include_api_keys=not self._settings["no_api_key"],
-            extra=self._settings["env"],
-        )
-
     def _choose_backend(
         self, agent: Agent, setting: SettingValue, model: str | None
     ) -> Backend | None:
         """The fallback agent's model server. It is not probed in advance."""
+        if setting.value is None:
+            return None
         return choose_backend(
             setting.value,
             setting.source,
             agent,
             model,
-            self._environ,
+            os.environ,
             lambda name: f"[agents.{agent.name}] {name} =",
         )
 

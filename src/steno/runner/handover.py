@@ -9,7 +9,6 @@ from .. import agents
 from ..agents import REPLAY_AGENT_NAME, Agent, Backend, LaunchOptions
 from ..errors import SourceError, StenoError
 from ..process.process_tree import own_python_path
-from ..recording.format import Header
 from ..recording.replay import ReplaySource
 from ..report import Report
 from .setup import FallbackAgent, TaskSetup
@@ -59,48 +58,40 @@ def summary_from_reports(reports: list[Report]) -> str:
 
 def resolve_agent(setup: TaskSetup) -> tuple[Agent, TaskSetup]:
     """The agent of a task and its final setup. SourceError if its recording can't be read."""
-    if setup.agent != REPLAY_AGENT_NAME:
-        if setup.replay_path is not None:
-            raise StenoError(
-                f"recordings are replayed by the agent {REPLAY_AGENT_NAME!r}, not {setup.agent!r}"
-            )
-        agent = agents.get_agent(setup.agent) or agents.CLAUDE
-        return _with_backend_window(agent, setup), setup
-    if setup.replay_path is None:
-        raise StenoError(f"the agent {REPLAY_AGENT_NAME!r} needs a recording: --recording FILE")
-    path = Path(setup.replay_path).absolute()
-    recording = ReplaySource(path)
-    if recording.is_unrecognized:
-        raise SourceError(
-            f"{path}: no known agent output; expected a recording, a folder with stdout, "
-            "or an agent's output"
+    is_replay = setup.agent == REPLAY_AGENT_NAME
+    if setup.replay_path is not None and not is_replay:
+        raise StenoError(
+            f"recordings are replayed by the agent {REPLAY_AGENT_NAME!r}, not {setup.agent!r}"
         )
-    setup = _with_recorded_backend(setup, recording.header)
-    agent = _with_backend_window(agents.get_agent(recording.agent) or agents.CLAUDE, setup)
-    replay = agents.replay_agent(agent, str(path), setup.replay_speed)
-    return replay, _with_own_program(setup)
+    if setup.replay_path is None and is_replay:
+        raise StenoError(f"the agent {REPLAY_AGENT_NAME!r} needs a recording: --recording FILE")
 
+    name: str | None = setup.agent
+    path = Path(setup.replay_path or "").absolute()
+    if is_replay:
+        recording = ReplaySource(path)
+        if recording.is_unrecognized:
+            raise SourceError(
+                f"{path}: no known agent output; expected a recording, a folder with stdout, "
+                "or an agent's output"
+            )
+        name = recording.agent
+        info = recording.header.backend if recording.header is not None else None
+        if info is not None:  # the cost and context window of the recorded server apply again
+            server = Backend(
+                kind=info.kind, url=info.url, is_local=info.local, context_window=info.window
+            )
+            options = msgspec.structs.replace(setup.launch_options, backend=server)
+            setup = msgspec.structs.replace(setup, launch_options=options)
 
-def _with_recorded_backend(setup: TaskSetup, header: Header | None) -> TaskSetup:
-    """Use the recorded model server: its cost and context window apply again."""
-    info = header.backend if header is not None else None
-    if info is None:
-        return setup
-    backend = Backend(kind=info.kind, url=info.url, is_local=info.local, context_window=info.window)
-    options = msgspec.structs.replace(setup.launch_options, backend=backend)
-    return msgspec.structs.replace(setup, launch_options=options)
-
-
-def _with_backend_window(agent: Agent, setup: TaskSetup) -> Agent:
-    """Use the context window that the model server reports, instead of the known one."""
+    agent = agents.get_agent(name) or agents.CLAUDE
     backend = setup.launch_options.backend
     window = backend.context_window if backend is not None else None
-    if window is None:
-        return agent
-    return msgspec.structs.replace(agent, context_window=lambda model: window)
-
-
-def _with_own_program(setup: TaskSetup) -> TaskSetup:
-    """Run steno itself by the current interpreter."""
+    if window is not None:  # the model server's own figure
+        agent = msgspec.structs.replace(agent, context_window=lambda model: window)
+    if not is_replay:
+        return agent, setup
+    # A replay runs steno itself by the current interpreter.
     env = {**setup.extra_env, "PYTHONPATH": own_python_path()}
-    return msgspec.structs.replace(setup, program=sys.executable, extra_env=env)
+    setup = msgspec.structs.replace(setup, program=sys.executable, extra_env=env)
+    return agents.replay_agent(agent, str(path), setup.replay_speed), setup

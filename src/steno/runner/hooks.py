@@ -106,19 +106,15 @@ class BackgroundQueue(Generic[ItemT]):
             if entry is None:
                 return
             item, size = entry
-            self._process_item(item)
+            try:
+                if self.problem is None:
+                    self._consume(item)
+            except Exception as error:
+                self.problem = error
+            if self.problem is not None:
+                self._discarded_count += 1
             self._size_out += size
             self._count_out += 1
-
-    def _process_item(self, item: ItemT) -> None:
-        if self.problem is not None:
-            self._discarded_count += 1
-            return
-        try:
-            self._consume(item)
-        except Exception as error:
-            self.problem = error
-            self._discarded_count += 1
 
     def _run_idle(self) -> None:
         if self._idle is not None:

@@ -157,10 +157,8 @@ def iter_json_in_text(text: str) -> Iterator[Any]:
             continue
 
 
-def load_json_schema(value: str | None, source: str) -> str | None:
+def load_json_schema(value: str, source: str) -> str:
     """The text of a schema given as JSON or as a path. StenoError if it is not usable."""
-    if value is None:
-        return None
     stripped = value.lstrip()
     is_inline = stripped.startswith("{") or (stripped.startswith("[") and not Path(value).exists())
     text = value if is_inline else _read_schema_file(value, f"{source} {value}")

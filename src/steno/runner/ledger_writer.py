@@ -12,7 +12,6 @@ from msgspec import Struct
 from ..agents import Agent
 from ..codec.redact import redact_and_truncate
 from ..errors import LedgerError, StenoError
-from ..event import Event
 from ..ledger.queries import budget, runs, sessions
 from ..ledger.queries.filters import TimeZone
 from ..ledger.results import BudgetStatus
@@ -108,30 +107,6 @@ def _import_new_runs(store: Store, warn: Callable[[str], None]) -> None:
         warn(f"budgets checked without new runs: {error}")
 
 
-_TASK_COLUMNS = ("id", "agent", "project", "prompt", "started_at", "attempts")
-_RUN_COLUMNS = (
-    "id",
-    "session",
-    "task",
-    "attempt",
-    "agent",
-    "project",
-    "source",
-    "started_at",
-    "prompt",
-)
-_ZERO_RUN_COLUMNS = (
-    "ok",
-    "succeeded",
-    "complete",
-    "tools",
-    "tool_errors",
-    "files",
-    "denials",
-    "unknown",
-)
-
-
 class LedgerWriter:
     """Writes one task to the ledger."""
 
@@ -143,11 +118,8 @@ class LedgerWriter:
         self._rows: dict[str, LedgerRowSink] = {}
         self._attempt = 0
         self._last_run_id = ""
-        self._pending_runs: set[str] = set()  # runs whose end is not written yet
-
-    def has_pending_write(self, run_id: str) -> bool:
-        """Whether the end of a run, or of the task that it closes, is not written yet."""
-        return run_id in self._pending_runs
+        # Runs whose end, or the end of the task that they close, is not written yet.
+        self.pending_runs: set[str] = set()
 
     def _write(self, work: Callable[[Store], Any]) -> bool:
         """Write in one transaction; False if that failed. The ledger is not used after that."""
@@ -189,7 +161,7 @@ class LedgerWriter:
     def begin_attempt(self, run: AgentRun, attempt: int) -> None:
         """Insert the row of a running attempt."""
         if run.recording_path is not None:
-            self._pending_runs.add(run.id)
+            self.pending_runs.add(run.id)
         if self._store is None:
             return
         self._attempt = attempt
@@ -200,7 +172,8 @@ class LedgerWriter:
         rows = LedgerRowSink(run.agent, session or run.id, started_at, run.id)
         rows.id_namespace = header.id_namespace() if header is not None else ""
         self._rows[run.id] = rows
-        run.sinks.append(lambda _, events: _add_rows(rows, run, events))
+        rows.start_folder = run.accumulator.start_folder
+        run.sinks.append(lambda _, events: rows.add(events))
         self._write(
             lambda store: insert_active_run(
                 store,
@@ -217,7 +190,10 @@ class LedgerWriter:
         )
 
     def end_attempt(self, run: AgentRun, report: Report, why: str) -> None:
-        """Write a finished attempt: report, requests, tool calls."""
+        """Write a finished attempt: report, requests, tool calls.
+
+        Called after the recording is closed: if steno is killed between, it can be imported.
+        """
         rows = self._rows.pop(run.id, None)
         if rows is None:
             return
@@ -227,7 +203,7 @@ class LedgerWriter:
         if self._write(
             lambda store: upsert_run(store, report, batch, started_at, Pricer(), **columns)
         ):
-            self._pending_runs.discard(run.id)
+            self.pending_runs.discard(run.id)
 
     def mark_handed_over(self, session: str | None) -> None:
         """Mark a session as continued in a new one."""
@@ -237,7 +213,7 @@ class LedgerWriter:
         """Complete the task's row."""
         values = (self._task_id, report.verdict, len(report.attempts), int(now * 1000))
         if not self._write(lambda store: finish_task(store, *values)) and self._last_run_id:
-            self._pending_runs.add(self._last_run_id)
+            self.pending_runs.add(self._last_run_id)
         self.release()
 
     def release(self) -> None:
@@ -245,8 +221,3 @@ class LedgerWriter:
         if self._store is not None:
             self._store.close()
             self._store = None
-
-
-def _add_rows(rows: LedgerRowSink, run: AgentRun, events: list[Event]) -> None:
-    rows.start_folder = run.accumulator.start_folder
-    rows.add(events)

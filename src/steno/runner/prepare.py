@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from .. import agents
-from ..agents import Agent, Backend, LaunchOptions
+from ..agents import Backend, LaunchOptions
 from ..agents.base import build_environment
 from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
 from ..config.files import new_run_id
@@ -128,8 +128,7 @@ def prepare_task(
     builder = TaskSetupBuilder(prompt, options, option_label)
     refusal = builder.check_program() or builder.check_budgets()
     if refusal is None:
-        builder.create_worktree()
-        builder.probe_backend()
+        builder.prepare_worktree_and_backend()
     return PreparedTask(builder.build(), builder.settings, refusal, builder.notes)
 
 
@@ -151,13 +150,10 @@ class TaskSetupBuilder:
             own, os.environ, Path(self.cwd), option_label, agents.unknown_agent_message
         )
         self._is_replay = self.settings["agent"] == agents.REPLAY_AGENT_NAME
-        self.agent = self._resolve_agent()
-        self._capability_check = CapabilityCheck(
-            self.settings, self._given_names, option_label, self.notes.append
-        )
-        self._fallback_builder = FallbackBuilder(
-            self.settings, self._capability_check, os.environ, find_program
-        )
+        self.agent = agents.CLAUDE
+        if not self._is_replay:
+            given = agents.get_agent(self.settings["agent"], (agents.REPLAY_AGENT_NAME,))
+            self.agent = given or agents.CLAUDE
         self._fallback_agents: tuple[FallbackAgent, ...] = ()
         self._not_found_reason: str | None = None
         self.task_id = new_run_id()
@@ -165,16 +161,15 @@ class TaskSetupBuilder:
             name: resolve_model(self.agent, self.settings.values[name], self.settings)
             for name in MODEL_OPTIONS
         }
-        self._backend = self._choose_backend()
+        self._backend: Backend | None = None
+        if self.settings["backend"] is not None:
+            self._backend = self._choose_backend(self.settings["backend"])
         self._max_cost: float | None = self.settings["max_cost"]
         self._program_path: str | None = None
-        self._check_all()
-
-    def _resolve_agent(self) -> Agent:
-        if self._is_replay:
-            return agents.CLAUDE
-        agent = agents.get_agent(self.settings["agent"], (agents.REPLAY_AGENT_NAME,))
-        return agent if agent is not None else agents.CLAUDE
+        self._json_schema: str | None = None
+        self._paths: dict[str, tuple[str, ...]] = {}
+        self._check_values()
+        self._check_capabilities()
 
     def _resolve_cwd(self) -> str:
         given = self._run_only_options["cwd"]
@@ -186,13 +181,14 @@ class TaskSetupBuilder:
             raise StenoError(f"{folder!r}: folder names must be valid UTF-8")
         return folder
 
-    def _choose_backend(self) -> Backend | None:
-        backend = self.settings["backend"]
+    def _choose_backend(self, backend: str) -> Backend | None:
         source = self.settings.source("backend")
         if self._is_replay and "backend" in self._given_names:
             raise StenoError(f"{source} {backend}: a replay uses no model server")
+        if self._is_replay:
+            return None
         return choose_backend(
-            None if self._is_replay else backend,
+            backend,
             source,
             self.agent,
             self._models["model"],
@@ -224,20 +220,32 @@ class TaskSetupBuilder:
         ):
             raise StenoError(f"{self._option_label('speed')} {speed}: expected a number >= 0")
 
-    def _check_all(self) -> None:
+    def _check_values(self) -> None:
         if not self.prompt.strip():
             raise StenoError("the prompt is empty")
         if not _is_utf8_encodable(self.prompt):
             raise StenoError("the prompt contains unpaired surrogates")
         self._check_session()
-        self._check_files()
-        name = self._run_only_options["worktree"]
-        if name is not None and not isinstance(name, str | bool):
-            raise StenoError(
-                f"{self._option_label('worktree')}: expected a name or True, found {name!r}"
+        for name, exists, kind in (
+            ("add_dir", Path.is_dir, "folder"),
+            ("mcp_config", Path.is_file, "file"),
+        ):
+            # JSON in place of a path stays.
+            values = [value.lstrip() for value in self.settings[name]]
+            self._paths[name] = tuple(
+                value if value.startswith("{") else str(Path(value).expanduser().absolute())
+                for value in values
             )
-        if isinstance(name, str) and name:
-            check_worktree_name(name)
+            for path in self._paths[name]:
+                if not path.startswith("{") and not exists(Path(path)):
+                    raise StenoError(f"{self.settings.source(name)} {path}: {kind} not found")
+        worktree = self._run_only_options["worktree"]
+        if worktree is not None and not isinstance(worktree, str | bool):
+            raise StenoError(
+                f"{self._option_label('worktree')}: expected a name or True, found {worktree!r}"
+            )
+        if isinstance(worktree, str) and worktree:
+            check_worktree_name(worktree)
         settings = self.settings
         has_fallback = settings["fallback_model"] or settings["fallback_agent"]
         if settings["on_limit"] == "fallback" and not has_fallback:
@@ -246,21 +254,26 @@ class TaskSetupBuilder:
                 f"{label('on_limit')} fallback needs {label('fallback_model')} NAME "
                 f"or {label('fallback_agent')} NAME"
             )
-        self._check_capabilities()
 
     def _check_capabilities(self) -> None:
         """Check that the agent, and each fallback agent, supports the options."""
-        self._json_schema = load_json_schema(
-            self.settings["json_schema"], self.settings.source("json_schema")
+        settings = self.settings
+        if settings["json_schema"] is not None:
+            self._json_schema = load_json_schema(
+                settings["json_schema"], settings.source("json_schema")
+            )
+        capability_check = CapabilityCheck(
+            settings, self._given_names, self._option_label, self.notes.append
         )
-        fallbacks = self._fallback_builder.resolve_agents(self.agent, self._is_replay)
+        fallback_builder: FallbackBuilder | None = None
+        if settings["fallback_agent"]:
+            fallback_builder = FallbackBuilder(
+                settings, capability_check, self.agent, self._is_replay
+            )
         options = self._launch_options()
-        self._capability_check.check(self.agent, options)
-        self._check_replay()
-        self._fallback_agents = self._fallback_builder.build(fallbacks, options, self.notes.append)
+        capability_check.check(self.agent, options)
 
-    def _check_replay(self) -> None:
-        """The agent `replay` needs a recording; other agents take none."""
+        # The agent `replay` needs a recording; other agents take none.
         replay = f"{self._option_label('agent')} {agents.REPLAY_AGENT_NAME}"
         recording = self._run_only_options["tape"]
         if self._is_replay and not recording:
@@ -268,6 +281,9 @@ class TaskSetupBuilder:
         if not self._is_replay and (recording or self._run_only_options["speed"] is not None):
             option = self._option_label("tape" if recording else "speed")
             raise StenoError(f"{option} needs {replay}")
+
+        if fallback_builder is not None:
+            self._fallback_agents = fallback_builder.build(options, self.notes.append)
 
     def _check_session(self) -> None:
         """Allow one way to choose a session, and resolve the one to resume."""
@@ -305,23 +321,6 @@ class TaskSetupBuilder:
         ):
             self.notes.append(f"resuming in the session's folder: {folder}")
             self.cwd = folder
-
-    def _check_files(self) -> None:
-        for name, exists, kind in (
-            ("add_dir", Path.is_dir, "folder"),
-            ("mcp_config", Path.is_file, "file"),
-        ):
-            for path in self._absolute_paths(name):
-                if not path.startswith("{") and not exists(Path(path)):
-                    raise StenoError(f"{self.settings.source(name)} {path}: {kind} not found")
-
-    def _absolute_paths(self, name: str) -> tuple[str, ...]:
-        """The paths of a setting; JSON in place of a path stays."""
-        values = [value.lstrip() for value in self.settings[name]]
-        return tuple(
-            value if value.startswith("{") else str(Path(value).expanduser().absolute())
-            for value in values
-        )
 
     # -- refusals --------------------------------------------------------------------------------
 
@@ -376,19 +375,14 @@ class TaskSetupBuilder:
             agent=self.agent.name, cwd=self.cwd, verdict=verdict, error=error, hint=hint
         )
 
-    def create_worktree(self) -> None:
-        """Create or reuse the worktree, if one was requested."""
+    def prepare_worktree_and_backend(self) -> None:
+        """Create or reuse a requested worktree; ask a model server for its context window."""
         name = self._run_only_options["worktree"]
-        if name is None or name is False:
-            return
-        name = name if isinstance(name, str) and name else self.task_id
-        worktree = ensure_worktree(self.cwd, name)
-        self.cwd = worktree.cwd
-        kind = "new worktree" if worktree.is_new else "worktree"
-        self.notes.append(f"{kind} {worktree.path} (branch {worktree.branch})")
-
-    def probe_backend(self) -> None:
-        """Query the model server for its context window, if there is one."""
+        if name is not None and name is not False:
+            worktree = ensure_worktree(self.cwd, self.task_id if name in (True, "") else name)
+            self.cwd = worktree.cwd
+            kind = "new worktree" if worktree.is_new else "worktree"
+            self.notes.append(f"{kind} {worktree.path} (branch {worktree.branch})")
         model = self._models["model"]
         if self._backend is not None and model is not None:
             self._backend, note = probe_backend(self._backend, model)
@@ -414,8 +408,14 @@ class TaskSetupBuilder:
             cwd=self.cwd,
             extra_env=settings["env"],
             pass_api_keys=not settings["no_api_key"],
-            timeouts=self._timeouts(),
-            policy=self._retry_policy(),
+            timeouts=Timeouts(**{name: settings[name] for name in Timeouts.__struct_fields__}),
+            policy=RetryPolicy(
+                attempts=settings["attempts"],
+                resume_on=settings["resume_on"],
+                on_limit=settings["on_limit"],
+                refresh_at=settings["refresh_at"],
+                fallback_model=self._models["fallback_model"],
+            ),
             budget=RunBudget(
                 cost=self._max_cost, tokens=settings["max_tokens"], warn_at=settings["warn_at"]
             ),
@@ -433,24 +433,13 @@ class TaskSetupBuilder:
             resume=options["resume"],
             fork=bool(options["fork"]),
             continue_=bool(options["continue_"]),
-            add_dirs=self._absolute_paths("add_dir"),
-            mcp_config=self._absolute_paths("mcp_config"),
+            add_dirs=self._paths["add_dir"],
+            mcp_config=self._paths["mcp_config"],
             max_cost=self._max_cost,
             backend=self._backend,
             extra=tuple(options["args"] or ()),
             json_schema=self._json_schema,
             model=self._models["model"],
-            fallback_model=self._models["fallback_model"],
-            **{name: self.settings[name] for name in names},
-        )
-
-    def _timeouts(self) -> Timeouts:
-        names = Timeouts.__struct_fields__
-        return Timeouts(**{name: self.settings[name] for name in names})
-
-    def _retry_policy(self) -> RetryPolicy:
-        names = ("attempts", "resume_on", "on_limit", "refresh_at")
-        return RetryPolicy(
             fallback_model=self._models["fallback_model"],
             **{name: self.settings[name] for name in names},
         )

@@ -187,17 +187,13 @@ def decide(
         decision = rule(report, history, policy, now, jitter)
         if decision is not None:
             return decision
-    return _stop(f"{VERDICT_PHRASES[report.verdict]}; retrying won't help")
-
-
-def _stop(reason: str) -> Decision:
-    return Decision(action="stop", reason=reason)
+    return Decision(action="stop", reason=f"{VERDICT_PHRASES[report.verdict]}; retrying won't help")
 
 
 def _stop_on_success(
     report: Report, history: AttemptHistory, policy: RetryPolicy, now: float, jitter: float
 ) -> Decision | None:
-    return _stop("done") if report.verdict == "success" else None
+    return Decision(action="stop", reason="done") if report.verdict == "success" else None
 
 
 def _replace_lost_session(
@@ -225,8 +221,10 @@ def _request_schema_correction(
     if not errors or report.verdict != "no_result":
         return None
     if history.corrections >= MAX_SCHEMA_CORRECTIONS:
-        return _stop(
-            f"the answer doesn't match the schema after {MAX_SCHEMA_CORRECTIONS} corrections"
+        return Decision(
+            action="stop",
+            reason="the answer doesn't match the schema "
+            f"after {MAX_SCHEMA_CORRECTIONS} corrections",
         )
     first_error = f"{errors[0]}{' ...' if len(errors) > 1 else ''}"
     count = f"{history.corrections + 1} of {MAX_SCHEMA_CORRECTIONS}"
@@ -268,7 +266,7 @@ def _wait_for_rate_limit(
     if report.verdict != "rate_limit" or "rate_limit" not in policy.resume_on:
         return None
     if policy.on_limit == "fail":
-        return _stop("rate limited; not waiting (--on-limit fail)")
+        return Decision(action="stop", reason="rate limited; not waiting (--on-limit fail)")
     can_switch_model = policy.fallback_model is not None and not history.has_used_fallback_model
     if policy.on_limit == "fallback" and can_switch_model:
         return Decision(
@@ -280,7 +278,7 @@ def _wait_for_rate_limit(
     if policy.on_limit == "fallback" and history.fallback_agents:
         return _switch_agent(report, history)
     if history.limit_waits >= MAX_LIMIT_WAITS:
-        return _stop(f"still rate limited after {MAX_LIMIT_WAITS} waits")
+        return Decision(action="stop", reason=f"still rate limited after {MAX_LIMIT_WAITS} waits")
     return _wait_for_reset(report, policy, now, jitter)
 
 
@@ -312,7 +310,9 @@ def _stop_at_attempt_limit(
 ) -> Decision | None:
     if report.verdict not in policy.resume_on or history.attempts < policy.attempts:
         return None
-    return _stop(f"attempt limit reached ({history.attempts} of {policy.attempts})")
+    return Decision(
+        action="stop", reason=f"attempt limit reached ({history.attempts} of {policy.attempts})"
+    )
 
 
 def _hand_over_full_context(
@@ -322,7 +322,7 @@ def _hand_over_full_context(
     if report.verdict != "context_full" or "context_full" not in policy.resume_on:
         return None
     if report.session_id is None or not (report.requests or history.resumed_session_id):
-        return _stop("the prompt alone exceeds the context window")
+        return Decision(action="stop", reason="the prompt alone exceeds the context window")
     return Decision(
         action="handover",
         reason=_reason_with_handover("context window full; continuing", "handover", report),

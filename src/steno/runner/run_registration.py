@@ -80,7 +80,26 @@ class RunRegistration:
             self._control_socket = ControlSocket(
                 self._task.loop, live_folder() / f"{run.id}.sock", self._handle_request
             )
-            self._run_info = self._build_run_info(run, str(self._control_socket.path))
+            pid = os.getpid()
+            options = run.launch_options
+            is_recorded = run.recording_path is not None
+            self._run_info = RunInfo(
+                run=run.id,
+                task=self._task.id,
+                agent=run.agent.name,
+                host=host_id(),
+                steno_pid=pid,
+                steno_born=start_time_of(pid) or 0,
+                agent_pid=run.child.pid if run.child is not None else None,
+                socket=str(self._control_socket.path),
+                tape=str(run.recording_path) if is_recorded else None,
+                ledger=ledger_location(self._task.setup.ledger) if is_recorded else None,
+                session=options.session_id or options.resume,
+                cwd=self._task.setup.cwd or os.getcwd(),  # noqa: PTH109  # the text as it is
+                started=run.started_at,
+                steer=options.steer,
+                prompt=redact_and_truncate(options.prompt, MAX_SHOWN_PROMPT_CHARS),
+            )
             write_run_info(self._run_info)
         except (OSError, StenoError) as error:
             run.warnings.append(
@@ -88,28 +107,6 @@ class RunRegistration:
             )
             self.close()
             self._registered_run_id = run.id  # warn once
-
-    def _build_run_info(self, run: AgentRun, socket: str) -> RunInfo:
-        pid = os.getpid()
-        options = run.launch_options
-        is_recorded = run.recording_path is not None
-        return RunInfo(
-            run=run.id,
-            task=self._task.id,
-            agent=run.agent.name,
-            host=host_id(),
-            steno_pid=pid,
-            steno_born=start_time_of(pid) or 0,
-            agent_pid=run.child.pid if run.child is not None else None,
-            socket=socket,
-            tape=str(run.recording_path) if is_recorded else None,
-            ledger=ledger_location(self._task.setup.ledger) if is_recorded else None,
-            session=options.session_id or options.resume,
-            cwd=self._task.setup.cwd or os.getcwd(),  # noqa: PTH109  # the text as it is
-            started=run.started_at,
-            steer=options.steer,
-            prompt=redact_and_truncate(options.prompt, MAX_SHOWN_PROMPT_CHARS),
-        )
 
     def _update_run_info(self, **changes: Any) -> None:
         info = self._run_info
@@ -121,9 +118,10 @@ class RunRegistration:
 
     def close(self) -> None:
         """Remove the entry, or mark it for recovery. A second call does nothing."""
+        pending = self._task.ledger_writer.pending_runs
         if self._control_socket is not None:
             self._control_socket.close()
-        if self._run_info is not None and self._task.has_pending_write(self._run_info.run):
+        if self._run_info is not None and self._run_info.run in pending:
             self._update_run_info(over=True, socket=None, agent_pid=None, waits_until=None)
         elif self._run_info is not None:
             with suppress(StenoError):

@@ -83,19 +83,16 @@ def write_run_info(info: RunInfo) -> None:
 
 def remove_run_info(info: RunInfo) -> None:
     """Delete an entry and its socket, if they exist."""
-    removals: list[Callable[[], None]] = [_run_info_path(info.run).unlink]
+    folder = data_folder() / LIVE_FOLDER_NAME
+    removals: list[Callable[[], None]] = [(folder / f"{info.run}{RUN_INFO_SUFFIX}").unlink]
     if info.socket is not None:
         socket = Path(info.socket)
         removals.append(socket.unlink)
-        if socket.parent != data_folder() / LIVE_FOLDER_NAME:
+        if socket.parent != folder:
             removals.append(socket.parent.rmdir)
     for remove in removals:
         with suppress(OSError):
             remove()
-
-
-def _run_info_path(run: str) -> Path:
-    return data_folder() / LIVE_FOLDER_NAME / f"{run}{RUN_INFO_SUFFIX}"
 
 
 def active_runs() -> list[RunInfo]:
@@ -117,7 +114,7 @@ def lost_runs() -> list[RunInfo]:
 
 def get_active_run(run: str) -> RunInfo | None:
     """The entry of an active run; None if it isn't active."""
-    info = _read_run_info(_run_info_path(run))
+    info = _read_run_info(data_folder() / LIVE_FOLDER_NAME / f"{run}{RUN_INFO_SUFFIX}")
     return info if info is not None and info.is_alive else None
 
 
@@ -149,24 +146,22 @@ class ControlSocket:
     """The run's end: passes each request to `on_request` and sends its reply."""
 
     def __init__(self, loop: EventLoop, path: Path, on_request: RequestCallback) -> None:
-        self.path, self._owns_folder = _usable_socket_path(path)
+        self._owns_folder = len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES
+        self.path = _make_short_folder() / "s" if self._owns_folder else path
         self._loop = loop
         self._on_request = on_request
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             self._socket.setblocking(False)
-            self._bind()
+            # Mode 0600 from the start. Not by umask, which all threads share.
+            with suppress(OSError):  # Linux creates the file with the socket's own mode
+                os.fchmod(self._socket.fileno(), 0o600)
+            self._socket.bind(str(self.path))
+            self.path.chmod(0o600)
             loop.watch(self._socket.fileno(), self._read_requests)
         except BaseException:
             self._socket.close()
             raise
-
-    def _bind(self) -> None:
-        """Bind with mode 0600 from the start. Not by umask, which all threads share."""
-        with suppress(OSError):  # Linux creates the file with the socket's own mode
-            os.fchmod(self._socket.fileno(), 0o600)
-        self._socket.bind(str(self.path))
-        self.path.chmod(0o600)
 
     def _read_requests(self) -> None:
         for _ in range(MAX_MESSAGES_PER_STEP):
@@ -197,13 +192,6 @@ class ControlSocket:
         for remove in (self.path.unlink, *([self.path.parent.rmdir] if self._owns_folder else ())):
             with suppress(OSError):
                 remove()
-
-
-def _usable_socket_path(path: Path) -> tuple[Path, bool]:
-    """A path short enough for a socket; True if a folder was created for it."""
-    if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
-        return path, False
-    return _make_short_folder() / "s", True
 
 
 def _make_short_folder() -> Path:

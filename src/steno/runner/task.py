@@ -59,6 +59,7 @@ class Task:
         self.now = now
         self.id = setup.task_id or new_run_id(now())
         self.report: TaskReport | None = None
+        self.is_finished = False  # the task has its report
         self.run: AgentRun | None = None  # the current attempt, or the last one
         self.sinks: list[RunSink] = []
         # Called before and after an attempt starts, when a wait begins, and at the end.
@@ -84,7 +85,7 @@ class Task:
         self._unrecorded_notes: list[str] = []  # decisions before the first recording
         self._final_attempt = -1  # index of the report that has the task's verdict
         self._has_begun = False
-        self._ledger_writer = LedgerWriter(setup, self.id, self._add_warning)
+        self.ledger_writer = LedgerWriter(setup, self.id, self._add_warning)
 
     def start(self) -> "Task":
         """Start the first attempt, or the first fallback if the agent is not installed."""
@@ -96,11 +97,6 @@ class Task:
             options = msgspec.structs.replace(options, session_id=str(uuid.uuid4()))
         self._begin_attempt(options)
         return self
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the task has its report."""
-        return self.report is not None
 
     # -- attempts --------------------------------------------------------------------------------
 
@@ -131,38 +127,27 @@ class Task:
             observer.close()
             self._finish()
             return
-        run = self._build_recorded_run(options, run_id, on_ended, observer)
+        try:
+            run = self._build_run(options, run_id, on_ended, observer, record=self.setup.record)
+        except StenoError as error:
+            self.run = None
+            self._notify_watchers()
+            if not self._has_begun:  # only the first attempt requires a recording
+                observer.close()
+                raise
+            run = self._build_run(options, run_id, on_ended, observer, record=False)
+            run.add_warning(f"this attempt was not recorded: {error}")
         self._history.resumed_session_id = options.resume
         if not self._has_begun:
             self._has_begun = True
-            self._ledger_writer.open_task(run.started_at)
-        self._ledger_writer.begin_attempt(run, len(self._reports) + 1)
+            self.ledger_writer.open_task(run.started_at)
+        self.ledger_writer.begin_attempt(run, len(self._reports) + 1)
         run.start()
         while self._unrecorded_notes:
             run.add_note(self._unrecorded_notes.pop(0))
         self._notify_watchers()
         if self._stop_reason is not None:
             run.stop(self._stop_reason)
-
-    def _build_recorded_run(
-        self,
-        options: LaunchOptions,
-        run_id: str,
-        on_ended: OnRunEnded,
-        observer: WorkspaceObserver,
-    ) -> AgentRun:
-        """The next attempt, ready to start. Only the first one requires a recording."""
-        try:
-            return self._build_run(options, run_id, on_ended, observer, record=self.setup.record)
-        except StenoError as error:
-            self.run = None
-            self._notify_watchers()
-            if not self._has_begun:
-                observer.close()
-                raise
-            run = self._build_run(options, run_id, on_ended, observer, record=False)
-            run.add_warning(f"this attempt was not recorded: {error}")
-            return run
 
     def _skip_unavailable_agent(self, report: Report) -> None:
         """Decide on an attempt without process or recording."""
@@ -180,10 +165,6 @@ class Task:
         self._warnings.append(text)
         self._warn(text)
 
-    def has_pending_write(self, run_id: str) -> bool:
-        """Whether the ledger still lacks the end of a run."""
-        return self._ledger_writer.has_pending_write(run_id)
-
     def _notify_watchers(self) -> None:
         for notify in self.watchers:
             notify()
@@ -198,11 +179,20 @@ class Task:
     ) -> AgentRun:
         """An attempt with an open recording. It is registered before that, for crash recovery."""
         budget = self._remaining_budget()
+        if options.backend is not None and options.backend.is_local:
+            # The agent would count the prices of its vendor's models.
+            options = msgspec.structs.replace(options, max_cost=None)
+        elif budget.cost is not None and budget.cost > 0:
+            # The agent's own accounting is more exact.
+            max_cost = (
+                budget.cost if options.max_cost is None else min(options.max_cost, budget.cost)
+            )
+            options = msgspec.structs.replace(options, max_cost=max_cost)
         now = self.now()
         run = AgentRun(
             loop=self.loop,
             agent=self.agent,
-            launch_options=_with_max_cost(options, budget),
+            launch_options=options,
             setup=self.setup,
             run_id=run_id,
             recording_path=new_recording_path(run_id, now) if record else None,
@@ -236,10 +226,20 @@ class Task:
             return ""
         report.warnings += run.warnings
         self._reports.append(report)
-        decision = self._decide_next(report, run.schema_errors)
+        stop_reason = self._stop_reason
+        if stop_reason is None and report.verdict != "success":
+            stop_reason = self._exhausted_budget_reason()
+        if stop_reason is not None:
+            decision = Decision(action="stop", reason=stop_reason)
+        else:
+            history = msgspec.structs.replace(
+                self._history, attempts=self._history.attempts + 1, schema_errors=run.schema_errors
+            )
+            jitter = self.random_fraction()
+            decision = decide(report, history, self.setup.policy, self.now(), jitter)
         self._reasons.append(decision.reason)
         self._update_history(report, decision)
-        self._schedule_ledger_write(run, report, decision.reason)
+        self.loop.call_soon(lambda: self.ledger_writer.end_attempt(run, report, decision.reason))
         if decision.action == "stop":
             self.loop.call_soon(self._finish)
         else:
@@ -249,21 +249,6 @@ class Task:
                 lambda: self._apply_decision(run.launch_options, report, decision),
             )
         return decision.note
-
-    def _schedule_ledger_write(self, run: AgentRun, report: Report, why: str) -> None:
-        """Write the row after the recording is closed: if killed between, it can be imported."""
-        self.loop.call_soon(lambda: self._ledger_writer.end_attempt(run, report, why))
-
-    def _decide_next(self, report: Report, schema_errors: tuple[str, ...]) -> Decision:
-        if self._stop_reason is not None:
-            return Decision(action="stop", reason=self._stop_reason)
-        budget_reason = self._exhausted_budget_reason()
-        if budget_reason is not None and report.verdict != "success":
-            return Decision(action="stop", reason=budget_reason)
-        history = msgspec.structs.replace(
-            self._history, attempts=self._history.attempts + 1, schema_errors=schema_errors
-        )
-        return decide(report, history, self.setup.policy, self.now(), self.random_fraction())
 
     def _exhausted_budget_reason(self) -> str | None:
         remaining = self._remaining_budget()
@@ -377,13 +362,13 @@ class Task:
         if stop_reason is not None:
             decision = Decision(action="stop", reason=stop_reason)
         self._reasons.append(decision.reason)
-        self._schedule_ledger_write(run, report, decision.reason)
+        self.loop.call_soon(lambda: self.ledger_writer.end_attempt(run, report, decision.reason))
         if decision.action == "stop":
             # A successful summary is not the task's result.
             self._final_attempt = -2 if report.verdict == "success" else -1
             self.loop.call_soon(self._finish)
             return decision.note
-        self.loop.call_soon(lambda: self._ledger_writer.mark_handed_over(session))
+        self.loop.call_soon(lambda: self.ledger_writer.mark_handed_over(session))
         prompt = HANDOVER_PROMPT.format(summary=summary, prompt=self._original_prompt)
         self._handover_options = msgspec.structs.replace(self.setup.launch_options, prompt=prompt)
         self._log(decision.reason)
@@ -425,27 +410,15 @@ class Task:
         """Close recording and ledger, finished or not."""
         if self.run is not None:
             self.run.release()
-        self._ledger_writer.release()
+        self.ledger_writer.release()
 
     def _finish(self) -> None:
         if self.report is None and self._reports:
             self.report = merge_reports(self._reports, self._reasons, self.id, self._final_attempt)
-            self._ledger_writer.close_task(self.report, self.now())
+            self.is_finished = True
+            self.ledger_writer.close_task(self.report, self.now())
             self.report.warnings += self._warnings
             self._notify_watchers()
-
-
-def _with_max_cost(options: LaunchOptions, budget: RunBudget) -> LaunchOptions:
-    """Pass the remaining budget to the agent: its own accounting is more exact."""
-    if options.backend is not None and options.backend.is_local:
-        # The agent would count the prices of its vendor's models.
-        return msgspec.structs.replace(options, max_cost=None)
-    if budget.cost is None or budget.cost <= 0:
-        return options
-    limits = (options.max_cost, budget.cost)
-    return msgspec.structs.replace(
-        options, max_cost=min(limit for limit in limits if limit is not None)
-    )
 
 
 def _resume_options(options: LaunchOptions, session: str | None, prompt: str) -> LaunchOptions:

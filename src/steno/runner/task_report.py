@@ -20,30 +20,29 @@ from ..report import (
 _TOKEN_FIELDS = ("input", "cache_write", "cache_read", "output", "reasoning", "total")
 
 
-def build_attempt(report: Report, why: str) -> Attempt:
-    """The entry of one attempt. `why` is the decision after it."""
-    return Attempt(
-        run_id=report.run_id,
-        session_id=report.session_id,
-        verdict=report.verdict,
-        tokens=report.tokens,
-        cost=report.cost,
-        turns=report.turns,
-        duration_ms=report.duration_ms,
-        why=why,
-        agent=report.agent,
-    )
-
-
 def merge_reports(
     reports: Sequence[Report], reasons: Sequence[str], task: str | None, final_attempt: int = -1
 ) -> TaskReport:
-    """The task's report: verdict and text of `final_attempt`, sums and lists of all attempts."""
+    """The task's report: verdict and text of `final_attempt`, sums and lists of all attempts.
+
+    `reasons` are the decisions after the attempts.
+    """
     last = reports[final_attempt]
     merged = TaskReport(**{name: getattr(last, name) for name in Report.__struct_fields__})
     merged.task_id = task
     merged.attempts = [
-        build_attempt(report, why) for report, why in zip(reports, reasons, strict=True)
+        Attempt(
+            run_id=report.run_id,
+            session_id=report.session_id,
+            verdict=report.verdict,
+            tokens=report.tokens,
+            cost=report.cost,
+            turns=report.turns,
+            duration_ms=report.duration_ms,
+            why=why,
+            agent=report.agent,
+        )
+        for report, why in zip(reports, reasons, strict=True)
     ]
     if len(reports) > 1:
         _merge_figures(merged, reports)

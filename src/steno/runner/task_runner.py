@@ -1,8 +1,6 @@
 """A task with its own event loop, run in the calling thread."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from ..process import ProcessLoop
 from ..report import TaskReport
@@ -30,14 +28,19 @@ class TaskRunner:
     def run(self) -> TaskReport:
         """Run to completion. If this raises, remaining processes are killed."""
         try:
-            with self.loop, self._signal_wakeup():
+            with self.loop:
                 self.task.start()
+                if self.has_signal_wakeup:
+                    signal.set_wakeup_fd(self.loop.wakeup_fd, warn_on_full_buffer=False)
                 try:
-                    self._run_loop()
+                    self.loop.run(until=lambda: self.task.is_finished)
                 except KeyboardInterrupt:  # the program has no handler of its own: stop in order
                     self.interrupt()
-                    self._run_loop()
+                    self.loop.run(until=lambda: self.task.is_finished)
                     raise
+                finally:
+                    if self.has_signal_wakeup:
+                        signal.set_wakeup_fd(-1)
         finally:
             self.task.release()
             self.registration.close()
@@ -45,26 +48,10 @@ class TaskRunner:
             raise RuntimeError("the task has finished without a report")
         return self.task.report
 
-    @contextmanager
-    def _signal_wakeup(self) -> Iterator[None]:
-        if self.has_signal_wakeup:
-            signal.set_wakeup_fd(self.loop.wakeup_fd, warn_on_full_buffer=False)
-        try:
-            yield
-        finally:
-            if self.has_signal_wakeup:
-                signal.set_wakeup_fd(-1)
-
-    def _run_loop(self) -> None:
-        self.loop.run(until=lambda: self.task.is_finished)
-
     def interrupt(self) -> None:
         """Stop the task; the second call kills it."""
         self.interrupt_count += 1
-        self.loop.call_soon(self._kill if self.interrupt_count > 1 else self._stop)
-
-    def _stop(self) -> None:
-        self.task.stop("interrupted")
-
-    def _kill(self) -> None:
-        self.task.kill("killed")
+        if self.interrupt_count > 1:
+            self.loop.call_soon(lambda: self.task.kill("killed"))
+        else:
+            self.loop.call_soon(lambda: self.task.stop("interrupted"))

@@ -28,7 +28,7 @@ from ..recording.format import Header, Record, Recorder
 from ..recording.parse import RunParser
 from ..report import Report
 from . import run_registry
-from .hooks import BackgroundQueue
+from .hooks import BackgroundQueue, deliver
 
 MAX_READ_BYTES = 1 << 16  # what a pipe holds; more would not fit malloc's small blocks
 MAX_UNSEEN_BYTES = 1 << 16  # passed on without being parsed, while input keeps coming
@@ -419,13 +419,8 @@ class StreamMonitor:
         return events
 
     def _dispatch_events(self, events: list[ev.Event]) -> None:
-        for sink in (*self.sinks, *self.filtered_sinks):
-            try:
-                sink(events)
-            except Exception as error:
-                self.sinks = [other for other in self.sinks if other is not sink]
-                self.filtered_sinks = [other for other in self.filtered_sinks if other is not sink]
-                self.warnings.append(f"dropped an output: {type(error).__name__}: {error}")
+        for sinks in (self.sinks, self.filtered_sinks):
+            deliver(sinks, lambda sink: sink(events), self.warnings)
 
     def _pass_through_unread(self) -> None:
         if self._recorder is None:

@@ -65,7 +65,8 @@ class WorkspaceObserver:
         self._on_changes = on_changes
         early = self._early_changes
         self._early_changes = []
-        self._loop.call_soon(lambda: self._deliver(early))
+        if early:
+            self._loop.call_soon(lambda: on_changes(early))
 
     def _deliver(self, changes: list[ObservedChange]) -> None:
         if self._on_changes is None:

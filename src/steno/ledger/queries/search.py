@@ -19,7 +19,6 @@ from ...recording.open import read_lines
 from ...recording.parse import RunParser
 from ..protocol import Store, query_value
 from ..results import SearchHit
-from ..rows import from_datetime
 from .filters import Filters, TimeRange, WhereClause, has_rows
 
 TEXTS_PER_BATCH = 2_000  # indexed in one transaction, so that others can write in between
@@ -300,7 +299,7 @@ def _tool_results(lines: Iterable[bytes]) -> Iterator[tuple[ev.ToolResult, str |
 
 
 def _event_time(event: ev.ToolResult) -> int | None:
-    return None if event.at is None else from_datetime(event.at)
+    return None if event.at is None else int(event.at.timestamp() * 1000)
 
 
 def _matches_filters(event: ev.ToolResult, project: str | None, filters: Filters) -> bool:
