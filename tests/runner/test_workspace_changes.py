@@ -9,6 +9,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,40 @@ def test_l5_what_git_keeps_goes_with_the_run(stage: Stage) -> None:
     assert len(stage.refs()) == 4
     assert stage.steno("ledger", "prune", "--older-than", "1y", "--yes").returncode == 0
     assert stage.refs() == [f"refs/steno/{newer}/after", f"refs/steno/{newer}/before"]
+
+
+def test_l5_what_git_keeps_is_pruned_by_age_and_count(stage: Stage) -> None:
+    """After each run; one that has not ended is kept, unless it is too old."""
+    stage.repository()
+    day = 86_400_000
+    now = int(time.time() * 1000)
+    old, second, first, active = (
+        f"{now - age:011x}00000000" for age in (31 * day, 2 * day, 3 * day, 4 * day)
+    )
+    tree = run_git(stage.work, "write-tree").decode().strip()
+    for run in (old, second, first):
+        run_git(stage.work, "update-ref", f"refs/steno/{run}/after", tree)
+    for run in (old, second, first, active, "other"):
+        run_git(stage.work, "update-ref", f"refs/steno/{run}/before", tree)
+    stage.script(edits(stage.work))
+    ended_well(stage.steno("run", "--undo-runs", "2", "Do the work."))
+    ((run,),) = stage.rows("SELECT id FROM runs")
+    kept = {ref.split("/")[2] for ref in stage.refs()}
+    assert kept == {active, second, run, "other"}
+
+
+@pytest.mark.parametrize("option", ["--undo-runs", "--undo-days"])
+def test_what_git_keeps_can_be_switched_off(stage: Stage, option: str) -> None:
+    """The report still has every change; what earlier runs left stays."""
+    stage.repository()
+    tree = run_git(stage.work, "write-tree").decode().strip()
+    earlier = f"refs/steno/{int(time.time() * 1000):011x}00000000/after"
+    run_git(stage.work, "update-ref", earlier, tree)
+    stage.script(edits(stage.work))
+    done = stage.steno("run", "--json", option, "off", "Do the work.")
+    names = {Path(file["path"]).name for file in json.loads(done.stdout)["files"]}
+    assert {"a.txt", "a b.txt", "new name.txt", "tool.sh", "pic.bin"} <= names
+    assert stage.refs() == [earlier]
 
 
 def test_each_attempt_has_states_of_its_own(stage: Stage) -> None:
