@@ -6,6 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 CLIS   := $(foreach version,2.1.197 2.1.325,.cli/claude-$(version)/node_modules/.bin/claude)
 CLIS   += .cli/codex-0.166.0/node_modules/.bin/codex .cli/copilot-1.0.102/node_modules/.bin/copilot
 CLIS   += .cli/gemini-0.61.0/node_modules/.bin/gemini .cli/qwen-0.15.10/node_modules/.bin/qwen
+CLIS   += .cli/qwen-0.24.4/node_modules/.bin/qwen
 CLIS   += .cli/opencode-1.18.33/node_modules/.bin/opencode
 # Packages whose tests start no agent and no database.
 QUICK  := tests/analysis tests/codec tests/config tests/pricing tests/views tests/workspace \
@@ -88,6 +89,10 @@ clean: ## remove everything that was set up
 
 .cli/qwen-%/node_modules/.bin/qwen:
 	npm install --no-audit --no-fund --prefix .cli/qwen-$* @qwen-code/qwen-code@$*
+
+# From 0.24 on, Qwen Code needs Node 22: tests put this one first in PATH.
+.cli/qwen-0.24.4/node_modules/.bin/qwen:
+	npm install --no-audit --no-fund --prefix .cli/qwen-0.24.4 node@22 @qwen-code/qwen-code@0.24.4
 
 .cli/opencode-%/node_modules/.bin/opencode:
 	npm install --no-audit --no-fund --prefix .cli/opencode-$* opencode-ai@$*

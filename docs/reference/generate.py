@@ -104,7 +104,6 @@ def _check_descriptions(structs: dict[str, Shape]) -> None:
 def events_page() -> str:
     structs = shapes(event)
     shared = structs.pop("Event")
-    del structs["EventHead"]  # for readers only
     parts: list[str | list[str]] = [
         "Printed by `steno show --events` (one object per line) and yielded by `steno.events`. In "
         "JSON, `event` is the kind, fields with their default value are omitted, `Raw` is the "
@@ -203,6 +202,7 @@ def samples() -> dict[str, list[Facts]]:
         ],
         "rate_limit": [_failed(api_error="usage_limit_reached")],
         "auth": [_failed(api_status=401)],
+        "billing": [_failed(api_error="billing_error")],
         "api": [_failed(api_status=500)],
         "network": [_failed(text="Connection error.")],
         "invalid_request": [_failed(api_status=404)],
@@ -213,6 +213,7 @@ def samples() -> dict[str, list[Facts]]:
         ],
         "interactive": [_facts(result=done, final_text="Which one?")],
         "background_task": [_waiting()],
+        "stopped": [_facts(result=_result(terminal_reason="hook_stopped", text="Stopped."))],
         "empty": [_facts(result=_result(subtype="success"))],
         "no_result": [
             _facts(),

@@ -18,9 +18,9 @@ MODELS = {"gemini": "gemini-2.5-flash", "opencode": "scripted/coder", "qwen": "c
 ASIDE = Answer((Text("ok"),), Usage(11, 0, 0, 2))
 
 
-def installed(agent: str) -> str:
-    """The path of the program in the tested version, or skip the test."""
-    return installed_program(agent, VERSIONS[agent])
+def installed(agent: str, version: str = "") -> str:
+    """The path of the program, in the main tested version unless named, or skip the test."""
+    return installed_program(agent, version or VERSIONS[agent])
 
 
 def clean_env(agent: str, home: Path, url: str) -> dict[str, str]:

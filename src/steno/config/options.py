@@ -216,7 +216,7 @@ def subset_of(*choices: str) -> ValueParser:
 
 
 # Verdicts after which a retry can't help.
-NON_RETRYABLE_VERDICTS = ("success", "auth", "not_found", "interrupted", "killed")
+NON_RETRYABLE_VERDICTS = ("success", "auth", "billing", "not_found", "interrupted", "killed")
 DEFAULT_RETRY_VERDICTS = (
     "max_turns",
     "rate_limit",

@@ -333,12 +333,15 @@ class _TimestampLine(msgspec.Struct):
 
 
 def read_transcripts(
-    pattern: str | None, folders: Iterable[str], since: str = ""
+    pattern: str | None,
+    folders: Iterable[str],
+    since: str = "",
+    totals_marker: bytes | None = None,
 ) -> Iterator[bytes]:
     """The lines of the files that match a glob below the folders; unreadable files are skipped.
 
     With `since`, a timestamp as the lines have it, older lines are left out, except the first line
-    of each file, which names the session.
+    of each file, which names the session, and lines that contain `totals_marker`.
     """
     if pattern is None:
         return
@@ -348,7 +351,10 @@ def read_transcripts(
                 yield from (
                     line
                     for number, line in enumerate(read_lines(path))
-                    if not number or not since or _timestamp_of(line) >= since
+                    if not number
+                    or not since
+                    or (totals_marker is not None and totals_marker in line)
+                    or _timestamp_of(line) >= since
                 )
 
 
@@ -409,7 +415,9 @@ class RecordingInput:
         self.problems = [] if problems is None else problems
         self.extra_events = extra_events
         if problems is not None:
-            self.extra_events = chain(_problem_notices(problems), extra_events)
+            # A generator, because the problems are known only after reading.
+            notices = (ev.Notice(0, None, None, None, "cut", text) for text in problems)
+            self.extra_events = chain(notices, extra_events)
 
     def read(self, agent: Agent | None = None, input_format: str | None = None) -> RunParser:
         """Parse the whole recording."""
@@ -477,12 +485,13 @@ def _to_line_bytes(line: bytes | str) -> bytes:
 
 
 def _open_path(path: Path) -> RecordingInput:
+    name = os.fsencode(path).decode("utf-8", "replace")  # valid UTF-8
     problems: list[str] = []
     if is_folder(path):
         if not (path / "stdout").is_file():
             raise SourceError(f"{path}: a folder without stdout is not a recording; name a file")
         return RecordingInput(
-            name=_display_name(path),
+            name=name,
             lines=read_lines(path / "stdout", problems=problems),
             extra_events=_stderr_and_exit_events(path),
             folder=path,
@@ -494,17 +503,12 @@ def _open_path(path: Path) -> RecordingInput:
     if path.suffix == ".jsonl" and not path.name.startswith("agent-"):
         lines = chain(lines, _subagent_lines(path))
     return RecordingInput(
-        name=_display_name(path),
+        name=name,
         lines=lines,
         use_local_transcripts=True,
         problems=problems,
         file=None if is_pipe(path) else path,
     )
-
-
-def _display_name(path: Path) -> str:
-    """The path as valid UTF-8 text."""
-    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _refuse_binary(path: Path) -> None:
@@ -525,11 +529,6 @@ def _subagent_lines(path: Path) -> Iterator[bytes]:
     """The lines of a session's subagents, if the file is a session's transcript."""
     for other in subagent_transcripts(path):
         yield from read_lines(other)
-
-
-def _problem_notices(problems: list[str]) -> Iterator[ev.Event]:
-    """One notice per problem; a generator, because problems are known only after reading."""
-    yield from (ev.Notice(0, None, None, None, "cut", text) for text in problems)
 
 
 def _stderr_and_exit_events(folder: Path) -> Iterator[ev.Event]:

@@ -212,6 +212,7 @@ class AgentRun:
             self.parser.transcript_pattern(self.requested_session_id),
             self._transcript_folders,
             _transcript_timestamp(self.started_at),
+            self.agent.transcripts.totals_marker,
         ):
             self._process_record(Record(record.offset_seconds, "kept", line))
         self._note_observer_problems()
