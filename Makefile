@@ -13,7 +13,7 @@ QUICK  := tests/analysis tests/codec tests/config tests/pricing tests/views test
           tests/agents/test_codex.py tests/agents/test_copilot.py tests/agents/test_gemini.py \
           tests/recording/test_odd_input.py tests/runner/test_retry_policy.py tests/test_architecture.py
 
-.PHONY: help demo test quick cli lint types check wheel dist bench accuracy fuzz reference clean
+.PHONY: help demo test quick cli lint types check wheel dist bench accuracy fuzz drift reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -44,6 +44,10 @@ check: lint types test reference ## everything that must pass before a commit
 
 cli: $(CLIS) ## install the real agents that some tests run (needs npm)
 
+drift: $(VENV)/.test ## try the newest and older versions of every agent; writes docs/reference/agents.md
+	$(BIN)/python -m tests.drift --out docs/reference/versions.json
+	$(BIN)/python docs/reference/generate.py
+
 fuzz: $(VENV)/.test ## read a million mutated lines: no exception, no lost line
 	$(BIN)/python -m tests.fuzz --count 1000000
 
@@ -73,7 +77,7 @@ accuracy: $(VENV)/.test .bench/.peers ## compare our totals and the competitors'
 
 ##@ Clean up
 clean: ## remove everything that was set up
-	rm -rf $(VENV) .bench .wheel .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) .bench .drift .wheel .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 
 .cli/claude-%/node_modules/.bin/claude:
 	npm install --no-audit --no-fund --prefix .cli/claude-$* @anthropic-ai/claude-code@$*

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ledger_page as ledger_tables
 import msgspec
@@ -361,6 +362,7 @@ SUPPORT = {"agent": "agent", "steno": "steno", "no": ""}
 
 
 def agents_page() -> str:
+    versions = msgspec.json.decode((HERE / "versions.json").read_bytes())
     head = [f"`{name}`" for name in AGENTS]
     rows = [
         [
@@ -401,7 +403,34 @@ def agents_page() -> str:
         "Values for `--permission-mode`: the common ones (`default`, `plan`, `acceptEdits`, "
         "`dontAsk`, `bypassPermissions`) where the agent has an equivalent, and its own.",
         table(["agent", "modes"], modes),
+        "## Versions",
+        "`make drift` runs these versions on a scripted model server and compares every report "
+        "with what the server sent: verdict, tokens, cost, context and changed files, in "
+        f"{len(versions[0]['situations'])} situations ("
+        + ", ".join(result["situation"] for result in versions[0]["situations"])
+        + ").",
+        table(["agent", "version", "right", "unknown", "wrong"], [*map(_version_row, versions)]),
     )
+
+
+def _version_row(version: dict[str, Any]) -> list[str]:
+    """A row of the table of versions, from the result of `tests.drift`."""
+    results = version["situations"]
+    right = [result for result in results if not result["wrong"] and not result["unknown"]]
+    unknown = dict.fromkeys(name for result in results for name in result["unknown"])
+    wrong = [
+        f"{result['situation']}: {', '.join(result['wrong'])}"
+        for result in results
+        if result["wrong"]
+    ]
+    counted = f"{len(right)} of {len(results)}"
+    return [
+        f"`{version['agent']}`",
+        version["version"],
+        counted,
+        ", ".join(unknown),
+        "; ".join(wrong),
+    ]
 
 
 # -- the ledger ---------------------------------------------------------------------------------

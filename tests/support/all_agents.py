@@ -61,20 +61,24 @@ class RunResult(Struct, frozen=True):
 class Place:
     """A home, a working directory and a data directory, all empty at first."""
 
-    def __init__(self, name: str, folder: Path, shared: Path | None = None) -> None:
-        self.agent, _, version = name.partition(" ")
+    def __init__(
+        self, name: str, folder: Path, shared: Path | None = None, program: str | None = None
+    ) -> None:
+        self.agent, _, self.version = name.partition(" ")
         self.is_claude = self.agent == "claude"
         self.data = (shared or folder) / "data"
         self.home = (shared or folder) / "home"
         self.work = folder / "work"
         self.home.mkdir(parents=True, exist_ok=True)
         self.work.mkdir(parents=True)
-        if self.is_claude:
-            self.path = claude.installed(version)
+        if program is not None:
+            self.path = program
+        elif self.is_claude:
+            self.path = claude.installed(self.version)
         elif self.agent in openai.VERSIONS:
             self.path = openai.installed(self.agent)
         else:
-            self.path = completions.installed(self.agent, version)
+            self.path = completions.installed(self.agent, self.version)
 
     def serve(self, *steps: Step) -> Server:
         """The scripted model for this agent."""

@@ -89,6 +89,8 @@ class CompletionsExchange(ResponsesExchange):
     def do_POST(self) -> None:  # noqa: N802  # defined by http.server
         body = self.body()
         google = "generatecontent" in self.path.lower()
+        if google:
+            body["model"] = self.path.rpartition("/")[2].partition(":")[0]
         if not google and not self.path.endswith("/chat/completions"):
             self.respond(404, {"error": {"message": self.path}})
             return
@@ -183,7 +185,11 @@ class CompletionsServer(ResponsesServer):
 
     def take(self, body: dict[str, Any]) -> tuple[int, Step]:
         """Record a request and return its step."""
-        return super().take(body) if body.get("tools") else (0, ASIDE)
+        if body.get("tools"):
+            return super().take(body)
+        with self.lock:
+            self.sent.append((str(body.get("model") or ""), ASIDE))
+        return 0, ASIDE
 
 
 def _part(block: Any) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from ..report import (
     Report,
 )
 from .error_map import (
-    CONTEXT_FULL_PATTERN,
     CUT_MESSAGES,
     STOPPED_BY,
     VERDICT_HINTS,
     classify_by_fields,
     classify_by_text,
     contains_pattern,
+    is_context_full,
     verdict_of_status,
     verdict_of_stop_reason,
 )
@@ -412,7 +412,7 @@ def detect_process_failure(facts: Facts) -> Judgement | None:
 def _judge_plain_text(text: str) -> Judgement | None:
     if contains_pattern(r"reached max(?:imum number of)? turns", text):
         return Judgement("max_turns", text, "not finished; continue with more turns")
-    if contains_pattern(CONTEXT_FULL_PATTERN, text):
+    if is_context_full(text):
         return Judgement("context_full", text, VERDICT_HINTS["context_full"])
     word = classify_by_text(text)
     return None if word == "api" else Judgement(word, text, VERDICT_HINTS[word])

@@ -67,8 +67,8 @@ EXAMPLES = """examples:
 Without PROMPT, --prompt and --file the prompt is read from stdin. Use --prompt=-x for a
 one-word prompt that begins with a dash. Options can also be set by STENO_* variables and steno.toml
 files (see: steno config). The exit code follows the verdict: 0 success, 1 failed, 2 usage error,
-3 not finished, 75 rate limit, 77 sign-in or billing, 124 timeout or stalled, 126 not executable,
-127 not installed, 130 interrupted, 137 killed.
+3 not finished, 75 rate limited, 77 not signed in or out of credit, 124 timeout or stalled,
+126 not executable, 127 not installed, 130 interrupted, 137 killed.
 """
 ERROR_EXIT_CODES = (1, 75, 77)  # of runs whose result is the text of an error
 RUN_ONLY_OPTIONS = (

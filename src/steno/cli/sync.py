@@ -61,12 +61,17 @@ def run(args: list[str]) -> int:
 
 def _parse_args(args: list[str]) -> argparse.Namespace:
     parser = CommandParser(
-        "sync", "Copy a folder's files to other destinations, or finish pending syncs.", EXAMPLES
+        "sync",
+        "Copy a folder's files to other destinations, or finish syncs that failed or "
+        "were interrupted.",
+        EXAMPLES,
     )
     parser.add_argument(
         "places", nargs="*", metavar="SRC DEST", help="folder and one or more destinations"
     )
-    parser.add_argument("--pending", action="store_true", help="finish pending syncs")
+    parser.add_argument(
+        "--pending", action="store_true", help="finish syncs that failed or were interrupted"
+    )
     add_sync_options(
         parser.add_argument_group("copying"),
         SYNC_OPTIONS,

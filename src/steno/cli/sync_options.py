@@ -40,7 +40,7 @@ DECLARATIONS: dict[str, dict[str, Any]] = {
     "debounce": {
         "metavar": "SECONDS",
         "type": seconds_type(3600),
-        "help": "wait for further changes of a file (default: 0.02)",
+        "help": "delay before copying a changed file, to collect further changes (default: 0.02)",
     },
     "final_pass": {"action": "store_true", "help": "compare every file by hash at the end"},
     "limit": {

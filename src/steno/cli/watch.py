@@ -368,7 +368,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="exit with 1 if a file could not be copied or a command failed",
+        help="exit with 1 if a file could not be copied or a command of --on or --once failed",
     )
     parser.add_argument(
         "--record", action="store_true", help="write a recording and add the run to the ledger"
@@ -395,7 +395,7 @@ def _add_output_options(parser: CommandParser) -> None:
     group.add_argument(
         "--json-events",
         metavar="FILE|FD",
-        help="write events as JSON lines to a file or an open descriptor (3)",
+        help="write events as JSON lines to a file, or to an open file descriptor such as 3",
     )
     group.add_argument(
         "--post-events",
