@@ -48,6 +48,18 @@ def parse_count(value: Any) -> int:
     return int(count)
 
 
+def parse_limit(value: Any) -> int:
+    """Parse a whole number; 0 for `off`."""
+    expected = ValueError("a whole number, such as 30, or off")
+    text = value.strip().lower() if isinstance(value, str) else value
+    if value is False or text in _OFF_WORDS:
+        return 0
+    number = _parse_number(text, expected)
+    if number < 0 or number != int(number):
+        raise expected
+    return int(number)
+
+
 def parse_dollars(value: Any) -> float:
     expected = ValueError("an amount in dollars above 0, such as 5 or 0.50")
     number = value.strip().removeprefix("$") if isinstance(value, str) else value
@@ -440,6 +452,22 @@ _STENO_SETTINGS = (
         "git",
         _STENO_GROUP,
         choices=_CHANGES_CHOICES,
+    ),
+    Setting(
+        "undo_days",
+        parse_limit,
+        "DAYS",
+        "keep the git snapshots that undo a run (refs/steno) for this long, or off",
+        30,
+        _STENO_GROUP,
+    ),
+    Setting(
+        "undo_runs",
+        parse_limit,
+        "N",
+        "keep the git snapshots of this many runs per repository, or off",
+        100,
+        _STENO_GROUP,
     ),
     Setting("feed", parse_bool, "", "log every event to stderr", False, _STENO_GROUP),
     Setting("quiet", parse_bool, "", "print only errors and warnings", False, _STENO_GROUP),
