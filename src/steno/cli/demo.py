@@ -65,7 +65,7 @@ def _replay_options(name: str, speed: str) -> tuple[str, ...]:
 
 
 def _run_and_echo(*args: str) -> int:
-    from .startup import import_command
+    from . import import_command
 
     sys.stdout.write(f"\n$ steno {shlex.join(args)}\n")
     sys.stdout.flush()

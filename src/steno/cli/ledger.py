@@ -109,7 +109,7 @@ def _parse_import_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.add_json("print the result as one JSON object")
     parser.add_ledger(can_import=False)
-    return parser.parse_with_paths(args, "paths")
+    return parser.parse_with_rest(args, "paths", are_paths=True)
 
 
 def _import_once(store: Store, options: argparse.Namespace) -> ImportResult:

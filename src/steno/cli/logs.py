@@ -133,7 +133,8 @@ class LogsCommand:
             while options.follow and is_active:
                 time.sleep(POLL_SECONDS)
                 is_active = self._print_new()
-            return EXIT_FAILED if finish_hooks(self._hooks, print_error) else 0
+            has_failed = self._hooks is not None and finish_hooks(self._hooks, print_error)
+            return EXIT_FAILED if has_failed else 0
         except BaseException:
             if self._hooks is not None:
                 self._hooks.kill()

@@ -70,24 +70,24 @@ class CommandParser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: None = None
     ) -> argparse.Namespace:
         options, unknown = self.parse_known_args(args, namespace)
-        return self._without_unknown(options, unknown)
+        if unknown:
+            self._reject(unknown)
+        return options
 
     def parse_intermixed_args(  # type: ignore[override]  # argparse's overloads, as above
         self, args: Sequence[str] | None = None, namespace: None = None
     ) -> argparse.Namespace:
         options, unknown = self.parse_known_intermixed_args(args, namespace)
-        return self._without_unknown(options, unknown)
-
-    def _without_unknown(
-        self, options: argparse.Namespace, unknown: list[str]
-    ) -> argparse.Namespace:
         if unknown:
-            name = next((arg for arg in unknown if arg.startswith("-")), None)
-            if name is None:
-                self.error(f"unexpected argument {unknown[0]!r}")
-            name = name.partition("=")[0]
-            self.error(f"unknown option {name}{self.suggest(name, self._option_string_actions)}")
+            self._reject(unknown)
         return options
+
+    def _reject(self, unknown: list[str]) -> NoReturn:
+        name = next((arg for arg in unknown if arg.startswith("-")), None)
+        if name is None:
+            self.error(f"unexpected argument {unknown[0]!r}")
+        name = name.partition("=")[0]
+        self.error(f"unknown option {name}{self.suggest(name, self._option_string_actions)}")
 
     def suggest(self, name: str, known: Iterable[str]) -> str:
         """The end of an error message that suggests the closest known name, or an empty text."""
@@ -176,16 +176,17 @@ class CommandParser(argparse.ArgumentParser):
             [arg.encode("utf-8", "replace").decode("utf-8") for arg in args]
         )
 
-    def parse_with_rest(self, args: list[str], rest: str) -> argparse.Namespace:
-        """Parse intermixed options; everything after `--` goes to the list option `rest`."""
+    def parse_with_rest(
+        self, args: list[str], rest: str, are_paths: bool = False
+    ) -> argparse.Namespace:
+        """Parse intermixed options; everything after `--` goes to the list option `rest`.
+
+        An empty path (an unset shell variable) is an error.
+        """
         end = args.index("--") if "--" in args else len(args)
         options = self.parse_intermixed_args(args[:end])
-        getattr(options, rest).extend(args[end + 1 :])
-        return options
-
-    def parse_with_paths(self, args: list[str], rest: str) -> argparse.Namespace:
-        """The same for a list of paths. An empty path (an unset shell variable) is an error."""
-        options = self.parse_with_rest(args, rest)
-        if "" in getattr(options, rest):
+        values = getattr(options, rest)
+        values.extend(args[end + 1 :])
+        if are_paths and "" in values:
             self.error("'': empty file name")
         return options

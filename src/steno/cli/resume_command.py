@@ -36,24 +36,32 @@ def resume_command(report: TaskReport, options: Mapping[str, Any]) -> str | None
     argv = ["steno", "run", "--resume", report.session_id]
     for name in ("cwd", "tape"):
         argv += [] if options.get(name) is None else [option_name(name), str(options[name])]
-    options = _adapt_to_fallback_agent(report, options)
-    changed = {**options, **_changed_options(report, options)}
+    if len({attempt.agent for attempt in report.attempts}) > 1:
+        options = _adapt_to_fallback_agent(report, options)
+    changed = dict(options)  # as the verdict requires
+    if report.verdict == "permission":
+        rules = [denial.allow_rule for denial in report.denials if denial.allow_rule]
+        changed["allow"] = list(dict.fromkeys([*(options.get("allow") or ()), *rules]))
+    elif report.verdict == "max_turns":
+        changed["max_turns"] = _next_max_turns(options.get("max_turns"), report)
     for setting in SETTINGS:
         value = changed.get(setting.name)
         if value is None or value is False or setting.name in DISPLAY_SETTINGS:
             continue
         option = option_name(setting.name)
-        argv += [option] if value is True else _option_args(option, value)
+        if value is True:
+            argv.append(option)
+            continue
+        for item in value if isinstance(value, list | tuple) else [value]:
+            text = redact(str(item))
+            argv += [f"{option}={text}"] if text.startswith("-") else [option, text]
     argv.append(PROMPT_BY_VERDICT.get(report.verdict, "continue"))
     extra = redact_argv(list(options.get("args") or ()))
     return join([*argv, *(["--", *extra] if extra else [])])
 
 
 def _adapt_to_fallback_agent(report: TaskReport, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """If a fallback agent took over, resume its session without the first agent's options."""
-    agents = [attempt.agent for attempt in report.attempts]
-    if len(set(agents)) < 2:
-        return options
+    """Resume the session of the agent that took over, without the first agent's options."""
     model = options.get("model")
     on_limit = options.get("on_limit")
     return {
@@ -66,25 +74,6 @@ def _adapt_to_fallback_agent(report: TaskReport, options: Mapping[str, Any]) -> 
         "model": model if model in MODEL_SIZES else None,
         "on_limit": None if on_limit == "fallback" else on_limit,
     }
-
-
-def _option_args(option: str, value: Any) -> list[str]:
-    """An option with its value, repeated for a list."""
-    argv = []
-    for item in value if isinstance(value, list | tuple) else [value]:
-        text = redact(str(item))
-        argv += [f"{option}={text}"] if text.startswith("-") else [option, text]
-    return argv
-
-
-def _changed_options(report: TaskReport, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that the verdict requires to change."""
-    if report.verdict == "permission":
-        rules = [denial.allow_rule for denial in report.denials if denial.allow_rule]
-        return {"allow": list(dict.fromkeys([*(options.get("allow") or ()), *rules]))}
-    if report.verdict == "max_turns":
-        return {"max_turns": _next_max_turns(options.get("max_turns"), report)}
-    return {}
 
 
 def _next_max_turns(first: int | None, report: TaskReport) -> int | None:

@@ -81,7 +81,11 @@ RUN_ONLY_OPTIONS = (
 def run(args: list[str]) -> int:
     """Run `steno run` and return its exit code."""
     options = _parse_args(args)
-    _check_destinations(options.sync)
+    if options.sync:  # report wrong use before checking that the agent is installed
+        from ..sync.destinations import check_destination
+
+        for text in options.sync:
+            check_destination(text)
     hooks = parse_hooks(options)
     values = {name: getattr(options, name) for name in (*SETTINGS_BY_NAME, *RUN_ONLY_OPTIONS)}
     prepared = prepare_task(
@@ -89,20 +93,17 @@ def run(args: list[str]) -> int:
         {name: value for name, value in values.items() if value is not None},
         option_name,
     )
-    if prepared.refusal is not None:
-        return _report_refusal(prepared.refusal, options)
+    refusal = prepared.refusal
+    if refusal is not None:
+        print_error(f"{refusal.error}; {refusal.hint}")
+        if options.form == "json":
+            print_json(refusal.to_json())
+        return EXIT_CODES[refusal.verdict] if refusal.exit_code is None else refusal.exit_code
     recover_finished_runs(prepared.settings["ledger"])
     command = RunCommand(prepared, options, values)
     if hooks:
         command.add_hooks(hooks)
     return command.run()
-
-
-def _report_refusal(report: TaskReport, options: argparse.Namespace) -> int:
-    print_error(f"{report.error}; {report.hint}")
-    if options.form == "json":
-        print_json(report.to_json())
-    return EXIT_CODES[report.verdict] if report.exit_code is None else report.exit_code
 
 
 class RunCommand:
@@ -141,7 +142,7 @@ class RunCommand:
                 self._write_stdout, MAX_PENDING_BYTES, "steno stdout"
             )
         self._stdout_error: OSError | None = None
-        self._sync = _start_sync(options.sync, prepared.setup.cwd)
+        self._sync = _start_sync(options.sync, prepared.setup.cwd) if options.sync else None
 
     def add_hooks(self, hooks: list[HookSpec]) -> None:
         """Run commands on events of every attempt."""
@@ -158,20 +159,29 @@ class RunCommand:
         task.raw_sink = self._write_raw if self._output_format == "raw" else None
         for note in self._prepared.notes:
             self._display.say(note)
-        if not self._prepared.settings["quiet"]:
+        if self._display.terminal_fd >= 0:
             self._draw()
         with self._handle_signals():
             try:
                 report = self._runner.run()
                 self._print_result(report)
-                sync_code = self._finish_sync()
-                finish_hooks(self._hook_queue, self._warn)
+                sync_code = 0 if self._sync is None else self._finish_sync(self._sync)
+                if self._hook_queue is not None:
+                    finish_hooks(self._hook_queue, self._warn)
             finally:
                 if self._hook_queue is not None:
                     self._hook_queue.kill()
                 if self._stderr is not None:
                     self._stderr.finish(None)
-        return self._exit_code(report) or sync_code
+        code = EXIT_CODES[report.verdict]
+        own = report.exit_code
+        if self._stdout_error is not None:
+            code = EXIT_PIPE_CLOSED
+        elif self._prepared.settings["exit_from"] == "agent" and own is not None:
+            code = own if own >= 0 else 128 - own  # the shell's code for a signal
+        elif self._runner.interrupt_count and not report.ok:
+            code = EXIT_INTERRUPTED
+        return code or sync_code
 
     def _sync_events(self, run: object, events: "list[Event]") -> None:
         for event in events:
@@ -198,17 +208,15 @@ class RunCommand:
 
     # -- output ----------------------------------------------------------------------------------
 
-    def _finish_sync(self) -> int:
+    def _finish_sync(self, sync: "FolderSync") -> int:
         """Wait for pending copies; 1 if a file was not copied."""
-        if self._sync is None:
-            return 0
-        summary = self._sync.finish()
+        summary = sync.finish()
         quiet = self._prepared.settings["quiet"]
         display = LiveDisplay(detect_style(sys.stderr), sys.stderr) if quiet else self._display
         display.print_lines(
             [
                 line
-                for line in self._sync.take_messages()
+                for line in sync.take_messages()
                 if not quiet or line.startswith(SYNC_FAILURE_PREFIX)
             ]
         )
@@ -279,61 +287,34 @@ class RunCommand:
     # -- result ----------------------------------------------------------------------------------
 
     def _print_result(self, report: TaskReport) -> None:
+        """Print the answer to stdout and the summary to stderr."""
         self._display.clear()
         if self._stderr is not None:
             self._stderr.drain(STDERR_DRAIN_SECONDS)
+        setup = self._prepared.setup
         try:
-            self._write_output(report)
+            if self._output_format == "json":
+                print_json(report.to_json())
+            elif self._output_format is None:
+                print_text(_answer_text(report, setup.launch_options.json_schema is not None))
+            elif self._stdout_queue is not None:
+                self._stdout_queue.finish(None)
+            error = self._stdout_error
+            if error is not None and not isinstance(error, BrokenPipeError):
+                raise error
+            sys.stdout.flush()
         finally:  # also when stdout failed
             if self._prepared.settings["quiet"] and not report.ok:
                 print_error(f"{report.verdict}: {report.error or report.hint or 'not finished'}")
-            self._display.print_summary(report, resume_command(report, self._resume_options()))
-
-    def _write_output(self, report: TaskReport) -> None:
-        if self._output_format == "json":
-            print_json(report.to_json())
-        elif self._output_format is None:
-            print_text(
-                _answer_text(report, self._prepared.setup.launch_options.json_schema is not None)
-            )
-        elif self._stdout_queue is not None:
-            self._stdout_queue.finish(None)
-        if self._stdout_error is not None and not isinstance(self._stdout_error, BrokenPipeError):
-            raise self._stdout_error
-        sys.stdout.flush()
-
-    def _resume_options(self) -> dict[str, Any]:
-        """Options of the command to resume, which must run in the same folder."""
-        cwd = self._prepared.setup.cwd
-        return {
-            **self._option_values,
-            "cwd": None if cwd == str(Path.cwd()) else cwd,
-            "max_turns": self._prepared.settings["max_turns"],
-        }
-
-    def _exit_code(self, report: TaskReport) -> int:
-        if self._stdout_error is not None:
-            return EXIT_PIPE_CLOSED
-        own = report.exit_code
-        if self._prepared.settings["exit_from"] == "agent" and own is not None:
-            return own if own >= 0 else 128 - own  # the shell's code for a signal
-        if self._runner.interrupt_count and not report.ok:
-            return EXIT_INTERRUPTED
-        return EXIT_CODES[report.verdict]
+            options = {
+                **self._option_values,
+                "cwd": None if setup.cwd == str(Path.cwd()) else setup.cwd,
+                "max_turns": self._prepared.settings["max_turns"],
+            }
+            self._display.print_summary(report, resume_command(report, options))
 
 
-def _check_destinations(destinations: list[str] | None) -> None:
-    """Report wrong use before checking that the agent is installed."""
-    if destinations:
-        from ..sync.destinations import check_destination
-
-        for text in destinations:
-            check_destination(text)
-
-
-def _start_sync(destinations: list[str] | None, cwd: str | None) -> "FolderSync | None":
-    if not destinations:
-        return None
+def _start_sync(destinations: list[str], cwd: str | None) -> "FolderSync":
     from ..sync import FolderSync, SyncOptions
     from .sync import new_journal_path
 
@@ -413,28 +394,6 @@ def _build_parser() -> CommandParser:
         "(repeatable)",
     )
     add_hook_options(parser)
-    _add_session(parser)
-    _add_output_format(parser)
-    _add_settings(parser)
-    _add_replay(parser)
-    parser.add_debug()
-    return parser
-
-
-def _add_replay(parser: CommandParser) -> None:
-    group = parser.add_argument_group("replay (--agent replay plays a recording)")
-    group.add_argument(
-        "--recording", dest="tape", metavar="FILE", help="recording to play (file or folder)"
-    )
-    group.add_argument(
-        "--speed",
-        metavar="N",
-        type=number_type("a number of at least 0", 0, sys.float_info.max),
-        help="playback speed (default: 1); 0 does not wait",
-    )
-
-
-def _add_session(parser: CommandParser) -> None:
     group = parser.add_argument_group("session (default: a new one)")
     group.add_argument("--session-id", metavar="UUID", help="ID of the new session")
     group.add_argument(
@@ -450,24 +409,26 @@ def _add_session(parser: CommandParser) -> None:
         default=None,
         help="continue the latest session of the folder",
     )
-
-
-def _add_output_format(parser: CommandParser) -> None:
     forms = parser.add_argument_group("output (default: the answer)").add_mutually_exclusive_group()
-    forms.add_argument(
-        "--json",
-        dest="form",
-        action="store_const",
-        const="json",
-        help="print the report as one line of JSON",
+    help_texts = {
+        "json": "print the report as one line of JSON",
+        "raw": "print the agent's own output",
+    }
+    for form, text in help_texts.items():
+        forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
+    _add_settings(parser)
+    group = parser.add_argument_group("replay (--agent replay plays a recording)")
+    group.add_argument(
+        "--recording", dest="tape", metavar="FILE", help="recording to play (file or folder)"
     )
-    forms.add_argument(
-        "--raw",
-        dest="form",
-        action="store_const",
-        const="raw",
-        help="print the agent's own output",
+    group.add_argument(
+        "--speed",
+        metavar="N",
+        type=number_type("a number of at least 0", 0, sys.float_info.max),
+        help="playback speed (default: 1); 0 does not wait",
     )
+    parser.add_debug()
+    return parser
 
 
 def _add_settings(parser: CommandParser) -> None:
@@ -481,24 +442,18 @@ def _add_settings(parser: CommandParser) -> None:
             if setting.metavar
             else {"action": "store_true", "default": None}
         )
+        help_text = setting.help_text
+        default = setting.default
+        if default is not None and default is not False and default not in ((), {}):
+            text = default
+            if isinstance(default, tuple):
+                text = ", ".join(default)
+            elif isinstance(default, float):
+                text = f"{default:g}"
+            help_text = f"{help_text} (default: {text})".replace("%", "%%")
         groups[setting.group].add_argument(
-            option_name(setting.name),
-            dest=setting.name,
-            help=_setting_help(setting),
-            **{**action, **shown},
+            option_name(setting.name), dest=setting.name, help=help_text, **{**action, **shown}
         )
-
-
-def _setting_help(setting: Any) -> str:
-    default = setting.default
-    if default is None or default is False or default in ((), {}):
-        return str(setting.help_text)
-    text = default
-    if isinstance(default, tuple):
-        text = ", ".join(default)
-    elif isinstance(default, float):
-        text = f"{default:g}"
-    return f"{setting.help_text} (default: {text})".replace("%", "%%")
 
 
 def _read_prompt(options: argparse.Namespace) -> str:
@@ -507,18 +462,15 @@ def _read_prompt(options: argparse.Namespace) -> str:
     if options.prompt is not None:
         return str(options.prompt)
     if options.file is not None and options.file != "-":
-        return _read_prompt_file(Path(options.file))
+        path = Path(options.file)
+        try:
+            return _decode_utf8(path.read_bytes(), f"--file {path}")
+        except OSError as error:
+            raise StenoError(f"--file {path}: cannot read: {error.strerror or error}") from None
     if options.file is None and (sys.stdin is None or is_terminal(sys.stdin)):
         hint = "; arguments after -- are passed to the agent" if options.args else ""
         raise StenoError(f"no prompt: give PROMPT or --file PATH, or pipe it to stdin{hint}")
     return _decode_utf8(stdin_bytes().read(), "stdin")
-
-
-def _read_prompt_file(path: Path) -> str:
-    try:
-        return _decode_utf8(path.read_bytes(), f"--file {path}")
-    except OSError as error:
-        raise StenoError(f"--file {path}: cannot read: {error.strerror or error}") from None
 
 
 def _decode_utf8(data: bytes, source: str) -> str:

@@ -12,8 +12,17 @@ from ..recording.open import find_recordings
 from .commands import EXIT_USAGE_ERROR
 from .options import AGENT_HELP, CommandParser
 from .show_views import MAX_SUMMARIES, STREAMING_VIEWS, SourcePrinter, StoredInput
-from .terminal import detect_style, is_terminal, print_error
+from .terminal import detect_style, is_terminal, print_error, print_lines
 
+VIEWS = {
+    "summary": f"summary per source (default for up to {MAX_SUMMARIES} sources, else a table)",
+    "json": "report as JSON, one line per source",
+    "events": "events as JSON, one per line, as they are read",
+    "tools": "table of tool calls",
+    "files": "table of changed files",
+    "timeline": "one line per important event",
+    "text": "only the agent's answer",
+}
 ID_PATTERN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{3,}")  # of a run or session
 EXAMPLES = """examples:
   steno show run.jsonl                     a recording
@@ -44,7 +53,7 @@ def run(args: list[str]) -> int:
     try:
         for source in sources:
             has_errors = not printer.show(source) or has_errors
-        printer.print_footer()
+        print_lines(printer.footer())
     finally:
         printer.progress.clear()
     if has_errors:
@@ -64,9 +73,9 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         metavar="SOURCE",
         help="file, folder, - (stdin, the default), or run or session ID",
     )
-    _add_views(
-        parser.add_argument_group("view (default: --summary)").add_mutually_exclusive_group()
-    )
+    group = parser.add_argument_group("view (default: --summary)").add_mutually_exclusive_group()
+    for name, text in VIEWS.items():
+        group.add_argument(f"--{name}", dest="view", action="store_const", const=name, help=text)
     parser.add_argument(
         "--prices",
         action="store_true",
@@ -85,7 +94,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         help="exit with the verdict's code, as `steno run` does (the highest of several sources)",
     )
     parser.add_ledger()
-    options = parser.parse_with_paths(args, "sources")
+    options = parser.parse_with_rest(args, "sources", are_paths=True)
     if options.prices and options.view not in (None, "summary"):
         parser.error(f"--prices needs the summary and cannot be used with --{options.view}")
     if options.exit_from is not None and options.view in STREAMING_VIEWS:
@@ -95,44 +104,21 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     return options
 
 
-def _add_views(group: "argparse._MutuallyExclusiveGroup") -> None:
-    views = {
-        "summary": f"summary per source (default for up to {MAX_SUMMARIES} sources, else a table)",
-        "json": "report as JSON, one line per source",
-        "events": "events as JSON, one per line, as they are read",
-        "tools": "table of tool calls",
-        "files": "table of changed files",
-        "timeline": "one line per important event",
-        "text": "only the agent's answer",
-    }
-    for name, text in views.items():
-        group.add_argument(f"--{name}", dest="view", action="store_const", const=name, help=text)
-
-
 def _resolve_sources(options: argparse.Namespace) -> tuple[list[str | StoredInput], bool]:
-    """All recordings, and whether one could not be found."""
+    """stdin, recordings at a path, runs and sessions; and whether one could not be found."""
     sources: list[str | StoredInput] = []
     has_errors = False
     for name in options.sources or ["-"]:
         try:
-            sources += _resolve_source(name, options)
+            if name == "-":
+                sources.append(name)
+            elif ID_PATTERN.fullmatch(name) and not os.path.lexists(name):
+                from .show_ledger import find_in_ledger
+
+                sources.append(find_in_ledger(name, options))
+            else:
+                sources += [str(path) for path in find_recordings(Path(name))]
         except StenoError as error:
             print_error(str(error))
             has_errors = True
     return sources, has_errors
-
-
-def _resolve_source(name: str, options: argparse.Namespace) -> list[str | StoredInput]:
-    """stdin, the recordings at a path, or a run or session of the ledger."""
-    if name == "-":
-        return [name]
-    if ID_PATTERN.fullmatch(name) and not os.path.lexists(name):
-        from .show_ledger import find_in_ledger
-
-        stored = find_in_ledger(name, options)
-        if stored is not None and stored.render_page is not None and options.exit_from is not None:
-            raise StenoError(f"{name}: --exit-from needs a verdict, and the ledger has none")
-        if stored is not None:
-            return [stored]
-        raise StenoError(f"{name}: no such file, and there is no ledger yet")
-    return [str(path) for path in find_recordings(Path(name))]

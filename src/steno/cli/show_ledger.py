@@ -17,10 +17,10 @@ from .query_options import format_iso, open_updated_ledger, time_formatter
 from .show_views import STREAMING_VIEWS, StoredInput
 
 
-def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput | None:
-    """The run or session with this ID prefix; None without a ledger."""
+def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput:
+    """The run or session with this ID prefix."""
     if not ledger_exists(options.ledger):
-        return None
+        raise StenoError(f"{name}: no such file, and there is no ledger yet")
     store = open_ledger(options.ledger)
     match = runs.find_by_prefix(store, name)
     if match is None and not options.no_import:
@@ -46,6 +46,8 @@ def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput | None
 
     stored.render_notes = render_notes
     store.close()
+    if stored.render_page is not None and options.exit_from is not None:
+        raise StenoError(f"{name}: --exit-from needs a verdict, and the ledger has none")
     return stored
 
 

@@ -104,12 +104,21 @@ class SourcePrinter:
         )
         self._printed_count = 0
         self.highest_exit_code = 0  # of the verdicts
-        self._footer: Callable[[], list[str]] = list
+        self.footer: Callable[[], list[str]] = list  # lines after the last source
 
     def show(self, source: str | StoredInput) -> bool:
         """Print one source; False if it could not be read, which is reported on stderr."""
         try:
-            self._print_view(self._open_source(source) if isinstance(source, str) else source)
+            if isinstance(source, str):
+                recording = (
+                    open_recording(stdin_bytes(), STDIN_NAME)
+                    if source == "-"
+                    else open_recording(source)
+                )
+                recording.lines = self.progress.track(recording.lines)
+            else:
+                recording = source
+            self._print_view(recording)
         except StenoError as error:
             self.progress.clear()
             print_error(str(error))
@@ -119,16 +128,6 @@ class SourcePrinter:
             raise
         self.progress.done_files += 1
         return True
-
-    def print_footer(self) -> None:
-        print_lines(self._footer())
-
-    def _open_source(self, source: str) -> RecordingInput:
-        recording = (
-            open_recording(stdin_bytes(), STDIN_NAME) if source == "-" else open_recording(source)
-        )
-        recording.lines = self.progress.track(recording.lines)
-        return recording
 
     def _build_report(self, recording: RecordingInput) -> tuple[Report, RunParser]:
         if isinstance(recording, StoredInput) and recording.report is not None:
@@ -154,15 +153,13 @@ class SourcePrinter:
         for text in recording.problems or ["the last line is incomplete"] * parser.lines.torn:
             print_error(f"{recording.name}: {text}")
 
-    def _print_separator(self, recording: RecordingInput, blank: bool = True) -> None:
+    def _print_separator(self, recording: RecordingInput) -> None:
         """Print a rule with the name of the source, if there are several."""
         if self.has_several:
             from ..views.table import titled_rule
 
-            print_lines(
-                [""] * (blank and self._printed_count > 0)
-                + [titled_rule(self.style, recording.name)]
-            )
+            rule = titled_rule(self.style, recording.name)
+            print_lines(["", rule] if self._printed_count else [rule])
         self._printed_count += 1
 
     # -- views for people ------------------------------------------------------------------------
@@ -170,18 +167,17 @@ class SourcePrinter:
     def _summary(self, recording: RecordingInput) -> None:
         from ..views.summary import card
 
-        if isinstance(recording, StoredInput) and recording.render_page is not None:
-            self._print_separator(recording)
-            return print_lines(
-                [*recording.render_page(self.style), *recording.render_notes(self.style)]
-            )
-        report, parser = self._build_report(recording)
-        extra = price_rows(report, parser.accumulator) if self.show_prices else []
+        stored = recording if isinstance(recording, StoredInput) else None
+        if stored is not None and stored.render_page is not None:
+            lines = stored.render_page(self.style)
+        else:
+            report, parser = self._build_report(recording)
+            extra = price_rows(report, parser.accumulator) if self.show_prices else []
+            lines = card(report, self.style, extra)
+        if stored is not None:
+            lines += stored.render_notes(self.style)
         self._print_separator(recording)
-        print_lines(card(report, self.style, extra))
-        return print_lines(
-            recording.render_notes(self.style) if isinstance(recording, StoredInput) else ()
-        )
+        print_lines(lines)
 
     def _runs(self, recording: RecordingInput) -> None:
         from ..views import show as tables
@@ -190,7 +186,7 @@ class SourcePrinter:
         if not self._printed_count:
             totals = tables.RunTotals()
             self._add_to_totals = totals.add
-            self._footer = lambda: ["", *totals.lines(self.style)]
+            self.footer = lambda: ["", *totals.lines(self.style)]
             print_lines([tables.runs_header(self.style)])
         self._printed_count += 1
         self._add_to_totals(report)

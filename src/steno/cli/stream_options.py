@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TextIO
 
 import msgspec
@@ -92,10 +93,8 @@ def _parse_hook(option: str, event: str, command: str) -> HookSpec:
     return HookSpec(event_filter, argv, first_match_only=option == "--once")
 
 
-def finish_hooks(queue: HookQueue | None, warn: Callable[[str], None]) -> bool:
+def finish_hooks(queue: HookQueue, warn: Callable[[str], None]) -> bool:
     """Wait for the commands; True if one failed or was not run."""
-    if queue is None:
-        return False
     queue.finish()
     if queue.dropped_count:
         warn(f"{queue.dropped_count} events dropped: too many commands waiting (--on)")
@@ -129,7 +128,7 @@ class StderrWriter:
         self._is_live = live
         self._fd = stream.fileno() if stream is not None else -1
         self._queue: BackgroundQueue[bytes] = BackgroundQueue(
-            self._write_bytes, max_pending, "steno stderr", idle, IDLE_INTERVAL_SECONDS
+            partial(write_all, self._fd), max_pending, "steno stderr", idle, IDLE_INTERVAL_SECONDS
         )
 
     def isatty(self) -> bool:
@@ -156,9 +155,6 @@ class StderrWriter:
     def finish(self, timeout: float | None = FLUSH_TIMEOUT_SECONDS) -> None:
         """Write everything and end the thread, within the timeout."""
         self._queue.finish(timeout)
-
-    def _write_bytes(self, data: bytes) -> None:
-        write_all(self._fd, data)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

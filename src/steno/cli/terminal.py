@@ -54,15 +54,12 @@ def detect_style(stream: TextIO | None = None) -> "PageStyle":
     if not columns and on_terminal:
         columns = os.get_terminal_size(stream.fileno()).columns
     limit = max(MIN_COLUMNS, columns) if columns else None
-    return PageStyle(limit or DEFAULT_COLUMNS, limit, _has_colour(on_terminal))
-
-
-def _has_colour(on_terminal: bool) -> bool:
+    has_colour = on_terminal and os.environ.get("TERM") != "dumb"
     if os.environ.get("NO_COLOR"):
-        return False
-    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
-        return True
-    return on_terminal and os.environ.get("TERM") != "dumb"
+        has_colour = False
+    elif os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        has_colour = True
+    return PageStyle(limit or DEFAULT_COLUMNS, limit, has_colour)
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -18,10 +18,9 @@ from .files import (
     TABLE_NAME,
     ModelsBySize,
     SettingsFile,
+    find_settings_files,
     load_model_sizes,
-    project_settings_path,
     read_settings_file,
-    user_settings_path,
 )
 from .options import SETTINGS, SETTINGS_BY_NAME, Setting, parse_backend, parse_env
 
@@ -47,33 +46,22 @@ class SettingValue(Struct, frozen=True):
 Layer = dict[str, SettingValue]
 
 
-class Layers(Struct, frozen=True):
-    """Settings by origin, strongest first; `files` and `settings_files` correspond."""
+class Settings(Struct, frozen=True):
+    """All settings of one run, and the layers they come from, strongest first.
 
-    options: Layer
-    environment: Layer
-    files: list[Layer]
+    `settings_files` and `file_layers` correspond.
+    """
+
+    values: Layer
+    option_layer: Layer
+    environment_layer: Layer
     settings_files: list[SettingsFile]
+    file_layers: list[Layer]
+    models_by_size: ModelsBySize
 
-    def all(self) -> list[Layer]:
-        return [self.options, self.environment, *self.files]
-
-    def for_agent(self, agent: str) -> list[Layer]:
-        """Return the layers of the files, each after what the file says about the agent."""
-        layers = []
-        for file, layer in zip(self.settings_files, self.files, strict=True):
-            layers += [_agent_layer(file, agent), layer]
-        return layers
-
-
-class Settings:
-    """All settings of one run."""
-
-    def __init__(self, values: Layer, layers: Layers) -> None:
-        self.values = values
-        self.files = [file.path for file in layers.settings_files]
-        self.models_by_size: ModelsBySize = load_model_sizes(layers.settings_files)
-        self._layers = layers
+    @property
+    def files(self) -> list[Path]:
+        return [file.path for file in self.settings_files]
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name].value
@@ -86,12 +74,11 @@ class Settings:
 
         Options and variables set those of the first agent; only a model size is for all agents.
         """
-        layers = self._layers
-        own_layers = [_agent_layer(file, agent) for file in layers.settings_files]
+        own_layers = [_agent_layer(file, agent) for file in self.settings_files]
         file_layers = [
-            layer for pair in zip(own_layers, layers.files, strict=True) for layer in pair
+            layer for pair in zip(own_layers, self.file_layers, strict=True) for layer in pair
         ]
-        candidates = [layers.options, layers.environment, *file_layers]
+        candidates = [self.option_layer, self.environment_layer, *file_layers]
         with_model = [
             layer
             for layer in candidates
@@ -117,21 +104,44 @@ def load_settings(
     Options that are None are not set. `format_name` returns the name of an option as users write
     it, `check_agent` what is wrong with the name of an agent.
     """
-    files = _load_files(cwd, environ)
+    files = [read_settings_file(path) for path in find_settings_files(cwd, environ)]
+    for file in files:
+        _check_file(file)
     for file in files:
         _check_agent_names(file, check_agent)
-    layers = Layers(
-        options=_option_layer(options, format_name),
-        environment=_environment_layer(environ),
-        files=[_file_layer(file) for file in files],
-        settings_files=files,
-    )
-    values = {setting.name: _first_value(setting.name, layers.all()) for setting in SETTINGS}
+
+    option_layer: Layer = {}
+    for name, value in options.items():
+        if value is not None:
+            message = f"unknown option {format_name(name)}"
+            require_known_name(name, SETTINGS_BY_NAME, message, format_name)
+            option_layer[name] = _check_value(SETTINGS_BY_NAME[name], value, format_name(name))
+    environment_layer: Layer = {}
+    for setting in SETTINGS:
+        variable = setting.variable
+        if variable is not None and environ.get(variable):  # an empty variable is not set
+            environment_layer[setting.name] = _check_value(setting, environ[variable], variable)
+    file_layers = [_file_layer(file) for file in files]
+
+    layers = [option_layer, environment_layer, *file_layers]
+    values = {setting.name: _first_value(setting.name, layers) for setting in SETTINGS}
     agent = str(values["agent"].value)
-    agent_layers = [layers.options, layers.environment, *layers.for_agent(agent)]
+    agent_layers = [option_layer, environment_layer]
+    for file, layer in zip(files, file_layers, strict=True):
+        agent_layers += [_agent_layer(file, agent), layer]
     values.update({name: _first_value(name, agent_layers) for name in AGENT_SETTINGS})
-    values["env"] = _merge_env(layers.all())
-    return Settings(values, layers)
+    # Variables for the agent are merged from all layers; the strongest value of a name wins.
+    env = [layer["env"] for layer in layers if "env" in layer]
+    merged = {name: text for value in reversed(env) for name, text in value.value.items()}
+    values["env"] = SettingValue(merged, ", ".join(value.source for value in env) or "default")
+    return Settings(
+        values=values,
+        option_layer=option_layer,
+        environment_layer=environment_layer,
+        settings_files=files,
+        file_layers=file_layers,
+        models_by_size=load_model_sizes(files),
+    )
 
 
 def _first_value(name: str, layers: Iterable[Layer]) -> SettingValue:
@@ -139,13 +149,6 @@ def _first_value(name: str, layers: Iterable[Layer]) -> SettingValue:
         if name in layer:
             return layer[name]
     return SettingValue(SETTINGS_BY_NAME[name].default, "default")
-
-
-def _merge_env(layers: list[Layer]) -> SettingValue:
-    """Merge the variables for the agent from all layers; the strongest value of a name wins."""
-    values = [layer["env"] for layer in layers if "env" in layer]
-    merged = {name: text for value in reversed(values) for name, text in value.value.items()}
-    return SettingValue(merged, ", ".join(value.source for value in values) or "default")
 
 
 def _check_value(setting: Setting, value: Any, location: str) -> SettingValue:
@@ -157,39 +160,7 @@ def _check_value(setting: Setting, value: Any, location: str) -> SettingValue:
         raise StenoError(f"{location}: expected {expected}{found}") from None
 
 
-# -- layers --------------------------------------------------------------------------------------
-
-
-def _option_layer(options: Mapping[str, Any], format_name: Callable[[str], str]) -> Layer:
-    layer = {}
-    for name, value in options.items():
-        if value is not None:
-            message = f"unknown option {format_name(name)}"
-            require_known_name(name, SETTINGS_BY_NAME, message, format_name)
-            layer[name] = _check_value(SETTINGS_BY_NAME[name], value, format_name(name))
-    return layer
-
-
-def _environment_layer(environ: Mapping[str, str]) -> Layer:
-    layer = {}
-    for setting in SETTINGS:
-        name = setting.variable
-        if name is not None and environ.get(name):  # an empty variable is not set
-            layer[setting.name] = _check_value(setting, environ[name], name)
-    return layer
-
-
-def _load_files(cwd: Path, environ: Mapping[str, str]) -> list[SettingsFile]:
-    """Read and check the project's file and the user's, if they exist."""
-    project_path = project_settings_path(cwd, environ)
-    user_path = user_settings_path()
-    paths = [] if project_path is None else [project_path]
-    if user_path.exists() and user_path not in paths:
-        paths.append(user_path)
-    files = [read_settings_file(path) for path in paths]
-    for file in files:
-        _check_file(file)
-    return files
+# -- files ---------------------------------------------------------------------------------------
 
 
 def _check_file(file: SettingsFile) -> None:

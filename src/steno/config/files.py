@@ -126,10 +126,11 @@ def user_settings_path() -> Path:
     return Path(user_config_dir("steno", appauthor=False)) / FILE_NAME
 
 
-def project_settings_path(cwd: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the nearest file from `cwd` up to the root of its repository, or the home folder.
+def find_settings_files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
+    """Return the project's file and the user's, if they exist.
 
-    Outside both, only `cwd` is searched: folders above it may belong to others.
+    The project's is the nearest one from `cwd` up to the root of its repository, or the home
+    folder. Outside both, only `cwd` is searched: folders above it may belong to others.
     """
     folders = [cwd, *cwd.parents]
     home = Path(environ["HOME"]) if environ.get("HOME") else None
@@ -138,12 +139,15 @@ def project_settings_path(cwd: Path, environ: Mapping[str, str]) -> Path | None:
         if (folder / ".git").exists():
             last = folder
             break
-    for folder in folders:
+    paths = []
+    for folder in folders[: folders.index(last) + 1]:
         if (folder / FILE_NAME).is_file():
-            return folder / FILE_NAME
-        if folder == last:
+            paths.append(folder / FILE_NAME)
             break
-    return None
+    user_path = user_settings_path()
+    if user_path.exists() and user_path not in paths:
+        paths.append(user_path)
+    return paths
 
 
 # -- models by size ------------------------------------------------------------------------------

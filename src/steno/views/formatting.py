@@ -19,7 +19,16 @@ def clean(text: str) -> str:
 
 
 def _escape_char(letter: str) -> str:
-    if letter.isprintable() or not _is_unsafe(letter):
+    """Escape control and format characters, line separators and unpaired surrogates.
+
+    A newline is escaped too: only steno breaks lines. Unusual spaces, private-use characters and
+    those unknown to this Python are safe.
+    """
+    if letter.isprintable() or letter in _JOINERS:
+        return letter
+    from unicodedata import category
+
+    if category(letter) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
         return letter
     number = ord(letter)
     if number < 0x100:
@@ -43,17 +52,6 @@ def escape_json(data: bytes) -> bytes:
         return data
     text = data.decode("utf-8", "replace")
     return re.sub(_UNSAFE_JSON_CHARS, lambda match: f"\\u{ord(match[0]):04x}", text).encode()
-
-
-def _is_unsafe(letter: str) -> bool:
-    """Control and format characters, line and paragraph separators, unpaired surrogates.
-
-    A newline counts: only steno breaks lines. Unusual spaces, private-use characters and those
-    unknown to this Python are safe.
-    """
-    from unicodedata import category
-
-    return category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") and letter not in _JOINERS
 
 
 def single_line(text: str) -> str:
@@ -109,40 +107,28 @@ def _count_fitting(text: str, columns: int) -> int:
 
 def wrap(text: str, columns: int, used: int = 0) -> Iterator[str]:
     """Sanitized lines of at most `columns`; `used` columns of the first are already taken."""
-    for paragraph in text.replace("\r\n", "\n").split("\n"):
-        yield from _wrap_paragraph(clean(paragraph.expandtabs(TAB_WIDTH)), columns, used)
-        used = 0
-
-
-def _wrap_paragraph(paragraph: str, columns: int, used: int) -> Iterator[str]:
-    line = ""
     room = columns - used
-    for word in _split_words(paragraph):
-        if width(word) > room and width(word.lstrip(" ")) <= columns:
-            yield line
-            line = ""
-            room = columns
-            word = word.lstrip(" ")
-        while width(word) > room:  # longer than a line
-            # At least one character on an empty line, even if it is too wide: no endless loop.
-            end = max(_count_fitting(word, room), int(not line))
-            yield line + word[:end]
-            line = ""
-            room = columns
-            word = word[end:]
-        line += word
-        room -= width(word)
-    yield line
-
-
-def _split_words(paragraph: str) -> Iterator[str]:
-    """The words, each with the spaces before it."""
-    spaces = 0
-    for piece in paragraph.split(" "):
-        if piece:
-            yield " " * spaces + piece
-            spaces = 0
-        spaces += 1
+    for paragraph in text.replace("\r\n", "\n").split("\n"):
+        line = ""
+        words = clean(paragraph.expandtabs(TAB_WIDTH)).rstrip(" ")
+        for match in re.finditer(" *[^ ]+", words):
+            word = match[0]
+            if width(word) > room and width(word.lstrip(" ")) <= columns:
+                yield line
+                line = ""
+                room = columns
+                word = word.lstrip(" ")
+            while width(word) > room:  # longer than a line
+                # At least one character on an empty line, even if too wide: no endless loop.
+                end = max(_count_fitting(word, room), int(not line))
+                yield line + word[:end]
+                line = ""
+                room = columns
+                word = word[end:]
+            line += word
+            room -= width(word)
+        yield line
+        room = columns
 
 
 UNKNOWN = "unknown"

@@ -71,7 +71,19 @@ def format_clock(seconds: float) -> str:
 
 def live_line(run: LiveState, figures: LiveFigures, style: PageStyle, columns: int) -> str:
     """The line of an active run, at most `columns` wide."""
-    tool, target = _activity(run)
+    tool = ""
+    target = ""  # a text that may be truncated
+    if run.state == "running" and run.current_tool is not None:
+        name, path = run.current_tool
+        others = len(run.open_calls) - 1
+        tool = truncate(single_line(name), MAX_TOOL_COLUMNS) + (
+            f" (+{others})" if others > 0 else ""
+        )
+        target = single_line(path)
+    elif run.state == "retrying" and run.retry is not None:
+        target = single_line(retry_text(run.retry))
+    elif run.state == "stopping" and run.stop is not None:
+        target = single_line(run.stop.why)
     first = LineSegment(f"{run.state} {tool}" if tool else run.state, STATE_STYLES[run.state])
     return _fit_line([first, *_segments(run, figures)], target, style, columns)
 
@@ -81,20 +93,6 @@ def waiting_line(seconds: float | None, reason: str, style: PageStyle, columns: 
     text = f"waiting {format_clock(seconds)}" if seconds is not None else "waiting"
     segment = LineSegment(text, STATE_STYLES["waiting"])
     return _fit_line([segment], single_line(reason), style, columns)
-
-
-def _activity(run: LiveState) -> tuple[str, str]:
-    """The current tool, and a text that may be truncated."""
-    if run.state == "running" and run.current_tool is not None:
-        name, target = run.current_tool
-        others = len(run.open_calls) - 1
-        more = f" (+{others})" if others > 0 else ""
-        return truncate(single_line(name), MAX_TOOL_COLUMNS) + more, single_line(target)
-    if run.state == "retrying" and run.retry is not None:
-        return "", single_line(retry_text(run.retry))
-    if run.state == "stopping" and run.stop is not None:
-        return "", single_line(run.stop.why)
-    return "", ""
 
 
 def _segments(run: LiveState, figures: LiveFigures) -> list[LineSegment]:
@@ -109,24 +107,17 @@ def _segments(run: LiveState, figures: LiveFigures) -> list[LineSegment]:
             cost = format_money(nano_to_usd(figures.cost_nano))
             segments.append(LineSegment(cost, drop_priority=3))
     if run.context.fraction is not None and run.context.hp is not None:
-        segments.append(_context_segment(run))
+        colour = HP_COLOURS.get(run.context.status or "", "")
+        hp = f"{run.context.hp:.0f}% HP"
+        blocks = gauge(run.context.fraction, GAUGE_COLUMNS)
+        shorter = LineSegment(hp, colour, drop_priority=4)
+        segments.append(LineSegment(f"{blocks} {hp}", colour, drop_priority=7, shorter=shorter))
     segments.append(LineSegment(format_clock(figures.elapsed), drop_priority=1))
     if figures.silence >= SILENCE_SHOWN_AFTER_SECONDS:
         text = f"silent {format_clock(figures.silence)}"
         colour = "yellow" if figures.silence >= SILENCE_WARNING_SECONDS else "dim"
         segments.append(LineSegment(text, colour, drop_priority=2))
     return segments
-
-
-def _context_segment(run: LiveState) -> LineSegment:
-    colour = HP_COLOURS.get(run.context.status or "", "")
-    hp = f"{run.context.hp:.0f}% HP"
-    return LineSegment(
-        f"{gauge(run.context.fraction or 0.0, GAUGE_COLUMNS)} {hp}",
-        colour,
-        drop_priority=7,
-        shorter=LineSegment(hp, colour, drop_priority=4),
-    )
 
 
 def _fit_line(segments: list[LineSegment], target: str, style: PageStyle, columns: int) -> str:
@@ -136,7 +127,11 @@ def _fit_line(segments: list[LineSegment], target: str, style: PageStyle, column
         highest = max(segment.drop_priority for segment in segments)
         if not highest:
             break
-        segments = _shorten(segments, highest)
+        segments = [
+            shown
+            for segment in segments
+            if (shown := segment.shorter if segment.drop_priority == highest else segment)
+        ]
     room = columns - _total_width(segments) - 1
     first, *others = segments
     head = style.paint(truncate(first.text, columns), first.style)
@@ -144,13 +139,6 @@ def _fit_line(segments: list[LineSegment], target: str, style: PageStyle, column
         head += " " + truncate(target, room)
     separator = style.paint(SEPARATOR, "dim")
     return head + "".join(separator + style.paint(part.text, part.style) for part in others)
-
-
-def _shorten(segments: list[LineSegment], priority: int) -> list[LineSegment]:
-    replaced = (
-        segment.shorter if segment.drop_priority == priority else segment for segment in segments
-    )
-    return [segment for segment in replaced if segment is not None]
 
 
 def _total_width(segments: list[LineSegment]) -> int:
@@ -269,8 +257,19 @@ class LiveDisplay:
         self._has_announced_start = False
         self._last_message = ""
         self._current_line = ""  # the live line on the terminal
-        self._is_ascii_only = stream is None or not _can_encode(DECORATION_CHARS, stream)
-        self._terminal_fd = _terminal_fd(self._stream)
+        self._is_ascii_only = stream is None
+        # The descriptor of a terminal that can erase a line, else -1.
+        self.terminal_fd = -1
+        if stream is not None:
+            encoding = getattr(stream, "encoding", None) or "utf-8"  # a text buffer has none
+            try:
+                DECORATION_CHARS.encode(encoding)
+            except (UnicodeEncodeError, LookupError):
+                self._is_ascii_only = True
+        if self._stream is not None and os.environ.get("TERM", "") not in ("", "dumb"):
+            with suppress(OSError, ValueError):
+                if self._stream.isatty():
+                    self.terminal_fd = self._stream.fileno()
 
     def on_events(self, run: DisplayedRun, events: Sequence[ev.Event]) -> None:
         """Show events of a run; a new run id is the next attempt."""
@@ -281,36 +280,43 @@ class LiveDisplay:
             self._has_announced_start = False
         lines = [text for event in events for text in self._event_lines(event)]
         if lines:
-            self._print(lines)
+            self.print_lines(lines)
 
     def say(self, text: str) -> None:
         """Print a message of steno."""
         self._last_message = text
-        self._print([f"steno: {single_line(text)}"])
+        self.print_lines([f"steno: {single_line(text)}"])
 
     def _event_lines(self, event: ev.Event) -> list[str]:
-        if isinstance(event, ev.Notice) and self._is_redundant(event):
-            return []
+        """All events with a feed; otherwise the start and the decisions of steno."""
+        if isinstance(event, ev.Notice):
+            text = event.text or ""
+            repeats = bool(self._last_message) and text.endswith(self._last_message)
+            if event.kind != "note" or text == DONE_NOTE or repeats:  # the summary says it too
+                return []
         if self._feed is not None:
-            if self._terminal_fd >= 0:
+            if self.terminal_fd >= 0:
                 limit = max(MIN_COLUMNS, self._columns())
                 self._feed.style = msgspec.structs.replace(self.style, line_limit=limit)
             return self._feed.lines(event)
         if isinstance(event, ev.Started):
-            is_announced = self._has_announced_start or self._terminal_fd >= 0
+            is_announced = self._has_announced_start or self.terminal_fd >= 0
             self._has_announced_start = True
-            return [] if is_announced else [_started_line(event)]
-        return _notice_lines(event)
-
-    def _is_redundant(self, event: ev.Notice) -> bool:
-        """Whether a note repeats the last message, or the summary will say the same."""
-        text = event.text or ""
-        repeats = bool(self._last_message and text.endswith(self._last_message))
-        return event.kind != "note" or text == DONE_NOTE or repeats
+            model = single_line(event.model or "unknown model")
+            session = single_line(event.session or "unknown")
+            return [] if is_announced else [f"steno: started: {model}, session {session}"]
+        if isinstance(event, ev.Notice):
+            return [f"steno: {single_line(event.text or '')}"]
+        if isinstance(event, ev.StopRequested):
+            reason = single_line(event.why)
+            if event.signal is None:
+                return [f"steno: stopping: {reason}"]
+            return [f"steno: {reason}; sent {_signal_name(event.signal)}"]
+        return []
 
     def refresh(self, now: float, wait: float | None = None) -> None:
         """Redraw the live line; `wait`: seconds until the next attempt."""
-        if self._terminal_fd < 0 or self._stream is None:
+        if self.terminal_fd < 0 or self._stream is None:
             return
         # Some terminals wrap a line that fills the last column.
         text = self._render_line(now, wait, self._columns() - 1)
@@ -349,7 +355,7 @@ class LiveDisplay:
     def _columns(self) -> int:
         """The current width of the terminal."""
         with suppress(OSError, ValueError):
-            return max(2, os.get_terminal_size(self._terminal_fd).columns or self.style.columns)
+            return max(2, os.get_terminal_size(self.terminal_fd).columns or self.style.columns)
         return self.style.columns
 
     def clear(self) -> None:
@@ -361,16 +367,13 @@ class LiveDisplay:
     def print_summary(self, report: TaskReport, command: str | None = None) -> None:
         """Print the summary of a finished task and the command that resumes it."""
         style = self.style
-        if self._terminal_fd >= 0:
+        if self.terminal_fd >= 0:
             columns = max(MIN_COLUMNS, self._columns())
             style = msgspec.structs.replace(style, columns=columns, line_limit=columns)
         self.clear()
-        self._print(task_summary(report, command, style))
+        self.print_lines(task_summary(report, command, style))
 
     def print_lines(self, lines: Iterable[str]) -> None:
-        self._print(lines)
-
-    def _print(self, lines: Iterable[str]) -> None:
         """Print lines above the live line."""
         text = "".join(f"{line}\n" for line in lines)
         if self._is_ascii_only:
@@ -385,24 +388,7 @@ class LiveDisplay:
             self._stream.flush()
         except (OSError, ValueError):  # the terminal is gone
             self._stream = None
-            self._terminal_fd = -1
-
-
-def _started_line(event: ev.Started) -> str:
-    model = single_line(event.model or "unknown model")
-    return f"steno: started: {model}, session {single_line(event.session or 'unknown')}"
-
-
-def _notice_lines(event: ev.Event) -> list[str]:
-    """Decisions of steno, for a display without event lines."""
-    if isinstance(event, ev.Notice):
-        return [f"steno: {single_line(event.text or '')}"]
-    if isinstance(event, ev.StopRequested):
-        reason = single_line(event.why)
-        if event.signal is None:
-            return [f"steno: stopping: {reason}"]
-        return [f"steno: {reason}; sent {_signal_name(event.signal)}"]
-    return []
+            self.terminal_fd = -1
 
 
 def _signal_name(number: int) -> str:
@@ -410,22 +396,3 @@ def _signal_name(number: int) -> str:
         return Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _terminal_fd(stream: TextIO | None) -> int:
-    """The descriptor of a terminal that can erase a line, else -1."""
-    if stream is None or os.environ.get("TERM", "") in ("", "dumb"):
-        return -1
-    try:
-        return stream.fileno() if stream.isatty() else -1
-    except (OSError, ValueError):
-        return -1
-
-
-def _can_encode(text: str, stream: TextIO) -> bool:
-    encoding = getattr(stream, "encoding", None) or "utf-8"  # a text buffer has no encoding
-    try:
-        text.encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True

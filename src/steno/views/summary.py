@@ -1,6 +1,6 @@
 """The summary of a run or task: verdict, answer, tokens, cost, context and activity."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from ..report import (
     Context,
     DeniedCall,
     LineCounts,
+    RateLimitStatus,
     Report,
     RequestRetry,
     Subagent,
@@ -75,10 +76,21 @@ Item = TypeVar("Item")
 
 def card(report: Report, style: PageStyle, extra: Iterable[SectionRow] = ()) -> list[str]:
     """The summary, its groups separated by blank lines; `extra` rows follow the cost."""
+    advisory = None  # the warning behind the verdict; shown in the headline only
+    if not report.error and report.verdict in ("interactive", "background_task", "permission"):
+        advisory = next(
+            (text for text in report.warnings if text.startswith(ADVISORY_PREFIXES)), None
+        )
+    if report.error and report.error.strip():
+        reason = report.error.strip()
+    elif advisory is not None:
+        reason = advisory.partition(":")[2].strip()
+    else:
+        reason = VERDICT_DISPLAY.get(report.verdict, ("", "unknown verdict"))[1]
     hint = [SectionRow(report.hint, "bold", max_lines=6)] if report.hint else []
     groups = [
-        headline(style, report.verdict, verdict_colour(report.verdict), _headline_text(report)),
-        _run_section(report, style),
+        headline(style, report.verdict, verdict_colour(report.verdict), reason),
+        _run_section(report, style, [text for text in report.warnings if text != advisory]),
         _answer_section(report, style),
         _usage_section(report, style, extra),
         _activity_section(report, style),
@@ -94,26 +106,20 @@ def card(report: Report, style: PageStyle, extra: Iterable[SectionRow] = ()) -> 
 
 def task_summary(report: TaskReport, command: str | None, style: PageStyle) -> list[str]:
     """The summary of a task. `command` resumes it and stays on one line, to be copied."""
-    lines = card(report if command is None else _without_resume_hint(report), style)
-    rows = _attempt_rows(report)
-    if rows:
-        lines += ["", *render_section(style, "attempts", rows)]
+    resumes = report.session_id is not None and report.session_id in (report.hint or "")
+    shown = report
+    if command is not None and (resumes or report.verdict == "permission"):
+        # The hint gives the agent's own command for what `command` does.
+        shown = msgspec.structs.replace(report, hint=None)
+    lines = card(shown, style)
+    if len(report.attempts) > 1:
+        lines += ["", *render_section(style, "attempts", _attempt_rows(report))]
     if command is not None:
         lines += ["", style.paint(pad("continue", LABEL_COLUMNS), "dim") + clean(command)]
     return lines
 
 
-def _without_resume_hint(report: TaskReport) -> TaskReport:
-    """Drops a hint that gives the agent's own command for what `command` does."""
-    resumes = report.session_id is not None and report.session_id in (report.hint or "")
-    if resumes or report.verdict == "permission":
-        return msgspec.structs.replace(report, hint=None)
-    return report
-
-
 def _attempt_rows(report: TaskReport) -> list[SectionRow]:
-    if len(report.attempts) < 2:
-        return []
     has_several_agents = len({attempt.agent for attempt in report.attempts}) > 1
     rows = []
     for number, attempt in enumerate(report.attempts, 1):
@@ -132,72 +138,44 @@ def _attempt_rows(report: TaskReport) -> list[SectionRow]:
 # -- the run ------------------------------------------------------------------------------------
 
 
-def _headline_text(report: Report) -> str:
-    """The run's own error text, else the meaning of the verdict."""
-    if report.error and report.error.strip():
-        return report.error.strip()
-    advisory = _advisory_warning(report)
-    if advisory:
-        return advisory.partition(":")[2].strip()
-    return VERDICT_DISPLAY.get(report.verdict, ("", "unknown verdict"))[1]
-
-
-def _advisory_warning(report: Report) -> str | None:
-    """The warning behind the verdict; shown in the headline, not among the warnings."""
-    if report.error or report.verdict not in ("interactive", "background_task", "permission"):
-        return None
-    return next(
-        (warning for warning in report.warnings if warning.startswith(ADVISORY_PREFIXES)), None
-    )
-
-
-def _run_section(report: Report, style: PageStyle) -> list[str]:
+def _run_section(report: Report, style: PageStyle, warnings: list[str]) -> list[str]:
     agent = " ".join(filter(None, (report.agent or "unknown agent", report.agent_version)))
     key = f"key: {report.api_key_source}" if report.api_key_source else None
-    started = format_time(report.started_at) if report.started_at is not None else None
-    facts = {
-        "agent": join_facts((agent, report.model or "model unknown", key)),
-        "session": report.session_id,
-        "folder": report.cwd,
-        "started": started,
-        "run": join_facts(_run_facts(report)),
-        "evidence": _evidence_text(report.evidence),
-    }
-    lines = []
-    for label, text in facts.items():
-        if text:
-            lines += render_section(style, label, [SectionRow(text)])
-    return lines + render_section(style, "warnings", _warning_rows(report))
 
-
-def _run_facts(report: Report) -> list[str]:
     turns = "turns unknown" if report.turns is None else format_count(report.turns, "turn")
     duration = "time unknown"
     if report.duration_ms is not None:
         duration = format_duration(report.duration_ms)
     if report.duration_api_ms is not None:
         duration += f" ({format_duration(report.duration_api_ms)} in requests)"
-    facts = [turns, format_count(report.requests, "request"), duration]
+    end = None
     if report.signal is not None:
-        facts.append(f"killed by signal {report.signal}")
+        end = f"killed by signal {report.signal}"
     elif report.exit_code is not None:
-        facts.append(f"exit code {report.exit_code}")
-    return facts
+        end = f"exit code {report.exit_code}"
 
+    evidence = ""
+    if report.evidence:
+        noun = "line" if len(report.evidence) == 1 else "lines"
+        numbers = ", ".join(map(str, report.evidence[:MAX_EVIDENCE_LINES]))
+        more = " …" if len(report.evidence) > MAX_EVIDENCE_LINES else ""
+        evidence = f"{noun} {numbers}{more} of the recording"
 
-def _evidence_text(numbers: list[int]) -> str:
-    if not numbers:
-        return ""
-    noun = "line" if len(numbers) == 1 else "lines"
-    shown = ", ".join(map(str, numbers[:MAX_EVIDENCE_LINES]))
-    more = " …" if len(numbers) > MAX_EVIDENCE_LINES else ""
-    return f"{noun} {shown}{more} of the recording"
-
-
-def _warning_rows(report: Report) -> list[SectionRow]:
-    advisory = _advisory_warning(report)
-    shown, more = _limit_items([warning for warning in report.warnings if warning != advisory])
-    return [SectionRow(warning, "yellow") for warning in shown] + more
+    facts = {
+        "agent": join_facts((agent, report.model or "model unknown", key)),
+        "session": report.session_id,
+        "folder": report.cwd,
+        "started": format_time(report.started_at) if report.started_at is not None else None,
+        "run": join_facts((turns, format_count(report.requests, "request"), duration, end)),
+        "evidence": evidence,
+    }
+    lines = []
+    for label, text in facts.items():
+        if text:
+            lines += render_section(style, label, [SectionRow(text)])
+    shown, more_rows = _limit_items(warnings)
+    rows = [*(SectionRow(warning, "yellow") for warning in shown), *more_rows]
+    return lines + render_section(style, "warnings", rows)
 
 
 def _limit_items(
@@ -234,9 +212,16 @@ def _answer_section(report: Report, style: PageStyle) -> list[str]:
 
 
 def _usage_section(report: Report, style: PageStyle, extra: Iterable[SectionRow]) -> list[str]:
+    cost = report.cost
+    text = UNKNOWN
+    if cost.usd is not None:
+        text = f"{format_money(cost.usd)} {COST_SOURCES.get(cost.source, cost.source)}"
+    session = cost.session_usd
+    if session is not None and (cost.usd is None or abs(session - cost.usd) > MIN_COST_DIFFERENCE):
+        text += f" · session total {format_money(session)}"
     return [
         *render_section(style, "tokens", _token_rows(report)),
-        *render_section(style, "cost", [_cost_row(report), *extra]),
+        *render_section(style, "cost", [SectionRow(text), *extra]),
         *render_section(style, "context", _context_rows(report.context, style)),
     ]
 
@@ -266,61 +251,53 @@ def _token_rows(report: Report) -> list[SectionRow]:
     return rows
 
 
-def _cost_row(report: Report) -> SectionRow:
-    cost = report.cost
-    text = UNKNOWN
-    if cost.usd is not None:
-        text = f"{format_money(cost.usd)} {COST_SOURCES.get(cost.source, cost.source)}"
-    session = cost.session_usd
-    if session is not None and (cost.usd is None or abs(session - cost.usd) > MIN_COST_DIFFERENCE):
-        text += f" · session total {format_money(session)}"
-    return SectionRow(text)
-
-
 def _context_rows(context: Context, style: PageStyle) -> list[SectionRow]:
-    if context.used is None or context.fraction is None:
-        rows = [SectionRow(context.text)]
-    else:
+    """The gauge and the HP text, on one line where both fit; then peak and window."""
+    texts = [context.text]
+    colour = ""
+    if context.used is not None and context.fraction is not None:
+        columns = style.columns - LABEL_COLUMNS
+        qualifier = "at most " if context.source == "upper_bound" else ""
+        blocks = gauge(context.fraction, min(GAUGE_COLUMNS, columns // 2))
+        used = f"{blocks} {qualifier}{format_percent(context.fraction)} used"
+        joined = f"{used} · {context.text}"
+        texts = [joined] if len(joined) <= columns else [used, context.text]
         colour = HP_COLOURS.get(context.status or "", "")
-        rows = [SectionRow(text, colour) for text in _context_gauge(context, style)]
+
     facts = [f"peak {format_number(context.peak)}"] if context.peak is not None else []
     source = WINDOW_SOURCES.get(context.limit_source, context.limit_source)
     facts.append(f"window {format_number(context.limit)} ({source})")
     if context.compactions:
         facts.append(format_count(context.compactions, "compaction"))
-    return [*rows, SectionRow(join_facts(facts))]
-
-
-def _context_gauge(context: Context, style: PageStyle) -> list[str]:
-    """The gauge and the HP text, on one line where both fit."""
-    columns = style.columns - LABEL_COLUMNS
-    qualifier = "at most " if context.source == "upper_bound" else ""
-    blocks = gauge(context.fraction or 0.0, min(GAUGE_COLUMNS, columns // 2))
-    used = f"{blocks} {qualifier}{format_percent(context.fraction)} used"
-    joined = f"{used} · {context.text}"
-    return [joined] if len(joined) <= columns else [used, context.text]
+    return [*(SectionRow(text, colour) for text in texts), SectionRow(join_facts(facts))]
 
 
 # -- activity -----------------------------------------------------------------------------------
 
 
 def _activity_section(report: Report, style: PageStyle) -> list[str]:
-    columns = style.columns - LABEL_COLUMNS
-    background_ids = {task.id for task in report.background}
-    subagent_ids = {subagent.id for subagent in report.subagents}
-    other_tasks = [task for task in report.background if task.id not in subagent_ids]
-    sections = (
-        ("tools", _tool_rows(report.tools, columns)),
-        ("failed", _failure_rows(report.tools)),
-        ("files", _file_rows(report.files)),
-        ("denied", _denial_rows(report.denials)),
-        ("subagents", _subagent_rows(report.subagents, background_ids)),
-        ("background", _background_rows(other_tasks)),
-        ("retries", _retry_rows(report.retries)),
-        ("limits", _rate_limit_rows(report)),
-        ("lines", _bad_line_rows(report.lines)),
-    )
-    return [line for label, rows in sections for line in render_section(style, label, rows)]
+    rows: dict[str, list[SectionRow]] = {}
+    if report.tools:
+        rows["tools"] = _tool_rows(report.tools, style.columns - LABEL_COLUMNS)
+        rows["failed"] = _failure_rows(report.tools)
+    if report.files:
+        rows["files"] = _file_rows(report.files)
+    if report.denials:
+        rows["denied"] = _denial_rows(report.denials)
+    if report.subagents:
+        rows["subagents"] = _subagent_rows(
+            report.subagents, {task.id for task in report.background}
+        )
+    if report.background:
+        subagent_ids = {subagent.id for subagent in report.subagents}
+        rows["background"] = _background_rows(
+            [task for task in report.background if task.id not in subagent_ids]
+        )
+    if report.retries:
+        rows["retries"] = _retry_rows(report.retries)
+    rows["limits"] = _rate_limit_rows(report.limits)
+    rows["lines"] = _bad_line_rows(report.lines)
+    return [line for label in rows for line in render_section(style, label, rows[label])]
 
 
 def _tool_rows(tools: list[ToolCallSummary], columns: int) -> list[SectionRow]:
@@ -457,8 +434,7 @@ def _total_wait(retries: list[RequestRetry]) -> str:
     return f"waited {format_duration(sum(known))}" + (" in total" if len(known) > 1 else "")
 
 
-def _rate_limit_rows(report: Report) -> list[SectionRow]:
-    limits = report.limits
+def _rate_limit_rows(limits: RateLimitStatus) -> list[SectionRow]:
     facts = [" ".join(filter(None, (limits.kind, limits.status)))]
     if limits.utilization is not None:
         facts.append(f"{format_percent(limits.utilization)} used")
@@ -470,16 +446,14 @@ def _rate_limit_rows(report: Report) -> list[SectionRow]:
 
 def _bad_line_rows(lines: LineCounts) -> list[SectionRow]:
     """Lines that could not be used; a warning of the report counts unknown kinds."""
-    text = ", ".join(_bad_line_counts(lines))
-    if not text:
-        return []
-    return [SectionRow(f"{text} ({format_count(lines.read, 'line')} read)", "yellow")]
-
-
-def _bad_line_counts(lines: LineCounts) -> Iterator[str]:
+    counts = []
     if lines.malformed:
-        yield f"{format_number(lines.malformed)} malformed"
+        counts.append(f"{format_number(lines.malformed)} malformed")
     if lines.not_object:
-        yield f"{format_number(lines.not_object)} not JSON objects"
+        counts.append(f"{format_number(lines.not_object)} not JSON objects")
     if lines.torn:
-        yield "last line truncated"
+        counts.append("last line truncated")
+    if not counts:
+        return []
+    text = f"{', '.join(counts)} ({format_count(lines.read, 'line')} read)"
+    return [SectionRow(text, "yellow")]

@@ -53,21 +53,19 @@ def join_facts(facts: Iterable[str | None]) -> str:
 def render_section(style: PageStyle, label: str, rows: Iterable[SectionRow]) -> list[str]:
     """The rows with a label before the first; no lines without rows."""
     lines: list[str] = []
+    columns = style.columns - LABEL_COLUMNS
     for row in rows:
-        for line in _row_lines(row, style.columns - LABEL_COLUMNS):
+        max_chars = columns * row.max_lines * CHARS_PER_COLUMN
+        text = row.text[:max_chars].replace("\r\n", " ").replace("\n", " ")
+        room = columns - row.hanging_indent
+        wrapped = wrap(text, room, -row.hanging_indent)
+        indent = ""
+        for line in _take_lines(wrapped, row.max_lines, room, len(row.text) > max_chars):
             head = pad("" if lines else label, LABEL_COLUMNS)
-            lines.append((style.paint(head, "dim") + style.paint(line, row.style)).rstrip(" "))
+            body = indent + line.replace(NO_BREAK_SPACE, " ")
+            lines.append((style.paint(head, "dim") + style.paint(body, row.style)).rstrip(" "))
+            indent = " " * row.hanging_indent
     return lines
-
-
-def _row_lines(row: SectionRow, columns: int) -> list[str]:
-    max_chars = columns * row.max_lines * CHARS_PER_COLUMN
-    text = row.text[:max_chars].replace("\r\n", " ").replace("\n", " ")
-    room = columns - row.hanging_indent
-    wrapped = wrap(text, room, -row.hanging_indent)
-    lines = _take_lines(wrapped, row.max_lines, room, len(row.text) > max_chars)
-    lines = [line.replace(NO_BREAK_SPACE, " ") for line in lines]
-    return lines[:1] + [" " * row.hanging_indent + line for line in lines[1:]]
 
 
 def _take_lines(
@@ -133,72 +131,56 @@ def render_table(
     header: bool = True,
 ) -> list[str]:
     """The table as sanitized lines within the line limit; `foot` rows follow a rule."""
-    cells = [[_clean_cell(cell) for cell in row] for row in (*rows, *foot)]
+    cells = [
+        [
+            Cell(single_line(cell))
+            if isinstance(cell, str)
+            else Cell(single_line(cell.text), cell.style)
+            for cell in row
+        ]
+        for row in (*rows, *foot)
+    ]
     widths = [
         max([width(column.name) if header else 0, *(width(row[at].text) for row in cells)])
         for at, column in enumerate(columns)
     ]
-    filled = [at for at in range(len(columns)) if not cells or any(row[at].text for row in cells)]
-    shown = _visible_columns(columns, widths, filled, style.line_limit)
+    shown = [at for at in range(len(columns)) if not cells or any(row[at].text for row in cells)]
     if style.line_limit is not None:
-        _shrink_columns(columns, widths, shown, style.line_limit)
-    lines = [_render_row(style, columns, widths, shown, row) for row in cells]
+        _fit_columns(columns, widths, shown, style.line_limit)
+    lines = []
+    for row in cells:
+        parts = []
+        for at in shown:
+            text = row[at].text
+            if columns[at].keep_end:
+                text = truncate_start(text, widths[at])
+            text = pad(text, widths[at], columns[at].align_right)
+            parts.append(style.paint(text, row[at].style))
+        lines.append(COLUMN_GAP.join(parts).rstrip(" "))
     if foot:
         total_width = sum(widths[at] for at in shown) + len(COLUMN_GAP) * (len(shown) - 1)
         lines.insert(len(rows), style.paint("─" * total_width, "dim"))
-    if not header:
-        return lines
-    names = (pad(columns[at].name, widths[at], columns[at].align_right) for at in shown)
-    return [style.paint(COLUMN_GAP.join(names).rstrip(" "), "dim"), *lines]
+    if header:
+        names = (pad(columns[at].name, widths[at], columns[at].align_right) for at in shown)
+        lines.insert(0, style.paint(COLUMN_GAP.join(names).rstrip(" "), "dim"))
+    return lines
 
 
-def _clean_cell(cell: Cell | str) -> Cell:
-    if isinstance(cell, str):
-        return Cell(single_line(cell))
-    return Cell(single_line(cell.text), cell.style)
-
-
-def _min_width(columns: Sequence[Column], widths: list[int], shown: list[int]) -> int:
-    least = (
-        min(widths[at], columns[at].min_columns) if columns[at].can_truncate else widths[at]
-        for at in shown
-    )
-    return sum(least) + len(COLUMN_GAP) * (len(shown) - 1)
-
-
-def _visible_columns(
-    columns: Sequence[Column], widths: list[int], filled: list[int], limit: int | None
-) -> list[int]:
-    """Indexes of the non-empty columns that fit."""
-    shown = list(filled)
-    while limit is not None and _min_width(columns, widths, shown) > limit:
+def _fit_columns(
+    columns: Sequence[Column], widths: list[int], shown: list[int], limit: int
+) -> None:
+    """Drop the least important columns until the rest can fit, then shrink the widest texts."""
+    gap = len(COLUMN_GAP)
+    least = [
+        min(content, column.min_columns) if column.can_truncate else content
+        for column, content in zip(columns, widths, strict=True)
+    ]
+    while sum(least[at] + gap for at in shown) - gap > limit:
         least_important = max(shown, key=lambda at: columns[at].drop_priority)
         if not columns[least_important].drop_priority:
             break
         shown.remove(least_important)
-    return shown
-
-
-def _shrink_columns(
-    columns: Sequence[Column], widths: list[int], shown: list[int], limit: int
-) -> None:
-    room = limit - len(COLUMN_GAP) * (len(shown) - 1)
+    room = limit - gap * (len(shown) - 1)
     texts = [at for at in shown if columns[at].can_truncate] or shown
     while sum(widths[at] for at in shown) > room and max(widths[at] for at in texts) > 1:
-        widest = max(texts, key=lambda at: widths[at])
-        widths[widest] -= 1
-
-
-def _render_row(
-    style: PageStyle,
-    columns: Sequence[Column],
-    widths: list[int],
-    shown: list[int],
-    row: list[Cell],
-) -> str:
-    parts = []
-    for at in shown:
-        cell = row[at]
-        text = truncate_start(cell.text, widths[at]) if columns[at].keep_end else cell.text
-        parts.append(style.paint(pad(text, widths[at], columns[at].align_right), cell.style))
-    return COLUMN_GAP.join(parts).rstrip(" ")
+        widths[max(texts, key=lambda at: widths[at])] -= 1
