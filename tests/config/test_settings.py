@@ -177,7 +177,8 @@ def test_how_far_up_a_projects_file_is_looked_for(tmp_path: Path, project: Path)
         ("agents = 3\n", ":1:1: expected a table for each agent, such as [agents.claude]"),
         (
             "\n max_turns = 'many'\n",
-            ":2:2: expected a whole number above 0, such as 20 or 200k, found 'many'",
+            ":2:2: expected a whole number above 0, such as 20, or a range such as 10..30, "
+            "found 'many'",
         ),
         (
             "silence = -1\n",

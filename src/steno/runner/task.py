@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from ..agents import CLAUDE, LaunchOptions, get_agent
+from ..agents.base import option_support
 from ..config.files import new_recording_path, new_run_id
 from ..errors import StenoError
 from ..process import ProcessLoop, Timer
@@ -81,7 +82,7 @@ class Task:
         self._reasons: list[str] = []
         self._history = AttemptHistory(
             max_turns=setup.launch_options.max_turns,
-            turns_left=setup.budget.turns or setup.launch_options.max_turns,
+            turns_left=self._enforceable(setup.budget.turns or setup.launch_options.max_turns),
             fallback_agents=tuple(fallback.agent for fallback in setup.fallback_agents),
         )
         self._pending_step: Callable[[], None] | None = None
@@ -286,6 +287,10 @@ class Task:
             return TURN_LIMIT_REASON
         return None
 
+    def _enforceable(self, turns: int | None) -> int | None:
+        """None for an agent whose turns nobody counts: the limit was said to be ignored."""
+        return None if option_support(self.agent, "max_turns") == "no" else turns
+
     def _count_turns(self, run: AgentRun, report: Report) -> None:
         """Count the requests of an attempt; all that it was allowed if it says so."""
         history = self._history
@@ -365,7 +370,7 @@ class Task:
             attempts=self._history.attempts,
             limit_wait_seconds=self._history.limit_wait_seconds,
             max_turns=self.setup.launch_options.max_turns,
-            turns_left=self._history.turns_left,
+            turns_left=self._enforceable(self._history.turns_left),
             fallback_agents=tuple(other.agent for other in remaining),
         )
         self._handover_options = None
