@@ -568,7 +568,7 @@ def test_a_limit_that_ends_too_late(play: Play) -> None:
     done = carry_out(play([limited]))
     assert (done.verdicts, done.waits, done.report.limits.resets_at) == (["rate_limit"], [], reset)
     until = format_local_time(reset)
-    assert done.report.hint == f"the limit resets at {until}; continue then"
+    assert done.report.hint == f"the limit resets at {until}; run it again then"
     assert done.whys == [f"rate limited until {until}; that is beyond --max-wait (30 min in total)"]
 
 

@@ -502,7 +502,8 @@ class Task:
     def _report_reset_time(self, report: TaskReport) -> None:
         until = self._limit_resets_at
         if until is not None and report.verdict == "rate_limit":
-            report.hint = f"the limit resets at {format_local_time(until)}; continue then"
+            step = "continue then" if report.requests else "run it again then"
+            report.hint = f"the limit resets at {format_local_time(until)}; {step}"
             report.limits = msgspec.structs.replace(report.limits, resets_at=int(until))
 
 
