@@ -288,7 +288,7 @@ class Task:
         return None
 
     def _enforceable(self, turns: int | None) -> int | None:
-        """None for an agent whose turns nobody counts: the limit was said to be ignored."""
+        """None for an agent whose turns are not counted; a warning says so."""
         return None if option_support(self.agent, "max_turns") == "no" else turns
 
     def _count_turns(self, run: AgentRun, report: Report) -> None:
