@@ -125,7 +125,11 @@ def test_it_arrives_is_held_or_is_refused(place: Place, agent: str, option: str)
             "Do it.",
             asked(place, agent, option, on_limit="fallback", fallback_model="marked-model"),
         ).setup
-        held = {"max_cost": setup.budget.cost, "fallback_model": setup.policy.fallback_model}
+        held = {
+            "max_cost": setup.budget.cost,
+            "max_turns": setup.budget.turns,
+            "fallback_model": setup.policy.fallback_model,
+        }
         assert held[option] == GIVEN[option][0]
 
 
@@ -225,7 +229,12 @@ def test_the_matrix_is_shown(place: Place) -> None:
     (row,) = [line.split() for line in page if line.startswith("--max-turns")]
     assert row == [
         "--max-turns",
-        *("agent" if name in ("claude", "qwen") else "-" for name in AGENTS),
+        *(
+            {"claude": "agent", "qwen": "agent", "gemini": "steno", "opencode": "steno"}.get(
+                name, "-"
+            )
+            for name in AGENTS
+        ),
     ]
 
 

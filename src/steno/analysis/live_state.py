@@ -84,9 +84,10 @@ class LiveState:
 
     @property
     def turns(self) -> int:
-        """Requests of the main thread."""
+        """Requests of the main thread, with usage or without."""
         requests = list(self._run.requests.values())  # a copy: a display may run in another thread
-        return sum(1 for request in requests if request.parent is None)
+        measured = sum(1 for request in requests if request.parent is None)
+        return max(measured, self._run.unmeasured_requests)  # the same ones, if both are known
 
     @property
     def model(self) -> str | None:

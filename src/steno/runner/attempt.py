@@ -15,7 +15,7 @@ from .. import event as ev
 from ..agents import REPLAY_AGENT_NAME, Agent, LaunchOptions
 from ..agents.base import add_schema_prompt, build_environment
 from ..analysis.cost import PriceLookup, zero_price
-from ..analysis.live_state import SpendTracker
+from ..analysis.live_state import LiveState, SpendTracker
 from ..codec.redact import redact_and_truncate
 from ..errors import RecordingError
 from ..pricing import NANO_PER_USD, preload, price
@@ -33,6 +33,7 @@ from .workspace_observer import WorkspaceObserver
 
 MAX_PROMPT_CHARS = 2000  # stored characters of a prompt
 MAX_KEY_ATTEMPTS = 2  # a rejected key may be renewed once; Claude retries for 3 minutes
+TOOL_STOP_REASONS = ("tool_use", "tool-calls")  # of an answer that another request follows
 UNPRICED_REQUEST = "cost budget not enforced during the run: price unknown for a request"
 RunSink = Callable[["AgentRun", list[ev.Event]], None]
 OnRunEnded = Callable[["AgentRun"], str]  # returns the decision, as a note for the recording
@@ -101,6 +102,7 @@ class AgentRun:
         self._has_unpriced_request = False
         self._is_stopping = False
         self._is_turn_closed = False  # a result came, and no new turn has begun since
+        self._continues = False  # it works on after a result
         self._silence_timer = Timer(0.0, None)
         self._timeout_timer = Timer(0.0, None)
         self._command = ProcessCommand((), None)
@@ -277,17 +279,27 @@ class AgentRun:
                     self.child.close_stdin()
                 self._check_timeouts()
             elif kind is ev.Started:
+                self._continues |= self._is_turn_closed
                 self._is_turn_closed = False  # finished background work starts another turn
+            elif kind is ev.TaskEnded:
+                self._continues |= self._is_turn_closed
             elif kind is ev.Retry:
                 self._stop_on_rejected_key(event)  # type: ignore[arg-type]  # kind checked above
         deliver(self.sinks, lambda sink: sink(self, events), self.warnings)
         if events and (self._budget.cost is not None or self._budget.tokens is not None):
             self._check_budget()
+        if events and self.launch_options.max_turns is not None:
+            self._check_turns(self.launch_options.max_turns, events[-1])
 
     def _stop_on_rejected_key(self, retry: ev.Retry) -> None:
         """Stop an agent that repeats a request with a rejected key."""
         if retry.status == 401 and (retry.attempt or 0) >= MAX_KEY_ATTEMPTS:
             self.stop("auth")
+
+    @property
+    def turns(self) -> int:
+        """Requests of the main thread so far."""
+        return LiveState(self.accumulator).turns
 
     def add_note(self, text: str) -> None:
         """Record a decision of steno, and pass it to the sinks."""
@@ -421,6 +433,26 @@ class AgentRun:
         elif used >= budget.warn_at and not self._has_warned_budget:
             self._has_warned_budget = True
             self.add_note(f"budget: {used:.0%} used")
+
+    def _check_turns(self, limit: int, event: ev.Event) -> None:
+        """Stop a run that makes more requests than allowed, or is about to.
+
+        An agent's own limit does not count the turns that finished background work starts.
+        """
+        if self._is_stopping or self.child is None or self.child.exit_code is not None:
+            return
+        used = self.turns
+        if used > limit or (used == limit and (self._continues or self._calls_are_done(event))):
+            self.stop(f"max_turns: turn limit reached ({limit})")
+
+    def _calls_are_done(self, event: ev.Event) -> bool:
+        """Whether the next request of an agent without its own limit follows this event."""
+        run = self.accumulator
+        if "max_turns" not in self.agent.launch.unsupported_options or run.open_calls:
+            return False
+        if type(event) is ev.Usage:
+            return event.stop_reason in TOOL_STOP_REASONS
+        return type(event) is ev.ToolResult and not run.requests  # its requests have no usage
 
     def _used_fraction(self, budget: RunBudget) -> float:
         fractions = [0.0]

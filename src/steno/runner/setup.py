@@ -28,6 +28,7 @@ class RunBudget(Struct, frozen=True, kw_only=True):
 
     cost: float | None = None  # dollars
     tokens: int | None = None
+    turns: int | None = None  # requests of the main thread; None: the attempt's limit is the task's
     warn_at: float = SETTINGS_BY_NAME["warn_at"].default  # fraction of either; warned once
 
 
