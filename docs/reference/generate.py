@@ -350,7 +350,7 @@ def _setting_default(default: object) -> str:
     if default in (None, (), {}):
         return ""
     if isinstance(default, tuple):
-        return ", ".join(default)
+        return ", ".join(map(str, default))
     return str(default).lower().removesuffix(".0")
 
 

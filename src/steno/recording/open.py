@@ -330,8 +330,13 @@ def read_transcripts(
                 yield from (
                     line
                     for number, line in enumerate(read_lines(path))
-                    if not number or not since or _timestamp_of(line) >= since
+                    if not number or is_line_since(line, since)
                 )
+
+
+def is_line_since(line: bytes, since: str) -> bool:
+    """Whether a transcript line is not older than a timestamp; "" is before all."""
+    return not since or _timestamp_of(line) >= since
 
 
 def _timestamp_of(line: bytes) -> str:

@@ -419,6 +419,7 @@ class TaskSetupBuilder:
             budget=RunBudget(
                 cost=self._max_cost, tokens=settings["max_tokens"], warn_at=settings["warn_at"]
             ),
+            alert_at=settings["alert_at"],
             use_heuristics=not settings["no_advice"],
             changes="none" if self._is_replay else settings["changes"],  # a replay changes nothing
             ledger=settings["ledger"],

@@ -19,7 +19,14 @@ from ..report import TaskReport
 from .formatting import format_compact, format_money, gauge, pad, single_line, truncate, width, wrap
 from .summary import task_summary
 from .table import ASCII_FALLBACKS, HP_COLOURS, MIN_COLUMNS, PageStyle
-from .timeline import DEFAULT_LINE_COLUMNS, KIND_COLUMNS, Timeline, TimelineEntry, retry_text
+from .timeline import (
+    DEFAULT_LINE_COLUMNS,
+    KIND_COLUMNS,
+    Timeline,
+    TimelineEntry,
+    alert_text,
+    retry_text,
+)
 
 SEPARATOR = " · "
 GAUGE_COLUMNS = 8
@@ -307,6 +314,8 @@ class LiveDisplay:
             return [] if is_announced else [f"steno: started: {model}, session {session}"]
         if isinstance(event, ev.Notice):
             return [f"steno: {single_line(event.text or '')}"]
+        if isinstance(event, ev.Alert):
+            return [f"steno: {alert_text(event)}"]
         if isinstance(event, ev.StopRequested):
             reason = single_line(event.why)
             if event.signal is None:
