@@ -256,6 +256,11 @@ def test_a_secret_is_not_told(project: Path) -> None:
         (kinds.parse_duration, False, None),
         (kinds.parse_fraction, "80%", 0.8),
         (kinds.parse_fraction, 1, 1.0),
+        (kinds.parse_fractions, "0.95, 70%,0.8", (0.7, 0.8, 0.95)),
+        (kinds.parse_fractions, [0.9, "50%"], (0.5, 0.9)),
+        (kinds.parse_fractions, 0.9, (0.9,)),
+        (kinds.parse_fractions, "off", ()),
+        (kinds.parse_fractions, False, ()),
         (kinds.parse_bool, "yes", True),
         (kinds.parse_bool, "0", False),
         (kinds.parse_words, "Read, Bash(a, b) ,Edit", ("Read", "Bash(a, b)", "Edit")),
@@ -278,6 +283,10 @@ def test_what_people_write(kind: kinds.ValueParser, given: Any, value: Any) -> N
         *((kinds.parse_dollars, given) for given in ("0", "nan", "inf", "much", None, True)),
         *((kinds.parse_duration, given) for given in ("0", "-1s", "5 m", "", True, None, "nan")),
         *((kinds.parse_fraction, given) for given in ("0", "1.1", "101%", "%", None)),
+        *(
+            (kinds.parse_fractions, given)
+            for given in ("", ",", "0.8,2", "off,0.8", [], None, [None])
+        ),
         *((kinds.parse_text, given) for given in ("", "  ", 3, None)),
         (kinds.subset_of("a"), "b"),
         (kinds.parse_env, ["=x"]),

@@ -4,10 +4,12 @@ All messages go to stderr through a thread, so that a blocked terminal never del
 """
 
 import argparse
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -16,6 +18,7 @@ from .. import event as ev
 from ..agents import Agent
 from ..analysis.accumulator import Accumulator
 from ..analysis.live_state import SpendTracker
+from ..config import SETTINGS_BY_NAME, load_settings
 from ..errors import StenoError
 from ..event import Event
 from ..recording.parse import RunParser
@@ -51,6 +54,7 @@ ANNOUNCED_EVENTS = frozenset(
         ev.Compaction,
         ev.Failure,
         ev.Malformed,
+        ev.Alert,
     )
 )
 MAX_MALFORMED_SHOWN = 20  # the summary counts all of them
@@ -82,6 +86,8 @@ class StreamRun:
     @property
     def accumulator(self) -> Accumulator:
         return self._parser.accumulator
+
+    usage_accumulator = accumulator
 
 
 class WatchOutput:
@@ -136,7 +142,7 @@ class WatchOutput:
                 return
         text = _describe(event)
         with self._lock:
-            if type(event) is ev.Started and not self.is_live:
+            if type(event) in (ev.Started, ev.Alert) and not self.is_live:
                 self._display.on_events(self._run, [event])
             if text:
                 self._display.say(text)
@@ -230,9 +236,12 @@ class WatchCommand:
         self._needs_report = (
             not options.quiet or options.exit_from is not None or self._recorder is not None
         )
+        alert_at, alert_problem = _alert_levels(options.alert_at)
         self._monitor = StreamMonitor(
-            self._pass_through, agent, self._needs_report or bool(hooks), self._recorder
+            self._pass_through, agent, self._needs_report or bool(hooks), self._recorder, alert_at
         )
+        if alert_problem is not None:
+            self._monitor.warnings.append(alert_problem)
         parser = self._monitor.parser
         parser.accumulator.facts.use_heuristics = not options.no_advice
         self._output = WatchOutput(
@@ -369,6 +378,11 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--record", action="store_true", help="write a recording and add the run to the ledger"
     )
+    setting = SETTINGS_BY_NAME["alert_at"]
+    levels = ", ".join(map(str, setting.default))
+    parser.add_argument(
+        "--alert-at", metavar=setting.metavar, help=f"{setting.help_text} (default: {levels})"
+    )
     _add_output_options(parser)
     add_hook_options(parser, "see below")
     _add_sync_options(parser)
@@ -467,6 +481,20 @@ def _add_sync_options(parser: CommandParser) -> None:
         "--final-pass", action="store_true", help="compare every file by hash at the end"
     )
     group.add_argument("--dry-run", action="store_true", help="print what would be copied")
+
+
+def _alert_levels(option: str | None) -> tuple[tuple[float, ...], str | None]:
+    """The levels, and what is wrong with the settings: the stream passes whatever they contain."""
+    setting = SETTINGS_BY_NAME["alert_at"]
+    if option is not None:
+        try:
+            return setting.parse(option), None
+        except ValueError as expected:
+            raise StenoError(f"--alert-at: expected {expected}, found {option!r}") from None
+    try:
+        return load_settings({}, os.environ, Path.cwd())["alert_at"], None
+    except (StenoError, OSError) as error:
+        return setting.default, f"settings ignored: {error}"
 
 
 # -- outputs, imported when used -----------------------------------------------------------------

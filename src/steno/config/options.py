@@ -96,7 +96,8 @@ def parse_fractions(value: Any) -> tuple[float, ...]:
         for word in (part.split(",") if isinstance(part, str) else [part])
         if not isinstance(word, str) or word.strip()
     ]
-    if value is False or (len(words) == 1 and str(words[0]).strip().lower() in _OFF_WORDS):
+    only = words[0] if len(words) == 1 else None
+    if value is False or (isinstance(only, str) and only.strip().lower() in _OFF_WORDS):
         return ()
     try:
         fractions = sorted({parse_fraction(word) for word in words})

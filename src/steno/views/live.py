@@ -244,6 +244,8 @@ class DisplayedRun(Protocol):
     @property
     def accumulator(self) -> Accumulator: ...
     @property
+    def usage_accumulator(self) -> Accumulator: ...
+    @property
     def spend(self) -> DisplayedSpend: ...
     @property
     def child(self) -> DisplayedProcess | None: ...
@@ -282,7 +284,7 @@ class LiveDisplay:
         """Show events of a run; a new run id is the next attempt."""
         if self._run is None or run.id != self._run.id:
             self._run = run
-            self._live_state = LiveState(run.accumulator)
+            self._live_state = LiveState(run.accumulator, run.usage_accumulator)
             self._attempt += 1
             self._has_announced_start = False
         lines = [text for event in events for text in self._event_lines(event)]

@@ -224,16 +224,17 @@ def retry_text(event: ev.Retry) -> str:
 
 
 def alert_text(event: ev.Alert) -> str:
-    """What reached its level, and by how much: context 82% full (164k of 200k tokens)."""
+    """What has reached a level: context 82% full (164k of 200k tokens; alert at 80%)."""
     share = f"{event.used / event.limit:.0%}" if event.limit else "100%"
     if event.kind == "cost":
         amounts = f"{format_money(event.used)} of {format_money(event.limit)}"
     else:
         amounts = f"{format_compact(int(event.used))} of {format_compact(int(event.limit))} tokens"
+    level = f"alert at {event.level * 100:g}%"
     if event.kind != "context":
-        return f"{event.kind.removesuffix('s')} budget {share} used ({amounts})"
+        return f"{event.kind.removesuffix('s')} budget {share} used ({amounts}; {level})"
     assumed = ", window assumed" if event.is_assumed else ""
-    return f"context {share} full ({amounts}{assumed})"
+    return f"context {share} full ({amounts}{assumed}; {level})"
 
 
 def _join_known(parts: tuple[object, ...]) -> str:
