@@ -385,12 +385,13 @@ def agents_page() -> str:
         "## Options",
         "`agent`: supported by the agent. `steno`: implemented by steno. Empty: not supported.",
         table(["option", *head], rows),
-        "steno enforces `--max-cost` and `--max-tokens` from the usage that the agent reports, after "
-        "each request. The streams of `codex`, `copilot` and `gemini` have none before the end of "
-        "a run: for them steno follows the session file that the agent writes. If a request has no "
-        "known price, a cost budget stops the next attempt, not the current one; steno says so "
-        "during the run. `--json-schema` puts the schema into the prompt and checks the answer, with "
-        "every agent. `--fallback-model` works with `--on-limit fallback`. Time limits, "
+        "steno enforces `--max-cost` and `--max-tokens` after each request, from the usage that "
+        "the agent reports. The streams of `codex`, `copilot` and `gemini` have none before the "
+        "end of a run: for them steno follows the session file that the agent writes. If that file "
+        "is not found (as with `--continue` of `copilot`, which names its session only at the "
+        "end), or a request has no known price, the budget stops the next attempt, not the current "
+        "one; a warning says so. `--json-schema` puts the schema into the prompt and checks the answer, "
+        "with every agent. `--fallback-model` works with `--on-limit fallback`. Time limits, "
         "`--attempts`, `--env`, `--no-api-key` and all other options are "
         "implemented by steno for every agent.",
         "## Models",

@@ -3,14 +3,15 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import steno
 from steno import event as ev
-from steno.runner.setup import RunBudget
+from steno.runner.setup import RunBudget, TaskSetup
 from steno.views.timeline import alert_text
-from tests.runner.test_task import BROKEN, DONE, Play, out, play
+from tests.runner.test_task import BROKEN, DONE, ONCE, WAITS, Play, Step, out, play
 from tests.runner.test_watch import Place
 from tests.support.claude_lines import (
     Json,
@@ -23,7 +24,7 @@ from tests.support.claude_lines import (
     text,
     usage,
 )
-from tests.support.tasks import carry_out
+from tests.support.tasks import carried, carry_out
 
 __all__ = ["play"]  # a fixture
 
@@ -111,6 +112,16 @@ def test_a_recording_of_watch_has_them(place: Place) -> None:
     assert "alert     context 96% full (960k of 1.00M tokens; alert at 90%)" in shown
 
 
+def test_a_replayed_recording_gives_the_same(place: Place) -> None:
+    """Recorded alerts are not replayed: they come again from the same bytes."""
+    place.run(stream(*LINES), "watch", "--record")
+    (recording,) = place.data.glob("**/*.steno")
+    words = ("run", "--agent", "replay", "--recording", str(recording), "--speed", "0", "x")
+    done = place.run(b"", *words)
+    assert said(done.stderr) == SAID
+    assert [levels(steno.events(path)) for path in place.data.glob("**/*.steno")] == [LEVELS] * 2
+
+
 def test_hooks_match_the_kind_or_the_level(place: Place) -> None:
     for event, expected in (
         ("alert:0.95", ["context 0.95"]),
@@ -191,3 +202,79 @@ def test_a_cost_budget(play: Play) -> None:
     assert (alert.kind, alert.limit) == ("cost", 0.012)
     assert alert_text(alert).startswith("cost budget ")
     assert alert_text(alert).endswith(" of $0.0120; alert at 50%)")
+
+
+# -- session files -------------------------------------------------------------------------------
+
+THREAD = "01a3c1f2-0000-7000-8000-000000000001"
+ROLLOUT = f"sessions/2026/11/16/rollout-2026-11-16T10-00-00-{THREAD}.jsonl"
+
+
+def rollout(*payloads: tuple[str, Json]) -> bytes:
+    """Lines of a Codex session file, later than every run in these tests."""
+    return stream(
+        *(
+            {"timestamp": "2999-01-01T00:00:00.000Z", "type": kind, "payload": payload}
+            for kind, payload in payloads
+        )
+    )
+
+
+def requested(total: int) -> tuple[str, Json]:
+    """A request of 100,000 tokens, after which the thread has a total."""
+    last = {"input_tokens": 99_000, "cached_input_tokens": 0, "output_tokens": 1000}
+    counts = {
+        "last_token_usage": {**last, "total_tokens": 100_000},
+        "total_token_usage": {**last, "total_tokens": total},
+    }
+    return "event_msg", {"type": "token_count", "info": {**counts, "model_context_window": 120_000}}
+
+
+META = ("session_meta", {"id": THREAD, "cli_version": "0.166.0", "cwd": "/srv"})
+STREAM = (
+    {"type": "thread.started", "thread_id": THREAD},
+    {"type": "item.completed", "item": {"id": "item_0", "type": "agent_message", "text": "Yes."}},
+)
+
+
+def codex(play: Play, tmp_path: Path, steps: list[Step], **more: Any) -> TaskSetup:
+    """A task of a scripted Codex whose session files are in an own folder."""
+    home = tmp_path / "codex"
+    (home / ROLLOUT).parent.mkdir(parents=True)
+    env = {"CODEX_HOME": str(home)}
+    return play(steps, agent="codex", extra_env=env, policy=ONCE, **more)
+
+
+def test_a_session_file_is_followed_while_it_grows(play: Play, tmp_path: Path) -> None:
+    """Lines are read when they are complete, and repeated ones count once."""
+    setup = codex(play, tmp_path, [out(*STREAM), WAITS], budget=RunBudget(tokens=250_000))
+    file = tmp_path / "codex" / ROLLOUT
+    lines = rollout(META, requested(100_000), requested(100_000), requested(200_000))
+    with carried(setup) as done:
+        done.until(lambda: bool(done.events))
+        file.write_bytes(lines[:-20])
+        done.until(lambda: done.runs[0].spend.tokens > 0)
+        assert done.runs[0].spend.tokens == 100_000
+        assert levels(done.events) == [(0.7, 99_000), (0.8, 99_000)]
+        with file.open("ab") as more:
+            more.write(lines[-20:])
+        done.until(lambda: done.runs[0].spend.tokens > 100_000)
+        assert done.task.report is None
+        with file.open("ab") as more:
+            more.write(rollout(requested(300_000)))
+        done.finish()
+    assert done.verdicts == ["max_budget"]
+    kinds = [alert.kind for alert in alerts(done.events)]
+    assert (kinds, done.report.tokens.total) == (["context", "context", "tokens"], 300_000)
+
+
+def test_earlier_runs_of_a_session_do_not_count(play: Play, tmp_path: Path) -> None:
+    setup = codex(play, tmp_path, [out(*STREAM), WAITS], budget=RunBudget(tokens=150_000))
+    old = rollout(META, requested(100_000), requested(200_000)).replace(b"2999", b"2020")
+    (tmp_path / "codex" / ROLLOUT).write_bytes(old + rollout(requested(300_000)))
+    with carried(setup) as done:
+        done.until(lambda: bool(done.runs) and done.runs[0].spend.tokens > 0)
+        assert done.runs[0].spend.tokens == 100_000
+        done.task.stop("interrupted")
+        done.finish()
+    assert done.verdicts == ["interrupted"]

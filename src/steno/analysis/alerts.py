@@ -24,7 +24,7 @@ class ContextAlerts:
             return []
         if type(event) is ev.Compaction:
             self._raised.clear()
-        elif type(event) is not ev.Usage:
+        elif type(event) not in (ev.Usage, ev.Started):  # a start can name the window
             return []
         context = context_usage(self._run, self._run.model, measured_only=True)
         used, limit, fraction = context.used, context.limit, context.fraction

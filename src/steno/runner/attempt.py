@@ -33,6 +33,7 @@ from .workspace_observer import WorkspaceObserver
 
 MAX_PROMPT_CHARS = 2000  # stored characters of a prompt
 MAX_KEY_ATTEMPTS = 2  # a rejected key may be renewed once; Claude retries for 3 minutes
+NO_SESSION_FILE = "budget not enforced during the run: the agent's session file was not found"
 UNPRICED_REQUEST = "cost budget not enforced during the run: price unknown for a request"
 RunSink = Callable[["AgentRun", list[ev.Event]], None]
 OnRunEnded = Callable[["AgentRun"], str]  # returns the decision, as a note for the recording
@@ -203,6 +204,7 @@ class AgentRun:
         if record.code == "exit":
             self._exited_after = record.offset_seconds
             self._poll_usage()
+            self._warn_of_missing_usage()
             self._observer.finish(lambda: self._on_exit(record))
         else:
             self._process_record(record)
@@ -415,6 +417,14 @@ class AgentRun:
         self._check_budget()
         if self._exited_after is None:
             self._usage_timer = self._loop.call_later(POLL_SECONDS, self._poll_usage)
+
+    def _warn_of_missing_usage(self) -> None:
+        budget = self.setup.budget
+        has_budget = budget.cost is not None or budget.tokens is not None
+        has_answer = self.accumulator.texts or self.accumulator.calls
+        if has_budget and has_answer and self._usage.is_session_file_missing:
+            self.warnings.append(NO_SESSION_FILE)
+            self.add_note(NO_SESSION_FILE)
 
     def _report_alerts(self, alerts: list[ev.Alert]) -> None:
         """Record alerts, and pass them to the sinks."""

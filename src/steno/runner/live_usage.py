@@ -51,6 +51,11 @@ class LiveUsage:
         self.accumulator.context_window = self._stream.accumulator.context_window
         return True
 
+    @property
+    def is_session_file_missing(self) -> bool:
+        """Whether the session file is needed and was not found."""
+        return self._follower is not None and not self._follower.has_new_lines
+
     def add(self, events: list[ev.Event]) -> list[ev.Alert]:
         """Accumulate events of the stream."""
         if self._session_file is None:

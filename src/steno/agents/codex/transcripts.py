@@ -202,15 +202,16 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         last = info.last_token_usage
         total = info.total_token_usage.total_tokens if info.total_token_usage is not None else None
         events = self._rate_limit(head, payload.rate_limits)
+        # The window first: the use of the context is a fraction of it.
+        if info.model_context_window is not None and info.model_context_window != state.window:
+            state.window = info.model_context_window
+            setup = (state.version, state.model, state.cwd)
+            events.append(ev.Started(*head, *setup, context_window=state.window))
         is_new = not state.recorded and total is not None and total != state.total
         if is_new and last is not None and last.input_tokens:
             events.append(self._usage(head, f"{state.turn}/{total}", last))
         state.recorded = False
         state.total = total if total is not None else state.total
-        if info.model_context_window is not None and info.model_context_window != state.window:
-            state.window = info.model_context_window
-            setup = (state.version, state.model, state.cwd)
-            events.append(ev.Started(*head, *setup, context_window=state.window))
         return events
 
     def _rate_limit(self, head: EventHead, limits: RateLimits | None) -> list[ev.Event]:
