@@ -387,8 +387,8 @@ def agents_page() -> str:
         table(["option", *head], rows),
         "steno enforces `--max-cost` and `--max-tokens` after each request, from the usage that "
         "the agent reports. The streams of `codex`, `copilot` and `gemini` have none before the "
-        "end of a run: for them steno follows the session file that the agent writes. If that file "
-        "is not found (as with `--continue` of `copilot`, which names its session only at the "
+        "end of a run: for them steno follows the session file that the agent writes. If that "
+        "file is not found (as with `--continue` of `copilot`, which names its session only at the "
         "end), or a request has no known price, the budget stops the next attempt, not the current "
         "one; a warning says so. `--json-schema` puts the schema into the prompt and checks the answer, "
         "with every agent. `--fallback-model` works with `--on-limit fallback`. Time limits, "
