@@ -45,20 +45,22 @@ BY_STATUS = {401: "auth", 403: "auth", 429: "rate_limit"}  # other 4xx: invalid_
 BY_LABEL = {
     "authentication_failed": "auth",
     "rate_limit": "rate_limit",
+    "billing_error": "billing",
     "invalid_request": "invalid_request",
 }
+CUT_SHORT = {"stopped", "killed"}
 ENDED = {"completed", "failed", "stopped", "killed"}
 ASKING = {"AskUserQuestion", "ExitPlanMode"}
 # Tools of every session. "X is disabled for this session" about one of these means a deny rule;
 # about TodoWrite or AskUserQuestion, it is the default tool set.
 CORE = {"Bash", "Read", "Write", "Edit", "NotebookEdit", "WebFetch", "WebSearch", "Task", "Agent"}
 REMOVED = re.compile(
-    r"No such tool available: (\w+)\. \1 (is disabled for this|exists but is not enabled)"
+    r"No such tool available: (\w+)(\. \1 (is disabled for this|exists but is not enabled)|<|$)"
 )
 REFUSED = re.compile(
     r"^(Error: )?(Claude requested permissions to |Permission to use \S+ has been denied"
     r"|This command requires approval|Tool permission request failed"
-    r"|Cannot write to .* while in plan mode)"
+    r"|Cannot write to .* while in plan mode|PreToolUse:\w+ hook error)"
 )
 LAUNCHED = re.compile(r"running in background with ID: ([\w-]+)")
 WAITING = re.compile(r"(?i)waiting on|still waiting|continuing|in progress|in the background")
@@ -318,9 +320,20 @@ class Recording:
                 launched[task or (named.group(1) if named else call)] = call
         ended = {e["task_id"]: e.get("status") for e in self.of("system", "task_notification")}
         ended |= {e["task_id"]: e["patch"].get("status") for e in self.of("system", "task_updated")}
+        for task in list(launched)[: sum("origin" in result for result in self.results)]:
+            ended.setdefault(task, "completed")  # a turn of its own answers its end
         return len(launched), {
             task: c for task, c in launched.items() if ended.get(task) not in ENDED
         }
+
+    def cut_short(self) -> list[str]:
+        """Background tasks that were stopped after the last result."""
+        after = self.events[self.events.index(self.results[-1]) :]
+        return [
+            event["task_id"]
+            for event in after
+            if event.get("subtype") == "task_notification" and event["status"] in CUT_SHORT
+        ]
 
     def interrupted(self) -> str:
         if str(self.result.get("terminal_reason")).startswith("aborted_"):
@@ -328,6 +341,21 @@ class Recording:
         marks = [block["text"] for event in self.of("user") for block in blocks(event, "text")]
         marks = [mark for mark in marks if mark.startswith("[Request interrupted by user")]
         return marks[0] if marks else "SIGINT" if self.exit_code in (130, -2) else ""
+
+    def halted(self) -> str:
+        """Why a hook stopped the run; empty if none did."""
+        notices = self.of("system", "informational")
+        if any(event.get("prevent_continuation") is True for event in notices):
+            return "prevent_continuation"
+        if self.result.get("terminal_reason") in ("hook_stopped", "stop_hook_prevented"):
+            return "terminal_reason"
+        asked = [event["message"] for event in self.of("assistant")]
+        is_old = "terminal_reason" not in self.result and self.result.get("result") == ""
+        if not is_old or not asked or asked[-1].get("stop_reason") != "tool_use":
+            return ""
+        shown = {message["id"]: message["usage"]["output_tokens"] for message in asked}
+        is_all = sum(shown.values()) == self.result["usage"]["output_tokens"]
+        return "no answer after a tool result" if is_all else ""
 
     def failure(self) -> tuple[str, str]:
         """The verdict of a failed result: structured fields first, the error text last (V2, V3)."""
@@ -339,9 +367,17 @@ class Recording:
         if not (self.of("system", "init") or self.requests or self.result.get("num_turns")):
             return "subprocess", f"failed at start, no request was made: {text[:90]}"
         if self.result.get("terminal_reason") == "prompt_too_long" or text.startswith(
-            "Prompt is too long"
+            ("Prompt is too long", "API Error: The model has reached its context window limit")
         ):
             return "context_full", "prompt is too long"
+        if "refusal" in [event["message"].get("stop_reason") for event in self.of("assistant")]:
+            return "refused", "stop_reason refusal"
+        if labels[-1:] == ["billing_error"]:
+            return "billing", "assistant.error billing_error"
+        if text.startswith("API Error: 404 "):
+            return "invalid_request", "404 in the text"
+        if not text and self.result.get("is_error") is False:
+            return "empty", "nothing came out, and nothing failed"
         if isinstance(status, int):
             word = "api" if status >= 500 else "invalid_request"
             return BY_STATUS.get(status, word), f"api_error_status {status}"
@@ -359,6 +395,8 @@ class Recording:
             return "killed", f"{KILLED[self.exit_code]}, exit {self.exit_code}"
         if mark := self.interrupted():
             return "interrupted", mark
+        if why := self.halted():
+            return "stopped", why
         if not self.stdout.strip() and self.exit_code:
             return "subprocess", f"nothing on stdout, exit {self.exit_code}"
         if not self.results:
@@ -386,9 +424,11 @@ class Recording:
         launches, pending = self.background()
         if pending or (not launches and WAITING.search(words) and turns < 2):
             return "background_task", f"not seen to end: {', '.join(pending) or 'by its own words'}"
+        if cut := self.cut_short():
+            return "background_task", f"stopped after the result: {', '.join(cut)}"
         if stuck := self.stuck():
             return "permission", f"refused and never allowed later: {', '.join(stuck)}"
-        if self.requests and not (words or self.text()):
+        if self.requests and not {words, self.text()} - {"", "(no content)"}:
             return "empty", "the model was asked and nothing came out"
         return (
             "success",

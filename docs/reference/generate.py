@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ledger_page as ledger_tables
 import msgspec
@@ -104,7 +105,6 @@ def _check_descriptions(structs: dict[str, Shape]) -> None:
 def events_page() -> str:
     structs = shapes(event)
     shared = structs.pop("Event")
-    del structs["EventHead"]  # for readers only
     parts: list[str | list[str]] = [
         "Printed by `steno show --events` (one object per line) and yielded by `steno.events`. In "
         "JSON, `event` is the kind, fields with their default value are omitted, `Raw` is the "
@@ -203,6 +203,7 @@ def samples() -> dict[str, list[Facts]]:
         ],
         "rate_limit": [_failed(api_error="usage_limit_reached")],
         "auth": [_failed(api_status=401)],
+        "billing": [_failed(api_error="billing_error")],
         "api": [_failed(api_status=500)],
         "network": [_failed(text="Connection error.")],
         "invalid_request": [_failed(api_status=404)],
@@ -213,6 +214,7 @@ def samples() -> dict[str, list[Facts]]:
         ],
         "interactive": [_facts(result=done, final_text="Which one?")],
         "background_task": [_waiting()],
+        "stopped": [_facts(result=_result(terminal_reason="hook_stopped", text="Stopped."))],
         "empty": [_facts(result=_result(subtype="success"))],
         "no_result": [
             _facts(),
@@ -360,6 +362,7 @@ SUPPORT = {"agent": "agent", "steno": "steno", "no": ""}
 
 
 def agents_page() -> str:
+    versions = msgspec.json.decode((HERE / "versions.json").read_bytes())
     head = [f"`{name}`" for name in AGENTS]
     rows = [
         [
@@ -387,12 +390,13 @@ def agents_page() -> str:
         table(["option", *head], rows),
         "steno enforces `--max-cost` and `--max-tokens` after each request, from the usage that "
         "the agent reports. The streams of `codex`, `copilot` and `gemini` have none before the "
-        "end of a run: for them steno follows the session file that the agent writes. If that "
-        "file is not found (as with `--continue` of `copilot`, which names its session only at the "
-        "end), or a request has no known price, the budget stops the next attempt, not the current "
-        "one; a warning says so. `--json-schema` puts the schema into the prompt and checks the answer, "
-        "with every agent. `--fallback-model` works with `--on-limit fallback`. Time limits, "
-        "`--attempts`, `--env`, `--no-api-key` and all other options are "
+        "end of a run: for them steno follows the session file that the agent writes. If that file "
+        "is not found (`copilot --continue` names its session only at the end) or has no usage "
+        "(`copilot` up to 1.0.92), or if a request has no known price, the budget stops the next "
+        "attempt, not the current one; a warning says so. "
+        "`--json-schema` puts the schema into the prompt and checks the "
+        "answer, with every agent. `--fallback-model` works with `--on-limit fallback`. Time "
+        "limits, `--attempts`, `--env`, `--no-api-key` and all other options are "
         "implemented by steno for every agent.",
         "## Models",
         "Models behind `--model small`, `medium` and `large`. Set others in `steno.toml` below "
@@ -402,7 +406,34 @@ def agents_page() -> str:
         "Values for `--permission-mode`: the common ones (`default`, `plan`, `acceptEdits`, "
         "`dontAsk`, `bypassPermissions`) where the agent has an equivalent, and its own.",
         table(["agent", "modes"], modes),
+        "## Versions",
+        "`make drift` runs these versions on a scripted model server and compares every report "
+        "with what the server sent: verdict, tokens, cost, context and changed files, in "
+        f"{len(versions[0]['situations'])} situations ("
+        + ", ".join(result["situation"] for result in versions[0]["situations"])
+        + ").",
+        table(["agent", "version", "right", "unknown", "wrong"], [*map(_version_row, versions)]),
     )
+
+
+def _version_row(version: dict[str, Any]) -> list[str]:
+    """A row of the table of versions, from the result of `tests.drift`."""
+    results = version["situations"]
+    right = [result for result in results if not result["wrong"] and not result["unknown"]]
+    unknown = dict.fromkeys(name for result in results for name in result["unknown"])
+    wrong = [
+        f"{result['situation']}: {', '.join(result['wrong'])}"
+        for result in results
+        if result["wrong"]
+    ]
+    counted = f"{len(right)} of {len(results)}"
+    return [
+        f"`{version['agent']}`",
+        version["version"],
+        counted,
+        ", ".join(unknown),
+        "; ".join(wrong),
+    ]
 
 
 # -- the ledger ---------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The events of a run, the same for every agent. Each docstring says when it is emitted."""
 
 from datetime import datetime
-from typing import NamedTuple
 
 from msgspec import Raw, Struct
 
@@ -9,15 +8,8 @@ NANO_PER_USD = 1_000_000_000  # costs are integers in nano-dollars, so that sums
 NO_JSON = Raw(b"null")
 OptionalStr = str | None
 OptionalTime = datetime | None
-
-
-class EventHead(NamedTuple):
-    """The fields that all events share, in their order: a reader builds them once per line."""
-
-    line: int
-    session: str | None = None
-    parent: str | None = None
-    at: datetime | None = None
+# The fields that all events share, in their order: a reader builds them once per line.
+EventHead = tuple[int, OptionalStr, OptionalStr, OptionalTime]
 
 
 class Event(Struct, frozen=True, gc=False, tag_field="event", omit_defaults=True):
@@ -287,7 +279,8 @@ class Result(Event, tag="result", frozen=True, gc=False):
     since the previous result and is None if not reported. `over_session`: `usage` includes earlier
     runs of the session. `amends`: replaces the last result, with details from the transcript.
     `requests`: the number of requests, if the stream does not list them. `uuid` is the agent's id
-    of the line; a second result with the same id is a duplicate.
+    of the line; a second result with the same id is a duplicate. `answers_task`: the turn answers
+    the end of background work, not a prompt.
     """
 
     subtype: str | None = None
@@ -314,6 +307,7 @@ class Result(Event, tag="result", frozen=True, gc=False):
     amends: bool = False
     requests: int | None = None
     uuid: str | None = None
+    answers_task: bool = False
 
 
 class CostState(Event, tag="cost_state", frozen=True, gc=False):

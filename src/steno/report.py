@@ -33,6 +33,7 @@ Verdict = Literal[
     "max_budget",
     "rate_limit",
     "auth",
+    "billing",
     "api",
     "network",
     "invalid_request",
@@ -41,6 +42,7 @@ Verdict = Literal[
     "permission",
     "interactive",
     "background_task",
+    "stopped",
     "empty",
     "no_result",
     "stalled",
@@ -57,9 +59,9 @@ EXIT_CODES = {
     "success": 0,
     **dict.fromkeys(("api", "network", "invalid_request", "refused", "subprocess"), 1),
     **dict.fromkeys(("max_turns", "max_budget", "context_full", "interactive"), 3),
-    **dict.fromkeys(("background_task", "permission", "empty", "no_result"), 3),
+    **dict.fromkeys(("background_task", "permission", "stopped", "empty", "no_result"), 3),
     "rate_limit": 75,
-    "auth": 77,
+    **dict.fromkeys(("auth", "billing"), 77),
     **dict.fromkeys(("timeout", "stalled"), 124),
     "not_found": 127,
     "interrupted": 130,
@@ -202,7 +204,7 @@ class Subagent(Struct, gc=False):
 
 
 class BackgroundTask(Struct, gc=False):
-    """Background work. `status` is "running" until its end was reported."""
+    """Background work. `status`: "running" until its end was reported; "ended" without outcome."""
 
     id: str
     kind: str | None = None

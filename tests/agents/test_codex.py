@@ -77,12 +77,12 @@ def own_part(case: Path) -> dict[str, int] | None:
     stdout = lines(case / "stdout")
     end = next((line["usage"] for line in stdout if line["type"] == "turn.completed"), None)
     thread = next((line["thread_id"] for line in stdout if line["type"] == "thread.started"), None)
-    records = [
-        line["payload"]
-        for path in (case / "sessions").rglob(f"*{thread}.jsonl")
-        for line in lines(path)
-        if line["type"] == "token_usage_record"
+    rollout = [
+        line for path in (case / "sessions").rglob(f"*{thread}.jsonl") for line in lines(path)
     ]
+    records = [line["payload"] for line in rollout if line["type"] == "token_usage_record"]
+    if not records and end is not None:
+        return counted_part(rollout, end)
     if end is not None:
         last = next(
             record
@@ -95,6 +95,20 @@ def own_part(case: Path) -> dict[str, int] | None:
         if records
         else None
     )
+
+
+def counted_part(rollout: list[Json], end: dict[str, int]) -> dict[str, int]:
+    """The same without records: the thread's total at the end less that before the last prompt."""
+    total = before = dict.fromkeys(COUNTERS, 0)
+    for line in rollout:
+        payload = line["payload"]
+        if payload.get("type") == "user_message":
+            before = total
+        if payload.get("type") == "token_count" and payload["info"] is not None:
+            total = {**dict.fromkeys(COUNTERS, 0), **payload["info"]["total_token_usage"]}
+            if all(total[key] == value for key, value in end.items()):
+                break
+    return {key: total[key] - before[key] for key in COUNTERS}
 
 
 @pytest.mark.parametrize("case", STREAMS, ids=name)
@@ -130,6 +144,119 @@ def test_without_the_rollout_a_sum_is_an_upper_bound_and_says_so() -> None:
     result = steno.read((ROOT / "codex/0.166.0-gpt-5.5/resume_second/stdout").read_bytes())
     assert (result.tokens.total, result.context.source) == (24158, "upper_bound")
     assert [note for note in result.warnings if note.startswith("tokens are an upper bound")] != []
+
+
+# -- versions whose rollout marks no turns -----------------------------------------------------
+
+OLDER_VERSIONS = [
+    # What the model server sent: input, cache read, output, requests, context of the last request.
+    ("0.80.0/edit_and_shell", "success", (5015, 35000, 265), 5, 8005),
+    ("0.80.0/patch_rejected", "permission", (2003, 14000, 103), 2, 8002),
+    ("0.80.0/resume_first", "success", (2003, 14000, 103), 2, 8002),
+    ("0.80.0/resume_second", "success", (1001, 7000, 51), 1, 8001),
+    ("0.80.0/resume_third", "success", (2003, 14000, 103), 2, 8002),
+    ("0.142.0/question_after_reading", "interactive", (2003, 14000, 103), 2, 8002),
+]
+
+
+@pytest.mark.parametrize(("case", "verdict", "tokens", "requests", "context"), OLDER_VERSIONS)
+def test_an_older_version_is_completed_from_its_rollout(
+    case: str, verdict: str, tokens: tuple[int, int, int], requests: int, context: int
+) -> None:
+    result = steno.read(ROOT / "codex" / case)
+    assert (result.verdict, result.requests) == (verdict, requests)
+    assert (result.tokens.input, result.tokens.cache_read, result.tokens.output) == tokens
+    assert (result.context.used, result.context.source) == (context, "measured")
+    assert (result.context.limit, result.cost.source) == (258_400, "computed")
+
+
+def test_a_call_of_an_older_version_counts_once() -> None:
+    """Its rollout has no items: calls are matched by their command and files."""
+    result = steno.read(ROOT / "codex/0.80.0/edit_and_shell")
+    assert [(tool.name, tool.ok) for tool in result.tools] == [
+        ("exec_command", True),
+        ("apply_patch", True),
+        ("apply_patch", True),
+        ("exec_command", True),
+    ]
+    assert [(file.path, file.change) for file in result.files] == [
+        ("src/app.py", "modified"),
+        ("src/new.py", "created"),
+    ]
+
+
+def test_a_patch_that_only_the_rollout_of_an_older_version_has() -> None:
+    result = steno.read(ROOT / "codex/0.80.0/patch_rejected")
+    assert [(tool.name, tool.ok, tool.denied) for tool in result.tools] == [
+        ("exec_command", True, False),
+        ("apply_patch", False, True),
+    ]
+
+
+def test_without_the_rollout_reasoning_of_an_older_version_is_unknown() -> None:
+    result = steno.read((ROOT / "codex/0.80.0/resume_first/stdout").read_bytes())
+    assert (result.tokens.output, result.tokens.reasoning) == (103, None)
+
+
+def rollout_of(case: str) -> list[Json]:
+    return [line for path in (ROOT / "codex" / case).rglob("*.jsonl") for line in lines(path)]
+
+
+def read_with_rollout(tmp_path: Path, stdout: bytes, rollout: list[Json]) -> steno.Report:
+    """The report of a stream with the given rollout."""
+    case = folder(tmp_path / "run", stdout, 1)
+    (case / "sessions").mkdir()
+    thread = rollout[0]["payload"]["id"]
+    (case / "sessions" / f"rollout-x-{thread}.jsonl").write_bytes(stream(*rollout))
+    return steno.read(case)
+
+
+@pytest.mark.parametrize(
+    ("texts", "requests"), [(["Third."], 0), (["Third.", "Third done."], 2), ([], 0)]
+)
+def test_a_failed_turn_of_an_older_version_is_found_by_its_texts(
+    tmp_path: Path, texts: list[str], requests: int
+) -> None:
+    """Without a total, another run's turn must not be taken for this one."""
+    rollout = rollout_of("0.80.0/resume_third")
+    failed = {"type": "turn.failed", "error": {"message": "stream disconnected"}}
+    start = {"type": "thread.started", "thread_id": rollout[0]["payload"]["id"]}
+    messages = [message(number, text) for number, text in enumerate(texts)]
+    result = read_with_rollout(tmp_path, stream(start, *messages, failed), rollout)
+    assert (result.requests, result.verdict != "success") == (requests, True)
+
+
+def test_the_total_of_an_earlier_turn_is_no_request(tmp_path: Path) -> None:
+    """A recording keeps the first line of a rollout and those of its own run."""
+    rollout = rollout_of("0.80.0/resume_third")
+    own = [line for line in rollout[1:] if line["timestamp"] >= "2026-11-16T07:40:52"]
+    stdout = (ROOT / "codex/0.80.0/resume_third/stdout").read_bytes()
+    result = read_with_rollout(tmp_path, stdout, [rollout[0], *own])
+    assert (result.requests, result.tokens.total) == (2, 16106)
+
+
+def test_a_failed_turn_whose_end_does_not_say_why(tmp_path: Path) -> None:
+    """Seen in 0.115: task_complete without an error, an answer and a duration."""
+    rollout = rollout_of("0.142.0/question_after_reading")
+    end = rollout[-1]["payload"]
+    rollout[-1]["payload"] = {**end, "last_agent_message": None, "duration_ms": None}
+    failed = {"type": "turn.failed", "error": {"message": "unexpected status 401 Unauthorized"}}
+    start = {"type": "thread.started", "thread_id": rollout[0]["payload"]["id"]}
+    said = message(1, "I see two ways, A and B. Which one should I take?")
+    result = read_with_rollout(tmp_path, stream(start, said, failed), rollout)
+    assert (result.verdict, result.requests, result.tokens.total) == ("auth", 2, 16106)
+    assert result.duration_ms == 176
+    other = read_with_rollout(tmp_path / "other", stream(start, message(1, "x"), failed), rollout)
+    assert (other.verdict, other.requests) == ("auth", 0)
+
+
+def test_the_files_of_a_rollout_without_items() -> None:
+    """The output of an applied patch names them."""
+    rollout = next((ROOT / "codex/0.80.0/edit_and_shell").rglob("rollout-*.jsonl"))
+    assert [(file.path, file.change) for file in steno.read(rollout).files] == [
+        ("src/app.py", "modified"),
+        ("src/new.py", "created"),
+    ]
 
 
 # -- special cases -----------------------------------------------------------------------------
@@ -174,9 +301,14 @@ def test_the_same_words_in_two_requests_count_twice() -> None:
         ("unexpected status 401 Unauthorized: Incorrect API key provided", "auth"),
         ("exceeded retry limit, last status: 429 Too Many Requests", "rate_limit"),
         ("You’ve hit your usage limit. Try again later.", "rate_limit"),
-        ("Quota exceeded. Check your plan and billing details.", "rate_limit"),
+        ("Quota exceeded. Check your plan and billing details.", "billing"),
         ("Codex ran out of room in the model's context window.", "context_full"),
         ('{"error": {"message": "bad", "type": "invalid_request_error"}}', "invalid_request"),
+        (
+            '{"error": {"message": "This model\'s maximum context length is 128000 tokens.", '
+            '"type": "invalid_request_error"}}',
+            "context_full",
+        ),
         (
             "stream disconnected before completion: stream closed before response.completed",
             "network",

@@ -11,11 +11,16 @@ from msgspec.json import encode
 import steno
 from steno import event as ev
 from steno.agents import AGENTS, LaunchOptions, detect_agent
+from steno.recording.open import read_transcripts
 from tests.golden import CASES, ROOT, name
 from tests.support.claude_lines import Json, dump, folder, plain, stream
 
 COPILOT = AGENTS["copilot"]
-STREAMS = [case for case in CASES if case.parents[1].name == "copilot"]
+STREAMS = [
+    case
+    for case in CASES
+    if case.parents[1].name == "copilot" and case.parent.name not in ("1.0.60", "1.0.92")
+]
 SESSION = "11111111-2222-4333-8444-555555555555"
 
 
@@ -89,6 +94,155 @@ def test_tokens_are_the_raw_records_added_up(case: Path) -> None:
         output,
     )
     assert tokens.total == input_ + output
+
+
+# -- versions that record no requests ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "tokens", "requests"),
+    [
+        # What the model server sent: input, cache write, cache read, output.
+        ("1.0.60/edit_and_shell", (5015, 0, 40000, 315), 5),
+        ("1.0.60/resume_second_sums", (1408, 0, 18000, 120), 2),
+        ("1.0.92/resume_second_sums", (8, 1400, 18000, 120), 2),
+    ],
+)
+def test_the_sums_of_a_process_or_a_session_give_the_run(
+    case: str, tokens: tuple[int, ...], requests: int
+) -> None:
+    """1.0.60 writes the sums of the process, 1.0.92 those of the session."""
+    found = steno.read(ROOT / "copilot" / case)
+    used = found.tokens
+    assert (used.input, used.cache_write, used.cache_read, used.output) == tokens
+    assert (found.requests, found.cost.source) == (requests, "computed")
+    assert (found.context.used, found.context.source) == (sum(tokens[:3]), "upper_bound")
+
+
+def test_files_without_a_list_come_from_the_diff() -> None:
+    found = steno.read(ROOT / "copilot/1.0.60/edit_and_shell")
+    assert [(file.path, file.change, file.tools) for file in found.files] == [
+        ("src/app.py", "modified", ["call_000002"]),
+        ("src/new.py", "created", ["call_000003"]),
+    ]
+
+
+def test_a_diff_inside_a_file_is_no_file() -> None:
+    """Its lines start with + or -; a deletion and a diff of two names are read as well."""
+    diff = (
+        "\ndiff --git a/p/x b/p/x\nnew file mode 100644\n+diff --git a/p/y b/p/y\n"
+        "diff --git a/p/z b/p/z\ndeleted file mode 100644\n-gone\n"
+        "diff --git a/p/one b/p/two\n"
+    )
+    call = {"toolCallId": "c", "toolName": "edit", "arguments": {"path": "/p/x"}}
+    done = {"toolCallId": "c", "success": True, "result": {"detailedContent": diff}}
+    lines_ = (line("tool.execution_start", 1, **call), line("tool.execution_complete", 2, **done))
+    assert [(file.absolute, file.change) for file in report(*lines_, result()).files] == [
+        ("/p/x", "created"),
+        ("/p/z", "deleted"),
+    ]
+    seen = {**call, "toolName": "view"}
+    lines_ = (line("tool.execution_start", 1, **seen), line("tool.execution_complete", 2, **done))
+    assert report(*lines_, result()).files == []
+
+
+def shutdown(second: int, count: int, *files: str) -> Json:
+    usage = {
+        "inputTokens": 100 * count,
+        "outputTokens": 10 * count,
+        "cacheReadTokens": 40 * count,
+        "cacheWriteTokens": 0,
+        "reasoningTokens": 0,
+    }
+    return line(
+        "session.shutdown",
+        second,
+        modelMetrics={"gpt-5": {"requests": {"count": count}, "usage": usage}},
+        codeChanges={"filesModified": list(files)},
+    )
+
+
+def with_session_file(path: Path, stdout: list[Json], session: list[Json]) -> steno.Report:
+    case = folder(path / "run", stream(*stdout), 0)
+    (case / "sessions" / SESSION).mkdir(parents=True)
+    (case / "sessions" / SESSION / "events.jsonl").write_bytes(stream(*session))
+    return steno.read(case)
+
+
+PROMPT = line("user.message", 5, content="do", interactionId="i2")
+ANSWER = line("assistant.message", 6, content="Done.")
+START = line("session.start", 0, sessionId=SESSION, copilotVersion="1.0.60")
+RESUME = line("session.resume", 4)
+
+
+@pytest.mark.parametrize(
+    ("session", "total", "requests", "is_bound"),
+    [
+        ([START, PROMPT, ANSWER, shutdown(9, 1)], 110, 1, False),
+        ([START, PROMPT, ANSWER, shutdown(9, 3)], 330, 3, False),
+        ([START, shutdown(3, 2), RESUME, PROMPT, ANSWER, shutdown(9, 3)], 110, 1, False),
+        ([START, shutdown(3, 2), RESUME, PROMPT, ANSWER, shutdown(9, 1)], 110, 1, False),
+        ([START, shutdown(3, 1), RESUME, PROMPT, ANSWER, shutdown(9, 1)], 110, 1, False),
+        ([START, RESUME, PROMPT, ANSWER, shutdown(9, 1)], 110, 1, False),
+        ([START, RESUME, PROMPT, ANSWER, shutdown(9, 3)], 330, 0, True),
+        ([START, RESUME, PROMPT, ANSWER], None, 0, False),
+        ([START, shutdown(3, 2), RESUME, PROMPT, ANSWER, RESUME, shutdown(9, 3)], None, 0, False),
+        ([START, ANSWER, shutdown(3, 2)], None, 0, False),
+    ],
+)
+def test_the_part_of_a_run(
+    tmp_path: Path, session: list[Json], total: int | None, requests: int, is_bound: bool
+) -> None:
+    """Sums of earlier runs are subtracted; if those are unknown, the sum is an upper bound."""
+    stdout = [line("session.tools_updated", model="gpt-5"), PROMPT, ANSWER, result()]
+    found = with_session_file(tmp_path, stdout, session)
+    assert (found.verdict, found.tokens.total, found.requests) == ("success", total, requests)
+    bounds = [note for note in found.warnings if note.startswith("tokens are an upper bound")]
+    assert bool(bounds) is is_bound
+
+
+def test_a_recording_keeps_the_sums_of_earlier_runs(tmp_path: Path) -> None:
+    """A resumed run is recorded with its own lines, the first one and the shutdowns before."""
+    path = tmp_path / SESSION / "events.jsonl"
+    path.parent.mkdir()
+    old = line("user.message", 1, content="before", interactionId="i1")
+    own = [RESUME, PROMPT, ANSWER, shutdown(9, 3)]
+    path.write_bytes(stream(START, old, shutdown(3, 2), *own))
+    transcripts = COPILOT.transcripts
+    assert transcripts.pattern is not None
+    kept = read_transcripts(
+        transcripts.pattern(SESSION),
+        [str(tmp_path)],
+        "2026-11-15T12:00:04.000Z",
+        transcripts.totals_marker,
+    )
+    assert b"".join(kept) == stream(START, shutdown(3, 2), *own)
+
+
+def test_a_file_that_only_the_shutdown_has(tmp_path: Path) -> None:
+    """Files of earlier runs are not those of this one."""
+    session = [START, shutdown(3, 1, "/p/a"), RESUME, PROMPT, shutdown(9, 2, "/p/a", "/p/b")]
+    stdout = [line("session.tools_updated", model="gpt-5"), PROMPT, ANSWER, result()]
+    found = with_session_file(tmp_path, stdout, session)
+    assert [(file.absolute, file.change) for file in found.files] == [("/p/b", "modified")]
+
+
+def test_a_run_without_a_result_has_the_sums_of_its_shutdown(tmp_path: Path) -> None:
+    stdout = [line("session.tools_updated", model="gpt-5"), PROMPT, ANSWER]
+    session = [START, PROMPT, ANSWER, shutdown(9, 1)]
+    case = folder(tmp_path / "run", stream(*stdout), -9)
+    (case / "sessions" / SESSION).mkdir(parents=True)
+    (case / "sessions" / SESSION / "events.jsonl").write_bytes(stream(*session))
+    found = steno.read(case)
+    assert (found.verdict, found.tokens.total) == ("killed", 110)
+
+
+def test_a_session_file_without_requests_has_the_sums_of_all_runs() -> None:
+    """Of the process in 1.0.60 and of the session in 1.0.92: the same conversation."""
+    for version in ("1.0.60", "1.0.92"):
+        (path,) = (ROOT / "copilot" / version / "resume_second_sums").rglob("events.jsonl")
+        found = steno.read(path)
+        assert (found.tokens.total, found.requests) == (7 * 9764, 7)
 
 
 # -- special cases -----------------------------------------------------------------------------

@@ -174,6 +174,23 @@ def test_a_refusal_ends_the_run_and_is_its_verdict() -> None:
     assert [denial.tool for denial in report.denials] == ["write", "bash"]
 
 
+def test_a_refusal_of_version_1_2_has_the_name_of_the_error() -> None:
+    report = steno.read(case("opencode", "permission_rejected", "1.2.27"))
+    assert (report.verdict, report.exit_code, report.complete) == ("permission", 0, True)
+    assert [(denial.tool, denial.allow_rule) for denial in report.denials] == [
+        ("bash", '{"bash":{"ls":"allow"}}')
+    ]
+
+
+@pytest.mark.parametrize(
+    "error", ['PermissionDeniedError({"ruleset":[]})', "PermissionCorrectedError({})"]
+)
+def test_other_refusals_of_version_1_2(error: str) -> None:
+    call = tool(5, "bash", "c1", status="error", error=error, input={"command": "ls"})
+    report = read([line("step_start", 1), call, finish(9, "tool-calls")], code=0)
+    assert (report.verdict, report.complete) == ("permission", True)
+
+
 def test_files_of_a_patch() -> None:
     files = [
         {"filePath": "/p/a", "type": "add"},
@@ -206,6 +223,35 @@ def test_a_failed_write_changes_nothing() -> None:
 def test_a_session_that_is_gone() -> None:
     report = steno.read(case("opencode", "resume_wrong_id"))
     assert (report.verdict, "Session not found" in (report.error or "")) == ("subprocess", True)
+
+
+NO_SESSION_HINT = "session not found: run without --resume, or in the folder where it was created"
+
+
+def test_a_session_that_is_gone_with_exit_code_0() -> None:
+    """Version 1.2: only stderr has it, in the middle of a stack trace."""
+    report = steno.read(case("opencode", "resume_unknown_session", "1.2.27"))
+    assert (report.agent, report.verdict, report.error, report.hint) == (
+        "opencode",
+        "subprocess",
+        "Session not found: ses_nosuchsession123",
+        NO_SESSION_HINT,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("\x1b[91m\x1b[1mError: \x1b[0mSession not found", "subprocess"),
+        ("the tests say: Session not found: ses_1", "success"),
+        ("Error: Session not found in the cookie", "success"),
+    ],
+)
+def test_only_the_agents_own_message_means_that_a_session_is_gone(text: str, verdict: str) -> None:
+    started = [] if verdict == "subprocess" else [line("step_start", 1), finish(9, "stop")]
+    texts = [] if verdict == "subprocess" else [line("text", 2, text="Hi")]
+    report = read([*started[:1], *texts, *started[1:]], code=0, errors=text, agent="opencode")
+    assert report.verdict == verdict
 
 
 def test_a_subagent_is_told_with_its_call() -> None:

@@ -73,6 +73,21 @@ def background(tool: str = "Bash", id_: str = "toolu_1", **more: Any) -> Json:
     return call(id_, tool, description="Long work", run_in_background=True, **more)
 
 
+HALTED = system("informational", content="Operation stopped by hook: no", prevent_continuation=True)
+DECLINED = assistant(text("I"), stop_reason="refusal")
+RESUME_HINT = f"to continue: claude --resume {SESSION} -p continue"
+
+
+def subtype_error(subtype: str) -> Json:
+    return result(None, subtype=subtype, is_error=True, error_message="It took too long.")
+
+
+def unseen_result(output: int) -> list[Json]:
+    """A run of an old version that ends after a tool's result, and its total output."""
+    asked = assistant(call("toolu_1", "Bash"), used=usage(output=5), stop_reason="tool_use")
+    return [init(), asked, answer("toolu_1"), result("", usage=usage(output=output))]
+
+
 # -- V1: every word ------------------------------------------------------------------------------
 
 Case = tuple[str, Callable[[Path], Report]]
@@ -110,6 +125,14 @@ CASES: dict[str, Case] = {
         "rate_limit",
         lambda at: report(*HALF, failed("Later.", api_error="usage_limit_reached")),
     ),
+    "429 by the retries": (
+        "rate_limit",
+        lambda at: report(
+            *HALF,
+            system("api_retry", attempt=9, max_retries=10, error_status=429, error="rate_limit"),
+            failed("[API Error: An unknown error occurred.]"),
+        ),
+    ),
     "5-hour limit": (
         "rate_limit",
         lambda at: report(*HALF, failed("You've hit your 5-hour limit · resets 3pm (UTC)")),
@@ -127,6 +150,19 @@ CASES: dict[str, Case] = {
     "a failed sign-in": (
         "auth",
         lambda at: report(init(), synthetic("authentication_failed", "No."), failed("No.")),
+    ),
+    "no credit": (
+        "billing",
+        lambda at: report(*HALF, failed("Credit balance is too low", api_error_status=400)),
+    ),
+    "402 by status": ("billing", lambda at: report(*HALF, failed("No.", api_error_status=402))),
+    "a billing error": (
+        "billing",
+        lambda at: report(init(), synthetic("billing_error", "No."), failed("No.")),
+    ),
+    "quota used up": (
+        "billing",
+        lambda at: report(*HALF, failed("API Error: 429 insufficient_quota")),
     ),
     "500": ("api", lambda at: report(*HALF, failed("API Error: 500", api_error_status=500))),
     "no detail": ("api", lambda at: report(*HALF, failed(None))),
@@ -163,9 +199,86 @@ CASES: dict[str, Case] = {
         "refused",
         lambda at: report(*HALF, failed("I will not.", stop_reason="refusal")),
     ),
+    "the window of the model": (
+        "context_full",
+        lambda at: report(
+            *HALF, failed("API Error: The model has reached its context window limit.")
+        ),
+    ),
+    "the window of the model, by stop_reason": (
+        "context_full",
+        lambda at: report(*HALF, result("So I", stop_reason="model_context_window_exceeded")),
+    ),
+    "the window of Gemini": (
+        "context_full",
+        lambda at: report(
+            *HALF,
+            failed(
+                "The input token count (1200000) exceeds the maximum number of tokens allowed "
+                "(1048576).",
+                api_error_status=400,
+            ),
+        ),
+    ),
+    "the window of OpenAI": (
+        "context_full",
+        lambda at: report(
+            *HALF,
+            failed("400 This model's maximum context length is 131072 tokens. However, ..."),
+        ),
+    ),
+    "an error subtype, permission": (
+        "permission",
+        lambda at: report(*HALF, subtype_error("error_permission_denied")),
+    ),
+    "an error subtype, time": (
+        "timeout",
+        lambda at: report(*HALF, subtype_error("error_timeout")),
+    ),
+    "an error subtype, network": (
+        "network",
+        lambda at: report(*HALF, subtype_error("error_network")),
+    ),
+    "an error subtype, request": (
+        "invalid_request",
+        lambda at: report(*HALF, subtype_error("error_invalid_request")),
+    ),
+    "HTTP429": ("rate_limit", lambda at: report(*HALF, failed("request failed: HTTP429"))),
+    "404 by text": (
+        "invalid_request",
+        lambda at: report(init(), synthetic("unknown", "Hm."), failed("API Error: 404 {...}")),
+    ),
+    "a refusal by the last message": (
+        "refused",
+        lambda at: report(init(), DECLINED, synthetic("invalid_request", "Hm."), failed("Hm.")),
+    ),
+    "an empty message": ("empty", lambda at: report(init(), result("(no content)"))),
+    "an error without an error": (
+        "empty",
+        lambda at: report(init(), result(None, subtype="error_during_execution")),
+    ),
+    "killed after the result": ("killed", lambda at: recording(at, *HALF, result(), code=143)),
+    "killed after the result, -9": ("killed", lambda at: recording(at, *HALF, result(), code=137)),
     "a permission": (
         "permission",
         lambda at: report(*HALF, result(permission_denials=[denied("t", "Bash", command="ls")])),
+    ),
+    "stopped by a hook": (
+        "stopped",
+        lambda at: report(*HALF, result("Half done.", terminal_reason="hook_stopped")),
+    ),
+    "stopped at its end by a hook": (
+        "stopped",
+        lambda at: report(*HALF, result("Done.", terminal_reason="stop_hook_prevented")),
+    ),
+    "a prompt stopped by a hook": (
+        "stopped",
+        lambda at: report(init(), HALTED, result("Stopped.")),
+    ),
+    "stopped by a hook of an old version": ("stopped", lambda at: report(*unseen_result(5))),
+    "a loop": (
+        "stopped",
+        lambda at: report(*HALF, failed("Loop detected.", terminal_reason="loop_detected")),
     ),
     "a question": ("interactive", lambda at: report(*HALF, result("Which one?"))),
     "work left running": (
@@ -235,6 +348,7 @@ def test_v1_every_word_is_reached() -> None:
 CATEGORIES = {
     "429 by text": "rate_limit",
     "401 by text": "auth",
+    "no credit": "auth",
     "500": "api",
     "a question": "interactive",
     "work left running": "background-task",
@@ -448,6 +562,70 @@ def test_v6_work_that_was_seen_to_end_is_not_pending(end: Json) -> None:
     assert (found.verdict, found.ok) == ("success", True)
     assert (found.warnings == []) is (status != "stopped")
     assert found.background == [BackgroundTask("toolu_1", "shell", "Long work", status)]
+
+
+@pytest.mark.parametrize("text", ["Started it.", "All is built.", "It runs in the background."])
+@pytest.mark.parametrize("status", ["stopped", "killed"])
+def test_v6_work_that_was_stopped_after_the_result(status: str, text: str) -> None:
+    lines = [init(), assistant(background()), started(), answer("toolu_1")]
+    found = report(*lines, result(text, num_turns=3), updated(status))
+    assert (found.verdict, found.ok) == ("background_task", False)
+    assert found.warnings == [
+        "background-task: 1 not finished: Long work",
+        "1 background task stopped before completion: Long work",
+    ]
+
+
+def test_v6_work_that_failed_after_the_result_is_named() -> None:
+    lines = [init(), assistant(background()), started(), answer("toolu_1")]
+    end = result("All is built.", num_turns=3)
+    found = report(*lines, end, notified("failed"))
+    assert (found.verdict, found.ok) == ("success", True)
+    assert found.warnings == ["1 background task failed after the result: Long work"]
+    assert report(*lines, notified("failed"), end).warnings == []
+
+
+def test_v6_a_later_turn_that_answers_the_work() -> None:
+    """An array of events has no task events: only the origin of the second result says it."""
+    lines = [init(), assistant(background()), answer("toolu_1"), result("Waiting.", uuid="r1")]
+    origin = {"kind": "task-notification"}
+    end = result("What ran in the background is done.", num_turns=1, uuid="r2")
+    found = report(*lines, {**end, "origin": origin})
+    assert found.verdict == "success"
+    assert [task.status for task in found.background] == ["ended"]
+    assert report(*lines, end).verdict == "background_task"
+
+
+def test_v6_one_answer_is_for_one_task() -> None:
+    lines = [
+        init(),
+        assistant(background(), background(id_="toolu_2")),
+        answer("toolu_1"),
+        answer("toolu_2"),
+        result("Waiting.", uuid="r1"),
+        {**result("One is done.", uuid="r2"), "origin": {"kind": "task-notification"}},
+    ]
+    assert report(*lines).warnings[0] == "background-task: 1 not finished: toolu_2"
+
+
+def test_a_hook_that_stopped_an_earlier_turn() -> None:
+    lines = [init(), HALTED, result("Stopped.", uuid="r1"), assistant(text("Done."))]
+    assert report(*lines, result("Done.", uuid="r2")).verdict == "success"
+
+
+def test_a_success_without_text_after_work_is_no_stop() -> None:
+    """The totals have one more message than the stream: the model answered, with nothing."""
+    assert report(*unseen_result(9)).verdict == "success"
+
+
+def test_the_error_is_the_hooks_own_message() -> None:
+    found = report(init(), HALTED, result("Stopped."))
+    assert (found.error, found.evidence) == ("Operation stopped by hook: no", [2, 3])
+
+
+def test_error_message_is_read() -> None:
+    found = report(*HALF, subtype_error("error_timeout"))
+    assert (found.error, found.hint) == ("It took too long.", RESUME_HINT)
 
 
 def test_v6_an_update_that_is_no_end_leaves_it_pending() -> None:

@@ -1,5 +1,6 @@
 """The real Claude Code, run by our loop with a scripted model. Needs `make cli`."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -163,6 +164,50 @@ def test_a_rejected_key(loop: ProcessLoop, tmp_path: Path, version: str) -> None
         run = Run(loop, tmp_path, version, server)
         assert loop.run(loop.clock() + LONG)
     assert (run.report.verdict, run.report.subtype, run.report.exit_code) == ("auth", "success", 1)
+
+
+def test_no_credit(loop: ProcessLoop, tmp_path: Path, version: str) -> None:
+    fault = Fault(400, "invalid_request_error", "Your credit balance is too low.")
+    with ModelServer(fault) as server:
+        run = Run(loop, tmp_path, version, server)
+        assert loop.run(loop.clock() + LONG)
+    assert (run.report.verdict, run.report.exit_code) == ("billing", 1)
+
+
+def test_a_full_window(loop: ProcessLoop, tmp_path: Path, version: str) -> None:
+    with ModelServer(say("So I", stop="model_context_window_exceeded")) as server:
+        run = Run(loop, tmp_path, version, server)
+        assert loop.run(loop.clock() + LONG)
+    assert (run.report.verdict, run.report.exit_code) == ("context_full", 1)
+
+
+@pytest.mark.parametrize("event", ["UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop"])
+def test_a_hook_that_halts_the_run(
+    loop: ProcessLoop, tmp_path: Path, version: str, event: str
+) -> None:
+    """It exits with 0 and calls itself a success."""
+    command = """echo '{"continue": false, "stopReason": "not today"}'"""
+    hooks = {event: [{"hooks": [{"type": "command", "command": command}]}]}
+    flags = ("--dangerously-skip-permissions", "--settings", json.dumps({"hooks": hooks}))
+    first = say("Done.") if event == "Stop" else call("Bash", command="true", description="Run")
+    with ModelServer(first, say("Done.")) as server:
+        run = Run(loop, tmp_path, version, server, *flags)
+        assert loop.run(loop.clock() + LONG)
+        assert len(server.asked) == (event != "UserPromptSubmit")
+    report = run.report
+    assert (report.verdict, report.subtype, report.exit_code) == ("stopped", "success", 0)
+
+
+def test_a_hook_that_denies_a_call(loop: ProcessLoop, tmp_path: Path, version: str) -> None:
+    hook = {"type": "command", "command": "echo no >&2; exit 2"}
+    settings = {"hooks": {"PreToolUse": [{"hooks": [hook]}]}}
+    flags = ("--dangerously-skip-permissions", "--settings", json.dumps(settings))
+    asked = call("Bash", command="true", description="Run")
+    with ModelServer(asked, say("It was denied.")) as server:
+        run = Run(loop, tmp_path, version, server, *flags)
+        assert loop.run(loop.clock() + LONG)
+    assert run.report.verdict == "permission"
+    assert [denial.tool for denial in run.report.denials] == ["Bash"]
 
 
 def test_an_interrupt_while_the_stream_stalls(

@@ -140,8 +140,8 @@ def notes(path: Path) -> list[str]:
     ("printed", "verdict", "words"),
     [
         (SIGNED_OUT, "auth", ()),
-        (NO_CREDIT, "rate_limit", ()),
-        (UNPAID, "auth", ()),
+        (NO_CREDIT, "billing", ()),
+        (UNPAID, "billing", ()),
         (LIMITED, "rate_limit", ("--on-limit", "fallback")),
     ],
     ids=["signed out", "out of credit", "not paid", "limited"],

@@ -15,7 +15,7 @@ from steno import RunOptions
 from steno.agents import AGENTS
 from steno.agents.base import OPTION_FIELDS, Transcripts, option_support
 from steno.errors import StenoError
-from steno.runner.attempt import NO_SESSION_FILE
+from steno.runner.attempt import NO_LIVE_USAGE
 from steno.runner.prepare import prepare_task
 from tests.support.scripted_place import Json, Place
 
@@ -231,9 +231,9 @@ def test_a_budget_without_the_session_file(place: Place) -> None:
     ]
     place.plan({"out": "".join(json.dumps(line) + "\n" for line in lines)})
     report = steno.run("Do it.", **asked(place, "codex", max_tokens=1000))
-    assert NO_SESSION_FILE in report.warnings
-    assert NO_SESSION_FILE.encode() in place.tapes[0].read_bytes()
-    assert NO_SESSION_FILE not in steno.run("Do it.", **asked(place, "codex")).warnings
+    assert NO_LIVE_USAGE in report.warnings
+    assert NO_LIVE_USAGE.encode() in place.tapes[0].read_bytes()
+    assert NO_LIVE_USAGE not in steno.run("Do it.", **asked(place, "codex")).warnings
 
 
 def test_the_matrix_is_shown(place: Place) -> None:

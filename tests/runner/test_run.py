@@ -85,6 +85,21 @@ def test_the_answer_is_all_of_stdout(place: Place) -> None:
     assert b"success" in done.stderr
 
 
+def test_i3_malformed_lines_are_printed(place: Place) -> None:
+    """As by `show`: the first ones, and not what a terminal would obey."""
+    place.plan({"out": "odd \x1b[2J line\n" * 30 + done_well()})
+    done = place.steno("run", "Say it.")
+    assert (done.stdout, done.returncode) == (b"Done.\n", 0)
+    (tape,) = place.tapes
+    lines = [line for line in done.stderr.decode().splitlines() if "malformed line" in line]
+    assert lines == [
+        f"steno: skipping malformed line {number}: odd \\x1b[2J line" for number in range(1, 21)
+    ]
+    shown = place.steno("show", str(tape)).stderr.decode().splitlines()
+    assert shown[:20] == lines
+    assert b"malformed" not in place.steno("run", "--quiet", "Say it.").stderr
+
+
 def test_json_is_the_report_that_the_tape_gives(place: Place) -> None:
     """Live is replay; beside it stand the task and its attempts."""
     place.plan({"recording": str(NEWEST / "multi_tool_edit")})

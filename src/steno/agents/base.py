@@ -354,7 +354,8 @@ class Transcripts(Struct, frozen=True, kw_only=True):
     the home folder. `scan_usage` yields only the events that a usage sum needs. `pattern` returns a
     glob, below one of the folders, for the files that complete the stream of a session; the agent's
     reader is then an `EnrichingReader`. `auto_import`: import them by default; False if request ids
-    differ between stream and transcript, which would count a run twice.
+    differ between stream and transcript, which would count a run twice. `totals_marker`: bytes in
+    lines with totals of the session; a recording keeps those of earlier runs, to subtract them.
     """
 
     is_line: Callable[[bytes], bool] = default_is_transcript_line
@@ -362,6 +363,7 @@ class Transcripts(Struct, frozen=True, kw_only=True):
     scan_usage: Callable[[Iterable[bytes]], Iterator[Event]] = default_scan_usage
     pattern: Callable[[str], str] | None = None
     auto_import: bool = True
+    totals_marker: bytes | None = None
 
 
 class Installation(Struct, frozen=True, kw_only=True):

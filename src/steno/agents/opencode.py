@@ -9,7 +9,8 @@ are not in the stream.
 The stream has no result, version, model or working directory. A step that finishes with the reason
 `stop` ends the turn, and an `error` ends it as failed; the exit code says the same. A denied
 permission ends the run after that step, with exit code 0. A call is printed when it is finished,
-together with its result. Sessions are stored in a database: there are no transcripts to read.
+together with its result. Sessions are stored in a database: there are no transcripts to read. A
+session that does not exist is reported on stderr only, by 1.2 with exit code 0.
 """
 
 import re
@@ -58,6 +59,10 @@ PERMISSION_DENIED_PREFIXES = (
     "The user rejected permission",
     "The user has specified a rule which prevents you",
     "Permission denied",
+    # 1.2 prints the name of the error instead of its message.
+    "PermissionRejectedError",
+    "PermissionDeniedError",
+    "PermissionCorrectedError",
 )
 # A tool that a rule denies is not registered: calls fail as for an unknown tool.
 PERMISSION_TOOLS = frozenset({"bash", "write", "edit", "webfetch", "patch", "apply_patch"})
@@ -190,7 +195,7 @@ class OpenCodeReader:
         self, line: StreamLine, data: bytes, number: int, at: datetime | None
     ) -> list[ev.Event]:
         at = _time_from_ms(line.timestamp) or at
-        head = EventHead(number, line.sessionID or self._session, None, at)
+        head = (number, line.sessionID or self._session, None, at)
         self._turn_started_at = self._turn_started_at or at
         events: list[ev.Event] = []
         if line.sessionID is not None and line.sessionID != self._session:
@@ -227,8 +232,8 @@ class OpenCodeReader:
         call = self._calls.open(agent_id, name, ev.NO_JSON)
         self._calls.close(agent_id)
         number, session, parent, at = head
-        started = EventHead(number, session, parent, _time_from_ms(span.start) or at)
-        ended = EventHead(number, session, parent, _time_from_ms(span.end) or at)
+        started = (number, session, parent, _time_from_ms(span.start) or at)
+        ended = (number, session, parent, _time_from_ms(span.end) or at)
         events: list[ev.Event] = [_tool_call(started, call, name, part, state.input)]
         if TOOL_KINDS.get(name) == "subagent":
             task = output.sessionId or call
@@ -300,10 +305,11 @@ class OpenCodeReader:
         error: str | None = None,
         stop_reason: str | None = None,
     ) -> ev.Result:
+        _, _, _, at = head
         duration = None
-        if head.at is not None and self._turn_started_at is not None:
-            duration = max(0, (head.at - self._turn_started_at) // MILLISECOND)
-        self._turn_started_at = head.at
+        if at is not None and self._turn_started_at is not None:
+            duration = max(0, (at - self._turn_started_at) // MILLISECOND)
+        self._turn_started_at = at
         return ev.Result(
             *head,
             subtype="success" if error is None else "error",
@@ -385,6 +391,7 @@ UNSUPPORTED_OPTIONS = (
 )
 _SESSION_ID_PATTERN = re.compile(r"ses_[0-9A-Za-z]{10,}")
 _COLOUR_PATTERN = re.compile(r"\x1b\[[0-9;]*m")
+_NO_SESSION_PATTERN = re.compile(r'(?:Error:|message:) "?(Session not found(?:: ses_\w+)?)"?,?')
 AUTO_APPROVE_MODES = ("yolo", "auto", "bypassPermissions")
 # For an unknown agent OpenCode uses its default one, which may be allowed more: accept only the
 # agents that always exist.
@@ -452,6 +459,22 @@ def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
     return ("subprocess", text) if code == 1 and text else None
 
 
+def read_stderr(line: ev.Stderr) -> list[ev.Event]:
+    """A session to continue that does not exist: nothing on stdout says so."""
+    match = _NO_SESSION_PATTERN.fullmatch(_COLOUR_PATTERN.sub("", line.text).strip())
+    if match is None:
+        return []
+    return [
+        ev.Result(
+            *(0, None, None, line.at),
+            subtype="error",
+            is_error=True,
+            errors=(match[1],),
+            startup_failure="session_not_found",
+        )
+    ]
+
+
 def allow_rule(tool: str, input_: Any, cwd: str | None) -> str:
     """The entry of `permission` in the configuration that would have allowed a denied call."""
     command = input_.get("command") if isinstance(input_, dict) else None
@@ -466,6 +489,7 @@ AGENT = Agent(
     reader=OpenCodeReader,
     allow_rule=allow_rule,
     looks_like=is_opencode,
+    read_stderr=read_stderr,
     is_session_id=is_session_id,
     capabilities=Capabilities(resume=True, json=True, context=True, cost=True, file_events=True),
     hints=HintTemplates(

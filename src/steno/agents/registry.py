@@ -85,7 +85,8 @@ STDERR_MARKERS = {
         "GitHub Copilot CLI",
     ),
     "gemini": ("Gemini API", "Gemini CLI", "gemini [options]"),
-    "qwen": ("Qwen Code", "qwen [options]"),
+    "opencode": ("opencode run [message..]", "Session not found: ses_"),
+    "qwen": ("Qwen Code", "qwen [options]", "QWEN_CODE_"),
 }
 # In the order of the tests; Claude Code is last, see `registry.detect_builtin`.
 LINE_DETECTORS: dict[str, Callable[[JsonObject], bool]] = {
@@ -176,6 +177,8 @@ def detect_agent(line: bytes) -> Agent | None:
 
 def detect_builtin(line: dict[str, Any]) -> str | None:
     """Return the name of the built-in agent that can have printed a decoded line."""
+    if "claude_code_version" in line and "qwen_code_version" not in line:
+        return CLAUDE.name  # its first line; no other agent prints this field
     for name, matches in LINE_DETECTORS.items():
         if matches(line):
             return name

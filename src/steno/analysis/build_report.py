@@ -13,6 +13,7 @@ import msgspec
 from .. import event as ev
 from ..codec.decode import decode_raw
 from ..report import (
+    BackgroundTask,
     ChangedFile,
     DeniedCall,
     LineCounts,
@@ -21,12 +22,12 @@ from ..report import (
     ToolCallCounts,
     ToolCallSummary,
 )
-from .accumulator import MODEL_TEXT, NO_ACTIVITY, SYNTHETIC_TEXT, Accumulator
+from .accumulator import MODEL_TEXT, NO_ACTIVITY, SYNTHETIC_TEXT, TOOL_CALL, Accumulator
 from .attribution import CallSpan, call_running_at, file_changing_calls, only_possible_call
 from .context import context_level
 from .cost import PriceLookup, fill_usage, price_requests, zero_price
 from .usage import nano_to_usd, sum_tokens
-from .verdict import Facts, judge
+from .verdict import Facts, ended_after_result, judge
 
 _get_name = attrgetter("name")
 
@@ -37,17 +38,6 @@ def build_report(run: Accumulator, lines: LineCounts, price: PriceLookup | None 
     lines.torn = lines.torn or bool(run.read_problems)
     price = zero_price if run.is_free else price
     report = Report(agent=run.agent.name, lines=lines)
-    _fill_identity(run, report)
-    _fill_text(run, report)
-    fill_usage(run, report, price)
-    _fill_lists(run, report)
-    _fill_subagents(run, report, price)
-    _add_warnings(run, report)
-    judge(_verdict_facts(run, report)).apply_to(report)
-    return report
-
-
-def _fill_identity(run: Accumulator, report: Report) -> None:
     if run.started is not None:
         report.agent_version = run.started.agent_version
         report.cwd = run.started.cwd or None
@@ -58,11 +48,22 @@ def _fill_identity(run: Accumulator, report: Report) -> None:
     code = run.facts.exited.code if run.facts.exited is not None else None
     report.exit_code = code
     report.signal = -code if code is not None and code < 0 else None
+    _fill_text(run, report)
+    fill_usage(run, report, price)
+    _fill_lists(run, report)
+    _fill_subagents(run, report, price)
+    _add_warnings(run, report)
+    judge(_verdict_facts(run, report)).apply_to(report)
+    return report
 
 
 def _fill_text(run: Accumulator, report: Report) -> None:
     result = run.result
-    report.text = "\n".join(_answer_texts(run, result))
+    texts = run.texts
+    if result is not None and result.is_error and run.latest_activity[0] == SYNTHETIC_TEXT:
+        # Older versions print an API error as an answer, too.
+        texts = texts[:-1] if result.text == texts[-1] else texts
+    report.text = "\n".join(texts)
     if run.partial and result is None:
         report.text = "\n".join(filter(None, (report.text, "".join(run.partial))))
     if result is not None:
@@ -77,13 +78,6 @@ def _fill_text(run: Accumulator, report: Report) -> None:
     elif run.stop_reason != "unknown":
         report.stop_reason = run.stop_reason
     report.complete = result is not None and not report.lines.torn
-
-
-def _answer_texts(run: Accumulator, result: ev.Result | None) -> list[str]:
-    """The main thread's texts, without an API error that older versions print as an answer."""
-    if result is None or not result.is_error or run.latest_activity[0] != SYNTHETIC_TEXT:
-        return run.texts
-    return run.texts[:-1] if result.text == run.texts[-1] else run.texts
 
 
 def _fill_lists(run: Accumulator, report: Report) -> None:
@@ -167,9 +161,15 @@ def _add_warnings(run: Accumulator, report: Report) -> None:
     warnings += run.read_problems
     stopped = [task for task in report.background if task.status in ("stopped", "killed")]
     if stopped:
-        names = ", ".join(task.description or task.id for task in stopped)
-        tasks = _count(len(stopped), "background task")
-        warnings.append(f"{tasks} stopped before completion: {names}")
+        warnings.append(_task_warning(stopped, "stopped before completion"))
+    facts = msgspec.structs.replace(run.facts, result=run.result)
+    failed = [
+        task
+        for task in report.background
+        if task.status == "failed" and ended_after_result(task, facts)
+    ]
+    if failed:
+        warnings.append(_task_warning(failed, "failed after the result"))
     if run.facts.stop is not None and run.facts.stop.why == "after_result":
         warnings.append("the agent kept running after its result; steno stopped it")
     level = context_level(report.context.fraction)
@@ -185,6 +185,11 @@ def _add_warnings(run: Accumulator, report: Report) -> None:
         warnings.append(f"{run.unknown} events of kinds this version does not know")
 
 
+def _task_warning(tasks: list[BackgroundTask], outcome: str) -> str:
+    names = ", ".join(task.description or task.id for task in tasks)
+    return f"{_count(len(tasks), 'background task')} {outcome}: {names}"
+
+
 def _leftover_warning(record: str) -> str:
     """`record` is "PID SIGNAL COMMAND", with - as the signal if the process was left alone."""
     pid, signal, command = (*record.split(" ", 2), "", "")[:3]
@@ -196,12 +201,32 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _is_transcript_complete(run: Accumulator) -> bool:
-    """Whether a transcript, which has no result, ends with the model's final text."""
-    if run.started is None or not run.started.transcript:
+def _ends_with_tool_result(run: Accumulator) -> bool:
+    """Whether a success came right after a tool's result, which the model never got to see.
+
+    The totals are compared, since older versions of Claude Code do not print an empty message.
+    """
+    result = run.result
+    if result is None or result.is_error or result.subtype != "success" or result.usage is None:
         return False
-    ends_with_text = run.latest_activity[0] in (MODEL_TEXT, SYNTHETIC_TEXT)
-    return ends_with_text and run.stop_reason in ("end_turn", None)
+    if result.text or result.structured_output is not ev.NO_JSON or result.terminal_reason:
+        return False
+    ends_with_call = run.latest_activity[0] == TOOL_CALL and not run.open_calls
+    outputs = [request.output or 0 for request in run.requests.values() if request.parent is None]
+    return (
+        ends_with_call
+        and (result.stop_reason or run.stop_reason) == "tool_use"
+        and result.usage.output == sum(outputs)
+    )
+
+
+def _belongs_to_earlier_result(run: Accumulator, failure: ev.Failure) -> bool:
+    """Whether a failure ended an earlier turn than that of the last result."""
+    last = run.result
+    return any(
+        last is not None and failure.line and failure.line < result.line < last.line
+        for result in run.results
+    )
 
 
 def _verdict_facts(run: Accumulator, report: Report) -> Facts:
@@ -209,7 +234,15 @@ def _verdict_facts(run: Accumulator, report: Report) -> Facts:
     facts = msgspec.structs.replace(
         run.facts, report=report, result=run.result, final_text=final_text.strip()
     )
-    facts.is_transcript_complete = _is_transcript_complete(run)
+    if run.started is not None and run.started.transcript:
+        # A transcript has no result; it is complete if it ends with the model's final text.
+        ends_with_text = run.latest_activity[0] in (MODEL_TEXT, SYNTHETIC_TEXT)
+        facts.is_transcript_complete = ends_with_text and run.stop_reason in ("end_turn", None)
+    facts.last_stop_reason = run.stop_reason
+    facts.pending_retry = run.pending_retry
+    facts.ends_with_tool_result = _ends_with_tool_result(run)
+    if facts.failure is not None and _belongs_to_earlier_result(run, facts.failure):
+        facts.failure = None
     facts.hint_templates = run.agent.hints
     if report.exit_code:
         facts.exit_code_meaning = run.agent.classify_exit(report.exit_code, facts.stderr)

@@ -4,7 +4,9 @@ The agent's own figures come first; requests they don't cover are added and pric
 price function. Every figure names its source. Pure.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +27,8 @@ from .usage import (
     sum_optional,
     sum_tokens,
 )
+
+_get_input = attrgetter("input", "cache_write", "cache_read")
 
 MAX_EQUAL_REQUESTS = 1000  # upper limit for pricing a run as equal requests; runs have hundreds
 
@@ -47,13 +51,23 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         or sum(result.requests or 0 for result in run.results)
         or run.unmeasured_requests
     )
-    report.turns = _count_turns(run.results)
+    if run.results:
+        last = run.results[-1]
+        # Versions without modelUsage count turns cumulatively.
+        is_cumulative = last.models is None
+        report.turns = (
+            last.turns if is_cumulative else sum_optional(result.turns for result in run.results)
+        )
     reported = _reported_usage(run, report.model)
     uncovered = _uncovered_requests(run)
     report.tokens = _total_tokens(run, reported, uncovered, report.warnings)
     report.cache_hit_rate = cache_hit_rate(report.tokens)
     report.models = _summarize_models(run, reported, price)
-    _set_server_window(run, report)
+    main = report.models.get(report.model or "")
+    if main is not None and run.context_window is not None:  # the model server's comes first
+        report.models[report.model or ""] = msgspec.structs.replace(
+            main, context_window=run.context_window
+        )
     report.cost = (
         Cost(0.0, "local") if run.is_free else _total_cost(run, reported, uncovered, price, report)
     )
@@ -62,7 +76,12 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         tokens = "no tokens" if report.tokens.total == 0 else "no readable token counts"
         report.warnings.append(f"the agent reports a cost of ${report.cost.usd:.6f} but {tokens}")
     report.context = context_usage(run, report.model)
-    _fill_durations(run, report, reported)
+    if run.results:
+        report.duration_ms = sum_optional(result.duration_ms for result in run.results)
+        if not reported.includes_earlier_runs:
+            report.duration_api_ms = run.results[-1].duration_api_ms
+    elif run.first_at is not None and run.last_at is not None:
+        report.duration_ms = max(0, (run.last_at - run.first_at) // MILLISECOND)
 
 
 def price_requests(requests: list[ev.Usage], price: PriceLookup | None) -> int | None:
@@ -76,24 +95,6 @@ def price_requests(requests: list[ev.Usage], price: PriceLookup | None) -> int |
     )
 
 
-def _count_turns(results: list[ev.Result]) -> int | None:
-    """The sum over all results; versions without modelUsage count turns cumulatively."""
-    if not results:
-        return None
-    if results[-1].models is None:
-        return results[-1].turns
-    return sum_optional(result.turns for result in results)
-
-
-def _set_server_window(run: Accumulator, report: Report) -> None:
-    """Prefer the window reported by the model server over the agent's."""
-    main = report.models.get(report.model or "")
-    if main is not None and run.context_window is not None:
-        report.models[report.model or ""] = msgspec.structs.replace(
-            main, context_window=run.context_window
-        )
-
-
 # -- the agent's figures ---------------------------------------------------------------------------
 
 
@@ -105,11 +106,7 @@ def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
         reported = ReportedUsage(run.cost_state.models, cost, cost)
     else:
         reported = ReportedUsage()
-    return _discard_empty_usage(run, reported)
-
-
-def _discard_empty_usage(run: Accumulator, reported: ReportedUsage) -> ReportedUsage:
-    """Ignore totals of zero when requests were seen: an interrupt can leave such totals."""
+    # Totals of zero are ignored when requests were seen: an interrupt can leave such totals.
     if reported.models is None or reported.usage_only or reported.cost_nano:
         return reported
     if sum_tokens(reported.models.values()).total:
@@ -146,6 +143,11 @@ def _total_tokens(
         tokens = _tokens_from_requests(run, warnings)
         if tokens.total is not None or not usages:
             return tokens
+    if run.results and run.results[-1].terminal_reason == "loop_detected":
+        warnings.append(
+            "tokens are a lower bound: the agent leaves out the requests that "
+            "its loop detection cancelled"
+        )
     if run.results and run.results[-1].over_session:
         warnings.append(
             "tokens are an upper bound: the agent counts over the whole session "
@@ -157,7 +159,12 @@ def _total_tokens(
             "of its last request"
         )
     shares = _covering_shares(reported, usages, warnings)
-    _warn_missing_requests(run, shares, uncovered, warnings)
+    # Interrupted or failed requests can be missing from the agent's figures.
+    covered = context_tokens(sum_tokens(shares)) or 0
+    measured = _sum_input(run.requests.values()) - _sum_input(uncovered)
+    if measured > covered:
+        missing = f"{measured - covered:,} input tokens"
+        warnings.append(f"the agent's totals leave out some requests ({missing})")
     return sum_tokens([*shares, *uncovered])
 
 
@@ -176,16 +183,9 @@ def _covering_shares(reported: ReportedUsage, usages: list[Any], warnings: list[
     return shares
 
 
-def _warn_missing_requests(
-    run: Accumulator, shares: list[Any], uncovered: list[ev.Usage], warnings: list[str]
-) -> None:
-    """Interrupted or failed requests can be missing from the agent's figures."""
-    reported = context_tokens(sum_tokens(shares)) or 0
-    measured = sum([context_tokens(request) or 0 for request in run.requests.values()])
-    measured -= sum([context_tokens(request) or 0 for request in uncovered])
-    if measured > reported:
-        missing = f"{measured - reported:,} input tokens"
-        warnings.append(f"the agent's totals leave out some requests ({missing})")
+def _sum_input(requests: Iterable[ev.Usage]) -> int:
+    """The input of all requests, cached or not; one with an unknown counter counts as 0."""
+    return sum(sum(counters) for counters in map(_get_input, requests) if None not in counters)
 
 
 def _tokens_from_requests(run: Accumulator, warnings: list[str]) -> Tokens:
@@ -353,15 +353,3 @@ def _price_usage(last: ev.Result, model: str | None, price: PriceLookup | None) 
     if price is None or name is None or last.usage is None:
         return None
     return price(name, last.usage, last.at)
-
-
-# -- time ------------------------------------------------------------------------------------------
-
-
-def _fill_durations(run: Accumulator, report: Report, reported: ReportedUsage) -> None:
-    if run.results:
-        report.duration_ms = sum_optional(result.duration_ms for result in run.results)
-        if not reported.includes_earlier_runs:
-            report.duration_api_ms = run.results[-1].duration_api_ms
-    elif run.first_at is not None and run.last_at is not None:
-        report.duration_ms = max(0, (run.last_at - run.first_at) // MILLISECOND)

@@ -12,7 +12,7 @@ _VERDICT_BY_ERROR_NAME: dict[str, str] = {
     "rate_limit": "rate_limit",
     "authentication_failed": "auth",
     "oauth_org_not_allowed": "auth",
-    "billing_error": "auth",
+    "billing_error": "billing",
     "invalid_request": "invalid_request",
     "model_not_found": "invalid_request",
     "image_error": "invalid_request",
@@ -22,17 +22,52 @@ _VERDICT_BY_ERROR_NAME: dict[str, str] = {
     "refusal": "refused",
     "connection_failed": "network",
 }
+# Result subtypes without "error_" that no tested version prints; from the documents of a wrapper.
+_VERDICT_BY_SUBTYPE = {
+    "permission_denied": "permission",
+    "timeout": "timeout",
+    "network": "network",
+    "invalid_request": "invalid_request",
+}
+_VERDICT_BY_STOP_REASON = {
+    "refusal": "refused",
+    "model_context_window_exceeded": "context_full",
+}
 _VERDICT_BY_HTTP_STATUS = {
     401: "auth",
-    402: "auth",
+    402: "billing",
     403: "auth",
     429: "rate_limit",
     **dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request"),
 }
 
+# Messages by the agent's name for what stopped the run.
+STOPPED_BY = {
+    "hook_stopped": "a hook stopped the run",
+    "prevent_continuation": "a hook stopped the run",
+    "stop_hook_prevented": "a hook stopped the run",
+    "stop_execution": "a hook or policy stopped the run",
+    "loop_detected": "the agent's loop detection stopped the run",
+}
+# Messages for a last message that was cut off or declined, though the agent reports success.
+CUT_MESSAGES = {
+    "context_full": "the model reached its context window limit",
+    "refused": "the model declined to answer",
+}
+
 # Patterns for error texts. They are compiled on first use: compiling all costs 4 ms at start-up.
 CONTEXT_FULL_PATTERN = (
     r"prompt is too long|context (?:window|length) (?:is )?exceeded|input is too long"
+    r"|context window limit|context_length_exceeded|exceeds? (?:the )?(?:model's )?context"
+    r"|maximum context length is|input token count.{0,40}exceeds the maximum number of tokens"
+    r"|range of input length should be"
+)
+# Limits that waiting does not lift. Gemini uses the last words also for limits per minute and day.
+BILLING_PATTERN = (
+    r"credit balance|insufficient[_ ](?:quota|credit|balance|funds)|out of credit"
+    r"|requires more credits|payment[_ ]required|billing_error"
+    r"|\A(?!.*(?:RESOURCE_EXHAUSTED|rate-limits|retry in|exceeded for metric)).*"
+    r"check your plan and billing details"
 )
 _NETWORK_PATTERN = (
     r"\b(?:ECONNRESET|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|ENETUNREACH|EHOSTUNREACH"
@@ -41,10 +76,11 @@ _NETWORK_PATTERN = (
     r"|request timed out|fetch failed|socket hang up"
 )
 # A number by itself: not the one in req_401abc, 0.403 or 1,429.
-_WHOLE_NUMBER_PATTERN = r"(?<![\w.,])(?:{})(?![\w]|[.,]\d)"
+_WHOLE_NUMBER_PATTERN = r"(?:(?<![\w.,])|(?<=\bHTTP))(?:{})(?![\w]|[.,]\d)"
 _RATE_LIMIT_PATTERN = (
     _WHOLE_NUMBER_PATTERN.format("429")
-    + r"|rate[ _-]limit|\b(?:usage|session|weekly|\d+-hour) limit"
+    + r"|rate[ _-]limit|\b(?:usage|session|weekly|\d+-hour) limit|too many requests"
+    r"|RetryableQuotaError"
 )
 _AUTH_PATTERN = (
     _WHOLE_NUMBER_PATTERN.format("401|403")
@@ -55,6 +91,7 @@ _AUTH_PATTERN = (
 VERDICT_HINTS = {
     "rate_limit": "wait until the limit resets, then resume; or use another model or account",
     "auth": "sign in again or set a valid API key; retrying won't help",
+    "billing": "add credit or fix the payment, or use another account; retrying won't help",
     "api": "service error: try again later",
     "network": "service unreachable: check the connection and the base URL, then try again",
     "invalid_request": "request rejected: check the model name and the size of the request",
@@ -62,38 +99,77 @@ VERDICT_HINTS = {
         "conversation exceeds the context window: compact it, or start a new session with a summary"
     ),
     "refused": "the model declined: rephrase the request",
+    "empty": "the agent reported success without an answer: run it again",
 }
 
 
 def contains_pattern(pattern: str, text: str) -> bool:
     """Whether the text matches the pattern anywhere, ignoring case."""
-    return re.search(pattern, text, re.I) is not None
+    return re.search(pattern, text, re.I | re.S) is not None
+
+
+def is_context_full(text: str) -> bool:
+    return contains_pattern(CONTEXT_FULL_PATTERN, text)
 
 
 def classify_by_fields(
-    result: ev.Result | None, failure: ev.Failure | None, text: str
+    result: ev.Result | None, failure: ev.Failure | None, text: str, stop_reason: str | None = None
 ) -> str | None:
-    """The verdict for a failure from its structured fields; None if they don't say."""
+    """The verdict for a failure from its structured fields; None if they don't say.
+
+    `stop_reason` is that of the main thread's last message.
+    """
+    kind = failure.kind if failure is not None else None
     if result is not None:
         for name in (result.api_error, result.terminal_reason):
             if name in _VERDICT_BY_ERROR_NAME:
-                return _VERDICT_BY_ERROR_NAME[name]
-        if result.stop_reason == "refusal":
-            return "refused"
-    if contains_pattern(CONTEXT_FULL_PATTERN, text):
+                word = _VERDICT_BY_ERROR_NAME[name]
+                # OpenAI's service says "invalid request" also of a prompt that is too long.
+                is_too_long = word == "invalid_request" and is_context_full(text)
+                return "context_full" if is_too_long else word
+        subtype = (result.subtype or "").removeprefix("error_")
+        if subtype in _VERDICT_BY_SUBTYPE:
+            return _VERDICT_BY_SUBTYPE[subtype]
+        by_stop_reason = verdict_of_stop_reason(result.stop_reason, stop_reason)
+        if by_stop_reason is not None:
+            return by_stop_reason
+    if is_context_full(text):
         return "context_full"
+    if kind == "billing_error" or contains_pattern(BILLING_PATTERN, text):
+        return "billing"
     status = result.api_status if result is not None else None
     if status is None and failure is not None:
         status = failure.status
     if status is not None:
-        return _VERDICT_BY_HTTP_STATUS.get(status, "api" if status >= 500 else None)
-    if failure is not None and failure.kind in _VERDICT_BY_ERROR_NAME:
-        return _VERDICT_BY_ERROR_NAME[failure.kind]
-    return "network" if contains_pattern(_NETWORK_PATTERN, text) else None
+        return verdict_of_status(status)
+    if kind in _VERDICT_BY_ERROR_NAME:
+        return _VERDICT_BY_ERROR_NAME[kind]
+    if contains_pattern(_NETWORK_PATTERN, text):
+        return "network"
+    # Older versions of Claude Code have the status only at the start of the text.
+    match = re.match(r"API Error:? \(?(\d{3})\b", text)
+    return None if match is None else verdict_of_status(int(match[1]))
+
+
+def verdict_of_status(status: int | None) -> str | None:
+    """The verdict of a failed request by its HTTP status."""
+    if status is None:
+        return None
+    return _VERDICT_BY_HTTP_STATUS.get(status, "api" if status >= 500 else None)
+
+
+def verdict_of_stop_reason(*stop_reasons: str | None) -> str | None:
+    """The verdict of the first stop reason that stands for a failure."""
+    for reason in stop_reasons:
+        if reason in _VERDICT_BY_STOP_REASON:
+            return _VERDICT_BY_STOP_REASON[reason]
+    return None
 
 
 def classify_by_text(text: str) -> str:
-    """rate_limit, auth or api, by the words of an error text."""
+    """billing, rate_limit, auth or api, by the words of an error text."""
+    if contains_pattern(BILLING_PATTERN, text):
+        return "billing"
     if contains_pattern(_RATE_LIMIT_PATTERN, text):
         return "rate_limit"
     return "auth" if contains_pattern(_AUTH_PATTERN, text) else "api"

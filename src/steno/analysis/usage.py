@@ -145,7 +145,16 @@ def reported_run_usage(results: list[Result], main_model: str | None) -> Reporte
 
 
 def _usage_since_last_result(since: list[dict[str, ModelUsage]], last: Result) -> ReportedUsage:
-    models = _merge_model_usage(since, last.models or {})
+    models: dict[str, ModelUsage] = {}
+    for shares in since:
+        for name, share in shares.items():
+            before = models.get(name)
+            models[name] = share if before is None else _add_model_usage(before, share)
+    for name, latest in (last.models or {}).items():
+        if name in models and models[name].context_window is None:
+            models[name] = msgspec.structs.replace(
+                models[name], context_window=latest.context_window, max_output=latest.max_output
+            )
     cost = sum_optional(share.cost_nano for share in models.values()) if models else 0
     return ReportedUsage(
         models=models,
@@ -155,31 +164,12 @@ def _usage_since_last_result(since: list[dict[str, ModelUsage]], last: Result) -
     )
 
 
-def _merge_model_usage(
-    shares: list[dict[str, ModelUsage]], latest: dict[str, ModelUsage]
-) -> dict[str, ModelUsage]:
-    merged: dict[str, ModelUsage] = {}
-    for models in shares:
-        for name, share in models.items():
-            before = merged.get(name)
-            merged[name] = share if before is None else _add_model_usage(before, share)
-    return {name: _with_model_limits(share, latest.get(name)) for name, share in merged.items()}
-
-
 def _add_model_usage(first: ModelUsage, second: ModelUsage) -> ModelUsage:
     sums: Any = {
         name: add_optional(getattr(first, name), getattr(second, name))
         for name in (*TOKEN_COUNTERS, "cost_nano")
     }
     return msgspec.structs.replace(second, **sums)
-
-
-def _with_model_limits(share: ModelUsage, latest: ModelUsage | None) -> ModelUsage:
-    if latest is None or share.context_window is not None:
-        return share
-    return msgspec.structs.replace(
-        share, context_window=latest.context_window, max_output=latest.max_output
-    )
 
 
 def _includes_earlier_runs(result: Result, main_model: str | None) -> bool:

@@ -10,13 +10,24 @@ from shlex import quote
 from msgspec import Struct, field
 
 from .. import event as ev
-from ..report import ADVISORY_PREFIXES, DeniedCall, HintTemplates, LineCounts, Report
+from ..report import (
+    ADVISORY_PREFIXES,
+    BackgroundTask,
+    DeniedCall,
+    HintTemplates,
+    LineCounts,
+    Report,
+)
 from .error_map import (
-    CONTEXT_FULL_PATTERN,
+    CUT_MESSAGES,
+    STOPPED_BY,
     VERDICT_HINTS,
     classify_by_fields,
     classify_by_text,
     contains_pattern,
+    is_context_full,
+    verdict_of_status,
+    verdict_of_stop_reason,
 )
 
 MAX_ERROR_CHARS = 4096  # the recording keeps all of it
@@ -36,10 +47,11 @@ FATAL_SIGNALS = (1, 2, 3, 6, 9, 11, 15)
 STARTUP_FIX_HINT = "the agent failed to start: fix the reported error, then run it again"
 
 RUN_AGAIN = "run it again"
+NO_CONTENT_TEXT = "(no content)"  # older versions of Claude Code print it for an empty message
 
 ERROR_CATEGORIES = {
     "rate_limit": "rate_limit",
-    "auth": "auth",
+    **dict.fromkeys(("auth", "billing"), "auth"),
     **dict.fromkeys(("api", "network", "invalid_request", "context_full", "refused"), "api"),
     "interactive": "interactive",
     "background_task": "background-task",
@@ -64,7 +76,11 @@ class Facts(Struct):
     is_transcript_complete: bool = False  # a transcript that ends with the model's final text
     is_recording_truncated: bool = False  # a recording that was not closed
     final_text: str = ""
+    pending_retry: ev.Retry | None = None  # the last one, without progress after it
+    last_stop_reason: str | None = None  # of the main thread's last message
+    ends_with_tool_result: bool = False  # a success without any message after the last tool result
     background_launch_lines: dict[str, int] = field(default_factory=dict)
+    background_end_lines: dict[str, int] = field(default_factory=dict)
     unresolved_denials: list[tuple[DeniedCall, int]] = field(default_factory=list)
     stderr: list[str] = field(default_factory=list)
     non_json_lines: list[str] = field(default_factory=list)
@@ -72,6 +88,7 @@ class Facts(Struct):
     has_later_requests: bool = False  # the model was called again after the last result
     background_at_stop: list[str] = field(default_factory=list)  # running when steno stopped it
     hint_templates: HintTemplates = HintTemplates()
+    ran_changing_command: bool = False  # a shell command succeeded that may do more than read
     exit_code_meaning: tuple[str, str] | None = None  # by the agent: verdict, message
 
     @property
@@ -210,13 +227,14 @@ def detect_external_signal(facts: Facts) -> Judgement | None:
     code = facts.report.exit_code
     if code is None or facts.exit_code_meaning is not None:
         return None
-    if facts.result is not None and (code >= 0 or _was_stopped_after_result(facts)):
+    if facts.result is not None and _was_stopped_after_result(facts):
         return None
     number = -code if code < 0 else code - 128
     if number not in FATAL_SIGNALS:
         return None
     word = "interrupted" if number == 2 else "killed"
-    message = f"{word} by {SIGNAL_NAMES[number]} before a result (exit code {code})"
+    moment = "before a result" if facts.result is None else "after its result"
+    message = f"{word} by {SIGNAL_NAMES[number]} {moment} (exit code {code})"
     hint = f"partial results below; {_continue_hint(facts)}"
     return Judgement(word, message, hint, facts.evidence_lines)
 
@@ -238,6 +256,26 @@ def detect_interruption(facts: Facts) -> Judgement | None:
         lines.add(facts.interrupted_line)
     message = "the run was interrupted before it finished"
     return Judgement("interrupted", message, _continue_hint(facts), sorted(lines))
+
+
+def detect_halted_run(facts: Facts) -> Judgement | None:
+    """A hook, a policy or the agent's own loop detection stopped the run before it was done."""
+    result = facts.result
+    failure = facts.failure
+    names = [] if result is None else [result.terminal_reason, result.api_error, result.subtype]
+    if failure is not None:
+        names.append(failure.kind)
+    name = next((name for name in names if name in STOPPED_BY), None)
+    if name is None and facts.ends_with_tool_result:
+        name = "hook_stopped"  # older versions of Claude Code report nothing else
+    if name is None:
+        return None
+    message = STOPPED_BY[name]
+    detail = facts.error_text or (failure.text if failure is not None else None)
+    if detail:
+        message = detail if name == "prevent_continuation" else f"{message}: {detail}"
+    hint = f"fix the cause or change the prompt, then continue: {_resume_command(facts)}"
+    return Judgement("stopped", message, hint, facts.evidence_lines)
 
 
 # -- errors of the agent: structured fields --------------------------------------------------------
@@ -282,7 +320,8 @@ def detect_startup_failure(facts: Facts) -> Judgement | None:
 
 
 def _startup_hint(text: str) -> str:
-    if "No conversation found" in text or "requires a valid session" in text:
+    phrases = ("No conversation found", "requires a valid session", "Session not found")
+    if any(phrase in text for phrase in phrases):
         return "session not found: run without --resume, or in the folder where it was created"
     return STARTUP_FIX_HINT
 
@@ -297,15 +336,39 @@ def detect_agent_error(facts: Facts) -> Judgement | None:
     elif failure is None or facts.is_transcript_complete:
         return None
     text = facts.error_text
+    if result is not None and not text and failure is None and _is_empty_answer(result):
+        return Judgement("empty", None, VERDICT_HINTS["empty"], facts.evidence_lines)
     by_exit_code = facts.exit_code_meaning[0] if facts.exit_code_meaning is not None else None
     if by_exit_code == "interrupted":  # an interrupted run does not report an error
         by_exit_code = None
-    word = classify_by_fields(result, failure, text) or by_exit_code or classify_by_text(text)
+    by_fields = classify_by_fields(result, failure, text, facts.last_stop_reason)
+    word = by_fields or by_exit_code or classify_by_text(text)
+    if word == "api" and not by_fields and facts.pending_retry is not None:
+        word = verdict_of_status(facts.pending_retry.status) or word  # the text gives no reason
     lines = set(facts.evidence_lines)
     if word == "rate_limit" and facts.limit_line:
         lines.add(facts.limit_line)
     message = text or "API error (no detail)"
-    return Judgement(word, message, VERDICT_HINTS.get(word), sorted(lines))
+    hint = VERDICT_HINTS.get(word) or _continue_hint(facts)
+    return Judgement(word, message, hint, sorted(lines))
+
+
+def _is_empty_answer(result: ev.Result) -> bool:
+    """Older versions of Claude Code call it an error, without is_error, if the model said nothing.
+
+    The request itself succeeded: its output is in the totals.
+    """
+    has_output = result.usage is not None and bool(result.usage.output)
+    return not result.is_error and result.subtype == "error_during_execution" and has_output
+
+
+def detect_cut_answer(facts: Facts) -> Judgement | None:
+    """The agent reports success, but the model's last message was cut off or declined."""
+    result = facts.result
+    word = None if result is None else verdict_of_stop_reason(result.stop_reason)
+    if word is None:
+        return None
+    return Judgement(word, CUT_MESSAGES[word], VERDICT_HINTS[word], facts.evidence_lines)
 
 
 def detect_exit_code_mismatch(facts: Facts) -> Judgement | None:
@@ -349,7 +412,7 @@ def detect_process_failure(facts: Facts) -> Judgement | None:
 def _judge_plain_text(text: str) -> Judgement | None:
     if contains_pattern(r"reached max(?:imum number of)? turns", text):
         return Judgement("max_turns", text, "not finished; continue with more turns")
-    if contains_pattern(CONTEXT_FULL_PATTERN, text):
+    if is_context_full(text):
         return Judgement("context_full", text, VERDICT_HINTS["context_full"])
     word = classify_by_text(text)
     return None if word == "api" else Judgement(word, text, VERDICT_HINTS[word])
@@ -374,7 +437,7 @@ def detect_missing_result(facts: Facts) -> Judgement | None:
     elif lines.read == lines.blank and facts.exited is None and not detail:
         detail = " (empty input)"
     hint = None
-    if facts.non_json_lines and not facts.report.requests:
+    if facts.non_json_lines and not (facts.report.requests or facts.report.session_id):
         option = facts.hint_templates.stream or "JSON output"
         hint = f"not a JSON stream: run the agent with {option}"
     elif facts.report.session_id:
@@ -412,7 +475,7 @@ def detect_open_question(facts: Facts) -> Judgement | None:
         if call is None or not call.ok:
             message = f"{call.name if call else 'a question'} was called but not answered"
             lines = [question[2], *lines]
-    has_worked = bool(report.files) or _ran_shell(report)
+    has_worked = bool(report.files) or facts.ran_changing_command
     ends_with_question = facts.final_text.endswith("?") and (report.turns == 1 or not has_worked)
     if message is None and ends_with_question:
         message = "the final text is a question" + (
@@ -429,23 +492,17 @@ def detect_open_question(facts: Facts) -> Judgement | None:
     )
 
 
-def _ran_shell(report: Report) -> bool:
-    return any(tool.kind == "shell" and tool.ok for tool in report.tools)
-
-
 _WAITING_PATTERN = r"\b(?:waiting on|still waiting|continuing|in progress|in the background)\b"
 
 
 def detect_background_work(facts: Facts) -> Judgement | None:
     """Background work did not finish, or the final text says that it is still running."""
     report = facts.report
-    unfinished = [
-        task
-        for task in report.background
-        if task.status == "running" or task.id in facts.background_at_stop
-    ]
+    unfinished = [task for task in report.background if not _has_finished(task, facts)]
     launches = facts.background_launch_lines
     has_few_turns = bool(launches) and (report.turns or 0) < len(launches) + 2
+    if facts.result is not None and facts.result.answers_task:
+        has_few_turns = False  # the final text is about the outcome
     if unfinished:
         names = ", ".join(task.description or task.id for task in unfinished)
         message = f"{len(unfinished)} not finished: {names}"
@@ -459,6 +516,18 @@ def detect_background_work(facts: Facts) -> Judgement | None:
         evidence=sorted({*launches.values(), *facts.evidence_lines}),
         warnings=[f"background-task: {message}"],
     )
+
+
+def _has_finished(task: BackgroundTask, facts: Facts) -> bool:
+    if task.status == "running" or task.id in facts.background_at_stop:
+        return False
+    return task.status not in ("stopped", "killed") or not ended_after_result(task, facts)
+
+
+def ended_after_result(task: BackgroundTask, facts: Facts) -> bool:
+    """Whether a background task ended after the last result: the model did not react to it."""
+    result = facts.result
+    return result is not None and facts.background_end_lines.get(task.id, 0) > result.line
 
 
 def detect_denied_calls(facts: Facts) -> Judgement | None:
@@ -482,13 +551,13 @@ def detect_empty_answer(facts: Facts) -> Judgement | None:
     """A success without text, structured output or changes."""
     report = facts.report
     result = facts.result
-    has_answer = report.result or report.text.strip() or report.structured_output is not None
-    has_worked = report.files or report.context.compactions or _ran_shell(report)
+    texts = {report.result or "", report.text.strip()} - {"", NO_CONTENT_TEXT}
+    has_answer = bool(texts) or report.structured_output is not None
+    has_worked = report.files or report.context.compactions or facts.ran_changing_command
     is_local_command = result is not None and result.local_command is not None
     if has_answer or has_worked or is_local_command:
         return None
-    hint = "the agent reported success without an answer: run it again"
-    return Judgement("empty", None, hint, facts.evidence_lines)
+    return Judgement("empty", None, VERDICT_HINTS["empty"], facts.evidence_lines)
 
 
 RULES: tuple[Rule, ...] = (
@@ -496,10 +565,12 @@ RULES: tuple[Rule, ...] = (
     detect_stop_request,
     detect_external_signal,
     detect_interruption,
+    detect_halted_run,
     detect_turn_limit,
     detect_budget_limit,
     detect_startup_failure,
     detect_agent_error,
+    detect_cut_answer,
     detect_exit_code_mismatch,
     detect_known_exit_code,
     detect_process_failure,

@@ -72,6 +72,8 @@ class RunOptions(TypedDict, total=False):
     refresh_at: float | None
     no_advice: bool | None
     changes: str | None
+    undo_days: int | str | None
+    undo_runs: int | str | None
     ledger: StrPath | None
 
 

@@ -25,9 +25,9 @@ EXAMPLES = """examples:
   steno context --json | jq '[.rows[].fraction] | max'
 
 Each column is a request of the main thread: input, cache writes and cache reads relative to the
-model's context window. Dotted lines mark the thresholds: warn at 70 %, refresh at 80 %, critical at
-95 %. The overhead is the size of the first request without the prompt (about 4 characters per
-token): system prompt, tools and project instructions.
+model's context window. Dotted lines mark the thresholds: warn at 70 %, refresh (time for a new
+session) at 80 %, critical at 95 %. The overhead is the size of the first request without the prompt
+(about 4 characters per token): system prompt, tools and project instructions.
 """
 
 

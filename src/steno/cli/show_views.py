@@ -210,6 +210,7 @@ class SourcePrinter:
         from ..views.timeline import Timeline
 
         timeline = Timeline(self.style)
+        recording.require_recording(self.agent)
         parser = RunParser(self.agent, self.input_format)
         self._print_separator(recording)
         for events in (parser.events(recording.lines), recording.extra_events):
@@ -234,6 +235,7 @@ class SourcePrinter:
 
     def _events(self, recording: RecordingInput) -> None:
         encode = msgspec.json.Encoder().encode
+        recording.require_recording(self.agent)
         parser = RunParser(self.agent, self.input_format)
         live = recording.name == STDIN_NAME or is_terminal(sys.stdout)
         for events in (parser.events(recording.lines), recording.extra_events):

@@ -48,6 +48,18 @@ def parse_count(value: Any) -> int:
     return int(count)
 
 
+def parse_limit(value: Any) -> int:
+    """Parse a whole number; 0 for `off`."""
+    expected = ValueError("a whole number, such as 30, or off")
+    text = value.strip().lower() if isinstance(value, str) else value
+    if value is False or text in _OFF_WORDS:
+        return 0
+    number = _parse_number(text, expected)
+    if number < 0 or number != int(number):
+        raise expected
+    return int(number)
+
+
 def parse_dollars(value: Any) -> float:
     expected = ValueError("an amount in dollars above 0, such as 5 or 0.50")
     number = value.strip().removeprefix("$") if isinstance(value, str) else value
@@ -226,7 +238,7 @@ def subset_of(*choices: str) -> ValueParser:
 
 
 # Verdicts after which a retry can't help.
-NON_RETRYABLE_VERDICTS = ("success", "auth", "not_found", "interrupted", "killed")
+NON_RETRYABLE_VERDICTS = ("success", "auth", "billing", "not_found", "interrupted", "killed")
 DEFAULT_RETRY_VERDICTS = (
     "max_turns",
     "rate_limit",
@@ -289,11 +301,24 @@ _AGENT_SETTINGS = (
         "requires --model",
     ),
     Setting("max_turns", parse_count, "N", "maximum number of turns"),
-    Setting("permission_mode", parse_text, "MODE", "permission mode, passed to the agent as is"),
     Setting(
-        "allow", parse_words, "TOOL", "tool or rule to allow without asking", (), is_repeatable=True
+        "permission_mode",
+        parse_text,
+        "MODE",
+        "permission mode: default, plan, acceptEdits, dontAsk, bypassPermissions, or "
+        "one of the agent's own",
     ),
-    Setting("deny", parse_words, "TOOL", "tool or rule to deny", (), is_repeatable=True),
+    Setting(
+        "allow",
+        parse_words,
+        "TOOL",
+        "tool or rule to allow, such as Edit or 'Bash(make test)' (repeatable)",
+        (),
+        is_repeatable=True,
+    ),
+    Setting(
+        "deny", parse_words, "TOOL", "tool or rule to deny (repeatable)", (), is_repeatable=True
+    ),
     Setting("system_prompt", parse_text, "TEXT", "text to append to the system prompt"),
     Setting(
         "add_dir",
@@ -340,7 +365,7 @@ _TIME_SETTINGS = (
         "after_result",
         parse_duration,
         "TIME",
-        "time limit for the agent to exit after its result",
+        "time limit to exit after the result if no background work is running",
         30.0,
         _TIME_GROUP,
     ),
@@ -348,7 +373,7 @@ _TIME_SETTINGS = (
         "background",
         parse_duration,
         "TIME",
-        "time limit for background work after the result",
+        "time limit to exit after the result while background work is running",
         600.0,
         _TIME_GROUP,
     ),
@@ -360,7 +385,7 @@ _BUDGET_SETTINGS = (
         "warn_at",
         parse_fraction,
         "FRACTION",
-        "warn when this fraction of a limit is used",
+        "warn when this fraction of --max-cost or --max-tokens is used",
         0.8,
         _BUDGET_GROUP,
     ),
@@ -378,7 +403,8 @@ _RETRY_SETTINGS = (
         "attempts",
         parse_count,
         "N",
-        "maximum number of attempts; rate-limit waits and handovers are not counted",
+        "maximum number of attempts; waits for a rate limit and new sessions of --refresh-at don't "
+        "count",
         3,
         _RETRY_GROUP,
     ),
@@ -405,7 +431,8 @@ _RETRY_SETTINGS = (
         "fallback_model",
         parse_text,
         "NAME",
-        "model for `--on-limit fallback` and for the agent's own fallback",
+        "model to use when rate limited (--on-limit fallback); also passed to agents with such an "
+        "option",
         None,
         _RETRY_GROUP,
     ),
@@ -423,7 +450,7 @@ _RETRY_SETTINGS = (
         "refresh_at",
         parse_fraction,
         "FRACTION",
-        "context usage at which to start a new session from a summary",
+        "fraction of the context window at which to continue in a new session, with a summary",
         0.8,
         _RETRY_GROUP,
     ),
@@ -433,7 +460,7 @@ _STENO_SETTINGS = (
         "exit_from",
         one_of(*_EXIT_FROM_CHOICES),
         "SOURCE",
-        "source of the exit code: verdict (see below) or agent (the agent's own)",
+        "source of the exit code: verdict, or agent (the agent's own code)",
         "verdict",
         _STENO_GROUP,
         choices=_EXIT_FROM_CHOICES,
@@ -450,11 +477,27 @@ _STENO_SETTINGS = (
         "changes",
         one_of(*_CHANGES_CHOICES),
         "METHOD",
-        "detection of file changes that tools don't report: git (before and after), "
-        "all (also watch the file system), none",
+        "detection of file changes that tools don't report: git (compare before and "
+        "after the run), all (git, and watch the file system), none",
         "git",
         _STENO_GROUP,
         choices=_CHANGES_CHOICES,
+    ),
+    Setting(
+        "undo_days",
+        parse_limit,
+        "DAYS",
+        "keep the git snapshots that undo a run (refs/steno) for this long, or off",
+        30,
+        _STENO_GROUP,
+    ),
+    Setting(
+        "undo_runs",
+        parse_limit,
+        "N",
+        "keep the git snapshots of this many runs per repository, or off",
+        100,
+        _STENO_GROUP,
     ),
     Setting("feed", parse_bool, "", "log every event to stderr", False, _STENO_GROUP),
     Setting("quiet", parse_bool, "", "print only errors and warnings", False, _STENO_GROUP),

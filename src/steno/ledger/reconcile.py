@@ -157,10 +157,14 @@ def _totals_by_model(
         plain_name(redact(name)): _ModelTotal(model, cost if is_split else None)
         for (name, model), cost in zip(report.models.items(), costs, strict=True)
     }
+    if len(totals) == 1 and len(by_model) == 1:
+        # One model: the service may call it differently than the request did.
+        totals = dict(zip(by_model, totals.values(), strict=True))
     if is_split:
         return totals
-    main = report.model or next(iter(report.models), None) or next(iter(by_model), "unknown")
-    main = plain_name(redact(main))
+    main = plain_name(redact(report.model or next(iter(by_model), "unknown")))
+    if totals and main not in totals:
+        main = next(iter(totals))
     if main in totals:
         usage = totals[main].usage
     else:

@@ -21,6 +21,11 @@ from ..errors import SourceError
 from .format import parse_header
 from .parse import AGENT_DETECTION_LINES, RunParser, iter_json_objects
 
+EXPECTED_INPUT = (
+    "expected an agent's output or transcript (JSON lines, plain or compressed with gzip or zstd), "
+    "or a steno recording"
+)
+
 
 def find_recordings(path: Path) -> list[Path]:
     """The path itself, or every recording below a folder, sorted. SourceError without any."""
@@ -58,17 +63,30 @@ def _find_below(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
             yield entry
 
 
-def _is_recording(path: Path) -> bool:
-    """Whether a file found in a folder is a recording."""
+def _is_recording(path: Path, given: bool = False) -> bool:
+    """Whether a file is a recording: one found in a folder, or named by the user (`given`)."""
     first = read_first_line(path)
     if first is None:
-        return False
+        return given  # a run that printed nothing
     if parse_header(first) is not None:
         return True
     line = first.removeprefix(b"\xef\xbb\xbf").strip()
     if line.startswith(b"[{"):
-        return b'"type"' in line
-    return agents.detect_agent(line) is not None or find_identifying_line(path) is not None
+        return given or b'"type"' in line
+    if agents.detect_agent(line) is not None or find_identifying_line(path, given) is not None:
+        return True
+    return given and _is_torn(line if line != b"{" else b"".join(read_lines(path)))
+
+
+def _is_torn(data: bytes) -> bool:
+    """Whether a line or document starts like those of agents, but cannot be decoded."""
+    if not data.startswith((b'{"', b"{\n")) and data != b"{":
+        return False
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return True
+    return False
 
 
 def find_identifying_line(path: Path, given: bool = False) -> bytes | None:
@@ -315,12 +333,15 @@ class _TimestampLine(msgspec.Struct):
 
 
 def read_transcripts(
-    pattern: str | None, folders: Iterable[str], since: str = ""
+    pattern: str | None,
+    folders: Iterable[str],
+    since: str = "",
+    totals_marker: bytes | None = None,
 ) -> Iterator[bytes]:
     """The lines of the files that match a glob below the folders; unreadable files are skipped.
 
     With `since`, a timestamp as the lines have it, older lines are left out, except the first line
-    of each file, which names the session.
+    of each file, which names the session, and lines that contain `totals_marker`.
     """
     if pattern is None:
         return
@@ -330,7 +351,9 @@ def read_transcripts(
                 yield from (
                     line
                     for number, line in enumerate(read_lines(path))
-                    if not number or is_line_since(line, since)
+                    if not number
+                    or (totals_marker is not None and totals_marker in line)
+                    or is_line_since(line, since)
                 )
 
 
@@ -373,8 +396,9 @@ def read_folder_exit_code(folder: Path) -> int | None:
 class RecordingInput:
     """One recording: the lines of its stdout, and events from other sources such as stderr.
 
-    `folder` is set for a recording folder. With `use_local_transcripts`, the agent's transcripts on
-    this machine complete the stream. `problems` says, after reading, what could not be read.
+    `folder` is set for a recording folder, `file` for a file that must be a recording. With
+    `use_local_transcripts`, the agent's transcripts on this machine complete the stream. `problems`
+    says, after reading, what could not be read.
     """
 
     def __init__(
@@ -385,18 +409,23 @@ class RecordingInput:
         folder: Path | None = None,
         use_local_transcripts: bool = False,
         problems: list[str] | None = None,
+        file: Path | None = None,
     ) -> None:
         self.name = name
         self.lines = lines
+        self._file = file
         self.folder = folder
         self.use_local_transcripts = use_local_transcripts
         self.problems = [] if problems is None else problems
         self.extra_events = extra_events
         if problems is not None:
-            self.extra_events = chain(_problem_notices(problems), extra_events)
+            # A generator, because the problems are known only after reading.
+            notices = (ev.Notice(0, None, None, None, "cut", text) for text in problems)
+            self.extra_events = chain(notices, extra_events)
 
     def read(self, agent: Agent | None = None, input_format: str | None = None) -> RunParser:
         """Parse the whole recording."""
+        self.require_recording(agent)
         parser = RunParser(agent, input_format)
         parser.feed_lines(self.lines)
         parser.add_events(self.extra_events)
@@ -407,10 +436,16 @@ class RecordingInput:
         self, agent: Agent | None = None, input_format: str | None = None
     ) -> Iterator[ev.Event]:
         """The events of the recording, one by one."""
+        self.require_recording(agent)
         parser = RunParser(agent, input_format)
         yield from parser.events(self.lines)
         yield from parser.interpret_stderr(self.extra_events)
         yield from parser.enrich(self.transcript_lines(parser))
+
+    def require_recording(self, agent: Agent | None) -> None:
+        """SourceError if the file is none. With an agent given, any text is read."""
+        if agent is None and self._file is not None and not _is_recording(self._file, given=True):
+            raise SourceError(f"{self.name}: not a recording; {EXPECTED_INPUT}")
 
     def transcript_lines(self, parser: RunParser) -> Iterator[bytes]:
         """The lines of the session's transcripts, from the recording's folder or the agent's."""
@@ -454,12 +489,13 @@ def _to_line_bytes(line: bytes | str) -> bytes:
 
 
 def _open_path(path: Path) -> RecordingInput:
+    name = os.fsencode(path).decode("utf-8", "replace")  # valid UTF-8
     problems: list[str] = []
     if is_folder(path):
         if not (path / "stdout").is_file():
             raise SourceError(f"{path}: a folder without stdout is not a recording; name a file")
         return RecordingInput(
-            name=_display_name(path),
+            name=name,
             lines=read_lines(path / "stdout", problems=problems),
             extra_events=_stderr_and_exit_events(path),
             folder=path,
@@ -470,12 +506,13 @@ def _open_path(path: Path) -> RecordingInput:
     lines: Iterable[bytes] = read_lines(path, problems=problems)
     if path.suffix == ".jsonl" and not path.name.startswith("agent-"):
         lines = chain(lines, _subagent_lines(path))
-    return RecordingInput(_display_name(path), lines, use_local_transcripts=True, problems=problems)
-
-
-def _display_name(path: Path) -> str:
-    """The path as valid UTF-8 text."""
-    return os.fsencode(path).decode("utf-8", "replace")
+    return RecordingInput(
+        name=name,
+        lines=lines,
+        use_local_transcripts=True,
+        problems=problems,
+        file=None if is_pipe(path) else path,
+    )
 
 
 def _refuse_binary(path: Path) -> None:
@@ -496,11 +533,6 @@ def _subagent_lines(path: Path) -> Iterator[bytes]:
     """The lines of a session's subagents, if the file is a session's transcript."""
     for other in subagent_transcripts(path):
         yield from read_lines(other)
-
-
-def _problem_notices(problems: list[str]) -> Iterator[ev.Event]:
-    """One notice per problem; a generator, because problems are known only after reading."""
-    yield from (ev.Notice(0, None, None, None, "cut", text) for text in problems)
 
 
 def _stderr_and_exit_events(folder: Path) -> Iterator[ev.Event]:

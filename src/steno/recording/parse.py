@@ -41,132 +41,30 @@ def _strip_noise(data: bytes) -> bytes:
     return re.sub(_NOISE_PREFIX, b"", data)
 
 
-class AgentLineParser:
-    """Parses the lines one agent printed. The agent is detected from them unless it is given."""
-
-    def __init__(self, agent: Agent | None, input_format: str | None) -> None:
-        self.agent = agent or agents.CLAUDE
-        self.reader = self.agent.reader()
-        self.accumulator = Accumulator(self.agent)
-        self.counts = LineCounts()
-        self.malformed_events: list[ev.Malformed] = []
-        self.is_agent_known = agent is not None
-        self.is_agent_given = agent is not None  # by the caller, or named on stderr
-        self._accepts_arrays = input_format != "stream"
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the first line was read and the reader will not change any more."""
-        if self.counts.read <= self.counts.blank:
-            return False
-        return self.is_agent_known or self.counts.read >= AGENT_DETECTION_LINES
-
-    def set_agent(self, agent: Agent | None) -> None:
-        """Read the following lines as output of this agent; None: keep the current one."""
-        if agent is None:
-            return
-        self.is_agent_known = True
-        if agent is not self.agent:
-            self.agent = self.accumulator.agent = agent
-            self.reader = agent.reader()
-
-    def parse(self, data: bytes, final: bool = False, at: datetime | None = None) -> list[ev.Event]:
-        """The events of one line; `final`: the last one, without a newline."""
-        counts = self.counts
-        counts.read += 1
-        if not self.is_agent_known and counts.read <= AGENT_DETECTION_LINES:
-            self.set_agent(agents.detect_agent(_strip_noise(data)))
-        try:
-            return self.reader.read(data, counts.read, at)
-        except DECODE_ERRORS:
-            return self.parse_lenient(data, final, at)
-
-    def parse_lenient(self, data: bytes, final: bool, at: datetime | None) -> list[ev.Event]:
-        """The events of a line the reader refused: blank, damaged, several values, wrong types."""
-        clean = _strip_noise(data)
-        if not clean:
-            self.counts.blank += 1
-            return []
-        is_first = self.counts.read - self.counts.blank == 1
-        if clean[:1] == b"[" and self._accepts_arrays and is_first:
-            events = self._parse_array(clean)
-            if events is not None:
-                return events
-        events = []
-        has_objects = False
-        try:
-            for value in iter_json_values(clean):
-                if value[:1] == b"{":
-                    has_objects = True
-                    events += self.reader.read_lenient(value, self.counts.read, at)
-        except (ValueError, *DECODE_ERRORS):
-            return [*events, self._malformed(data, final)]
-        if not has_objects:
-            self.counts.not_object += 1
-        return events
-
-    def _parse_array(self, data: bytes) -> list[ev.Event] | None:
-        """An array of events as the whole input; each element counts as a line."""
-        try:
-            items = _decode_array(data)
-        except DECODE_ERRORS:
-            return None
-        if not items or any(bytes(item)[:1] != b"{" for item in items):
-            return None
-        self.counts.read -= 1
-        return [event for item in items for event in self.parse(bytes(item))]
-
-    def _malformed(self, data: bytes, final: bool) -> ev.Malformed:
-        opens_json = data.lstrip(BYTE_ORDER_MARK + b" \t\r\x00")[:1] in (b"{", b"[")
-        torn = opens_json and (final or b"\n" in data[:-1])
-        if torn:
-            self.counts.torn = True
-        else:
-            self.counts.malformed += 1
-        head = data[:MAX_MALFORMED_HEAD_BYTES].rstrip(b"\r\n").decode("utf-8", "replace")
-        event = ev.Malformed(self.counts.read, None, None, None, head, torn)
-        if len(self.malformed_events) < MAX_MALFORMED_SHOWN:
-            self.malformed_events.append(event)
-        return event
-
-
 class RunParser:
     """Parses one run: feed it bytes, take events or the report.
 
     `input_format` overrides detection: "stream" is lines and nothing else, "json" is one document
     in any layout.
+
+    Attributes: `agent`, `accumulator`, `lines` (counts), `malformed_events` (the first ones, for
+    display), and `header`, if the input is a recording file.
     """
 
     def __init__(self, agent: Agent | None = None, input_format: str | None = None) -> None:
-        self._agent_lines = AgentLineParser(agent, input_format)
+        self.agent = agent or agents.CLAUDE
+        self.accumulator = Accumulator(self.agent)
+        self.lines = LineCounts()
+        self.malformed_events: list[ev.Malformed] = []  # the first ones, for display
+        self.header: Header | None = None  # if the input is a recording file
+        self._reader = self.agent.reader()
+        self._is_agent_known = agent is not None
+        self._is_agent_given = agent is not None  # by the caller, or named on stderr
         self._records = RecordDecoder()
         self._splitter = LineSplitter()
         self._input_format = input_format
         # The lines so far of a document that spans several lines.
         self._document: list[bytes] | None = [] if input_format == "json" else None
-        self._counts = self._agent_lines.counts
-
-    @property
-    def agent(self) -> Agent:
-        return self._agent_lines.agent
-
-    @property
-    def accumulator(self) -> Accumulator:
-        return self._agent_lines.accumulator
-
-    @property
-    def lines(self) -> LineCounts:
-        return self._counts
-
-    @property
-    def malformed_events(self) -> list[ev.Malformed]:
-        """The first malformed lines, for display."""
-        return self._agent_lines.malformed_events
-
-    @property
-    def header(self) -> Header | None:
-        """The header, if the input is a recording file."""
-        return self._records.header
 
     # -- input ------------------------------------------------------------------------------------
 
@@ -180,7 +78,7 @@ class RunParser:
         rest = iter(lines)
         while not self._is_line_stream and (data := next(rest, None)) is not None:
             yield self.parse_line(data, data[-1:] != b"\n")
-        parse = self._agent_lines.parse  # skips the checks of parse_line: 5 % of steno.events
+        parse = self._parse  # skips the checks of parse_line: 5 % of steno.events
         for data in rest:
             yield parse(data, data[-1:] != b"\n")
         yield self.flush()
@@ -195,13 +93,13 @@ class RunParser:
             rest = iter(group)
             while not self._is_line_stream and (data := next(rest, None)) is not None:
                 sink.add(self.parse_line(data, data[-1:] != b"\n"))
-            reader = self._agent_lines.reader
-            self._counts.read = feed(reader, rest, self._counts.read, self._on_decode_error, sink)
+            reader = self._reader
+            self.lines.read = feed(reader, rest, self.lines.read, self._on_decode_error, sink)
         sink.add(self.flush())
 
     def _on_decode_error(self, data: bytes, number: int) -> list[ev.Event]:
-        self._counts.read = number
-        return self._agent_lines.parse_lenient(data, data[-1:] != b"\n", None)
+        self.lines.read = number
+        return self._parse_lenient(data, data[-1:] != b"\n", None)
 
     def feed(self, chunk: bytes) -> list[ev.Event]:
         """Accumulate a chunk and return the events of the lines it completes."""
@@ -226,14 +124,14 @@ class RunParser:
         if self._document is not None:
             document = b"\n".join(self._document)
             self._document = None
-            events += self._agent_lines.parse(document, final=True)
+            events += self._parse(document, final=True)
         return events
 
     def _flush_records(self, stdout: LineSplitter) -> list[ev.Event]:
         records = self._records
         records.stdout = None
         self.accumulator.facts.is_recording_truncated = records.is_truncated
-        self._counts.torn = self._counts.torn or records.is_truncated
+        self.lines.torn = self.lines.torn or records.is_truncated
         events = list(self.interpret_stderr(records.flush_stderr()))
         rest = stdout.flush()
         if rest:
@@ -245,12 +143,12 @@ class RunParser:
 
     def state(self) -> bytes:
         """What must be stored to continue later, when a transcript has grown."""
-        return self._agent_lines.reader.state()
+        return self._reader.state()
 
     def restore(self, state: bytes, lines: int) -> None:
         """Continue after `lines` lines of a transcript with the stored state."""
-        self._agent_lines.reader.restore(state)
-        self._counts.read = lines
+        self._reader.restore(state)
+        self.lines.read = lines
 
     # -- report -----------------------------------------------------------------------------------
 
@@ -260,9 +158,9 @@ class RunParser:
 
     def report(self, source: str | None = None, price: PriceLookup | None = None) -> Report:
         """The report of everything accumulated so far."""
-        report = build_report(self.accumulator, self._counts, price)
+        report = build_report(self.accumulator, self.lines, price)
         report.source = source
-        if not (self._agent_lines.is_agent_given or self.accumulator.has_known_events):
+        if not (self._is_agent_given or self.accumulator.has_known_events):
             report.agent = None
         if self.header is not None:
             self._apply_header(report, self.header)
@@ -292,19 +190,18 @@ class RunParser:
 
     def _detect_stderr(self, text: str) -> None:
         """Detect the agent by a line of stderr if stdout does not tell."""
-        lines = self._agent_lines
-        if lines.is_agent_given or (lines.is_agent_known and self.header is None):
+        if self._is_agent_given or (self._is_agent_known and self.header is None):
             return
         agent = agents.detect_stderr(text)
-        if not lines.is_agent_known:
-            lines.set_agent(agent)
-        lines.is_agent_given = agent is self.agent
+        if not self._is_agent_known:
+            self._set_agent(agent)
+        self._is_agent_given = agent is self.agent
 
     @property
     def _transcript_reader(self) -> EnrichingReader | None:
         if self.agent.transcripts.pattern is None:
             return None
-        return cast(EnrichingReader, self._agent_lines.reader)
+        return cast(EnrichingReader, self._reader)
 
     def transcript_pattern(self, session: str | None = None) -> str | None:
         """A glob, below the agent's folders, for the transcripts that complete this run.
@@ -329,34 +226,37 @@ class RunParser:
     @property
     def _is_line_stream(self) -> bool:
         """Whether the rest of the input can be passed to the reader line by line."""
-        if self._records.header is not None or self._document is not None:
+        if self.header is not None or self._document is not None:
             return False
-        return self._agent_lines.is_settled
+        if self.lines.read <= self.lines.blank:
+            return False
+        return self._is_agent_known or self.lines.read >= AGENT_DETECTION_LINES
 
     def parse_line(self, data: bytes, final: bool = False) -> list[ev.Event]:
         """The events of one line of the input; `final`: the last one, without a newline."""
         if self._records.stdout is not None:
             record = self._records.parse(data, final)
             return [] if record is None else self.interpret_record(record)
-        if not self._counts.read and data[:1] == b"{" and self._may_have_header:
+        may_have_header = self._document is None and self._input_format != "stream"
+        if not self.lines.read and data[:1] == b"{" and may_have_header:
             header = parse_header(data)
             if header is not None:
                 self.begin_recording(header)
                 return []
         return self._parse_stdout_line(data, final, None)
 
-    @property
-    def _may_have_header(self) -> bool:
-        return self._document is None and self._input_format != "stream"
-
     def _parse_stdout_line(self, data: bytes, final: bool, at: datetime | None) -> list[ev.Event]:
         if self._document is not None:
             return self._parse_document_line(self._document, data)
-        is_first = self._counts.read == self._counts.blank
-        if is_first and self._input_format != "stream" and _opens_document(data):
+        is_first = self.lines.read == self.lines.blank
+        if (
+            is_first
+            and self._input_format != "stream"
+            and data.removeprefix(BYTE_ORDER_MARK).strip() in (b"{", b"[")
+        ):
             self._document = [data.rstrip(b"\n")]
             return []
-        return self._agent_lines.parse(data, final, at)
+        return self._parse(data, final, at)
 
     def _parse_document_line(self, document: list[bytes], data: bytes) -> list[ev.Event]:
         """Keep a line of a document; one that starts with an object shows it is a stream."""
@@ -364,19 +264,92 @@ class RunParser:
             document.append(data.rstrip(b"\n"))
             return []
         self._document = None
-        return [event for line in (*document, data) for event in self._agent_lines.parse(line)]
+        return [event for line in (*document, data) for event in self._parse(line)]
+
+    # -- lines of the agent -----------------------------------------------------------------------
+
+    def _set_agent(self, agent: Agent | None) -> None:
+        """Read the following lines as output of this agent; None: keep the current one."""
+        if agent is None:
+            return
+        self._is_agent_known = True
+        if agent is not self.agent:
+            self.agent = self.accumulator.agent = agent
+            self._reader = agent.reader()
+
+    def _parse(
+        self, data: bytes, final: bool = False, at: datetime | None = None
+    ) -> list[ev.Event]:
+        """The events of one line; `final`: the last one, without a newline."""
+        counts = self.lines
+        counts.read += 1
+        if not self._is_agent_known and counts.read <= AGENT_DETECTION_LINES:
+            self._set_agent(agents.detect_agent(_strip_noise(data)))
+        try:
+            return self._reader.read(data, counts.read, at)
+        except DECODE_ERRORS:
+            return self._parse_lenient(data, final, at)
+
+    def _parse_lenient(self, data: bytes, final: bool, at: datetime | None) -> list[ev.Event]:
+        """The events of a line the reader refused: blank, damaged, several values, wrong types."""
+        clean = _strip_noise(data)
+        if not clean:
+            self.lines.blank += 1
+            return []
+        is_first = self.lines.read - self.lines.blank == 1
+        if clean[:1] == b"[" and self._input_format != "stream" and is_first:
+            events = self._parse_array(clean)
+            if events is not None:
+                return events
+        events = []
+        has_objects = False
+        try:
+            for value in iter_json_values(clean):
+                if value[:1] == b"{":
+                    has_objects = True
+                    events += self._reader.read_lenient(value, self.lines.read, at)
+        except (ValueError, *DECODE_ERRORS):
+            return [*events, self._malformed(data, final)]
+        if not has_objects:
+            self.lines.not_object += 1
+        return events
+
+    def _parse_array(self, data: bytes) -> list[ev.Event] | None:
+        """An array of events as the whole input; each element counts as a line."""
+        try:
+            items = _decode_array(data)
+        except DECODE_ERRORS:
+            return None
+        if not items or any(bytes(item)[:1] != b"{" for item in items):
+            return None
+        self.lines.read -= 1
+        return [event for item in items for event in self._parse(bytes(item))]
+
+    def _malformed(self, data: bytes, final: bool) -> ev.Malformed:
+        opens_json = data.lstrip(BYTE_ORDER_MARK + b" \t\r\x00")[:1] in (b"{", b"[")
+        torn = opens_json and (final or b"\n" in data[:-1])
+        if torn:
+            self.lines.torn = True
+        else:
+            self.lines.malformed += 1
+        head = data[:MAX_MALFORMED_HEAD_BYTES].rstrip(b"\r\n").decode("utf-8", "replace")
+        event = ev.Malformed(self.lines.read, None, None, None, head, torn)
+        if len(self.malformed_events) < MAX_MALFORMED_SHOWN:
+            self.malformed_events.append(event)
+        return event
 
     # -- records ----------------------------------------------------------------------------------
 
     def begin_recording(self, header: Header) -> None:
         """Expect records, live or from a file: see `interpret_record`."""
         self._records.begin(header)
+        self.header = header
         self.accumulator.start_folder = header.cwd
         if header.backend is not None:
             self.accumulator.is_free = header.backend.local
             self.accumulator.context_window = header.backend.window
-        if not self._agent_lines.is_agent_known and header.agent is not None:
-            self._agent_lines.set_agent(agents.AGENTS.get(header.agent))
+        if not self._is_agent_known and header.agent is not None:
+            self._set_agent(agents.AGENTS.get(header.agent))
 
     def interpret_record(self, record: Record) -> list[ev.Event]:
         """The events of one record, the same live and from a file."""
@@ -387,7 +360,3 @@ class RunParser:
             events = [event for line in lines for event in self._parse_stdout_line(line, False, at)]
             return records.shift_times(events, at)
         return list(self.interpret_stderr(records.events(record, at)))
-
-
-def _opens_document(data: bytes) -> bool:
-    return data.removeprefix(BYTE_ORDER_MARK).strip() in (b"{", b"[")

@@ -33,7 +33,7 @@ from .workspace_observer import WorkspaceObserver
 
 MAX_PROMPT_CHARS = 2000  # stored characters of a prompt
 MAX_KEY_ATTEMPTS = 2  # a rejected key may be renewed once; Claude retries for 3 minutes
-NO_SESSION_FILE = "budget not enforced during the run: the agent's session file was not found"
+NO_LIVE_USAGE = "budget not enforced during the run: no usage found in the agent's session file"
 UNPRICED_REQUEST = "cost budget not enforced during the run: price unknown for a request"
 RunSink = Callable[["AgentRun", list[ev.Event]], None]
 OnRunEnded = Callable[["AgentRun"], str]  # returns the decision, as a note for the recording
@@ -219,6 +219,7 @@ class AgentRun:
             self.parser.transcript_pattern(self.requested_session_id),
             self._transcript_folders,
             _transcript_timestamp(self.started_at),
+            self.agent.transcripts.totals_marker,
         ):
             self._process_record(Record(record.offset_seconds, "kept", line))
         self._note_observer_problems()
@@ -422,9 +423,9 @@ class AgentRun:
         budget = self.setup.budget
         has_budget = budget.cost is not None or budget.tokens is not None
         has_answer = self.accumulator.texts or self.accumulator.calls
-        if has_budget and has_answer and self._usage.is_session_file_missing:
-            self.warnings.append(NO_SESSION_FILE)
-            self.add_note(NO_SESSION_FILE)
+        if has_budget and has_answer and self._usage.is_missing:
+            self.warnings.append(NO_LIVE_USAGE)
+            self.add_note(NO_LIVE_USAGE)
 
     def _report_alerts(self, alerts: list[ev.Alert]) -> None:
         """Record alerts, and pass them to the sinks."""

@@ -52,9 +52,9 @@ class LiveUsage:
         return True
 
     @property
-    def is_session_file_missing(self) -> bool:
-        """Whether the session file is needed and was not found."""
-        return self._follower is not None and not self._follower.has_new_lines
+    def is_missing(self) -> bool:
+        """Whether the session file is needed and was not found, or has no usage."""
+        return self._follower is not None and not self.spend.tokens
 
     def add(self, events: list[ev.Event]) -> list[ev.Alert]:
         """Accumulate events of the stream."""

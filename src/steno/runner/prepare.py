@@ -422,6 +422,8 @@ class TaskSetupBuilder:
             alert_at=settings["alert_at"],
             use_heuristics=not settings["no_advice"],
             changes="none" if self._is_replay else settings["changes"],  # a replay changes nothing
+            undo_days=settings["undo_days"],
+            undo_runs=settings["undo_runs"],
             ledger=settings["ledger"],
         )
 

@@ -93,19 +93,12 @@ SESSION_NOT_FOUND_PHRASES = (
     "no saved session found",
     "no session, task, or name matched",
 )
-# Limits that waiting does not lift.
-OUT_OF_CREDIT_PHRASES = (
-    "insufficient_quota",
-    "insufficient credit",
-    "credit balance",
-    "out of credit",
-    "exceeded your current quota",
-)
 VERDICT_PHRASES = {
     "max_turns": "turn limit reached",
     "max_budget": "budget exhausted",
     "rate_limit": "rate limited",
     "auth": "authentication failed",
+    "billing": "out of credit",
     "api": "API error",
     "network": "network error",
     "invalid_request": "invalid request",
@@ -114,6 +107,7 @@ VERDICT_PHRASES = {
     "permission": "permission denied",
     "interactive": "the agent asked a question",
     "background_task": "background work unfinished",
+    "stopped": "stopped by a hook, a policy or loop detection",
     "empty": "empty answer",
     "no_result": "no result",
     "stalled": "stalled",
@@ -241,12 +235,7 @@ def _switch_if_unavailable(
     report: Report, history: AttemptHistory, policy: RetryPolicy, now: float, jitter: float
 ) -> Decision | None:
     """Switch agents if this one is missing, not signed in or out of credit: waiting won't help."""
-    unavailable = ("not_found", "auth", "rate_limit")
-    if not history.fallback_agents or report.verdict not in unavailable:
-        return None
-    error = (report.error or "").lower()
-    is_out_of_credit = any(phrase in error for phrase in OUT_OF_CREDIT_PHRASES)
-    if report.verdict == "rate_limit" and not is_out_of_credit:
+    if not history.fallback_agents or report.verdict not in ("not_found", "auth", "billing"):
         return None
     return _switch_agent(report, history)
 

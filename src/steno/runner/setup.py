@@ -66,3 +66,5 @@ class TaskSetup(Struct, frozen=True, kw_only=True):
     ledger: str | None = None
     record: bool = True  # write a recording and a ledger row
     changes: str = "none"  # detect file changes by: none, git (before and after), all (watcher too)
+    undo_days: int = 30  # git snapshots are kept for so many days; 0: none are kept
+    undo_runs: int = 100  # and for so many runs

@@ -111,6 +111,8 @@ class Task:
             cwd=self.setup.cwd or os.getcwd(),  # noqa: PTH109  # the text as it is
             run_id=run_id,
             changes=self.setup.changes,
+            undo_days=self.setup.undo_days,
+            undo_runs=self.setup.undo_runs,
             record=self.setup.record,
         )
         callback = on_ended or self._on_run_ended

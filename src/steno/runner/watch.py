@@ -203,7 +203,7 @@ FLUSH_TIMEOUT_SECONDS = 30.0
 class StreamRecorder:
     """Records one stream. StenoError: the recording cannot be created."""
 
-    def __init__(self, agent: Agent | None, ledger: str | None) -> None:
+    def __init__(self, agent: Agent | None, ledger: str | None, cwd: str | None = None) -> None:
         self.warnings: list[str] = []
         self._agent = agent
         self._ledger = ledger
@@ -211,7 +211,7 @@ class StreamRecorder:
         self._started_monotonic = time.monotonic()
         self.id = new_run_id(self._started_at)
         self.recording_path: Path = new_recording_path(self.id, self._started_at)
-        cwd = os.getcwd()  # noqa: PTH109  # as a string
+        cwd = os.path.abspath(cwd or ".")  # noqa: PTH100  # Path.resolve would follow links
         name = agent.name if agent is not None else None
         self.header = Header(agent=name, run_id=self.id, cwd=cwd, started_at=self._started_at)
         try:

@@ -74,7 +74,7 @@ class ParrotReader:
         """Do nothing: there is no state."""
 
     def _events(self, line: Line, data: bytes, number: int, at: datetime | None) -> list[ev.Event]:
-        head = EventHead(number, line.session or self._first.session, None, at)
+        head = (number, line.session or self._first.session, None, at)
         if line.parrot == "wakes":
             self._first = line
             return [ev.Started(*head, agent_version=line.version, model=line.model, cwd=line.cwd)]

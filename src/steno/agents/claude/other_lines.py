@@ -18,7 +18,6 @@ from .tables import (
     TOOLS,
     tool_kind,
 )
-from .wire import HeadTuple
 
 _INTERRUPTED_PREFIX = "[Request interrupted by user"
 _REJECT_DECISION = "reject"  # a permission decision
@@ -26,11 +25,15 @@ _DENIAL_PREFIXES = (
     "Claude requested permissions to",
     "Permission to use ",
     "Tool permission request failed",
+    "PreToolUse:",  # a hook denied the call
 )
 # A deny rule removes the tool: the call then fails with "No such tool available: Bash. Bash ..."
 _TOOL_MISSING_PREFIX = "No such tool available: "
 _TOOL_DISABLED_PATTERN = (
-    _TOOL_MISSING_PREFIX + r"(\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
+    _TOOL_MISSING_PREFIX
+    + r"(?:(\w+)\. \1 (?:is disabled for this session|exists but is not enabled)"
+    # Older versions give no reason. These tools are always there unless they are denied.
+    r"|(Bash|Read|Write|Edit|NotebookEdit|Task|WebFetch|WebSearch)(?:</tool_use_error>)?$)"
 )
 _DENIAL_MARKERS = tuple(
     text.encode() for text in (f'"{_REJECT_DECISION}"', _TOOL_MISSING_PREFIX, *_DENIAL_PREFIXES)
@@ -79,7 +82,7 @@ def usage_event(
 
 
 def failure_event(
-    head: HeadTuple, details: wire.LineDetails, message: wire.AssistantMessage
+    head: ev.EventHead, details: wire.LineDetails, message: wire.AssistantMessage
 ) -> ev.Failure | None:
     """The failed request that a synthetic message reports, if it does."""
     if details.error is None and not (details.is_api_error_message or details.isApiErrorMessage):
@@ -91,7 +94,7 @@ def failure_event(
     return ev.Failure(*head, details.error, status, text)
 
 
-def other_block_event(block: Any, head: HeadTuple, message: str | None, data: bytes) -> ev.Event:
+def other_block_event(block: Any, head: ev.EventHead, message: str | None, data: bytes) -> ev.Event:
     """The event of an assistant's block that is no text, thinking or tool_use."""
     if type(block) is wire.OtherBlock:
         if block.type in SERVER_TOOL_BLOCK_TYPES:
@@ -104,12 +107,12 @@ def other_block_event(block: Any, head: HeadTuple, message: str | None, data: by
     return unknown_block_event(block, head, data)
 
 
-def unknown_block_event(block: Any, head: HeadTuple, data: bytes) -> ev.Unknown:
+def unknown_block_event(block: Any, head: ev.EventHead, data: bytes) -> ev.Unknown:
     kind = block.type if type(block) is wire.OtherBlock else block.__struct_config__.tag
     return ev.Unknown(*head, f"block {kind}", data)
 
 
-def user_text_event(details: wire.LineDetails, head: HeadTuple, text: str) -> ev.Event:
+def user_text_event(details: wire.LineDetails, head: ev.EventHead, text: str) -> ev.Event:
     """Text to the model that is no tool result: a prompt, or one of the program's own messages."""
     if text.startswith(_INTERRUPTED_PREFIX) and not details.isReplay:
         return ev.UserMessage(*head, "interrupted", text)
@@ -138,7 +141,7 @@ def notebook_details(data: bytes) -> ev.ToolResultDetails:
 
 
 def denial_event(
-    data: bytes, block: wire.ToolResultBlock, head: HeadTuple
+    data: bytes, block: wire.ToolResultBlock, head: ev.EventHead
 ) -> ev.PermissionDenied | None:
     """The denial that a failed result stands for: by its permission decision, else by its text."""
     # Few results are denials, and decoding their text is expensive. `in` costs ten times as much.
@@ -150,7 +153,9 @@ def denial_event(
     if not _is_rejected(metas, block.tool_use_id):
         match = re.search(_TOOL_DISABLED_PATTERN, text)
         if match is not None:
-            tool = match[1]
+            tool = match[1] or match[2]
+            if match[2] is not None and head[2] is not None:
+                return None  # a subagent may have fewer tools
             if tool not in TOOLS or TOOLS[tool][1] in ("todo", "other"):
                 return None
         elif not text.startswith(_DENIAL_PREFIXES):
@@ -170,7 +175,7 @@ def _is_rejected(metas: Raw, call: str | None) -> bool:
 
 
 def file_change_events(
-    write: tuple[str, Raw], outcome: Any, content: Raw, call: str, head: HeadTuple
+    write: tuple[str, Raw], outcome: Any, content: Raw, call: str, head: ev.EventHead
 ) -> tuple[ev.FileChanged, ...]:
     """The file that a write or edit changed; its path from the result, else from the call.
 
@@ -192,7 +197,7 @@ def file_change_events(
     return (ev.FileChanged(*head, path, "created" if is_new else "modified", call),)
 
 
-def task_events(outcome: Any, call: str, head: HeadTuple) -> Iterator[ev.Event]:
+def task_events(outcome: Any, call: str, head: ev.EventHead) -> Iterator[ev.Event]:
     """Background work that a structured result reports: started, or finished."""
     agent = outcome.agent_id
     task = outcome.background_task_id
@@ -208,10 +213,10 @@ def task_events(outcome: Any, call: str, head: HeadTuple) -> Iterator[ev.Event]:
 
 
 MAX_FIGURE = 1e18  # nano-dollars or milliseconds: a billion dollars, thirty million years
-EventBuilder = Callable[[HeadTuple, wire.OtherFields], list[ev.Event]]
+EventBuilder = Callable[[ev.EventHead, wire.OtherFields], list[ev.Event]]
 
 
-def read(kind: str, subtype: str | None, data: bytes, head: HeadTuple) -> list[ev.Event]:
+def read(kind: str, subtype: str | None, data: bytes, head: ev.EventHead) -> list[ev.Event]:
     """The events of any line that is not of an assistant, a user or a stream_event."""
     if kind == "result":
         return _result(subtype, decode_lenient(data, wire.ResultLine), head)
@@ -236,39 +241,39 @@ def read(kind: str, subtype: str | None, data: bytes, head: HeadTuple) -> list[e
     return [ev.Unknown(*head, "/".join(filter(None, (kind, subtype))) or "no type", data)]
 
 
-def _notice(kind: str, head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
+def _notice(kind: str, head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.Notice(*head, kind, rare.content or rare.text or rare.title or rare.status)]
 
 
-def _init(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
+def _init(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     servers = tuple((server.name, server.status) for server in rare.mcp_servers or ())
     about = (rare.claude_code_version, rare.model, rare.cwd, rare.apiKeySource, rare.permissionMode)
     return [ev.Started(*head, *about, tuple(rare.tools or ()), servers)]
 
 
-def _retry(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
+def _retry(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     delay = _round_or_none(rare.retry_delay_ms)
     return [ev.Retry(*head, rare.attempt, rare.max_retries, rare.error_status, rare.error, delay)]
 
 
-def _compaction(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
+def _compaction(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     data = rare.compact_metadata or rare.compactMetadata or wire.CompactMetadata()
     before = data.pre_tokens if data.pre_tokens is not None else data.preTokens
     after = data.post_tokens if data.post_tokens is not None else data.postTokens
     return [ev.Compaction(*head, data.trigger, before, after)]
 
 
-def _permission_denied(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
+def _permission_denied(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.PermissionDenied(*head, rare.tool_use_id, rare.tool_name, rare.message)]
 
 
-def _task_started(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
+def _task_started(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     kind = "subagent" if rare.task_type == "local_agent" else "shell"
     task, call, agent = rare.task_id or "", rare.tool_use_id, rare.subagent_type
     return [ev.TaskStarted(*head, task, call, kind, agent, rare.description, rare.is_backgrounded)]
 
 
-def _task_progress(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
+def _task_progress(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     elapsed = None if rare.elapsed_time_seconds is None else rare.elapsed_time_seconds * 1000
     tool = rare.last_tool_name or rare.tool_name
     return [
@@ -276,7 +281,7 @@ def _task_progress(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     ]
 
 
-def _task_ended(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
+def _task_ended(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     status = rare.status
     if status is None and rare.patch is not None:
         status = rare.patch.status
@@ -285,15 +290,21 @@ def _task_ended(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.TaskEnded(*head, rare.task_id or "", rare.tool_use_id, status, rare.summary)]
 
 
-def _hook(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
+def _hook(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.Hook(*head, rare.hook_name, rare.hook_event, rare.exit_code, rare.outcome)]
 
 
-def _refusal(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
+def _refusal(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     return [ev.Failure(*head, "refusal", None, rare.content)]
 
 
-def _rate_limit(head: HeadTuple, rare: wire.OtherFields) -> list[ev.Event]:
+def _informational(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+    if rare.prevent_continuation or rare.preventContinuation:
+        return [ev.Failure(*head, "prevent_continuation", None, rare.content)]
+    return _notice("informational", head, rare)
+
+
+def _rate_limit(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     info = rare.rate_limit_info or wire.RateLimitInfo()
     return [ev.RateLimit(*head, info.status, info.resetsAt, info.rateLimitType, info.utilization)]
 
@@ -309,13 +320,14 @@ _EVENT_BUILDERS: dict[tuple[str, str | None], EventBuilder] = {
     ("system", "task_notification"): _task_ended,
     ("system", "hook_started"): _hook,
     ("system", "hook_response"): _hook,
+    ("system", "informational"): _informational,
     ("system", "model_refusal_no_fallback"): _refusal,
     ("rate_limit_event", None): _rate_limit,
     ("tool_progress", None): _task_progress,
 }
 
 
-def _result(subtype: str | None, given: wire.ResultLine, head: HeadTuple) -> list[ev.Event]:
+def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> list[ev.Event]:
     """The refusals that the result lists, then the result itself."""
     events: list[ev.Event] = [
         ev.PermissionDenied(*head, denial.tool_use_id, denial.tool_name, None, denial.tool_input)
@@ -327,7 +339,7 @@ def _result(subtype: str | None, given: wire.ResultLine, head: HeadTuple) -> lis
             subtype=subtype,
             is_error=given.is_error is True,
             text=given.result,
-            errors=tuple(given.errors or ()),
+            errors=tuple(given.errors or filter(None, (given.error_message,))),
             structured_output=given.structured_output,
             terminal_reason=given.terminal_reason,
             stop_reason=given.stop_reason,
@@ -345,6 +357,7 @@ def _result(subtype: str | None, given: wire.ResultLine, head: HeadTuple) -> lis
             index=given.result_index,
             subagents=None if given.subagent_stats is None else given.subagent_stats.spawned,
             uuid=given.uuid,
+            answers_task=given.origin is not None and given.origin.kind == "task-notification",
         )
     )
     return events
@@ -370,21 +383,20 @@ def _model_usages(
 ) -> dict[str, ev.ModelUsage] | None:
     if shares is None:
         return None
-    return {name: _model_usage(share) for name, share in shares.items()}
-
-
-def _model_usage(share: wire.ModelUsageEntry) -> ev.ModelUsage:
-    return ev.ModelUsage(
-        share.inputTokens,
-        share.cacheCreationInputTokens,
-        share.cacheReadInputTokens,
-        share.outputTokens,
-        share.thinkingTokens,
-        share.cacheCreationEphemeral1hInputTokens,
-        _to_nano_dollars(share.costUSD),
-        share.contextWindow,
-        share.maxOutputTokens,
-    )
+    return {
+        name: ev.ModelUsage(
+            share.inputTokens,
+            share.cacheCreationInputTokens,
+            share.cacheReadInputTokens,
+            share.outputTokens,
+            share.thinkingTokens,
+            share.cacheCreationEphemeral1hInputTokens,
+            _to_nano_dollars(share.costUSD),
+            share.contextWindow,
+            share.maxOutputTokens,
+        )
+        for name, share in shares.items()
+    }
 
 
 def _to_nano_dollars(dollars: float | None) -> int | None:

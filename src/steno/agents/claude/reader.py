@@ -13,7 +13,7 @@ from msgspec.json import encode
 
 from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, decode_lenient, decoder
-from ...event import ToolResultDetails
+from ...event import EventHead, ToolResultDetails
 from ..sink import EventSink, LineFallback, Sink
 from . import other_lines, wire
 from .tables import (
@@ -30,7 +30,6 @@ from .tables import (
 from .wire import (
     LINE_TYPES,
     AssistantLine,
-    HeadTuple,
     MessageLine,
     TextBlock,
     ThinkingBlock,
@@ -43,6 +42,9 @@ from .wire import (
 
 _NO_DETAILS = ToolResultDetails()
 _NO_WRITE = ("", ev.NO_JSON)
+# The id, output tokens, stop reason and model of a message.
+_UsageKey = tuple[str | None, int | None, str | None, str | None]
+_NO_USAGE: _UsageKey = (None, None, None, None)
 _SURROGATE_ESCAPE = b"\\ud"
 
 
@@ -83,11 +85,8 @@ class ClaudeReader:
         self._streaming_messages: dict[str | None, str | None] = {}  # by thread
         self._subagent_calls: dict[str, str] = {}  # agent id -> call that started it (transcripts)
         # The message whose usage was sent last: its other lines repeat the same figures.
-        self._usage_message: str | None = None
-        self._usage_output: int | None = None
-        self._usage_stop: str | None = None
+        self._usage_key = _NO_USAGE
         self._session: str | None = None
-        self._model: str | None = None
         self._has_started = False  # a transcript has no init line: its first line stands for it
         self._set_sink(self._events)
 
@@ -96,14 +95,14 @@ class ClaudeReader:
     def feed(self, lines: Iterable[bytes], number: int, fallback: LineFallback, sink: Sink) -> int:
         """Send what many lines mean to a sink: see `sink.feed`.
 
-        Reading spends most of its time in this loop, where every call counts
-        (`benchmarks.instructions`). Whatever few lines need is left to other methods.
+        Most of the time is spent in this loop: whatever few lines need is left to other methods.
         """
         if sink is not self._sink:
             self._set_sink(sink)
         tool_call, tool_result, text, thinking = self._sink_methods
         decode = self._decode
         pending_writes = self._pending_writes
+        usage_key = self._usage_key
         for data in lines:
             number += 1
             try:
@@ -117,61 +116,60 @@ class ClaudeReader:
                     decode = self._decode  # the first message of a transcript changes it
                     if kind is None:
                         continue
-                session = line.session_id
-                parent = line.parent_tool_use_id
-                at = line.timestamp or self._default_time
                 if kind is UserLine:
+                    session = line.session_id
+                    parent = line.parent_tool_use_id
+                    at = line.timestamp or self._default_time
                     outcome = line.tool_use_result
                     for block in line.message.content:
                         if type(block) is not ToolResultBlock:
                             self._user_block(block, (number, session, parent, at), data, sink)
+                            usage_key = self._usage_key
                         elif block.is_error or type(outcome) is not ToolOutcome:
-                            self._tool_result(
-                                block, line, (number, session, parent, at), data, sink
-                            )
+                            head = (number, session, parent, at)
+                            self._tool_result(block, line, head, data, sink)
                         else:
                             id_ = block.tool_use_id
                             tool_result(number, session, parent, at, id_, block.content, None)
                             if id_ in pending_writes:
-                                self._file_change(block, outcome, line, number, data, sink)
-                else:
-                    message = line.message
-                    mid = message.id
-                    if (
-                        mid != self._usage_message
-                        or message.usage is None
-                        or message.usage.output_tokens != self._usage_output
-                        or message.stop_reason != self._usage_stop
-                        or message.model != self._model
-                    ):
-                        self._begin_message(line, number, at, data, sink)
-                    for block in message.content:
-                        kind = type(block)
-                        if kind is ToolUseBlock:
-                            id_ = block.id
-                            given = block.input
-                            name, group, role = TOOLS[block.name]
-                            if not role or (
-                                # `find`, because `in` costs ten times as much
-                                bytes(given).find(BACKGROUND_KEY) < 0
-                                if role == ROLE_BACKGROUND
-                                else self._is_write(id_, name, role, given)
-                            ):
-                                tool_call(number, session, parent, at, id_, name, group, mid, given)
-                                continue
-                        elif kind is TextBlock:
-                            text(number, session, parent, at, mid, block.text)
+                                head = (number, session, parent, at)
+                                self._file_change(block, outcome, line, head, data, sink)
+                    continue
+                # The same loads as above, because each place is fast for one type of line only.
+                session = line.session_id
+                parent = line.parent_tool_use_id
+                at = line.timestamp or self._default_time
+                message = line.message
+                mid = message.id
+                usage = message.usage
+                stop = message.stop_reason
+                if usage is None or usage_key != (mid, usage.output_tokens, stop, message.model):
+                    self._begin_message(line, number, at, data, sink)
+                    usage_key = self._usage_key
+                for block in message.content:
+                    block_kind = type(block)
+                    if block_kind is ToolUseBlock:
+                        id_ = block.id
+                        name, group, role = TOOLS[block.name]
+                        if role == ROLE_FILE_WRITE:
+                            pending_writes[id_] = (name, block.input)
+                        elif role and (
+                            role != ROLE_BACKGROUND or bytes(block.input).find(BACKGROUND_KEY) >= 0
+                        ):
+                            sink.add(_call_events(block, (number, session, parent, at), mid))
                             continue
-                        elif kind is ThinkingBlock:
-                            thinking(number, session, parent, at, mid, block.thinking)
-                            continue
-                        sink.add(
-                            _other_block_events(block, (number, session, parent, at), mid, data)
-                        )
+                        tool_call(number, session, parent, at, id_, name, group, mid, block.input)
+                    elif block_kind is TextBlock:
+                        text(number, session, parent, at, mid, block.text)
+                    elif block_kind is ThinkingBlock:
+                        thinking(number, session, parent, at, mid, block.thinking)
+                    else:
+                        sink.add(_block_events(block, (number, session, parent, at), mid, data))
             except DECODE_ERRORS:
                 sink.add(fallback(data, number))
                 self._set_sink(sink)  # the fallback may have used the event sink
                 decode = self._decode
+                usage_key = self._usage_key
         return number
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
@@ -198,13 +196,14 @@ class ClaudeReader:
 
     def state(self) -> bytes:
         """What must be stored to continue with the next lines of the same file."""
+        id_, output, stop, _ = self._usage_key
         return encode(
             ClaudeReaderState(
                 writes=self._pending_writes,
                 agents=self._subagent_calls,
-                message=self._usage_message,
-                stop=self._usage_stop,
-                output=self._usage_output,
+                message=id_,
+                stop=stop,
+                output=output,
                 announced=self._has_started,
             )
         )
@@ -214,9 +213,7 @@ class ClaudeReader:
         stored = _decode_state(state)
         self._pending_writes = dict(stored.writes)
         self._subagent_calls = stored.agents
-        self._usage_message = stored.message
-        self._usage_output = stored.output
-        self._usage_stop = stored.stop
+        self._usage_key = (stored.message, stored.output, stored.stop, None)
         self._has_started = stored.announced
         self._is_transcript = True
         self._set_decoder()
@@ -259,7 +256,16 @@ class ClaudeReader:
             kind = MessageLine
         if kind is MessageLine:
             return self._resolve_lenient(line, data, number, sink)
-        sink.add(self._other_line_events(line, data, number))
+        at = line.timestamp or self._default_time
+        if kind is wire.StreamEventLine:
+            head = (number, line.session_id, line.parent_tool_use_id, at)
+            sink.add(self._stream_event(line.event, head, data))
+        else:
+            name = wire.OTHER_LINE_NAMES.get(kind) or line.type
+            # The parent of a tool_progress line is the running tool itself.
+            parent = line.parent_tool_use_id if name == "system" else None
+            head = (number, line.session_id, parent, at)
+            sink.add(other_lines.read(name, line.subtype, data, head))
         return None, None
 
     def _resolve_lenient(
@@ -276,7 +282,7 @@ class ClaudeReader:
                 self._set_thread(line, details.agentId)
             if details.version is not None and not self._has_started:
                 self._has_started = True
-                head: HeadTuple = (number, line.session_id, None, at)
+                head: EventHead = (number, line.session_id, None, at)
                 started = ev.Started(*head, details.version, None, details.cwd, transcript=True)
                 sink.add((started,))
         if line.message is None:
@@ -291,25 +297,15 @@ class ClaudeReader:
         if line.parent_tool_use_id is None:
             line.parent_tool_use_id = self._subagent_calls.get(agent or "", agent or "sidechain")
 
-    def _other_line_events(self, line: Any, data: bytes, number: int) -> Iterable[ev.Event]:
-        at = line.timestamp or self._default_time
-        if type(line) is wire.StreamEventLine:
-            head = (number, line.session_id, line.parent_tool_use_id, at)
-            return self._stream_event(line.event, head, data)
-        kind = wire.OTHER_LINE_NAMES.get(type(line)) or line.type
-        # The parent of a tool_progress line is the running tool itself.
-        parent = line.parent_tool_use_id if kind == "system" else None
-        return other_lines.read(kind, line.subtype, data, (number, line.session_id, parent, at))
-
     def _stream_event(
-        self, part: wire.StreamEvent | None, head: HeadTuple, data: bytes
+        self, part: wire.StreamEvent | None, head: EventHead, data: bytes
     ) -> Iterable[ev.Event]:
         if part is None:
             return ()
         if part.type == "content_block_delta":
             text = part.delta.text if part.delta is not None else None
             return (ev.Partial(*head, text),) if text else ()
-        parent = head[2]
+        _, _, parent, _ = head
         if part.type == "message_start" and part.message is not None:
             self._streaming_messages[parent] = part.message.id
             return (other_lines.usage_event(*head, part.message, None),)
@@ -329,8 +325,9 @@ class ClaudeReader:
     ) -> None:
         """Send the usage of a message, and remember it: its other lines repeat the same figures."""
         message = line.message
-        if message.model == self._model:
-            message.model = self._model  # one object per name: a report holds thousands of each
+        last_id, last_output, last_stop, model = self._usage_key
+        if message.model == model:
+            message.model = model  # one object per name: a report holds thousands of each
         elif message.model == SYNTHETIC_MODEL:
             head = (number, line.session_id, line.parent_tool_use_id, at)
             self._begin_synthetic(message, head, data, sink)
@@ -338,17 +335,9 @@ class ClaudeReader:
         id_ = message.id
         stop = message.stop_reason
         output = None if message.usage is None else message.usage.output_tokens
-        if (
-            id_ == self._usage_message
-            and output == self._usage_output
-            and stop == self._usage_stop
-            and id_ is not None
-        ):
+        if id_ == last_id and output == last_output and stop == last_stop and id_ is not None:
             return
-        self._model = message.model
-        self._usage_message = id_
-        self._usage_output = output
-        self._usage_stop = stop
+        self._usage_key = (id_, output, stop, message.model)
         session = line.session_id
         if session == self._session:
             session = self._session
@@ -359,7 +348,7 @@ class ClaudeReader:
 
     @staticmethod
     def _begin_synthetic(
-        message: wire.AssistantMessage, head: HeadTuple, data: bytes, sink: Sink
+        message: wire.AssistantMessage, head: EventHead, data: bytes, sink: Sink
     ) -> None:
         """A message written by the program: a failed request, or texts that have to be marked."""
         details = decode_lenient(data, wire.LineDetails)
@@ -373,24 +362,19 @@ class ClaudeReader:
             for block in message.content
         ]
 
-    def _is_write(self, id_: str, name: str, role: int, input_: Raw) -> bool:
-        if role == ROLE_FILE_WRITE:
-            self._pending_writes[id_] = (name, input_)
-        return role == ROLE_FILE_WRITE
-
     # -- tool results and other blocks of the user -------------------------------------------------
 
-    def _user_block(self, block: Any, head: HeadTuple, data: bytes, sink: Sink) -> None:
+    def _user_block(self, block: Any, head: EventHead, data: bytes, sink: Sink) -> None:
         if type(block) is TextBlock:
             # The next message of the model is another one, even if it has the same id.
-            self._usage_message = self._usage_output = self._usage_stop = None
+            self._usage_key = (None, None, None, self._usage_key[3])
             details = decode_lenient(data, wire.LineDetails)
             sink.add((other_lines.user_text_event(details, head, block.text),))
         elif not isinstance(block, wire.IgnoredBlock):
             sink.add((other_lines.unknown_block_event(block, head, data),))
 
     def _tool_result(
-        self, block: ToolResultBlock, line: Any, head: HeadTuple, data: bytes, sink: Sink
+        self, block: ToolResultBlock, line: Any, head: EventHead, data: bytes, sink: Sink
     ) -> None:
         """A result that failed, reports background work, or is needed completely."""
         id_ = block.tool_use_id
@@ -414,7 +398,7 @@ class ClaudeReader:
             return
         sink.tool_result(number, session, parent, at, id_, block.content, output)
         if id_ in self._pending_writes:
-            self._file_change(block, details, line, number, data, sink)
+            self._file_change(block, details, line, head, data, sink)
         elif details is not None:
             if details.agent_id is not None:
                 self._subagent_calls[details.agent_id] = id_
@@ -426,15 +410,13 @@ class ClaudeReader:
         block: ToolResultBlock,
         outcome: ToolOutcome | ToolResultDetails | None,
         line: Any,
-        number: int,
+        head: EventHead,
         data: bytes,
         sink: Sink,
     ) -> None:
         """The file that a write or edit changed. `outcome`: its result, if its shape is known."""
         id_ = block.tool_use_id
         write = self._pending_writes.pop(id_)
-        at = line.timestamp or self._default_time
-        head = (number, line.session_id, line.parent_tool_use_id, at)
         if len(line.message.content) > 1:
             outcome = None  # it is unclear whose result it is
         elif outcome is not None and write[0] == "NotebookEdit":
@@ -446,22 +428,17 @@ def _raise_again(data: bytes, number: int) -> list[ev.Event]:
     raise  # the decoding error that is being handled
 
 
-def _other_block_events(
-    block: Any, head: HeadTuple, message: str | None, data: bytes
+def _block_events(
+    block: Any, head: EventHead, message: str | None, data: bytes
 ) -> Iterable[ev.Event]:
-    kind = type(block)
-    if kind is ToolUseBlock:
-        return _special_call_events(block, head, message)
-    if kind is wire.SyntheticTextBlock:
+    if type(block) is wire.SyntheticTextBlock:
         return (ev.Text(*head, message, block.text, True),)
     if isinstance(block, wire.IgnoredBlock):
         return ()
     return (other_lines.other_block_event(block, head, message, data),)
 
 
-def _special_call_events(
-    block: ToolUseBlock, head: HeadTuple, message: str | None
-) -> list[ev.Event]:
+def _call_events(block: ToolUseBlock, head: EventHead, message: str | None) -> list[ev.Event]:
     """A call that needs a person, may run in the background, or starts a subagent."""
     name, kind, role = TOOLS[block.name]
     id_ = block.id

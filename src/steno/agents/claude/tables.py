@@ -10,7 +10,9 @@ ROLE_BACKGROUND = 1
 ROLE_FILE_WRITE = 2
 ROLE_USER_INPUT = 3
 ROLE_SUBAGENT = 4
-BACKGROUND_KEY = b'"run_in_background"'  # a call without this key runs in the foreground
+# A call without this key runs in the foreground. To be searched with `find`: `in` costs ten times
+# as much.
+BACKGROUND_KEY = b'"run_in_background"'
 
 
 def _tool_entries(kind: str, role: int, *names: str) -> dict[str | None, tuple[str, str, int]]:
@@ -115,7 +117,6 @@ NOTICE_SUBTYPES = frozenset(
         "file_snapshot",
         "files_persisted",
         "hook_progress",
-        "informational",
         "inherited_asks_settled",
         "instruction_size_warning",
         "local_command",

@@ -10,7 +10,6 @@ from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, decode_lenient, iter_json_values
 from . import other_lines, wire
 from .tables import IGNORED_LINE_TYPES, SYNTHETIC_MODEL
-from .wire import HeadTuple
 
 _MESSAGE_KEY = b'"message":'
 _CONTENT_KEY = b'"content":'
@@ -56,7 +55,7 @@ def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
         if has_started and not is_complete and _is_redundant(data, pattern):
             continue
         line = _decode_line(data)
-        head: HeadTuple = (number, line.session_id, None, line.timestamp)
+        head: ev.EventHead = (number, line.session_id, None, line.timestamp)
         if not has_started and line.type in ("assistant", "user"):
             details = _details_of(data)
             if details.version is not None:

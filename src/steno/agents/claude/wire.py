@@ -9,7 +9,6 @@ fit. Fields that few lines need (`LineDetails`), and rare kinds of lines, are de
 """
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import cache
 from typing import Any, Generic, TypeVar, Union
 
@@ -29,9 +28,6 @@ from ...event import NO_JSON, ToolResultDetails
 from .tables import CONVERSATION_TYPES, IGNORED_BLOCK_TYPES, OTHER_LINE_TYPES
 
 # -- assistant, user and stream_event lines --------------------------------------------------------
-
-
-HeadTuple = tuple[int, str | None, str | None, datetime | None]  # EventHead, cheaper to build
 
 
 class CacheCreation(Struct, gc=False):
@@ -446,6 +442,8 @@ class OtherFields(Struct, gc=False):
     content: str | None = None
     text: str | None = None
     title: str | None = None
+    prevent_continuation: bool | None = None
+    preventContinuation: bool | None = None
     rate_limit_info: RateLimitInfo | None = None
 
 
@@ -471,11 +469,19 @@ class SubagentStats(Struct, gc=False):
     spawned: Count | None = None
 
 
+class ResultOrigin(Struct, gc=False):
+    """Why the turn was run: absent for a prompt."""
+
+    kind: str | None = None
+
+
 class ResultLine(Struct, gc=False):
     uuid: str | None = None
     is_error: bool | None = None
     result: str | None = None
     errors: list[str] | None = None
+    error_message: str | None = None
+    origin: ResultOrigin | None = None
     structured_output: Raw = NO_JSON
     terminal_reason: str | None = None
     stop_reason: str | None = None

@@ -3,11 +3,13 @@
 The stream lacks the model, the window, the usage per request, durations, calls that were never
 executed, and interruptions. The rollout of a thread contains all of its runs: the turn of this run
 is the last one with the same token total, the same error, or no end either. Without such a turn
-the rollout is ignored.
+the rollout is ignored. Older versions (seen in 0.80) do not mark where a turn starts and ends: it
+starts with its prompt, and without a token total its texts identify it.
 """
 
+import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import Raw, Struct, field
 from msgspec.json import encode
@@ -22,6 +24,7 @@ from .transcripts import (
     RolloutReader,
     failed_result,
     file_change_events,
+    file_changes,
     model_usage,
     retry_events,
 )
@@ -36,13 +39,12 @@ _TOOL_ITEM_TYPES = (
     "todo_list",
     "collab_tool_call",
 )
-_USAGE_COUNTERS = (
-    "input_tokens",
-    "cached_input_tokens",
-    "cache_write_input_tokens",
-    "output_tokens",
-    "reasoning_output_tokens",
-)
+# The totals of a thread that every version prints: they grow with each turn.
+_IDENTIFYING_COUNTERS = ("input_tokens", "cached_input_tokens", "output_tokens")
+TURN_START_TYPES = ("task_started", "turn_started")
+MILLISECOND = timedelta(milliseconds=1)
+_STREAM_ITEM_TYPES = {"CommandExecution": "command_execution", "FileChange": "file_change"}
+_PATCHED_FILE_PATTERN = r"(?m)^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\s*$"
 _ENRICHING_EVENTS = (
     ev.Usage,
     ev.Compaction,
@@ -54,11 +56,14 @@ _ENRICHING_EVENTS = (
 )
 
 
-class ShellCall(Struct, frozen=True):
-    """A command in the stream."""
+class StreamCall(Struct, frozen=True):
+    """A call in the stream: a command, the files of a patch, or the name of another tool."""
 
     id: str
+    item_type: str
+    name: str
     command: str
+    paths: tuple[str, ...]
 
 
 class StderrCall(Struct, frozen=True):
@@ -73,8 +78,8 @@ class CodexStreamSummary(Struct):
 
     result: ev.Result | None = None
     total_usage: TokenUsage | None = None
-    commands: list[ShellCall] = field(default_factory=list)
-    patches: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    calls: list[StreamCall] = field(default_factory=list)
     finished_calls: set[str] = field(default_factory=set)
     stderr_calls: list[StderrCall] = field(default_factory=list)
 
@@ -85,11 +90,17 @@ class CodexStreamSummary(Struct):
         self.finished_calls.add(id_)
         return id_
 
-    def add_call(self, item: Item) -> None:
-        if item.type == "command_execution":
-            self.commands.append(ShellCall(item.id, text_of(item.command)))
-        elif item.type == "file_change":
-            self.patches.append(item.id)
+    def add_call(self, item: Item, name: str) -> None:
+        changes = [] if item.type != "file_change" else file_changes(item.changes)
+        self.calls.append(
+            StreamCall(
+                id=item.id,
+                item_type=item.type,
+                name=name,
+                command=text_of(item.command) if item.type == "command_execution" else "",
+                paths=tuple(path for path, _ in changes),
+            )
+        )
 
 
 class CodexReader:
@@ -127,7 +138,7 @@ class CodexReader:
         if error is None:
             return []
         tool = tables.tool_name_in(error)
-        head = EventHead(0, self.session, None, line.at)
+        head = (0, self.session, None, line.at)
         call = self._summary.add_stderr_call(error)
         events: list[ev.Event] = [ev.ToolCall(*head, call, tool, tables.tool_kind(tool))]
         if tables.is_refused(error, None, None):
@@ -145,7 +156,7 @@ class CodexReader:
             if self._rollout is None:
                 self._rollout = RolloutReader()
             return self._rollout.events(line, data, number)
-        head = EventHead(number, self.session, None, line.timestamp or at)
+        head = (number, self.session, None, line.timestamp or at)
         kind = line.type
         if kind in ("item.completed", "item.started", "item.updated") and line.item is not None:
             return self._item(kind, line.item, data, head)
@@ -153,7 +164,7 @@ class CodexReader:
             return self._error(line.message, head)
         if kind == "thread.started":
             self.session = line.thread_id
-            return [ev.Started(number, line.thread_id, None, head.at)]
+            return [ev.Started(number, line.thread_id, None, line.timestamp or at)]
         if kind == "turn.started":
             return []
         if kind in ("turn.completed", "turn.failed"):
@@ -199,8 +210,9 @@ class CodexReader:
         events: list[ev.Event] = []
         if item.id not in self._open_items and (done or kind == "item.started"):
             self._open_items.add(item.id)
-            events.append(_tool_call(item, head))
-            self._summary.add_call(item)
+            call = _tool_call(item, head)
+            events.append(call)
+            self._summary.add_call(item, call.name)
         if done:
             self._open_items.discard(item.id)
             self._summary.finished_calls.add(item.id)
@@ -217,6 +229,7 @@ class CodexReader:
             self._repeatable_texts.remove(text)
             return [ev.Notice(*head, "repeated", text)]
         self._texts.append(text)
+        self._summary.texts.append(text)
         self._last_text = text
         return [ev.Text(*head, item.id, text)]
 
@@ -267,10 +280,13 @@ class Turn(Struct):
     events: list[ev.Event] = field(default_factory=list)
     total_usage: TokenUsage | None = None
     result: ev.Result | None = None
+    texts: list[str] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)  # of executed calls
+    is_marked: bool = False  # the rollout has a line for the start of the turn
     is_aborted: bool = False
     started: ev.Started | None = None
     started_at: datetime | None = None
+    last_at: datetime | None = None
 
 
 def enrich(
@@ -296,41 +312,61 @@ def _turns(session: str | None, lines: Iterable[bytes]) -> Iterator[Turn]:
         is_first = line.type == "session_meta" and line.payload.id == session
         if rollout.session is None and not is_first:
             continue
-        if line.type == "event_msg" and line.payload.type in ("task_started", "turn_started"):
+        if line.type == "event_msg" and _starts_turn(line.payload, turn):
             if has_begun:
                 yield turn
                 turn = Turn()
             has_begun = True
+            turn.is_marked = line.payload.type in TURN_START_TYPES
             turn.started_at = line.timestamp
-        _add_to_turn(turn, line.payload, rollout.events(line, data, 0))
-        if line.type in ("session_meta", "turn_context"):
+        if line.type == "event_msg":  # other lines of the next turn may precede its start
+            turn.last_at = line.timestamp or turn.last_at
+        events = rollout.events(line, data, 0)
+        _add_to_turn(turn, line.payload, events)
+        if any(isinstance(event, ev.Started) for event in events) or line.type == "turn_context":
             turn.started = rollout.started_event(turn.started_at)
     if rollout.session is not None:
         yield turn
 
 
+def _starts_turn(payload: Payload, current: Turn) -> bool:
+    """Whether an event starts a turn: a line that says so, or a prompt that is in no such turn."""
+    if payload.type in TURN_START_TYPES:
+        return True
+    is_open = current.is_marked and current.result is None
+    return payload.type == "user_message" and not is_open
+
+
 def _add_to_turn(turn: Turn, payload: Payload, events: list[ev.Event]) -> None:
     if payload.info is not None and payload.info.total_token_usage is not None:
         turn.total_usage = payload.info.total_token_usage
-    if payload.item is not None and payload.item.type in ("CommandExecution", "FileChange"):
+    if payload.item is not None and payload.item.type in _STREAM_ITEM_TYPES:
         turn.items.append(payload.item)
     turn.is_aborted = turn.is_aborted or payload.type == "turn_aborted"
     for event in events:
         if isinstance(event, ev.Result):
             turn.result = event
+        if isinstance(event, ev.Text):
+            turn.texts.append(event.text)
         if isinstance(event, _ENRICHING_EVENTS):
             turn.events.append(event)
 
 
 def _matches_stream(turn: Turn, summary: CodexStreamSummary) -> bool:
-    if summary.result is None:
-        return turn.result is None or turn.is_aborted
-    if summary.total_usage is None or not summary.result.usage:
-        return turn.result is not None and turn.result.errors == summary.result.errors
-    return turn.total_usage is not None and all(
-        getattr(turn.total_usage, counter) == getattr(summary.total_usage, counter)
-        for counter in _USAGE_COUNTERS
-    )
+    if summary.total_usage is not None:
+        return turn.total_usage is not None and all(
+            getattr(turn.total_usage, counter) == getattr(summary.total_usage, counter)
+            for counter in _IDENTIFYING_COUNTERS
+        )
+    if not turn.is_marked:
+        return turn.texts == summary.texts and (turn.result is None or turn.is_aborted)
+    if summary.result is None or turn.result is None:
+        return summary.result is None and (turn.result is None or turn.is_aborted)
+    if turn.result.errors == summary.result.errors:
+        return True
+    # Versions such as 0.115 end a failed turn without its error, and without an answer.
+    is_unexplained = not turn.result.is_error and turn.result.text is None
+    return is_unexplained and turn.texts == summary.texts
 
 
 def _merge(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
@@ -350,29 +386,43 @@ def _merge(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
             call = ids.get(event.call or "", event.call)
             events.append(replace(event, call=call, settled=settled))
         elif isinstance(event, ev.Result):
-            events.append(_amended_result(event, summary))
+            events.append(_amended_result(event, turn, summary))
         else:
             events.append(event)
-    return events
+    return [*events, *_missing_result(turn, summary)]
 
 
 def _call_ids(turn: Turn, summary: CodexStreamSummary) -> dict[str, str]:
     """The stream's ids by the rollout's, for calls that are in both: their order is the same."""
-    commands = list(summary.commands)
-    patches = list(summary.patches)
+    calls = list(summary.calls)
     ids: dict[str, str] = {}
     for item in turn.items:
-        if item.type == "CommandExecution" and commands:
-            ids[item.id] = commands.pop(0).id
-        elif item.type != "CommandExecution" and patches:
-            ids[item.id] = patches.pop(0)
-    for event in turn.events:  # a command that was cut off has a call, but no finished item
-        if isinstance(event, ev.ToolCall) and event.id not in ids:
-            text = _command_in(event.input)
-            match = next((call.id for call in commands if text in call.command), None)
-            if match is not None and match not in summary.finished_calls:
-                ids[event.id] = match
+        item_type = _STREAM_ITEM_TYPES[item.type]
+        match = next((call for call in calls if call.item_type == item_type), None)
+        if match is not None:
+            ids[item.id] = match.id
+            calls.remove(match)
+    for event in turn.events:
+        if not isinstance(event, ev.ToolCall) or event.id in ids:
+            continue
+        match = next((call for call in calls if _is_same_call(event, call)), None)
+        # With items, an executed command was matched above: only one that was cut off is left.
+        was_executed = match is not None and match.id in summary.finished_calls
+        if match is not None and not (turn.items and match.command and was_executed):
+            ids[event.id] = match.id
+            calls.remove(match)
     return {**ids, **_stderr_call_ids(turn, summary)}
+
+
+def _is_same_call(event: ev.ToolCall, call: StreamCall) -> bool:
+    """Whether a call of the rollout is one of the stream: by its files, command or tool."""
+    text = _command_in(event.input)
+    paths = re.findall(_PATCHED_FILE_PATTERN, text)
+    if call.item_type == "file_change":
+        return bool(call.paths) and all(path.endswith(tuple(paths)) for path in call.paths)
+    if call.item_type == "command_execution":
+        return text != "" and not paths and _unquoted(text) in _unquoted(call.command)
+    return event.name == call.name
 
 
 def _stderr_call_ids(turn: Turn, summary: CodexStreamSummary) -> dict[str, str]:
@@ -390,10 +440,19 @@ def _stderr_call_ids(turn: Turn, summary: CodexStreamSummary) -> dict[str, str]:
 
 
 def _command_in(input_: Raw) -> str:
-    """The command of a call; without one, a text that no command contains."""
+    """The command or the patch of a call; empty without one."""
     fields = decode_raw(input_)
-    command = fields.get("cmd") or fields.get("command") if isinstance(fields, dict) else None
-    return command if isinstance(command, str) and command else "\x00"
+    if not isinstance(fields, dict):
+        return fields if isinstance(fields, str) else ""
+    command = fields.get("cmd") or fields.get("command") or fields.get("input")
+    if isinstance(command, list) and command:  # the arguments, with the script as the last one
+        command = command[-1]
+    return command if isinstance(command, str) else ""
+
+
+def _unquoted(command: str) -> str:
+    """A command without quoting: the stream wraps it in another shell's quotes."""
+    return re.sub(r"[\"'\\]", "", command)
 
 
 def _succeeded_later(events: list[ev.Event], denied: ev.PermissionDenied) -> bool:
@@ -407,9 +466,38 @@ def _succeeded_later(events: list[ev.Event], denied: ev.PermissionDenied) -> boo
     )
 
 
-def _amended_result(result: ev.Result, summary: CodexStreamSummary) -> ev.Result:
+def _amended_result(result: ev.Result, turn: Turn, summary: CodexStreamSummary) -> ev.Result:
     """The rollout's result in place of the stream's."""
+    if result.duration_ms is None:
+        result = replace(result, duration_ms=_duration_ms(turn))
     streamed = summary.result
     if streamed is None:
         return result
+    if streamed.is_error and not result.is_error:
+        return replace(streamed, at=result.at, duration_ms=result.duration_ms, amends=True)
     return replace(result, line=streamed.line, text=streamed.text or result.text, amends=True)
+
+
+def _duration_ms(turn: Turn) -> int | None:
+    """The time between the first and the last line of a turn; versions up to 0.115 print none."""
+    if turn.started_at is None or turn.last_at is None:
+        return None
+    return max(0, (turn.last_at - turn.started_at) // MILLISECOND)
+
+
+def _missing_result(turn: Turn, summary: CodexStreamSummary) -> list[ev.Event]:
+    """The stream's result without the thread's totals, if the rollout has the requests only."""
+    streamed = summary.result
+    has_requests = any(isinstance(event, ev.Usage) for event in turn.events)
+    if turn.result is not None or streamed is None or not has_requests:
+        return []
+    return [
+        replace(
+            streamed,
+            at=turn.last_at,
+            usage=None,
+            over_session=False,
+            duration_ms=_duration_ms(turn),
+            amends=True,
+        )
+    ]

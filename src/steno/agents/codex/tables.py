@@ -29,7 +29,7 @@ TOOL_KINDS = {
     ),
 }
 USER_INPUT_TOOLS = ("request_user_input",)
-CHANGE_KINDS = {"add": "created", "delete": "deleted"}
+CHANGE_KINDS = {"add": "created", "delete": "deleted", "A": "created", "D": "deleted"}
 
 # Rollout lines that carry nothing, or repeat other lines.
 IGNORED_LINE_TYPES = frozenset({"world_state", "inter_agent_communication", "ghost_snapshot"})
@@ -69,6 +69,11 @@ IGNORED_ITEM_TYPES = frozenset(
     }
 )
 
+# What the model sends besides messages.
+MODEL_ITEM_TYPES = frozenset(
+    {"reasoning", "function_call", "custom_tool_call", "local_shell_call", "web_search_call"}
+)
+
 # Error kinds by `codex_error_info`.
 _ERROR_INFO_KINDS = {
     "context_window_exceeded": "prompt_too_long",
@@ -81,7 +86,7 @@ _ERROR_INFO_KINDS = {
 }
 _ERROR_PATTERNS = (
     (r"ran out of room in the model's context window|context_length_exceeded", "prompt_too_long"),
-    (r"usage limit|quota exceeded", "usage_limit_reached"),
+    (r"usage limit", "usage_limit_reached"),
     (r"invalid_request_error", "invalid_request"),
     (r"^Missing environment variable", "authentication_failed"),
     (
@@ -89,11 +94,14 @@ _ERROR_PATTERNS = (
         "connection_failed",
     ),
 )
+_OUT_OF_CREDIT_PATTERN = r"quota exceeded"
 _HTTP_STATUS_PATTERN = r"(?:unexpected status|last status:?) (\d{3})\b"
 
 
 def classify_error(text: str, info: Raw | None = None) -> tuple[str | None, int | None]:
     """The kind of an error and its HTTP status, by `codex_error_info`, else by the text."""
+    if re.search(_OUT_OF_CREDIT_PATTERN, text, re.I):  # its info is that of a usage limit
+        return "billing_error", None
     details = decode_raw(info) if info is not None else None
     if isinstance(details, str) and details in _ERROR_INFO_KINDS:
         kind = _ERROR_INFO_KINDS[details]
@@ -157,6 +165,26 @@ def parse_exit_code(output: str) -> int | None:
     if match is None and output.startswith("{"):
         match = re.search(r'"exit_code":\s*(-?\d+)', output[-_OUTPUT_HEAD_CHARS:])
     return int(match[1]) if match is not None else None
+
+
+_PATCHED_FILES_HEADING = "Success. Updated the following files:\n"
+
+
+def parse_patched_files(output: str) -> list[tuple[str, str]]:
+    """The files in the output of an applied patch, each with its change; empty for other output."""
+    if output.startswith("{"):
+        value = decode_raw(Raw(output.encode("utf-8", "surrogatepass")))
+        inner = value.get("output") if isinstance(value, dict) else None
+        output = inner if isinstance(inner, str) else ""
+    head, _, listing = output.partition(_PATCHED_FILES_HEADING)
+    if len(head) > _OUTPUT_HEAD_CHARS:
+        return []  # printed by a command
+    lines = re.findall(r"(?m)^([AMD]) (.+)$", listing)
+    return [(path, change_kind(letter)) for letter, path in lines]
+
+
+def change_kind(kind: str) -> str:
+    return CHANGE_KINDS.get(kind, "modified")
 
 
 _FAILED_PATTERN = (

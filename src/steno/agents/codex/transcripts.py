@@ -55,6 +55,7 @@ class RolloutState(Struct):
     told: tuple[str | None, str | None, int | None] = (None, None, None)
     recorded: bool = False  # the next token_count repeats a token_usage_record
     total: int | None = None  # tokens of the thread, by the last token_count
+    answered: bool = False  # the model answered since the last token_count
     calls: dict[str, tuple[str, Raw]] = field(default_factory=dict)  # without output yet
     codes: dict[str, int] = field(default_factory=dict)  # exit codes that precede their output
     items: bool = False  # this version writes items
@@ -103,11 +104,13 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         payload = line.payload
         state = self._state.rollout
         if payload is None:
-            head = EventHead(number, state.session, None, line.timestamp)
+            head = (number, state.session, None, line.timestamp)
             return [ev.Unknown(*head, f"{line.type} without payload", data)]
         if line.type == "session_meta" and state.session is None:
             state.session = payload.id
-        head = EventHead(number, state.session, None, line.timestamp)
+        head = (number, state.session, None, line.timestamp)
+        if payload.role == "assistant" or payload.type in tables.MODEL_ITEM_TYPES:
+            state.answered = True
         build = _EVENT_BUILDERS.get((line.type, payload.type))
         build = build or _EVENT_BUILDERS.get((line.type, None))
         events = build(self, head, payload) if build is not None else None
@@ -124,7 +127,7 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         """Everything known so far about the setup of the turn."""
         state = self._state.rollout
         return ev.Started(
-            *EventHead(0, state.session, None, at),
+            *(0, state.session, None, at),
             agent_version=state.version,
             model=state.model,
             cwd=state.cwd,
@@ -207,10 +210,15 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
             state.window = info.model_context_window
             setup = (state.version, state.model, state.cwd)
             events.append(ev.Started(*head, *setup, context_window=state.window))
-        is_new = not state.recorded and total is not None and total != state.total
+        # A turn may start with the total of the turn before, which need not be in these lines.
+        is_first = state.total is None and not state.answered
+        is_new = not (state.recorded or is_first) and total not in (None, state.total)
         if is_new and last is not None and last.input_tokens:
-            events.append(self._usage(head, f"{state.turn}/{total}", last))
+            # A thread's total is unique in the thread; older versions do not number its turns.
+            request = f"{state.turn or state.session}/{total}"
+            events.append(self._usage(head, request, last))
         state.recorded = False
+        state.answered = False
         state.total = total if total is not None else state.total
         return events
 
@@ -288,7 +296,8 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
 
     def _web_search(self, head: EventHead, payload: Payload) -> list[ev.Event]:
         """A search runs in the service: it has no output."""
-        id_ = payload.id or payload.call_id or f"search {head.line}"
+        number, _, _, _ = head
+        id_ = payload.id or payload.call_id or f"search {number}"
         return [
             ev.ToolCall(*head, id_, "web_search", "web", input=payload.action),
             ev.ToolResult(*head, id_, payload.status == "failed"),
@@ -307,7 +316,11 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         if failed and tables.is_refused(text, code, state.sandbox):
             input_ = _with_sandbox(input_, state.sandbox)
             events.append(ev.PermissionDenied(*head, id_, name, text, input_))
-        return [*events, ev.ToolResult(*head, id_, failed, payload.output)]
+        events.append(ev.ToolResult(*head, id_, failed, payload.output))
+        if not failed and not state.items:  # with items, they name the files
+            for path, change in tables.parse_patched_files(text):
+                events.append(ev.FileChanged(*head, path, change, id_))
+        return events
 
     # -- end of a turn -------------------------------------------------------------------------
 
@@ -374,21 +387,21 @@ def retry_events(head: EventHead, text: str) -> list[ev.Event]:
 
 def file_change_events(head: EventHead, call: str, changes: Raw) -> list[ev.Event]:
     """The files of an applied patch: a list in the stream, an object in a rollout."""
+    return [ev.FileChanged(*head, path, change, call) for path, change in file_changes(changes)]
+
+
+def file_changes(changes: Raw) -> list[tuple[str, str]]:
+    """The paths of a patch, each with created, modified or deleted."""
     if bytes(changes)[:1] == b"[":
         files = decode_lenient(changes, list[FileChange])
-        return [_file_changed(head, file.path, file.kind, call) for file in files]
-    events: list[ev.Event] = []
+        return [(file.path, tables.change_kind(file.kind)) for file in files]
+    paths: list[tuple[str, str]] = []
     for path, diff in decode_lenient(changes, dict[str, FileDiff]).items():
         if diff.move_path:
-            events.append(ev.FileChanged(*head, path, "deleted", call))
-            events.append(ev.FileChanged(*head, diff.move_path, "created", call))
+            paths += [(path, "deleted"), (diff.move_path, "created")]
         else:
-            events.append(_file_changed(head, path, diff.type, call))
-    return events
-
-
-def _file_changed(head: EventHead, path: str, kind: str, call: str) -> ev.Event:
-    return ev.FileChanged(*head, path, tables.CHANGE_KINDS.get(kind, "modified"), call)
+            paths.append((path, tables.change_kind(diff.type)))
+    return paths
 
 
 def _with_sandbox(input_: Raw, sandbox: str | None) -> Raw:

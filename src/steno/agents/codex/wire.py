@@ -10,13 +10,16 @@ from ...event import NO_JSON
 
 
 class TokenUsage(Struct, gc=False):
-    """Input includes cache reads and writes; output includes reasoning."""
+    """Input includes cache reads and writes; output includes reasoning.
+
+    Streams up to 0.115 do not say how much of the output is reasoning.
+    """
 
     input_tokens: Count | None = None
     cached_input_tokens: Count | None = 0
     cache_write_input_tokens: Count | None = 0
     output_tokens: Count | None = None
-    reasoning_output_tokens: Count | None = 0
+    reasoning_output_tokens: Count | None = None
     total_tokens: Count | None = None
 
 
@@ -88,6 +91,7 @@ class Payload(Struct, gc=False):
 
     type: str = ""
     id: str | None = None
+    role: str | None = None
     turn_id: str | None = None
     cwd: str | None = None
     cli_version: str | None = None

@@ -4,9 +4,10 @@ Tokens. The stream has none. The session file has a `session.usage_record` per r
 `inputTokens` includes `cacheReadTokens` and `cacheWriteTokens`, `outputTokens` includes
 `reasoningTokens`. Disjoint counters: input - read - written, written, read, output. A resumed
 session continues in the same file; the run is identified by the id of its prompt, which is in
-both. `maxPromptTokens` is the window. `cost` counts premium requests, not dollars, and is ignored.
-The durations in the result are those of the whole session: a run's own come from the times of its
-lines.
+both. Versions up to 1.0.92 have no such lines: `session.shutdown` has the sums per model, of the
+process (1.0.60) or of the session (1.0.92). `maxPromptTokens` is the window. `cost` counts premium
+requests, not dollars, and is ignored. The durations in the result are those of the whole session:
+a run's own come from the times of its lines.
 
 End of a run. `result.exitCode` is the exit code; without a result it was killed or did not start.
 Denied calls do not change it. Copilot counts a command with a non-zero exit code as a success; here
@@ -17,6 +18,7 @@ from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
 from ..registry import is_copilot
 from .reader import (
+    SHUTDOWN_MARKER,
     CopilotReader,
     is_transcript_line,
     scan_usage,
@@ -70,6 +72,7 @@ AGENT = Agent(
         folders=transcript_folders,
         scan_usage=scan_usage,
         pattern=transcript_pattern,
+        totals_marker=SHUTDOWN_MARKER,
     ),
     installation=Installation(
         command="npm install -g @github/copilot",

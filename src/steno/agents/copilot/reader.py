@@ -1,6 +1,6 @@
-"""The stream and session files of Copilot: {type, data, id, timestamp, agent_id?}. Pure.
+"""The stream and session files of Copilot. Pure.
 
-Only fields that are read are declared. Values that may be long or of several types stay `Raw`.
+Versions up to 1.0.92 record no requests: their usage is in the line of a process's shutdown.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,127 +11,41 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...codec.decode import Count, Instant, decode_first_object, decode_lenient
-from ...event import NO_JSON, EventHead
-from ..typed_reader import TypedLineReader, scan_events, uncached_input
+from ...codec.decode import decode_first_object, decode_lenient
+from ...event import EventHead
+from ..typed_reader import (
+    TypedLineReader,
+    add_counters,
+    scan_events,
+    subtract_counters,
+    uncached_input,
+)
 from . import tables
-
-
-class Accounting(Struct, gc=False, rename="camel"):
-    """The number of a request in its session, continued by resumed runs."""
-
-    sequence: Count | None = None
-    source_session_id: str | None = None
-
-
-class UsageRecord(Struct, gc=False, rename="camel"):
-    """One request. Input includes cache reads and writes; output includes reasoning."""
-
-    model: str | None = None
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
-    cache_read_tokens: Count | None = 0
-    cache_write_tokens: Count | None = 0
-    reasoning_tokens: Count | None = 0
-    max_prompt_tokens: Count | None = None
-    api_call_id: str | None = None
-    accounting: Accounting | None = None
-    finish_reason: str | None = None
-
-
-class SessionContext(Struct, gc=False, rename="camel"):
-    cwd: str | None = None
-
-
-class ToolError(Struct, gc=False, rename="camel"):
-    message: str | None = None
-    code: str | None = None
-
-
-class ToolOutput(Struct, gc=False, rename="camel"):
-    content: Raw = NO_JSON
-
-
-class ShellExecution(Struct, gc=False, rename="camel"):
-    exit_code: int | None = None
-
-
-class FileEdit(Struct, gc=False, rename="camel"):
-    path: str = ""
-    kind: str = ""
-
-
-class EventData(Struct, gc=False, rename="camel"):
-    """The data of an event; the fields depend on its type."""
-
-    content: str | None = None
-    delta_content: str | None = None
-    message_id: str | None = None
-    api_call_id: str | None = None
-    model: str | None = None
-    session_id: str | None = None
-    copilot_version: str | None = None
-    selected_model: str | None = None
-    new_model: str | None = None
-    context: SessionContext | None = None
-    usage: UsageRecord | None = None
-    tool_call_id: str | None = None
-    tool_name: str | None = None
-    mcp_server_name: str | None = None
-    mcp_tool_name: str | None = None
-    arguments: Raw = NO_JSON
-    parent_tool_call_id: str | None = None
-    success: bool | None = None
-    result: ToolOutput | str | None = None
-    error: ToolError | str | None = None
-    file_edits: list[FileEdit] | None = None
-    shell_execution: ShellExecution | None = None
-    error_type: str | None = None
-    error_message: str | None = None
-    message: str | None = None
-    status_code: Count | None = None
-    retry_attempt: Count | None = None
-    reason: str | None = None
-    info_type: str | None = None
-    warning_type: str | None = None
-    dispatch_duration_ms: Count | None = None
-    outcome: str | None = None
-    agent_name: str | None = None
-    agent_type: str | None = None
-    agent_description: str | None = None
-    execution_mode: str | None = None
-    cancelled: bool | None = None
-    pre_compaction_tokens: Count | None = None
-    post_compaction_tokens: Count | None = None
-    hook_type: str | None = None
-
-
-class ResultUsage(Struct, gc=False, rename="camel"):
-    """Totals in the result, over the whole session."""
-
-    total_api_duration_ms: Count | None = None
-
-
-class EventLine(Struct, gc=False, rename="camel"):
-    """An event, or the result, which has no data."""
-
-    type: str = ""
-    data: EventData | None = None
-    timestamp: Instant | None = None
-    agent_id: str | None = None
-    session_id: str | None = None
-    exit_code: int | None = None
-    usage: ResultUsage | None = None
-
-
-class ToolInput(Struct, gc=False, rename="camel"):
-    """The part of an input that decides whether a command runs in the background."""
-
-    mode: str | None = None
-    detach: bool | None = None
-
+from .wire import (
+    Accounting,
+    CodeChanges,
+    EventData,
+    EventLine,
+    RequestCount,
+    ResultUsage,
+    ToolError,
+    ToolInput,
+    ToolOutput,
+    UsageRecord,
+)
 
 MILLISECOND = timedelta(milliseconds=1)
+MAX_REQUESTS = 10_000  # of one run; more is damage
+SHUTDOWN_MARKER = b'"session.shutdown"'
+
+
+class RunTotals(Struct):
+    """The usage of a run whose requests are not recorded, from the line of its shutdown."""
+
+    models: dict[str, ev.ModelUsage] = field(default_factory=dict)
+    requests: int = 0
+    files: list[str] = field(default_factory=list)
+    includes_earlier_runs: bool = False
 
 
 class CopilotReaderState(Struct):
@@ -152,6 +66,12 @@ class CopilotReaderState(Struct):
     begun: datetime | None = None
     asking_ms: int = 0  # spent in successful requests
     asked: int = 0  # number of successful requests
+    editing: list[str] = field(default_factory=list)  # open calls that change files
+    recorded: bool = False  # this version records each request
+    resumed: bool = False
+    answers: int = 0  # messages of the model since the start of the run
+    shutdown: RunTotals | None = None  # the last one as written
+    totals: dict[str, ev.ModelUsage] = field(default_factory=dict)  # of the session
 
 
 class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
@@ -160,13 +80,16 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
     def __init__(self) -> None:
         super().__init__(EventLine, CopilotReaderState())
         self.session: str | None = None
+        self._result_event: ev.Result | None = None
+        self._run_totals: RunTotals | None = None
+        self._changed_paths: set[str] = set()
 
     def read_stderr(self, line: ev.Stderr) -> list[ev.Event]:
         """Return nothing: stderr has no events."""
         return []
 
     def enrich(self, lines: Iterable[bytes]) -> list[ev.Event]:
-        """Return the usage of each request, from the session file's run with the same prompt."""
+        """Return the usage of the session file's run with the same prompt, by request or in sum."""
         reader = CopilotReader()
         is_found = False
         run: list[ev.Event] = []
@@ -178,14 +101,39 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
                 if is_found:
                     break
                 run.clear()
-            if line.type == "user.message" and line.data.message_id in self._state.prompts:
+            if line.type == "user.message" and _prompt_id(line.data) in self._state.prompts:
                 is_found = True
             for event in reader._events(line, data, 0, None):
                 if isinstance(event, ev.Started):
                     run.append(replace(event, transcript=False))
                 elif isinstance(event, ev.Usage):
                     run.append(event)
-        return run if is_found else []
+        if not is_found:
+            return []
+        has_requests = any(isinstance(event, ev.Usage) for event in run)
+        return run if has_requests else run + self._total_events(reader._run_totals)
+
+    def _total_events(self, totals: RunTotals | None) -> list[ev.Event]:
+        """The usage and the files of a run of a version that does not record its requests."""
+        if totals is None or not totals.models:
+            return []
+        head = (0, self.session, None, None)
+        events: list[ev.Event] = [
+            ev.FileChanged(*head, path) for path in totals.files if path not in self._changed_paths
+        ]
+        usage = _sum_usage(totals.models.values())
+        if self._result_event is None:
+            return [*events, ev.CostState(*head, None, totals.models)]
+        result = replace(
+            self._result_event,
+            turns=None if totals.includes_earlier_runs else totals.requests,
+            requests=None if totals.includes_earlier_runs else totals.requests,
+            usage=usage,
+            models=None if totals.includes_earlier_runs else totals.models,
+            over_session=totals.includes_earlier_runs,
+            amends=True,
+        )
+        return [*events, result]
 
     def _events(
         self, line: EventLine, data: bytes, number: int, at: datetime | None
@@ -193,7 +141,7 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         state = self._state
         at = line.timestamp or at
         state.begun = state.begun or at
-        head = EventHead(number, self.session or state.session, self._parent_of(line), at)
+        head = (number, self.session or state.session, self._parent_of(line), at)
         if line.data is None:
             if line.type == "result":
                 return self._result(line, head)
@@ -224,10 +172,14 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         state.session = data.session_id or state.session
         state.version = data.copilot_version or state.version
         state.window = None
+        state.resumed = line.type == "session.resume"
+        state.answers = 0
+        self._run_totals = None
         state.model = data.selected_model or state.model
+        number, _, parent, at = head
         return [
             ev.Started(
-                *head._replace(session=state.session),
+                *(number, state.session, parent, at),
                 agent_version=state.version,
                 model=state.model,
                 cwd=data.context.cwd if data.context is not None else None,
@@ -236,14 +188,17 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         ]
 
     def _model_selected(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
-        return [ev.Started(*head, model=data.model)] if head.parent is None else []
+        _, _, parent, _ = head
+        return [ev.Started(*head, model=data.model)] if parent is None else []
 
     # -- usage ---------------------------------------------------------------------------------
 
     def _usage(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         usage = data.usage or UsageRecord()
         state = self._state
-        request = _request_id(usage, head.line)
+        state.recorded = True
+        number, _, parent, _ = head
+        request = _request_id(usage, number)
         cached = usage.cache_read_tokens
         written = usage.cache_write_tokens
         event = ev.Usage(
@@ -261,11 +216,47 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
             uuid=request,
         )
         window = usage.max_prompt_tokens
-        if window is None or window == state.window or head.parent is not None:
+        if window is None or window == state.window or parent is not None:
             return [event]
         state.window = window
         # The window first: the use of the context is a fraction of it.
         return [ev.Started(*head, model=usage.model, context_window=window), event]
+
+    def _shutdown(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        """The end of a process, with the only figures of a version that records no requests."""
+        state = self._state
+        if state.recorded or data.model_metrics is None:
+            return []
+        totals = _totals_at(data)
+        self._run_totals = own = self._own_part(totals)
+        state.shutdown = totals
+        if not totals.models:
+            return []
+        for model, usage in own.models.items():
+            known = state.totals.get(model)
+            state.totals[model] = usage if known is None else _sum_usage((known, usage))
+        requests = [ev.Notice(*head, "request") for _ in range(min(own.requests, MAX_REQUESTS))]
+        return [*requests, ev.CostState(*head, None, dict(state.totals))]
+
+    def _own_part(self, totals: RunTotals) -> RunTotals:
+        """The part of this run: 1.0.60 counts the process, 1.0.92 the session.
+
+        The number of the model's messages tells which of the two it is.
+        """
+        state = self._state
+        before = state.shutdown
+        if before is None:
+            is_exact = not state.resumed or totals.requests == state.answers
+            return replace(totals, includes_earlier_runs=not is_exact)
+        files = [path for path in totals.files if path not in before.files]
+        since = totals.requests - before.requests
+        if abs(since - state.answers) >= abs(totals.requests - state.answers):
+            return replace(totals, files=files)
+        models = {
+            model: _subtract_usage(usage, before.models.get(model))
+            for model, usage in totals.models.items()
+        }
+        return RunTotals(models, max(0, since), files)
 
     def _request_finished(
         self, head: EventHead, data: EventData, line: EventLine
@@ -285,14 +276,17 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
 
     def _prompt(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         self._state.aborted = None
-        if data.message_id is not None:
-            self._state.prompts.append(data.message_id)
+        prompt = _prompt_id(data)
+        if prompt is not None:
+            self._state.prompts.append(prompt)
         return [ev.UserMessage(*head, "prompt", data.content or "")]
 
     def _text(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
+        self._state.answers += 1
         if not data.content:
             return []
-        if head.parent is None:
+        _, _, parent, _ = head
+        if parent is None:
             self._state.text = data.content
         return [ev.Text(*head, data.api_call_id, data.content)]
 
@@ -314,6 +308,8 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         background = kind == "shell" and input_.mode == "async" and input_.detach is not True
         if background:
             self._state.away.append(id_)
+        if kind in ("file_write", "file_edit"):
+            self._state.editing.append(id_)
         return [
             ev.ToolCall(
                 *head,
@@ -340,10 +336,24 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         if failed and id_ in self._state.away:
             self._state.away.remove(id_)
             events.append(ev.TaskEnded(*head, id_, id_, "failed"))
-        for edit in data.file_edits or ():
-            change = tables.CHANGE_KINDS.get(edit.kind, "modified")
-            events.append(ev.FileChanged(*head, edit.path, change, id_))
+        for path, change in self._file_changes(id_, data, failed):
+            self._changed_paths.add(path)
+            events.append(ev.FileChanged(*head, path, change, id_))
         return events
+
+    def _file_changes(self, id_: str, data: EventData, failed: bool) -> list[tuple[str, str]]:
+        """The files that a call changed: as listed, else (1.0.60) in the diff of its result."""
+        is_editing = id_ in self._state.editing
+        if is_editing:
+            self._state.editing.remove(id_)
+        if data.file_edits is not None:
+            return [
+                (edit.path, tables.CHANGE_KINDS.get(edit.kind, "modified"))
+                for edit in data.file_edits
+            ]
+        if failed or not is_editing or not isinstance(data.result, ToolOutput):
+            return []
+        return tables.parse_diff_files(data.result.detailed_content or "")
 
     def _progress(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         return [ev.TaskProgress(*head, data.tool_call_id or "", data.tool_call_id, data.tool_name)]
@@ -355,9 +365,10 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         agent = line.agent_id or call or ""
         if call is not None:
             self._state.agents[agent] = call
+        number, session, _, at = head
         return [
             ev.TaskStarted(
-                *head._replace(parent=None),
+                *(number, session, None, at),
                 task=agent,
                 call=call,
                 kind="subagent",
@@ -371,7 +382,8 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         status = "stopped" if data.cancelled else "completed"
         if line.type == "subagent.failed":
             status = "failed"
-        head = head._replace(parent=None)
+        number, session, _, at = head
+        head = (number, session, None, at)
         return [ev.TaskEnded(*head, line.agent_id or "", data.tool_call_id, status)]
 
     def _hook(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
@@ -395,13 +407,15 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         _, _, upstream_message = self._state.upstream
         kind = tables.classify_error(data.error_type, upstream_message)
         text = data.message or ""
-        if head.parent is None:
+        _, _, parent, _ = head
+        if parent is None:
             self._state.error = (kind, data.status_code, text)
         return [ev.Failure(*head, kind, data.status_code, text)]
 
     def _abort(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         """An interruption; a result with exit code 0 may follow."""
-        if head.parent is None:
+        _, _, parent, _ = head
+        if parent is None:
             self._state.aborted = data.reason or "abort"
         return [ev.UserMessage(*head, "interrupted", data.reason or "")]
 
@@ -409,13 +423,14 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         """The end of a run; Copilot waits for its background calls before."""
         state = self._state
         self.session = line.session_id
-        head = EventHead(head.line, line.session_id, None, head.at)
+        number, _, _, at = head
+        head = (number, line.session_id, None, at)
         events: list[ev.Event] = [
             ev.TaskEnded(*head, call, call, "completed") for call in state.away
         ]
         duration = None
-        if head.at is not None and state.begun is not None:
-            duration = max(0, (head.at - state.begun) // MILLISECOND)
+        if at is not None and state.begun is not None:
+            duration = max(0, (at - state.begun) // MILLISECOND)
         ok = line.exit_code == 0 and state.aborted is None
         kind, status, text = (None, None, "") if ok else state.error or (None, None, "")
         result = ev.Result(
@@ -430,14 +445,69 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
             duration_ms=duration,
             duration_api_ms=self._api_duration_ms(line.usage),
         )
+        self._result_event = result
         return [*events, result]
 
-    def _api_duration_ms(self, totals: ResultUsage | None) -> int:
+    def _api_duration_ms(self, totals: ResultUsage | None) -> int | None:
         """The reported time in requests if it is this run's, else the sum of its requests."""
         own = self._state.asking_ms
         reported = totals.total_api_duration_ms if totals is not None else None
+        if self._state.answers and not self._state.asked:
+            return reported  # 1.0.60: the stream has no requests, and the sum is the process's
         rounding = self._state.asked  # up to 1 ms per request
         return reported if reported is not None and abs(reported - own) <= rounding else own
+
+
+def _prompt_id(data: EventData) -> str | None:
+    """The id of a prompt, the same in stream and session file; 1.0.60 numbers no messages."""
+    return data.message_id or data.interaction_id
+
+
+def _totals_at(data: EventData) -> RunTotals:
+    metrics = data.model_metrics or {}
+    counts = [model.requests or RequestCount() for model in metrics.values()]
+    changes = data.code_changes or CodeChanges()
+    return RunTotals(
+        models={name: _model_usage(model.usage) for name, model in metrics.items()},
+        requests=sum(requests.count or 0 for requests in counts),
+        files=changes.files_modified or [],
+    )
+
+
+def _model_usage(usage: UsageRecord | None) -> ev.ModelUsage:
+    usage = usage or UsageRecord(cache_read_tokens=None, cache_write_tokens=None)
+    cached = usage.cache_read_tokens
+    written = usage.cache_write_tokens
+    return ev.ModelUsage(
+        input=uncached_input(usage.input_tokens, cached, written),
+        cache_write=written,
+        cache_read=cached,
+        output=usage.output_tokens,
+        reasoning=usage.reasoning_tokens,
+    )
+
+
+def _sum_usage(parts: Iterable[ev.ModelUsage]) -> ev.ModelUsage:
+    usages = list(parts)
+    return ev.ModelUsage(
+        input=add_counters(*(usage.input for usage in usages)),
+        cache_write=add_counters(*(usage.cache_write for usage in usages)),
+        cache_read=add_counters(*(usage.cache_read for usage in usages)),
+        output=add_counters(*(usage.output for usage in usages)),
+        reasoning=add_counters(*(usage.reasoning for usage in usages)),
+    )
+
+
+def _subtract_usage(usage: ev.ModelUsage, before: ev.ModelUsage | None) -> ev.ModelUsage:
+    if before is None:
+        return usage
+    return ev.ModelUsage(
+        input=subtract_counters(usage.input, before.input),
+        cache_write=subtract_counters(usage.cache_write, before.cache_write),
+        cache_read=subtract_counters(usage.cache_read, before.cache_read),
+        output=subtract_counters(usage.output, before.output),
+        reasoning=subtract_counters(usage.reasoning, before.reasoning),
+    )
 
 
 def _result_content(result: ToolOutput | str | None, error: ToolError) -> Raw:
@@ -460,6 +530,7 @@ _EVENT_BUILDERS: dict[str, EventBuilder] = {
     "session.resume": CopilotReader._session_start,
     "session.tools_updated": CopilotReader._model_selected,
     "session.usage_record": CopilotReader._usage,
+    "session.shutdown": CopilotReader._shutdown,
     "model.call_finished": CopilotReader._request_finished,
     "session.compaction_complete": CopilotReader._compaction,
     "user.message": CopilotReader._prompt,

@@ -116,6 +116,20 @@ def stop_reason_of(finish_reason: str | None) -> str | None:
     return _STOP_REASONS.get(finish_reason or "", finish_reason)
 
 
+_DIFF_FILE_PATTERN = re.compile(
+    r"(?m)^diff --git a(?P<path>/.*) b(?P=path)\n(?:(?P<mode>create|new|deleted) file mode)?"
+)
+
+
+def parse_diff_files(diff: str) -> list[tuple[str, str]]:
+    """The files of a diff, each with its change; lines of their contents start with + or -."""
+    changes = {"create": "created", "new": "created", "deleted": "deleted"}
+    return [
+        (match["path"], changes.get(match["mode"] or "", "modified"))
+        for match in _DIFF_FILE_PATTERN.finditer(diff)
+    ]
+
+
 def tool_kind(name: str, mcp_server: str | None) -> str:
     return "mcp" if mcp_server is not None else TOOL_KINDS.get(name, "other")
 

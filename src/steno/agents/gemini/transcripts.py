@@ -129,13 +129,13 @@ class GeminiTranscriptReader(TypedLineReader[ChatLine, GeminiTranscriptState]):
     ) -> list[ev.Event]:
         if line.sessionId is not None and line.projectHash is not None:
             self._state.session = line.sessionId
-            head = EventHead(number, line.sessionId, None, line.startTime or at)
+            head = (number, line.sessionId, None, line.startTime or at)
             events: list[ev.Event] = [ev.Started(*head, transcript=True)]
             for message in line.messages or ():
                 events += self._message(message, data, number, at)
             return events
         if line.set is not ev.NO_JSON or line.rewind is not ev.NO_JSON:
-            return self._update_events(line.set, EventHead(number, self._state.session, None, at))
+            return self._update_events(line.set, (number, self._state.session, None, at))
         return self._message(line, data, number, at)
 
     def _update_events(self, update: Raw, head: EventHead) -> list[ev.Event]:
@@ -152,7 +152,7 @@ class GeminiTranscriptReader(TypedLineReader[ChatLine, GeminiTranscriptState]):
         self, message: Message, data: bytes, number: int, at: datetime | None
     ) -> list[ev.Event]:
         state = self._state
-        head = EventHead(number, state.session, None, message.timestamp or at)
+        head = (number, state.session, None, message.timestamp or at)
         if message.type == "user":
             return _prompt_events(head, message)
         if message.type in ("info", "warning", "error"):
@@ -189,7 +189,8 @@ class GeminiTranscriptReader(TypedLineReader[ChatLine, GeminiTranscriptState]):
         if call.status not in ("success", "error", "cancelled") or call.id in self._state.done:
             return events
         self._state.done.append(call.id)
-        head = EventHead(head.line, head.session, None, call.timestamp or head.at)
+        number, session, _, at = head
+        head = (number, session, None, call.timestamp or at)
         output = text_of(call.resultDisplay)
         failed = call.status != "success" or output.startswith(COMMAND_FAILED_PREFIX)
         events.append(ev.ToolResult(*head, call.id, failed, call.resultDisplay))
@@ -258,7 +259,7 @@ def enrich(
         if event.session != session:
             continue
         if isinstance(event, ev.Started) and event.cwd is not None:
-            details.insert(0, ev.Started(*EventHead(0, session), cwd=event.cwd))
+            details.insert(0, ev.Started(*(0, session, None, None), cwd=event.cwd))
         if not _is_in_run(event, summary):
             continue
         if isinstance(event, ev.Usage):

@@ -132,7 +132,7 @@ class QwenTranscriptReader(TypedLineReader[ChatLine, QwenTranscriptState]):
     def _events(
         self, line: ChatLine, data: bytes, number: int, at: datetime | None
     ) -> list[ev.Event]:
-        head = EventHead(number, line.sessionId, None, line.timestamp or at)
+        head = (number, line.sessionId, None, line.timestamp or at)
         events: list[ev.Event] = []
         if not self._state.begun and line.version is not None:
             self._state.begun = True
@@ -310,7 +310,7 @@ def _request_tokens(response: ApiResponse) -> RequestTokens:
 def _to_usage(response: ApiResponse) -> ev.Usage:
     cached = response.cached_content_token_count
     return ev.Usage(
-        *EventHead(0),
+        *(0, None, None, None),
         model=response.model or "unknown",
         input=uncached_input(response.input_token_count, cached),
         cache_write=0,
