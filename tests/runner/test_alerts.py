@@ -231,6 +231,7 @@ def requested(total: int) -> tuple[str, Json]:
 
 
 ANSWER = ("response_item", {"type": "message", "role": "assistant", "content": []})
+BEGUN = ("event_msg", {"type": "task_started", "turn_id": "turn_1"})
 META = ("session_meta", {"id": THREAD, "cli_version": "0.166.0", "cwd": "/srv"})
 STREAM = (
     {"type": "thread.started", "thread_id": THREAD},
@@ -251,7 +252,7 @@ def test_a_session_file_is_followed_while_it_grows(play: Play, tmp_path: Path) -
     setup = codex(play, tmp_path, [out(*STREAM), WAITS], budget=RunBudget(tokens=250_000))
     file = tmp_path / "codex" / ROLLOUT
     lines = rollout(
-        META, ANSWER, requested(100_000), requested(100_000), ANSWER, requested(200_000)
+        META, BEGUN, ANSWER, requested(100_000), requested(100_000), ANSWER, requested(200_000)
     )
     with carried(setup) as done:
         done.until(lambda: bool(done.events))
@@ -267,7 +268,8 @@ def test_a_session_file_is_followed_while_it_grows(play: Play, tmp_path: Path) -
             more.write(rollout(ANSWER, requested(300_000)))
         done.finish()
     assert done.verdicts == ["max_budget"]
-    assert [alert.kind for alert in alerts(done.events)] == ["context", "context", "tokens"]
+    kinds = [alert.kind for alert in alerts(done.events)]
+    assert (kinds, done.report.tokens.total) == (["context", "context", "tokens"], 300_000)
 
 
 def test_earlier_runs_of_a_session_do_not_count(play: Play, tmp_path: Path) -> None:
