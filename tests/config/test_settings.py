@@ -270,6 +270,11 @@ def test_a_secret_is_not_told(project: Path) -> None:
         (kinds.parse_deadline, clock_time(18, 30), "18:30:00"),
         (kinds.parse_fraction, "80%", 0.8),
         (kinds.parse_fraction, 1, 1.0),
+        (kinds.parse_fractions, "0.95, 70%,0.8", (0.7, 0.8, 0.95)),
+        (kinds.parse_fractions, [0.9, "50%"], (0.5, 0.9)),
+        (kinds.parse_fractions, 0.9, (0.9,)),
+        (kinds.parse_fractions, "off", ()),
+        (kinds.parse_fractions, False, ()),
         (kinds.parse_bool, "yes", True),
         (kinds.parse_bool, "0", False),
         (kinds.parse_words, "Read, Bash(a, b) ,Edit", ("Read", "Bash(a, b)", "Edit")),
@@ -300,6 +305,10 @@ def test_what_people_write(kind: kinds.ValueParser, given: Any, value: Any) -> N
             for given in ("0", "25:00", "18:60", "2030-01-31", "soon", "", None, True)
         ),
         *((kinds.parse_fraction, given) for given in ("0", "1.1", "101%", "%", None)),
+        *(
+            (kinds.parse_fractions, given)
+            for given in ("", ",", "0.8,2", "off,0.8", [], None, [None])
+        ),
         *((kinds.parse_text, given) for given in ("", "  ", 3, None)),
         (kinds.subset_of("a"), "b"),
         (kinds.parse_env, ["=x"]),

@@ -757,8 +757,11 @@ def test_a_budget_is_warned_of_and_kept(play: Play) -> None:
         play([("ignore", None), *steps, WAITS], budget=RunBudget(tokens=60_000, warn_at=0.5))
     )
     assert done.verdicts == ["max_budget"]
+    alerts = [event for event in done.events if isinstance(event, ev.Alert)]
+    assert [(alert.kind, alert.level, alert.used, alert.limit) for alert in alerts] == [
+        ("tokens", 0.5, 42_010, 60_000)
+    ]
     assert notes(done.runs[0]) == [
-        "budget: 70% used",
         "max_budget: budget exhausted",
         "stopped: token budget of the task exhausted",
     ]

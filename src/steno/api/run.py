@@ -64,6 +64,7 @@ class RunOptions(TypedDict, total=False):
     max_cost: float | None
     max_tokens: int | None
     warn_at: float | None
+    alert_at: str | Sequence[float] | None
     attempts: int | None
     resume_on: Sequence[str] | None
     on_limit: str | None

@@ -154,6 +154,28 @@ def parse_fraction(value: Any) -> float:
     return fraction
 
 
+def parse_fractions(value: Any) -> tuple[float, ...]:
+    """Parse fractions: 0.7,0.8 or 70%,80%, or a list; empty for `off`."""
+    expected = ValueError("fractions between 0 and 1, such as 0.7,0.8,0.95 or 70%,80%, or off")
+    parts = value if isinstance(value, list | tuple) else [value]
+    words = [
+        word
+        for part in parts
+        for word in (part.split(",") if isinstance(part, str) else [part])
+        if not isinstance(word, str) or word.strip()
+    ]
+    only = words[0] if len(words) == 1 else None
+    if value is False or (isinstance(only, str) and only.strip().lower() in _OFF_WORDS):
+        return ()
+    try:
+        fractions = sorted({parse_fraction(word) for word in words})
+    except ValueError:
+        raise expected from None
+    if not fractions:
+        raise expected
+    return tuple(fractions)
+
+
 def _parse_number(value: Any, expected: ValueError) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise expected
@@ -434,6 +456,14 @@ _BUDGET_SETTINGS = (
         "FRACTION",
         "warn when this fraction of --max-cost or --max-tokens is used",
         0.8,
+        _BUDGET_GROUP,
+    ),
+    Setting(
+        "alert_at",
+        parse_fractions,
+        "FRACTIONS",
+        "alert when these fractions of the context are used, or off",
+        (0.7, 0.8, 0.95),
         _BUDGET_GROUP,
     ),
 )

@@ -439,6 +439,7 @@ class TaskSetupBuilder:
                 turns=turn_limits(settings["max_turns"])[1],
                 warn_at=settings["warn_at"],
             ),
+            alert_at=settings["alert_at"],
             use_heuristics=not settings["no_advice"],
             changes="none" if self._is_replay else settings["changes"],  # a replay changes nothing
             undo_days=settings["undo_days"],
