@@ -180,7 +180,11 @@ def _covering_shares(reported: ReportedUsage, usages: list[Any], warnings: list[
 
 def _sum_input(requests: Iterable[ev.Usage]) -> int:
     """The input of all requests, cached or not; one with an unknown counter counts as 0."""
-    return sum(sum(counters) for counters in map(_get_input, requests) if None not in counters)
+    total = 0
+    for new, write, read in map(_get_input, requests):
+        if new is not None and write is not None and read is not None:
+            total += new + write + read
+    return total
 
 
 def _tokens_from_requests(run: Accumulator, warnings: list[str]) -> Tokens:

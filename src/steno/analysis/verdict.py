@@ -551,8 +551,10 @@ def detect_empty_answer(facts: Facts) -> Judgement | None:
     """A success without text, structured output or changes."""
     report = facts.report
     result = facts.result
-    texts = {report.result or "", report.text.strip()} - {"", NO_CONTENT_TEXT}
-    has_answer = bool(texts) or report.structured_output is not None
+    has_text = any(
+        text not in ("", NO_CONTENT_TEXT) for text in (report.result or "", report.text.strip())
+    )
+    has_answer = has_text or report.structured_output is not None
     has_worked = report.files or report.context.compactions or facts.ran_changing_command
     is_local_command = result is not None and result.local_command is not None
     if has_answer or has_worked or is_local_command:

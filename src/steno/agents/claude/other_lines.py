@@ -49,17 +49,15 @@ def usage_event(
     session: str | None,
     parent: str | None,
     at: datetime | None,
-    message: wire.AssistantMessage,
+    message: str | None,
+    model: str | None,
+    usage: wire.RequestUsage | None,
     stop_reason: str | None,
     uuid: str | None = None,
 ) -> ev.Usage:
-    usage = message.usage
     if usage is None:
-        return ev.Usage(
-            *(number, session, parent, at, message.id, message.model),
-            stop_reason=stop_reason,
-            uuid=uuid,
-        )
+        head = (number, session, parent, at)
+        return ev.Usage(*head, message, model, stop_reason=stop_reason, uuid=uuid)
     details = usage.output_tokens_details
     cache = usage.cache_creation
     return ev.Usage(  # positional arguments: keywords cost more
@@ -67,8 +65,8 @@ def usage_event(
         session,
         parent,
         at,
-        message.id,
-        message.model,
+        message,
+        model,
         usage.input_tokens,
         usage.cache_creation_input_tokens,
         usage.cache_read_input_tokens,
@@ -172,29 +170,6 @@ def _is_rejected(metas: Raw, call: str | None) -> bool:
         for meta in decode_lenient(metas, list[wire.ToolResultMeta])
         if meta.id == call
     )
-
-
-def file_change_events(
-    write: tuple[str, Raw], outcome: Any, content: Raw, call: str, head: ev.EventHead
-) -> tuple[ev.FileChanged, ...]:
-    """The file that a write or edit changed; its path from the result, else from the call.
-
-    `outcome` is the structured result, if its shape is known.
-    """
-    name, input_ = write
-    if outcome is not None:
-        if outcome.error:
-            return ()
-        path = outcome.file_path or getattr(outcome, "notebook_path", None)
-        if path is not None:
-            change = "created" if outcome.type == "create" else "modified"
-            return (ev.FileChanged(*head, path, change, call),)
-    target = decode_lenient(input_, wire.ToolInput)
-    path = target.file_path or target.notebook_path
-    if path is None:
-        return ()
-    is_new = name == "Write" and text_of(content).startswith("File created")
-    return (ev.FileChanged(*head, path, "created" if is_new else "modified", call),)
 
 
 def task_events(outcome: Any, call: str, head: ev.EventHead) -> Iterator[ev.Event]:

@@ -12,10 +12,11 @@ from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from ... import event as ev
-from ...codec.decode import DECODE_ERRORS, decode_lenient, decoder
+from ...codec.decode import DECODE_ERRORS, decode_lenient, decoder, text_of
 from ...event import EventHead, ToolResultDetails
 from ..sink import EventSink, LineFallback, Sink
 from . import other_lines, wire
+from .other_lines import usage_event
 from .tables import (
     BACKGROUND_KEY,
     CONVERSATION_TYPES,
@@ -101,8 +102,9 @@ class ClaudeReader:
             self._set_sink(sink)
         tool_call, tool_result, text, thinking = self._sink_methods
         decode = self._decode
+        default_time = self._default_time
         pending_writes = self._pending_writes
-        usage_key = self._usage_key
+        last_id, last_output, last_stop, last_model = self._usage_key
         for data in lines:
             number += 1
             try:
@@ -117,35 +119,43 @@ class ClaudeReader:
                     if kind is None:
                         continue
                 if kind is UserLine:
-                    session = line.session_id
-                    parent = line.parent_tool_use_id
-                    at = line.timestamp or self._default_time
+                    at = line.timestamp
+                    if at is None:
+                        at = default_time
                     outcome = line.tool_use_result
                     for block in line.message.content:
                         if type(block) is not ToolResultBlock:
-                            self._user_block(block, (number, session, parent, at), data, sink)
-                            usage_key = self._usage_key
-                        elif block.is_error or type(outcome) is not ToolOutcome:
-                            head = (number, session, parent, at)
-                            self._tool_result(block, line, head, data, sink)
-                        else:
-                            id_ = block.tool_use_id
-                            tool_result(number, session, parent, at, id_, block.content, None)
-                            if id_ in pending_writes:
-                                head = (number, session, parent, at)
-                                self._file_change(block, outcome, line, head, data, sink)
+                            self._user_block(block, line, number, at, data, sink)
+                            last_id, last_output, last_stop, last_model = self._usage_key
+                            continue
+                        if block.is_error or type(outcome) is not ToolOutcome:
+                            self._tool_result(block, line, number, at, data, sink)
+                            continue
+                        id_ = block.tool_use_id
+                        session = line.session_id
+                        parent = line.parent_tool_use_id
+                        tool_result(number, session, parent, at, id_, block.content, None)
+                        if id_ in pending_writes:
+                            self._file_change(block, outcome, line, number, at, data, sink)
                     continue
                 # The same loads as above, because each place is fast for one type of line only.
-                session = line.session_id
-                parent = line.parent_tool_use_id
-                at = line.timestamp or self._default_time
+                at = line.timestamp
+                if at is None:
+                    at = default_time
                 message = line.message
                 mid = message.id
                 usage = message.usage
-                stop = message.stop_reason
-                if usage is None or usage_key != (mid, usage.output_tokens, stop, message.model):
+                if (
+                    mid != last_id
+                    or usage is None
+                    or usage.output_tokens != last_output
+                    or message.model != last_model
+                    or (message.stop_reason is not last_stop and message.stop_reason != last_stop)
+                ):
                     self._begin_message(line, number, at, data, sink)
-                    usage_key = self._usage_key
+                    last_id, last_output, last_stop, last_model = self._usage_key
+                session = line.session_id
+                parent = line.parent_tool_use_id
                 for block in message.content:
                     block_kind = type(block)
                     if block_kind is ToolUseBlock:
@@ -169,7 +179,7 @@ class ClaudeReader:
                 sink.add(fallback(data, number))
                 self._set_sink(sink)  # the fallback may have used the event sink
                 decode = self._decode
-                usage_key = self._usage_key
+                last_id, last_output, last_stop, last_model = self._usage_key
         return number
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
@@ -307,15 +317,14 @@ class ClaudeReader:
             return (ev.Partial(*head, text),) if text else ()
         _, _, parent, _ = head
         if part.type == "message_start" and part.message is not None:
-            self._streaming_messages[parent] = part.message.id
-            return (other_lines.usage_event(*head, part.message, None),)
+            begun = part.message
+            self._streaming_messages[parent] = begun.id
+            return (usage_event(*head, begun.id, begun.model, begun.usage, None),)
         if part.type == "message_delta":
             id_ = decode_lenient(data, wire.LineDetails).api_message_id
-            message = wire.AssistantMessage(
-                id=id_ or self._streaming_messages.get(parent), usage=part.usage
-            )
+            id_ = id_ or self._streaming_messages.get(parent)
             stop = part.delta.stop_reason if part.delta is not None else None
-            return (other_lines.usage_event(*head, message, stop or "unknown"),)
+            return (usage_event(*head, id_, None, part.usage, stop or "unknown"),)
         return ()
 
     # -- messages of the model ---------------------------------------------------------------------
@@ -325,26 +334,28 @@ class ClaudeReader:
     ) -> None:
         """Send the usage of a message, and remember it: its other lines repeat the same figures."""
         message = line.message
-        last_id, last_output, last_stop, model = self._usage_key
-        if message.model == model:
-            message.model = model  # one object per name: a report holds thousands of each
-        elif message.model == SYNTHETIC_MODEL:
-            head = (number, line.session_id, line.parent_tool_use_id, at)
-            self._begin_synthetic(message, head, data, sink)
-            return
         id_ = message.id
+        usage = message.usage
+        output = None if usage is None else usage.output_tokens
         stop = message.stop_reason
-        output = None if message.usage is None else message.usage.output_tokens
+        last_id, last_output, last_stop, model = self._usage_key
+        if message.model != model:  # else the known object: a report holds thousands of each name
+            model = message.model
+            if model == SYNTHETIC_MODEL:
+                head = (number, line.session_id, line.parent_tool_use_id, at)
+                self._begin_synthetic(message, head, data, sink)
+                return
         if id_ == last_id and output == last_output and stop == last_stop and id_ is not None:
             return
-        self._usage_key = (id_, output, stop, message.model)
+        self._usage_key = (id_, output, stop, model)
         session = line.session_id
         if session == self._session:
-            session = self._session
+            session = self._session  # one object, too
         else:
             self._session = session
         parent = line.parent_tool_use_id
-        sink.usage(other_lines.usage_event(number, session, parent, at, message, stop, line.uuid))
+        uuid = line.uuid
+        sink.usage(usage_event(number, session, parent, at, id_, model, usage, stop, uuid))
 
     @staticmethod
     def _begin_synthetic(
@@ -364,7 +375,10 @@ class ClaudeReader:
 
     # -- tool results and other blocks of the user -------------------------------------------------
 
-    def _user_block(self, block: Any, head: EventHead, data: bytes, sink: Sink) -> None:
+    def _user_block(
+        self, block: Any, line: Any, number: int, at: datetime | None, data: bytes, sink: Sink
+    ) -> None:
+        head = (number, line.session_id, line.parent_tool_use_id, at)
         if type(block) is TextBlock:
             # The next message of the model is another one, even if it has the same id.
             self._usage_key = (None, None, None, self._usage_key[3])
@@ -374,7 +388,13 @@ class ClaudeReader:
             sink.add((other_lines.unknown_block_event(block, head, data),))
 
     def _tool_result(
-        self, block: ToolResultBlock, line: Any, head: EventHead, data: bytes, sink: Sink
+        self,
+        block: ToolResultBlock,
+        line: Any,
+        number: int,
+        at: datetime | None,
+        data: bytes,
+        sink: Sink,
     ) -> None:
         """A result that failed, reports background work, or is needed completely."""
         id_ = block.tool_use_id
@@ -388,7 +408,9 @@ class ClaudeReader:
         if details is None and outcome is not None and sink.needs_tool_output:
             is_text = type(outcome) is str
             output = Raw(encode(outcome)) if is_text else wire.raw_tool_result(data)
-        number, session, parent, at = head
+        session = line.session_id
+        parent = line.parent_tool_use_id
+        head = (number, session, parent, at)
         if block.is_error:
             denial = other_lines.denial_event(data, block, head)
             if denial is not None:
@@ -398,7 +420,7 @@ class ClaudeReader:
             return
         sink.tool_result(number, session, parent, at, id_, block.content, output)
         if id_ in self._pending_writes:
-            self._file_change(block, details, line, head, data, sink)
+            self._file_change(block, details, line, number, at, data, sink)
         elif details is not None:
             if details.agent_id is not None:
                 self._subagent_calls[details.agent_id] = id_
@@ -410,18 +432,36 @@ class ClaudeReader:
         block: ToolResultBlock,
         outcome: ToolOutcome | ToolResultDetails | None,
         line: Any,
-        head: EventHead,
+        number: int,
+        at: datetime | None,
         data: bytes,
         sink: Sink,
     ) -> None:
-        """The file that a write or edit changed. `outcome`: its result, if its shape is known."""
+        """The file that a write or edit changed; its path from the result, else from the call.
+
+        `outcome` is the structured result, if its shape is known.
+        """
         id_ = block.tool_use_id
-        write = self._pending_writes.pop(id_)
-        if len(line.message.content) > 1:
-            outcome = None  # it is unclear whose result it is
-        elif outcome is not None and write[0] == "NotebookEdit":
-            outcome = other_lines.notebook_details(data)
-        sink.add(other_lines.file_change_events(write, outcome, block.content, id_, head))
+        name, input_ = self._pending_writes.pop(id_)
+        path = None
+        is_new = False
+        if outcome is not None and len(line.message.content) == 1:  # else unclear whose result
+            if name == "NotebookEdit":
+                outcome = other_lines.notebook_details(data)
+            if outcome.error:
+                return
+            path = outcome.file_path or getattr(outcome, "notebook_path", None)
+            is_new = outcome.type == "create"
+        if path is None:
+            target = decode_lenient(input_, wire.ToolInput)
+            path = target.file_path or target.notebook_path
+            if path is None:
+                return
+            is_new = name == "Write" and text_of(block.content).startswith("File created")
+        change = "created" if is_new else "modified"
+        session = line.session_id
+        parent = line.parent_tool_use_id
+        sink.add((ev.FileChanged(number, session, parent, at, path, change, id_),))
 
 
 def _raise_again(data: bytes, number: int) -> list[ev.Event]:
