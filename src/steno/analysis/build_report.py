@@ -48,16 +48,7 @@ def build_report(run: Accumulator, lines: LineCounts, price: PriceLookup | None 
     code = run.facts.exited.code if run.facts.exited is not None else None
     report.exit_code = code
     report.signal = -code if code is not None and code < 0 else None
-    _fill_text(run, report)
-    fill_usage(run, report, price)
-    _fill_lists(run, report)
-    _fill_subagents(run, report, price)
-    _add_warnings(run, report)
-    judge(_verdict_facts(run, report)).apply_to(report)
-    return report
 
-
-def _fill_text(run: Accumulator, report: Report) -> None:
     result = run.result
     texts = run.texts
     if result is not None and result.is_error and run.latest_activity[0] == SYNTHETIC_TEXT:
@@ -77,10 +68,16 @@ def _fill_text(run: Accumulator, report: Report) -> None:
         report.structured_output = decode_raw(structured)
     elif run.stop_reason != "unknown":
         report.stop_reason = run.stop_reason
-    report.complete = result is not None and not report.lines.torn
+    report.complete = result is not None and not lines.torn
+
+    fill_usage(run, report, price)
+    _fill_lists(run, report, price)
+    _add_warnings(run, report)
+    judge(_verdict_facts(run, report)).apply_to(report)
+    return report
 
 
-def _fill_lists(run: Accumulator, report: Report) -> None:
+def _fill_lists(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
     report.tools = list(run.calls.values())
     if run.open_calls or run.denials or run.background:
         report.tools = [_with_call_status(run, tool) for tool in report.tools]
@@ -98,6 +95,19 @@ def _fill_lists(run: Accumulator, report: Report) -> None:
     report.background = list(run.background.values())
     report.retries = run.retries
     report.limits = run.limits
+    # Each subagent with its requests, under the call that started it.
+    requests_by_call: dict[str, list[ev.Usage]] = {call: [] for call in run.subagents}
+    for request in run.requests.values():
+        if request.parent is not None:
+            call = run.call_by_task.get(request.parent, request.parent)
+            requests_by_call.setdefault(call, []).append(request)
+    for call, requests in requests_by_call.items():
+        subagent = run.subagents.get(call) or Subagent(call)
+        is_exact = run.is_free or all(request.final for request in requests)
+        cost = nano_to_usd(price_requests(requests, price)) if is_exact else None
+        report.subagents.append(
+            msgspec.structs.replace(subagent, tokens=sum_tokens(requests), cost_usd=cost)
+        )
 
 
 def _with_call_status(run: Accumulator, tool: ToolCallSummary) -> ToolCallSummary:
@@ -138,22 +148,6 @@ def _call_span(tool: ToolCallSummary, started: datetime) -> CallSpan:
 
 def _to_ms(at: datetime) -> float:
     return at.timestamp() * 1000
-
-
-def _fill_subagents(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
-    """Each subagent with its requests, under the call that started it."""
-    requests_by_call: dict[str, list[ev.Usage]] = {call: [] for call in run.subagents}
-    for request in run.requests.values():
-        if request.parent is not None:
-            call = run.call_by_task.get(request.parent, request.parent)
-            requests_by_call.setdefault(call, []).append(request)
-    for call, requests in requests_by_call.items():
-        subagent = run.subagents.get(call) or Subagent(call)
-        is_exact = run.is_free or all(request.final for request in requests)
-        cost = nano_to_usd(price_requests(requests, price)) if is_exact else None
-        report.subagents.append(
-            msgspec.structs.replace(subagent, tokens=sum_tokens(requests), cost_usd=cost)
-        )
 
 
 def _add_warnings(run: Accumulator, report: Report) -> None:

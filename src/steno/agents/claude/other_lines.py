@@ -308,6 +308,18 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
         ev.PermissionDenied(*head, denial.tool_use_id, denial.tool_name, None, denial.tool_input)
         for denial in given.permission_denials or ()
     ]
+    usage = None
+    if given.usage is not None:
+        details = given.usage.output_tokens_details
+        cache = given.usage.cache_creation
+        usage = ev.ModelUsage(
+            given.usage.input_tokens,
+            given.usage.cache_creation_input_tokens,
+            given.usage.cache_read_input_tokens,
+            given.usage.output_tokens,
+            (details.thinking_tokens if details is not None else None) or 0,
+            (cache.ephemeral_1h_input_tokens if cache is not None else None) or 0,
+        )
     events.append(
         ev.Result(
             *head,
@@ -325,7 +337,7 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
             turns=given.num_turns,
             duration_ms=_round_or_none(given.duration_ms),
             duration_api_ms=_round_or_none(given.duration_api_ms),
-            usage=_result_usage(given.usage),
+            usage=usage,
             models=_model_usages(given.modelUsage),
             models_since=_model_usages(given.model_usage_since_last_result),
             cost_nano=_to_nano_dollars(given.total_cost_usd),
@@ -336,21 +348,6 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
         )
     )
     return events
-
-
-def _result_usage(usage: wire.RequestUsage | None) -> ev.ModelUsage | None:
-    if usage is None:
-        return None
-    thinking = usage.output_tokens_details.thinking_tokens if usage.output_tokens_details else None
-    hour = usage.cache_creation.ephemeral_1h_input_tokens if usage.cache_creation else None
-    return ev.ModelUsage(
-        usage.input_tokens,
-        usage.cache_creation_input_tokens,
-        usage.cache_read_input_tokens,
-        usage.output_tokens,
-        thinking or 0,
-        hour or 0,
-    )
 
 
 def _model_usages(
