@@ -267,21 +267,22 @@ class Accumulator:
             self.first_at = event.at
         self.pending_retry = None
         # request_key() and context_tokens() are inlined here: this runs for every message.
-        key = event.message if event.message is not None else f"line {event.line}"
+        key = event.message
+        if key is None:
+            key = f"line {event.line}"
         request = self.requests.setdefault(key, event)
         if request is not event:
             request = self.requests[key] = merge_usage(request, event)
         if event.parent is None:
             self.main_request = request
             self.stop_reason = event.stop_reason
-            new, write, read = request.input, request.cache_write, request.cache_read
-            if (
-                new is not None
-                and write is not None
-                and read is not None
-                and new + write + read > self.context_peak
-            ):
-                self.context_peak = new + write + read
+            new = request.input
+            write = request.cache_write
+            read = request.cache_read
+            if new is not None and write is not None and read is not None:
+                used = new + write + read
+                if used > self.context_peak:
+                    self.context_peak = used
 
     # -- the same kinds as events -----------------------------------------------------------------
 

@@ -6,7 +6,6 @@ price function. Every figure names its source. Pure.
 
 from collections.abc import Iterable
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, Protocol
 
 import msgspec
@@ -27,8 +26,6 @@ from .usage import (
     sum_optional,
     sum_tokens,
 )
-
-_get_input = attrgetter("input", "cache_write", "cache_read")
 
 MAX_EQUAL_REQUESTS = 1000  # upper limit for pricing a run as equal requests; runs have hundreds
 
@@ -172,7 +169,10 @@ def _total_tokens(
 def _sum_input(requests: Iterable[ev.Usage]) -> int:
     """The input of all requests, cached or not; one with an unknown counter counts as 0."""
     total = 0
-    for new, write, read in map(_get_input, requests):
+    for request in requests:
+        new = request.input
+        write = request.cache_write
+        read = request.cache_read
         if new is not None and write is not None and read is not None:
             total += new + write + read
     return total

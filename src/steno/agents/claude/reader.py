@@ -100,7 +100,7 @@ class ClaudeReader:
         """
         if sink is not self._sink:
             self._set_sink(sink)
-        tool_call, tool_result, text, thinking = self._sink_methods
+        tool_call, tool_result, text, thinking, send_usage = self._sink_methods
         decode = self._decode
         default_time = self._default_time
         pending_writes = self._pending_writes
@@ -113,61 +113,68 @@ class ClaudeReader:
                 except DECODE_ERRORS:
                     line = self._decode_misfit(data)
                 kind: type | None = type(line)
-                if kind is not AssistantLine and kind is not UserLine:
-                    kind, line = self._resolve(line, data, number, sink)
-                    decode = self._decode  # the first message of a transcript changes it
-                    if kind is None:
+                if kind is not AssistantLine:
+                    if kind is not UserLine:
+                        kind, line = self._resolve(line, data, number, sink)
+                        decode = self._decode  # the first message of a transcript changes it
+                        if kind is None:
+                            continue
+                    if kind is UserLine:
+                        at = line.timestamp or default_time
+                        outcome = line.tool_use_result
+                        for block in line.message.content:
+                            if type(block) is not ToolResultBlock:
+                                if self._user_block(block, line, number, at, data, sink):
+                                    last_id = last_output = last_stop = None
+                            elif block.is_error or type(outcome) is not ToolOutcome:
+                                self._tool_result(block, line, number, at, data, sink)
+                            else:
+                                id_ = block.tool_use_id
+                                session = line.session_id
+                                parent = line.parent_tool_use_id
+                                tool_result(number, session, parent, at, id_, block.content, None)
+                                if id_ in pending_writes:
+                                    self._file_change(block, outcome, line, number, at, data, sink)
                         continue
-                if kind is UserLine:
-                    at = line.timestamp
-                    if at is None:
-                        at = default_time
-                    outcome = line.tool_use_result
-                    for block in line.message.content:
-                        if type(block) is not ToolResultBlock:
-                            self._user_block(block, line, number, at, data, sink)
-                            last_id, last_output, last_stop, last_model = self._usage_key
-                            continue
-                        if block.is_error or type(outcome) is not ToolOutcome:
-                            self._tool_result(block, line, number, at, data, sink)
-                            continue
-                        id_ = block.tool_use_id
-                        session = line.session_id
-                        parent = line.parent_tool_use_id
-                        tool_result(number, session, parent, at, id_, block.content, None)
-                        if id_ in pending_writes:
-                            self._file_change(block, outcome, line, number, at, data, sink)
-                    continue
                 # The same loads as above, because each place is fast for one type of line only.
-                at = line.timestamp
-                if at is None:
-                    at = default_time
+                at = line.timestamp or default_time
+                session = line.session_id
+                parent = line.parent_tool_use_id
                 message = line.message
                 mid = message.id
                 usage = message.usage
-                if (
-                    mid != last_id
-                    or usage is None
-                    or usage.output_tokens != last_output
-                    or message.model != last_model
-                    or (message.stop_reason is not last_stop and message.stop_reason != last_stop)
-                ):
+                stop = message.stop_reason
+                if usage is None or message.model != last_model:
+                    self._usage_key = (last_id, last_output, last_stop, last_model)
                     self._begin_message(line, number, at, data, sink)
                     last_id, last_output, last_stop, last_model = self._usage_key
-                session = line.session_id
-                parent = line.parent_tool_use_id
+                elif (
+                    mid != last_id
+                    or usage.output_tokens != last_output
+                    or (stop is not last_stop and stop != last_stop)
+                ):
+                    last_id = mid
+                    last_output = usage.output_tokens
+                    last_stop = stop
+                    # A report holds thousands of these: with one object per model and session.
+                    known = self._session if session == self._session else session
+                    send_usage(
+                        usage_event(
+                            number, known, parent, at, mid, last_model, usage, stop, line.uuid
+                        )
+                    )
                 for block in message.content:
                     block_kind = type(block)
                     if block_kind is ToolUseBlock:
-                        id_ = block.id
                         name, group, role = TOOLS[block.name]
                         if role == ROLE_FILE_WRITE:
-                            pending_writes[id_] = (name, block.input)
+                            pending_writes[block.id] = (name, block.input)
                         elif role and (
                             role != ROLE_BACKGROUND or bytes(block.input).find(BACKGROUND_KEY) >= 0
                         ):
                             sink.add(_call_events(block, (number, session, parent, at), mid))
                             continue
+                        id_ = block.id
                         tool_call(number, session, parent, at, id_, name, group, mid, block.input)
                     elif block_kind is TextBlock:
                         text(number, session, parent, at, mid, block.text)
@@ -176,10 +183,12 @@ class ClaudeReader:
                     else:
                         sink.add(_block_events(block, (number, session, parent, at), mid, data))
             except DECODE_ERRORS:
+                self._usage_key = (last_id, last_output, last_stop, last_model)
                 sink.add(fallback(data, number))
                 self._set_sink(sink)  # the fallback may have used the event sink
                 decode = self._decode
                 last_id, last_output, last_stop, last_model = self._usage_key
+        self._usage_key = (last_id, last_output, last_stop, last_model)
         return number
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
@@ -232,7 +241,13 @@ class ClaudeReader:
 
     def _set_sink(self, sink: Sink) -> None:
         self._sink = sink
-        self._sink_methods = (sink.tool_call, sink.tool_result, sink.text, sink.thinking)
+        self._sink_methods = (
+            sink.tool_call,
+            sink.tool_result,
+            sink.text,
+            sink.thinking,
+            sink.usage,
+        )
         self._outcome: type = ToolResultDetails if sink.needs_tool_output else ToolOutcome
         self._set_decoder()
 
@@ -332,30 +347,23 @@ class ClaudeReader:
     def _begin_message(
         self, line: Any, number: int, at: datetime | None, data: bytes, sink: Sink
     ) -> None:
-        """Send the usage of a message, and remember it: its other lines repeat the same figures."""
+        """A message of another model than the one before, or without usage."""
         message = line.message
+        model = message.model
+        session = line.session_id
+        parent = line.parent_tool_use_id
+        if model == SYNTHETIC_MODEL:
+            self._begin_synthetic(message, (number, session, parent, at), data, sink)
+            return
         id_ = message.id
         usage = message.usage
         output = None if usage is None else usage.output_tokens
         stop = message.stop_reason
-        last_id, last_output, last_stop, model = self._usage_key
-        if message.model != model:  # else the known object: a report holds thousands of each name
-            model = message.model
-            if model == SYNTHETIC_MODEL:
-                head = (number, line.session_id, line.parent_tool_use_id, at)
-                self._begin_synthetic(message, head, data, sink)
-                return
-        if id_ == last_id and output == last_output and stop == last_stop and id_ is not None:
-            return
-        self._usage_key = (id_, output, stop, model)
-        session = line.session_id
-        if session == self._session:
-            session = self._session  # one object, too
-        else:
+        is_repeated = (id_, output, stop) == self._usage_key[:3] and id_ is not None
+        if not is_repeated:
+            self._usage_key = (id_, output, stop, model)
             self._session = session
-        parent = line.parent_tool_use_id
-        uuid = line.uuid
-        sink.usage(usage_event(number, session, parent, at, id_, model, usage, stop, uuid))
+            sink.usage(usage_event(number, session, parent, at, id_, model, usage, stop, line.uuid))
 
     @staticmethod
     def _begin_synthetic(
@@ -377,15 +385,16 @@ class ClaudeReader:
 
     def _user_block(
         self, block: Any, line: Any, number: int, at: datetime | None, data: bytes, sink: Sink
-    ) -> None:
+    ) -> bool:
+        """Whether the next message of the model is another one, even if it has the same id."""
         head = (number, line.session_id, line.parent_tool_use_id, at)
         if type(block) is TextBlock:
-            # The next message of the model is another one, even if it has the same id.
-            self._usage_key = (None, None, None, self._usage_key[3])
             details = decode_lenient(data, wire.LineDetails)
             sink.add((other_lines.user_text_event(details, head, block.text),))
-        elif not isinstance(block, wire.IgnoredBlock):
+            return True
+        if not isinstance(block, wire.IgnoredBlock):
             sink.add((other_lines.unknown_block_event(block, head, data),))
+        return False
 
     def _tool_result(
         self,
