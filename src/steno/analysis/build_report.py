@@ -6,7 +6,6 @@ The accumulator is left unchanged, so that a report can be built at any time dur
 import math
 from collections import Counter
 from datetime import datetime
-from operator import attrgetter
 
 import msgspec
 
@@ -22,14 +21,12 @@ from ..report import (
     ToolCallCounts,
     ToolCallSummary,
 )
-from .accumulator import MODEL_TEXT, NO_ACTIVITY, SYNTHETIC_TEXT, TOOL_CALL, Accumulator
+from .accumulator import MODEL_TEXT, SYNTHETIC_TEXT, TOOL_CALL, Accumulator
 from .attribution import CallSpan, call_running_at, file_changing_calls, only_possible_call
 from .context import context_level
 from .cost import PriceLookup, fill_usage, price_requests, zero_price
 from .usage import nano_to_usd, sum_tokens
 from .verdict import Facts, ended_after_result, judge
-
-_get_name = attrgetter("name")
 
 
 def build_report(run: Accumulator, lines: LineCounts, price: PriceLookup | None = None) -> Report:
@@ -51,7 +48,7 @@ def build_report(run: Accumulator, lines: LineCounts, price: PriceLookup | None 
 
     result = run.result
     texts = run.texts
-    if result is not None and result.is_error and run.latest_activity[0] == SYNTHETIC_TEXT:
+    if result is not None and result.is_error and run.latest_activity == SYNTHETIC_TEXT:
         # Older versions print an API error as an answer, too.
         texts = texts[:-1] if result.text == texts[-1] else texts
     report.text = "\n".join(texts)
@@ -81,7 +78,7 @@ def _fill_lists(run: Accumulator, report: Report, price: PriceLookup | None) -> 
     report.tools = list(run.calls.values())
     if run.open_calls or run.denials or run.background:
         report.tools = [_with_call_status(run, tool) for tool in report.tools]
-    for name, calls in Counter(map(_get_name, report.tools)).items():
+    for name, calls in Counter([tool.name for tool in report.tools]).items():
         report.tool_counts[name] = ToolCallCounts(calls)
     for tool in report.tools:
         if tool.ok is False:
@@ -205,7 +202,7 @@ def _ends_with_tool_result(run: Accumulator) -> bool:
         return False
     if result.text or result.structured_output is not ev.NO_JSON or result.terminal_reason:
         return False
-    ends_with_call = run.latest_activity[0] == TOOL_CALL and not run.open_calls
+    ends_with_call = run.latest_activity == TOOL_CALL and not run.open_calls
     outputs = [request.output or 0 for request in run.requests.values() if request.parent is None]
     return (
         ends_with_call
@@ -230,7 +227,7 @@ def _verdict_facts(run: Accumulator, report: Report) -> Facts:
     )
     if run.started is not None and run.started.transcript:
         # A transcript has no result; it is complete if it ends with the model's final text.
-        ends_with_text = run.latest_activity[0] in (MODEL_TEXT, SYNTHETIC_TEXT)
+        ends_with_text = run.latest_activity in (MODEL_TEXT, SYNTHETIC_TEXT)
         facts.is_transcript_complete = ends_with_text and run.stop_reason in ("end_turn", None)
     facts.last_stop_reason = run.stop_reason
     facts.pending_retry = run.pending_retry
@@ -243,8 +240,8 @@ def _verdict_facts(run: Accumulator, report: Report) -> Facts:
     facts.has_later_requests = run.has_later_requests
     if run.main_request is not None:
         facts.last_message_id = run.main_request.message
-    if run.latest_activity is not NO_ACTIVITY:
-        facts.last_message_id = run.latest_activity[1]
+    if run.latest_activity is not None:
+        facts.last_message_id = run.latest_message
     if run.denials:
         facts.unresolved_denials = _unresolved_denials(run, report.tools)
     return facts

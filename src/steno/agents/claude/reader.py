@@ -87,27 +87,35 @@ class ClaudeReader:
         self._subagent_calls: dict[str, str] = {}  # agent id -> call that started it (transcripts)
         # The message whose usage was sent last: its other lines repeat the same figures.
         self._usage_key = _NO_USAGE
-        self._session: str | None = None
+        self._session: str | None = None  # one object for thousands of requests
+        self._last_line = (0, b"")  # the last one fed, with its number
         self._has_started = False  # a transcript has no init line: its first line stands for it
         self._set_sink(self._events)
 
     # -- lines in ----------------------------------------------------------------------------------
 
     def feed(self, lines: Iterable[bytes], number: int, fallback: LineFallback, sink: Sink) -> int:
-        """Send what many lines mean to a sink: see `sink.feed`.
-
-        Most of the time is spent in this loop: whatever few lines need is left to other methods.
-        """
-        if sink is not self._sink:
-            self._set_sink(sink)
-        tool_call, tool_result, text, thinking, send_usage = self._sink_methods
-        decode = self._decode
-        default_time = self._default_time
-        pending_writes = self._pending_writes
-        last_id, last_output, last_stop, last_model = self._usage_key
-        for data in lines:
-            number += 1
+        """Send what many lines mean to a sink: see `sink.feed`."""
+        rest = iter(lines)
+        while True:
+            if sink is not self._sink:
+                self._set_sink(sink)
             try:
+                return self._feed(rest, number, sink)
+            except DECODE_ERRORS:
+                number, data = self._last_line
+                sink.add(fallback(data, number))  # may use this reader with another sink
+
+    def _feed(self, lines: Iterable[bytes], number: int, sink: Sink) -> int:
+        """The loop that takes most of the time: what few lines need is left to other methods."""
+        call, result, text, thinking, send_usage = self._sink_methods
+        decode = self._decode
+        pending_writes = self._pending_writes
+        last_id, last_output, last_stop, model = self._usage_key
+        data = b""
+        try:
+            for data in lines:
+                number += 1
                 try:
                     line = decode(data)
                 except DECODE_ERRORS:
@@ -120,48 +128,40 @@ class ClaudeReader:
                         if kind is None:
                             continue
                     if kind is UserLine:
-                        at = line.timestamp or default_time
-                        outcome = line.tool_use_result
+                        at = line.timestamp or self._default_time
                         for block in line.message.content:
                             if type(block) is not ToolResultBlock:
                                 if self._user_block(block, line, number, at, data, sink):
                                     last_id = last_output = last_stop = None
-                            elif block.is_error or type(outcome) is not ToolOutcome:
+                            elif block.is_error or type(line.tool_use_result) is not ToolOutcome:
                                 self._tool_result(block, line, number, at, data, sink)
                             else:
                                 id_ = block.tool_use_id
                                 session = line.session_id
                                 parent = line.parent_tool_use_id
-                                tool_result(number, session, parent, at, id_, block.content, None)
+                                result(number, session, parent, at, id_, block.content, None)
                                 if id_ in pending_writes:
-                                    self._file_change(block, outcome, line, number, at, data, sink)
+                                    self._file_change(block, line, number, at, data, sink)
                         continue
                 # The same loads as above, because each place is fast for one type of line only.
-                at = line.timestamp or default_time
+                at = line.timestamp or self._default_time
                 session = line.session_id
                 parent = line.parent_tool_use_id
                 message = line.message
                 mid = message.id
                 usage = message.usage
                 stop = message.stop_reason
-                if usage is None or message.model != last_model:
-                    self._usage_key = (last_id, last_output, last_stop, last_model)
+                if usage is None or message.model != model:
+                    self._usage_key = (last_id, last_output, last_stop, model)
                     self._begin_message(line, number, at, data, sink)
-                    last_id, last_output, last_stop, last_model = self._usage_key
-                elif (
-                    mid != last_id
-                    or usage.output_tokens != last_output
-                    or (stop is not last_stop and stop != last_stop)
-                ):
+                    last_id, last_output, last_stop, model = self._usage_key
+                elif mid != last_id or usage.output_tokens != last_output or stop != last_stop:
                     last_id = mid
                     last_output = usage.output_tokens
                     last_stop = stop
-                    # A report holds thousands of these: with one object per model and session.
                     known = self._session if session == self._session else session
                     send_usage(
-                        usage_event(
-                            number, known, parent, at, mid, last_model, usage, stop, line.uuid
-                        )
+                        usage_event(number, known, parent, at, mid, model, usage, stop, line.uuid)
                     )
                 for block in message.content:
                     block_kind = type(block)
@@ -174,28 +174,25 @@ class ClaudeReader:
                         ):
                             sink.add(_call_events(block, (number, session, parent, at), mid))
                             continue
-                        id_ = block.id
-                        tool_call(number, session, parent, at, id_, name, group, mid, block.input)
+                        call(number, session, parent, at, block.id, name, group, mid, block.input)
                     elif block_kind is TextBlock:
                         text(number, session, parent, at, mid, block.text)
                     elif block_kind is ThinkingBlock:
                         thinking(number, session, parent, at, mid, block.thinking)
                     else:
                         sink.add(_block_events(block, (number, session, parent, at), mid, data))
-            except DECODE_ERRORS:
-                self._usage_key = (last_id, last_output, last_stop, last_model)
-                sink.add(fallback(data, number))
-                self._set_sink(sink)  # the fallback may have used the event sink
-                decode = self._decode
-                last_id, last_output, last_stop, last_model = self._usage_key
-        self._usage_key = (last_id, last_output, last_stop, last_model)
+        finally:
+            self._usage_key = (last_id, last_output, last_stop, model)
+            self._last_line = (number, data)
         return number
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """The events of one line; raises one of DECODE_ERRORS if it can't be decoded."""
         self._default_time = at
         sink = self._events
-        self.feed((data,), number - 1, _raise_again, sink)
+        if sink is not self._sink:
+            self._set_sink(sink)
+        self._feed((data,), number - 1, sink)
         self._default_time = None
         events = sink.events
         sink.events = []
@@ -429,7 +426,7 @@ class ClaudeReader:
             return
         sink.tool_result(number, session, parent, at, id_, block.content, output)
         if id_ in self._pending_writes:
-            self._file_change(block, details, line, number, at, data, sink)
+            self._file_change(block, line, number, at, data, sink)
         elif details is not None:
             if details.agent_id is not None:
                 self._subagent_calls[details.agent_id] = id_
@@ -439,22 +436,22 @@ class ClaudeReader:
     def _file_change(
         self,
         block: ToolResultBlock,
-        outcome: ToolOutcome | ToolResultDetails | None,
         line: Any,
         number: int,
         at: datetime | None,
         data: bytes,
         sink: Sink,
     ) -> None:
-        """The file that a write or edit changed; its path from the result, else from the call.
-
-        `outcome` is the structured result, if its shape is known.
-        """
+        """The file that a write or edit changed; its path from the result, else from the call."""
         id_ = block.tool_use_id
         name, input_ = self._pending_writes.pop(id_)
+        outcome = line.tool_use_result
+        is_known = type(outcome) is ToolOutcome or (
+            type(outcome) is ToolResultDetails and outcome != _NO_DETAILS
+        )
         path = None
         is_new = False
-        if outcome is not None and len(line.message.content) == 1:  # else unclear whose result
+        if is_known and len(line.message.content) == 1:  # else it is unclear whose result it is
             if name == "NotebookEdit":
                 outcome = other_lines.notebook_details(data)
             if outcome.error:
@@ -471,10 +468,6 @@ class ClaudeReader:
         session = line.session_id
         parent = line.parent_tool_use_id
         sink.add((ev.FileChanged(number, session, parent, at, path, change, id_),))
-
-
-def _raise_again(data: bytes, number: int) -> list[ev.Event]:
-    raise  # the decoding error that is being handled
 
 
 def _block_events(
