@@ -115,20 +115,13 @@ def redact_value(value: Any) -> Any:
     if isinstance(value, list):
         return [redact_value(item) for item in value]
     if isinstance(value, dict):
-        return {
-            _redact_key(key): redact_value(item) if not _is_secret_field(key, item) else MASK
-            for key, item in value.items()
-        }
+        clean = {}
+        for key, item in value.items():
+            is_text = isinstance(item, str) and item
+            is_secret = is_text and _NAMED_SECRET.match(f"{key}={item}")  # by the field's name
+            clean[redact_value(key)] = MASK if is_secret else redact_value(item)
+        return clean
     return value
-
-
-def _redact_key(key: Any) -> Any:
-    return redact(key) if isinstance(key, str) else key
-
-
-def _is_secret_field(key: Any, value: Any) -> bool:
-    """Whether the field's name marks its value as a secret."""
-    return isinstance(value, str) and bool(value) and bool(_NAMED_SECRET.match(f"{key}={value}"))
 
 
 def redact_argv(argv: list[str]) -> list[str]:

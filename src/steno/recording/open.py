@@ -401,9 +401,10 @@ class RecordingInput:
     def read(self, agent: Agent | None = None, input_format: str | None = None) -> RunParser:
         """Parse the whole recording."""
         parser = RunParser(agent, input_format)
-        parser.feed_lines(self.lines)
+        parser.feed_sink((self.lines,), parser.accumulator)
         parser.add_events(self.extra_events)
-        parser.accumulator.add(parser.enrich(self.transcript_lines(parser)))
+        if parser.agent.transcripts.pattern is not None:
+            parser.accumulator.add(parser.enrich(self.transcript_lines(parser)))
         return parser
 
     def events(
