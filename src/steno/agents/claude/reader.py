@@ -47,6 +47,8 @@ _NO_WRITE = ("", ev.NO_JSON)
 _UsageKey = tuple[str | None, int | None, str | None, str | None]
 _NO_USAGE: _UsageKey = (None, None, None, None)
 _SURROGATE_ESCAPE = b"\\ud"
+# As local variables, they save 0.2 % of steno.read.
+_COMMON_TYPES = (AssistantLine, UserLine, ToolUseBlock, ToolResultBlock, ToolOutcome)
 
 
 def looks_like(line: dict[str, Any]) -> bool:
@@ -108,6 +110,7 @@ class ClaudeReader:
 
     def _feed(self, lines: Iterable[bytes], number: int, sink: Sink) -> int:
         """The loop that takes most of the time: what few lines need is left to other methods."""
+        assistant_line, user_line, tool_use, tool_result, outcome = _COMMON_TYPES
         call, result, text, thinking, send_usage = self._sink_methods
         decode = self._decode
         pending_writes = self._pending_writes
@@ -121,19 +124,19 @@ class ClaudeReader:
                 except DECODE_ERRORS:
                     line = self._decode_misfit(data)
                 kind: type | None = type(line)
-                if kind is not AssistantLine:
-                    if kind is not UserLine:
+                if kind is not assistant_line:
+                    if kind is not user_line:
                         kind, line = self._resolve(line, data, number, sink)
                         decode = self._decode  # the first message of a transcript changes it
                         if kind is None:
                             continue
-                    if kind is UserLine:
+                    if kind is user_line:
                         at = line.timestamp or self._default_time
                         for block in line.message.content:
-                            if type(block) is not ToolResultBlock:
+                            if type(block) is not tool_result:
                                 if self._user_block(block, line, number, at, data, sink):
                                     last_id = last_output = last_stop = None
-                            elif block.is_error or type(line.tool_use_result) is not ToolOutcome:
+                            elif block.is_error or type(line.tool_use_result) is not outcome:
                                 self._tool_result(block, line, number, at, data, sink)
                             else:
                                 id_ = block.tool_use_id
@@ -165,7 +168,7 @@ class ClaudeReader:
                     )
                 for block in message.content:
                     block_kind = type(block)
-                    if block_kind is ToolUseBlock:
+                    if block_kind is tool_use:
                         name, group, role = TOOLS[block.name]
                         if role == ROLE_FILE_WRITE:
                             pending_writes[block.id] = (name, block.input)
