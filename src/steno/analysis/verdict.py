@@ -219,8 +219,8 @@ def detect_external_signal(facts: Facts) -> Judgement | None:
     code = facts.report.exit_code
     if code is None or facts.exit_code_meaning is not None:
         return None
-    if facts.result is not None and _was_stopped_after_result(facts):
-        return None
+    if facts.result is not None and facts.stop is not None and not facts.has_later_requests:
+        return None  # steno stopped it after its result: the exit code says nothing about the run
     number = -code if code < 0 else code - 128
     if number not in FATAL_SIGNALS:
         return None
@@ -229,11 +229,6 @@ def detect_external_signal(facts: Facts) -> Judgement | None:
     message = f"{word} by {SIGNAL_NAMES[number]} {moment} (exit code {code})"
     hint = f"partial results below; {_continue_hint(facts)}"
     return Judgement(word, message, hint, facts.evidence_lines)
-
-
-def _was_stopped_after_result(facts: Facts) -> bool:
-    """steno stopped it after its result: the exit code says nothing about the run."""
-    return facts.stop is not None and not facts.has_later_requests
 
 
 def detect_interruption(facts: Facts) -> Judgement | None:

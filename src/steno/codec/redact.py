@@ -60,7 +60,22 @@ def redact(text: str) -> str:
             text = _AUTHORIZATION_HEADER.sub(rf"\1{MASK}", text)
         if _has_secret_name(small):
             text = _NAMED_SECRET.sub(_mask_match, text)
-    return _TOKEN_FORMATS.sub(MASK, text) if _has_token_format(text) else text
+    has_token_prefix = (
+        ("-" in text and ("sk-" in text or "xox" in text))
+        or (
+            "_" in text
+            and (
+                "hp_" in text
+                or "ho_" in text
+                or "hu_" in text
+                or "hs_" in text
+                or "hr_" in text
+                or "_pat_" in text
+            )
+        )
+        or ("A" in text and ("AKIA" in text or "ASIA" in text or "AIza" in text))
+    )
+    return _TOKEN_FORMATS.sub(MASK, text) if has_token_prefix else text
 
 
 def redact_and_truncate(text: str, most: int) -> str:
@@ -85,22 +100,6 @@ def _has_secret_name(small: str) -> bool:
         if word in small and named.search(small):
             return True
     return False
-
-
-def _has_token_format(text: str) -> bool:
-    """Whether the text has a prefix of a provider's secrets."""
-    if "-" in text and ("sk-" in text or "xox" in text):
-        return True
-    if "_" in text and (
-        "hp_" in text
-        or "ho_" in text
-        or "hu_" in text
-        or "hs_" in text
-        or "hr_" in text
-        or "_pat_" in text
-    ):
-        return True
-    return "A" in text and ("AKIA" in text or "ASIA" in text or "AIza" in text)
 
 
 def _mask_match(found: "re.Match[str]") -> str:
