@@ -6,7 +6,6 @@ price function. Every figure names its source. Pure.
 
 from collections.abc import Iterable
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, Protocol
 
 import msgspec
@@ -27,8 +26,6 @@ from .usage import (
     sum_optional,
     sum_tokens,
 )
-
-_get_input = attrgetter("input", "cache_write", "cache_read")
 
 MAX_EQUAL_REQUESTS = 1000  # upper limit for pricing a run as equal requests; runs have hundreds
 
@@ -55,7 +52,11 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
             last.turns if is_cumulative else sum_optional(result.turns for result in run.results)
         )
     reported = _reported_usage(run, report.model)
-    uncovered = _uncovered_requests(run)
+    # Requests not in the agent's figures: those after the last result, or all without one.
+    covered_until = run.results[-1].line if run.results else -1
+    uncovered = [request for request in run.requests.values() if request.line > covered_until]
+    if run.cost_state is not None and not run.results:
+        uncovered = []
     report.tokens = _total_tokens(run, reported, uncovered, report.warnings)
     report.requests = _count_requests(run, report.tokens)
     report.cache_hit_rate = cache_hit_rate(report.tokens)
@@ -137,14 +138,6 @@ def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
     )
 
 
-def _uncovered_requests(run: Accumulator) -> list[ev.Usage]:
-    """Requests not in the agent's figures: those after the last result, or all without one."""
-    if not run.results:
-        return list(run.requests.values()) if run.cost_state is None else []
-    last_line = run.results[-1].line
-    return [request for request in run.requests.values() if request.line > last_line]
-
-
 # -- tokens ----------------------------------------------------------------------------------------
 
 
@@ -171,7 +164,17 @@ def _total_tokens(
             "tokens are a lower bound: this agent version reports only the usage "
             "of its last request"
         )
-    shares = _covering_shares(reported, usages, warnings)
+    # The agent's figures per model, or per result where those are missing or too low.
+    shares: list[Any] = list((reported.models or {}).values())
+    if reported.usage_only or not shares:
+        shares = usages
+    else:
+        by_model = sum_tokens(shares).total
+        by_usage = sum_tokens(usages).total
+        if by_model is not None and by_usage is not None and by_model < by_usage:
+            fewer = f"fewer tokens ({by_model:,}) than usage ({by_usage:,})"
+            warnings.append(f"modelUsage reports {fewer}; using usage")
+            shares = usages
     # Interrupted or failed requests can be missing from the agent's figures.
     covered = context_tokens(sum_tokens(shares)) or 0
     measured = _sum_input(run.requests.values()) - _sum_input(uncovered)
@@ -181,24 +184,16 @@ def _total_tokens(
     return sum_tokens([*shares, *uncovered])
 
 
-def _covering_shares(reported: ReportedUsage, usages: list[Any], warnings: list[str]) -> list[Any]:
-    """The agent's figures to sum: per model, or per result where those are missing or too low."""
-    shares: list[Any] = list((reported.models or {}).values())
-    if reported.usage_only or not shares:
-        return usages
-    by_model = sum_tokens(shares).total
-    by_usage = sum_tokens(usages).total
-    if by_model is not None and by_usage is not None and by_model < by_usage:
-        warnings.append(
-            f"modelUsage reports fewer tokens ({by_model:,}) than usage ({by_usage:,}); using usage"
-        )
-        return usages
-    return shares
-
-
 def _sum_input(requests: Iterable[ev.Usage]) -> int:
     """The input of all requests, cached or not; one with an unknown counter counts as 0."""
-    return sum(sum(counters) for counters in map(_get_input, requests) if None not in counters)
+    total = 0
+    for request in requests:
+        new = request.input
+        write = request.cache_write
+        read = request.cache_read
+        if new is not None and write is not None and read is not None:
+            total += new + write + read
+    return total
 
 
 def _tokens_from_requests(run: Accumulator, warnings: list[str]) -> Tokens:
@@ -234,33 +229,30 @@ def _with_final_output(run: Accumulator, request: ev.Usage) -> ev.Usage:
 def _summarize_models(
     run: Accumulator, reported: ReportedUsage, price: PriceLookup | None
 ) -> dict[str, ModelSummary]:
+    shares: dict[str, tuple[Any, int | None]]  # with their cost
     if reported.models or reported.usage_only:
-        return {
-            name: _model_summary(share, 0 if run.is_free else share.cost_nano)
-            for name, share in (reported.models or {}).items()
+        shares = {name: (share, share.cost_nano) for name, share in (reported.models or {}).items()}
+    else:
+        by_model: dict[str, list[ev.Usage]] = {}
+        for request in run.requests.values():
+            by_model.setdefault(request.model or "unknown", []).append(request)
+        is_computed = reported.cost_nano is None
+        shares = {
+            name: (sum_tokens(requests), price_requests(requests, price) if is_computed else None)
+            for name, requests in by_model.items()
         }
-    by_model: dict[str, list[ev.Usage]] = {}
-    for request in run.requests.values():
-        by_model.setdefault(request.model or "unknown", []).append(request)
-    is_computed = reported.cost_nano is None or run.is_free
     return {
-        name: _model_summary(
-            sum_tokens(requests), price_requests(requests, price) if is_computed else None
+        name: ModelSummary(
+            input=share.input,
+            cache_write=share.cache_write,
+            cache_read=share.cache_read,
+            output=share.output,
+            cost_usd=nano_to_usd(0 if run.is_free else cost),
+            context_window=getattr(share, "context_window", None),
+            max_output=getattr(share, "max_output", None),
         )
-        for name, requests in by_model.items()
+        for name, (share, cost) in shares.items()
     }
-
-
-def _model_summary(share: Any, cost_nano: int | None) -> ModelSummary:
-    return ModelSummary(
-        input=share.input,
-        cache_write=share.cache_write,
-        cache_read=share.cache_read,
-        output=share.output,
-        cost_usd=nano_to_usd(cost_nano),
-        context_window=getattr(share, "context_window", None),
-        max_output=getattr(share, "max_output", None),
-    )
 
 
 def _total_cost(

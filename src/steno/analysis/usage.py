@@ -140,7 +140,14 @@ def reported_run_usage(results: list[Result], main_model: str | None) -> Reporte
     else:
         session_cost = last.cost_nano if last.index is not None else None
         reported = ReportedUsage(last.models, last.cost_nano, session_cost)
-    reported.warnings += _cost_mismatch_warnings(last)
+    if last.models and last.cost_nano is not None:
+        parts = sum_optional(share.cost_nano for share in last.models.values())
+        tolerance = len(last.models) + 1  # each figure was rounded to a nano-dollar
+        if parts is not None and abs(parts - last.cost_nano) > tolerance:
+            reported.warnings.append(
+                f"model costs add up to ${parts / NANO_PER_USD:.6f}, "
+                f"but the reported total is ${last.cost_nano / NANO_PER_USD:.6f}"
+            )
     return reported
 
 
@@ -186,19 +193,6 @@ def _includes_earlier_runs(result: Result, main_model: str | None) -> bool:
     turn_tokens = sum_tokens([result.usage]).total
     model_tokens = sum_tokens([share]).total
     return bool(turn_tokens) and model_tokens is not None and model_tokens > (turn_tokens or 0)
-
-
-def _cost_mismatch_warnings(result: Result) -> list[str]:
-    if not result.models or result.cost_nano is None:
-        return []
-    parts = sum_optional(share.cost_nano for share in result.models.values())
-    tolerance = len(result.models) + 1  # each figure was rounded to a nano-dollar
-    if parts is None or abs(parts - result.cost_nano) <= tolerance:
-        return []
-    total = result.cost_nano / NANO_PER_USD
-    return [
-        f"model costs add up to ${parts / NANO_PER_USD:.6f}, but the reported total is ${total:.6f}"
-    ]
 
 
 # -- models ----------------------------------------------------------------------------------------

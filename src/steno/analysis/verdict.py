@@ -15,7 +15,6 @@ from ..report import (
     BackgroundTask,
     DeniedCall,
     HintTemplates,
-    LineCounts,
     Report,
 )
 from .error_map import (
@@ -121,16 +120,20 @@ class Judgement(Struct):
     def apply_to(self, report: Report) -> None:
         """Write the judgement and what follows from it into the report."""
         report.verdict = self.verdict  # type: ignore[assignment]  # checked by tests
-        report.error = _truncate_error(self.error)
+        report.error = self.error
+        if self.error is not None and len(self.error) > MAX_ERROR_CHARS:
+            report.error = self.error[:MAX_ERROR_CHARS] + TRUNCATION_SUFFIX
         report.hint = self.hint
         report.evidence = self.evidence
         report.warnings[:0] = self.warnings
         report.error_category = ERROR_CATEGORIES.get(self.verdict)
+        lines = report.lines
+        is_plain_text = 0 < lines.malformed == lines.read - lines.blank  # no line is JSON
         has_output = bool(
             report.result
             or report.text.strip()
             or report.structured_output is not None
-            or _is_plain_text(report.lines)
+            or is_plain_text
         )
         ended_well = report.exit_code == 0 or (
             report.exit_code is None and report.complete and report.error is None
@@ -139,11 +142,6 @@ class Judgement(Struct):
         report.ok = self.verdict == "success" and not any(
             warning.startswith(ADVISORY_PREFIXES) for warning in report.warnings
         )
-
-
-def _is_plain_text(lines: LineCounts) -> bool:
-    """Whether the output is plain text: there are lines, and none of them is JSON."""
-    return 0 < lines.malformed == lines.read - lines.blank
 
 
 Rule = Callable[[Facts], Judgement | None]
@@ -156,12 +154,6 @@ def judge(facts: Facts) -> Judgement:
         if verdict is not None:
             return verdict
     return Judgement("success", None, None, facts.evidence_lines)
-
-
-def _truncate_error(text: str | None) -> str | None:
-    if text is None or len(text) <= MAX_ERROR_CHARS:
-        return text
-    return text[:MAX_ERROR_CHARS] + TRUNCATION_SUFFIX
 
 
 def _fix_hint(facts: Facts) -> str:
@@ -237,8 +229,8 @@ def detect_external_signal(facts: Facts) -> Judgement | None:
     code = facts.report.exit_code
     if code is None or facts.exit_code_meaning is not None:
         return None
-    if facts.result is not None and _was_stopped_after_result(facts):
-        return None
+    if facts.result is not None and facts.stop is not None and not facts.has_later_requests:
+        return None  # steno stopped it after its result: the exit code says nothing about the run
     number = -code if code < 0 else code - 128
     if number not in FATAL_SIGNALS:
         return None
@@ -247,11 +239,6 @@ def detect_external_signal(facts: Facts) -> Judgement | None:
     message = f"{word} by {SIGNAL_NAMES[number]} {moment} (exit code {code})"
     hint = f"partial results below; {_continue_hint(facts)}"
     return Judgement(word, message, hint, facts.evidence_lines)
-
-
-def _was_stopped_after_result(facts: Facts) -> bool:
-    """steno stopped it after its result: the exit code says nothing about the run."""
-    return facts.stop is not None and not facts.has_later_requests
 
 
 def detect_interruption(facts: Facts) -> Judgement | None:
@@ -561,8 +548,10 @@ def detect_empty_answer(facts: Facts) -> Judgement | None:
     """A success without text, structured output or changes."""
     report = facts.report
     result = facts.result
-    texts = {report.result or "", report.text.strip()} - {"", NO_CONTENT_TEXT}
-    has_answer = bool(texts) or report.structured_output is not None
+    has_text = any(
+        text not in ("", NO_CONTENT_TEXT) for text in (report.result or "", report.text.strip())
+    )
+    has_answer = has_text or report.structured_output is not None
     has_worked = report.files or report.context.compactions or facts.ran_changing_command
     is_local_command = result is not None and result.local_command is not None
     if has_answer or has_worked or is_local_command:

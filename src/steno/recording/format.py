@@ -218,14 +218,14 @@ class RecordDecoder:
         """The events of a replayed recording, with its times moved to this run."""
         if self.header is None or not self.header.played or at is None:
             return events
-        return [self._shift_time(event, at) for event in events]
-
-    def _shift_time(self, event: ev.Event, at: datetime) -> ev.Event:
-        if event.at is None or event.at == at:
-            return event
-        if self._time_shift is None:
-            self._time_shift = at - event.at
-        return replace(event, at=event.at + self._time_shift)
+        shifted = []
+        for event in events:
+            if event.at is not None and event.at != at:
+                if self._time_shift is None:
+                    self._time_shift = at - event.at
+                event = replace(event, at=event.at + self._time_shift)
+            shifted.append(event)
+        return shifted
 
 
 class SchemaCheckPayload(Struct):

@@ -427,9 +427,10 @@ class RecordingInput:
         """Parse the whole recording."""
         self.require_recording(agent)
         parser = RunParser(agent, input_format)
-        parser.feed_lines(self.lines)
+        parser.feed_sink((self.lines,), parser.accumulator)
         parser.add_events(self.extra_events)
-        parser.accumulator.add(parser.enrich(self.transcript_lines(parser)))
+        if parser.agent.transcripts.pattern is not None:
+            parser.accumulator.add(parser.enrich(self.transcript_lines(parser)))
         return parser
 
     def events(
