@@ -352,7 +352,7 @@ def _setting_default(default: object) -> str:
     if default in (None, (), {}):
         return ""
     if isinstance(default, tuple):
-        return ", ".join(default)
+        return ", ".join(map(str, default))
     return str(default).lower().removesuffix(".0")
 
 
@@ -388,12 +388,15 @@ def agents_page() -> str:
         "## Options",
         "`agent`: supported by the agent. `steno`: implemented by steno. Empty: not supported.",
         table(["option", *head], rows),
-        "steno enforces `--max-cost` from the usage that the agent reports. `codex`, `copilot` and "
-        "`gemini` report it only at the end of a run, so the budget stops the next attempt, not "
-        "the current one; steno says so before the start, and during the run if a request has no "
-        "known price. `--json-schema` puts the schema into the prompt and checks the answer, with "
-        "every agent. `--fallback-model` works with `--on-limit fallback`. Time limits, "
-        "`--max-tokens`, `--attempts`, `--env`, `--no-api-key` and all other options are "
+        "steno enforces `--max-cost` and `--max-tokens` after each request, from the usage that "
+        "the agent reports. The streams of `codex`, `copilot` and `gemini` have none before the "
+        "end of a run: for them steno follows the session file that the agent writes. If that file "
+        "is not found (`copilot --continue` names its session only at the end) or has no usage "
+        "(`copilot` up to 1.0.92), or if a request has no known price, the budget stops the next "
+        "attempt, not the current one; a warning says so. "
+        "`--json-schema` puts the schema into the prompt and checks the "
+        "answer, with every agent. `--fallback-model` works with `--on-limit fallback`. Time "
+        "limits, `--attempts`, `--env`, `--no-api-key` and all other options are "
         "implemented by steno for every agent.",
         "## Models",
         "Models behind `--model small`, `medium` and `large`. Set others in `steno.toml` below "

@@ -198,6 +198,36 @@ def test_an_interrupt(place: Place) -> None:
     assert_same_replay(place, result)
 
 
+@pytest.mark.parametrize("place", ["gemini", "opencode", "qwen"], indirect=True)
+def test_a_limit_of_turns(place: Place) -> None:
+    """R6: by the agent, or by steno, which may stop it when one more request is under way."""
+    agent = place.agent
+    step = Answer((Text("I will."), shell(agent, "echo again")), figures(agent, 1))
+    words = ("--max-turns", "2", "--attempts", "3")
+    with place.start(step, words=words) as run:
+        result = run.finish()
+        made = len(run.server.requests)
+    assert (result.code, [attempt["verdict"] for attempt in result.report["attempts"]]) == (
+        3,
+        ["max_turns"],
+    )
+    assert made <= (2 if agent == "qwen" else 3)
+    assert_same_replay(place, result)
+
+
+@pytest.mark.parametrize("place", ["gemini", "opencode"], indirect=True)
+def test_turns_that_suffice(place: Place) -> None:
+    """An answer with the last request that is allowed is the agent's result."""
+    agent = place.agent
+    step = Answer((Text("I will."), shell(agent, "echo again")), figures(agent, 1))
+    result = place.run(step, say("Done.", usage=figures(agent, 2)), words=("--max-turns", "2"))
+    assert (result.code, result.report["verdict"], result.report["result"]) == (
+        0,
+        "success",
+        "Done.",
+    )
+
+
 def test_a_session_that_is_gone(place: Place) -> None:
     """R5: a new session is started once."""
     agent = place.agent

@@ -23,8 +23,7 @@ from steno.process import GracePeriods, ProcessLoop
 from steno.recording.format import Header, Record, RecordingFile
 from steno.recording.parse import RunParser
 from steno.runner import workspace_observer
-from steno.runner.retry_policy import RetryPolicy
-from steno.runner.setup import TaskSetup
+from steno.runner.setup import RunBudget, TaskSetup
 from steno.runner.task import Task
 from steno.workspace import git
 from steno.workspace.changes import ChangeTracker
@@ -263,7 +262,7 @@ def test_each_attempt_has_states_of_its_own(stage: Stage) -> None:
         out(assistant(text("Done.")), result()),
     ]
     stage.script(first, second)
-    ended_well(stage.steno("run", "--max-turns", "1", "Do the work."))
+    ended_well(stage.steno("run", "--max-turns", "1..2", "Do the work."))
     item, two = (row[0] for row in stage.rows("SELECT id FROM runs ORDER BY started_at"))
     assert short(stage.changes(item)) == [("first.txt", "created", "git", None)]
     assert short(stage.changes(two)) == [("second.txt", "created", "git", None)]
@@ -430,7 +429,7 @@ def test_nothing_is_looked_at_unless_it_is_asked_for(stage: Stage) -> None:
 
 def setup(stage: Stage, **more: Any) -> TaskSetup:
     return TaskSetup(
-        launch_options=LaunchOptions(prompt="Do it."),
+        launch_options=LaunchOptions(prompt="Do it.", max_turns=5),
         program=str(stage.program),
         cwd=str(stage.work),
         **{"grace": QUICK, **more},
@@ -450,7 +449,7 @@ def test_l1_live_is_replay(stage: Stage, how: str, monkeypatch: pytest.MonkeyPat
     stage.script(
         first, [out(init(cwd=str(stage.work))), ("sh", "echo x > late.txt"), out(result())]
     )
-    results = carry_out(setup(stage, changes=how, policy=RetryPolicy(attempts=2)))
+    results = carry_out(setup(stage, changes=how, budget=RunBudget(turns=30)))
     assert results.verdicts == ["max_turns", "success"]
     seen = {file.path: (file.change, file.source) for file in results.report.files}
     assert seen["a.txt"] == ("modified", "tool")

@@ -583,5 +583,6 @@ EVENT_METHODS: dict[type[ev.Event], Callable[[Accumulator, Any], None]] = {
     ev.Notice: Accumulator._on_notice,
     ev.Thinking: Accumulator._on_thinking,
     ev.TaskProgress: _ignore_event,
+    ev.Alert: _ignore_event,
     ev.Hook: _ignore_event,
 }

@@ -98,6 +98,12 @@ def build_context(
     )
 
 
+# Of a run that never started.
+UNKNOWN_CONTEXT = build_context(
+    used=None, limit=None, limit_source="assumed", source="unknown", peak=None, compactions=0
+)
+
+
 def hp_percent(fraction: float) -> float:
     """Free share of the window in percent, from 0 to 100."""
     return min(100.0, max(0.0, 100 - fraction * 100))

@@ -46,11 +46,7 @@ def zero_price(model: str, share: Any, at: datetime | None) -> int:
 
 def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
     """Fill in every figure of the report."""
-    report.requests = (
-        len(run.requests)
-        or sum(result.requests or 0 for result in run.results)
-        or run.unmeasured_requests
-    )
+    report.model = report.model or _only_model(run)
     if run.results:
         last = run.results[-1]
         # Versions without modelUsage count turns cumulatively.
@@ -61,6 +57,7 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
     reported = _reported_usage(run, report.model)
     uncovered = _uncovered_requests(run)
     report.tokens = _total_tokens(run, reported, uncovered, report.warnings)
+    report.requests = _count_requests(run, report.tokens)
     report.cache_hit_rate = cache_hit_rate(report.tokens)
     report.models = _summarize_models(run, reported, price)
     main = report.models.get(report.model or "")
@@ -93,6 +90,22 @@ def price_requests(requests: list[ev.Usage], price: PriceLookup | None) -> int |
     return sum_optional(
         price(request.model, request, request.at) if request.model else None for request in requests
     )
+
+
+def _only_model(run: Accumulator) -> str | None:
+    """The model of a result without messages, if it names one only."""
+    models = list(run.results[-1].models or ()) if run.results else []
+    return models[0] if len(models) == 1 else None
+
+
+def _count_requests(run: Accumulator, tokens: Tokens) -> int | None:
+    """The number of requests; unknown if a result shows their sum only."""
+    listed = len(run.requests) or sum(result.requests or 0 for result in run.results)
+    if listed or run.unmeasured_requests or not tokens.total:
+        return listed or run.unmeasured_requests
+    usages = [result.usage for result in run.results if result.usage is not None]
+    is_one_each = all(result.turns == 1 for result in run.results)
+    return len(usages) if is_one_each and sum_tokens(usages).total == tokens.total else None
 
 
 # -- the agent's figures ---------------------------------------------------------------------------
@@ -322,9 +335,10 @@ def _price_models(
     main = find_main_model(reported.models, report.model)
     if main is not None:
         whole = costs[main]
-        split = _price_equal_requests(reported.models[main], report.requests, main, price, at)
+        count = report.requests or 0
+        split = _price_equal_requests(reported.models[main], count, main, price, at)
         # A larger difference than rounding means that the price depends on the request size.
-        if whole is not None and split is not None and abs(split - whole) > report.requests:
+        if whole is not None and split is not None and abs(split - whole) > count:
             costs[main] = split
             report.warnings.append(
                 "tiered price, request sizes unknown: computed as if all requests were equal"

@@ -165,7 +165,7 @@ def _truncate_error(text: str | None) -> str | None:
 
 
 def _fix_hint(facts: Facts) -> str:
-    if not facts.report.requests:
+    if facts.report.requests == 0:
         return STARTUP_FIX_HINT  # there is nothing to resume
     return f"fix the reported error, then continue: {_resume_command(facts)}"
 
@@ -204,6 +204,7 @@ def detect_missing_program(facts: Facts) -> Judgement | None:
 _STOP_MESSAGES = {
     "interrupted": "interrupted (Ctrl-C or steno stop)",
     "max_budget": "stopped by steno: budget used up",
+    "max_turns": "stopped by steno: turn limit reached",
 }
 
 
@@ -211,7 +212,15 @@ def detect_stop_request(facts: Facts) -> Judgement | None:
     """steno stopped the run before it closed with a result."""
     reason = facts.stop.why if facts.stop is not None else ""
     word, _, detail = reason.partition(": ")
-    if word not in ("timeout", "stalled", "interrupted", "killed", "max_budget", "auth"):
+    if word not in (
+        "timeout",
+        "stalled",
+        "interrupted",
+        "killed",
+        "max_budget",
+        "max_turns",
+        "auth",
+    ):
         return None
     if facts.result is not None and not facts.result.is_error and not facts.has_later_requests:
         return None
@@ -219,7 +228,8 @@ def detect_stop_request(facts: Facts) -> Judgement | None:
         message = "API key rejected (401), also on retry"
         return Judgement("auth", message, VERDICT_HINTS["auth"], facts.evidence_lines)
     message = _STOP_MESSAGES.get(reason, f"stopped by steno: {detail or word}")
-    return Judgement(word, message, _continue_hint(facts), facts.evidence_lines)
+    hint = _more_turns_hint(facts) if word == "max_turns" else _continue_hint(facts)
+    return Judgement(word, message, hint, facts.evidence_lines)
 
 
 def detect_external_signal(facts: Facts) -> Judgement | None:
@@ -313,7 +323,7 @@ def detect_startup_failure(facts: Facts) -> Judgement | None:
     result = facts.result
     if result is None or not result.is_error or facts.failure is not None:
         return None
-    if result.startup_failure is None and not (result.turns == 0 and facts.report.requests == 0):
+    if result.startup_failure is None and not (result.turns == 0 and not facts.report.requests):
         return None
     text = "\n".join(result.errors) or result.text or result.startup_failure
     return Judgement("subprocess", text, _startup_hint(text or ""), facts.evidence_lines)

@@ -443,7 +443,7 @@ def _add_settings(parser: CommandParser) -> None:
         if default is not None and default is not False and default not in ((), {}):
             text = default
             if isinstance(default, tuple):
-                text = ", ".join(default)
+                text = ", ".join(map(str, default))
             elif isinstance(default, float):
                 text = f"{default:g}"
             help_text = f"{help_text} (default: {text})".replace("%", "%%")

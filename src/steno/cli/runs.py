@@ -69,7 +69,9 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         help="only this verdict (repeatable)",
     )
     parser.add_argument(
-        "--failed", action="store_true", help="only finished runs with another verdict than success"
+        "--failed",
+        action="store_true",
+        help="only failed runs, not attempts of a task that succeeded",
     )
     parser.add_argument("--session", metavar="ID", help="only this session")
     parser.add_argument(

@@ -4,6 +4,7 @@ All messages go to stderr through a thread, so that a blocked terminal never del
 """
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -17,6 +18,7 @@ from .. import event as ev
 from ..agents import Agent
 from ..analysis.accumulator import Accumulator
 from ..analysis.live_state import SpendTracker
+from ..config import SETTINGS_BY_NAME, load_settings
 from ..errors import StenoError
 from ..event import Event
 from ..recording.parse import RunParser
@@ -58,6 +60,7 @@ ANNOUNCED_EVENTS = frozenset(
         ev.Compaction,
         ev.Failure,
         ev.Malformed,
+        ev.Alert,
     )
 )
 
@@ -88,6 +91,8 @@ class StreamRun:
     @property
     def accumulator(self) -> Accumulator:
         return self._parser.accumulator
+
+    usage_accumulator = accumulator
 
 
 class WatchOutput:
@@ -137,7 +142,7 @@ class WatchOutput:
             self._announced_denials.add(event.call)
         text = _describe(event)
         with self._lock:
-            if isinstance(event, ev.Started | ev.Malformed) and not self.is_live:
+            if isinstance(event, ev.Started | ev.Malformed | ev.Alert) and not self.is_live:
                 self._display.on_events(self._run, [event])
             if text:
                 self._display.say(text)
@@ -229,9 +234,12 @@ class WatchCommand:
         self._needs_report = (
             not options.quiet or options.exit_from is not None or self._recorder is not None
         )
+        alert_at, alert_problem = _alert_levels(options.alert_at)
         self._monitor = StreamMonitor(
-            self._pass_through, agent, self._needs_report or bool(hooks), self._recorder
+            self._pass_through, agent, self._needs_report or bool(hooks), self._recorder, alert_at
         )
+        if alert_problem is not None:
+            self._monitor.warnings.append(alert_problem)
         parser = self._monitor.parser
         parser.accumulator.facts.use_heuristics = not options.no_advice
         self._output = WatchOutput(
@@ -373,6 +381,11 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--record", action="store_true", help="write a recording and add the run to the ledger"
     )
+    setting = SETTINGS_BY_NAME["alert_at"]
+    levels = ", ".join(map(str, setting.default))
+    parser.add_argument(
+        "--alert-at", metavar=setting.metavar, help=f"{setting.help_text} (default: {levels})"
+    )
     _add_output_options(parser)
     add_hook_options(parser, "see below")
     add_sync_destinations(parser, WATCH_OPTIONS)
@@ -402,6 +415,20 @@ def _add_output_options(parser: CommandParser) -> None:
         metavar="URL",
         help="POST each event as JSON, in order, retrying for up to 10 s",
     )
+
+
+def _alert_levels(option: str | None) -> tuple[tuple[float, ...], str | None]:
+    """The levels, and what is wrong with the settings: the stream passes whatever they contain."""
+    setting = SETTINGS_BY_NAME["alert_at"]
+    if option is not None:
+        try:
+            return setting.parse(option), None
+        except ValueError as expected:
+            raise StenoError(f"--alert-at: expected {expected}, found {option!r}") from None
+    try:
+        return load_settings({}, os.environ, Path.cwd())["alert_at"], None
+    except (StenoError, OSError) as error:
+        return setting.default, f"settings ignored: {error}"
 
 
 # -- outputs, imported when used -----------------------------------------------------------------

@@ -352,10 +352,14 @@ def read_transcripts(
                     line
                     for number, line in enumerate(read_lines(path))
                     if not number
-                    or not since
                     or (totals_marker is not None and totals_marker in line)
-                    or _timestamp_of(line) >= since
+                    or is_line_since(line, since)
                 )
+
+
+def is_line_since(line: bytes, since: str) -> bool:
+    """Whether a transcript line is not older than a timestamp; "" is before all."""
+    return not since or _timestamp_of(line) >= since
 
 
 def _timestamp_of(line: bytes) -> str:

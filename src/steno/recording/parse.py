@@ -12,7 +12,7 @@ from .. import agents
 from .. import event as ev
 from ..agents import Agent, EnrichingReader
 from ..agents.sink import Sink, feed
-from ..analysis.accumulator import Accumulator
+from ..analysis.accumulator import MILLISECOND, Accumulator
 from ..analysis.build_report import build_report
 from ..analysis.cost import PriceLookup
 from ..codec.decode import DECODE_ERRORS, LineSplitter, decoder, iter_json_values
@@ -171,8 +171,13 @@ class RunParser:
         report.cwd = report.cwd or header.cwd
         if header.run_id is not None:  # started by steno
             report.agent = report.agent or header.agent
-        if report.started_at is None:
-            report.started_at = self._records.time_of(Record(0.0, "start"))
+        started_at = self._records.time_of(Record(0.0, "start"))
+        if started_at is None:
+            return
+        report.started_at = started_at
+        ended_at = self._records.ended_at
+        if not self.accumulator.results and ended_at is not None:
+            report.duration_ms = max(0, (ended_at - started_at) // MILLISECOND)
 
     # -- stderr and transcripts -------------------------------------------------------------------
 
@@ -354,7 +359,7 @@ class RunParser:
     def interpret_record(self, record: Record) -> list[ev.Event]:
         """The events of one record, the same live and from a file."""
         records = self._records
-        at = records.time_of(record)
+        at = records.advance_time(record)
         if record.code == "out" and records.stdout is not None:
             lines = records.stdout.feed(record.data)
             events = [event for line in lines for event in self._parse_stdout_line(line, False, at)]

@@ -19,7 +19,14 @@ from ..report import TaskReport
 from .formatting import format_compact, format_money, gauge, pad, single_line, truncate, width, wrap
 from .summary import task_summary
 from .table import ASCII_FALLBACKS, HP_COLOURS, MIN_COLUMNS, PageStyle
-from .timeline import DEFAULT_LINE_COLUMNS, KIND_COLUMNS, Timeline, TimelineEntry, retry_text
+from .timeline import (
+    DEFAULT_LINE_COLUMNS,
+    KIND_COLUMNS,
+    Timeline,
+    TimelineEntry,
+    alert_text,
+    retry_text,
+)
 
 SEPARATOR = " · "
 GAUGE_COLUMNS = 8
@@ -238,6 +245,8 @@ class DisplayedRun(Protocol):
     @property
     def accumulator(self) -> Accumulator: ...
     @property
+    def usage_accumulator(self) -> Accumulator: ...
+    @property
     def spend(self) -> DisplayedSpend: ...
     @property
     def child(self) -> DisplayedProcess | None: ...
@@ -277,7 +286,7 @@ class LiveDisplay:
         """Show events of a run; a new run id is the next attempt."""
         if self._run is None or run.id != self._run.id:
             self._run = run
-            self._live_state = LiveState(run.accumulator)
+            self._live_state = LiveState(run.accumulator, run.usage_accumulator)
             self._attempt += 1
             self._has_announced_start = False
         lines = [text for event in events for text in self._event_lines(event)]
@@ -309,6 +318,8 @@ class LiveDisplay:
             return [] if is_announced else [f"steno: started: {model}, session {session}"]
         if isinstance(event, ev.Notice):
             return [f"steno: {single_line(event.text or '')}"]
+        if isinstance(event, ev.Alert):
+            return [f"steno: {alert_text(event)}"]
         if isinstance(event, ev.Malformed) and not event.torn:
             self._malformed_count += 1
             if self._malformed_count > MAX_MALFORMED_SHOWN:

@@ -42,6 +42,7 @@ AGENT = Agent(
     read_stderr=read_stderr,
     launch=Launch(
         build_command=build_command,
+        shows_requests=True,
         env_policy=EnvPolicy(
             drop=(
                 "GEMINI_CLI",
