@@ -408,6 +408,88 @@ def test_every_rule_that_is_named_is_told() -> None:
     assert len(told) == len(set(told))
 
 
+# -- requirements --------------------------------------------------------------------------------
+
+
+class Requirement(NamedTuple):
+    """A row of docs/requirements.md."""
+
+    wanted: str
+    means: list[str]
+    tests: list[str]
+    state: str
+
+
+def requirements() -> list[Requirement]:
+    """The rows of all its tables."""
+    page = (ROOT / "docs" / "requirements.md").read_text("utf-8")
+    cells = [re.split(r" \| ", line.strip("| ")) for line in re.findall(r"^\| .*$", page, re.M)]
+    rows = [row for row in cells if row[0] not in ("wanted", "---")]
+    assert {len(row) for row in rows} == {4}
+    quoted = re.compile(r"`([^`]+)`")
+    return [
+        Requirement(wanted, quoted.findall(means), quoted.findall(tests), state)
+        for wanted, means, tests, state in rows
+    ]
+
+
+def public_name(means: str) -> bool:
+    """Whether a name of `steno`, or a field of one of its values or events, exists."""
+    import steno
+    import steno.event
+    import steno.report
+
+    first, _, second = means.partition(".")
+    if first == "steno":
+        return second in steno.__all__
+    owner = getattr(steno.report, first, None) or getattr(steno.event, first, None)
+    return owner is not None and hasattr(owner, second)
+
+
+def test_requirements_name_existing_tests() -> None:
+    functions: dict[str, set[str]] = {}
+    missing = []
+    for test in (test for row in requirements() for test in row.tests):
+        file, _, function = test.partition("::")
+        path = ROOT / "tests" / file
+        if file not in functions:
+            names = re.findall(r"^ *def (test_\w+)", path.read_text("utf-8"), re.M)
+            functions[file] = set(names)
+        if function not in functions[file]:
+            missing.append(test)
+    assert missing == []
+
+
+def test_requirements_name_existing_commands() -> None:
+    """Commands, their options, and names of the library."""
+    helps: dict[str, str] = {}
+    wrong = []
+    for means in (means for row in requirements() for means in row.means):
+        if not means.startswith("steno "):
+            wrong += [] if public_name(means) else [means]
+            continue
+        words = means.split()[1:]
+        parts = words[: 2 if words[0] == "ledger" else 1]
+        command = " ".join(parts)
+        if command not in helps:
+            line = [sys.executable, "-m", "steno", *parts, "--help"]
+            helps[command] = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+        for option in [word for word in words if word.startswith("--")]:
+            if not re.search(rf"(?<![\w-]){option}(?![\w-])", helps[command]):
+                wrong.append(means)
+    assert wrong == []
+
+
+def test_requirements_have_a_state() -> None:
+    """Each row has one; what is said to work has a command and a test."""
+    for row in requirements():
+        word = re.match(r"as wanted|differs: |not yet|planned", row.state)
+        assert word, row
+        if word[0] in ("as wanted", "differs: "):
+            assert row.means, row
+            assert row.tests, row
+
+
 # -- the generated reference ---------------------------------------------------------------------
 
 GENERATE = [sys.executable, str(ROOT / "docs" / "reference" / "generate.py")]
