@@ -333,7 +333,8 @@ def detect_agent_error(facts: Facts) -> Judgement | None:
     elif failure is None or facts.is_transcript_complete:
         return None
     text = facts.error_text
-    if result is not None and not text and failure is None and _is_empty_answer(result):
+    is_silent = not text and not facts.final_text and failure is None
+    if result is not None and is_silent and _is_empty_answer(result):
         return Judgement("empty", None, VERDICT_HINTS["empty"], facts.evidence_lines)
     by_exit_code = facts.exit_code_meaning[0] if facts.exit_code_meaning is not None else None
     if by_exit_code == "interrupted":  # an interrupted run does not report an error
