@@ -98,7 +98,8 @@ def test_claude_takes_a_system_prompt_when_resuming(place: Place) -> None:
 
 @pytest.mark.parametrize("place", ["opencode 1.2.27", "opencode 1.15.13"], indirect=True)
 def test_opencode_without_auto(place: Place) -> None:
+    """1.15.13 often exits before it has printed the end of its answer, also to a file."""
     with place.server(Answer((shell("opencode", "echo 1 > made"),)), say("Yes.")) as server:
         report, _ = place.run(server, "--permission-mode", "yolo")
-    assert report["verdict"] == "success"
+    assert (report["exit_code"], report["verdict"] in ("success", "no_result")) == (0, True)
     assert (place.work / "made").read_text("utf-8") == "1\n"
