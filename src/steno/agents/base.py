@@ -14,6 +14,7 @@ from msgspec import Struct
 from ..codec.decode import DECODE_ERRORS, iter_json_values
 from ..errors import StenoError
 from ..event import Event, Stderr
+from ..report import AllowRule
 from ..report import HintTemplates as HintTemplates  # re-exported for other packages
 
 BACKEND_KINDS = ("ollama", "openai", "anthropic")
@@ -258,7 +259,7 @@ def default_context_window(model: str) -> int | None:
     return None
 
 
-def default_allow_rule(tool: str, input_: Any, cwd: str | None) -> str:
+def default_allow_rule(tool: str, input_: Any, cwd: str | None, reason: str | None) -> str | None:
     return tool
 
 
@@ -410,7 +411,7 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     Only a name and a reader are required. `looks_like` returns whether a decoded line can be this
     agent's; `context_window` the window of a model; `allow_rule` the rule that would have allowed a
-    denied call (tool, input, folder); `classify_exit` the verdict and message for an exit code
+    denied call (tool, input, folder, reason), None if no rule would; `classify_exit` the verdict and message for an exit code
     without a result, given the lines of stderr; `read_stderr` the events of a line of stderr.
     """
 
@@ -420,7 +421,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     read_stderr: Callable[[Stderr], list[Event]] = default_read_stderr
     is_session_id: Callable[[str], bool] = default_is_session_id
     context_window: Callable[[str], int | None] = default_context_window
-    allow_rule: Callable[[str, Any, str | None], str] = default_allow_rule
+    allow_rule: AllowRule = default_allow_rule
     classify_exit: Callable[[int, Sequence[str]], tuple[str, str] | None] = default_classify_exit
     capabilities: Capabilities = Capabilities()
     hints: HintTemplates = HintTemplates()

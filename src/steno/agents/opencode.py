@@ -489,7 +489,7 @@ def read_stderr(line: ev.Stderr) -> list[ev.Event]:
     ]
 
 
-def allow_rule(tool: str, input_: Any, cwd: str | None) -> str:
+def allow_rule(tool: str, input_: Any, cwd: str | None, reason: str | None) -> str:
     """The entry of `permission` in the configuration that would have allowed a denied call."""
     command = input_.get("command") if isinstance(input_, dict) else None
     if tool == "bash" and isinstance(command, str):

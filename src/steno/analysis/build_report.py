@@ -94,7 +94,11 @@ def _fill_lists(run: Accumulator, report: Report) -> None:
     )
     report.denials = list(run.denials.values())
     for denial in report.denials:
-        denial.allow_rule = run.agent.allow_rule(denial.tool or "", denial.input, report.cwd)
+        call = run.calls.get(denial.id or "")
+        reason = denial.reason or (call.error if call is not None else None)
+        denial.allow_rule = run.agent.allow_rule(
+            denial.tool or "", denial.input, report.cwd, reason
+        )
     report.background = list(run.background.values())
     report.retries = run.retries
     report.limits = run.limits
