@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from steno.analysis.verdict import NO_ALLOW_RULE
 from tests.support import claude, program
 from tests.support.modelserver import ModelServer, call, say
 
@@ -28,7 +29,8 @@ COMMANDS = [
     ("cat {up}/given.txt", "Bash(cat {up}/given.txt) Read(/{up}/given.txt)"),
     ("cd sub && touch y", "Bash"),
     ("touch l &", "Bash"),
-    ("echo $(touch q) r", "Bash(echo $(touch q)*r)"),
+    ("echo $(touch q)", "Bash(echo $(touch q))"),
+    ("echo $(touch q) r", "Bash"),
     ("cat <<EOF > f.txt\nhi\nEOF", "Bash(cat <<EOF > f.txt\nhi\nEOF)"),
     ("python3 -c 'print(1), print(2)'", "Bash(python3 -c 'print(1)*print(2)')"),
 ]
@@ -50,7 +52,7 @@ def run(folder: Path, version: str, tool: str, given: dict[str, Any], *words: st
     (work / "Makefile").write_text("all:\n\ttrue\n")
     (folder / "given.txt").write_text("given\n")
     with ModelServer(call(tool, **given), say("Done.")) as server:
-        env = claude.clean_env(folder / "home", server.url)
+        env: Any = claude.clean_env(folder / "home", server.url)
         (folder / "home").mkdir(exist_ok=True)
         done = program.steno(
             folder / "data",
@@ -111,7 +113,7 @@ HOOK = {"matcher": "Bash", "hooks": [{"type": "command", "command": "echo no >&2
         (
             "Bash",
             {"command": "touch x"},
-            ("Do it.", "--", "--settings", json.dumps({"hooks": {"PreToolUse": [HOOK]}})),
+            (),
         ),
         ("Write", {"file_path": ".git/x", "content": "x"}, ()),
         ("Write", {"file_path": ".claude/settings.json", "content": "{}"}, ()),
@@ -121,14 +123,13 @@ HOOK = {"matcher": "Bash", "hooks": [{"type": "command", "command": "echo no >&2
 def test_no_rule_is_suggested_that_cannot_work(
     tmp_path: Path, version: str, tool: str, given: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    if "--" in words:  # arguments of the agent come last
-        work = tmp_path / "work" / ".claude"
-        work.mkdir(parents=True)
-        (work / "settings.json").write_text(words[-1])
-        words = ()
+    if tool == "Bash" and not words:
+        settings = tmp_path / "home" / ".claude" / "settings.json"
+        settings.parent.mkdir(parents=True)
+        settings.write_text(json.dumps({"hooks": {"PreToolUse": [HOOK]}}))
     report = run(tmp_path, version, tool, given, *words)
     assert [(one["tool"], one["allow_rule"]) for one in report["denials"]] == [(tool, None)]
     assert (report["verdict"], report["hint"]) == (
         "permission",
-        "no allow rule changes this: a hook, a deny rule or the agent itself denied it",
+        NO_ALLOW_RULE,
     )

@@ -411,8 +411,9 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     Only a name and a reader are required. `looks_like` returns whether a decoded line can be this
     agent's; `context_window` the window of a model; `allow_rule` the rule that would have allowed a
-    denied call (tool, input, folder, reason), None if no rule would; `classify_exit` the verdict and message for an exit code
-    without a result, given the lines of stderr; `read_stderr` the events of a line of stderr.
+    denied call (tool, input, folder, reason), None if no rule would; `classify_exit` the verdict
+    and message for an exit code without a result, given the lines of stderr; `read_stderr` the
+    events of a line of stderr.
     """
 
     name: str

@@ -547,9 +547,15 @@ def detect_denied_calls(facts: Facts) -> Judgement | None:
     )
 
 
+NO_ALLOW_RULE = (
+    "no allow rule permits this: it was denied by a hook, a deny rule, the permission mode or a "
+    "protected path"
+)
+
+
 def _allow_hint(facts: Facts, rules: list[str]) -> str:
     if not rules:
-        return "no allow rule changes this: a hook, a deny rule or the agent itself denied it"
+        return NO_ALLOW_RULE
     if facts.allow_option:
         return "to allow it: " + " ".join(f"{facts.allow_option} {quote(rule)}" for rule in rules)
     quoted_rules = " ".join(map(quote, rules))

@@ -33,17 +33,9 @@ _PATH_PATTERN = re.compile(
     r"(?:(?P<redirect>Output redirection to)|\S+ in) '(?P<path>[^']+)' "
     r"(?:(?P<write>needs approval)|was blocked\. .*? may only (?P<verb>\w+))"
 )
-_READ_VERBS = (
-    "concatenate",
-    "list",
-    "read",
-    "search",
-    "change",
-    "display",
-    "count",
-    "sort",
-    "view",
-)
+_READ_VERBS = ("concatenate", "list", "read", "search", "change", "display", "count", "sort")
+# Such a command is allowed only by a rule with exactly its text.
+_UNANALYZED_PATTERN = re.compile(r"Contains |.*(?:can't be checked|analyz)")
 _TOKEN_PATTERN = re.compile(
     r"(?P<space>[ \t]+)|(?P<redirect>\d*>&\d|(?:\d*|&)>>?\|?)|(?P<operator>&&|\|\||\|&|[|;\n&])"
     r"""|(?P<word>(?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\s|&;<>()\\'"`])+)""",
@@ -86,19 +78,17 @@ def _shell_rules(command: str, reason: str, cwd: str | None) -> list[str]:
     path = _PATH_PATTERN.match(reason)
     parts = split_command(command) if named or path else None
     if not parts:
-        return [_rule("Bash", command)]
+        rule = _rule("Bash", command)
+        is_exact = rule == f"Bash({command})"
+        return [rule if is_exact or not _UNANALYZED_PATTERN.match(reason) else "Bash"]
     if re.search(r"(?<![&>])&(?![&>])", command):
         return ["Bash"]  # in the background: no rule for a single command is enough
     if named:
         listed = reason[named.end() :]
         parts = [part for part in parts if part.text in listed or part.files]
     rules = [_rule("Bash", part.text) for part in parts if part.text]
-    rules += [
-        _path_rule("Edit", file, cwd)
-        for part in parts
-        for file in part.files
-        if file != "/dev/null"
-    ]
+    files = [file for part in parts for file in part.files if file != "/dev/null"]
+    rules += [_path_rule("Edit", file, cwd) for file in files]
     if path is not None and not path["redirect"]:
         is_read = path["verb"] in _READ_VERBS and not path["write"]
         if is_read or not resolve_path(path["path"], cwd)[2]:
@@ -107,7 +97,7 @@ def _shell_rules(command: str, reason: str, cwd: str | None) -> list[str]:
 
 
 def split_command(command: str) -> list[ShellPart] | None:
-    """The commands of a line; None if it has parts that can't be told apart so simply."""
+    """The commands of a line; None if it has nested commands or other syntax than operators."""
     parts = [ShellPart()]
     is_target = False  # the next word is the file of a redirection
     position = 0
