@@ -140,7 +140,7 @@ REPORT_FIELDS: dict[str, dict[str, str]] = {
         "id": "Id of the call.",
         "input": "Input of the call.",
         "reason": "Reason given by the agent.",
-        "allow_rule": "Narrowest rules that permit the call, separated by spaces; null if none does.",
+        "allow_rule": "Narrowest rules that permit the call, by spaces; null if no rule does.",
     },
     "Subagent": {
         "id": "Call that started it.",
