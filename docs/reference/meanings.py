@@ -141,7 +141,7 @@ REPORT_FIELDS: dict[str, dict[str, str]] = {
         "id": "Id of the call.",
         "input": "Input of the call.",
         "reason": "Reason given by the agent.",
-        "allow_rule": "Narrowest rule for `--allowedTools` that permits the call.",
+        "allow_rule": "Narrowest rules that permit the call, by spaces; null if no rule does.",
     },
     "Subagent": {
         "id": "Call that started it.",

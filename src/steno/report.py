@@ -72,6 +72,10 @@ EXIT_CODES = {
 ADVISORY_PREFIXES = ("interactive-hang:", "background-task:", "permission:")
 
 
+# From tool, input, folder and reason of a denied call to the rule that would have allowed it.
+AllowRule = Callable[[str, Any, str | None, str | None], str | None]
+
+
 class HintTemplates(Struct, frozen=True):
     """Command-line templates of one agent for hints; empty if it has no such option.
 
@@ -94,7 +98,7 @@ class AgentProfile(Protocol):
     def context_window(self) -> Callable[[str], int | None]: ...
 
     @property
-    def allow_rule(self) -> Callable[[str, Any, str | None], str]: ...
+    def allow_rule(self) -> AllowRule: ...
 
     @property
     def hints(self) -> HintTemplates: ...

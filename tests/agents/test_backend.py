@@ -11,7 +11,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, Backend, LaunchOptions
-from steno.agents.base import is_local_url, parse_backend
+from steno.agents.base import NEWEST_PROGRAM, is_local_url, parse_backend
 from steno.report import Cost, Report
 from steno.runner import backend_probe
 from steno.runner.task_report import merge_reports
@@ -334,7 +334,7 @@ def test_no_agent_has_the_key_in_its_command_line(name: str) -> None:
     for kind in AGENTS[name].launch.backends:
         backend = Backend(kind=kind, url="http://127.0.0.1:1", key="sk-own-secret")
         command = AGENTS[name].launch.build_command(
-            LaunchOptions(prompt="x", model=MODEL, backend=backend), name, None
+            LaunchOptions(prompt="x", model=MODEL, backend=backend), name, NEWEST_PROGRAM
         )
         assert "sk-own-secret" not in " ".join(command.argv)
         assert "sk-own-secret" in dict(command.env).values()

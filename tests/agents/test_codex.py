@@ -11,6 +11,7 @@ from msgspec.json import encode
 import steno
 from steno import event as ev
 from steno.agents import AGENTS, LaunchOptions, detect_agent
+from steno.agents.base import NEWEST_PROGRAM
 from tests.golden import CASES, ROOT, name
 from tests.support.claude_lines import Json, dump, folder, plain, stream
 
@@ -642,7 +643,7 @@ BARE = ("codex", "exec", "--json", "--skip-git-repo-check")
 )
 def test_the_command_line(options: LaunchOptions, argv: tuple[str, ...]) -> None:
     """R1: the prompt is passed on stdin."""
-    launch = CODEX.launch.build_command(options, "codex", None)
+    launch = CODEX.launch.build_command(options, "codex", NEWEST_PROGRAM)
     assert (launch.argv, launch.stdin, launch.stdout) == (argv, b"do", "pipe")
 
 

@@ -11,6 +11,7 @@ from msgspec.json import encode
 import steno
 from steno import event as ev
 from steno.agents import AGENTS, LaunchOptions, detect_agent
+from steno.agents.base import NEWEST_PROGRAM
 from steno.recording.open import read_transcripts
 from tests.golden import CASES, ROOT, name
 from tests.support.claude_lines import Json, dump, folder, plain, stream
@@ -526,7 +527,7 @@ BARE = ("copilot", "--output-format", "json", "--no-auto-update", "--no-color")
 )
 def test_the_command_line(options: LaunchOptions, more: tuple[str, ...]) -> None:
     """R1: the prompt is passed on stdin."""
-    launch = COPILOT.launch.build_command(options, "copilot", None)
+    launch = COPILOT.launch.build_command(options, "copilot", NEWEST_PROGRAM)
     assert (launch.argv, launch.stdin, launch.stdout) == ((*BARE, *more), b"do", "pipe")
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, LaunchOptions
+from steno.agents.base import NEWEST_PROGRAM
 from steno.event import Stderr, Unknown
 from tests.agent_cases import Json, case, dump, lines, read
 from tests.support.program import steno as steno_
@@ -371,7 +372,7 @@ def test_a_document_with_an_error_is_a_failure() -> None:
     ],
 )
 def test_the_command_line(options: LaunchOptions, argv: list[str]) -> None:
-    launch = START(options, "gemini", None)
+    launch = START(options, "gemini", NEWEST_PROGRAM)
     assert (list(launch.argv), launch.stdin, launch.stdout) == (
         ["gemini", "-o", "stream-json", *argv],
         options.prompt.encode(),
@@ -380,7 +381,10 @@ def test_the_command_line(options: LaunchOptions, argv: list[str]) -> None:
 
 
 def test_stdin_takes_any_prompt() -> None:
-    assert START(LaunchOptions(prompt="-p\n\udcff é"), "gemini", None).stdin == b"-p\n\xff \xc3\xa9"
+    assert (
+        START(LaunchOptions(prompt="-p\n\udcff é"), "gemini", NEWEST_PROGRAM).stdin
+        == b"-p\n\xff \xc3\xa9"
+    )
 
 
 def test_an_unknown_line_keeps_its_bytes() -> None:

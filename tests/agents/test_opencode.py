@@ -6,6 +6,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, LaunchOptions
+from steno.agents.base import NEWEST_PROGRAM
 from tests.agent_cases import Json, case, lines, read
 
 SESSION = "ses_e22106888ffe7RZV4VNNAyG1v4"
@@ -284,7 +285,7 @@ def test_a_subagent_is_told_with_its_call() -> None:
     ],
 )
 def test_the_command_line(options: LaunchOptions, argv: list[str]) -> None:
-    launch = START(options, "opencode", None)
+    launch = START(options, "opencode", NEWEST_PROGRAM)
     assert (list(launch.argv), launch.stdin) == (
         ["opencode", "run", "--format", "json", *argv],
         options.prompt.encode(),

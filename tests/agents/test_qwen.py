@@ -8,6 +8,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, LaunchOptions
+from steno.agents.base import NEWEST_PROGRAM
 from tests.agent_cases import Json, case, lines, read
 
 SESSION = "a84310b2-a053-465e-8a03-d87dde4e3eae"
@@ -325,7 +326,7 @@ def test_every_line_of_a_recording_is_known() -> None:
     ],
 )
 def test_the_command_line(options: LaunchOptions, argv: list[str]) -> None:
-    launch = START(options, "qwen", None)
+    launch = START(options, "qwen", NEWEST_PROGRAM)
     assert (list(launch.argv), launch.stdin, launch.stdout) == (
         ["qwen", "-o", "stream-json", *argv],
         options.prompt.encode(),

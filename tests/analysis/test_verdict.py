@@ -811,7 +811,7 @@ def test_v8_a_tool_that_a_deny_rule_took_away() -> None:
     found = report(*lines)
     assert (found.verdict, found.denials) == (
         "permission",
-        [DeniedCall("Bash", "toolu_1", {"command": "ls"}, words, "Bash(ls)")],
+        [DeniedCall("Bash", "toolu_1", {"command": "ls"}, words, None)],
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from steno.config.options import DEFAULT_RETRY_VERDICTS
 from steno.report import VERDICTS, Context, RateLimitStatus, Report, RequestRetry, Verdict
-from steno.runner.doctor import version_of
+from steno.runner.program import version_of
 from steno.runner.retry_policy import (
     MAX_BACKOFF_SECONDS,
     VERDICT_PHRASES,

@@ -15,8 +15,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS
-from steno.agents.base import LaunchOptions
-from steno.agents.claude.start import build_command, stdout_mode
+from steno.agents.claude.start import stdout_mode
 from steno.cli.resume_command import resume_command
 from steno.report import (
     EXIT_CODES,
@@ -1078,18 +1077,6 @@ def test_the_command_that_goes_on(report: TaskReport, options: Json, command: st
 def test_versions_that_lose_their_end_write_to_a_file() -> None:
     versions = ("1.0.100", "2.0.37", "2.1.197", "2.1.325", "2.1.400", "3.0.0", None, "nightly")
     assert [stdout_mode(version) for version in versions] == ["file"] * 3 + ["pipe"] * 5
-
-
-def test_a_version_without_budgets_is_not_given_one() -> None:
-    ask = LaunchOptions(prompt="x", max_cost=1.5)
-    assert [
-        "--max-budget-usd" in build_command(ask, "claude", version).argv
-        for version in ("1.0.100", "2.0.37", None)
-    ] == [
-        False,
-        True,
-        True,
-    ]
 
 
 # -- the ledger, made anew -----------------------------------------------------------------------

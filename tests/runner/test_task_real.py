@@ -419,7 +419,7 @@ def test_a_refused_call(make: Make, serve: Serve, version: str) -> None:
     )
     assert (done.verdicts, done.report.ok, done.report.exit_code) == (["permission"], False, 0)
     assert [denial.tool for denial in done.report.denials] == ["Write"]
-    assert done.report.hint == "to allow it: --allowedTools 'Edit(x.txt)'"
+    assert done.report.hint == "to allow it: --allow 'Edit(x.txt)'"
 
 
 def test_a_rule_lets_it_pass(make: Make, serve: Serve, version: str) -> None:

@@ -3,7 +3,8 @@
 Each start is recorded in `calls` beside the plan. A step: `out` (text for stdout), `recording` (a
 folder with the stdout, stderr and exit code to replay), `err`, `exit`, `sleep` (seconds before the
 exit), `deaf` (ignore signals), `unread` (do not read the prompt), `write` (a file to create),
-`interrupted` (the exit code after SIGINT).
+`interrupted` (the exit code after SIGINT). `--help` prints the file `help` beside the plan, if
+there is one.
 """
 
 import json
@@ -14,6 +15,14 @@ import time
 from pathlib import Path
 
 plan = Path(sys.argv[1])
+if sys.argv[-1] == "--help":
+    try:
+        print(plan.with_name("help").read_text("utf-8"))
+    except FileNotFoundError:
+        sys.exit(2)
+    with plan.with_name("help_calls").open("a", encoding="utf-8") as file:
+        file.write(" ".join(sys.argv[2:]) + "\n")
+    sys.exit(0)
 calls = plan.with_name("calls")
 number = len(calls.read_text("utf-8").splitlines()) if calls.exists() else 0
 steps = json.loads(plan.read_text("utf-8"))

@@ -81,6 +81,8 @@ def _file_records(recording: Path) -> list[bytes]:
 
 def main() -> None:
     folder, *argv = sys.argv[1:]
+    if argv[-1:] == ["--help"]:
+        sys.exit(2)
     number = len(list(Path(folder).glob("asked-*")))
     scripts = sorted(Path(folder).glob("script-*"))
     steps = json.loads(scripts[min(number, len(scripts) - 1)].read_text())

@@ -8,6 +8,7 @@ from .base import (
     LaunchCommand,
     LaunchOptions,
     LineReader,
+    ProgramInfo,
 )
 from .claude import AGENT as CLAUDE
 from .registry import (
@@ -32,6 +33,7 @@ __all__ = [
     "LaunchCommand",
     "LaunchOptions",
     "LineReader",
+    "ProgramInfo",
     "detect_agent",
     "detect_builtin",
     "detect_stderr",

@@ -14,6 +14,7 @@ from msgspec import Struct
 from ..codec.decode import DECODE_ERRORS, iter_json_values
 from ..errors import StenoError
 from ..event import Event, Stderr
+from ..report import AllowRule
 from ..report import HintTemplates as HintTemplates  # re-exported for other packages
 
 BACKEND_KINDS = ("ollama", "openai", "anthropic")
@@ -201,12 +202,33 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
 SCHEMA_FILE_PLACEHOLDER = "\0schema"
 
 
+def default_has_option(option: str) -> bool:
+    """Assume the newest version, which has all options."""
+    return True
+
+
+class ProgramInfo(Struct, frozen=True):
+    """What is known about an installed program before it starts.
+
+    `has_option` tells whether the program lists an option or subcommand, such as `--auto` or
+    `fork`, in its help. The help is requested at the first question; without one, every option is
+    assumed to exist.
+    """
+
+    version: str | None = None
+    has_option: Callable[[str], bool] = default_has_option
+
+
+NEWEST_PROGRAM = ProgramInfo()
+
+
 class LaunchCommand(Struct, frozen=True):
     """The command that starts an agent.
 
     `stdout` is "pipe" or "file". `env` is added to the inherited environment; secrets belong there
     and never in `argv`, which is recorded and visible to other users. `schema` is the content of a
-    file whose path replaces SCHEMA_FILE_PLACEHOLDER in `argv`.
+    file whose path replaces SCHEMA_FILE_PLACEHOLDER in `argv`. `notes` are for people: what the
+    program cannot do as requested.
     """
 
     argv: tuple[str, ...]
@@ -214,6 +236,7 @@ class LaunchCommand(Struct, frozen=True):
     stdout: str = "pipe"
     env: tuple[tuple[str, str], ...] = ()
     schema: bytes | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -236,7 +259,7 @@ def default_context_window(model: str) -> int | None:
     return None
 
 
-def default_allow_rule(tool: str, input_: Any, cwd: str | None) -> str:
+def default_allow_rule(tool: str, input_: Any, cwd: str | None, reason: str | None) -> str | None:
     return tool
 
 
@@ -257,9 +280,7 @@ def default_scan_usage(lines: Iterable[bytes]) -> Iterator[Event]:
     return iter(())
 
 
-def default_build_command(
-    options: LaunchOptions, program: str, version: str | None = None
-) -> LaunchCommand:
+def default_build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> LaunchCommand:
     raise StenoError("this agent cannot be started, only read: it defines no build_command")
 
 
@@ -326,17 +347,23 @@ def encode_prompt(prompt: str) -> bytes:
 class Launch(Struct, frozen=True, kw_only=True):
     """How to start an agent, and which options it accepts.
 
-    `build_command` gets the options, the program's name or path, and its version if known.
-    `unsupported_options` are the fields of LaunchOptions that the agent has no option for,
-    `single_value_options` those that take one value only, `new_session_options` those that only
-    work in a new session. `permission_modes` are the accepted modes (empty: any), `models_by_size`
-    its small, medium and large model. `supports_schema` gets a JSON schema and the version, and
-    returns whether the agent enforces the schema itself. `backends` are the kinds of model servers
-    it can use: ollama, openai, anthropic. `shows_requests`: the stream shows the main thread's
-    requests as they are made, so that steno can enforce a turn limit.
+    `build_command` gets the options, the program's name or path, and what is known about it.
+    `help_args` make the program print its options; empty: it is not asked. `option_names` are its
+    names for those fields of LaunchOptions that some of its versions lack: a field whose option is
+    missing in the help is not passed. `unsupported_options` are the fields that no version has an
+    option for, `single_value_options` those that take one value only, `new_session_options` those
+    that only work in a new session. `permission_modes` are the accepted modes (empty: any),
+    `models_by_size` its small, medium and large model. `supports_schema` gets a JSON schema and the
+    version, and returns whether the agent enforces the schema itself. `backends` are the kinds of
+    model servers it can use: ollama, openai, anthropic. `shows_requests`: the stream shows the
+    main thread's requests as they are made, so that steno can enforce a turn limit.
     """
 
-    build_command: Callable[[LaunchOptions, str, str | None], LaunchCommand] = default_build_command
+    build_command: Callable[[LaunchOptions, str, ProgramInfo], LaunchCommand] = (
+        default_build_command
+    )
+    help_args: tuple[str, ...] = ()
+    option_names: dict[str, str] = {}
     encode_message: Callable[[str], bytes] = default_encode_message
     env_policy: EnvPolicy = EnvPolicy((), (), ())
     unsupported_options: tuple[str, ...] = ()
@@ -386,8 +413,9 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     Only a name and a reader are required. `looks_like` returns whether a decoded line can be this
     agent's; `context_window` the window of a model; `allow_rule` the rule that would have allowed a
-    denied call (tool, input, folder); `classify_exit` the verdict and message for an exit code
-    without a result, given the lines of stderr; `read_stderr` the events of a line of stderr.
+    denied call (tool, input, folder, reason), None if no rule would; `classify_exit` the verdict
+    and message for an exit code without a result, given the lines of stderr; `read_stderr` the
+    events of a line of stderr.
     """
 
     name: str
@@ -396,7 +424,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     read_stderr: Callable[[Stderr], list[Event]] = default_read_stderr
     is_session_id: Callable[[str], bool] = default_is_session_id
     context_window: Callable[[str], int | None] = default_context_window
-    allow_rule: Callable[[str, Any, str | None], str] = default_allow_rule
+    allow_rule: AllowRule = default_allow_rule
     classify_exit: Callable[[int, Sequence[str]], tuple[str, str] | None] = default_classify_exit
     capabilities: Capabilities = Capabilities()
     hints: HintTemplates = HintTemplates()
@@ -434,9 +462,9 @@ SCHEMA_PROMPT_TEMPLATE = (
 )
 
 
-def option_support(agent: Agent, option: str) -> str:
+def option_support(agent: Agent, option: str, info: ProgramInfo = NEWEST_PROGRAM) -> str:
     """Return who implements an option: "agent", "steno", or "no" if a run with it is refused."""
-    if OPTION_FIELDS[option] not in agent.launch.unsupported_options:
+    if accepts_field(agent, OPTION_FIELDS[option], info):
         return "agent"
     is_emulated = option in EMULATED_OPTIONS or (
         option == "max_turns" and agent.launch.shows_requests
@@ -444,12 +472,34 @@ def option_support(agent: Agent, option: str) -> str:
     return "steno" if is_emulated else "no"
 
 
-def add_schema_prompt(agent: Agent, options: LaunchOptions, version: str | None) -> LaunchOptions:
+def accepts_field(agent: Agent, field: str, info: ProgramInfo) -> bool:
+    """Whether this version of the agent's program has an option for a field of LaunchOptions."""
+    if field in agent.launch.unsupported_options:
+        return False
+    name = agent.launch.option_names.get(field)
+    return name is None or info.has_option(name)
+
+
+def accepted_options(agent: Agent, options: LaunchOptions, info: ProgramInfo) -> LaunchOptions:
+    """The options without those that this version of the program lacks."""
+    defaults = LaunchOptions()
+    missing = {
+        field: getattr(defaults, field)
+        for field in agent.launch.option_names
+        if getattr(options, field) != getattr(defaults, field)
+        and not accepts_field(agent, field, info)
+    }
+    return msgspec.structs.replace(options, **missing) if missing else options
+
+
+def add_schema_prompt(agent: Agent, options: LaunchOptions, info: ProgramInfo) -> LaunchOptions:
     """Move the JSON schema into the prompt if the agent does not support it natively."""
     if options.json_schema is None:
         return options
     schema = msgspec.json.decode(options.json_schema)
-    if agent.launch.supports_schema(schema, version):
+    if agent.launch.supports_schema(schema, info.version) and accepts_field(
+        agent, "json_schema", info
+    ):
         return options
     prompt = SCHEMA_PROMPT_TEMPLATE.format(prompt=options.prompt, schema=options.json_schema)
     return msgspec.structs.replace(options, prompt=prompt, json_schema=None)

@@ -34,6 +34,7 @@ from .base import (
     Launch,
     LaunchCommand,
     LaunchOptions,
+    ProgramInfo,
     encode_prompt,
     option_args,
 )
@@ -393,6 +394,13 @@ _SESSION_ID_PATTERN = re.compile(r"ses_[0-9A-Za-z]{10,}")
 _COLOUR_PATTERN = re.compile(r"\x1b\[[0-9;]*m")
 _NO_SESSION_PATTERN = re.compile(r'(?:Error:|message:) "?(Session not found(?:: ses_\w+)?)"?,?')
 AUTO_APPROVE_MODES = ("yolo", "auto", "bypassPermissions")
+# 1.18 has the first, 1.15 the second, 1.2 neither. A configuration that allows everything is no
+# substitute: it would also override what the user's own configuration denies.
+AUTO_APPROVE_ARGS = ("--auto", "--dangerously-skip-permissions")
+NO_AUTO_APPROVE = (
+    "this version of opencode cannot approve calls by itself; it denies the calls that its "
+    "configuration asks about"
+)
 # For an unknown agent OpenCode uses its default one, which may be allowed more: accept only the
 # agents that always exist.
 PERMISSION_MODES = ("default", *AUTO_APPROVE_MODES, "plan", "build")
@@ -404,10 +412,9 @@ def is_session_id(text: str) -> bool:
     return _SESSION_ID_PATTERN.fullmatch(text) is not None
 
 
-def build_command(
-    options: LaunchOptions, program: str, version: str | None = None
-) -> LaunchCommand:
+def build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> LaunchCommand:
     """Build the command. A permission mode is one of OpenCode's agents, or --auto."""
+    notes: tuple[str, ...] = ()
     mode = options.permission_mode
     argv = [program, "run", "--format", "json"]
     argv += option_args(
@@ -420,9 +427,16 @@ def build_command(
     if options.fork:
         argv.append("--fork")
     if mode in AUTO_APPROVE_MODES:
-        argv.append("--auto")
+        option = next(filter(info.has_option, AUTO_APPROVE_ARGS), None)
+        if option is not None:
+            argv.append(option)
+        else:
+            notes = (f"permission mode {mode}: {NO_AUTO_APPROVE}",)
     return LaunchCommand(
-        (*argv, *options.extra), encode_prompt(options.prompt), env=_backend_env(options)
+        (*argv, *options.extra),
+        encode_prompt(options.prompt),
+        env=_backend_env(options),
+        notes=notes,
     )
 
 
@@ -475,7 +489,7 @@ def read_stderr(line: ev.Stderr) -> list[ev.Event]:
     ]
 
 
-def allow_rule(tool: str, input_: Any, cwd: str | None) -> str:
+def allow_rule(tool: str, input_: Any, cwd: str | None, reason: str | None) -> str:
     """The entry of `permission` in the configuration that would have allowed a denied call."""
     command = input_.get("command") if isinstance(input_, dict) else None
     if tool == "bash" and isinstance(command, str):
@@ -501,6 +515,7 @@ AGENT = Agent(
     launch=Launch(
         build_command=build_command,
         shows_requests=True,
+        help_args=("run", "--help"),
         env_policy=EnvPolicy(
             drop=("OPENCODE", "OPENCODE_PID", "OPENCODE_RUN_ID", "AGENT"),
             defaults=(("OPENCODE_DISABLE_AUTOUPDATE", "1"),),

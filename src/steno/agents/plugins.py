@@ -22,6 +22,7 @@ from .base import (
     Agent,
     LaunchCommand,
     LaunchOptions,
+    ProgramInfo,
     default_allow_rule,
     default_classify_exit,
     default_context_window,
@@ -243,11 +244,9 @@ def _guard_function(
 def _guard_build_command(agent: Agent) -> Callable[..., LaunchCommand]:
     """Without a command there is no run, so errors are raised, with the name of the agent."""
 
-    def build_command(
-        options: LaunchOptions, program: str, version: str | None = None
-    ) -> LaunchCommand:
+    def build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> LaunchCommand:
         try:
-            return agent.launch.build_command(options, program, version)
+            return agent.launch.build_command(options, program, info)
         except StenoError as error:
             raise StenoError(f"agent {agent.name}: {error}") from None
         except Exception as error:

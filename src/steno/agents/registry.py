@@ -12,7 +12,7 @@ import msgspec
 
 from ..codec.decode import DECODE_ERRORS
 from ..errors import StenoError
-from .base import Agent, LaunchCommand, LaunchOptions
+from .base import Agent, LaunchCommand, LaunchOptions, ProgramInfo
 from .claude import AGENT as CLAUDE
 from .plugins import PluginAgents
 
@@ -196,10 +196,10 @@ def detect_stderr(text: str) -> Agent | None:
 def replay_agent(agent: Agent, recording: str, speed: float) -> Agent:
     """Return the agent with a command that replays a recording; `program` is steno's Python."""
 
-    def build_command(
-        options: LaunchOptions, program: str, version: str | None = None
-    ) -> LaunchCommand:
+    def build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> LaunchCommand:
         return LaunchCommand((program, *REPLAY_ARGS, "--speed", f"{speed:g}", "--", recording))
 
-    launch = msgspec.structs.replace(agent.launch, build_command=build_command)
+    launch = msgspec.structs.replace(
+        agent.launch, build_command=build_command, help_args=(), option_names={}
+    )
     return msgspec.structs.replace(agent, launch=launch)

@@ -184,7 +184,7 @@ def _service_message(text: str) -> str:
     return (document.error and document.error.message) or text
 
 
-def allow_rule(tool: str, input_: Any, cwd: str | None) -> str:
+def allow_rule(tool: str, input_: Any, cwd: str | None, reason: str | None) -> str:
     """The narrowest rule for --allowed-tools that would have allowed a denied call."""
     command = input_.get("command") if isinstance(input_, dict) else None
     if tool == "run_shell_command" and isinstance(command, str):

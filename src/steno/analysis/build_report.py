@@ -88,7 +88,11 @@ def _fill_lists(run: Accumulator, report: Report, price: PriceLookup | None) -> 
     )
     report.denials = list(run.denials.values())
     for denial in report.denials:
-        denial.allow_rule = run.agent.allow_rule(denial.tool or "", denial.input, report.cwd)
+        denied_call = run.calls.get(denial.id or "")
+        reason = denial.reason or (denied_call.error if denied_call is not None else None)
+        denial.allow_rule = run.agent.allow_rule(
+            denial.tool or "", denial.input, report.cwd, reason
+        )
     report.background = list(run.background.values())
     report.retries = run.retries
     report.limits = run.limits

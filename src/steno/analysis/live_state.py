@@ -52,7 +52,9 @@ class _NoAgent:
     def context_window(self, model: str) -> int | None:
         return None
 
-    def allow_rule(self, tool: str, tool_input: Any, cwd: str | None) -> str:
+    def allow_rule(
+        self, tool: str, tool_input: Any, cwd: str | None, reason: str | None
+    ) -> str | None:
         return tool
 
     def classify_exit(self, code: int, stderr: Sequence[str]) -> tuple[str, str] | None:

@@ -87,6 +87,7 @@ class Facts(Struct):
     has_later_requests: bool = False  # the model was called again after the last result
     background_at_stop: list[str] = field(default_factory=list)  # running when steno stopped it
     hint_templates: HintTemplates = HintTemplates()
+    allow_option: str = ""  # of `steno run`, if that started the agent and the agent has rules
     ran_changing_command: bool = False  # a shell command succeeded that may do more than read
     exit_code_meaning: tuple[str, str] | None = None  # by the agent: verdict, message
 
@@ -535,14 +536,28 @@ def detect_denied_calls(facts: Facts) -> Judgement | None:
     denials = [denial for denial, _ in facts.unresolved_denials]
     rules = dict.fromkeys(denial.allow_rule for denial in denials if denial.allow_rule)
     tools = ", ".join(dict.fromkeys(denial.tool or "unknown tool" for denial in denials))
-    quoted_rules = " ".join(quote(rule) for rule in rules)
     calls = "1 call" if len(denials) == 1 else f"{len(denials)} calls"
     return Judgement(
         verdict="permission",
-        hint=f"to allow it: {facts.hint_templates.allow.format(rules=quoted_rules)}",
+        hint=_allow_hint(facts, list(rules)),
         evidence=sorted({line for _, line in facts.unresolved_denials if line}),
         warnings=[f"permission: {calls} denied ({tools})"],
     )
+
+
+NO_ALLOW_RULE = (
+    "no allow rule permits this: it was denied by a hook, a deny rule, the permission mode or a "
+    "protected path"
+)
+
+
+def _allow_hint(facts: Facts, rules: list[str]) -> str:
+    if not rules:
+        return NO_ALLOW_RULE
+    if facts.allow_option:
+        return "to allow it: " + " ".join(f"{facts.allow_option} {quote(rule)}" for rule in rules)
+    quoted_rules = " ".join(map(quote, rules))
+    return f"to allow it: {facts.hint_templates.allow.format(rules=quoted_rules)}"
 
 
 def detect_empty_answer(facts: Facts) -> Judgement | None:

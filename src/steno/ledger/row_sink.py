@@ -402,10 +402,11 @@ class LedgerRowSink(Struct, eq=False):
         """Return the rule that would have allowed the call."""
         if event.input is ev.NO_JSON and call is not None and call.target:
             input_ = {"command": call.target, "file_path": call.target}
-            return self.agent.allow_rule(call.name, input_, self.cwd)
+            return self.agent.allow_rule(call.name, input_, self.cwd, event.reason or call.error)
         if tool is None:
             return None
-        return self.agent.allow_rule(tool, decode_raw(event.input), self.cwd)
+        reason = event.reason or (call.error if call is not None else None)
+        return self.agent.allow_rule(tool, decode_raw(event.input), self.cwd, reason)
 
     def _on_file_changed(self, event: ev.FileChanged) -> None:
         at = self._advance_time(event.at)

@@ -22,6 +22,7 @@ from .format import Header, Record, RecordDecoder, parse_header
 MAX_MALFORMED_SHOWN = 20  # malformed lines kept for display; the rest is only counted
 MAX_MALFORMED_HEAD_BYTES = 200  # shown of each malformed line
 AGENT_DETECTION_LINES = 100  # lines checked for their agent before the default reader is kept
+ALLOW_OPTION = "--allow"  # of `steno run`
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _decode_array = decoder(list[Raw]).decode
@@ -348,6 +349,9 @@ class RunParser:
             self.accumulator.context_window = header.backend.window
         if not self._is_agent_known and header.agent is not None:
             self._set_agent(agents.AGENTS.get(header.agent))
+        agent = agents.AGENTS.get(header.agent or "")
+        if header.task and agent and "allow" not in agent.launch.unsupported_options:
+            self.accumulator.facts.allow_option = ALLOW_OPTION
 
     def interpret_record(self, record: Record) -> list[ev.Event]:
         """The events of one record, the same live and from a file."""

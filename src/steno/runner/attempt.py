@@ -13,7 +13,12 @@ from msgspec import Struct
 
 from .. import event as ev
 from ..agents import REPLAY_AGENT_NAME, Agent, LaunchOptions
-from ..agents.base import add_schema_prompt, build_environment
+from ..agents.base import (
+    accepted_options,
+    accepts_field,
+    add_schema_prompt,
+    build_environment,
+)
 from ..analysis.cost import PriceLookup, zero_price
 from ..analysis.live_state import LiveState
 from ..codec.redact import redact_and_truncate
@@ -25,10 +30,10 @@ from ..recording.open import read_transcripts
 from ..recording.parse import RunParser
 from ..report import Report
 from ..workspace.change_watcher import ObservedChange
-from .doctor import version_of
 from .hooks import deliver
 from .json_schema import SchemaCheck, encode_schema_result
 from .live_usage import POLL_SECONDS, BudgetMeter, LiveUsage
+from .program import inspect_program
 from .setup import RunBudget, TaskSetup
 from .workspace_observer import WorkspaceObserver
 
@@ -81,9 +86,14 @@ class AgentRun:
         self.warnings: list[str] = []  # problems of steno itself
         self.on_warning: Callable[[str], None] = lambda text: None  # for losses of recorded data
         self.schema_errors: tuple[str, ...] = ()  # of the answer
+        self._inherited_env = os.environ if setup.inherited_env is None else setup.inherited_env
+        self._program = setup.program or agent.name
+        self._program_info = inspect_program(
+            agent, self._program, self._inherited_env, setup.extra_env
+        )
         # The session to resume or create, if the agent accepts one.
         self.requested_session_id = launch_options.resume
-        if not launch_options.resume and "session_id" not in agent.launch.unsupported_options:
+        if not launch_options.resume and accepts_field(agent, "session_id", self._program_info):
             self.requested_session_id = launch_options.session_id
         self.parser = RunParser(agent)
         self.accumulator = self.parser.accumulator  # the running state of the report
@@ -118,13 +128,10 @@ class AgentRun:
         """Build the command and open the recording. RecordingError if that fails."""
         setup = self.setup
         self._budget = BudgetMeter(setup.budget, budget, self.spend)
-        inherited = os.environ if setup.inherited_env is None else setup.inherited_env
-        program = setup.program or self.agent.name
-        version = setup.version or version_of(
-            program, self.agent.installation.npm_package, inherited.get("PATH")
-        )
-        options = add_schema_prompt(self.agent, self.launch_options, version)
-        command = self.agent.launch.build_command(options, program, version)
+        info = self._program_info
+        options = add_schema_prompt(self.agent, self.launch_options, info)
+        options = accepted_options(self.agent, options, info)
+        command = self.agent.launch.build_command(options, self._program, info)
         argv = command.argv
         schema = self.launch_options.json_schema
         if schema is not None or command.schema is not None:
@@ -134,7 +141,7 @@ class AgentRun:
         self._open_recording(argv, cwd)
         # Another model server must not get the keys of the agent's vendor.
         env = build_environment(
-            inherited,
+            self._inherited_env,
             self.agent.launch.env_policy,
             include_api_keys=setup.pass_api_keys and self.launch_options.backend is None,
             extra={**dict(command.env), **setup.extra_env},
@@ -449,7 +456,7 @@ class AgentRun:
         if (
             self.setup.budget.cost is not None
             and self.spend.cost_nano is None
-            and "max_cost" in self.agent.launch.unsupported_options
+            and not accepts_field(self.agent, "max_cost", self._program_info)
             and not self._has_unpriced_request
         ):
             self._has_unpriced_request = True

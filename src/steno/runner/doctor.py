@@ -1,8 +1,4 @@
-"""Checks of this machine: installed agents, what they can do, credentials, the ledger.
-
-Versions are read from file names and package files if possible: starting a program takes a tenth
-of a second.
-"""
+"""Checks of this machine: installed agents, what they can do, credentials, the ledger."""
 
 import os
 import re
@@ -15,8 +11,22 @@ import msgspec
 from msgspec import Struct
 
 from .. import agents, pricing
-from ..agents import AGENTS, Agent, Backend, Capabilities, LaunchOptions, unknown_agent_message
-from ..agents.base import OPTION_FIELDS, build_environment, option_support
+from ..agents import (
+    AGENTS,
+    Agent,
+    Backend,
+    Capabilities,
+    LaunchOptions,
+    ProgramInfo,
+    unknown_agent_message,
+)
+from ..agents.base import (
+    NEWEST_PROGRAM,
+    OPTION_FIELDS,
+    accepted_options,
+    build_environment,
+    option_support,
+)
 from ..config import MODEL_SIZES, Settings, SettingValue, load_settings
 from ..errors import LedgerError, StenoError
 from ..ledger.queries.runs import recent_unknown_events
@@ -30,42 +40,11 @@ from ..ledger.store import (
 )
 from ..process.child import RunOnce
 from .backend_probe import choose_backend
+from .program import find_program, inspect_program, version_of
 from .setup import FallbackAgent
 
 VERSION_TIMEOUT_SECONDS = 10.0  # for `--version`; known agents need up to 2 s
-_VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+")
 _PRINTED_VERSION = re.compile(r"\d+(?:\.\d+)+")
-
-
-class _PackageJson(Struct):
-    name: str = ""
-    version: str = ""
-
-
-def find_program(program: str, environ: Mapping[str, str]) -> str | None:
-    """The absolute path of a program, searched in the PATH of `environ`; None if not found."""
-    name = Path(program).expanduser() if os.sep in program else program
-    path = shutil.which(name, path=environ.get("PATH", os.defpath))
-    return None if path is None else str(Path(path).absolute())
-
-
-def version_of(program: str, npm_package: str, search_path: str | None = None) -> str | None:
-    """The version by file name (own installers) or by package.json (npm); None if unknown."""
-    path = shutil.which(program, path=search_path)
-    if path is None:
-        return None
-    file = Path(os.path.realpath(path))
-    if _VERSION_PATTERN.fullmatch(file.name):
-        return file.name
-    for folder in file.parents[:3] if npm_package else ():
-        try:
-            data = (folder / "package.json").read_bytes()
-            package = msgspec.json.decode(data, type=_PackageJson)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            continue
-        if package.version and package.name == npm_package:
-            return package.version
-    return None
 
 
 class TranscriptFolder(Struct, frozen=True):
@@ -248,10 +227,31 @@ class CapabilityCheck(Struct, frozen=True):
                 f"{agent.name} reports its usage at the end of a run"
             )
 
-    def _is_unsupported(self, agent: Agent, option: str) -> bool:
+    def check_program(
+        self, agent: Agent, options: LaunchOptions, program: str, info: ProgramInfo
+    ) -> None:
+        """StenoError for an option that this version of the agent's program lacks."""
+        defaults = LaunchOptions()
+        for option, field in OPTION_FIELDS.items():
+            if getattr(options, field) == getattr(defaults, field):
+                continue
+            if option_support(agent, option) == "agent" and self._is_unsupported(
+                agent, option, info
+            ):
+                version = f"{agent.name} {info.version or f'at {program}'}"
+                name = agent.launch.option_names[field]
+                self._refuse_or_note(option, f"not supported by {version}, which has no {name}")
+        command = agent.launch.build_command(accepted_options(agent, options, info), program, info)
+        for note in command.notes:
+            self.add_note(note)
+
+    def _is_unsupported(
+        self, agent: Agent, option: str, info: ProgramInfo = NEWEST_PROGRAM
+    ) -> bool:
+        support = option_support(agent, option, info)
         if option == "fallback_model" and self.settings["on_limit"] != "fallback":
-            return option in agent.launch.unsupported_options  # for the agent's own fallback
-        return option_support(agent, option) == "no"
+            return support != "agent"  # for the agent's own fallback
+        return support == "no"
 
     def _refuse_or_note(self, option: str, reason: str) -> None:
         if option in self.given_names:
@@ -310,6 +310,8 @@ class FallbackBuilder:
                     f"install: {agent.installation.command}"
                 )
             else:
+                info = inspect_program(agent, path, os.environ, self._settings["env"])
+                self._capability_check.check_program(agent, own_options, path, info)
                 ready.append(
                     FallbackAgent(agent=agent.name, program=path, launch_options=own_options)
                 )

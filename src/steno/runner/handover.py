@@ -48,7 +48,6 @@ def setup_for_fallback(
         setup,
         agent=fallback.agent,
         program=fallback.program,
-        version=None,
         not_found_reason=None,
         launch_options=options,
     )

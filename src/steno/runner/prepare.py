@@ -27,9 +27,10 @@ from ..event import NANO_PER_USD
 from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, RunOnce
 from ..report import TaskReport, Verdict
 from .backend_probe import choose_backend, probe_backend
-from .doctor import CapabilityCheck, FallbackBuilder, find_program, resolve_model
+from .doctor import CapabilityCheck, FallbackBuilder, resolve_model
 from .json_schema import load_json_schema
 from .ledger_writer import resolve_session, tightest_budget
+from .program import find_program, inspect_program
 from .retry_policy import RetryPolicy
 from .setup import FallbackAgent, RunBudget, TaskSetup, Timeouts
 
@@ -277,9 +278,7 @@ class TaskSetupBuilder:
             self._json_schema = load_json_schema(
                 settings["json_schema"], settings.source("json_schema")
             )
-        capability_check = CapabilityCheck(
-            settings, self._given_names, self._option_label, self.notes.append
-        )
+        capability_check = self._capability_check()
         fallback_builder: FallbackBuilder | None = None
         if settings["fallback_agent"]:
             fallback_builder = FallbackBuilder(
@@ -299,6 +298,11 @@ class TaskSetupBuilder:
 
         if fallback_builder is not None:
             self._fallback_agents = fallback_builder.build(options, self.notes.append)
+
+    def _capability_check(self) -> CapabilityCheck:
+        return CapabilityCheck(
+            self.settings, self._given_names, self._option_label, self.notes.append
+        )
 
     def _check_session(self) -> None:
         """Allow one way to choose a session, and resolve the one to resume."""
@@ -352,6 +356,10 @@ class TaskSetupBuilder:
         )
         self._program_path = find_program(name, env)
         if self._program_path is not None:
+            info = inspect_program(self.agent, self._program_path, os.environ, self.settings["env"])
+            self._capability_check().check_program(
+                self.agent, self._launch_options(), self._program_path, info
+            )
             return None
         command = self.agent.installation.command
         install = f"install: {command}" if command else f"install {self.agent.name} first"

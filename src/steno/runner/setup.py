@@ -48,7 +48,6 @@ class TaskSetup(Struct, frozen=True, kw_only=True):
     replay_path: str | None = None  # the recording for the agent `replay`
     replay_speed: float = 1.0  # factor for the agent `replay`; 0: no delays
     program: str | None = None  # path, if it differs from the agent's name
-    version: str | None = None  # of the program, if known before the start
     not_found_reason: str | None = None  # the first agent can't be started; use a fallback
     fallback_agents: tuple[FallbackAgent, ...] = ()  # in this order
     task_id: str | None = None  # if assigned before

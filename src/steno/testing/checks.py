@@ -13,7 +13,14 @@ import msgspec
 
 from .. import agents
 from .. import event as ev
-from ..agents.base import Agent, Backend, LaunchCommand, LaunchOptions, default_build_command
+from ..agents.base import (
+    NEWEST_PROGRAM,
+    Agent,
+    Backend,
+    LaunchCommand,
+    LaunchOptions,
+    default_build_command,
+)
 from ..codec import decode
 from ..pricing import price
 from ..recording.format import Header, Record, encode_record
@@ -453,8 +460,8 @@ def _start_cases(agent: Agent, sessions: tuple[str, ...]) -> Iterator[StartCase]
 def _case_violations(agent: Agent, case: StartCase) -> Iterator[str]:
     with _secrets_in_environment(agent):
         try:
-            command = agent.launch.build_command(case.options, PROGRAM, None)
-            second = agent.launch.build_command(case.options, PROGRAM, None)
+            command = agent.launch.build_command(case.options, PROGRAM, NEWEST_PROGRAM)
+            second = agent.launch.build_command(case.options, PROGRAM, NEWEST_PROGRAM)
         except Exception as error:  # the agent's code may raise anything
             yield f"build_command raised {type(error).__name__}: {error}"
             return

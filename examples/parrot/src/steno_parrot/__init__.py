@@ -22,6 +22,7 @@ from steno.agents.base import (
     Launch,
     LaunchCommand,
     LaunchOptions,
+    ProgramInfo,
 )
 from steno.codec.decode import Count, decode_lenient, decoder
 from steno.event import EventHead
@@ -121,9 +122,7 @@ class ParrotReader:
         )
 
 
-def build_command(
-    options: LaunchOptions, program: str, version: str | None = None
-) -> LaunchCommand:
+def build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> LaunchCommand:
     """Build the command. The prompt is passed on stdin: any length, any first character."""
     argv = [program]
     if options.model is not None:

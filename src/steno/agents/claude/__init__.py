@@ -11,9 +11,10 @@ subagents and helper calls included, and since 2.1.3xx over all resumed runs of 
 
 from ...report import HintTemplates
 from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcripts, is_uuid
+from .permissions import allow_rule
 from .reader import ClaudeReader, looks_like
-from .start import MODELS_BY_SIZE, build_command, encode_message, supports_schema
-from .tables import allow_rule, context_window
+from .start import MODELS_BY_SIZE, OPTION_NAMES, build_command, encode_message, supports_schema
+from .tables import context_window
 from .transcripts import is_transcript_line, scan_usage, transcript_folders
 
 __all__ = ["AGENT", "ENV_POLICY", "ClaudeReader"]
@@ -65,6 +66,8 @@ AGENT = Agent(
     ),
     launch=Launch(
         build_command=build_command,
+        help_args=("--help",),
+        option_names=OPTION_NAMES,
         encode_message=encode_message,
         env_policy=ENV_POLICY,
         backends=("ollama", "anthropic"),

@@ -9,15 +9,28 @@ from typing import Any
 
 import msgspec
 
-from ..base import LaunchCommand, LaunchOptions, encode_prompt, is_object_schema, option_args
+from ..base import (
+    LaunchCommand,
+    LaunchOptions,
+    ProgramInfo,
+    encode_prompt,
+    is_object_schema,
+    option_args,
+)
 
 HEADLESS_ARGS = ("--output-format", "stream-json", "--verbose")
 # 2.1.197 and earlier lose unread pipe output at exit; versions in between were not tested.
 FULL_PIPE_OUTPUT_SINCE = (2, 1, 325)
-BUDGET_OPTION_SINCE = (2, 0, 0)  # 1.0.100 has no budget option, 2.0.37 has
-# Since this version a resumed session keeps its first system prompt by default.
-PROMPT_SNAPSHOT_SINCE = (2, 1, 325)
+# Without it, versions that have it keep the first system prompt of a resumed session.
+PROMPT_SNAPSHOT_OPTION = "--system-prompt-snapshot"
 JSON_SCHEMA_SINCE = (2, 1, 197)  # the first version known to support it; 2.1.50 does not
+# 1.0.60 has the others. --max-turns exists in all versions, but not in their help.
+OPTION_NAMES = {
+    "fork": "--fork-session",
+    "max_cost": "--max-budget-usd",
+    "json_schema": "--json-schema",
+    "partial": "--include-partial-messages",
+}
 MODELS_BY_SIZE = ("haiku", "sonnet", "opus")  # aliases for the newest model of each size
 MODEL_VARIABLES = (
     "ANTHROPIC_MODEL",
@@ -59,19 +72,14 @@ def supports_schema(schema: Any, version: str | None) -> bool:
     return is_object_schema(schema) and _is_since(_parse_version(version), JSON_SCHEMA_SINCE)
 
 
-def build_command(
-    options: LaunchOptions, program: str, version: str | None = None
-) -> LaunchCommand:
+def build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> LaunchCommand:
     """Build the command of a run."""
-    parsed_version = _parse_version(version)
-    if not _is_since(parsed_version, BUDGET_OPTION_SINCE):
-        options = msgspec.structs.replace(options, max_cost=None)
     argv = [program, "-p", *_list_args(options), *HEADLESS_ARGS]
     if options.steer:
         argv += ["--input-format", "stream-json"]
     argv += _value_args(options)
-    if _needs_prompt_option(options) and _is_since(parsed_version, PROMPT_SNAPSHOT_SINCE):
-        argv += ["--system-prompt-snapshot", "off"]
+    if _needs_prompt_option(options) and info.has_option(PROMPT_SNAPSHOT_OPTION):
+        argv += [PROMPT_SNAPSHOT_OPTION, "off"]
     if options.fork:
         argv.append("--fork-session")
     if options.continue_:
@@ -81,7 +89,7 @@ def build_command(
     return LaunchCommand(
         argv=(*argv, *options.extra),
         stdin=encode_message(options.prompt) if options.steer else encode_prompt(options.prompt),
-        stdout=stdout_mode(version),
+        stdout=stdout_mode(info.version),
         env=_backend_env(options),
     )
 

@@ -1,8 +1,4 @@
-"""Claude Code's tools, models, line types and permission rules, as tables. Pure."""
-
-from typing import Any
-
-from ...report import resolve_path
+"""Claude Code's tools, models and line types, as tables. Pure."""
 
 # Side effects of a tool call: may run in the background, writes a file, asks the user, starts a
 # subagent.
@@ -165,38 +161,3 @@ def context_window(model: str) -> int | None:
     if model.endswith("[1m]"):
         return 1_000_000
     return CONTEXT_WINDOWS.get(model)
-
-
-# An Edit rule covers all of them.
-FILE_EDIT_TOOLS = ("Write", "Edit", "MultiEdit", "NotebookEdit")
-
-
-def allow_rule(tool: str, input_: Any, cwd: str | None) -> str:
-    """The narrowest rule for `--allowedTools` that would have allowed a denied call."""
-    fields = input_ if isinstance(input_, dict) else {}
-    if tool == "Bash" and isinstance(fields.get("command"), str):
-        return f"Bash({fields['command']})"
-    if tool in FILE_EDIT_TOOLS:
-        return _edit_rule(fields.get("file_path") or fields.get("notebook_path"), tool, cwd)
-    if tool == "WebFetch" and isinstance(fields.get("url"), str):
-        host = _hostname(fields["url"])
-        return f"WebFetch(domain:{host})" if host else tool
-    return tool
-
-
-def _edit_rule(path: Any, tool: str, cwd: str | None) -> str:
-    if not isinstance(path, str) or not path:
-        return tool
-    relative, absolute, inside = resolve_path(path, cwd)
-    if inside or absolute == (cwd or "").rstrip("/"):
-        return f"Edit({relative if inside else '.'})"
-    return f"Edit(/{absolute})" if absolute.startswith("/") else f"Edit({absolute})"
-
-
-def _hostname(url: str) -> str | None:
-    from urllib.parse import urlsplit  # slow to import, rarely needed
-
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None

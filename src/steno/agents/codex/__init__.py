@@ -20,6 +20,7 @@ from ..registry import is_codex
 from .reader import CodexReader
 from .start import (
     MODELS_BY_SIZE,
+    OPTION_NAMES,
     PERMISSION_MODES,
     UNSUPPORTED_OPTIONS,
     build_command,
@@ -62,6 +63,8 @@ AGENT = Agent(
     classify_exit=classify_exit,
     launch=Launch(
         build_command=build_command,
+        help_args=("exec", "--help"),
+        option_names=OPTION_NAMES,
         env_policy=ENV_POLICY,
         unsupported_options=UNSUPPORTED_OPTIONS,
         backends=("ollama", "openai"),

@@ -14,6 +14,7 @@ from ..base import (
     SCHEMA_FILE_PLACEHOLDER,
     LaunchCommand,
     LaunchOptions,
+    ProgramInfo,
     encode_prompt,
     is_object_schema,
 )
@@ -28,6 +29,7 @@ NATIVE_MODES = ("read-only", "workspace-write", "danger-full-access")
 PERMISSION_MODES = ("default", "bypassPermissions", *SANDBOX_BY_MODE, *NATIVE_MODES)
 # From the list of models in 0.166.0: affordable, workhorse, frontier.
 MODELS_BY_SIZE = ("gpt-6-luna", "gpt-6.1-sol", "gpt-6-astra")
+OPTION_NAMES = {"fork": "fork"}  # a subcommand; not in 0.142 and earlier
 BYPASS_ARG = "--dangerously-bypass-approvals-and-sandbox"
 UNSUPPORTED_OPTIONS = (
     "session_id",
@@ -66,9 +68,7 @@ def _is_strict(schema: Any) -> bool:
     return all(_is_strict(value) for name, value in schema.items() if name not in _DATA_KEYWORDS)
 
 
-def build_command(
-    options: LaunchOptions, program: str, version: str | None = None
-) -> LaunchCommand:
+def build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> LaunchCommand:
     """Build the command. The check for a git repository is off: the folder was chosen already."""
     argv = [program, "exec", "--json", "--skip-git-repo-check"]
     argv += _sandbox_args(options.permission_mode)

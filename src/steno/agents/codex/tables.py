@@ -242,7 +242,7 @@ def context_window(model: str) -> int | None:
     return 258_400 if model.startswith("gpt-5") else None
 
 
-def allow_rule(tool: str, input_: object, cwd: str | None) -> str:
+def allow_rule(tool: str, input_: object, cwd: str | None, reason: str | None) -> str:
     """The setting that would have allowed a denied call; Codex has no rules for single calls."""
     sandbox = input_.get("sandbox_policy") if isinstance(input_, dict) else None
     if sandbox == "workspace-write":

@@ -4,7 +4,14 @@ The prompt is passed on stdin: any length, any first character. It never asks: c
 allows are denied. Partial messages are always on.
 """
 
-from ..base import LaunchCommand, LaunchOptions, encode_prompt, option_args, repeated_args
+from ..base import (
+    LaunchCommand,
+    LaunchOptions,
+    ProgramInfo,
+    encode_prompt,
+    option_args,
+    repeated_args,
+)
 
 HEADLESS_ARGS = ("--output-format", "json", "--no-auto-update", "--no-color")
 # Arguments for the permission modes of other agents.
@@ -28,9 +35,7 @@ UNSUPPORTED_OPTIONS = (
 )
 
 
-def build_command(
-    options: LaunchOptions, program: str, version: str | None = None
-) -> LaunchCommand:
+def build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> LaunchCommand:
     argv = [program, *HEADLESS_ARGS, *_permission_args(options.permission_mode)]
     argv += option_args(("--model", options.model), ("--session-id", options.session_id))
     argv += repeated_args(

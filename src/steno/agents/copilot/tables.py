@@ -134,7 +134,7 @@ def tool_kind(name: str, mcp_server: str | None) -> str:
     return "mcp" if mcp_server is not None else TOOL_KINDS.get(name, "other")
 
 
-def allow_rule(tool: str, input_: Any, cwd: str | None) -> str:
+def allow_rule(tool: str, input_: Any, cwd: str | None, reason: str | None) -> str:
     """The narrowest rule for --allow-tool that would have allowed a denied call."""
     fields = input_ if isinstance(input_, dict) else {}
     kind = TOOL_KINDS.get(tool)

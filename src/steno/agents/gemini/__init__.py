@@ -21,7 +21,14 @@ from ..base import Agent, Capabilities, EnvPolicy, Installation, Launch, Transcr
 from ..registry import is_gemini
 from ..typed_reader import allow_rule
 from .reader import GeminiReader
-from .start import MODE_ALIASES, MODELS_BY_SIZE, NATIVE_MODES, UNSUPPORTED_OPTIONS, build_command
+from .start import (
+    MODE_ALIASES,
+    MODELS_BY_SIZE,
+    NATIVE_MODES,
+    OPTION_NAMES,
+    UNSUPPORTED_OPTIONS,
+    build_command,
+)
 from .tables import classify_exit, context_window, read_stderr
 from .transcripts import is_transcript_line, scan_usage, transcript_folders, transcript_pattern
 
@@ -43,6 +50,8 @@ AGENT = Agent(
     launch=Launch(
         build_command=build_command,
         shows_requests=True,
+        help_args=("--help",),
+        option_names=OPTION_NAMES,
         env_policy=EnvPolicy(
             drop=(
                 "GEMINI_CLI",

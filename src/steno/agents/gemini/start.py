@@ -5,7 +5,14 @@ allowed without asking. Stdout is a file: on a pipe, every version loses the end
 100 KB when it exits.
 """
 
-from ..base import LaunchCommand, LaunchOptions, encode_prompt, option_args, repeated_args
+from ..base import (
+    LaunchCommand,
+    LaunchOptions,
+    ProgramInfo,
+    encode_prompt,
+    option_args,
+    repeated_args,
+)
 from ..typed_reader import approval_mode
 
 UNSUPPORTED_OPTIONS = (
@@ -26,12 +33,11 @@ MODE_ALIASES = {
     "dontAsk": "default",
 }
 NATIVE_MODES = ("default", "auto_edit", "yolo", "plan")
+OPTION_NAMES = {"session_id": "--session-id"}  # not in 0.39 and earlier
 MODELS_BY_SIZE = ("flash-lite", "flash", "pro")  # its own aliases for the newest of each
 
 
-def build_command(
-    options: LaunchOptions, program: str, version: str | None = None
-) -> LaunchCommand:
+def build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> LaunchCommand:
     argv = [program, "-o", "stream-json"]
     argv += option_args(
         ("-m", options.model),

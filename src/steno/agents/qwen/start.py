@@ -8,7 +8,14 @@ allowed without asking. Stdout is a file: on a pipe, every version loses the end
 import re
 from collections.abc import Sequence
 
-from ..base import LaunchCommand, LaunchOptions, encode_prompt, option_args, repeated_args
+from ..base import (
+    LaunchCommand,
+    LaunchOptions,
+    ProgramInfo,
+    encode_prompt,
+    option_args,
+    repeated_args,
+)
 from ..typed_reader import EXIT_CODE_VERDICTS, approval_mode, error_headline
 
 # Its --json-schema fails at the first plain-text answer; steno asks for a correction instead.
@@ -34,9 +41,7 @@ def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
     return verdict, error_headline(errors, _STDERR_NOISE_PATTERN) or f"exit code {code}"
 
 
-def build_command(
-    options: LaunchOptions, program: str, version: str | None = None
-) -> LaunchCommand:
+def build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> LaunchCommand:
     argv = [program, "-o", "stream-json"]
     argv += option_args(
         ("-m", options.model),
