@@ -309,8 +309,10 @@ def try_version(agent: str, version: str) -> VersionResult:
         if name == "answer" and agent == "claude" and result.cost and result.list_cost:
             found.price_factor = round(result.cost / result.list_cost, 4)
         if name not in FAULTS and (result.cost is None or result.list_cost is not None):
-            least = (result.list_cost or 0.0) * found.price_factor
-            most = (result.list_cost_of_all or 0.0) * found.price_factor
+            # A factor of its own prices is measured, with the helper requests in it.
+            margin = 0.0 if found.price_factor == 1 else 0.005
+            least = (result.list_cost or 0.0) * found.price_factor * (1 - margin)
+            most = (result.list_cost_of_all or 0.0) * found.price_factor * (1 + margin)
             check(result, "cost", "usd", result.cost, (least, most))
         found.situations.append(result)
         _print_line(agent, version, result)
