@@ -16,6 +16,7 @@ from .reconcile import (
     adopt_requests,
     put_adjustment,
     stored_requests,
+    subtract_earlier_runs,
     usd_to_nano,
 )
 from .rows import MAX_INT64, MAX_TIME_MS, RequestRow, RowBatch, pruned_id, time_ms
@@ -87,6 +88,7 @@ def upsert_run(
     report doesn't know: task, attempt, why, prompt, pid. Pruned runs, and runs whose requests were
     all pruned, stay pruned.
     """
+    report = subtract_earlier_runs(store, report)
     run = report.run_id or ""
     session = report.session_id or run
     request_ids = {request.id for request in batch.requests}

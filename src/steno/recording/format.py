@@ -10,7 +10,8 @@ A record is `[seconds since the start or null, code, data]`:
                was left running
     note       a decision of steno with its reason: "resume: ..."
     checked    the result of the JSON schema check: {"value": ...} or {"wrong": [...]}
-    kept       lines of the agent's own transcript, read after it exited
+    kept       lines of the agent's own transcript, read after it exited, or the totals of a resumed
+               session, read before it starts
     exit       the exit code, negative for a signal, null if the process never started
     end        the recording was closed properly; without it, it is truncated
 
@@ -55,7 +56,8 @@ class Header(Struct, kw_only=True):
 
     `backend` is set if the agent used another model server than its vendor's; `task`, `attempt` and
     `prompt` (its beginning) if the run is part of a task. `played`: the agent was a replayed
-    recording, whose times and ids belong to another run.
+    recording, whose times and ids belong to another run. `resumes`: the run continues an earlier
+    session; None if unknown.
     """
 
     schema: str = RECORDING_SCHEMA
@@ -70,6 +72,7 @@ class Header(Struct, kw_only=True):
     prompt: str | None = None
     backend: BackendInfo | None = None
     played: bool = False
+    resumes: bool | None = None
 
     def id_namespace(self) -> str:
         """A prefix that makes the ids of a replayed recording unique to this run, else empty."""
