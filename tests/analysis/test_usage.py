@@ -1,6 +1,7 @@
 """Tokens, cost and context: worked figures for the rules M1 to M9 and their pitfalls."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.claude_lines import (
     MODEL,
     RECORDINGS,
     REQUEST_COST,
+    SESSION,
     Json,
     answer,
     assistant,
@@ -23,6 +25,7 @@ from tests.support.claude_lines import (
     report,
     result,
     share,
+    stream,
     system,
     text,
     usage,
@@ -376,6 +379,76 @@ def test_m7_the_json_format_of_a_resumed_run_is_priced_from_its_usage() -> None:
     found = report(end)
     assert (found.cost, found.tokens.total) == (Cost(0.011037, "computed", 0.022074), 21105)
     assert any("earlier runs" in note for note in found.warnings)
+
+
+@pytest.mark.parametrize("stats", [{"result_index": 1}, {"subagent_stats": {"spawned": 1}}])
+def test_m7_totals_of_a_document_that_may_include_earlier_runs_are_an_upper_bound(
+    stats: Json,
+) -> None:
+    models = {MODEL: share(6, 2002, 40000, 202, 0.022074)}
+    found = report(
+        result(**{"modelUsage": models, "total_cost_usd": 0.022074, "result_index": 0, **stats})
+    )
+    assert found.cost == Cost(0.022074, "reported", 0.022074)
+    assert [note[:41] for note in found.warnings] == ["tokens and cost are an upper bound: the a"]
+
+
+def test_m7_totals_that_the_requests_make_up_include_no_earlier_run() -> None:
+    stats: Json = {"subagent_stats": {"spawned": 1}, "result_index": 0}
+    found = report(init(), assistant(text("Hi.")), result(**stats))
+    assert (found.cost, found.warnings) == (Cost(0.011037, "reported", 0.011037), [])
+
+
+def test_m7_a_failed_run_does_not_repeat_the_cost_of_its_session() -> None:
+    stats: Json = {"subagent_stats": {"spawned": 0}, "result_index": 0, "api_error_status": 500}
+    models = {MODEL: share(6, 2002, 40000, 202, 0.022074)}
+    found = report(init(), failed("500", modelUsage=models, total_cost_usd=0.022074, **stats))
+    assert (found.cost, found.tokens.total) == (Cost(0.0, "computed", 0.022074), 0)
+
+
+def test_m7_the_copied_messages_of_a_fork_were_counted_in_another_file(tmp_path: Path) -> None:
+    """The session file of a fork starts with the totals of its own run."""
+    models = {MODEL: share(6, 2002, 40000, 202, 0.022074)}
+    end = result(modelUsage=models, total_cost_usd=0.022074, result_index=1)
+    totals = {"type": "cost-state", "totalCostUSD": 0.022074, "modelUsage": models}
+    at = "2026-11-16T16:14:{}.000Z"
+    lines = [
+        {"type": "queue-operation", "sessionId": SESSION, "timestamp": at.format(38)},
+        {**assistant(text("Hi.")), "timestamp": at.format(28)},
+        {**assistant(text("Again."), message="msg_2"), "timestamp": at.format(39)},
+        totals,
+    ]
+    folder = tmp_path / "sessions/-tmp-demo"
+    folder.mkdir(parents=True)
+    (tmp_path / "stdout").write_bytes(stream(end))
+    (folder / f"{SESSION}.jsonl").write_bytes(stream(*lines))
+    assert [note[:35] for note in steno.read(tmp_path).warnings] == [
+        "tokens and cost are an upper bound:"
+    ]
+    (folder / f"{SESSION}.jsonl").write_bytes(stream(lines[0], *lines[2:]))
+    found = steno.read(tmp_path)
+    assert (found.cost, found.warnings) == (Cost(0.022074, "reported", 0.022074), [])
+
+
+# A cost and a window that the agent guesses, as its 2.1.325 marks them.
+GUESSED: Json = {"costBasis": "unknown", "contextWindow": 1_000_000, "maxOutputTokens": 32_000}
+
+
+def test_m7_a_guess_of_the_agent_is_not_reported() -> None:
+    model = "nobody-knows-1"
+    end = result(modelUsage={model: {**share(), **GUESSED}})
+    found = report(init(model=model), assistant(text("Hi."), model=model), end)
+    assert found.cost == Cost(None, "unknown")
+    assert found.models[model] == ModelSummary(3, 1001, 20000, 101)
+    assert (found.context.limit, found.context.limit_source) == (200_000, "assumed")
+
+
+def test_m7_a_model_with_a_guessed_cost_has_our_price() -> None:
+    """The reported part of another model stays as it is."""
+    other = "claude-haiku-4-5"
+    models = {MODEL: {**share(cost=77.0), **GUESSED}, other: share(1, 0, 0, 1, 0.5)}
+    found = report(init(), assistant(text("Hi.")), result(modelUsage=models, total_cost_usd=77.5))
+    assert found.cost == Cost(0.511037, "computed")
 
 
 def test_m7_a_killed_run_is_priced_from_its_messages() -> None:

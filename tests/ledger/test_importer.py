@@ -755,3 +755,40 @@ def test_a_run_that_told_only_its_result_is_not_lost_by_pruning_and_rebuilding(
     assert before[0]
     rebuild(store)
     assert _sums(store) == before
+
+
+@pytest.mark.parametrize(
+    ("runs", "costs", "tokens"),
+    [
+        (
+            [f"2.1.290/resume_sub{number}" for number in ("", 2, 3, 4)],
+            [445_503_000, 22_099_000, 445_498_000, 0],
+            [162_557, 42_212, 155_352, 0],  # the third: the output of its subagent is not reported
+        ),
+        (
+            [f"2.1.310/resume_sub_json{number}" for number in ("", 2, 3)],
+            [22_099_000, 445_498_000, 0],
+            [42_212, 162_556, 0],
+        ),
+    ],
+    ids=["streams", "documents"],
+)
+def test_m7_runs_of_a_session_with_cumulative_totals_add_up(
+    store: Store, runs: list[str], costs: list[int], tokens: list[int]
+) -> None:
+    """A run's own part is the difference to the session's total after the run before it."""
+    for run in runs:
+        import_sources(store, [str(RECORDINGS / "claude" / run)])
+    sql = (
+        "SELECT cost_nano, input + cache_write + cache_read + output FROM runs "
+        "ORDER BY session_nano, cost_nano DESC"
+    )
+    assert store.query(sql) == list(zip(costs, tokens, strict=True))
+    _, *counters, reported, computed = totals(store)
+    assert (sum(counters), reported + computed) == (sum(tokens), sum(costs))
+
+
+def test_m7_an_upper_bound_without_an_earlier_run_is_booked_as_reported(store: Store) -> None:
+    import_sources(store, [str(RECORDINGS / "claude/2.1.310/resume_sub_json2")])
+    [(report,)] = store.query("SELECT cost_nano FROM runs")
+    assert report == 467_597_000

@@ -143,7 +143,15 @@ def _sourceless(report: steno.Report) -> dict[str, Any]:
 
 
 # Where the oracle and the report differ on purpose; every reason is in docs/decisions.md.
-DIFFERS = {
+
+
+def counted(*counters: int) -> dict[str, int]:
+    """Tokens: input, cache write, cache read, output, and their total."""
+    names = ("input", "cache_write", "cache_read", "output", "total")
+    return dict(zip(names, (*counters, sum(counters)), strict=True))
+
+
+DIFFERS: dict[tuple[str, str], Any] = {
     (
         "1.0.100/compact_manual",
         "verdict",
@@ -161,6 +169,31 @@ DIFFERS = {
     **{(f"{version}/max_turns_text", "verdict"): "max_turns" for version in ("2.1.197", "2.1.325")},
     **{(f"{version}/max_turns_text", "malformed"): 1 for version in ("2.1.197", "2.1.325")},
     **{(f"{version}/max_turns_text", "torn"): False for version in ("2.1.197", "2.1.325")},
+    # The price and window of a model that the agent doesn't know are guesses.
+    ("2.1.325/model_my-custom-model", "cost_usd"): None,
+    ("2.1.325/model_my-custom-model", "context_limit"): None,
+    # A request that is in the stream but in no total is added, and priced.
+    ("2.0.70/retry_ok", "cost_usd"): None,
+    ("2.0.70/retry_ok", "tokens"): counted(36, 4010, 80000, 110),
+    # Totals that include earlier runs, without the new part: priced from the run's requests.
+    ("2.1.290/resume_sub2", "cost_usd"): None,
+    ("2.1.290/resume_sub2", "tokens"): counted(6, 2003, 40000, 203),
+    ("2.1.290/resume_sub3", "cost_usd"): None,
+    ("2.1.290/resume_sub3", "tokens"): counted(22, 55018, 100000, 312),  # a lower bound
+    ("2.1.290/resume_sub4", "cost_usd"): None,
+    ("2.1.290/resume_sub4", "tokens"): counted(0, 0, 0, 0),
+    ("2.1.290/resume_sub4", "requests"): 0,
+    ("2.1.310/resume_sub_json3", "cost_usd"): None,
+    ("2.1.310/resume_sub_json3", "tokens"): counted(0, 0, 0, 0),
+    ("2.1.310/resume_sub_json3", "requests"): 0,
+    # The session file has the totals before the run.
+    ("2.1.290/resume_sub_session", "cost_usd"): 0.445503,
+    ("2.1.290/resume_sub_session", "tokens"): counted(22, 55019, 100000, 7516),
+    ("2.1.325/resume_sub_json", "cost_usd"): 0.445498,
+    ("2.1.325/resume_sub_json", "tokens"): counted(22, 55018, 100000, 7516),
+    ("2.1.325/resume_failed_json", "cost_usd"): 0.0,
+    ("2.1.325/resume_failed_json", "tokens"): counted(0, 0, 0, 0),
+    ("2.1.325/resume_failed_json", "requests"): 0,
 }
 
 

@@ -22,11 +22,14 @@ from steno.errors import StenoError
 from steno.ledger.store import open_ledger
 from steno.process import GracePeriods
 from steno.recording.format import RecordingFile
+from steno.report import Cost
 from steno.runner.attempt import AgentRun
 from steno.runner.retry_policy import VERDICT_PHRASES, RetryPolicy, format_local_time
 from steno.runner.setup import RunBudget, TaskSetup, Timeouts
 from steno.runner.task import CONTINUE_PROMPT, SUMMARY_PROMPT
 from tests.support.claude_lines import (
+    MODEL,
+    REQUEST_COST,
     SESSION,
     Json,
     answer,
@@ -35,6 +38,7 @@ from tests.support.claude_lines import (
     failed,
     init,
     result,
+    share,
     stream,
     system,
     text,
@@ -916,3 +920,37 @@ def test_a_run_that_follows_within_the_same_second_reads_only_its_own_lines(tmp_
         lines[0],
         *lines[2:],
     ]
+
+
+# -- M7: the totals of a resumed session -----------------------------------------------------------
+
+TWO_RUNS: Json = {
+    "result_index": 1,
+    "total_cost_usd": 0.022074,
+    "modelUsage": {MODEL: share(6, 2002, 40000, 202, 0.022074)},
+}
+
+
+@pytest.mark.parametrize("options", [{"resume": SESSION}, {"continue_": True}])
+def test_m7_a_resumed_run_costs_the_difference_to_its_sessions_totals(
+    play: Play, tmp_path: Path, options: Json
+) -> None:
+    """Of a version whose results do not say what is new."""
+    folder = tmp_path / "home/.claude/projects/-tmp-demo"
+    folder.mkdir(parents=True)
+    before = {"type": "cost-state", "sessionId": SESSION, "totalCostUSD": REQUEST_COST}
+    before["modelUsage"] = {MODEL: share()}
+    later = {"type": "user", "sessionId": SESSION, "timestamp": "2999-01-01T00:00:00.000Z"}
+    (folder / f"{SESSION}.jsonl").write_bytes(stream(before, later))
+    turn = out(init(), assistant(text("Done."), used=usage(write=500)), result(**TWO_RUNS))
+    home = {"HOME": str(tmp_path / "home")}
+    task = carry_out(play([turn], asked=options, policy=ONCE, extra_env=home))
+    assert task.report.cost == Cost(REQUEST_COST, "reported", 0.022074)
+    assert (task.report.tokens.total, task.report.warnings) == (21_105, [])
+
+
+def test_m7_a_new_session_has_no_earlier_totals(play: Play) -> None:
+    turn = out(init(), assistant(text("Done."), used=usage(write=500)), result(**TWO_RUNS))
+    task = carry_out(play([turn], policy=ONCE))
+    assert task.report.cost == Cost(0.022074, "reported", 0.022074)
+    assert (task.report.tokens.total, task.report.warnings) == (42_210, [])

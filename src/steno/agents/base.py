@@ -385,6 +385,7 @@ class Transcripts(Struct, frozen=True, kw_only=True):
     reader is then an `EnrichingReader`. `auto_import`: import them by default; False if request ids
     differ between stream and transcript, which would count a run twice. `totals_marker`: bytes in
     lines with totals of the session; a recording keeps those of earlier runs, to subtract them.
+    `totals_only`: nothing else of the files is needed, so a recording keeps only the last of them.
     """
 
     is_line: Callable[[bytes], bool] = default_is_transcript_line
@@ -393,6 +394,7 @@ class Transcripts(Struct, frozen=True, kw_only=True):
     pattern: Callable[[str], str] | None = None
     auto_import: bool = True
     totals_marker: bytes | None = None
+    totals_only: bool = False
 
 
 class Installation(Struct, frozen=True, kw_only=True):

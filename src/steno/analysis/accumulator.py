@@ -64,6 +64,7 @@ class Accumulator:
         "denial_lines",
         "denials",
         "duplicate_results",
+        "earlier_totals",
         "facts",
         "files",
         "files_by_given_path",
@@ -134,6 +135,7 @@ class Accumulator:
         self.results: list[ev.Result] = []
         self.duplicate_results = 0
         self.cost_state: ev.CostState | None = None
+        self.earlier_totals: ev.CostState | None = None  # of the session before this run
         self.facts = Facts()
         self.orphan_results = 0  # tool results without a call
         self.leftover_processes: list[str] = []  # processes that outlived the agent
@@ -387,6 +389,9 @@ class Accumulator:
         self.session = event.session or self.session
 
     def _on_cost(self, event: ev.CostState) -> None:
+        if event.is_earlier:
+            self.earlier_totals = event
+            return
         self.cost_state = event
         self.session = event.session or self.session
 

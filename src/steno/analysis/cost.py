@@ -15,6 +15,7 @@ from ..report import Cost, ModelSummary, Report, Tokens
 from .accumulator import MILLISECOND, Accumulator
 from .context import context_usage
 from .usage import (
+    TOKEN_COUNTERS,
     ReportedUsage,
     add_optional,
     cache_hit_rate,
@@ -57,10 +58,18 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
     uncovered = [request for request in run.requests.values() if request.line > covered_until]
     if run.cost_state is not None and not run.results:
         uncovered = []
+    omitted = _omitted_requests(run, reported)
+    if omitted:
+        count = "1 request" if len(omitted) == 1 else f"{len(omitted)} requests"
+        size = sum_tokens(omitted).total or 0
+        report.warnings.append(
+            f"the agent's totals leave out {count} ({size:,} tokens); added from the stream"
+        )
+        uncovered = [*omitted, *uncovered]
     report.tokens = _total_tokens(run, reported, uncovered, report.warnings)
     report.requests = _count_requests(run, report.tokens)
     report.cache_hit_rate = cache_hit_rate(report.tokens)
-    report.models = _summarize_models(run, reported, price)
+    report.models = _summarize_models(run, reported, uncovered, price)
     main = report.models.get(report.model or "")
     if main is not None and run.context_window is not None:  # the model server's comes first
         report.models[report.model or ""] = msgspec.structs.replace(
@@ -114,14 +123,15 @@ def _count_requests(run: Accumulator, tokens: Tokens) -> int | None:
 
 def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
     if run.results:
-        reported = reported_run_usage(run.results, model)
+        requests = run.requests.values()
+        reported = reported_run_usage(run.results, requests, model, run.earlier_totals)
     elif run.cost_state is not None:  # a transcript's totals; its session is the whole run
         cost = run.cost_state.cost_nano
         reported = ReportedUsage(run.cost_state.models, cost, cost)
     else:
         reported = ReportedUsage()
     # Totals of zero are ignored when requests were seen: an interrupt can leave such totals.
-    if reported.models is None or reported.usage_only or reported.cost_nano:
+    if reported.models is None or reported.includes_earlier_runs or reported.cost_nano:
         return reported
     if sum_tokens(reported.models.values()).total:
         return reported
@@ -136,6 +146,62 @@ def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
         includes_earlier_runs=reported.includes_earlier_runs,
         warnings=[*reported.warnings, warning],
     )
+
+
+def _omitted_requests(run: Accumulator, reported: ReportedUsage) -> list[ev.Usage]:
+    """Complete requests of the main thread that the agent's totals leave out.
+
+    Claude 2.0 counts streamed answers only. After a failed stream it asks again without one; that
+    answer is in the stream of events, with its final usage, and in no total.
+    """
+    if not run.results or not reported.models or reported.includes_earlier_runs:
+        return []
+    covered_until = run.results[-1].line
+    main = [
+        request
+        for request in run.requests.values()
+        if request.parent is None and request.line <= covered_until
+    ]
+    usages = [result.usage for result in run.results if result.usage is not None]
+    missing = _subtract_counters(_sum_counters(main), _sum_counters(usages))
+    if not any(missing):
+        return []
+    final = [request for request in main if request.final]
+    for candidates in (final, *([request] for request in final)):
+        is_missing = _sum_counters(candidates) == missing
+        if is_missing and _exceeds_share(candidates, run, reported.models):
+            return candidates
+    return []
+
+
+def _exceeds_share(
+    candidates: list[ev.Usage], run: Accumulator, models: dict[str, ev.ModelUsage]
+) -> bool:
+    """Whether the requests seen of a model are more than its share, so that some are left out."""
+    for name in {request.model for request in candidates}:
+        share = models.get(find_main_model(models, name) or "") if name else None
+        seen = [request for request in run.requests.values() if request.model == name]
+        if share is None:
+            return True
+        rest = _subtract_counters(_sum_counters([share]), _sum_counters(seen))
+        output = sum(request.output or 0 for request in seen)
+        if min(rest) < 0 or (share.output is not None and output > share.output):
+            return True
+    return False
+
+
+def _sum_counters(shares: Iterable[Any]) -> tuple[int, int, int]:
+    """The sums of input, cache writes and cache reads; an unknown counter counts as 0."""
+    new = write = read = 0
+    for share in shares:
+        new += share.input or 0
+        write += share.cache_write or 0
+        read += share.cache_read or 0
+    return new, write, read
+
+
+def _subtract_counters(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(one - other for one, other in zip(first, second, strict=True))
 
 
 # -- tokens ----------------------------------------------------------------------------------------
@@ -166,7 +232,7 @@ def _total_tokens(
         )
     # The agent's figures per model, or per result where those are missing or too low.
     shares: list[Any] = list((reported.models or {}).values())
-    if reported.usage_only or not shares:
+    if not shares:
         shares = usages
     else:
         by_model = sum_tokens(shares).total
@@ -227,11 +293,15 @@ def _with_final_output(run: Accumulator, request: ev.Usage) -> ev.Usage:
 
 
 def _summarize_models(
-    run: Accumulator, reported: ReportedUsage, price: PriceLookup | None
+    run: Accumulator,
+    reported: ReportedUsage,
+    uncovered: list[ev.Usage],
+    price: PriceLookup | None,
 ) -> dict[str, ModelSummary]:
     shares: dict[str, tuple[Any, int | None]]  # with their cost
-    if reported.models or reported.usage_only:
-        shares = {name: (share, share.cost_nano) for name, share in (reported.models or {}).items()}
+    if reported.models:
+        models = _add_requests(reported.models, uncovered, price) if uncovered else reported.models
+        shares = {name: (share, share.cost_nano) for name, share in models.items()}
     else:
         by_model: dict[str, list[ev.Usage]] = {}
         for request in run.requests.values():
@@ -255,6 +325,29 @@ def _summarize_models(
     }
 
 
+def _add_requests(
+    models: dict[str, ev.ModelUsage], requests: list[ev.Usage], price: PriceLookup | None
+) -> dict[str, ev.ModelUsage]:
+    """The agent's figures per model with requests that they don't include."""
+    shares = dict(models)
+    for request in requests:
+        name = find_main_model(shares, request.model or "unknown") or request.model or "unknown"
+        share = shares.get(name)
+        cost = price_requests([request], price)
+        counters: Any = {counter: getattr(request, counter) for counter in TOKEN_COUNTERS}
+        if share is None:
+            shares[name] = ev.ModelUsage(**counters, cost_nano=cost)
+            continue
+        sums: Any = {
+            counter: add_optional(getattr(share, counter), count or 0)
+            for counter, count in counters.items()
+        }
+        if share.cost_nano is not None and cost is not None:
+            sums["cost_nano"] = share.cost_nano + cost
+        shares[name] = msgspec.structs.replace(share, **sums)
+    return shares
+
+
 def _total_cost(
     run: Accumulator,
     reported: ReportedUsage,
@@ -264,8 +357,6 @@ def _total_cost(
 ) -> Cost:
     """The cost the agent reported for this run; what it did not report is computed."""
     session = nano_to_usd(reported.session_cost_nano)
-    if reported.usage_only:
-        return _computed_cost(_price_usage(run.results[-1], report.model, price), session)
     extra = price_requests(uncovered, price)
     if not run.results and run.cost_state is None:
         return _computed_cost(extra, session)
@@ -277,7 +368,7 @@ def _total_cost(
         return Cost(nano_to_usd(reported.cost_nano), "reported", session)
     if extra is None:
         count = "1 request" if len(uncovered) == 1 else f"{len(uncovered)} requests"
-        report.warnings.append(f"cost excludes {count} after the last result (unknown price)")
+        report.warnings.append(f"cost excludes {count} outside the agent's totals (unknown price)")
         return Cost(nano_to_usd(reported.cost_nano), "reported", session)
     return _computed_cost(reported.cost_nano + extra, session)
 
@@ -296,7 +387,8 @@ def _price_covered(
     """The computed cost of what the agent's figures cover."""
     later = set(map(id, uncovered))
     covered = [request for request in run.requests.values() if id(request) not in later]
-    if _has_every_request(reported, covered):
+    has_costs = any(share.cost_nano is not None for share in (reported.models or {}).values())
+    if not has_costs and _has_every_request(reported, covered):
         return price_requests(covered, price)
     return _price_models(run, reported, report, price)
 
@@ -323,9 +415,13 @@ def _price_models(
     if price is None:
         return None
     at = last.at if last is not None else run.first_at
-    costs = {name: price(name, share, at) for name, share in reported.models.items()}
+    # A cost that the agent reports for one of its models counts; it may not know the others.
+    costs = {
+        name: price(name, share, at) if share.cost_nano is None else share.cost_nano
+        for name, share in reported.models.items()
+    }
     main = find_main_model(reported.models, report.model)
-    if main is not None:
+    if main is not None and reported.models[main].cost_nano is None:
         whole = costs[main]
         count = report.requests or 0
         split = _price_equal_requests(reported.models[main], count, main, price, at)

@@ -10,12 +10,21 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ..event import NANO_PER_USD, ModelUsage, Result, Usage
+from ..event import NANO_PER_USD, CostState, ModelUsage, Result, Usage
 from ..report import Tokens
 
 TOKEN_COUNTERS = ("input", "cache_write", "cache_read", "output", "reasoning", "cache_write_1h")
 _get_counters = attrgetter(*TOKEN_COUNTERS)
 
+# Warnings of a run whose agent counts over the session, without the totals before the run.
+EARLIER_RUNS_LOWER_BOUND = (
+    "reported figures include earlier runs of this session, whose totals are unknown; tokens and "
+    "cost are computed from this run's requests (the output of subagents is a lower bound)"
+)
+EARLIER_RUNS_UPPER_BOUND = (
+    "tokens and cost are an upper bound: the agent counts over the whole session "
+    "and the totals of earlier runs are unknown"
+)
 # A reported session cost may exceed the run's own by this much through rounding.
 _ROUNDING_NANO = NANO_PER_USD // 1_000_000
 
@@ -115,31 +124,49 @@ class ReportedUsage(Struct):
     models: dict[str, ModelUsage] | None = None
     cost_nano: int | None = None
     session_cost_nano: int | None = None
-    usage_only: bool = False  # model figures are unusable; take the tokens from `usage`
     includes_earlier_runs: bool = False  # the agent's figures include earlier runs of the session
     warnings: list[str] = []
 
 
-def reported_run_usage(results: list[Result], main_model: str | None) -> ReportedUsage:
-    """This run's part of the figures, whether the agent counts per process or per session."""
+def needs_earlier_totals(results: list[Result]) -> bool:
+    """Whether the figures may include earlier runs, without the part since the last result.
+
+    Claude numbers its results since shortly before it continues the totals of a resumed session.
+    """
+    return bool(
+        results
+        and results[-1].models
+        and results[-1].index is not None
+        and all(result.models_since is None for result in results)
+    )
+
+
+def reported_run_usage(
+    results: list[Result],
+    requests: Iterable[Usage],
+    main_model: str | None,
+    earlier: CostState | None,
+) -> ReportedUsage:
+    """This run's part of the figures, whether the agent counts per process or per session.
+
+    `requests` are those of this run as far as the stream shows them, `earlier` the totals of the
+    session before it.
+    """
     last = results[-1]
     since = [result.models_since for result in results if result.models_since is not None]
+    session_cost = last.cost_nano if last.index is not None else None
     if since:
         reported = _usage_since_last_result(since, last)
-    elif last.models and _includes_earlier_runs(last, main_model):
-        reported = ReportedUsage(
-            models={},
-            session_cost_nano=last.cost_nano,
-            usage_only=True,
-            includes_earlier_runs=True,
-            warnings=[
-                "reported figures include earlier runs of this session; "
-                "this run's part is taken from its usage"
-            ],
-        )
-    else:
-        session_cost = last.cost_nano if last.index is not None else None
+    elif not needs_earlier_totals(results):
         reported = ReportedUsage(last.models, last.cost_nano, session_cost)
+    elif earlier is not None:
+        reported = _usage_since_earlier(last, earlier)
+    else:
+        covered = [request for request in requests if request.line <= last.line]
+        if _covers_all(last, covered):
+            reported = ReportedUsage(last.models, last.cost_nano, session_cost)
+        else:
+            reported = _usage_of_unknown_part(results, covered, main_model)
     if last.models and last.cost_nano is not None:
         parts = sum_optional(share.cost_nano for share in last.models.values())
         tolerance = len(last.models) + 1  # each figure was rounded to a nano-dollar
@@ -149,6 +176,119 @@ def reported_run_usage(results: list[Result], main_model: str | None) -> Reporte
                 f"but the reported total is ${last.cost_nano / NANO_PER_USD:.6f}"
             )
     return reported
+
+
+def _usage_since_earlier(last: Result, earlier: CostState) -> ReportedUsage:
+    """The difference to the totals before this run; all of them if they did not continue."""
+    before = earlier.models or {}
+    models = {
+        name: _subtract_model_usage(share, before[name]) if name in before else share
+        for name, share in (last.models or {}).items()
+    }
+    if any(
+        count is not None and count < 0 for share in models.values() for count in _counts(share)
+    ):
+        return ReportedUsage(last.models, last.cost_nano, last.cost_nano)
+    cost = None
+    if last.cost_nano is not None and earlier.cost_nano is not None:
+        cost = max(0, last.cost_nano - earlier.cost_nano)
+    return ReportedUsage(
+        models={name: share for name, share in models.items() if any(_counts(share))},
+        cost_nano=cost,
+        session_cost_nano=last.cost_nano,
+        includes_earlier_runs=bool(before),
+    )
+
+
+def _counts(share: ModelUsage) -> tuple[int | None, ...]:
+    return (*_get_counters(share), share.cost_nano)
+
+
+def _subtract_model_usage(share: ModelUsage, before: ModelUsage) -> ModelUsage:
+    differences: Any = {}
+    for name in (*TOKEN_COUNTERS, "cost_nano"):
+        total = getattr(share, name)
+        known = getattr(before, name)
+        differences[name] = None if total is None or known is None else total - known
+    for name in ("reasoning", "cache_write_1h"):  # not in the totals of every version
+        differences[name] = max(0, differences[name] or 0)
+    return msgspec.structs.replace(share, **differences)
+
+
+def _covers_all(last: Result, requests: list[Usage]) -> bool:
+    """Whether the requests of this run make up the figures, so that no earlier run is included."""
+    total = sum_tokens((last.models or {}).values())
+    if requests:
+        seen = sum_tokens(requests)
+        return (context_tokens(total) or 0) <= (context_tokens(seen) or 0)
+    if last.index != 0 or last.usage is None:
+        return not total.total
+    return (total.total or 0) <= (sum_tokens([last.usage]).total or 0)
+
+
+def _usage_of_unknown_part(
+    results: list[Result], requests: list[Usage], main_model: str | None
+) -> ReportedUsage:
+    """What is known of this run if the figures include an unknown part of earlier runs."""
+    last = results[-1]
+    reported = ReportedUsage(
+        models={}, session_cost_nano=last.cost_nano, includes_earlier_runs=True
+    )
+    name = find_main_model(last.models or {}, main_model)
+    if last.usage is not None and _is_single_turn(last) and name is not None:
+        share = (last.models or {})[name]
+        own = msgspec.structs.replace(
+            last.usage, context_window=share.context_window, max_output=share.max_output
+        )
+        reported.models = {name: own}
+        reported.warnings.append(
+            "reported figures include earlier runs of this session; "
+            "this run's part is taken from its usage"
+        )
+    elif requests:
+        reported.models = _shares_of_requests(results, requests, name)
+        reported.warnings.append(EARLIER_RUNS_LOWER_BOUND)
+    else:
+        reported.models = last.models
+        reported.cost_nano = last.cost_nano
+        reported.warnings.append(EARLIER_RUNS_UPPER_BOUND)
+    return reported
+
+
+def _is_single_turn(result: Result) -> bool:
+    """Whether the usage of the only result covers the run: one turn without subagents.
+
+    After the agent's own budget stop, the usage is 0 whatever was used.
+    """
+    if result.index != 0 or result.subagents != 0 or result.usage is None:
+        return False
+    tokens = sum_tokens([result.usage]).total
+    has_failed = result.api_status is not None or result.terminal_reason == "api_error"
+    return bool(tokens) or (tokens == 0 and has_failed)
+
+
+def _shares_of_requests(
+    results: list[Result], requests: list[Usage], main_model: str | None
+) -> dict[str, ModelUsage]:
+    """The usage per model: of the main thread by the results, of subagents by their requests."""
+    shares: dict[str, ModelUsage] = {}
+    main = [request for request in requests if request.parent is None]
+    usages = [result.usage for result in results if result.usage is not None]
+    models = {request.model for request in main}
+    parts: list[tuple[str, Any]] = []
+    if usages and len(models) == 1 and sum_tokens(usages).total:
+        parts += [(main_model or models.pop() or "unknown", usage) for usage in usages]
+        requests = [request for request in requests if request.parent is not None]
+    for request in requests:
+        name = request.model or "unknown"
+        if main_model is not None and base_model_name(main_model) == name:
+            name = main_model
+        parts.append((name, request))
+    for name, part in parts:
+        counters: Any = dict(zip(TOKEN_COUNTERS, _get_counters(part), strict=True))
+        share = ModelUsage(**{key: value or 0 for key, value in counters.items()})
+        shares[name] = _add_model_usage(shares[name], share) if name in shares else share
+    return shares
 
 
 def _usage_since_last_result(since: list[dict[str, ModelUsage]], last: Result) -> ReportedUsage:
@@ -177,22 +317,6 @@ def _add_model_usage(first: ModelUsage, second: ModelUsage) -> ModelUsage:
         for name in (*TOKEN_COUNTERS, "cost_nano")
     }
     return msgspec.structs.replace(second, **sums)
-
-
-def _includes_earlier_runs(result: Result, main_model: str | None) -> bool:
-    """Whether a single result of a version that counts per session exceeds its own turn.
-
-    The json format omits the part since the previous result. One turn without subagents cannot use
-    more of the main model than its own usage, so the rest comes from earlier runs.
-    """
-    if result.index != 0 or result.subagents != 0 or result.usage is None or not result.models:
-        return False
-    share = result.models.get(find_main_model(result.models, main_model) or "")
-    if share is None:
-        return False
-    turn_tokens = sum_tokens([result.usage]).total
-    model_tokens = sum_tokens([share]).total
-    return bool(turn_tokens) and model_tokens is not None and model_tokens > (turn_tokens or 0)
 
 
 # -- models ----------------------------------------------------------------------------------------

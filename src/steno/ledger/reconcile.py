@@ -7,20 +7,32 @@ total: a compaction, a helper, a subagent in the background.
 """
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
-from ..analysis.usage import add_optional, sum_optional
+from msgspec.structs import replace
+
+from ..analysis.usage import (
+    EARLIER_RUNS_LOWER_BOUND,
+    EARLIER_RUNS_UPPER_BOUND,
+    add_optional,
+    cache_hit_rate,
+    nano_to_usd,
+    sum_optional,
+    sum_tokens,
+)
 from ..analysis.usage import base_model_name as plain_name
 from ..codec.redact import redact
-from ..event import NANO_PER_USD
+from ..event import NANO_PER_USD, ModelUsage
 from ..pricing import cache_saving, rates
-from ..report import ModelSummary, Report
+from ..report import Cost, ModelSummary, Report
 from .protocol import Store, chunks, placeholders, query_value
 from .queries.runs import load_report
 from .rows import MAX_INT64, REQUEST_COLUMNS, RequestRow, stable_id, utc_datetime
 from .totals import SpendDeltas, add_requests, replace_on_conflict, upsert_spend
 
 TOKEN_COLUMNS = ("input", "cache_write", "cache_read", "output")
+_token_counters = attrgetter(*TOKEN_COLUMNS)
 COUNTERS = (*TOKEN_COLUMNS, "reasoning")
 KNOWN_TOTAL_SOURCES = ("reported", "local")  # the agent's total; a local server, which is free
 RUN_SLACK_MS = 5_000  # a request this close to a run is its own: runs start before their first line
@@ -106,6 +118,82 @@ def adopt_requests(store: Store, run: str, session: str, agent: str, cost_source
     add_requests(deltas, new)
     store.upsert("requests", REQUEST_COLUMNS, new, replace_on_conflict(REQUEST_COLUMNS))
     upsert_spend(store, deltas, agent, dict(store.query(_SELECT_PROJECT, (session,))))
+
+
+# -- totals of a session -------------------------------------------------------------------------
+
+
+class _EarlierRun(NamedTuple):
+    """A run of the same session: its own cost, and the session's total at its end."""
+
+    id: str
+    cost_nano: int | None
+    session_nano: int
+
+
+def subtract_earlier_runs(store: Store, report: Report) -> Report:
+    """Reduce a report that may include earlier runs of its session to the run's own part.
+
+    The agent's total at the end of the run before it is known from the ledger. Without one, the
+    report stays as it is, with its warning.
+    """
+    total = usd_to_nano(report.cost.session_usd)
+    is_upper_bound = EARLIER_RUNS_UPPER_BOUND in report.warnings
+    is_lower_bound = EARLIER_RUNS_LOWER_BOUND in report.warnings
+    if total is None or not (is_upper_bound or is_lower_bound):
+        return report
+    at_least = (usd_to_nano(report.cost.usd) or 0) if is_lower_bound else 0
+    sql = (
+        "SELECT id, cost_nano, session_nano FROM runs "
+        "WHERE session = ? AND id <> ? AND session_nano < ? ORDER BY session_nano DESC"
+    )
+    values = (report.session_id, report.run_id, total - at_least)
+    earlier = [_EarlierRun(*row) for row in store.query(sql, values)]
+    if not earlier:
+        return report
+    latest = earlier[0].session_nano
+    cost = Cost(nano_to_usd(total - latest), "reported", report.cost.session_usd)
+    warnings = [text for text in report.warnings if text != EARLIER_RUNS_UPPER_BOUND]
+    if is_lower_bound:
+        warnings.remove(EARLIER_RUNS_LOWER_BOUND)
+        warnings.append("output tokens are a lower bound: those of subagents are not reported")
+        models = {name: replace(model, cost_usd=None) for name, model in report.models.items()}
+        return replace(report, cost=cost, models=models, warnings=warnings)
+    # Each of these runs is known, and no other: their parts add up to the total after the last.
+    is_complete = sum(run.cost_nano or 0 for run in earlier) == latest
+    models = _subtract_models(store, report, earlier) if is_complete else {}
+    tokens = sum_tokens(ModelUsage(*_token_counters(model)) for model in models.values())
+    if not models:
+        warnings.append("tokens are unknown: those of earlier runs of this session are unknown")
+    return replace(
+        report,
+        cost=cost,
+        models=models,
+        tokens=tokens,
+        cache_hit_rate=cache_hit_rate(tokens),
+        warnings=warnings,
+    )
+
+
+def _subtract_models(
+    store: Store, report: Report, earlier: list[_EarlierRun]
+) -> dict[str, ModelSummary]:
+    """The figures per model without those of the earlier runs; empty if one is unknown."""
+    models = dict(report.models)
+    for run in earlier:
+        known = load_report(store, run.id)
+        if known is None or (known.cost.usd and not known.models):
+            return {}
+        for name, part in known.models.items():
+            if name not in models:
+                return {}
+            pairs = zip(_token_counters(models[name]), _token_counters(part), strict=True)
+            rest = [total - own for total, own in pairs if total is not None and own is not None]
+            if len(rest) < len(TOKEN_COLUMNS) or min(rest) < 0:
+                return {}
+            counters = dict(zip(TOKEN_COLUMNS, rest, strict=True))
+            models[name] = replace(models[name], cost_usd=None, **counters)
+    return models
 
 
 # -- adjustments ---------------------------------------------------------------------------------

@@ -464,6 +464,8 @@ class LedgerRowSink(Struct, eq=False):
         session.context_used = UNKNOWN_CONTEXT if event.after is None else event.after
 
     def _on_cost(self, event: ev.CostState) -> None:
+        if event.is_earlier:
+            return
         session = self._touch_session(event)
         if event.cost_nano is not None:
             session.reported_nano = event.cost_nano

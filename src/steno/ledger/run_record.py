@@ -17,6 +17,7 @@ from .reconcile import (
     adopt_requests,
     put_adjustment,
     stored_requests,
+    subtract_earlier_runs,
     usd_to_nano,
 )
 from .row_sink import MAX_TITLE_CHARS
@@ -89,6 +90,7 @@ def upsert_run(
     report doesn't know: task, attempt, why, prompt, pid. Pruned runs, and runs whose requests were
     all pruned, stay pruned.
     """
+    report = subtract_earlier_runs(store, report)
     run = report.run_id or ""
     session = report.session_id or run
     request_ids = {request.id for request in batch.requests}

@@ -12,7 +12,8 @@ A record is `[seconds since the start or null, code, data]`:
     alert      the context or a budget reached a level: {"kind": ..., "level": ..., "used": ...,
                "limit": ...}
     checked    the result of the JSON schema check: {"value": ...} or {"wrong": [...]}
-    kept       lines of the agent's own transcript, read after it exited
+    kept       lines of the agent's own transcript, read after it exited, or the totals of a resumed
+               session, read before it starts
     exit       the exit code, negative for a signal, null if the process never started
     end        the recording was closed properly; without it, it is truncated
 
@@ -57,7 +58,8 @@ class Header(Struct, kw_only=True):
 
     `backend` is set if the agent used another model server than its vendor's; `task`, `attempt` and
     `prompt` (its beginning) if the run is part of a task. `played`: the agent was a replayed
-    recording, whose times and ids belong to another run.
+    recording, whose times and ids belong to another run. `resumes`: the run continues an earlier
+    session; None if unknown.
     """
 
     schema: str = RECORDING_SCHEMA
@@ -72,6 +74,7 @@ class Header(Struct, kw_only=True):
     prompt: str | None = None
     backend: BackendInfo | None = None
     played: bool = False
+    resumes: bool | None = None
 
     def id_namespace(self) -> str:
         """A prefix that makes the ids of a replayed recording unique to this run, else empty."""

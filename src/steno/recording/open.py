@@ -357,6 +357,22 @@ def read_transcripts(
                 )
 
 
+def last_session_totals(
+    pattern: str | None, folders: Iterable[str], marker: bytes | None, before: str = ""
+) -> bytes | None:
+    """The last line with the marker in the files that match a glob below the folders.
+
+    `before`: a timestamp as the lines have it; nothing is read from the first line that is later.
+    """
+    last = None
+    for line in read_transcripts(pattern, folders):
+        if marker is not None and marker in line:
+            last = line
+        elif before and is_line_since(line, before):
+            break
+    return last
+
+
 def is_line_since(line: bytes, since: str) -> bool:
     """Whether a transcript line is not older than a timestamp; "" is before all."""
     return not since or _timestamp_of(line) >= since

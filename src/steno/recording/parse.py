@@ -15,6 +15,7 @@ from ..agents.sink import Sink, feed
 from ..analysis.accumulator import MILLISECOND, Accumulator
 from ..analysis.build_report import build_report
 from ..analysis.cost import PriceLookup
+from ..analysis.usage import needs_earlier_totals
 from ..codec.decode import DECODE_ERRORS, LineSplitter, decoder, iter_json_values
 from ..report import LineCounts, Report
 from .format import Header, Record, RecordDecoder, parse_header
@@ -211,6 +212,10 @@ class RunParser:
         pattern = self.agent.transcripts.pattern
         if reader is None or pattern is None:
             return None
+        if self.agent.transcripts.totals_only and not needs_earlier_totals(
+            self.accumulator.results
+        ):
+            return None
         session = reader.session or session
         if session is None or not (session == "*" or self.agent.is_session_id(session)):
             return None
@@ -347,6 +352,10 @@ class RunParser:
         if header.backend is not None:
             self.accumulator.is_free = header.backend.local
             self.accumulator.context_window = header.backend.window
+        if header.resumes is False:
+            self.accumulator.earlier_totals = ev.CostState(
+                0, None, None, None, cost_nano=0, models={}, is_earlier=True
+            )
         if not self._is_agent_known and header.agent is not None:
             self._set_agent(agents.AGENTS.get(header.agent))
         agent = agents.AGENTS.get(header.agent or "")

@@ -5,7 +5,7 @@ the live report equals that of the recording. What follows the attempt is decide
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from ..errors import RecordingError
 from ..pricing import preload, price
 from ..process import ChildProcess, ProcessCommand, ProcessLoop, Timer
 from ..recording.format import BackendInfo, Header, Record, Recorder, encode_alert
-from ..recording.open import read_transcripts
+from ..recording.open import last_session_totals, read_transcripts
 from ..recording.parse import RunParser
 from ..report import Report
 from ..workspace.change_watcher import ObservedChange
@@ -166,6 +166,8 @@ class AgentRun:
             started_at=self.started_at,
             played=self.setup.agent == REPLAY_AGENT_NAME,
         )
+        if not header.played:
+            header.resumes = bool(self.launch_options.resume or self.launch_options.continue_)
         backend = self.launch_options.backend
         if backend is not None:  # without its key
             header.backend = BackendInfo(
@@ -191,6 +193,7 @@ class AgentRun:
     def start(self) -> None:
         """Start the prepared command."""
         setup = self.setup
+        self._record_earlier_totals()
         self._observer.subscribe(self._on_file_changes)
         self.child = self._loop.start(
             self._command,
@@ -207,6 +210,18 @@ class AgentRun:
             self._poll_usage()
         self._note_observer_problems()
         self._check_timeouts()
+
+    def _record_earlier_totals(self) -> None:
+        """Record the totals that a resumed session has before this run, which may add to them."""
+        session = self.launch_options.resume
+        transcripts = self.agent.transcripts
+        marker = transcripts.totals_marker
+        if not session or not transcripts.totals_only or not self.agent.is_session_id(session):
+            return
+        pattern = transcripts.pattern(session) if transcripts.pattern is not None else None
+        line = last_session_totals(pattern, self._transcript_folders, marker)
+        if line is not None:
+            self._process_record(Record(0.0, "kept", line))
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -225,16 +240,25 @@ class AgentRun:
             signal = "-" if orphan.signal is None else str(orphan.signal)
             line = f"{orphan.pid} {signal} {orphan.command}".encode("utf-8", "replace")
             self._process_record(Record(record.offset_seconds, "left", line))
-        for line in read_transcripts(
-            self.parser.transcript_pattern(self.requested_session_id),
-            self._transcript_folders,
-            _transcript_timestamp(self.started_at),
-            self.agent.transcripts.totals_marker,
-        ):
+        for line in self._transcript_lines():
             self._process_record(Record(record.offset_seconds, "kept", line))
         self._note_observer_problems()
         self._process_record(record)
         self._finish(record.offset_seconds)
+
+    def _transcript_lines(self) -> Iterable[bytes]:
+        """The lines of the session's transcripts that complete this run."""
+        transcripts = self.agent.transcripts
+        pattern = self.parser.transcript_pattern(self.requested_session_id)
+        since = _transcript_timestamp(self.started_at)
+        folders = self._transcript_folders
+        if not transcripts.totals_only:
+            return read_transcripts(pattern, folders, since, transcripts.totals_marker)
+        options = self.launch_options
+        if not options.continue_ or options.fork:  # else its totals are recorded, or another's
+            return ()
+        line = last_session_totals(pattern, folders, transcripts.totals_marker, since)
+        return () if line is None else (line,)
 
     def _on_file_changes(self, changes: list[ObservedChange]) -> None:
         if self.report is not None:

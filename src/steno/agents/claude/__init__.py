@@ -5,8 +5,9 @@ output_tokens; thinking is part of the output. One API message is printed as sev
 lines with one block each, all with the usage of the message's *start*: its output is a lower bound
 (often 1) unless the line has a stop_reason. `result.usage` sums the requests of one turn of the
 main loop (1.0.100: only its last request); `modelUsage` and `total_cost_usd` sum over the process,
-subagents and helper calls included, and since 2.1.3xx over all resumed runs of the session:
-`model_usage_since_last_result` is then the new part.
+subagents and helper calls included, and since 2.1.277 over all resumed runs of the session.
+`model_usage_since_last_result` is the new part, in streams since 2.1.309. Without it, the last
+`cost-state` line of the transcript before the run has the totals that it continued from.
 """
 
 from ...report import HintTemplates
@@ -15,7 +16,13 @@ from .permissions import allow_rule
 from .reader import ClaudeReader, looks_like
 from .start import MODELS_BY_SIZE, OPTION_NAMES, build_command, encode_message, supports_schema
 from .tables import context_window
-from .transcripts import is_transcript_line, scan_usage, transcript_folders
+from .transcripts import (
+    COST_STATE_MARKER,
+    is_transcript_line,
+    scan_usage,
+    transcript_folders,
+    transcript_pattern,
+)
 
 __all__ = ["AGENT", "ENV_POLICY", "ClaudeReader"]
 
@@ -78,6 +85,9 @@ AGENT = Agent(
         is_line=is_transcript_line,
         folders=transcript_folders,
         scan_usage=scan_usage,
+        pattern=transcript_pattern,
+        totals_marker=COST_STATE_MARKER,
+        totals_only=True,
     ),
     installation=Installation(
         command="npm install -g @anthropic-ai/claude-code",

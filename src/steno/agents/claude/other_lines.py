@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from ... import event as ev
 from ...codec.decode import decode_lenient, text_of
@@ -188,6 +189,8 @@ def task_events(outcome: Any, call: str, head: ev.EventHead) -> Iterator[ev.Even
         yield ev.TaskEnded(*head, agent or outcome.shell_id or "", agent and call, outcome.status)
 
 
+# The basis of a price, and of the limits, of a model that the program does not know.
+GUESSED_COST_BASIS = "unknown"
 MAX_FIGURE = 1e18  # nano-dollars or milliseconds: a billion dollars, thirty million years
 EventBuilder = Callable[[ev.EventHead, wire.OtherFields], list[ev.Event]]
 
@@ -201,10 +204,7 @@ def read(kind: str, subtype: str | None, data: bytes, head: ev.EventHead) -> lis
     if head[1] is None:
         head = (head[0], decode_lenient(data, wire.LineDetails).sessionId, head[2], head[3])
     if kind == "cost-state":
-        cost = decode_lenient(data, wire.CostLine)
-        return [
-            ev.CostState(*head, _to_nano_dollars(cost.totalCostUSD), _model_usages(cost.modelUsage))
-        ]
+        return [cost_state(data, head)]
     make = _EVENT_BUILDERS.get((kind, subtype)) or _EVENT_BUILDERS.get((kind, None))
     if make is not None:
         return make(head, decode_lenient(data, wire.OtherFields))
@@ -303,6 +303,16 @@ _EVENT_BUILDERS: dict[tuple[str, str | None], EventBuilder] = {
 }
 
 
+def cost_state(data: bytes, head: ev.EventHead) -> ev.CostState:
+    """The totals of a session so far."""
+    given = decode_lenient(data, wire.CostLine)
+    is_guess = given.hasUnknownModelCost is True
+    shares = _model_usages(given.modelUsage)
+    if is_guess and shares is not None:  # it does not say of which model
+        shares = {name: replace(share, cost_nano=None) for name, share in shares.items()}
+    return ev.CostState(*head, None if is_guess else _to_nano_dollars(given.totalCostUSD), shares)
+
+
 def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> list[ev.Event]:
     """The refusals that the result lists, then the result itself."""
     events: list[ev.Event] = [
@@ -341,7 +351,7 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
             usage=usage,
             models=_model_usages(given.modelUsage),
             models_since=_model_usages(given.model_usage_since_last_result),
-            cost_nano=_to_nano_dollars(given.total_cost_usd),
+            cost_nano=None if _has_guessed_cost(given) else _to_nano_dollars(given.total_cost_usd),
             index=given.result_index,
             subagents=None if given.subagent_stats is None else given.subagent_stats.spawned,
             uuid=given.uuid,
@@ -356,20 +366,27 @@ def _model_usages(
 ) -> dict[str, ev.ModelUsage] | None:
     if shares is None:
         return None
-    return {
-        name: ev.ModelUsage(
-            share.inputTokens,
-            share.cacheCreationInputTokens,
-            share.cacheReadInputTokens,
-            share.outputTokens,
-            share.thinkingTokens,
-            share.cacheCreationEphemeral1hInputTokens,
-            _to_nano_dollars(share.costUSD),
-            share.contextWindow,
-            share.maxOutputTokens,
-        )
-        for name, share in shares.items()
-    }
+    return {name: _model_usage(share) for name, share in shares.items()}
+
+
+def _model_usage(share: wire.ModelUsageEntry) -> ev.ModelUsage:
+    is_guess = share.costBasis == GUESSED_COST_BASIS
+    return ev.ModelUsage(
+        share.inputTokens,
+        share.cacheCreationInputTokens,
+        share.cacheReadInputTokens,
+        share.outputTokens,
+        share.thinkingTokens,
+        share.cacheCreationEphemeral1hInputTokens,
+        None if is_guess else _to_nano_dollars(share.costUSD),
+        None if is_guess else share.contextWindow,
+        None if is_guess else share.maxOutputTokens,
+    )
+
+
+def _has_guessed_cost(given: wire.ResultLine) -> bool:
+    """Whether the total includes a model that the program does not know."""
+    return any(share.costBasis == GUESSED_COST_BASIS for share in (given.modelUsage or {}).values())
 
 
 def _to_nano_dollars(dollars: float | None) -> int | None:

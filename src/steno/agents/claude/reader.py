@@ -28,6 +28,7 @@ from .tables import (
     SYNTHETIC_MODEL,
     TOOLS,
 )
+from .transcripts import find_earlier_totals
 from .wire import (
     LINE_TYPES,
     AssistantLine,
@@ -90,6 +91,8 @@ class ClaudeReader:
         # The message whose usage was sent last: its other lines repeat the same figures.
         self._usage_key = _NO_USAGE
         self._session: str | None = None  # one object for thousands of requests
+        self._first_uuid: str | None = None  # of the first message of the main thread
+        self._last_result: ev.Result | None = None
         self._last_line = (0, b"")  # the last one fed, with its number
         self._has_started = False  # a transcript has no init line: its first line stands for it
         self._set_sink(self._events)
@@ -237,6 +240,24 @@ class ClaudeReader:
         self._is_transcript = True
         self._set_decoder()
 
+    # -- the session's transcript ------------------------------------------------------------------
+
+    @property
+    def session(self) -> str | None:
+        """The session of the last result."""
+        return None if self._last_result is None else self._last_result.session
+
+    def read_stderr(self, line: ev.Stderr) -> list[ev.Event]:
+        """Return nothing: stderr has no events."""
+        return []
+
+    def enrich(self, lines: Iterable[bytes]) -> list[ev.Event]:
+        """The totals of the session before this run."""
+        if self._last_result is None:
+            return []
+        earlier = find_earlier_totals(lines, self._first_uuid, self._last_result)
+        return [] if earlier is None else [earlier]
+
     # -- one line ----------------------------------------------------------------------------------
 
     def _set_sink(self, sink: Sink) -> None:
@@ -290,7 +311,10 @@ class ClaudeReader:
             # The parent of a tool_progress line is the running tool itself.
             parent = line.parent_tool_use_id if name == "system" else None
             head = (number, line.session_id, parent, at)
-            sink.add(other_lines.read(name, line.subtype, data, head))
+            events = other_lines.read(name, line.subtype, data, head)
+            if name == "result" and isinstance(events[-1], ev.Result):
+                self._last_result = events[-1]
+            sink.add(events)
         return None, None
 
     def _resolve_lenient(
@@ -352,6 +376,8 @@ class ClaudeReader:
         model = message.model
         session = line.session_id
         parent = line.parent_tool_use_id
+        if self._first_uuid is None and parent is None:
+            self._first_uuid = line.uuid
         if model == SYNTHETIC_MODEL:
             self._begin_synthetic(message, (number, session, parent, at), data, sink)
             return

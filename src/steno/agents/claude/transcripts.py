@@ -4,13 +4,18 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
+
+from msgspec.structs import replace
 
 from ... import event as ev
 from ...codec.decode import DECODE_ERRORS, decode_lenient, iter_json_values
 from . import other_lines, wire
 from .tables import IGNORED_LINE_TYPES, SYNTHETIC_MODEL
 
+COST_STATE_MARKER = b'"type":"cost-state"'
+_ASSISTANT_MARKER = b'"type":"assistant"'
 _MESSAGE_KEY = b'"message":'
 _CONTENT_KEY = b'"content":'
 _STOP_REASON_KEY = b'"stop_reason":'
@@ -28,6 +33,11 @@ def transcript_folders(environment: Mapping[str, str], home: str) -> list[str]:
         return [f"{name.strip().rstrip('/')}/projects" for name in folders if name.strip()]
     config = environment.get("XDG_CONFIG_HOME") or f"{home}/.config"
     return [f"{home}/.claude/projects", f"{config}/claude/projects"]
+
+
+def transcript_pattern(session: str) -> str:
+    """The main transcript of a session, below one of the folders."""
+    return f"*/{session}.jsonl"
 
 
 def is_transcript_line(line: bytes) -> bool:
@@ -161,3 +171,69 @@ def _message_pattern(data: bytes, message_id: str) -> _MessagePattern:
         return _NO_PATTERN
     size = len(data)
     return data[thread:content], message - thread, data[stop:end], stop - size, end - size
+
+
+# -- totals of the session -------------------------------------------------------------------------
+
+_TOTAL_COUNTERS = ("input", "cache_write", "cache_read", "output")
+
+
+def find_earlier_totals(
+    lines: Iterable[bytes], first_uuid: str | None, result: ev.Result
+) -> ev.CostState | None:
+    """The totals of the session before a run; None if unknown.
+
+    Each process adds its totals at its end, and the next one continues from the last of them.
+    `first_uuid` is that of the run's first message. The only lines may be totals: a recording
+    keeps no others, and only those from before its run.
+    """
+    head = (0, result.session, None, None)
+    first_id = None if first_uuid is None else f'"uuid":"{first_uuid}"'.encode()
+    states = [ev.CostState(*head, 0, {})]
+    started_at = None
+    is_fork = False  # it begins with copied messages, which another file has counted
+    has_messages = False
+    is_found = False
+    data = b""
+    for data in lines:
+        if COST_STATE_MARKER in data:
+            states.append(other_lines.cost_state(data, head))
+            continue
+        if first_id is not None and first_id in data:
+            is_found = True
+            break
+        started_at = started_at or _details_of(data).timestamp
+        if not has_messages and _ASSISTANT_MARKER in data:
+            has_messages = True
+            at = _details_of(data).timestamp
+            is_fork = at is not None and started_at is not None and at < started_at
+    if is_fork or (has_messages and len(states) == 1):
+        del states[0]  # unknown
+    if not is_found and started_at is not None:
+        return _totals_before_match(states, result)
+    return replace(states[-1], is_earlier=True) if states and data else None
+
+
+def _totals_before_match(states: list[ev.CostState], result: ev.Result) -> ev.CostState | None:
+    """The totals before those that equal the result's.
+
+    A run that used nothing repeats the totals before it: the result's usage tells the two apart.
+    """
+    own_tokens = sum(_counters(result.usage)) if result.usage is not None else 0
+    for before, after in reversed(list(pairwise(states))):
+        difference = _sum_shares(after.models) - _sum_shares(before.models)
+        if _shares(after.models) == _shares(result.models) and difference >= own_tokens:
+            return replace(before, is_earlier=True)
+    return None
+
+
+def _shares(models: dict[str, ev.ModelUsage] | None) -> dict[str, tuple[int, ...]]:
+    return {name: _counters(share) for name, share in (models or {}).items()}
+
+
+def _sum_shares(models: dict[str, ev.ModelUsage] | None) -> int:
+    return sum(sum(counters) for counters in _shares(models).values())
+
+
+def _counters(share: ev.ModelUsage) -> tuple[int, ...]:
+    return tuple(getattr(share, name) or 0 for name in _TOTAL_COUNTERS)

@@ -457,6 +457,7 @@ class ModelUsageEntry(Struct, gc=False):
     costUSD: Amount | None = None
     contextWindow: Count | None = None
     maxOutputTokens: Count | None = None
+    costBasis: str | None = None
 
 
 class PermissionDenial(Struct, gc=False):
@@ -504,6 +505,7 @@ class ResultLine(Struct, gc=False):
 class CostLine(Struct, gc=False):
     totalCostUSD: Amount | None = None
     modelUsage: dict[str, ModelUsageEntry] | None = None
+    hasUnknownModelCost: bool | None = None
 
 
 class ToolInput(Struct, gc=False):
