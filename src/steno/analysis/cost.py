@@ -157,15 +157,15 @@ def _omitted_requests(run: Accumulator, reported: ReportedUsage) -> list[ev.Usag
     if not run.results or not reported.models or reported.includes_earlier_runs:
         return []
     covered_until = run.results[-1].line
+    usages = [result.usage for result in run.results if result.usage is not None]
     main = [
         request
         for request in run.requests.values()
         if request.parent is None and request.line <= covered_until
     ]
-    usages = [result.usage for result in run.results if result.usage is not None]
+    if _sum_input(main) == _sum_input(usages):
+        return []  # the usual case
     missing = _subtract_counters(_sum_counters(main), _sum_counters(usages))
-    if not any(missing):
-        return []
     final = [request for request in main if request.final]
     for candidates in (final, *([request] for request in final)):
         is_missing = _sum_counters(candidates) == missing
@@ -250,7 +250,7 @@ def _total_tokens(
     return sum_tokens([*shares, *uncovered])
 
 
-def _sum_input(requests: Iterable[ev.Usage]) -> int:
+def _sum_input(requests: Iterable[Any]) -> int:
     """The input of all requests, cached or not; one with an unknown counter counts as 0."""
     total = 0
     for request in requests:
