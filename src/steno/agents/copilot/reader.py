@@ -39,7 +39,7 @@ MAX_REQUESTS = 10_000  # of one run; more is damage
 SHUTDOWN_MARKER = b'"session.shutdown"'
 
 
-class RunTotals(Struct):
+class SessionTotals(Struct):
     """The usage of a run whose requests are not recorded, from the line of its shutdown."""
 
     models: dict[str, ev.ModelUsage] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class CopilotReaderState(Struct):
     recorded: bool = False  # this version records each request
     resumed: bool = False
     answers: int = 0  # messages of the model since the start of the run
-    shutdown: RunTotals | None = None  # the last one as written
+    shutdown: SessionTotals | None = None  # the last one as written
     totals: dict[str, ev.ModelUsage] = field(default_factory=dict)  # of the session
 
 
@@ -81,7 +81,7 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         super().__init__(EventLine, CopilotReaderState())
         self.session: str | None = None
         self._result_event: ev.Result | None = None
-        self._run_totals: RunTotals | None = None
+        self._run_totals: SessionTotals | None = None
         self._changed_paths: set[str] = set()
 
     def read_stderr(self, line: ev.Stderr) -> list[ev.Event]:
@@ -113,7 +113,7 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         has_requests = any(isinstance(event, ev.Usage) for event in run)
         return run if has_requests else run + self._total_events(reader._run_totals)
 
-    def _total_events(self, totals: RunTotals | None) -> list[ev.Event]:
+    def _total_events(self, totals: SessionTotals | None) -> list[ev.Event]:
         """The usage and the files of a run of a version that does not record its requests."""
         if totals is None or not totals.models:
             return []
@@ -238,7 +238,7 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         requests = [ev.Notice(*head, "request") for _ in range(min(own.requests, MAX_REQUESTS))]
         return [*requests, ev.CostState(*head, None, dict(state.totals))]
 
-    def _own_part(self, totals: RunTotals) -> RunTotals:
+    def _own_part(self, totals: SessionTotals) -> SessionTotals:
         """The part of this run: 1.0.60 counts the process, 1.0.92 the session.
 
         The number of the model's messages tells which of the two it is.
@@ -256,7 +256,7 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
             model: _subtract_usage(usage, before.models.get(model))
             for model, usage in totals.models.items()
         }
-        return RunTotals(models, max(0, since), files)
+        return SessionTotals(models, max(0, since), files)
 
     def _request_finished(
         self, head: EventHead, data: EventData, line: EventLine
@@ -463,11 +463,11 @@ def _prompt_id(data: EventData) -> str | None:
     return data.message_id or data.interaction_id
 
 
-def _totals_at(data: EventData) -> RunTotals:
+def _totals_at(data: EventData) -> SessionTotals:
     metrics = data.model_metrics or {}
     counts = [model.requests or RequestCount() for model in metrics.values()]
     changes = data.code_changes or CodeChanges()
-    return RunTotals(
+    return SessionTotals(
         models={name: _model_usage(model.usage) for name, model in metrics.items()},
         requests=sum(requests.count or 0 for requests in counts),
         files=changes.files_modified or [],
