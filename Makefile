@@ -6,13 +6,14 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 CLIS   := $(foreach version,2.1.197 2.1.325,.cli/claude-$(version)/node_modules/.bin/claude)
 CLIS   += .cli/codex-0.166.0/node_modules/.bin/codex .cli/copilot-1.0.102/node_modules/.bin/copilot
 CLIS   += .cli/gemini-0.61.0/node_modules/.bin/gemini .cli/qwen-0.15.10/node_modules/.bin/qwen
+CLIS   += .cli/qwen-0.24.4/node_modules/.bin/qwen
 CLIS   += .cli/opencode-1.18.33/node_modules/.bin/opencode
 # Packages whose tests start no agent and no database.
 QUICK  := tests/analysis tests/codec tests/config tests/pricing tests/views tests/workspace \
           tests/agents/test_codex.py tests/agents/test_copilot.py tests/agents/test_gemini.py \
           tests/recording/test_odd_input.py tests/runner/test_retry_policy.py tests/test_architecture.py
 
-.PHONY: help demo test quick cli lint types check wheel dist bench accuracy fuzz reference clean
+.PHONY: help demo test quick cli lint types check wheel dist bench accuracy fuzz drift reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -43,6 +44,10 @@ check: lint types test reference ## everything that must pass before a commit
 
 cli: $(CLIS) ## install the real agents that some tests run (needs npm)
 
+drift: $(VENV)/.test ## try the newest and older versions of every agent; writes docs/reference/agents.md
+	$(BIN)/python -m tests.drift --out docs/reference/versions.json
+	$(BIN)/python docs/reference/generate.py
+
 fuzz: $(VENV)/.test ## read a million mutated lines: no exception, no lost line
 	$(BIN)/python -m tests.fuzz --count 1000000
 
@@ -72,7 +77,7 @@ accuracy: $(VENV)/.test .bench/.peers ## compare our totals and the competitors'
 
 ##@ Clean up
 clean: ## remove everything that was set up
-	rm -rf $(VENV) .bench .wheel .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) .bench .drift .wheel .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 
 .cli/claude-%/node_modules/.bin/claude:
 	npm install --no-audit --no-fund --prefix .cli/claude-$* @anthropic-ai/claude-code@$*
@@ -88,6 +93,10 @@ clean: ## remove everything that was set up
 
 .cli/qwen-%/node_modules/.bin/qwen:
 	npm install --no-audit --no-fund --prefix .cli/qwen-$* @qwen-code/qwen-code@$*
+
+# From 0.24 on, Qwen Code needs Node 22: tests put this one first in PATH.
+.cli/qwen-0.24.4/node_modules/.bin/qwen:
+	npm install --no-audit --no-fund --prefix .cli/qwen-0.24.4 node@22 @qwen-code/qwen-code@0.24.4
 
 .cli/opencode-%/node_modules/.bin/opencode:
 	npm install --no-audit --no-fund --prefix .cli/opencode-$* opencode-ai@$*

@@ -136,7 +136,13 @@ def steno(meter: Meter, folder: str) -> None:
         now = time.time()
         run_id = new_run_id()
         observer = WorkspaceObserver(
-            loop=loop, cwd=folder, run_id=run_id, changes=setup.changes, record=True
+            loop=loop,
+            cwd=folder,
+            run_id=run_id,
+            changes=setup.changes,
+            undo_days=setup.undo_days,
+            undo_runs=setup.undo_runs,
+            record=True,
         )
         run = AgentRun(
             loop=loop,

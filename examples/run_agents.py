@@ -3,11 +3,14 @@
     python examples/run_agents.py
 
 A recording is replayed in place of the agent, so that it costs nothing. Without REPLAY, Claude Code
-is run; `agent="codex"` and so on runs another one.
+is run; `agent="codex"` and so on runs another one. Recordings and ledger of this example are in a
+temporary folder, so that your own ledger does not count these runs.
 """
 
 import asyncio
+import os
 import sys
+import tempfile
 
 import steno
 from steno.event import Text, ToolCall
@@ -67,7 +70,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        raise SystemExit(main())
-    except steno.StenoError as error:  # wrong options, or a missing recording
-        sys.exit(f"run_agents.py: {error}")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(XDG_DATA_HOME=folder, STENO_LEDGER=f"{folder}/scratch.db")
+        try:
+            raise SystemExit(main())
+        except steno.StenoError as error:  # wrong options, or a missing recording
+            sys.exit(f"run_agents.py: {error}")

@@ -9,12 +9,14 @@ from tests.golden import ROOT
 
 Json = dict[str, Any]
 AGENTS = ("gemini", "opencode", "qwen")
+VERSIONS = {"gemini": "0.61.0", "opencode": "1.18.33", "qwen": "0.15.10"}  # of most recordings
 CASES = [case for agent in AGENTS for case in sorted((ROOT / agent).glob("*/*"))]
 
 
-def case(agent: str, name: str) -> Path:
+def case(agent: str, name: str, version: str | None = None) -> Path:
     """A recording by its name."""
-    (path,) = (ROOT / agent).glob(f"*/{name}")
+    path = ROOT / agent / (version or VERSIONS[agent]) / name
+    assert path.is_dir()
     return path
 
 

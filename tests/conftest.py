@@ -7,12 +7,17 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from steno.ledger.store import Store, open_ledger
 from tests import postgres
 from tests.support.ledger_builder import Book
 
 _numbers = count()
+
+# A slow machine fails no test.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 # A background shell may ignore signals, and every child process inherits that.
 for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):

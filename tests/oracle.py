@@ -217,6 +217,14 @@ class Recording:
         spent = {name: sum(usage[name] for usage in each or [reported]) for name in COUNTERS}
         return {**spent, "total": sum(spent.values())}
 
+    def asked(self) -> int | None:
+        """Requests; a result alone shows one if it took one turn and its models used no more."""
+        total = self.tokens()["total"]
+        if self.requests or not total:
+            return len(self.requests)
+        alone = sum(counts(self.last.get("usage")).values()) == total
+        return 1 if alone and [r.get("num_turns") for r in self.results] == [1] else None
+
     def cost(self) -> tuple[float | None, float | None]:
         """The cost of this run, and of the session so far: it is cumulative in 2.1.325."""
         if not self.results:
@@ -453,7 +461,7 @@ class Recording:
         out |= {"result": None if words is None else clean(words)}
         out |= {"structured_output": self.result.get("structured_output")}
         out |= {"text_sha1": hashlib.sha1(text.encode()).hexdigest()}
-        out |= {"turns": self.turns(), "requests": len(self.requests), "tokens": self.tokens()}
+        out |= {"turns": self.turns(), "requests": self.asked(), "tokens": self.tokens()}
         out |= {
             "cost_usd": cost,
             "session_usd": session,

@@ -3,8 +3,12 @@
 Blocks marked `python` are executed, unless they begin with `# not run: ...`. In blocks marked
 `console`, each line that begins with `$ ` is run in a shell, and its output is compared with the
 lines below: all of it or, with a line `...`, the other lines in their order. `# exit N` after a
-command is its exit code if not 0. `python -m tests.test_docs FILE...` runs a document's commands
-and updates their output, except where it is cut by `...`.
+command is its exit code if not 0. `$ export NAME=VALUE` holds for the rest of the document, as in a
+reader's shell. `python -m tests.test_docs FILE...` runs a document's commands and updates their
+output, except where it is cut by `...`.
+
+Examples are about recordings of this repository: none of them may end up in a reader's own ledger.
+Each runs in a new home, in which no ledger and no recording may be written.
 """
 
 import ast
@@ -43,6 +47,9 @@ DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CUT = "..."
+EXPORT = re.compile(r"export (\w+)=(.+)")
+OWN_LEDGER = "own-ledger.db"  # where a reader's STENO_LEDGER leads
+OWN_DATA = "writes to the reader's own ledger or recordings: use a scratch STENO_LEDGER"
 
 
 def name(path: Path) -> str:
@@ -78,7 +85,14 @@ def at_home(folder: Path) -> dict[str, str]:
     own = {
         name: value for name, value in os.environ.items() if not name.startswith(("STENO_", "XDG_"))
     }
-    return {**own, "HOME": str(folder)}
+    return {**own, "HOME": str(folder), "STENO_LEDGER": str(folder / OWN_LEDGER)}
+
+
+def own_data(home: Path) -> list[str]:
+    """The user's own ledger, and recordings in the data directory."""
+    folder = home / ".local" / "share" / "steno"
+    found = [*home.glob(f"{OWN_LEDGER}*"), *folder.glob("ledger*"), *folder.rglob("*.steno")]
+    return sorted(str(path.relative_to(home)) for path in found)
 
 
 def linked(folder: Path) -> Path:
@@ -95,12 +109,18 @@ def linked(folder: Path) -> Path:
 def test_python_runs(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each block on its own, as a stranger would paste it."""
     monkeypatch.chdir(place)
+    for variable in [*os.environ]:
+        if variable.startswith(("STENO_", "XDG_")):
+            monkeypatch.delenv(variable)
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.setenv("STENO_LEDGER", str(place / OWN_LEDGER))
     for block in blocks(path, "python"):
         if not block.text.startswith("# not run: "):
             code = compile(
                 "\n" * block.line + block.text, str(path), "exec"
             )  # a failure then names the document's line
             exec(code, {"__name__": "__main__"})
+            assert own_data(place) == [], f"{name(path)}, below line {block.line}: {OWN_DATA}"
 
 
 def test_every_example_has_arguments() -> None:
@@ -122,6 +142,7 @@ def test_examples_run(path: Path, place: Path) -> None:
     )
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     assert done.stdout + done.stderr
+    assert own_data(place) == [], OWN_DATA
 
 
 @pytest.mark.parametrize("name_", [name for name in sorted(ARGUMENTS) if ARGUMENTS[name][0]])
@@ -175,19 +196,33 @@ def commands(path: Path) -> Iterator[Command]:
             yield Command(block.line + 1, first, int(noted[1]) if noted else 0, pasted)
 
 
-def run(command: str, place: Path) -> tuple[int, list[str]]:
-    """A command's exit code and all that it prints, on a page of 80 columns in UTC."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    settings = {"PATH": path, "TZ": "UTC", "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "HOME": str(place)}
-    done = subprocess.run(
-        ["sh", "-c", command],
-        cwd=place,
-        env=settings,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    return done.returncode, done.stdout.decode("utf-8").rstrip("\n").split("\n")
+class Shell:
+    """A reader's shell: a page of 80 columns in UTC, with what the document exports."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self.environment = {"PATH": path, "TZ": "UTC", "LC_ALL": "C.UTF-8", "NO_COLOR": "1"}
+        self.environment |= {"HOME": str(place), "STENO_LEDGER": str(place / OWN_LEDGER)}
+
+    def run(self, command: str) -> tuple[int, list[str]]:
+        """A command's exit code and all that it prints."""
+        exported = EXPORT.fullmatch(command)
+        if exported is not None:
+            command = f'printf "%s" {exported[2]}'
+        done = subprocess.run(
+            ["sh", "-c", command],
+            cwd=self.place,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        printed = done.stdout.decode("utf-8").rstrip("\n").split("\n")
+        if exported is not None:
+            self.environment[exported[1]] = printed[0]
+            printed = [""]
+        return done.returncode, printed
 
 
 def missing(pasted: list[str], printed: list[str]) -> str | None:
@@ -202,10 +237,12 @@ def missing(pasted: list[str], printed: list[str]) -> str | None:
 @pytest.mark.parametrize("path", [path for path in PAGES if blocks(path, "console")], ids=name)
 def test_commands_print_what_is_pasted(path: Path, place: Path) -> None:
     """Whoever types it sees what the document shows."""
+    shell = Shell(place)
     for command in commands(path):
         where = f"{name(path)}, below line {command.line}: {command.words}"
-        code, printed = run(command.words, place)
+        code, printed = shell.run(command.words)
         assert code == command.code, f"{where}\n" + "\n".join(printed)
+        assert own_data(place) == [], f"{where}: {OWN_DATA}"
         if CUT in [line.strip() for line in command.pasted]:
             assert set(command.pasted) != {CUT}, f"{where}\nshow something of what it prints"
             assert missing(command.pasted, printed) is None, f"{where}\n" + "\n".join(printed)
@@ -371,6 +408,88 @@ def test_every_rule_that_is_named_is_told() -> None:
     assert len(told) == len(set(told))
 
 
+# -- requirements --------------------------------------------------------------------------------
+
+
+class Requirement(NamedTuple):
+    """A row of docs/requirements.md."""
+
+    wanted: str
+    means: list[str]
+    tests: list[str]
+    state: str
+
+
+def requirements() -> list[Requirement]:
+    """The rows of all its tables."""
+    page = (ROOT / "docs" / "requirements.md").read_text("utf-8")
+    cells = [re.split(r" \| ", line.strip("| ")) for line in re.findall(r"^\| .*$", page, re.M)]
+    rows = [row for row in cells if row[0] not in ("wanted", "---")]
+    assert {len(row) for row in rows} == {4}
+    quoted = re.compile(r"`([^`]+)`")
+    return [
+        Requirement(wanted, quoted.findall(means), quoted.findall(tests), state)
+        for wanted, means, tests, state in rows
+    ]
+
+
+def public_name(means: str) -> bool:
+    """Whether a name of `steno`, or a field of one of its values or events, exists."""
+    import steno
+    import steno.event
+    import steno.report
+
+    first, _, second = means.partition(".")
+    if first == "steno":
+        return second in steno.__all__
+    owner = getattr(steno.report, first, None) or getattr(steno.event, first, None)
+    return owner is not None and hasattr(owner, second)
+
+
+def test_requirements_name_existing_tests() -> None:
+    functions: dict[str, set[str]] = {}
+    missing = []
+    for test in (test for row in requirements() for test in row.tests):
+        file, _, function = test.partition("::")
+        path = ROOT / "tests" / file
+        if file not in functions:
+            names = re.findall(r"^ *def (test_\w+)", path.read_text("utf-8"), re.M)
+            functions[file] = set(names)
+        if function not in functions[file]:
+            missing.append(test)
+    assert missing == []
+
+
+def test_requirements_name_existing_commands() -> None:
+    """Commands, their options, and names of the library."""
+    helps: dict[str, str] = {}
+    wrong = []
+    for means in (means for row in requirements() for means in row.means):
+        if not means.startswith("steno "):
+            wrong += [] if public_name(means) else [means]
+            continue
+        words = means.split()[1:]
+        parts = words[: 2 if words[0] == "ledger" else 1]
+        command = " ".join(parts)
+        if command not in helps:
+            line = [sys.executable, "-m", "steno", *parts, "--help"]
+            helps[command] = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+        for option in [word for word in words if word.startswith("--")]:
+            if not re.search(rf"(?<![\w-]){option}(?![\w-])", helps[command]):
+                wrong.append(means)
+    assert wrong == []
+
+
+def test_requirements_have_a_state() -> None:
+    """Each row has one; what is said to work has a command and a test."""
+    for row in requirements():
+        word = re.match(r"as wanted|differs: |not yet|planned", row.state)
+        assert word, row
+        if word[0] in ("as wanted", "differs: "):
+            assert row.means, row
+            assert row.tests, row
+
+
 # -- the generated reference ---------------------------------------------------------------------
 
 GENERATE = [sys.executable, str(ROOT / "docs" / "reference" / "generate.py")]
@@ -399,12 +518,12 @@ def test_the_check_names_what_differs(tmp_path: Path) -> None:
 def pasted_anew(path: Path, place: Path) -> str:
     """A document with what its commands print now, below every command whose output is not cut."""
     page = path.read_text("utf-8")
+    shell = Shell(place)
     for command in commands(path):
+        printed = shell.run(command.words)[1]
         old = "\n".join([f"$ {command.words}", *command.pasted])
         if command.pasted and CUT not in [line.strip() for line in command.pasted]:
-            page = page.replace(
-                old, "\n".join([f"$ {command.words}", *run(command.words, place)[1]])
-            )
+            page = page.replace(old, "\n".join([f"$ {command.words}", *printed]))
     return page
 
 

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ledger_page as ledger_tables
 import msgspec
@@ -351,7 +352,7 @@ def _setting_default(default: object) -> str:
     if default in (None, (), {}):
         return ""
     if isinstance(default, tuple):
-        return ", ".join(default)
+        return ", ".join(map(str, default))
     return str(default).lower().removesuffix(".0")
 
 
@@ -361,6 +362,7 @@ SUPPORT = {"agent": "agent", "steno": "steno", "no": ""}
 
 
 def agents_page() -> str:
+    versions = msgspec.json.decode((HERE / "versions.json").read_bytes())
     head = [f"`{name}`" for name in AGENTS]
     rows = [
         [
@@ -386,12 +388,15 @@ def agents_page() -> str:
         "## Options",
         "`agent`: supported by the agent. `steno`: implemented by steno. Empty: not supported.",
         table(["option", *head], rows),
-        "steno enforces `--max-cost` from the usage that the agent reports. `codex`, `copilot` and "
-        "`gemini` report it only at the end of a run, so the budget stops the next attempt, not "
-        "the current one; steno says so before the start, and during the run if a request has no "
-        "known price. `--json-schema` puts the schema into the prompt and checks the answer, with "
-        "every agent. `--fallback-model` works with `--on-limit fallback`. Time limits, "
-        "`--max-tokens`, `--attempts`, `--env`, `--no-api-key` and all other options are "
+        "steno enforces `--max-cost` and `--max-tokens` after each request, from the usage that "
+        "the agent reports. The streams of `codex`, `copilot` and `gemini` have none before the "
+        "end of a run: for them steno follows the session file that the agent writes. If that file "
+        "is not found (`copilot --continue` names its session only at the end) or has no usage "
+        "(`copilot` up to 1.0.92), or if a request has no known price, the budget stops the next "
+        "attempt, not the current one; a warning says so. "
+        "`--json-schema` puts the schema into the prompt and checks the "
+        "answer, with every agent. `--fallback-model` works with `--on-limit fallback`. Time "
+        "limits, `--attempts`, `--env`, `--no-api-key` and all other options are "
         "implemented by steno for every agent.",
         "## Models",
         "Models behind `--model small`, `medium` and `large`. Set others in `steno.toml` below "
@@ -401,7 +406,34 @@ def agents_page() -> str:
         "Values for `--permission-mode`: the common ones (`default`, `plan`, `acceptEdits`, "
         "`dontAsk`, `bypassPermissions`) where the agent has an equivalent, and its own.",
         table(["agent", "modes"], modes),
+        "## Versions",
+        "`make drift` runs these versions on a scripted model server and compares every report "
+        "with what the server sent: verdict, tokens, cost, context and changed files, in "
+        f"{len(versions[0]['situations'])} situations ("
+        + ", ".join(result["situation"] for result in versions[0]["situations"])
+        + ").",
+        table(["agent", "version", "right", "unknown", "wrong"], [*map(_version_row, versions)]),
     )
+
+
+def _version_row(version: dict[str, Any]) -> list[str]:
+    """A row of the table of versions, from the result of `tests.drift`."""
+    results = version["situations"]
+    right = [result for result in results if not result["wrong"] and not result["unknown"]]
+    unknown = dict.fromkeys(name for result in results for name in result["unknown"])
+    wrong = [
+        f"{result['situation']}: {', '.join(result['wrong'])}"
+        for result in results
+        if result["wrong"]
+    ]
+    counted = f"{len(right)} of {len(results)}"
+    return [
+        f"`{version['agent']}`",
+        version["version"],
+        counted,
+        ", ".join(unknown),
+        "; ".join(wrong),
+    ]
 
 
 # -- the ledger ---------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ REPORT_FIELDS: dict[str, dict[str, str]] = {
         "complete": "A result was seen and the last line is not truncated.",
         "turns": "Turns as counted by the agent, summed over its results (1.0.x: the last one). "
         "Not the number of requests.",
-        "requests": "Requests to the model; each message counts once.",
+        "requests": "Requests to the model; each message counts once. "
+        "Null if only their sum is known.",
         "started_at": "Time of the first event that has one.",
         "duration_ms": "Sum of the durations in the results; without a result, the time from the "
         "first to the last event.",

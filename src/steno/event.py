@@ -343,6 +343,20 @@ class StopRequested(Event, tag="stop_requested", frozen=True, gc=False):
     signal: int | None = None
 
 
+class Alert(Event, tag="alert", frozen=True, gc=False):
+    """steno's own: the context or a budget has reached a level that is to be reported.
+
+    `kind`: context, tokens or cost (a budget). `level` is a fraction of `limit`; `used` and `limit`
+    are in tokens, those of a cost in US dollars. `is_assumed`: the context window is not known.
+    """
+
+    kind: str = ""
+    level: float = 0.0
+    used: float = 0.0
+    limit: float = 0.0
+    is_assumed: bool = False
+
+
 class SchemaChecked(Event, tag="checked", frozen=True, gc=False):
     """The answer was checked against the requested JSON schema: its value, or the errors."""
 

@@ -305,6 +305,11 @@ def test_the_same_words_in_two_requests_count_twice() -> None:
         ("Codex ran out of room in the model's context window.", "context_full"),
         ('{"error": {"message": "bad", "type": "invalid_request_error"}}', "invalid_request"),
         (
+            '{"error": {"message": "This model\'s maximum context length is 128000 tokens.", '
+            '"type": "invalid_request_error"}}',
+            "context_full",
+        ),
+        (
             "stream disconnected before completion: stream closed before response.completed",
             "network",
         ),

@@ -184,14 +184,14 @@ RESUME = line("session.resume", 4)
         ([START, shutdown(3, 2), RESUME, PROMPT, ANSWER, shutdown(9, 1)], 110, 1, False),
         ([START, shutdown(3, 1), RESUME, PROMPT, ANSWER, shutdown(9, 1)], 110, 1, False),
         ([START, RESUME, PROMPT, ANSWER, shutdown(9, 1)], 110, 1, False),
-        ([START, RESUME, PROMPT, ANSWER, shutdown(9, 3)], 330, 0, True),
+        ([START, RESUME, PROMPT, ANSWER, shutdown(9, 3)], 330, None, True),
         ([START, RESUME, PROMPT, ANSWER], None, 0, False),
         ([START, shutdown(3, 2), RESUME, PROMPT, ANSWER, RESUME, shutdown(9, 3)], None, 0, False),
         ([START, ANSWER, shutdown(3, 2)], None, 0, False),
     ],
 )
 def test_the_part_of_a_run(
-    tmp_path: Path, session: list[Json], total: int | None, requests: int, is_bound: bool
+    tmp_path: Path, session: list[Json], total: int | None, requests: int | None, is_bound: bool
 ) -> None:
     """Sums of earlier runs are subtracted; if those are unknown, the sum is an upper bound."""
     stdout = [line("session.tools_updated", model="gpt-5"), PROMPT, ANSWER, result()]

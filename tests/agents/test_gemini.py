@@ -8,7 +8,7 @@ import pytest
 
 import steno
 from steno.agents import AGENTS, LaunchOptions
-from steno.event import Unknown
+from steno.event import Stderr, Unknown
 from tests.agent_cases import Json, case, dump, lines, read
 from tests.support.program import steno as steno_
 
@@ -76,6 +76,17 @@ def test_what_was_said_before_a_kill_is_kept() -> None:
     )
 
 
+def test_a_torn_answer_is_still_a_stream() -> None:
+    """A pipe lost the end of it: the hint is to continue, not to ask for a JSON stream."""
+    parser = steno.RunParser(AGENTS["gemini"])
+    parser.feed_lines(dump([INIT, PROMPT, message("long")])[:-9].splitlines(keepends=True))
+    report = parser.report()
+    assert (report.verdict, report.hint) == (
+        "no_result",
+        f"figures come from the messages only; to continue: gemini --resume {SESSION} -p continue",
+    )
+
+
 def test_thoughts_that_the_total_shows_are_output() -> None:
     """Where total_tokens exceeds input plus output, the rest is thoughts."""
     report = read([INIT, PROMPT, message("x"), result()])
@@ -89,6 +100,71 @@ def test_thoughts_that_the_total_shows_are_output() -> None:
         5,
         5,
         12,
+    )
+
+
+def warning(text: str) -> Json:
+    return {"type": "error", "timestamp": AT.format(50), "severity": "warning", "message": text}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "error"),
+    [
+        (
+            "Loop detected, stopping execution",
+            "loop_detected",
+            "the agent's loop detection stopped the run: Loop detected, stopping execution",
+        ),
+        (
+            "Agent execution blocked: not today",
+            "stop_execution",
+            "a hook or policy stopped the run: not today",
+        ),
+    ],
+)
+def test_a_stopped_run_that_is_called_a_success(text: str, reason: str, error: str) -> None:
+    report = read([INIT, PROMPT, message("I try."), warning(text), result()], code=0)
+    assert (report.verdict, report.terminal_reason, report.error, report.text, report.result) == (
+        "stopped",
+        reason,
+        error,
+        "I try.",
+        None,
+    )
+
+
+def test_a_run_that_continues_after_a_warning_was_not_stopped() -> None:
+    """After the answer, a hook may ask the model to try again."""
+    blocked = warning("Agent execution blocked: run the tests first")
+    report = read([INIT, PROMPT, message("Done."), blocked, message("Now."), result()], code=0)
+    assert (report.verdict, report.result) == ("success", "Now.")
+
+
+@pytest.mark.parametrize("name", ["hook_stop", "hook_stop_json"])
+def test_a_hook_that_stops_the_run(name: str) -> None:
+    """In the json format only stderr says so; it may come before the result or after it."""
+    report = steno.read(case("gemini", name))
+    assert (report.verdict, report.terminal_reason, report.text, report.tokens.total) == (
+        "stopped",
+        "stop_execution",
+        "Go.",
+        8053,
+    )
+    stderr = (case("gemini", name) / "stderr").read_text()
+    parser = steno.RunParser(AGENTS["gemini"])
+    parser.add_events([Stderr(0, None, None, None, line) for line in stderr.splitlines()])
+    parser.feed_lines((case("gemini", name) / "stdout").read_bytes().splitlines(keepends=True))
+    assert parser.report().verdict == "stopped"
+
+
+def test_a_quota_error_that_only_stderr_names() -> None:
+    """0.45 reports ten failed attempts as an unknown error, with exit code 1."""
+    report = steno.read(case("gemini", "api_429_full", "0.45.2"))
+    assert (report.verdict, report.error, report.exit_code, len(report.retries)) == (
+        "rate_limit",
+        "[API Error: Rate limit reached for requests.]",
+        1,
+        9,
     )
 
 
@@ -141,13 +217,13 @@ def test_an_error_before_a_success_is_no_success() -> None:
 
 
 def test_a_warning_is_no_failure() -> None:
-    loop = {
+    warned = {
         "type": "error",
         "timestamp": AT.format(50),
         "severity": "warning",
-        "message": "Loop detected",
+        "message": "a setting is unknown",
     }
-    assert read([INIT, PROMPT, message("x"), loop, result()], code=0).ok
+    assert read([INIT, PROMPT, message("x"), warned, result()], code=0).ok
 
 
 def test_a_command_that_would_have_to_be_confirmed_is_refused() -> None:
@@ -296,9 +372,10 @@ def test_a_document_with_an_error_is_a_failure() -> None:
 )
 def test_the_command_line(options: LaunchOptions, argv: list[str]) -> None:
     launch = START(options, "gemini", None)
-    assert (list(launch.argv), launch.stdin) == (
+    assert (list(launch.argv), launch.stdin, launch.stdout) == (
         ["gemini", "-o", "stream-json", *argv],
         options.prompt.encode(),
+        "file",
     )
 
 

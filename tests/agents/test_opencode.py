@@ -175,7 +175,7 @@ def test_a_refusal_ends_the_run_and_is_its_verdict() -> None:
 
 
 def test_a_refusal_of_version_1_2_has_the_name_of_the_error() -> None:
-    report = steno.read(case("opencode", "permission_rejected"))
+    report = steno.read(case("opencode", "permission_rejected", "1.2.27"))
     assert (report.verdict, report.exit_code, report.complete) == ("permission", 0, True)
     assert [(denial.tool, denial.allow_rule) for denial in report.denials] == [
         ("bash", '{"bash":{"ls":"allow"}}')
@@ -230,7 +230,7 @@ NO_SESSION_HINT = "session not found: run without --resume, or in the folder whe
 
 def test_a_session_that_is_gone_with_exit_code_0() -> None:
     """Version 1.2: only stderr has it, in the middle of a stack trace."""
-    report = steno.read(case("opencode", "resume_unknown_session"))
+    report = steno.read(case("opencode", "resume_unknown_session", "1.2.27"))
     assert (report.agent, report.verdict, report.error, report.hint) == (
         "opencode",
         "subprocess",

@@ -157,6 +157,79 @@ def test_the_limit_of_turns_has_no_result() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["max_turns", "max_turns_json"])
+def test_the_error_is_the_reason_and_not_all_of_stderr(name: str) -> None:
+    """0.24 prints two warnings first; in its json format nothing goes to stdout."""
+    report = steno.read(case("qwen", name, "0.24.4"))
+    assert (report.agent, report.verdict, report.error) == (
+        "qwen",
+        "max_turns",
+        "Reached max session turns for this session. "
+        "Increase the number of turns by specifying maxSessionTurns in settings.json.",
+    )
+
+
+def failed_result(message_: str) -> Json:
+    """The result of 0.24 for a failed run."""
+    line = {**result(""), "subtype": "error_during_execution", "is_error": True}
+    del line["result"]
+    return {**line, "error": {"message": message_}}
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        ("[API Error: 401 Incorrect API key provided.]", "auth"),
+        ("[API Error: 429 slow down]", "rate_limit"),
+        ("[API Error: 400 This model's maximum context length is 128 tokens.]", "context_full"),
+        ("Loop detection halted the run (read_file_loop: no progress).", "stopped"),
+    ],
+)
+def test_the_error_of_a_result(error: str, verdict: str) -> None:
+    report = read([INIT, message("a", text("I try."), tokens=9), failed_result(error)], code=1)
+    assert (report.verdict, report.text, report.result) == (verdict, "I try.", None)
+    assert (report.error or "").endswith(error)
+
+
+def test_a_loop_leaves_the_cancelled_request_out_of_the_totals() -> None:
+    """The server answered five requests, the agent counts four."""
+    report = steno.read(case("qwen", "loop", "0.24.4"))
+    assert (report.verdict, report.terminal_reason, report.requests) == (
+        "stopped",
+        "loop_detected",
+        4,
+    )
+    assert report.warnings == [
+        "tokens are a lower bound: the agent leaves out the requests that "
+        "its loop detection cancelled"
+    ]
+
+
+def test_retries_in_the_stream() -> None:
+    """The server got one request and four more; each retry was announced twice."""
+    report = steno.read(case("qwen", "empty", "0.24.4"))
+    assert (len(report.retries), report.lines.unknown, report.text) == (4, 0, "")
+    report = steno.read(case("qwen", "api_429_interrupted", "0.24.4"))
+    assert [(retry.attempt, retry.error, retry.delay_ms) for retry in report.retries] == [
+        (1, "rate_limit", 60_000),
+        (2, "rate_limit", 120_000),
+    ]
+
+
+def test_a_fallback_model_is_no_retry() -> None:
+    line = {"type": "system", "subtype": "retry", "session_id": SESSION}
+    report = read([INIT, {**line, "data": {"reason": "model_fallback", "discardedToolCalls": 0}}])
+    assert (report.retries, report.lines.unknown) == ([], 0)
+
+
+def test_a_failed_request_with_usage_is_no_answer() -> None:
+    """Only the line after it shows whether the model said this; before, it is kept as a part."""
+    said = [INIT, message("a", text(FAILED), tokens=9)]
+    assert read([*said, failed_result(FAILED)], code=1).text == ""
+    assert read([*said, result(FAILED, tokens=9)], code=0).text == FAILED
+    assert read(said, code=-9).text == FAILED
+
+
 def test_an_id_that_is_used_again_is_another_call() -> None:
     report = steno.read(case("qwen", "sigint"))
     assert (len(report.tools), report.tool_counts["run_shell_command"].errors) == (294, 294)
@@ -253,9 +326,10 @@ def test_every_line_of_a_recording_is_known() -> None:
 )
 def test_the_command_line(options: LaunchOptions, argv: list[str]) -> None:
     launch = START(options, "qwen", None)
-    assert (list(launch.argv), launch.stdin) == (
+    assert (list(launch.argv), launch.stdin, launch.stdout) == (
         ["qwen", "-o", "stream-json", *argv],
         options.prompt.encode(),
+        "file",
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import steno
-from tests.agent_cases import CASES, case, lines
+from tests.agent_cases import CASES, VERSIONS, case, lines
 from tests.golden import name
 
 
@@ -45,6 +45,7 @@ def _total(input_: int, read: int, output: int) -> dict[str, Any]:
     }
 
 
+COUNTERS = ("input", "cache_write", "cache_read", "output", "total")
 SERVER_TOTALS = {
     # The stream has no thoughts; the json format and the chat do.
     ("gemini", "success"): _google_usage([1], 0),
@@ -72,14 +73,38 @@ SERVER_TOTALS = {
 }
 
 
+def _scripted_usage(*numbers: int) -> dict[str, Any]:
+    """The newer recordings: input 1000+n, cached 7000+n, output 50+n."""
+    return _total(
+        sum(1000 + number for number in numbers),
+        sum(7000 + number for number in numbers),
+        sum(50 + number for number in numbers),
+    )
+
+
+QWEN_0_24_TOTALS = {
+    "success": _scripted_usage(1),
+    "success_json": _scripted_usage(1, 2),
+    "partial": _scripted_usage(1, 2),
+    "tools": _scripted_usage(1, 2, 3),
+    "max_turns": _scripted_usage(1, 2),
+    "max_tool_calls": _scripted_usage(1, 2, 3),
+    "permission_denied": _scripted_usage(1, 2),
+    "resume_chat": _scripted_usage(2, 3),  # without request 1, of the session's first run
+}
+
+
+@pytest.mark.parametrize("scenario", QWEN_0_24_TOTALS)
+def test_the_totals_of_qwen_0_24_are_the_servers(scenario: str) -> None:
+    tokens = steno.read(case("qwen", scenario, "0.24.4")).tokens
+    assert {part: getattr(tokens, part) for part in COUNTERS} == QWEN_0_24_TOTALS[scenario]
+
+
 @pytest.mark.parametrize(("agent", "scenario"), SERVER_TOTALS, ids="/".join)
 def test_the_totals_are_the_servers(agent: str, scenario: str) -> None:
     """M1: four disjoint counters, as the server sent them."""
     tokens = steno.read(case(agent, scenario)).tokens
-    assert {
-        part: getattr(tokens, part)
-        for part in ("input", "cache_write", "cache_read", "output", "total")
-    } == SERVER_TOTALS[agent, scenario]
+    assert {part: getattr(tokens, part) for part in COUNTERS} == SERVER_TOTALS[agent, scenario]
 
 
 def _reported_by(path: Path) -> tuple[int, int] | None:
@@ -103,7 +128,8 @@ def _reported_by(path: Path) -> tuple[int, int] | None:
     if not results:
         return None
     usage = results[-1]["stats" if agent == "gemini" else "usage"]
-    return usage["input_tokens"], usage["output_tokens"]
+    total = usage.get("total_tokens", usage["input_tokens"] + usage["output_tokens"])
+    return usage["input_tokens"], total - usage["input_tokens"]  # with thoughts
 
 
 @pytest.mark.parametrize(
@@ -114,11 +140,12 @@ def test_the_totals_are_what_the_agent_reported(path: Path) -> None:
     reported = _reported_by(path)
     tokens = steno.read(path).tokens
     if reported is None:
-        assert tokens.total is None or path.name in ("max_turns", "sigint")
+        assert tokens.total is None or path.name in ("max_turns", "max_tool_calls", "sigint")
     else:
         assert (tokens.total, tokens.output) == (sum(reported), reported[1])
 
 
+# Recordings of other versions than the main one are named with their version.
 VERDICTS = {
     "gemini": {
         "api_400_key": "auth",
@@ -144,6 +171,17 @@ VERDICTS = {
         "tools_chat": "success",
         "tools_json": "success",
         "unicode": "success",
+        "context_full": "context_full",
+        "context_full_json": "context_full",
+        "hook_block": "stopped",
+        "hook_stop": "stopped",
+        "hook_stop_json": "stopped",
+        "loop": "stopped",
+        "loop_json": "stopped",
+        "0.27.0/plain": "success",
+        "0.45.2/api_429_full": "rate_limit",
+        "0.45.2/hook_stop": "stopped",
+        "0.45.2/loop": "stopped",
     },
     "opencode": {
         "api_400": "invalid_request",
@@ -152,10 +190,10 @@ VERDICTS = {
         "api_500": "killed",
         "api_500_exhausted": "api",
         "permission_denied": "permission",
-        "permission_rejected": "permission",
+        "1.2.27/permission_rejected": "permission",
         "resume": "success",
         "resume.1": "success",
-        "resume_unknown_session": "subprocess",
+        "1.2.27/resume_unknown_session": "subprocess",
         "resume_wrong_id": "subprocess",
         "sigint": "interrupted",
         "success": "success",
@@ -174,6 +212,20 @@ VERDICTS = {
         "success": "success",
         "success_json": "success",
         "tools": "success",
+        "0.24.4/api_401": "auth",
+        "0.24.4/api_429_interrupted": "interrupted",
+        "0.24.4/context_full": "context_full",
+        "0.24.4/empty": "api",
+        "0.24.4/loop": "stopped",
+        "0.24.4/max_tool_calls": "max_budget",
+        "0.24.4/max_turns": "max_turns",
+        "0.24.4/max_turns_json": "max_turns",
+        "0.24.4/partial": "success",
+        "0.24.4/permission_denied": "permission",
+        "0.24.4/resume_chat": "success",
+        "0.24.4/success": "success",
+        "0.24.4/success_json": "success",
+        "0.24.4/tools": "success",
     },
 }
 
@@ -181,7 +233,13 @@ VERDICTS = {
 @pytest.mark.parametrize("agent", VERDICTS)
 def test_every_recording_has_its_verdict(agent: str) -> None:
     """Whatever the exit code and the agent say, a failure is not ok."""
-    reports = {path.name: steno.read(path) for path in CASES if path.parents[1].name == agent}
+    reports = {
+        path.name if path.parent.name == VERSIONS[agent] else f"{path.parent.name}/{path.name}": (
+            steno.read(path)
+        )
+        for path in CASES
+        if path.parents[1].name == agent
+    }
     assert {name: report.verdict for name, report in reports.items()} == VERDICTS[agent]
     assert {name for name, report in reports.items() if report.ok} == {
         name for name, verdict in VERDICTS[agent].items() if verdict == "success"

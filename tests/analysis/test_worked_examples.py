@@ -24,6 +24,7 @@ from tests.support.claude_lines import (
     call,
     denied,
     dump,
+    init,
     outcome,
     report,
     stream,
@@ -165,6 +166,18 @@ def test_000_the_refused_command_gets_its_rule() -> None:
     assert report(STOPPED).denials == [
         DeniedCall("Bash", "toolu_01W8", given, None, f"Bash({command})")
     ]
+
+
+@pytest.mark.parametrize(
+    ("read", "level"),
+    [(60_000, None), (70_000, "warn"), (80_000, "refresh"), (95_000, "critical")],
+)
+def test_000_a_full_window_is_warned_of(read: int, level: str | None) -> None:
+    used = usage(0, 0, 2 * read, 1)
+    lines = [init(model=SONNET), assistant(text("Done."), model=SONNET, used=used)]
+    notes = [note for note in report(*lines).warnings if note.startswith("context: ")]
+    percent = read // 1000
+    assert notes == ([f"context: {percent}% of the window used ({level})"] if level else [])
 
 
 # -- 001: the four events of saying hello --------------------------------------------------------
@@ -321,6 +334,20 @@ def test_002_an_array_of_events() -> None:
     ]
 
 
+def test_002_the_start() -> None:
+    line = init(
+        model=SONNET,
+        tools=["Task", "Bash"],
+        mcp_servers=[{"name": "files", "status": "connected"}],
+        permissionMode="plan",
+    )
+    (found,) = steno.events(stream(line))
+    assert isinstance(found, ev.Started)
+    assert (found.session, found.cwd, found.model) == (line["session_id"], line["cwd"], SONNET)
+    assert (found.tools, found.permission_mode) == (("Task", "Bash"), "plan")
+    assert found.mcp_servers == (("files", "connected"),)
+
+
 def test_002_an_account_without_a_window() -> None:
     *lines, end = session()
     del end["modelUsage"][SONNET]["contextWindow"]
@@ -472,6 +499,12 @@ def test_003_a_429_is_a_rate_limit_whatever_the_subtype_says() -> None:
 def test_003_a_429_still_tells_its_tokens() -> None:
     tokens = too_many_requests().tokens
     assert (tokens.input, tokens.output, tokens.total) == (1423, 0, 1423)
+
+
+def test_003_a_long_error_is_whole_in_its_event() -> None:
+    data = stream({"type": "result", "is_error": True, "result": "x" * 5000})
+    (found,) = (event for event in steno.events(data) if isinstance(event, ev.Result))
+    assert (found.text, len(steno.read(data).error or "")) == ("x" * 5000, 4096 + 16)
 
 
 def test_003_text_blocks_are_joined_and_others_are_not_text() -> None:

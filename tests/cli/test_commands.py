@@ -40,6 +40,7 @@ from tests.support.claude_lines import (
     text,
     worked,
 )
+from tests.support.program import steno as run_steno
 from tests.views.test_rendering import PAYLOAD, is_safe
 
 HELLO, WORKED = stream(*hello()), stream(*worked())
@@ -1063,3 +1064,32 @@ def test_zstd_without_its_package(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, check=False)
     hint = "compressed with zstd; install support: pip install 'stenograph[zstd]'"
     assert refused(done) == f"steno: {packed}: {hint}"
+
+
+# -- files that are no recordings ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", ["--summary", "--json", "--events", "--timeline", "--tools"])
+@pytest.mark.parametrize(
+    "content",
+    ['import os\n\nx = {\n  "type": "a"}\n', '{"a": 1}\n{"a": 2}\n', '{\n  "name": "x"\n}\n'],
+    ids=["source", "other lines", "other document"],
+)
+def test_a_file_that_is_no_recording(tmp_path: Path, content: str, view: str) -> None:
+    """One line and exit code 2, in every view."""
+    path = tmp_path / "app.py"
+    path.write_text(content)
+    done = run_steno(tmp_path, "show", view, path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"steno: {path}: not a recording; expected ")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", '{"type":"system","subt', "Welcome!\n"])
+def test_a_file_that_can_be_a_recording(tmp_path: Path, content: str) -> None:
+    """Nothing printed, a torn line, and any text of an agent that is named."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(content)
+    agent = ["--agent", "claude"] if "Welcome" in content else []
+    done = run_steno(tmp_path, "show", "--json", *agent, path)
+    assert (done.code, json.loads(done.out)["ok"]) == (0, False)

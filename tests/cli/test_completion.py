@@ -61,6 +61,7 @@ class TestBash:
             "--max-turns",
             "--max-cost",
             "--max-tokens",
+            "--max-wait",
         ]
         assert set(complete(bash, "steno", "run", "--")) >= OPTIONS
         assert "--failed" in complete(bash, "steno", "runs", "--")

@@ -111,6 +111,7 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
     """Real outputs, by the headings of the page."""
     work, here = asked.place.work, "--no-import"
     (work / "a.txt").write_text("a\n")
+    (work / "__pycache__").mkdir()
     (asked.place.folder / "broken.jsonl").write_text("no recording\n")
     sessions = asked.ask("sessions", here)
     ids = sorted(sessions[0]["rows"], key=lambda row: -row["requests"])

@@ -359,8 +359,9 @@ def test_show_by_id(ledger: Path) -> None:
     assert session.startswith("session  words to say")
     assert "3f9a21c0  max_turns" in session
     assert json.loads(ask(ledger, "show", "81d4", "--json").stdout)["session_id"] == "81d4e0b7-1"
+    assert shown(ask(ledger, "show", "81d4", "--text")) == ["half"]  # of its only run
     assert "transcript not found; only --summary and --json" in refused(
-        ask(ledger, "show", "81d4", "--tools")
+        ask(ledger, "show", "99aa", "--tools")
     )
     assert "no such file, and no such run or session in the ledger" in refused(
         ask(ledger, "show", "0000ffff")

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime
+from datetime import time as clock_time
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +179,8 @@ def test_how_far_up_a_projects_file_is_looked_for(tmp_path: Path, project: Path)
         ("agents = 3\n", ":1:1: expected a table for each agent, such as [agents.claude]"),
         (
             "\n max_turns = 'many'\n",
-            ":2:2: expected a whole number above 0, such as 20 or 200k, found 'many'",
+            ":2:2: expected a whole number above 0, such as 20, or a range such as 10..30, "
+            "found 'many'",
         ),
         (
             "silence = -1\n",
@@ -254,8 +257,24 @@ def test_a_secret_is_not_told(project: Path) -> None:
         (kinds.parse_duration, 0.5, 0.5),
         (kinds.parse_duration, "off", None),
         (kinds.parse_duration, False, None),
+        (kinds.parse_turns, 20, 20),
+        (kinds.parse_turns, "20", 20),
+        (kinds.parse_turns, " 10..30 ", "10..30"),
+        (kinds.parse_turns, "30..30", "30..30"),
+        (kinds.parse_deadline, "20s", 20.0),
+        (kinds.parse_deadline, 90, 90.0),
+        (kinds.parse_deadline, "off", None),
+        (kinds.parse_deadline, "9:05", "9:05"),
+        (kinds.parse_deadline, "2030-01-31 18:30", "2030-01-31 18:30"),
+        (kinds.parse_deadline, datetime(2030, 1, 31, 18, 30), "2030-01-31T18:30:00"),
+        (kinds.parse_deadline, clock_time(18, 30), "18:30:00"),
         (kinds.parse_fraction, "80%", 0.8),
         (kinds.parse_fraction, 1, 1.0),
+        (kinds.parse_fractions, "0.95, 70%,0.8", (0.7, 0.8, 0.95)),
+        (kinds.parse_fractions, [0.9, "50%"], (0.5, 0.9)),
+        (kinds.parse_fractions, 0.9, (0.9,)),
+        (kinds.parse_fractions, "off", ()),
+        (kinds.parse_fractions, False, ()),
         (kinds.parse_bool, "yes", True),
         (kinds.parse_bool, "0", False),
         (kinds.parse_words, "Read, Bash(a, b) ,Edit", ("Read", "Bash(a, b)", "Edit")),
@@ -277,7 +296,19 @@ def test_what_people_write(kind: kinds.ValueParser, given: Any, value: Any) -> N
         ),
         *((kinds.parse_dollars, given) for given in ("0", "nan", "inf", "much", None, True)),
         *((kinds.parse_duration, given) for given in ("0", "-1s", "5 m", "", True, None, "nan")),
+        *(
+            (kinds.parse_turns, given)
+            for given in ("0", "..", "10..", "..30", "30..10", "1..2..3", "a..b", None, True, 1.5)
+        ),
+        *(
+            (kinds.parse_deadline, given)
+            for given in ("0", "25:00", "18:60", "2030-01-31", "soon", "", None, True)
+        ),
         *((kinds.parse_fraction, given) for given in ("0", "1.1", "101%", "%", None)),
+        *(
+            (kinds.parse_fractions, given)
+            for given in ("", ",", "0.8,2", "off,0.8", [], None, [None])
+        ),
         *((kinds.parse_text, given) for given in ("", "  ", 3, None)),
         (kinds.subset_of("a"), "b"),
         (kinds.parse_env, ["=x"]),
@@ -288,6 +319,20 @@ def test_what_people_write(kind: kinds.ValueParser, given: Any, value: Any) -> N
 def test_what_is_refused(kind: kinds.ValueParser, given: Any) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         kind(given)
+
+
+def test_a_deadline_is_the_next_such_time() -> None:
+    """In local time; a time of day is within the next 24 hours, a date and time is what it is."""
+    now = datetime(2026, 11, 16, 12, 0).timestamp()
+    for text, wanted in (
+        ("12:01", datetime(2026, 11, 16, 12, 1)),
+        ("9:05", datetime(2026, 11, 17, 9, 5)),
+        ("12:00:00", datetime(2026, 11, 17, 12, 0)),
+        ("2030-01-31T18:30", datetime(2030, 1, 31, 18, 30)),
+    ):
+        assert kinds.deadline_at(text, now) == wanted.timestamp()
+    assert kinds.deadline_at(20.0, now) == now + 20
+    assert kinds.deadline_at("1970-01-02T00:00Z", now) == 86_400
 
 
 # -- steno config --------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ def run_twice(name: str, folder: Path) -> list[dict[str, Any]]:
     one, two, three = (figures(name, number) for number in (1, 2, 3))
     first = place.run(say("First.", usage=one))
     assert (first.code, first.report["result"]) == (0, "First.")
+    check_session(place, first.report)
     command = (Answer((Text("I will."), shell("codex", "true")), two), say("Second.", usage=three))
     steps = command if name == "codex" else (say("Second.", usage=two),)
     second = place.run(*steps, words=("--resume", first.report["session_id"]))
@@ -88,11 +89,23 @@ def run_twice(name: str, folder: Path) -> list[dict[str, Any]]:
     return [first.report, second.report]
 
 
+def check_session(place: Place, report: dict[str, Any]) -> None:
+    """Right after a run, its session can be shown, with its prompt, time, turns and answer."""
+    session = report["session_id"]
+    assert place.ask("show", session, "--text").out.rstrip() == report["result"], place.agent
+    summary = " ".join(place.ask("show", session).out.split())
+    assert "Do it." in summary, (place.agent, summary)
+    assert "prompts 1" in summary or "1 prompt ·" in summary, (place.agent, summary)
+    assert report["turns"] is None or "1 turn ·" in summary, (place.agent, summary)
+    assert "time unknown" not in summary, (place.agent, summary)
+
+
 def run_once(name: str, folder: Path) -> list[dict[str, Any]]:
     """The report of a run."""
     place = Place(name, folder / name, folder)
     done = place.run(say("Done.", usage=figures(name, 1)))
     assert (done.code, told(done.report)) == (0, tokens(figures(name, 1))), name
+    check_session(place, done.report)
     return [done.report]
 
 

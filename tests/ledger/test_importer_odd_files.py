@@ -68,7 +68,7 @@ def test_i6_a_run_that_began_at_no_time_is_booked_at_its_file_s(
         b"".join(_changed(line, timestamp="0001-01-01T00:00:00+23:00") for line in LINES)
     )
     assert import_sources(store, [str(path)]).troubles == []
-    assert store.query("SELECT started_at FROM runs") == [(path.stat().st_mtime_ns // 1_000_000,)]
+    assert store.query("SELECT ended_at FROM runs") == [(path.stat().st_mtime_ns // 1_000_000,)]
 
 
 @pytest.mark.parametrize("figure", [10**30, -(10**30), 1 << 63, 1e300])

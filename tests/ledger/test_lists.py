@@ -238,7 +238,8 @@ def test_the_course_of_a_context(book: Book) -> None:
         )
     book.request("s", NOW + 9, kind="rest", input=5_000_000)
     model = "claude-opus-5-5"
-    points = context_history(book.store, "s", 200_000)
+    session = sessions.get_session(book.store, "s")
+    points = context_history(book.store, session)
     assert points == [
         ContextSample(NOW, model, 100_000, 200_000),
         ContextSample(NOW + 1, model, 150_000, 200_000),
@@ -251,14 +252,15 @@ def test_the_course_of_a_context(book: Book) -> None:
         "CRITICAL",
         "warn",
     )
-    assert context_history(book.store, "s", None)[0].limit == 200_000
+    session.context_limit = 500_000
+    assert context_history(book.store, session)[0].limit == 500_000
 
 
 def test_m8_the_overhead_is_the_first_request_less_the_prompt(book: Book) -> None:
     """Later prompts don't count; without a prompt it is unknown; a run's prompt is enough."""
     book.session("s")
     book.request("s", NOW, input=10, cache_write=1_000, cache_read=20_000)
-    points = context_history(book.store, "s", None)
+    points = context_history(book.store, sessions.get_session(book.store, "s"))
     assert initial_overhead(book.store, "s", points) is None
     assert initial_overhead(book.store, "s", []) is None
     book.run("r", session="s", prompt="12345")

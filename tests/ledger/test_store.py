@@ -41,20 +41,33 @@ def test_each_migration_leaves_its_record(ledger_url: str) -> None:
 
 
 def test_a_ledger_of_the_first_migration_opens_with_the_last_and_a_copy_is_kept(
-    ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it held is still there, and the ledger as it was is kept beside."""
     monkeypatch.setattr("steno.ledger.store.migrate.__defaults__", (False, schema.MIGRATIONS[:1]))
     old = open_ledger(ledger_url)
     assert schema_version(old) == 1
-    one = Transcript("s1")
-    one.answer("m1")
-    import_sources(old, [one.write(tmp_path)])
+    with old.transaction():
+        for number, kind in enumerate(("request", "rest")):
+            old.execute(
+                "INSERT INTO requests (id, agent, session, kind, model, at, input, cache_write, "
+                "cache_read, output, reasoning, cache_write_1h, saved_nano, source) "
+                "VALUES (?, 'claude', 's1', ?, 'm', 0, 1, 0, 0, 0, 0, 0, 0, 'unknown')",
+                (number, kind),
+            )
+        old.execute(
+            "INSERT INTO spend VALUES "
+            "('s1', 'm', 0, 'claude', '', 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2)"
+        )
     old.close()
     monkeypatch.undo()
     new = open_ledger(ledger_url)
     assert schema_version(new) == len(schema.MIGRATIONS)
     assert new.query("SELECT requests FROM spend") == [(1,)]
+    assert new.query("SELECT kind, requests FROM requests ORDER BY id") == [
+        ("request", 1),
+        ("rest", 0),
+    ]
     assert new.query("SELECT count(*) FROM budgets") == [(0,)]
     if new.kind == "sqlite":
         assert sqlite3.connect(f"{ledger_url}.before-2").execute(

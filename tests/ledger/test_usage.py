@@ -19,6 +19,7 @@ from steno.ledger.queries.filters import (
     period_name,
     time_before,
 )
+from steno.ledger.queries.runs import list_runs, runs_where
 from steno.ledger.queries.usage import tool_sums
 from steno.ledger.store import Row, Store
 from steno.ledger.totals import ContextPeak, ToolCallStats, UsageTotals, WastedCost
@@ -406,6 +407,20 @@ def test_usage_says_what_was_wasted_and_what_has_no_price(book: Book) -> None:
     assert sums.usage_report(
         book.store, "day", TimeZone("UTC"), Filters()
     ).peak_context == ContextPeak(150_000, None, "s2")
+
+
+def test_an_attempt_of_a_task_that_succeeded_is_not_failed(book: Book) -> None:
+    """Waste is judged by task; a task that is active or failed has failed attempts."""
+    outcomes = {"done": "success", "lost": "max_turns", "active": None}
+    for task, verdict in outcomes.items():
+        book.insert("tasks", id=task, verdict=verdict, attempts=2)
+        book.run(f"{task} 1", started_at=NOW, task=task, verdict="rate_limit", cost_nano=10)
+    book.run("done 2", started_at=NOW, task="done", verdict="success", cost_nano=10)
+    book.run("lost 2", started_at=NOW, task="lost", verdict="max_turns", cost_nano=10)
+    book.run("alone", started_at=NOW, verdict="api", cost_nano=10)
+    assert sums.failed_run_cost(book.store, Filters()) == WastedCost(4, 40, 0)
+    failed = list_runs(book.store, runs_where(Filters(), [], failed=True, session=None))
+    assert sorted(run.id for run in failed) == ["active 1", "alone", "lost 1", "lost 2"]
 
 
 @pytest.mark.parametrize(

@@ -364,3 +364,21 @@ def test_i2_a_file_whose_name_is_no_utf8_can_be_reported(tmp_path: Path) -> None
 def test_i4_a_tick_of_an_unknown_kind_is_counted(tmp_path: Path) -> None:
     found = steno.read(tape(tmp_path / "t", out(stream(*hello())), Record(None, "mood"), ended(0)))
     assert (found.verdict, found.lines.unknown) == ("success", 1)
+
+
+@pytest.mark.parametrize("silence", [0.0, 4.0])
+def test_a_run_without_a_result_starts_with_its_header_and_ends_with_its_exit(
+    tmp_path: Path, silence: float
+) -> None:
+    """Also a silent one, and not with its first output or with what steno notes after the exit."""
+    header = Header(agent="claude", run_id="r", started_at=1_800_000_000.0)
+    records = (
+        Record(4.0 - silence, "out", stream(init())),
+        Record(4.0, "stop", b"timeout", 15),
+        Record(4.04, "exit", number=-15),
+        Record(9.0, "note", b"next: stop"),
+    )
+    shown = records if silence == 0.0 else records[1:]
+    report = steno.read(tape(tmp_path / "run.steno", *shown, header=header))
+    assert report.started_at is not None
+    assert (report.started_at.timestamp(), report.duration_ms) == (1_800_000_000.0, 4040)

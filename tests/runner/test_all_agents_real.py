@@ -16,7 +16,7 @@ from msgspec import Struct
 
 import steno
 from tests.support import openai
-from tests.support.all_agents import AGENTS, Place, RunResult, shell, write
+from tests.support.all_agents import PROGRAMS, Place, RunResult, shell, write
 from tests.support.modelserver import Answer, Fault, Hang, Step, Text, Usage, say
 
 RETRY_NOW = {"retry-after-ms": "1", "retry-after": "0"}
@@ -100,9 +100,9 @@ SITUATIONS = {
 }
 
 
-@pytest.fixture
-def place(agent: str, tmp_path: Path) -> Place:
-    return Place(agent, tmp_path)
+@pytest.fixture(params=PROGRAMS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path)
 
 
 def assert_same_replay(place: Place, result: RunResult) -> None:
@@ -117,8 +117,8 @@ def assert_same_replay(place: Place, result: RunResult) -> None:
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-@pytest.mark.parametrize("agent", AGENTS)
-def test_each_agent_in_each_situation(agent: str, situation: str, place: Place) -> None:
+def test_each_agent_in_each_situation(situation: str, place: Place) -> None:
+    agent = place.agent
     expected = SITUATIONS[situation]
     result = place.run(*expected.steps(agent, place), words=expected.words)
     report = result.report
@@ -149,9 +149,9 @@ def test_each_agent_in_each_situation(agent: str, situation: str, place: Place) 
     assert_same_replay(place, result)
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-def test_success_and_then_resume(agent: str, place: Place) -> None:
+def test_success_and_then_resume(place: Place) -> None:
     """R5, M7: the session continues, and each run has its own usage, whatever the agent counts."""
+    agent = place.agent
     one, two, three = (figures(agent, number) for number in (1, 2, 3))
     first = place.run(say("All is well.", usage=one))
     assert (first.code, first.report["verdict"], first.report["result"]) == (
@@ -179,9 +179,9 @@ def test_success_and_then_resume(agent: str, place: Place) -> None:
     assert_same_replay(place, second)
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-def test_an_interrupt(agent: str, place: Place) -> None:
+def test_an_interrupt(place: Place) -> None:
     """R4: one Ctrl-C stops it and its command; the usage so far is reported."""
+    agent = place.agent
     answered = figures(agent, 1)
     waiting = Answer((Text("I will."), shell(agent, "touch begun; sleep 600")), answered)
     with place.start(waiting, say("No.", usage=answered)) as run:
@@ -198,9 +198,39 @@ def test_an_interrupt(agent: str, place: Place) -> None:
     assert_same_replay(place, result)
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-def test_a_session_that_is_gone(agent: str, place: Place) -> None:
+@pytest.mark.parametrize("place", ["gemini", "opencode", "qwen"], indirect=True)
+def test_a_limit_of_turns(place: Place) -> None:
+    """R6: by the agent, or by steno, which may stop it when one more request is under way."""
+    agent = place.agent
+    step = Answer((Text("I will."), shell(agent, "echo again")), figures(agent, 1))
+    words = ("--max-turns", "2", "--attempts", "3")
+    with place.start(step, words=words) as run:
+        result = run.finish()
+        made = len(run.server.requests)
+    assert (result.code, [attempt["verdict"] for attempt in result.report["attempts"]]) == (
+        3,
+        ["max_turns"],
+    )
+    assert made <= (2 if agent == "qwen" else 3)
+    assert_same_replay(place, result)
+
+
+@pytest.mark.parametrize("place", ["gemini", "opencode"], indirect=True)
+def test_turns_that_suffice(place: Place) -> None:
+    """An answer with the last request that is allowed is the agent's result."""
+    agent = place.agent
+    step = Answer((Text("I will."), shell(agent, "echo again")), figures(agent, 1))
+    result = place.run(step, say("Done.", usage=figures(agent, 2)), words=("--max-turns", "2"))
+    assert (result.code, result.report["verdict"], result.report["result"]) == (
+        0,
+        "success",
+        "Done.",
+    )
+
+
+def test_a_session_that_is_gone(place: Place) -> None:
     """R5: a new session is started once."""
+    agent = place.agent
     gone = "ses_000000000000gone" if agent == "opencode" else "99999999-2222-4333-8444-555555555555"
     result = place.run(
         say("Anew.", usage=figures(agent, 1)), words=("--resume", gone, "--attempts", "2")
@@ -215,3 +245,42 @@ def test_a_session_that_is_gone(agent: str, place: Place) -> None:
         "success",
     ]
     assert counters(result.report) == total(figures(agent, 1))
+
+
+@pytest.mark.parametrize("place", ["gemini", "qwen 0.24.4"], indirect=True)
+def test_a_loop_that_the_agent_stops(place: Place) -> None:
+    """Gemini calls it a success. Neither counts the request that was cancelled."""
+    step = Answer((shell(place.agent, "echo same"),), figures(place.agent, 1))
+    result = place.run(step)
+    assert (result.report["verdict"], result.code, result.report["terminal_reason"]) == (
+        "stopped",
+        3,
+        "loop_detected",
+    )
+    assert counters(result.report) == total(*(figures(place.agent, 1) for _ in range(4)))
+    assert any(text.startswith("tokens are a lower bound") for text in result.report["warnings"])
+    assert_same_replay(place, result)
+
+
+OVERFLOWS = {
+    "gemini": "The input token count (1230045) exceeds the maximum number of tokens allowed (9).",
+    "qwen": "This model's maximum context length is 9 tokens. Your messages resulted in 1230045.",
+}
+
+
+@pytest.mark.parametrize("place", ["gemini", "qwen", "qwen 0.24.4"], indirect=True)
+def test_a_request_that_exceeds_the_context(place: Place) -> None:
+    fault = Fault(400, "INVALID_ARGUMENT", OVERFLOWS[place.agent])
+    result = place.run(fault)
+    assert (result.report["verdict"], result.code) == ("context_full", 3)
+    assert_same_replay(place, result)
+
+
+def test_a_long_answer_arrives_whole(place: Place) -> None:
+    """Gemini and Qwen lose the end of an answer above 100 KB on a pipe."""
+    answer = " ".join(f"w{number}" for number in range(43_000)) + " end."
+    assert len(answer) > 280_000
+    result = place.run(say(answer, usage=figures(place.agent, 1)))
+    assert (result.code, result.report["verdict"]) == (0, "success")
+    assert result.report["result"] == answer
+    assert_same_replay(place, result)

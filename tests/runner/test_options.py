@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import steno
 from steno import RunOptions
 from steno.agents import AGENTS
-from steno.agents.base import OPTION_FIELDS, option_support
+from steno.agents.base import OPTION_FIELDS, Transcripts, option_support
 from steno.errors import StenoError
+from steno.runner.attempt import NO_LIVE_USAGE
 from steno.runner.prepare import prepare_task
 from tests.support.scripted_place import Json, Place
 
@@ -125,7 +127,11 @@ def test_it_arrives_is_held_or_is_refused(place: Place, agent: str, option: str)
             "Do it.",
             asked(place, agent, option, on_limit="fallback", fallback_model="marked-model"),
         ).setup
-        held = {"max_cost": setup.budget.cost, "fallback_model": setup.policy.fallback_model}
+        held = {
+            "max_cost": setup.budget.cost,
+            "max_turns": setup.budget.turns,
+            "fallback_model": setup.policy.fallback_model,
+        }
         assert held[option] == GIVEN[option][0]
 
 
@@ -177,10 +183,16 @@ def test_what_a_file_asks_of_all_agents_is_said_to_be_left_out(place: Place) -> 
     assert len(place.calls) == 1
 
 
-def test_a_budget_that_cannot_be_watched_while_it_runs(place: Place) -> None:
-    """Codex reports its usage at the end of a run."""
-    notes = prepare_task("Do it.", asked(place, "codex", max_cost=1.0, max_tokens=1000)).notes
-    assert notes == [
+def test_a_budget_that_cannot_be_watched_while_it_runs(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent with usage neither in its stream nor in a session file."""
+    given = asked(place, "codex", max_cost=1.0, max_tokens=1000)
+    assert prepare_task("Do it.", given).notes == []
+    monkeypatch.setitem(
+        AGENTS._builtin, "codex", replace(AGENTS["codex"], transcripts=Transcripts())
+    )
+    assert prepare_task("Do it.", given).notes == [
         "max_cost and max_tokens: enforced between attempts only; "
         "codex reports its usage at the end of a run"
     ]
@@ -214,6 +226,20 @@ def test_a_budget_without_a_price(place: Place) -> None:
     assert b"cost budget not enforced during the run" in place.tapes[0].read_bytes()
 
 
+def test_a_budget_without_the_session_file(place: Place) -> None:
+    """The usage of Codex is only in its session file."""
+    lines = [
+        {"type": "thread.started", "thread_id": UUID},
+        {"type": "item.completed", "item": {"id": "1", "type": "agent_message", "text": "Yes."}},
+        {"type": "turn.completed", "usage": {"input_tokens": 10, "output_tokens": 20}},
+    ]
+    place.plan({"out": "".join(json.dumps(line) + "\n" for line in lines)})
+    report = steno.run("Do it.", **asked(place, "codex", max_tokens=1000))
+    assert NO_LIVE_USAGE in report.warnings
+    assert NO_LIVE_USAGE.encode() in place.tapes[0].read_bytes()
+    assert NO_LIVE_USAGE not in steno.run("Do it.", **asked(place, "codex")).warnings
+
+
 def test_the_matrix_is_shown(place: Place) -> None:
     """`steno doctor --agents` says of each option who deals with it."""
     message = json.loads(place.steno("doctor", "--json").stdout)["agents"]
@@ -225,7 +251,12 @@ def test_the_matrix_is_shown(place: Place) -> None:
     (row,) = [line.split() for line in page if line.startswith("--max-turns")]
     assert row == [
         "--max-turns",
-        *("agent" if name in ("claude", "qwen") else "-" for name in AGENTS),
+        *(
+            {"claude": "agent", "qwen": "agent", "gemini": "steno", "opencode": "steno"}.get(
+                name, "-"
+            )
+            for name in AGENTS
+        ),
     ]
 
 

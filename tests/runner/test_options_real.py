@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import claude, completions, openai, program
+from tests.support.agent_programs import search_path
 from tests.support.completions import CompletionsServer
 from tests.support.modelserver import ModelServer, say
 from tests.support.openai import ResponsesServer
@@ -23,6 +24,7 @@ PROGRAMS = [
     "gemini",
     "opencode",
     "qwen",
+    "qwen 0.24.4",
 ]
 MODELS = {
     "codex": "gpt-5",
@@ -68,10 +70,10 @@ class Place:
             env = openai.clean_env(self.agent, self.home, server.url)
             agent_args = openai.settings(self.agent, server.url)[:-2]  # without a model
         else:
-            path = completions.installed(self.agent)
+            path = completions.installed(self.agent, self.version)
             env = completions.clean_env(self.agent, self.home, server.url)
             agent_args = ("--auth-type", "openai") if self.agent == "qwen" else ()
-        env_ = {name: value for name, value in env.items() if name not in ("HOME", "PATH", "LANG")}
+        env_ = {name: value for name, value in env.items() if name not in ("HOME", "LANG")}
         args = ("run", "--json", "--agent", self.agent, "--program", path, *options)
         result = program.steno(
             self.data,
@@ -81,7 +83,7 @@ class Place:
             *agent_args,
             cwd=self.work,
             timeout=300,
-            **env_,
+            **{**env_, "PATH": search_path(path)},
         )
         assert result.code == 0, result.err
         requests = [

@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steno.config.options import DEFAULT_RETRY_VERDICTS
-from steno.report import VERDICTS, Context, RateLimitStatus, Report, Verdict
+from steno.report import VERDICTS, Context, RateLimitStatus, Report, RequestRetry, Verdict
 from steno.runner.doctor import version_of
 from steno.runner.retry_policy import (
     MAX_BACKOFF_SECONDS,
-    MAX_LIMIT_WAITS,
     VERDICT_PHRASES,
     AttemptHistory,
     Decision,
     RetryPolicy,
     decide,
+    format_local_time,
+    requested_delay,
     reset_time,
 )
 
@@ -35,10 +36,12 @@ def ended(
     requests: int = 1,
     full: float | None = None,
     limits: RateLimitStatus | None = None,
+    delays: tuple[int, ...] = (),
 ) -> Report:
     """How an attempt ended."""
     report = Report(verdict=word, error=error, session_id="s1", requests=requests)
     report.context, report.limits = Context(fraction=full), limits or RateLimitStatus()
+    report.retries = [RequestRetry(status=429, delay_ms=delay) for delay in delays]
     return report
 
 
@@ -53,7 +56,7 @@ def stop(why: str) -> Decision:
     return Decision(action="stop", reason=why)
 
 
-HOUR = "rate limited, no reset time given; retrying in 60 min"
+UNKNOWN = "rate limited, no reset time given; retrying in 32 s"
 UNTIL = "rate limited; waiting for the reset"
 GONE = "No conversation found with session ID: s0"
 EXHAUSTED = "attempt limit reached (3 of 3)"
@@ -89,37 +92,45 @@ CASES: dict[str, tuple[Decision, Decision]] = {
     ),
     # R6
     "turns": (
-        after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=4)),
+        after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=4, turns_left=26)),
         Decision(
-            action="resume", reason="turn limit reached; continuing with up to 8 turns", max_turns=8
+            action="resume",
+            reason="turn limit reached; continuing with up to 8 turns",
+            max_turns=8,
+            counts_as_attempt=False,
         ),
     ),
     "turns up to the bound": (
-        after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=20)),
+        after(ended("max_turns"), AttemptHistory(attempts=9, max_turns=20, turns_left=10)),
         Decision(
             action="resume",
-            reason="turn limit reached; continuing with up to 30 turns",
-            max_turns=30,
+            reason="turn limit reached; continuing with up to 10 turns",
+            max_turns=10,
+            counts_as_attempt=False,
         ),
     ),
-    "turns above the bound": (
-        after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=50)),
-        Decision(
-            action="resume",
-            reason="turn limit reached; continuing with up to 50 turns",
-            max_turns=50,
-        ),
+    "no turns left": (
+        after(ended("max_turns"), AttemptHistory(attempts=1, max_turns=20, turns_left=0)),
+        stop("turn limit of the task reached (--max-turns)"),
+    ),
+    "a failure, and no turns left": (
+        after(ended("api"), AttemptHistory(attempts=1, max_turns=20, turns_left=0)),
+        stop("turn limit of the task reached (--max-turns)"),
     ),
     "turns that nobody limited": (
         after(ended("max_turns")),
-        Decision(action="resume", reason="turn limit reached; continuing"),
+        stop("turn limit reached; retrying won't help"),
     ),
-    "turns, too often": (
-        after(ended("max_turns"), AttemptHistory(attempts=3, max_turns=4)),
-        stop(EXHAUSTED),
+    "turns that nobody limited, to be gone on with": (
+        after(ended("max_turns"), policy=RetryPolicy(resume_on=("max_turns",))),
+        Decision(action="resume", reason="turn limit reached; retrying in 2 s", wait_seconds=2.0),
     ),
-    "turns, not to be gone on with": (
-        after(ended("max_turns"), policy=RetryPolicy(resume_on=("api",))),
+    "turns, never to be gone on with": (
+        after(
+            ended("max_turns"),
+            AttemptHistory(attempts=1, max_turns=4, turns_left=26),
+            RetryPolicy(resume_on=()),
+        ),
         stop("turn limit reached; retrying won't help"),
     ),
     # R7
@@ -143,8 +154,54 @@ CASES: dict[str, tuple[Decision, Decision]] = {
             counts_as_attempt=False,
         ),
     ),
-    "a limit for longer than a day": (
-        after(ended("rate_limit", limits=RateLimitStatus("rejected", int(NOW) + 10**6))),
+    "a limit whose time is over, again": (
+        after(
+            ended("rate_limit", limits=RateLimitStatus("rejected", int(NOW) - 50)),
+            AttemptHistory(attempts=1, limit_waits=1, limit_wait_seconds=15.0),
+        ),
+        Decision(
+            action="resume",
+            reason="rate limited, no reset time given; retrying in 63 s",
+            wait_seconds=63.0,
+            counts_as_attempt=False,
+        ),
+    ),
+    "a limit for longer than the longest wait": (
+        after(ended("rate_limit", limits=RateLimitStatus("rejected", int(NOW) + 1801))),
+        Decision(
+            action="stop",
+            reason=f"rate limited until {format_local_time(NOW + 1801)}; "
+            "that is beyond --max-wait (30 min in total)",
+            wait_until=NOW + 1801,
+        ),
+    ),
+    "a limit for as long as the longest wait": (
+        after(ended("rate_limit", limits=RateLimitStatus("rejected", int(NOW) + 1800))),
+        Decision(
+            action="resume",
+            reason=UNTIL,
+            wait_seconds=1800.0,
+            wait_until=NOW + 1800,
+            counts_as_attempt=False,
+        ),
+    ),
+    "a limit for longer than what is left of it": (
+        after(
+            ended("rate_limit", limits=REJECTED),
+            AttemptHistory(attempts=1, limit_waits=1, limit_wait_seconds=1750.0),
+        ),
+        Decision(
+            action="stop",
+            reason=f"rate limited until {format_local_time(NOW + 100)}; "
+            "that is beyond --max-wait (30 min in total)",
+            wait_until=NOW + 100,
+        ),
+    ),
+    "a limit for longer than a day, to be waited for": (
+        after(
+            ended("rate_limit", limits=RateLimitStatus("rejected", int(NOW) + 10**6)),
+            policy=RetryPolicy(max_wait=None),
+        ),
         Decision(
             action="resume",
             reason=UNTIL,
@@ -165,11 +222,11 @@ CASES: dict[str, tuple[Decision, Decision]] = {
     ),
     "a limit that says nothing": (
         after(ended("rate_limit", "429", requests=0)),
-        Decision(action="retry", reason=HOUR, wait_seconds=3615.0, counts_as_attempt=False),
+        Decision(action="retry", reason=UNKNOWN, wait_seconds=31.5, counts_as_attempt=False),
     ),
     "another limit, which is not reached": (
         after(ended("rate_limit", "429", limits=ALLOWED)),
-        Decision(action="resume", reason=HOUR, wait_seconds=3615.0, counts_as_attempt=False),
+        Decision(action="resume", reason=UNKNOWN, wait_seconds=31.5, counts_as_attempt=False),
     ),
     "a limit, and the attempts are used up": (
         after(ended("rate_limit", limits=REJECTED), AttemptHistory(attempts=9)),
@@ -181,9 +238,96 @@ CASES: dict[str, tuple[Decision, Decision]] = {
             counts_as_attempt=False,
         ),
     ),
+    "a limit that says nothing, for the fourth time": (
+        after(
+            ended("rate_limit", "429"),
+            AttemptHistory(attempts=1, limit_waits=3, limit_wait_seconds=220.0),
+        ),
+        Decision(
+            action="resume",
+            reason="rate limited, no reset time given; retrying in 4 min",
+            wait_seconds=252.0,
+            counts_as_attempt=False,
+        ),
+    ),
+    "a limit that says nothing, for the last time": (
+        after(
+            ended("rate_limit", "429"),
+            AttemptHistory(attempts=1, limit_waits=6, limit_wait_seconds=1790.0),
+        ),
+        Decision(
+            action="resume",
+            reason="rate limited, no reset time given; retrying in 10 s",
+            wait_seconds=10.0,
+            counts_as_attempt=False,
+        ),
+    ),
     "a limit that is never over": (
-        after(ended("rate_limit"), AttemptHistory(attempts=1, limit_waits=MAX_LIMIT_WAITS)),
-        stop("still rate limited after 12 waits"),
+        after(ended("rate_limit"), AttemptHistory(attempts=1, limit_wait_seconds=1800.0)),
+        stop("still rate limited after --max-wait (30 min)"),
+    ),
+    "a limit with retry-after": (
+        after(ended("rate_limit", "429", delays=(2000, 2000, 2408))),
+        Decision(
+            action="resume",
+            reason="rate limited, as the service asks; retrying in 2 s",
+            wait_seconds=2.1,
+            counts_as_attempt=False,
+        ),
+    ),
+    "a limit with retry-after, for the third time": (
+        after(
+            ended("rate_limit", "429", delays=(2000,)), AttemptHistory(attempts=1, limit_waits=2)
+        ),
+        Decision(
+            action="resume",
+            reason="rate limited, as the service asks; retrying in 8 s",
+            wait_seconds=8.4,
+            counts_as_attempt=False,
+        ),
+    ),
+    "a limit with a long retry-after, for the second time": (
+        after(
+            ended("rate_limit", "Rate limit reached. Please try again in 10m"),
+            AttemptHistory(attempts=1, limit_waits=1),
+        ),
+        Decision(
+            action="resume",
+            reason="rate limited, as the service asks; retrying in 10 min",
+            wait_seconds=630.0,
+            counts_as_attempt=False,
+        ),
+    ),
+    "a limit with retry-after beyond the longest wait": (
+        after(ended("rate_limit", "Rate limit reached. Please try again in 31m")),
+        Decision(
+            action="stop",
+            reason=f"rate limited until {format_local_time(NOW + 1860)}; "
+            "that is beyond --max-wait (30 min in total)",
+            wait_until=NOW + 1860,
+        ),
+    ),
+    "a limit that only the agent's own delays are known of": (
+        after(ended("rate_limit", "429", delays=(513, 1090, 2408))),
+        Decision(action="resume", reason=UNKNOWN, wait_seconds=31.5, counts_as_attempt=False),
+    ),
+    # the deadline
+    "a limit beyond the deadline": (
+        after(ended("rate_limit", limits=REJECTED), policy=RetryPolicy(deadline=NOW + 60)),
+        Decision(
+            action="stop",
+            reason=f"rate limited until {format_local_time(NOW + 100)}, "
+            "after the deadline (--deadline)",
+            wait_until=NOW + 100,
+        ),
+    ),
+    "a wait beyond the deadline": (
+        after(ended("api"), policy=RetryPolicy(deadline=NOW + 2)),
+        stop("API error; the next attempt would start after the deadline (--deadline)"),
+    ),
+    "a wait before the deadline": (
+        after(ended("api"), policy=RetryPolicy(deadline=NOW + 2.1)),
+        Decision(action="resume", reason="API error; retrying in 2 s", wait_seconds=2.0),
     ),
     "a limit, in a session that is nearly full": (
         after(ended("rate_limit", full=0.9, limits=REJECTED)),
@@ -233,17 +377,20 @@ CASES: dict[str, tuple[Decision, Decision]] = {
     ),
     # R8
     "nearly full": (
-        after(ended("max_turns", full=0.81), AttemptHistory(attempts=1, max_turns=4)),
+        after(
+            ended("max_turns", full=0.81), AttemptHistory(attempts=1, max_turns=4, turns_left=26)
+        ),
         Decision(
             action="handover",
             reason="turn limit reached; continuing with up to 8 turns in a new session "
             "(context 81% full)",
             max_turns=8,
+            counts_as_attempt=False,
         ),
     ),
     "not quite": (
-        after(ended("max_turns", full=0.79)),
-        Decision(action="resume", reason="turn limit reached; continuing"),
+        after(ended("api", full=0.79)),
+        Decision(action="resume", reason="API error; retrying in 2 s", wait_seconds=2.0),
     ),
     "as full as asked for": (
         after(ended("api", full=0.5), policy=RetryPolicy(refresh_at=0.5)),
@@ -345,6 +492,24 @@ def test_every_end_has_a_next(
         or tried.attempts < RetryPolicy().attempts
         or not result.counts_as_attempt
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("Rate limit reached for gpt-5: Limit 3, Used 3. Please try again in 20s.", 20.0),
+        ("Please try again in 1.5 seconds", 1.5),
+        ("try again in 250ms", 0.25),
+        ("You exceeded your quota. Please retry in 34.07s.", 34.07),
+        ("Retry after 2 minutes", 120.0),
+        ("429: try again later", None),
+        ("Retrying after 3 files", None),
+        (None, None),
+    ],
+)
+def test_delays_that_an_error_asks_for(text: str | None, seconds: float | None) -> None:
+    """As the services put it."""
+    assert requested_delay(ended("rate_limit", text)) == seconds
 
 
 # -- when a limit is over ------------------------------------------------------------------------

@@ -85,6 +85,21 @@ def test_the_answer_is_all_of_stdout(place: Place) -> None:
     assert b"success" in done.stderr
 
 
+def test_i3_malformed_lines_are_printed(place: Place) -> None:
+    """As by `show`: the first ones, and not what a terminal would obey."""
+    place.plan({"out": "odd \x1b[2J line\n" * 30 + done_well()})
+    done = place.steno("run", "Say it.")
+    assert (done.stdout, done.returncode) == (b"Done.\n", 0)
+    (tape,) = place.tapes
+    lines = [line for line in done.stderr.decode().splitlines() if "malformed line" in line]
+    assert lines == [
+        f"steno: skipping malformed line {number}: odd \\x1b[2J line" for number in range(1, 21)
+    ]
+    shown = place.steno("show", str(tape)).stderr.decode().splitlines()
+    assert shown[:20] == lines
+    assert b"malformed" not in place.steno("run", "--quiet", "Say it.").stderr
+
+
 def test_json_is_the_report_that_the_tape_gives(place: Place) -> None:
     """Live is replay; beside it stand the task and its attempts."""
     place.plan({"recording": str(NEWEST / "multi_tool_edit")})
@@ -117,7 +132,7 @@ def test_raw_is_the_agents_own_bytes(place: Place) -> None:
 def test_raw_of_every_attempt(place: Place) -> None:
     first, second = NEWEST / "max_turns", NEWEST / "max_turns_resume"
     place.plan({"recording": str(first)}, {"recording": str(second)})
-    done = place.steno("run", "--raw", "--max-turns", "2", "Go.")
+    done = place.steno("run", "--raw", "--max-turns", "2..30", "Go.")
     assert (done.stdout, done.returncode) == (
         (first / "stdout").read_bytes() + (second / "stdout").read_bytes(),
         0,
@@ -193,7 +208,7 @@ def test_l1_a_ledger_that_fails_in_the_middle_is_told_by_the_report_and_gets_eve
 ) -> None:
     """The calling program continues; its runs have finished all the same."""
     inside.plan({"recording": str(NEWEST / "max_turns")}, {"out": done_well()})
-    steno.run("First.")
+    steno.run("First.", max_turns="2..30")
     with sqlite3.connect(inside.data / "ledger.db") as ledger:
         ledger.execute(
             "CREATE TRIGGER full BEFORE UPDATE ON runs "
@@ -312,7 +327,8 @@ def test_what_follows_two_dashes_is_the_agents(place: Place) -> None:
         ),
         (
             ["--max-turns", "abc", "x"],
-            "--max-turns: expected a whole number above 0, such as 20 or 200k, found 'abc'",
+            "--max-turns: expected a whole number above 0, such as 20, "
+            "or a range such as 10..30, found 'abc'",
         ),
         (["--cwd", "nowhere", "x"], "--cwd nowhere: not a folder"),
         (
@@ -446,6 +462,9 @@ def test_json_also_where_nothing_was_started(place: Place) -> None:
     done = place.steno("run", "--json", "--program", "/no/such/claude", "x")
     report = json.loads(done.stdout)
     assert (report["verdict"], report["attempts"], done.returncode) == ("not_found", [], 127)
+    context = report["context"]
+    assert report["error_category"] == "subprocess"
+    assert (context["limit"], context["limit_source"]) == (200_000, "assumed")
 
 
 # -- how it is asked -----------------------------------------------------------------------------
@@ -587,7 +606,7 @@ def test_a_second_attempt_goes_on_with_more_turns(place: Place) -> None:
     place.plan(
         {"recording": str(NEWEST / "max_turns")}, {"recording": str(NEWEST / "max_turns_resume")}
     )
-    done = place.steno("run", "--json", "--max-turns", "2", "x")
+    done = place.steno("run", "--json", "--max-turns", "2..30", "x")
     report = json.loads(done.stdout)
     assert [attempt["verdict"] for attempt in report["attempts"]] == ["max_turns", "success"]
     argv, prompt = place.calls[1]["argv"], place.calls[1]["prompt"]
@@ -1013,6 +1032,11 @@ def unfinished(verdict: Verdict, **more: Any) -> TaskReport:
             {"max_turns": 50},
             f"steno run --resume {UUID} --max-turns 50 continue",
         ),
+        (
+            unfinished("max_turns"),
+            {"max_turns": "10..30"},
+            f"steno run --resume {UUID} --max-turns 10..30 continue",
+        ),
         (unfinished("max_turns"), {}, f"steno run --resume {UUID} --max-turns 6 continue"),
         (unfinished("interactive"), {}, f"steno run --resume {UUID} '<your answer>'"),
         (unfinished("context_full"), {}, f"steno run --resume {UUID} /compact"),
@@ -1076,7 +1100,8 @@ def test_l2_rebuild_makes_runs_and_tasks_anew_from_tapes(place: Place) -> None:
     place.plan(
         {"recording": str(NEWEST / "max_turns")}, {"recording": str(NEWEST / "max_turns_resume")}
     )
-    assert place.steno("run", "--quiet", "Go on and on.").returncode == 0
+    done = place.steno("run", "--quiet", "--max-turns", "2..30", "Go on and on.")
+    assert done.returncode == 0
     stored = NEWEST.parents[1] / "transcripts" / NEWEST.name / "max_turns_resume"
     assert stored.is_dir()
     assert place.steno("ledger", "import", stored, "--quiet").returncode == 0

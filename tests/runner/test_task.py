@@ -24,7 +24,7 @@ from steno.process import GracePeriods
 from steno.recording.format import RecordingFile
 from steno.report import Cost
 from steno.runner.attempt import AgentRun
-from steno.runner.retry_policy import VERDICT_PHRASES, RetryPolicy
+from steno.runner.retry_policy import VERDICT_PHRASES, RetryPolicy, format_local_time
 from steno.runner.setup import RunBudget, TaskSetup, Timeouts
 from steno.runner.task import CONTINUE_PROMPT, SUMMARY_PROMPT
 from tests.support.claude_lines import (
@@ -49,6 +49,8 @@ from tests.support.tasks import Carried, carried, carry_out, left, replayed
 ACTOR = Path(__file__).parents[1] / "scripted_agents" / "step_player.py"
 QUICK = GracePeriods(interrupt=0.3, terminate=0.3, kill=3.0, quiet=0.3, drain=1.0)
 ONCE = RetryPolicy(attempts=1)
+GROWS: Any = {"asked": {"max_turns": 5}, "budget": RunBudget(turns=99)}  # resumes after TURNS
+PATIENT = RetryPolicy(max_wait=None)
 LONG = 60.0  # seconds: bounds that only a hang breaks
 
 Step = tuple[str, Any]
@@ -401,7 +403,7 @@ def test_the_second_time_it_is_killed(play: Play) -> None:
 @pytest.mark.parametrize(("how", "word"), [("stop", "interrupted"), ("kill", "killed")])
 def test_an_end_while_it_waits(play: Play, how: str, word: str) -> None:
     """The wait is given up; the last attempt says how the task stands."""
-    with carried(play([LIMITED])) as done:
+    with carried(play([LIMITED], policy=PATIENT)) as done:
         done.until(lambda: done.task.waits_until is not None)
         getattr(done.task, how)(word)
         done.finish()
@@ -413,12 +415,83 @@ def test_an_end_while_it_waits(play: Play, how: str, word: str) -> None:
 
 def test_twice_the_turns_up_to_a_bound(play: Play) -> None:
     """R6."""
-    setup = play([TURNS], asked={"max_turns": 10}, policy=RetryPolicy(attempts=4))
+    setup = play([TURNS], asked={"max_turns": 3}, budget=RunBudget(turns=30), policy=ONCE)
     done = carry_out(setup)
-    assert [run.launch_options.max_turns for run in done.runs] == [10, 20, 30, 30]
+    assert [run.launch_options.max_turns for run in done.runs] == [3, 6, 12, 9]
     assert asked(setup) == [("Do the work.", "new"), *[(CONTINUE_PROMPT, SESSION)] * 3]
-    assert done.whys[-1] == "attempt limit reached (4 of 4)"
+    assert done.whys[-1] == "turn limit of the task reached (--max-turns)"
     assert (done.verdicts, done.waits) == (["max_turns"] * 4, [])
+
+
+def test_a_limit_of_turns_is_the_whole_task_s(play: Play) -> None:
+    """R6: attempts share it, whatever they end with."""
+    done = carry_out(play([BROKEN], [BROKEN], [DONE], asked={"max_turns": 2}))
+    assert [run.launch_options.max_turns for run in done.runs] == [2, 1]
+    assert done.whys[-1] == "turn limit of the task reached (--max-turns)"
+
+
+def test_a_limit_of_turns_does_not_grow_by_itself(play: Play) -> None:
+    """R6: only a range does."""
+    policy = RetryPolicy(resume_on=("max_turns", "api"))
+    done = carry_out(play([TURNS], asked={"max_turns": 20}, policy=policy))
+    assert (done.verdicts, done.whys) == (
+        ["max_turns"],
+        ["turn limit of the task reached (--max-turns)"],
+    )
+
+
+def test_an_agent_that_exceeds_its_limit_of_turns(play: Play) -> None:
+    """Background work that has finished starts turns that Claude Code does not count."""
+    lines = [out(assistant(text("and"), message=f"msg_{number}")) for number in range(9)]
+    steps = [step for line in lines for step in (line, ("sleep", 0.05))]
+    done = carry_out(play([out(init()), *steps, WAITS], asked={"max_turns": 3}))
+    assert (done.verdicts, done.report.ok) == (["max_turns"], False)
+    assert done.report.error == "stopped by steno: turn limit reached (3)"
+    assert stops(done.runs[0])[0] == ("max_turns: turn limit reached (3)", signal.SIGINT)
+    assert done.report.requests is not None
+    assert done.report.requests < 9
+
+
+def test_turns_that_are_used_up_with_the_last_word(play: Play) -> None:
+    """What is done is done."""
+    assert carry_out(play([DONE], asked={"max_turns": 1})).verdicts == ["success"]
+
+
+# -- the deadline --------------------------------------------------------------------------------
+
+
+def deadline(seconds: float, **more: Any) -> RetryPolicy:
+    return RetryPolicy(deadline=time.time() + seconds, **more)
+
+
+def test_a_deadline_ends_the_run(play: Play) -> None:
+    """Nothing is tried again after it."""
+    done = carry_out(play([WORK, WAITS], policy=deadline(0.5, resume_on=("timeout", "no_result"))))
+    assert (done.verdicts, done.report.error) == (
+        ["timeout"],
+        "stopped by steno: deadline of the task reached (--deadline)",
+    )
+    assert done.whys == ["timeout: deadline of the task reached (--deadline)"]
+
+
+def test_a_deadline_before_the_next_attempt(play: Play) -> None:
+    """It is not waited for in vain: the task ends at once, with what happened last."""
+    done = carry_out(play([BROKEN], policy=deadline(LONG, attempts=99)))
+    assert done.verdicts[-1] == "api"
+    assert done.whys[-1] == (
+        "API error; the next attempt would start after the deadline (--deadline)"
+    )
+    assert sum(done.waits) < LONG
+    done = carry_out(play([LIMITED], policy=deadline(1, max_wait=None)))
+    assert (done.verdicts, done.waits) == (["rate_limit"], [])
+    assert done.report.limits.resets_at is not None
+    assert "after the deadline (--deadline)" in done.whys[0]
+
+
+def test_a_deadline_while_it_hands_over(play: Play) -> None:
+    """The summary of a resumed session is not the task's result."""
+    done = carry_out(play([FULL], [out(init()), WAITS], policy=deadline(3), **GROWS))
+    assert done.verdicts == ["max_turns", "timeout"]
 
 
 def test_failures_are_tried_again_ever_later(play: Play) -> None:
@@ -438,7 +511,7 @@ def test_failures_are_tried_again_ever_later(play: Play) -> None:
 
 def test_a_resumed_session_is_not_lost_to_a_failure(play: Play) -> None:
     """No request was made: the same attempt again, in the same session."""
-    setup = play([TURNS], [REFUSED], [DONE])
+    setup = play([TURNS], [REFUSED], [DONE], **GROWS)
     done = carry_out(setup)
     assert done.verdicts == ["max_turns", "network", "success"]
     assert asked(setup) == [
@@ -464,7 +537,13 @@ def test_a_session_that_is_gone_twice(play: Play) -> None:
             errors=["No conversation found"],
         )
     )
-    setup = play([lost], [TURNS], [lost], asked={"resume": "a1"})
+    setup = play(
+        [lost],
+        [TURNS],
+        [lost],
+        asked={"resume": "a1", "max_turns": 5},
+        budget=RunBudget(turns=99),
+    )
     done = carry_out(setup)
     assert done.verdicts == ["subprocess", "max_turns", "subprocess"]
     assert asked(setup) == [
@@ -476,12 +555,26 @@ def test_a_session_that_is_gone_twice(play: Play) -> None:
 
 
 def test_a_limit_that_is_never_over(play: Play) -> None:
-    """R7: twelve waits, each until the time that was named; they are no attempts."""
-    done = carry_out(play([LIMITED], policy=ONCE))
-    assert done.verdicts == ["rate_limit"] * 13
-    assert done.whys[-1] == "still rate limited after 12 waits"
-    assert all(15 <= wait <= 24 * 3600 + 15 for wait in done.waits)
-    assert [round(wait) for wait in done.waits[1:]] == [pytest.approx(24 * 3600, abs=60)] * 11
+    """R7: ever longer waits, half an hour in total; they are no attempts."""
+    unknown = out(init(), failed("API Error: Request rejected (429)", api_error_status=429))
+    done = carry_out(play([unknown], policy=ONCE))
+    assert done.verdicts == ["rate_limit"] * 7
+    assert done.whys[-1] == "still rate limited after --max-wait (30 min)"
+    assert [round(wait) for wait in done.waits[:5]] == [
+        pytest.approx(wait, abs=1) for wait in (31.5, 63, 126, 252, 504)
+    ]
+    assert sum(done.waits) == pytest.approx(1800, abs=5)
+
+
+def test_a_limit_that_ends_too_late(play: Play) -> None:
+    """R7: a known reset beyond --max-wait ends the task at once, with the time in its report."""
+    reset = int(time.time()) + 3 * 3600
+    limited = out(init(), failed(f"Claude AI usage limit reached|{reset}", api_error_status=429))
+    done = carry_out(play([limited]))
+    assert (done.verdicts, done.waits, done.report.limits.resets_at) == (["rate_limit"], [], reset)
+    until = format_local_time(reset)
+    assert done.report.hint == f"the limit resets at {until}; run it again then"
+    assert done.whys == [f"rate limited until {until}; that is beyond --max-wait (30 min in total)"]
 
 
 def test_a_limit_that_is_not_waited_for(play: Play) -> None:
@@ -492,11 +585,11 @@ def test_a_limit_that_is_not_waited_for(play: Play) -> None:
 
 def test_another_model_stays_until_the_limit_is_over(play: Play) -> None:
     """R11: later attempts use the fallback model; after a wait, the first model again."""
-    policy = RetryPolicy(on_limit="fallback", fallback_model="small")
+    policy = RetryPolicy(on_limit="fallback", fallback_model="small", max_wait=None)
     done = carry_out(
-        play([LIMITED], [TURNS], [LIMITED], [DONE], asked={"model": "large"}, policy=policy)
+        play([LIMITED], [BROKEN], [LIMITED], [DONE], asked={"model": "large"}, policy=policy)
     )
-    assert done.verdicts == ["rate_limit", "max_turns", "rate_limit", "success"]
+    assert done.verdicts == ["rate_limit", "api", "rate_limit", "success"]
     assert [run.launch_options.model for run in done.runs] == ["large", "small", "small", "large"]
 
 
@@ -570,7 +663,11 @@ def test_a_session_that_cannot_sum_itself_up(play: Play) -> None:
 def test_what_follows_a_handover_keeps_it(play: Play) -> None:
     """A new session that fails at once is begun again with the same words."""
     setup = play(
-        [FULL], [out(init(), assistant(text("SUMMARY")), result("SUMMARY"))], [REFUSED], [DONE]
+        [FULL],
+        [out(init(), assistant(text("SUMMARY")), result("SUMMARY"))],
+        [REFUSED],
+        [DONE],
+        **GROWS,
     )
     done = carry_out(setup)
     assert done.verdicts == ["max_turns", "success", "network", "success"]
@@ -580,11 +677,77 @@ def test_what_follows_a_handover_keeps_it(play: Play) -> None:
 
 def test_an_end_while_it_hands_over(play: Play) -> None:
     """Nothing new is begun."""
-    with carried(play([FULL], [out(init()), WAITS])) as done:
+    with carried(play([FULL], [out(init()), WAITS], **GROWS)) as done:
         done.until(lambda: len(done.runs) > 1)
         done.task.stop("interrupted")
         done.finish()
     assert (done.verdicts, done.whys[1]) == (["max_turns", "interrupted"], "interrupted")
+
+
+SUMMARY = out(init(), assistant(text("SUMMARY")), result("SUMMARY"))
+
+
+def resumed(play: Play, *scripts: list[Step], **more: Any) -> tuple[TaskSetup, Carried]:
+    """A task that resumes a session which an earlier task has left 85 % full."""
+    full = out(
+        init(),
+        assistant(text("Done."), used=usage(read=850_000)),
+        result("Done.", usage=usage(read=850_000)),
+    )
+    setup = play([full], policy=ONCE)
+    assert carry_out(setup).report.context.fraction == pytest.approx(0.85, abs=0.01)
+    for path in Path(setup.cwd or "").glob("asked-*"):
+        path.unlink()
+    more = {"policy": RetryPolicy(refresh_at=0.5), **more}
+    setup = play(
+        *scripts, asked={"prompt": "Task 2.", "resume": SESSION, **more.pop("ask", {})}, **more
+    )
+    return setup, carry_out(setup)
+
+
+def test_a_full_session_is_not_resumed(play: Play) -> None:
+    """Its context is in the ledger: it is asked for a summary, which goes to a new session."""
+    setup, done = resumed(play, [SUMMARY], [DONE])
+    assert done.verdicts == ["success", "success"]
+    prompt = "[CONTEXT FROM PREVIOUS SESSION]\nSUMMARY\n\n[CURRENT TASK]\nTask 2."
+    assert asked(setup) == [(SUMMARY_PROMPT, SESSION), (prompt, "new")]
+    assert done.said == [
+        f"session {SESSION}: context 85% full; asking for a summary",
+        "continuing in a new session with the agent's summary",
+    ]
+    assert rows("SELECT stop FROM sessions") == [("refreshed",)]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"policy": RetryPolicy(refresh_at=0.9)},
+        {"ask": {"prompt": "/compact"}},
+        {"ask": {"max_turns": 1}},
+    ],
+    ids=["below the threshold", "a command to the session", "one turn only"],
+)
+def test_a_session_that_is_resumed_nevertheless(play: Play, more: Json) -> None:
+    setup, done = resumed(play, [DONE], **more)
+    prompt = more.get("ask", {}).get("prompt", "Task 2.")
+    assert (done.verdicts, asked(setup)) == (["success"], [(prompt, SESSION)])
+
+
+def test_a_resumed_session_without_a_summary(play: Play) -> None:
+    """What it knows is not given up: it is resumed."""
+    setup, done = resumed(play, [REFUSED], [DONE])
+    assert (done.verdicts, done.whys) == (
+        ["network", "success"],
+        ["no summary from the agent; resuming instead", "done"],
+    )
+    assert asked(setup) == [(SUMMARY_PROMPT, SESSION), ("Task 2.", SESSION)]
+
+
+def test_a_budget_that_only_lasts_for_the_first_summary(play: Play) -> None:
+    """A summary is not the task's result, also where nothing was before it."""
+    _, done = resumed(play, [SUMMARY], budget=RunBudget(tokens=10))
+    assert (done.report.verdict, done.report.ok) == ("max_budget", False)
+    assert done.report.error == "token budget of the task exhausted"
 
 
 # -- budgets (R9) --------------------------------------------------------------------------------
@@ -598,8 +761,11 @@ def test_a_budget_is_warned_of_and_kept(play: Play) -> None:
         play([("ignore", None), *steps, WAITS], budget=RunBudget(tokens=60_000, warn_at=0.5))
     )
     assert done.verdicts == ["max_budget"]
+    alerts = [event for event in done.events if isinstance(event, ev.Alert)]
+    assert [(alert.kind, alert.level, alert.used, alert.limit) for alert in alerts] == [
+        ("tokens", 0.5, 42_010, 60_000)
+    ]
     assert notes(done.runs[0]) == [
-        "budget: 70% used",
         "max_budget: budget exhausted",
         "stopped: token budget of the task exhausted",
     ]
@@ -613,16 +779,17 @@ def test_a_budget_that_is_reached_with_the_last_word(play: Play) -> None:
 
 def test_a_budget_is_the_whole_task_s(play: Play) -> None:
     """The attempts share it, and the agent gets the remainder as its limit."""
-    done = carry_out(play([TURNS], [DONE], budget=RunBudget(cost=0.05)))
+    done = carry_out(play([BROKEN], [DONE], budget=RunBudget(cost=0.05)))
     assert [run.launch_options.max_cost for run in done.runs] == [
         0.05,
-        pytest.approx(0.05 - 0.011037),
+        pytest.approx(0.05 - 0.009037),
     ]
 
 
 def test_a_budget_that_only_lasts_for_the_summary(play: Play) -> None:
     """A summary is not the task's result."""
-    done = carry_out(play([FULL], [DONE], budget=RunBudget(tokens=860_000)))
+    budget = RunBudget(tokens=860_000, turns=99)
+    done = carry_out(play([FULL], [DONE], asked={"max_turns": 5}, budget=budget))
     assert done.verdicts == ["max_turns", "success"]
     assert done.whys[-1] == "token budget of the task exhausted"
     assert (done.report.verdict, done.report.ok) == ("max_turns", False)
@@ -642,7 +809,7 @@ def rows(sql: str) -> list[Any]:
 
 def test_the_ledger_tells_it_too(play: Play) -> None:
     """A task, its attempts, what was decided, and what each cost."""
-    done = carry_out(play([TURNS], [DONE]))
+    done = carry_out(play([TURNS], [DONE], **GROWS))
     task = rows("SELECT id, verdict, attempts, prompt FROM tasks")
     assert task == [(done.task.id, "success", 2, "Do the work.")]
     runs = rows(
@@ -657,11 +824,11 @@ def test_the_ledger_tells_it_too(play: Play) -> None:
 
 def test_a_ledger_that_cannot_be_opened(play: Play, tmp_path: Path) -> None:
     """One warning, and the task continues without it."""
-    done = carry_out(play([TURNS], [DONE], ledger=str(tmp_path)))
+    done = carry_out(play([TURNS], [DONE], ledger=str(tmp_path), **GROWS))
     assert done.verdicts == ["max_turns", "success"]
     assert [line.partition(":")[0] for line in done.said] == [
         "continuing without the ledger",
-        "turn limit reached; continuing",
+        "turn limit reached; continuing with up to 10 turns",
     ]
 
 
@@ -718,7 +885,7 @@ def test_a_tape_that_cannot_be_made(play: Play, tmp_path: Path) -> None:
             (home / "tapes").rename(tmp_path / "kept")
             (home / "tapes").write_text("no folder")
 
-    with carried(play([TURNS], [DONE])) as done:
+    with carried(play([TURNS], [DONE], **GROWS)) as done:
         assert done.task.run is not None
         done.task.run.sinks.append(spoil)
         done.finish()

@@ -14,7 +14,8 @@ import pytest
 
 from steno import event as ev
 from steno.agents import LaunchOptions
-from steno.runner.retry_policy import RetryPolicy
+from steno.process import GracePeriods
+from steno.runner.retry_policy import RetryPolicy, format_local_time
 from steno.runner.setup import RunBudget, TaskSetup, Timeouts
 from steno.runner.task import CONTINUE_PROMPT, SUMMARY_PROMPT
 from tests.support import claude
@@ -38,6 +39,7 @@ TWO = Usage(5, 1002, 21_000, 102)
 THREE = Usage(7, 1003, 22_000, 103)
 # Dollars for a million tokens of the versions' own models: input, cache write, cache read, output.
 PRICES = {"2.1.197": (5.0, 6.25, 0.5, 25.0), "2.1.325": (4.0, 5.0, 0.2, 20.0)}
+GROWS = {"budget": RunBudget(turns=30)}  # as --max-turns N..30
 NEVER_ENDS = "while true; do read -t 1 x < /dev/zero; done"
 
 Make = Callable[..., TaskSetup]
@@ -128,10 +130,39 @@ def test_success(make: Make, serve: Serve, version: str) -> None:
     assert report.session_id == done.runs[0].launch_options.session_id
 
 
+def test_a_task_that_never_ends_has_no_more_turns_than_allowed(
+    make: Make, serve: Serve, version: str
+) -> None:
+    """R6: the limit is the whole task's; the agent is not started again."""
+    server = serve(run_step(ONE))
+    done = carry_out(make(server, max_turns=3))
+    assert (done.verdicts, len(server.asked)) == (["max_turns"], 3)
+    assert done.whys == ["turn limit of the task reached (--max-turns)"]
+
+
+def test_turns_that_the_agent_does_not_count(make: Make, serve: Serve, version: str) -> None:
+    """Finished background work starts a turn with a count of its own: steno counts all of them."""
+    begin = call("Bash", command="sleep 1", run_in_background=True, description="a second")
+    server = serve(begin, say("It is started."), run_step(ONE))
+    done = carry_out(make(server, max_turns=2))
+    # One request may be under way before the agent is stopped; by itself it made two more.
+    assert len(server.asked) <= 3
+    assert done.verdicts == (["success"] if len(server.asked) == 2 else ["max_turns"])
+
+
+def test_turns_grow_as_far_as_needed(make: Make, serve: Serve, version: str) -> None:
+    """R6: `--max-turns 2..30` finishes a task of four turns, in one session."""
+    server = serve(run_step(ONE), run_step(TWO), run_step(ONE), say("All done.", usage=TWO))
+    done = carry_out(make(server, max_turns=2, more=GROWS))
+    assert (done.verdicts, len(server.asked)) == (["max_turns", "success"], 4)
+    assert [run.launch_options.max_turns for run in done.runs] == [2, 4]
+    assert len({attempt.session_id for attempt in done.report.attempts}) == 1
+
+
 def test_max_turns_goes_on_by_itself(make: Make, serve: Serve, version: str) -> None:
     """R6: same session, twice the turns; the sum is right also for cumulative costs."""
     server = serve(run_step(ONE), run_step(TWO, "echo two"), say("All done.", usage=THREE))
-    done = carry_out(make(server, max_turns=1))
+    done = carry_out(make(server, max_turns=1, more=GROWS))
     assert done.verdicts == ["max_turns", "success"]
     assert done.whys == ["turn limit reached; continuing with up to 2 turns", "done"]
     assert [run.launch_options.max_turns for run in done.runs] == [1, 2]
@@ -218,7 +249,7 @@ def test_a_limit_that_passes(make: Make, serve: Serve, version: str) -> None:
 
 def test_a_limit_is_waited_for(make: Make, serve: Serve, version: str) -> None:
     """R7: wait until the reset time plus jitter, then resume the session."""
-    reset = int(time.time()) + 5000
+    reset = int(time.time()) + 1000
     server = serve(run_step(ONE), limited(reset), say("All done.", usage=TWO))
     done = carry_out(
         make(
@@ -228,7 +259,7 @@ def test_a_limit_is_waited_for(make: Make, serve: Serve, version: str) -> None:
     )
     assert done.verdicts == ["rate_limit", "success"]
     assert done.whys == ["rate limited; waiting for the reset", "done"]
-    assert done.waits == [pytest.approx(5000 + 15, abs=60)]
+    assert done.waits == [pytest.approx(1000 + 15, abs=60)]
     assert done.runs[0].report is not None
     assert done.runs[0].report.limits.resets_at == reset
     assert done.runs[1].launch_options.resume == done.report.session_id
@@ -237,13 +268,69 @@ def test_a_limit_is_waited_for(make: Make, serve: Serve, version: str) -> None:
 
 
 def test_a_limit_without_a_time(make: Make, serve: Serve, version: str) -> None:
-    """R7: an hour. Nothing was done yet, so the prompt is sent again."""
+    """R7: half a minute. Nothing was done yet, so the prompt is sent again."""
     server = serve(Fault(429, "rate_limit_error", "slow down"), say("All is well."))
     done = carry_out(make(server))
     assert done.verdicts == ["rate_limit", "success"]
-    assert done.waits == [pytest.approx(3600 + 15, abs=60)]
+    assert done.waits == [pytest.approx(31.5, abs=5)]
     assert done.asked() == ["Do the work.", "Do the work."]
     assert done.runs[0].launch_options.session_id != done.runs[1].launch_options.session_id
+
+
+def test_a_limit_with_retry_after(make: Make, serve: Serve, version: str) -> None:
+    """R7: the next attempts start as late as the service asks, and later each time."""
+    fault = Fault(429, "rate_limit_error", "slow down", {"retry-after": "2"})
+    server = serve(fault, fault, fault, fault, say("All is well."))
+    done = carry_out(make(server, env={"CLAUDE_CODE_MAX_RETRIES": "1"}))
+    assert done.verdicts == ["rate_limit", "rate_limit", "success"]
+    assert done.waits == [pytest.approx(2.1, abs=1), pytest.approx(4.2, abs=1)]
+    assert done.whys[0] == "rate limited, as the service asks; retrying in 2 s"
+
+
+def test_a_limit_that_ends_too_late(make: Make, serve: Serve, version: str) -> None:
+    """R7: it ends at once, and says when the limit is over."""
+    reset = int(time.time()) + 5000
+    setup = make(
+        serve(run_step(ONE), limited(reset)),
+        env={"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-opens-nothing"},
+    )
+    done = carry_out(setup)
+    assert (done.verdicts, done.waits, done.report.limits.resets_at) == (["rate_limit"], [], reset)
+    assert done.report.hint == f"the limit resets at {format_local_time(reset)}; continue then"
+
+
+DEADLINE = 5.0
+ENDLESS = {
+    "a model that hangs": (Hang(),),
+    "a rate limit": (Fault(429, "rate_limit_error", "slow down"),),
+    "endless turns": (run_step(ONE),),
+    "a command that never ends": (run_step(ONE, NEVER_ENDS),),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_deadline(make: Make, serve: Serve, version: str, name: str) -> None:
+    """The task ends with it, whatever happens; all waits are counted."""
+    policy = RetryPolicy(deadline=time.time() + DEADLINE)
+    env = {"CLAUDE_CODE_MAX_RETRIES": ""}  # its own patience: three minutes
+    begun = time.monotonic()
+    done = carry_out(make(serve(*ENDLESS[name]), env=env, more={"policy": policy}))
+    took = time.monotonic() - begun + done.clock.ahead
+    graces = GracePeriods()
+    assert took < DEADLINE + graces.interrupt + graces.terminate + graces.kill + graces.drain
+    assert done.verdicts == ["timeout"]
+    assert done.report.error == "stopped by steno: deadline of the task reached (--deadline)"
+
+
+def test_a_deadline_while_it_waits_for_a_limit(make: Make, serve: Serve, version: str) -> None:
+    """A wait that ends after the deadline is not begun."""
+    policy = RetryPolicy(deadline=time.time() + 60)
+    done = carry_out(
+        make(serve(Fault(429, "rate_limit_error", "slow down")), more={"policy": policy})
+    )
+    assert done.verdicts == ["rate_limit", "rate_limit"]
+    assert done.waits == [pytest.approx(31.5, abs=5)]
+    assert "after the deadline (--deadline)" in done.whys[-1]
 
 
 def test_another_model_when_limited(make: Make, serve: Serve, version: str) -> None:
@@ -364,7 +451,7 @@ def test_a_budget_of_tokens(make: Make, serve: Serve, version: str) -> None:
 
 def test_a_budget_of_dollars(make: Make, serve: Serve, version: str) -> None:
     """R9: by the agent's own account; over two attempts it is one budget."""
-    budget = RunBudget(cost=truth(version, ONE, TWO) - 0.0001)
+    budget = RunBudget(cost=truth(version, ONE, TWO) - 0.0001, turns=30)
     server = serve(run_step(ONE), run_step(TWO), run_step(THREE), say("Done."))
     done = carry_out(make(server, max_turns=1, more={"budget": budget}))
     assert done.verdicts == ["max_turns", "max_budget"]
@@ -382,7 +469,7 @@ def test_a_full_context_is_handed_over(make: Make, serve: Serve, version: str) -
     server = serve(
         run_step(full), say("SUMMARY: half of it is done.", usage=ONE), say("All done.", usage=TWO)
     )
-    done = carry_out(make(server, max_turns=1))
+    done = carry_out(make(server, max_turns=1, more=GROWS))
     assert done.verdicts == ["max_turns", "success", "success"]
     assert done.said[1] == "continuing in a new session with the agent's summary"
     old, summing, new = done.runs
@@ -402,6 +489,23 @@ def test_a_full_context_is_handed_over(make: Make, serve: Serve, version: str) -
     assert "tool_result" not in str(server.asked[2].body["messages"])
     assert done.report.cost.usd == pytest.approx(truth(version, full, ONE, TWO))
     assert done.report.context.used == 5 + 1002 + 21_000
+
+
+def test_a_full_session_is_not_resumed(make: Make, serve: Serve, version: str) -> None:
+    """R8: another task's session, 85 % full by its transcript, is summed up first."""
+    full = Usage(10, 1000, 850_000 - 1010, 100)
+    server = serve(
+        say("Task 1 is done.", usage=full), say("SUMMARY", usage=ONE), say("Done.", usage=TWO)
+    )
+    first = carry_out(make(server, more={"record": False}))  # the ledger does not know it
+    more = {"policy": RetryPolicy(refresh_at=0.5)}
+    done = carry_out(make(server, prompt="Task 2.", resume=first.report.session_id, more=more))
+    assert (done.verdicts, [run.launch_options.resume for run in done.runs]) == (
+        ["success", "success"],
+        [first.report.session_id, None],
+    )
+    prompt = "[CONTEXT FROM PREVIOUS SESSION]\nSUMMARY\n\n[CURRENT TASK]\nTask 2."
+    assert any(prompt in text for text in server.asked[2].texts())
 
 
 # -- interrupts ----------------------------------------------------------------------------------

@@ -607,6 +607,8 @@ def test_events_that_nobody_reads(place: Place) -> None:
     [
         ("--exit-from", "agent"),
         ("--delete",),
+        ("--no-ignore",),
+        ("--cwd", "/no/such/folder"),
         ("--post-events", "nowhere"),
         ("--sync", "dir:x", "--debounce", "soon"),
         ("--agent", "nobody"),
@@ -921,6 +923,40 @@ def test_synced_while_it_passes(place: Place) -> None:
     assert (done.returncode, done.stdout) == (0, stream(*lines))
     assert (place.folder / "copy" / "a.py").read_text() == "print()\n"
     assert b"sync: 1 copied" in done.stderr
+
+
+@pytest.mark.parametrize("where", ["current", "--cwd"])
+@pytest.mark.parametrize(
+    "recording",
+    [
+        "codex/0.166.0-gpt-5.5/success",
+        "gemini/0.61.0/success",
+        "copilot/1.0.102/success",
+        "opencode/1.18.33/success",
+        "claude/2.1.325/unicode",
+    ],
+)
+def test_a_sync_of_a_stream_that_names_no_folder(
+    place: Place, recording: str, where: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The current folder is copied while the stream passes, or the one of --cwd."""
+    project, copy = place.folder, tmp_path_factory.mktemp("copy")
+    words = ["watch", "--sync", f"dir:{copy}", "--prefix", "src"]
+    if where == "--cwd":
+        project = tmp_path_factory.mktemp("elsewhere")
+        words += ["--cwd", str(project)]
+    lines = (RECORDINGS / recording / "stdout").read_bytes().splitlines(keepends=True)
+    first = b"".join(line for line in lines if b'"subtype":"init"' not in line)
+    process = place.start(*words)
+    begun(process, first)
+    (project / "src").mkdir()
+    (project / "src" / "a.log").write_text("x")
+    (project / "src" / ".gitignore").write_text("*.log\n")
+    (project / "src" / "a.py").write_text("print()\n")
+    _, errors = left(process)
+    assert process.returncode == 0
+    names = {path.name for path in copy.iterdir()}
+    assert (names, b"1 ignored: src/a.log" in errors) == ({".gitignore", "a.py"}, True), errors
 
 
 def test_a_sync_that_fails_is_told_and_counts_if_strict(place: Place) -> None:

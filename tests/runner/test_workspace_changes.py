@@ -9,6 +9,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,7 @@ from steno.process import GracePeriods, ProcessLoop
 from steno.recording.format import Header, Record, RecordingFile
 from steno.recording.parse import RunParser
 from steno.runner import workspace_observer
-from steno.runner.retry_policy import RetryPolicy
-from steno.runner.setup import TaskSetup
+from steno.runner.setup import RunBudget, TaskSetup
 from steno.runner.task import Task
 from steno.workspace import git
 from steno.workspace.changes import ChangeTracker
@@ -211,6 +211,40 @@ def test_l5_what_git_keeps_goes_with_the_run(stage: Stage) -> None:
     assert stage.refs() == [f"refs/steno/{newer}/after", f"refs/steno/{newer}/before"]
 
 
+def test_l5_what_git_keeps_is_pruned_by_age_and_count(stage: Stage) -> None:
+    """After each run; one that has not ended is kept, unless it is too old."""
+    stage.repository()
+    day = 86_400_000
+    now = int(time.time() * 1000)
+    old, second, first, active = (
+        f"{now - age:011x}00000000" for age in (31 * day, 2 * day, 3 * day, 4 * day)
+    )
+    tree = run_git(stage.work, "write-tree").decode().strip()
+    for run in (old, second, first):
+        run_git(stage.work, "update-ref", f"refs/steno/{run}/after", tree)
+    for run in (old, second, first, active, "other"):
+        run_git(stage.work, "update-ref", f"refs/steno/{run}/before", tree)
+    stage.script(edits(stage.work))
+    ended_well(stage.steno("run", "--undo-runs", "2", "Do the work."))
+    ((run,),) = stage.rows("SELECT id FROM runs")
+    kept = {ref.split("/")[2] for ref in stage.refs()}
+    assert kept == {active, second, run, "other"}
+
+
+@pytest.mark.parametrize("option", ["--undo-runs", "--undo-days"])
+def test_what_git_keeps_can_be_switched_off(stage: Stage, option: str) -> None:
+    """The report still has every change; what earlier runs left stays."""
+    stage.repository()
+    tree = run_git(stage.work, "write-tree").decode().strip()
+    earlier = f"refs/steno/{int(time.time() * 1000):011x}00000000/after"
+    run_git(stage.work, "update-ref", earlier, tree)
+    stage.script(edits(stage.work))
+    done = stage.steno("run", "--json", option, "off", "Do the work.")
+    names = {Path(file["path"]).name for file in json.loads(done.stdout)["files"]}
+    assert {"a.txt", "a b.txt", "new name.txt", "tool.sh", "pic.bin"} <= names
+    assert stage.refs() == [earlier]
+
+
 def test_each_attempt_has_states_of_its_own(stage: Stage) -> None:
     """Changes of the second attempt belong to that one only."""
     stage.repository()
@@ -228,7 +262,7 @@ def test_each_attempt_has_states_of_its_own(stage: Stage) -> None:
         out(assistant(text("Done.")), result()),
     ]
     stage.script(first, second)
-    ended_well(stage.steno("run", "--max-turns", "1", "Do the work."))
+    ended_well(stage.steno("run", "--max-turns", "1..2", "Do the work."))
     item, two = (row[0] for row in stage.rows("SELECT id FROM runs ORDER BY started_at"))
     assert short(stage.changes(item)) == [("first.txt", "created", "git", None)]
     assert short(stage.changes(two)) == [("second.txt", "created", "git", None)]
@@ -395,7 +429,7 @@ def test_nothing_is_looked_at_unless_it_is_asked_for(stage: Stage) -> None:
 
 def setup(stage: Stage, **more: Any) -> TaskSetup:
     return TaskSetup(
-        launch_options=LaunchOptions(prompt="Do it."),
+        launch_options=LaunchOptions(prompt="Do it.", max_turns=5),
         program=str(stage.program),
         cwd=str(stage.work),
         **{"grace": QUICK, **more},
@@ -415,7 +449,7 @@ def test_l1_live_is_replay(stage: Stage, how: str, monkeypatch: pytest.MonkeyPat
     stage.script(
         first, [out(init(cwd=str(stage.work))), ("sh", "echo x > late.txt"), out(result())]
     )
-    results = carry_out(setup(stage, changes=how, policy=RetryPolicy(attempts=2)))
+    results = carry_out(setup(stage, changes=how, budget=RunBudget(turns=30)))
     assert results.verdicts == ["max_turns", "success"]
     seen = {file.path: (file.change, file.source) for file in results.report.files}
     assert seen["a.txt"] == ("modified", "tool")
@@ -596,6 +630,38 @@ def test_a_sync_inside_a_run(stage: Stage, quiet: bool) -> None:
         b"steno: sync: 5 copied" in done.stderr,
     ) == (not quiet, not quiet)
     assert not (quiet and done.stderr)
+
+
+def test_a_sync_inside_a_run_takes_the_options_of_sync(stage: Stage) -> None:
+    """Which files, and what is deleted; what is ignored is named."""
+    stage.script(edits(stage.work), edits(stage.work))
+    there = stage.folder / "there"
+    for name in ("gone.txt", "pic.bin"):
+        write(there / name, "old")
+    words = ("run", "--sync", f"dir:{there}", "--delete", "--exclude", "*.bin", "--exclude", "made")
+    done = stage.steno(*words, "Do the work.")
+    ended_well(done)
+    assert set(everything(there)) == {"a.txt", "new name.txt", "tool.sh", "pic.bin"}
+    assert b"1 ignored: noise.log (" in done.stderr
+
+    for name in ("made/a b.txt", "new name.txt"):
+        (stage.work / name).unlink()
+    (stage.work / "made").rmdir()
+    write(stage.work / "gone.txt")
+    write(stage.work / "old name.txt")
+    done = stage.steno("run", "--sync", f"dir:{there}", "--no-ignore", "Do the work.")
+    ended_well(done)
+    assert "noise.log" in everything(there)
+    assert b" ignored" not in done.stderr
+
+
+def test_the_options_of_a_sync_need_one(stage: Stage) -> None:
+    """A usage error, before the agent starts."""
+    done = stage.steno("run", "--exclude", "*.bin", "Do the work.")
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"steno: --exclude needs --sync DEST; see: steno run --help\n",
+    )
 
 
 @pytest.mark.parametrize("quiet", [False, True])

@@ -23,3 +23,8 @@ def installed(agent: str, version: str) -> str:
             pytest.fail(reason)
         pytest.skip(reason)
     return str(path)
+
+
+def search_path(program_: str) -> str:
+    """PATH with the folder of an installed program first: it may have its own Node."""
+    return os.pathsep.join((str(Path(program_).parent), os.environ.get("PATH", os.defpath)))

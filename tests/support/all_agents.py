@@ -1,6 +1,7 @@
 """Run any of the real agents with `steno run`, each in an empty place, on a scripted model.
 
-Claude Code is named with its version: "claude 2.1.325".
+Claude Code, and others than the main version of Qwen Code, are named with their version:
+"claude 2.1.325".
 """
 
 import json
@@ -17,9 +18,10 @@ from msgspec import Struct
 from steno.process import process_info, process_tree
 
 from . import claude, completions, openai, program
+from .agent_programs import search_path
 from .modelserver import Call, ModelServer, Step
 
-AGENTS = ("codex", "copilot", "gemini", "opencode", "qwen")
+PROGRAMS = ("codex", "copilot", "gemini", "opencode", "qwen", "qwen 0.24.4")
 # The modes in which nothing is asked; bypassPermissions for the other agents.
 BYPASS_MODES = {"gemini": "yolo", "opencode": "yolo", "qwen": "yolo"}
 LONG = 300.0  # seconds; for slow machines
@@ -59,21 +61,28 @@ class RunResult(Struct, frozen=True):
 class Place:
     """A home, a working directory and a data directory, all empty at first."""
 
-    def __init__(self, name: str, folder: Path, shared: Path | None = None) -> None:
+    def __init__(
+        self, name: str, folder: Path, shared: Path | None = None, program: str | None = None
+    ) -> None:
         self.agent, _, self.version = name.partition(" ")
+        self.is_claude = self.agent == "claude"
         self.data = (shared or folder) / "data"
         self.home = (shared or folder) / "home"
         self.work = folder / "work"
         self.home.mkdir(parents=True, exist_ok=True)
         self.work.mkdir(parents=True)
-        if self.version:
+        if program is not None:
+            self.path = program
+        elif self.is_claude:
             self.path = claude.installed(self.version)
+        elif self.agent in openai.VERSIONS:
+            self.path = openai.installed(self.agent)
         else:
-            self.path = _module_of(self.agent).installed(self.agent)
+            self.path = completions.installed(self.agent, self.version)
 
     def serve(self, *steps: Step) -> Server:
         """The scripted model for this agent."""
-        if self.version:
+        if self.is_claude:
             return ModelServer(*steps)
         if self.agent in openai.VERSIONS:
             return openai.ResponsesServer(*steps)
@@ -111,15 +120,15 @@ class Place:
         return program.steno(self.data, *words, cwd=self.work, HOME=str(self.home))
 
     def _env(self, url: str) -> dict[str, str]:
-        env = {**self._clean_env(url), "HOME": str(self.home)}
-        env.pop("PATH", None)
-        return env
+        own = {"HOME": str(self.home), "PATH": search_path(self.path)}
+        return {**self._clean_env(url), **own}
 
     def _clean_env(self, url: str) -> dict[str, str]:
-        if self.version:
+        if self.is_claude:
             return claude.clean_env(self.home, url)
-        env: dict[str, str] = _module_of(self.agent).clean_env(self.agent, self.home, url)
-        return env
+        if self.agent in openai.VERSIONS:
+            return openai.clean_env(self.agent, self.home, url)
+        return completions.clean_env(self.agent, self.home, url)
 
     def _options(self, words: tuple[str, ...]) -> tuple[str, ...]:
         mode = ("--permission-mode", BYPASS_MODES.get(self.agent, "bypassPermissions"))
@@ -132,11 +141,6 @@ class Place:
         if self.agent == "codex":
             return ("--", *openai.settings(self.agent, url))
         return ("--", "--auth-type", "openai") if self.agent == "qwen" else ()
-
-
-def _module_of(agent: str) -> Any:
-    """The support module that knows an agent."""
-    return openai if agent in openai.VERSIONS else completions
 
 
 class ActiveRun:

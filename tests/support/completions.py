@@ -18,9 +18,9 @@ MODELS = {"gemini": "gemini-2.5-flash", "opencode": "scripted/coder", "qwen": "c
 ASIDE = Answer((Text("ok"),), Usage(11, 0, 0, 2))
 
 
-def installed(agent: str) -> str:
-    """The path of the program in the tested version, or skip the test."""
-    return installed_program(agent, VERSIONS[agent])
+def installed(agent: str, version: str = "") -> str:
+    """The path of the program, in the main tested version unless named, or skip the test."""
+    return installed_program(agent, version or VERSIONS[agent])
 
 
 def clean_env(agent: str, home: Path, url: str) -> dict[str, str]:
@@ -89,6 +89,8 @@ class CompletionsExchange(ResponsesExchange):
     def do_POST(self) -> None:  # noqa: N802  # defined by http.server
         body = self.body()
         google = "generatecontent" in self.path.lower()
+        if google:
+            body["model"] = self.path.rpartition("/")[2].partition(":")[0]
         if not google and not self.path.endswith("/chat/completions"):
             self.respond(404, {"error": {"message": self.path}})
             return
@@ -183,7 +185,11 @@ class CompletionsServer(ResponsesServer):
 
     def take(self, body: dict[str, Any]) -> tuple[int, Step]:
         """Record a request and return its step."""
-        return super().take(body) if body.get("tools") else (0, ASIDE)
+        if body.get("tools"):
+            return super().take(body)
+        with self.lock:
+            self.sent.append((str(body.get("model") or ""), ASIDE))
+        return 0, ASIDE
 
 
 def _part(block: Any) -> dict[str, Any]:

@@ -67,6 +67,7 @@ class Book:
             "agent": "claude",
             "model": MODEL,
             "kind": "request",
+            "requests": int(values.get("kind", "request") == "request"),
             "source": "computed",
             "cost_nano": 1_000_000,
         }

@@ -212,6 +212,7 @@ class ModelServer(Loopback):
         super().__init__()
         self.steps = steps
         self.requests: list[Request] = []
+        self.sent: list[tuple[str, Step]] = []  # every answer, with the model of its request
 
     @property
     def asked(self) -> list[Request]:
@@ -227,6 +228,7 @@ class ModelServer(Loopback):
             step: Step = say("ok", usage=Usage(1, 0, 0, 1))
             if is_main:
                 step = self.steps[min(number, len(self.steps) - 1)]
+            self.sent.append((str(body.get("model")), step))
             return len(self.requests), step
 
 

@@ -98,12 +98,15 @@ class ResponsesServer(Loopback):
         super().__init__()
         self.steps = steps
         self.requests: list[dict[str, Any]] = []
+        self.sent: list[tuple[str, Step]] = []  # every answer, with the model of its request
 
     def take(self, body: dict[str, Any]) -> tuple[int, Step]:
         """Record a request and return its step."""
         with self.lock:
             self.requests.append(body)
-            return len(self.requests), self.steps[min(len(self.requests), len(self.steps)) - 1]
+            step = self.steps[min(len(self.requests), len(self.steps)) - 1]
+            self.sent.append((str(body.get("model") or ""), step))
+            return len(self.requests), step
 
 
 def _item(block: Any, index: str) -> dict[str, Any]:

@@ -48,11 +48,10 @@ def told(path: Path, change: str = "modified", call: str = "c") -> ev.FileChange
     return ev.FileChanged(1, "s", None, None, str(path), change, call)
 
 
-def begun(project: Path | None, *destinations: str, **more: Any) -> FolderSync:
+def begun(project: Path, *destinations: str, **more: Any) -> FolderSync:
     """Start to sync a folder; by default only changes reported by tools."""
     options = {"watch_files": False, "limit": LONG, **more}
-    root = str(project) if project is not None else None
-    return FolderSync(root, SyncOptions(destinations=destinations, **options))
+    return FolderSync(str(project), SyncOptions(destinations=destinations, **options))
 
 
 def synced(project: Path, *destinations: str, **more: Any) -> SyncSummary:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from steno import event as ev
-from steno.sync import SyncOptions
+from steno.sync import FolderSync, SyncOptions
 from steno.sync.destination_queue import Journal, pending_syncs
 from steno.sync.files import read_content, remove_stale_temp_files
 from steno.sync.folder import FolderDestination
@@ -659,7 +659,8 @@ def test_a_pattern_that_is_none(project: Path, there: Path, tmp_path: Path, patt
 
 def test_each_destination_stands_for_itself(project: Path, there: Path) -> None:
     """An invalid one is reported once the folder is known; the others get their files."""
-    syncing = begun(None, f"dir:{project}/in", f"dir:{there}")
+    options = SyncOptions(destinations=(f"dir:{project}/in", f"dir:{there}"), watch_files=False)
+    syncing = FolderSync(str(there.parent), options, prefer_agent_folder=True)
     syncing.add_event(ev.Started(1, "s", None, None, cwd=str(project)))
     syncing.add_event(told(write(project / "a")))
     summary = syncing.finish()

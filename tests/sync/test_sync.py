@@ -84,27 +84,61 @@ def test_a_change_is_there_at_once(project: Path, there: Path) -> None:
     assert slowest < 0.2
 
 
-def test_the_root_is_learned_from_the_agent(project: Path, there: Path) -> None:
-    """Changes reported before the root is known are copied too."""
-    write(project / "early.txt")
-    syncing = FolderSync(None, SyncOptions(destinations=(f"dir:{there}",), watch_files=False))
-    syncing.add_event(told(project / "early.txt"))
-    syncing.add_event(ev.Started(1, "s", None, None, cwd=str(project)))
+@pytest.mark.parametrize("named", [True, False], ids=["named", "not named"])
+def test_the_folder_is_the_agents_or_the_given_one(
+    project: Path, there: Path, tmp_path: Path, named: bool
+) -> None:
+    """The first event that can name a folder decides; without one it is the given folder."""
+    write(project / "a.txt")
+    given = tmp_path / "elsewhere" if named else project
+    given.mkdir(exist_ok=True)
+    options = SyncOptions(destinations=(f"dir:{there}",), watch_files=False)
+    syncing = FolderSync(str(given), options, prefer_agent_folder=True)
+    syncing.add_event(ev.Started(1, "s", None, None, cwd=str(project) if named else None))
+    syncing.add_event(told(project / "a.txt"))
     assert syncing.finish().put == 1
-    assert tree(there) == {"early.txt": b"x"}
+    assert tree(there) == {"a.txt": b"x"}
 
 
-def test_without_a_root_nothing_is_guessed(project: Path, there: Path) -> None:
-    """A stream that doesn't name the folder is an error."""
-    syncing = FolderSync(None, SyncOptions(destinations=(f"dir:{there}",), watch_files=False))
-    syncing.add_event(told(project / "a"))
-    summary = syncing.finish()
-    assert (
-        summary.put,
-        len(summary.problems),
-        summary.exit_code(True),
-        summary.exit_code(False),
-    ) == (0, 1, 1, 0)
+@pytest.mark.parametrize("with_events", [True, False])
+def test_without_a_start_the_folder_is_the_given_one(
+    project: Path, there: Path, with_events: bool
+) -> None:
+    """Also for what only the file system tells."""
+    options = SyncOptions(destinations=(f"dir:{there}",))
+    syncing = FolderSync(str(project), options, prefer_agent_folder=True)
+    write(project / "a.txt")
+    if with_events:
+        syncing.add_event(told(project / "a.txt"))
+    assert syncing.finish().problems == []
+    assert tree(there) == {"a.txt": b"x"}
+
+
+def test_ignored_files_are_counted_and_named(project: Path, there: Path) -> None:
+    """A folder that is ignored counts once; version control and patterns don't count."""
+    write(project / ".gitignore", "*.log\n/dist/\n")
+    for name in ("a.py", "b.log", "dist/x/y", "node_modules/z", ".git/HEAD", "c.txt", "d/e.log"):
+        write(project / name)
+    summary = synced(project, f"dir:{there}", exclude=("d", "c.txt"))
+    assert summary.ignored == ["b.log", "dist/", "node_modules/"]
+    assert sorted(tree(there)) == [".gitignore", "a.py"]
+    assert "2 copied, 0 unchanged, 3 ignored: b.log, dist/, node_modules/ (" in summary.line()
+    assert synced(project, f"dir:{there}", ignore=False, prefix="dist").ignored == []
+
+
+@pytest.mark.parametrize("watch_files", [True, False], ids=["file system", "tool"])
+def test_a_change_that_is_ignored_is_named(project: Path, there: Path, watch_files: bool) -> None:
+    """Reported by a tool, or seen in the file system; what did not change is not named."""
+    write(project / ".gitignore", "*.log\n/dist/\n")
+    write(project / "old.log")
+    for name in (".gitignore", "old.log"):
+        os.utime(project / name, (1e9, 1e9))
+    syncing = begun(project, f"dir:{there}", watch_files=watch_files)
+    for name in ("new.log", "dist/a", "dist/b"):
+        path = write(project / name)
+        if not watch_files:
+            syncing.add_event(told(path))
+    assert syncing.finish().ignored == ["dist/", "new.log"]
 
 
 def test_the_file_system_tells_what_tools_do_not(project: Path, there: Path) -> None:

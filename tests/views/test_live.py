@@ -67,7 +67,7 @@ class Run:
     def __init__(self, name: str = "run1") -> None:
         self.id = name
         self.agent: Agent = CLAUDE
-        self.accumulator = Accumulator(CLAUDE)
+        self.accumulator = self.usage_accumulator = Accumulator(CLAUDE)
         self.spend, self.child = Spent(), Process()
 
 

@@ -332,7 +332,8 @@ class Launch(Struct, frozen=True, kw_only=True):
     work in a new session. `permission_modes` are the accepted modes (empty: any), `models_by_size`
     its small, medium and large model. `supports_schema` gets a JSON schema and the version, and
     returns whether the agent enforces the schema itself. `backends` are the kinds of model servers
-    it can use: ollama, openai, anthropic.
+    it can use: ollama, openai, anthropic. `shows_requests`: the stream shows the main thread's
+    requests as they are made, so that steno can enforce a turn limit.
     """
 
     build_command: Callable[[LaunchOptions, str, str | None], LaunchCommand] = default_build_command
@@ -345,6 +346,7 @@ class Launch(Struct, frozen=True, kw_only=True):
     models_by_size: tuple[str, ...] = ()
     supports_schema: Callable[[Any, str | None], bool] = default_supports_schema
     backends: tuple[str, ...] = ()
+    shows_requests: bool = False
 
 
 class Transcripts(Struct, frozen=True, kw_only=True):
@@ -438,7 +440,10 @@ def option_support(agent: Agent, option: str) -> str:
     """Return who implements an option: "agent", "steno", or "no" if a run with it is refused."""
     if OPTION_FIELDS[option] not in agent.launch.unsupported_options:
         return "agent"
-    return "steno" if option in EMULATED_OPTIONS else "no"
+    is_emulated = option in EMULATED_OPTIONS or (
+        option == "max_turns" and agent.launch.shows_requests
+    )
+    return "steno" if is_emulated else "no"
 
 
 def add_schema_prompt(agent: Agent, options: LaunchOptions, version: str | None) -> LaunchOptions:

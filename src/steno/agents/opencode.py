@@ -500,6 +500,7 @@ AGENT = Agent(
     classify_exit=classify_exit,
     launch=Launch(
         build_command=build_command,
+        shows_requests=True,
         env_policy=EnvPolicy(
             drop=("OPENCODE", "OPENCODE_PID", "OPENCODE_RUN_ID", "AGENT"),
             defaults=(("OPENCODE_DISABLE_AUTOUPDATE", "1"),),

@@ -86,7 +86,7 @@ STDERR_MARKERS = {
     ),
     "gemini": ("Gemini API", "Gemini CLI", "gemini [options]"),
     "opencode": ("opencode run [message..]", "Session not found: ses_"),
-    "qwen": ("Qwen Code", "qwen [options]"),
+    "qwen": ("Qwen Code", "qwen [options]", "QWEN_CODE_"),
 }
 # In the order of the tests; Claude Code is last, see `registry.detect_builtin`.
 LINE_DETECTORS: dict[str, Callable[[JsonObject], bool]] = {

@@ -1,5 +1,6 @@
 """Shared parts of readers: the skeleton for one-struct lines, open calls, counters. Pure."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -150,6 +151,37 @@ EXIT_CODE_VERDICTS = {
     53: "max_turns",
     54: "subprocess",
 }
+
+
+_JSON_MESSAGE_PATTERN = re.compile(r'\s+"message": (".*"),?$')
+
+
+class ServiceError(Struct, gc=False):
+    message: str | None = None
+
+
+class ServiceErrorDocument(Struct, gc=False):
+    error: ServiceError | None = None
+
+
+def error_headline(errors: Sequence[str], noise: re.Pattern[str]) -> str:
+    """The reason in the lines of stderr: the message of a JSON document, else all but noise."""
+    for line in reversed(errors):
+        match = _JSON_MESSAGE_PATTERN.match(line)
+        if match is not None:
+            return _service_message(
+                decode_lenient(b'{"message":%s}' % match[1].encode(), ServiceError).message or ""
+            )
+    return "\n".join(line for line in errors if not noise.match(line)).strip()
+
+
+def _service_message(text: str) -> str:
+    """The message in an error of the service, which may itself be a JSON document."""
+    try:
+        document = decode_lenient(text.encode(), ServiceErrorDocument)
+    except DECODE_ERRORS:
+        return text
+    return (document.error and document.error.message) or text
 
 
 def allow_rule(tool: str, input_: Any, cwd: str | None) -> str:

@@ -36,7 +36,6 @@ MILLISECOND = timedelta(milliseconds=1)
 MODEL_TEXT = "model_text"
 SYNTHETIC_TEXT = "synthetic_text"
 TOOL_CALL = "tool_call"
-NO_ACTIVITY: tuple[str, str | None] = ("", None)
 
 
 def merge_started(known: ev.Started, update: ev.Started) -> ev.Started:
@@ -75,6 +74,7 @@ class Accumulator:
         "last_compaction",
         "last_note",
         "latest_activity",
+        "latest_message",
         "leftover_processes",
         "limits",
         "main_request",
@@ -115,7 +115,8 @@ class Accumulator:
         self.main_request: ev.Usage | None = None
         self.pending_retry: ev.Retry | None = None  # until the next sign of progress
         self.stop_reason: str | None = None  # of the main thread's last message
-        self.latest_activity = NO_ACTIVITY  # of the main thread, with the message id
+        self.latest_activity: str | None = None  # of the main thread
+        self.latest_message: str | None = None  # id of the message it belongs to
         self.last_compaction: ev.Compaction | None = None
         self.compactions = 0
         self.context_peak = -1  # tokens on the main thread; -1: not measured
@@ -176,7 +177,8 @@ class Accumulator:
             return  # repeated
         self.open_calls[id_] = (tool, given)
         if parent is None:
-            self.latest_activity = (TOOL_CALL, message)
+            self.latest_activity = TOOL_CALL
+            self.latest_message = message
 
     def tool_result(
         self,
@@ -244,7 +246,8 @@ class Accumulator:
         self.pending_retry = None
         if parent is None:
             self.texts.append(text)
-            self.latest_activity = (MODEL_TEXT, message)
+            self.latest_activity = MODEL_TEXT
+            self.latest_message = message
             if self.partial:
                 self.partial.clear()
 
@@ -269,28 +272,30 @@ class Accumulator:
             self.first_at = event.at
         self.pending_retry = None
         # request_key() and context_tokens() are inlined here: this runs for every message.
-        key = event.message if event.message is not None else f"line {event.line}"
+        key = event.message
+        if key is None:
+            key = f"line {event.line}"
         request = self.requests.setdefault(key, event)
         if request is not event:
             request = self.requests[key] = merge_usage(request, event)
         if event.parent is None:
             self.main_request = request
             self.stop_reason = event.stop_reason
-            new, write, read = request.input, request.cache_write, request.cache_read
-            if (
-                new is not None
-                and write is not None
-                and read is not None
-                and new + write + read > self.context_peak
-            ):
-                self.context_peak = new + write + read
+            new = request.input
+            write = request.cache_write
+            read = request.cache_read
+            if new is not None and write is not None and read is not None:
+                used = new + write + read
+                if used > self.context_peak:
+                    self.context_peak = used
 
     # -- the same kinds as events -----------------------------------------------------------------
 
     def _on_text(self, event: ev.Text) -> None:
         self.text(event.line, event.session, event.parent, event.at, event.message, event.text)
         if event.synthetic and event.parent is None:
-            self.latest_activity = (SYNTHETIC_TEXT, event.message)
+            self.latest_activity = SYNTHETIC_TEXT
+            self.latest_message = event.message
 
     def _on_partial(self, event: ev.Partial) -> None:
         self.pending_retry = None
@@ -327,7 +332,7 @@ class Accumulator:
 
     def _on_user(self, event: ev.UserMessage) -> None:
         if event.parent is None:
-            self.latest_activity = NO_ACTIVITY
+            self.latest_activity = None
             if event.kind in ("interrupted", "prompt"):
                 self.facts.interrupted_line = event.line if event.kind == "interrupted" else None
 
@@ -364,7 +369,7 @@ class Accumulator:
     def _on_failure(self, event: ev.Failure) -> None:
         if event.parent is None:
             self.facts.failure = event
-            self.latest_activity = NO_ACTIVITY
+            self.latest_activity = None
 
     def _on_agent_result(self, event: ev.Result) -> None:
         count = len(self.results)
@@ -472,7 +477,8 @@ class Accumulator:
             if event.source == "git" and known.source != "git":
                 return  # already known from the tool or the disk
         if event.source == "tool":
-            known.source = "tool"  # may have been seen on disk before
+            if known.source != "tool":
+                known.source = "tool"  # it was seen on disk before
         elif (known.change, event.change, known.source) == ("created", "deleted", "filesystem"):
             del self.files[known.absolute]  # a temporary file
             del self.files_by_given_path[event.path]
@@ -588,5 +594,6 @@ EVENT_METHODS: dict[type[ev.Event], Callable[[Accumulator, Any], None]] = {
     ev.Notice: Accumulator._on_notice,
     ev.Thinking: Accumulator._on_thinking,
     ev.TaskProgress: _ignore_event,
+    ev.Alert: _ignore_event,
     ev.Hook: _ignore_event,
 }

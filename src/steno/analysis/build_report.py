@@ -6,7 +6,6 @@ The accumulator is left unchanged, so that a report can be built at any time dur
 import math
 from collections import Counter
 from datetime import datetime
-from operator import attrgetter
 
 import msgspec
 
@@ -22,14 +21,12 @@ from ..report import (
     ToolCallCounts,
     ToolCallSummary,
 )
-from .accumulator import MODEL_TEXT, NO_ACTIVITY, SYNTHETIC_TEXT, TOOL_CALL, Accumulator
+from .accumulator import MODEL_TEXT, SYNTHETIC_TEXT, TOOL_CALL, Accumulator
 from .attribution import CallSpan, call_running_at, file_changing_calls, only_possible_call
 from .context import context_level
 from .cost import PriceLookup, fill_usage, price_requests, zero_price
 from .usage import nano_to_usd, sum_tokens
 from .verdict import Facts, ended_after_result, judge
-
-_get_name = attrgetter("name")
 
 
 def build_report(run: Accumulator, lines: LineCounts, price: PriceLookup | None = None) -> Report:
@@ -48,19 +45,10 @@ def build_report(run: Accumulator, lines: LineCounts, price: PriceLookup | None 
     code = run.facts.exited.code if run.facts.exited is not None else None
     report.exit_code = code
     report.signal = -code if code is not None and code < 0 else None
-    _fill_text(run, report)
-    fill_usage(run, report, price)
-    _fill_lists(run, report)
-    _fill_subagents(run, report, price)
-    _add_warnings(run, report)
-    judge(_verdict_facts(run, report)).apply_to(report)
-    return report
 
-
-def _fill_text(run: Accumulator, report: Report) -> None:
     result = run.result
     texts = run.texts
-    if result is not None and result.is_error and run.latest_activity[0] == SYNTHETIC_TEXT:
+    if result is not None and result.is_error and run.latest_activity == SYNTHETIC_TEXT:
         # Older versions print an API error as an answer, too.
         texts = texts[:-1] if result.text == texts[-1] else texts
     report.text = "\n".join(texts)
@@ -77,14 +65,20 @@ def _fill_text(run: Accumulator, report: Report) -> None:
         report.structured_output = decode_raw(structured)
     elif run.stop_reason != "unknown":
         report.stop_reason = run.stop_reason
-    report.complete = result is not None and not report.lines.torn
+    report.complete = result is not None and not lines.torn
+
+    fill_usage(run, report, price)
+    _fill_lists(run, report, price)
+    _add_warnings(run, report)
+    judge(_verdict_facts(run, report)).apply_to(report)
+    return report
 
 
-def _fill_lists(run: Accumulator, report: Report) -> None:
+def _fill_lists(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
     report.tools = list(run.calls.values())
     if run.open_calls or run.denials or run.background:
         report.tools = [_with_call_status(run, tool) for tool in report.tools]
-    for name, calls in Counter(map(_get_name, report.tools)).items():
+    for name, calls in Counter([tool.name for tool in report.tools]).items():
         report.tool_counts[name] = ToolCallCounts(calls)
     for tool in report.tools:
         if tool.ok is False:
@@ -98,6 +92,19 @@ def _fill_lists(run: Accumulator, report: Report) -> None:
     report.background = list(run.background.values())
     report.retries = run.retries
     report.limits = run.limits
+    # Each subagent with its requests, under the call that started it.
+    requests_by_call: dict[str, list[ev.Usage]] = {call: [] for call in run.subagents}
+    for request in run.requests.values():
+        if request.parent is not None:
+            call = run.call_by_task.get(request.parent, request.parent)
+            requests_by_call.setdefault(call, []).append(request)
+    for call, requests in requests_by_call.items():
+        subagent = run.subagents.get(call) or Subagent(call)
+        is_exact = run.is_free or all(request.final for request in requests)
+        cost = nano_to_usd(price_requests(requests, price)) if is_exact else None
+        report.subagents.append(
+            msgspec.structs.replace(subagent, tokens=sum_tokens(requests), cost_usd=cost)
+        )
 
 
 def _with_call_status(run: Accumulator, tool: ToolCallSummary) -> ToolCallSummary:
@@ -138,22 +145,6 @@ def _call_span(tool: ToolCallSummary, started: datetime) -> CallSpan:
 
 def _to_ms(at: datetime) -> float:
     return at.timestamp() * 1000
-
-
-def _fill_subagents(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
-    """Each subagent with its requests, under the call that started it."""
-    requests_by_call: dict[str, list[ev.Usage]] = {call: [] for call in run.subagents}
-    for request in run.requests.values():
-        if request.parent is not None:
-            call = run.call_by_task.get(request.parent, request.parent)
-            requests_by_call.setdefault(call, []).append(request)
-    for call, requests in requests_by_call.items():
-        subagent = run.subagents.get(call) or Subagent(call)
-        is_exact = run.is_free or all(request.final for request in requests)
-        cost = nano_to_usd(price_requests(requests, price)) if is_exact else None
-        report.subagents.append(
-            msgspec.structs.replace(subagent, tokens=sum_tokens(requests), cost_usd=cost)
-        )
 
 
 def _add_warnings(run: Accumulator, report: Report) -> None:
@@ -211,7 +202,7 @@ def _ends_with_tool_result(run: Accumulator) -> bool:
         return False
     if result.text or result.structured_output is not ev.NO_JSON or result.terminal_reason:
         return False
-    ends_with_call = run.latest_activity[0] == TOOL_CALL and not run.open_calls
+    ends_with_call = run.latest_activity == TOOL_CALL and not run.open_calls
     outputs = [request.output or 0 for request in run.requests.values() if request.parent is None]
     return (
         ends_with_call
@@ -236,7 +227,7 @@ def _verdict_facts(run: Accumulator, report: Report) -> Facts:
     )
     if run.started is not None and run.started.transcript:
         # A transcript has no result; it is complete if it ends with the model's final text.
-        ends_with_text = run.latest_activity[0] in (MODEL_TEXT, SYNTHETIC_TEXT)
+        ends_with_text = run.latest_activity in (MODEL_TEXT, SYNTHETIC_TEXT)
         facts.is_transcript_complete = ends_with_text and run.stop_reason in ("end_turn", None)
     facts.last_stop_reason = run.stop_reason
     facts.pending_retry = run.pending_retry
@@ -249,8 +240,8 @@ def _verdict_facts(run: Accumulator, report: Report) -> Facts:
     facts.has_later_requests = run.has_later_requests
     if run.main_request is not None:
         facts.last_message_id = run.main_request.message
-    if run.latest_activity is not NO_ACTIVITY:
-        facts.last_message_id = run.latest_activity[1]
+    if run.latest_activity is not None:
+        facts.last_message_id = run.latest_message
     if run.denials:
         facts.unresolved_denials = _unresolved_denials(run, report.tools)
     return facts

@@ -1,6 +1,5 @@
 """Context window: how full it is, how large it is, and the scales it is shown on. Pure."""
 
-from .. import event as ev
 from ..report import Context
 from .accumulator import Accumulator
 from .usage import context_tokens, find_main_model
@@ -18,11 +17,27 @@ def context_usage(run: Accumulator, model: str | None, *, measured_only: bool = 
     `measured_only` is set.
     """
     last = run.results[-1] if run.results else None
+    request = run.main_request
+
+    # The window of the model that answered last, else of the announced one. One reported by the
+    # model server comes first: agents guess the windows of other vendors' models.
     models = (last.models or {}) if last is not None else {}
-    limit, limit_source = _context_limit(run, models, model)
+    answered = request.model if request is not None else None
+    key = find_main_model(models, answered or model) or find_main_model(models, model)
+    share = models.get(key or "")
+    candidates = (
+        run.context_window,
+        share.context_window if share is not None else None,
+        run.started.context_window if run.started is not None else None,
+    )
+    limit = next((window for window in candidates if window is not None and window > 0), None)
+    limit_source = "reported"
+    if limit is None:
+        limit = run.agent.context_window(model or key or "")
+        limit_source = "known"
+
     used = None
     source = "measured"
-    request = run.main_request
     if request is not None:
         used = context_tokens(request)
     elif run.last_compaction is not None:
@@ -39,31 +54,6 @@ def context_usage(run: Accumulator, model: str | None, *, measured_only: bool = 
         peak=None if run.context_peak < 0 else run.context_peak,
         compactions=run.compactions,
     )
-
-
-def _context_limit(
-    run: Accumulator, models: dict[str, ev.ModelUsage], model: str | None
-) -> tuple[int | None, str]:
-    """The window of the model that answered last, else of the announced one.
-
-    A window reported by the model server comes first: agents guess the windows of other vendors'
-    models.
-    """
-    if run.context_window is not None and run.context_window > 0:
-        return run.context_window, "reported"
-    request = run.main_request
-    answered = request.model if request is not None else None
-    key = find_main_model(models, answered or model) or find_main_model(models, model)
-    share = models.get(key or "")
-    candidates = (
-        share.context_window if share is not None else None,
-        run.started.context_window if run.started is not None else None,
-    )
-    for window in candidates:
-        if window is not None and window > 0:
-            return window, "reported"
-    known = run.agent.context_window(model or key or "")
-    return (known, "known") if known is not None else (None, "assumed")
 
 
 def build_context(
@@ -96,6 +86,12 @@ def build_context(
         limit_source=limit_source,
         compactions=compactions,
     )
+
+
+# Of a run that never started.
+UNKNOWN_CONTEXT = build_context(
+    used=None, limit=None, limit_source="assumed", source="unknown", peak=None, compactions=0
+)
 
 
 def hp_percent(fraction: float) -> float:

@@ -6,7 +6,6 @@ price function. Every figure names its source. Pure.
 
 from collections.abc import Iterable
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, Protocol
 
 import msgspec
@@ -29,8 +28,6 @@ from .usage import (
     sum_tokens,
 )
 
-_get_input = attrgetter("input", "cache_write", "cache_read")
-
 MAX_EQUAL_REQUESTS = 1000  # upper limit for pricing a run as equal requests; runs have hundreds
 
 
@@ -47,11 +44,7 @@ def zero_price(model: str, share: Any, at: datetime | None) -> int:
 
 def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
     """Fill in every figure of the report."""
-    report.requests = (
-        len(run.requests)
-        or sum(result.requests or 0 for result in run.results)
-        or run.unmeasured_requests
-    )
+    report.model = report.model or _only_model(run)
     if run.results:
         last = run.results[-1]
         # Versions without modelUsage count turns cumulatively.
@@ -60,6 +53,11 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
             last.turns if is_cumulative else sum_optional(result.turns for result in run.results)
         )
     reported = _reported_usage(run, report.model)
+    # Requests not in the agent's figures: those after the last result, or all without one.
+    covered_until = run.results[-1].line if run.results else -1
+    uncovered = [request for request in run.requests.values() if request.line > covered_until]
+    if run.cost_state is not None and not run.results:
+        uncovered = []
     omitted = _omitted_requests(run, reported)
     if omitted:
         count = "1 request" if len(omitted) == 1 else f"{len(omitted)} requests"
@@ -67,8 +65,9 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         report.warnings.append(
             f"the agent's totals leave out {count} ({size:,} tokens); added from the stream"
         )
-    uncovered = [*omitted, *_uncovered_requests(run)]
+        uncovered = [*omitted, *uncovered]
     report.tokens = _total_tokens(run, reported, uncovered, report.warnings)
+    report.requests = _count_requests(run, report.tokens)
     report.cache_hit_rate = cache_hit_rate(report.tokens)
     report.models = _summarize_models(run, reported, uncovered, price)
     main = report.models.get(report.model or "")
@@ -103,14 +102,29 @@ def price_requests(requests: list[ev.Usage], price: PriceLookup | None) -> int |
     )
 
 
+def _only_model(run: Accumulator) -> str | None:
+    """The model of a result without messages, if it names one only."""
+    models = list(run.results[-1].models or ()) if run.results else []
+    return models[0] if len(models) == 1 else None
+
+
+def _count_requests(run: Accumulator, tokens: Tokens) -> int | None:
+    """The number of requests; unknown if a result shows their sum only."""
+    listed = len(run.requests) or sum(result.requests or 0 for result in run.results)
+    if listed or run.unmeasured_requests or not tokens.total:
+        return listed or run.unmeasured_requests
+    usages = [result.usage for result in run.results if result.usage is not None]
+    is_one_each = all(result.turns == 1 for result in run.results)
+    return len(usages) if is_one_each and sum_tokens(usages).total == tokens.total else None
+
+
 # -- the agent's figures ---------------------------------------------------------------------------
 
 
 def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
     if run.results:
-        later = set(map(id, _uncovered_requests(run)))
-        covered = [request for request in run.requests.values() if id(request) not in later]
-        reported = reported_run_usage(run.results, covered, model, run.earlier_totals)
+        requests = run.requests.values()
+        reported = reported_run_usage(run.results, requests, model, run.earlier_totals)
     elif run.cost_state is not None:  # a transcript's totals; its session is the whole run
         cost = run.cost_state.cost_nano
         reported = ReportedUsage(run.cost_state.models, cost, cost)
@@ -134,14 +148,6 @@ def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
     )
 
 
-def _uncovered_requests(run: Accumulator) -> list[ev.Usage]:
-    """Requests not in the agent's figures: those after the last result, or all without one."""
-    if not run.results:
-        return list(run.requests.values()) if run.cost_state is None else []
-    last_line = run.results[-1].line
-    return [request for request in run.requests.values() if request.line > last_line]
-
-
 def _omitted_requests(run: Accumulator, reported: ReportedUsage) -> list[ev.Usage]:
     """Complete requests of the main thread that the agent's totals leave out.
 
@@ -150,17 +156,19 @@ def _omitted_requests(run: Accumulator, reported: ReportedUsage) -> list[ev.Usag
     """
     if not run.results or not reported.models or reported.includes_earlier_runs:
         return []
-    last_line = run.results[-1].line
+    covered_until = run.results[-1].line
+    usages = [result.usage for result in run.results if result.usage is not None]
     main = [
         request
         for request in run.requests.values()
-        if request.parent is None and request.line <= last_line
+        if request.parent is None and request.line <= covered_until
     ]
-    usages = [result.usage for result in run.results if result.usage is not None]
+    if _sum_input(main) == _sum_input(usages):
+        return []  # the usual case
     missing = _subtract_counters(_sum_counters(main), _sum_counters(usages))
     final = [request for request in main if request.final]
     for candidates in (final, *([request] for request in final)):
-        is_missing = any(missing) and _sum_counters(candidates) == missing
+        is_missing = _sum_counters(candidates) == missing
         if is_missing and _exceeds_share(candidates, run, reported.models):
             return candidates
     return []
@@ -182,10 +190,14 @@ def _exceeds_share(
     return False
 
 
-def _sum_counters(shares: Iterable[Any]) -> tuple[int, ...]:
+def _sum_counters(shares: Iterable[Any]) -> tuple[int, int, int]:
     """The sums of input, cache writes and cache reads; an unknown counter counts as 0."""
-    columns = list(zip(*map(_get_input, shares), strict=True)) or [(), (), ()]
-    return tuple(sum(count or 0 for count in column) for column in columns)
+    new = write = read = 0
+    for share in shares:
+        new += share.input or 0
+        write += share.cache_write or 0
+        read += share.cache_read or 0
+    return new, write, read
 
 
 def _subtract_counters(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
@@ -203,6 +215,11 @@ def _total_tokens(
         tokens = _tokens_from_requests(run, warnings)
         if tokens.total is not None or not usages:
             return tokens
+    if run.results and run.results[-1].terminal_reason == "loop_detected":
+        warnings.append(
+            "tokens are a lower bound: the agent leaves out the requests that "
+            "its loop detection cancelled"
+        )
     if run.results and run.results[-1].over_session:
         warnings.append(
             "tokens are an upper bound: the agent counts over the whole session "
@@ -213,7 +230,17 @@ def _total_tokens(
             "tokens are a lower bound: this agent version reports only the usage "
             "of its last request"
         )
-    shares = _covering_shares(reported, usages, warnings)
+    # The agent's figures per model, or per result where those are missing or too low.
+    shares: list[Any] = list((reported.models or {}).values())
+    if not shares:
+        shares = usages
+    else:
+        by_model = sum_tokens(shares).total
+        by_usage = sum_tokens(usages).total
+        if by_model is not None and by_usage is not None and by_model < by_usage:
+            fewer = f"fewer tokens ({by_model:,}) than usage ({by_usage:,})"
+            warnings.append(f"modelUsage reports {fewer}; using usage")
+            shares = usages
     # Interrupted or failed requests can be missing from the agent's figures.
     covered = context_tokens(sum_tokens(shares)) or 0
     measured = _sum_input(run.requests.values()) - _sum_input(uncovered)
@@ -223,24 +250,16 @@ def _total_tokens(
     return sum_tokens([*shares, *uncovered])
 
 
-def _covering_shares(reported: ReportedUsage, usages: list[Any], warnings: list[str]) -> list[Any]:
-    """The agent's figures to sum: per model, or per result where those are missing or too low."""
-    shares: list[Any] = list((reported.models or {}).values())
-    if not shares:
-        return usages
-    by_model = sum_tokens(shares).total
-    by_usage = sum_tokens(usages).total
-    if by_model is not None and by_usage is not None and by_model < by_usage:
-        warnings.append(
-            f"modelUsage reports fewer tokens ({by_model:,}) than usage ({by_usage:,}); using usage"
-        )
-        return usages
-    return shares
-
-
-def _sum_input(requests: Iterable[ev.Usage]) -> int:
+def _sum_input(requests: Iterable[Any]) -> int:
     """The input of all requests, cached or not; one with an unknown counter counts as 0."""
-    return sum(sum(counters) for counters in map(_get_input, requests) if None not in counters)
+    total = 0
+    for request in requests:
+        new = request.input
+        write = request.cache_write
+        read = request.cache_read
+        if new is not None and write is not None and read is not None:
+            total += new + write + read
+    return total
 
 
 def _tokens_from_requests(run: Accumulator, warnings: list[str]) -> Tokens:
@@ -279,21 +298,30 @@ def _summarize_models(
     uncovered: list[ev.Usage],
     price: PriceLookup | None,
 ) -> dict[str, ModelSummary]:
+    shares: dict[str, tuple[Any, int | None]]  # with their cost
     if reported.models:
-        shares = _add_requests(reported.models or {}, uncovered, price)
-        return {
-            name: _model_summary(share, 0 if run.is_free else share.cost_nano)
-            for name, share in shares.items()
+        models = _add_requests(reported.models, uncovered, price) if uncovered else reported.models
+        shares = {name: (share, share.cost_nano) for name, share in models.items()}
+    else:
+        by_model: dict[str, list[ev.Usage]] = {}
+        for request in run.requests.values():
+            by_model.setdefault(request.model or "unknown", []).append(request)
+        is_computed = reported.cost_nano is None
+        shares = {
+            name: (sum_tokens(requests), price_requests(requests, price) if is_computed else None)
+            for name, requests in by_model.items()
         }
-    by_model: dict[str, list[ev.Usage]] = {}
-    for request in run.requests.values():
-        by_model.setdefault(request.model or "unknown", []).append(request)
-    is_computed = reported.cost_nano is None or run.is_free
     return {
-        name: _model_summary(
-            sum_tokens(requests), price_requests(requests, price) if is_computed else None
+        name: ModelSummary(
+            input=share.input,
+            cache_write=share.cache_write,
+            cache_read=share.cache_read,
+            output=share.output,
+            cost_usd=nano_to_usd(0 if run.is_free else cost),
+            context_window=getattr(share, "context_window", None),
+            max_output=getattr(share, "max_output", None),
         )
-        for name, requests in by_model.items()
+        for name, (share, cost) in shares.items()
     }
 
 
@@ -318,18 +346,6 @@ def _add_requests(
             sums["cost_nano"] = share.cost_nano + cost
         shares[name] = msgspec.structs.replace(share, **sums)
     return shares
-
-
-def _model_summary(share: Any, cost_nano: int | None) -> ModelSummary:
-    return ModelSummary(
-        input=share.input,
-        cache_write=share.cache_write,
-        cache_read=share.cache_read,
-        output=share.output,
-        cost_usd=nano_to_usd(cost_nano),
-        context_window=getattr(share, "context_window", None),
-        max_output=getattr(share, "max_output", None),
-    )
 
 
 def _total_cost(
@@ -407,9 +423,10 @@ def _price_models(
     main = find_main_model(reported.models, report.model)
     if main is not None and reported.models[main].cost_nano is None:
         whole = costs[main]
-        split = _price_equal_requests(reported.models[main], report.requests, main, price, at)
+        count = report.requests or 0
+        split = _price_equal_requests(reported.models[main], count, main, price, at)
         # A larger difference than rounding means that the price depends on the request size.
-        if whole is not None and split is not None and abs(split - whole) > report.requests:
+        if whole is not None and split is not None and abs(split - whole) > count:
             costs[main] = split
             report.warnings.append(
                 "tiered price, request sizes unknown: computed as if all requests were equal"

@@ -108,6 +108,10 @@ def contains_pattern(pattern: str, text: str) -> bool:
     return re.search(pattern, text, re.I | re.S) is not None
 
 
+def is_context_full(text: str) -> bool:
+    return contains_pattern(CONTEXT_FULL_PATTERN, text)
+
+
 def classify_by_fields(
     result: ev.Result | None, failure: ev.Failure | None, text: str, stop_reason: str | None = None
 ) -> str | None:
@@ -119,14 +123,17 @@ def classify_by_fields(
     if result is not None:
         for name in (result.api_error, result.terminal_reason):
             if name in _VERDICT_BY_ERROR_NAME:
-                return _VERDICT_BY_ERROR_NAME[name]
+                word = _VERDICT_BY_ERROR_NAME[name]
+                # OpenAI's service says "invalid request" also of a prompt that is too long.
+                is_too_long = word == "invalid_request" and is_context_full(text)
+                return "context_full" if is_too_long else word
         subtype = (result.subtype or "").removeprefix("error_")
         if subtype in _VERDICT_BY_SUBTYPE:
             return _VERDICT_BY_SUBTYPE[subtype]
         by_stop_reason = verdict_of_stop_reason(result.stop_reason, stop_reason)
         if by_stop_reason is not None:
             return by_stop_reason
-    if contains_pattern(CONTEXT_FULL_PATTERN, text):
+    if is_context_full(text):
         return "context_full"
     if kind == "billing_error" or contains_pattern(BILLING_PATTERN, text):
         return "billing"

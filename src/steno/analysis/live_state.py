@@ -60,10 +60,14 @@ class _NoAgent:
 
 
 class LiveState:
-    """The current state of a run, read from its accumulator; without one, of a run to come."""
+    """The current state of a run, read from its accumulator; without one, of a run to come.
 
-    def __init__(self, run: Accumulator | None = None) -> None:
+    `usage` is the accumulator of its requests, if that is another one.
+    """
+
+    def __init__(self, run: Accumulator | None = None, usage: Accumulator | None = None) -> None:
         self._run = Accumulator(_NoAgent()) if run is None else run
+        self._usage = self._run if usage is None else usage
         self._target_cache: tuple[str, str] | None = None  # call id, target
 
     @property
@@ -84,13 +88,14 @@ class LiveState:
 
     @property
     def turns(self) -> int:
-        """Requests of the main thread."""
-        requests = list(self._run.requests.values())  # a copy: a display may run in another thread
-        return sum(1 for request in requests if request.parent is None)
+        """Requests of the main thread, with usage or without."""
+        requests = list(self._usage.requests.values())  # a copy: displays run in another thread
+        measured = sum(1 for request in requests if request.parent is None)
+        return max(measured, self._run.unmeasured_requests)  # the same ones, if both are known
 
     @property
     def model(self) -> str | None:
-        return self._run.model
+        return self._run.model or self._usage.model
 
     @property
     def session(self) -> str | None:
@@ -130,7 +135,7 @@ class LiveState:
     @property
     def context(self) -> Context:
         """The main thread's context, as far as it was measured."""
-        return context_usage(self._run, self.model, measured_only=True)
+        return context_usage(self._usage, self.model, measured_only=True)
 
 
 class SpendTracker:

@@ -143,14 +143,14 @@ def needs_earlier_totals(results: list[Result]) -> bool:
 
 def reported_run_usage(
     results: list[Result],
-    requests: list[Usage],
+    requests: Iterable[Usage],
     main_model: str | None,
     earlier: CostState | None,
 ) -> ReportedUsage:
     """This run's part of the figures, whether the agent counts per process or per session.
 
-    `requests` are those that the figures cover as far as the stream shows them, `earlier` the
-    totals of the session before this run.
+    `requests` are those of this run as far as the stream shows them, `earlier` the totals of the
+    session before it.
     """
     last = results[-1]
     since = [result.models_since for result in results if result.models_since is not None]
@@ -161,11 +161,20 @@ def reported_run_usage(
         reported = ReportedUsage(last.models, last.cost_nano, session_cost)
     elif earlier is not None:
         reported = _usage_since_earlier(last, earlier)
-    elif _covers_all(last, requests):
-        reported = ReportedUsage(last.models, last.cost_nano, session_cost)
     else:
-        reported = _usage_of_unknown_part(results, requests, main_model)
-    reported.warnings += _cost_mismatch_warnings(last)
+        covered = [request for request in requests if request.line <= last.line]
+        if _covers_all(last, covered):
+            reported = ReportedUsage(last.models, last.cost_nano, session_cost)
+        else:
+            reported = _usage_of_unknown_part(results, covered, main_model)
+    if last.models and last.cost_nano is not None:
+        parts = sum_optional(share.cost_nano for share in last.models.values())
+        tolerance = len(last.models) + 1  # each figure was rounded to a nano-dollar
+        if parts is not None and abs(parts - last.cost_nano) > tolerance:
+            reported.warnings.append(
+                f"model costs add up to ${parts / NANO_PER_USD:.6f}, "
+                f"but the reported total is ${last.cost_nano / NANO_PER_USD:.6f}"
+            )
     return reported
 
 
@@ -308,19 +317,6 @@ def _add_model_usage(first: ModelUsage, second: ModelUsage) -> ModelUsage:
         for name in (*TOKEN_COUNTERS, "cost_nano")
     }
     return msgspec.structs.replace(second, **sums)
-
-
-def _cost_mismatch_warnings(result: Result) -> list[str]:
-    if not result.models or result.cost_nano is None:
-        return []
-    parts = sum_optional(share.cost_nano for share in result.models.values())
-    tolerance = len(result.models) + 1  # each figure was rounded to a nano-dollar
-    if parts is None or abs(parts - result.cost_nano) <= tolerance:
-        return []
-    total = result.cost_nano / NANO_PER_USD
-    return [
-        f"model costs add up to ${parts / NANO_PER_USD:.6f}, but the reported total is ${total:.6f}"
-    ]
 
 
 # -- models ----------------------------------------------------------------------------------------

@@ -15,17 +15,16 @@ from ..report import (
     BackgroundTask,
     DeniedCall,
     HintTemplates,
-    LineCounts,
     Report,
 )
 from .error_map import (
-    CONTEXT_FULL_PATTERN,
     CUT_MESSAGES,
     STOPPED_BY,
     VERDICT_HINTS,
     classify_by_fields,
     classify_by_text,
     contains_pattern,
+    is_context_full,
     verdict_of_status,
     verdict_of_stop_reason,
 )
@@ -121,16 +120,20 @@ class Judgement(Struct):
     def apply_to(self, report: Report) -> None:
         """Write the judgement and what follows from it into the report."""
         report.verdict = self.verdict  # type: ignore[assignment]  # checked by tests
-        report.error = _truncate_error(self.error)
+        report.error = self.error
+        if self.error is not None and len(self.error) > MAX_ERROR_CHARS:
+            report.error = self.error[:MAX_ERROR_CHARS] + TRUNCATION_SUFFIX
         report.hint = self.hint
         report.evidence = self.evidence
         report.warnings[:0] = self.warnings
         report.error_category = ERROR_CATEGORIES.get(self.verdict)
+        lines = report.lines
+        is_plain_text = 0 < lines.malformed == lines.read - lines.blank  # no line is JSON
         has_output = bool(
             report.result
             or report.text.strip()
             or report.structured_output is not None
-            or _is_plain_text(report.lines)
+            or is_plain_text
         )
         ended_well = report.exit_code == 0 or (
             report.exit_code is None and report.complete and report.error is None
@@ -139,11 +142,6 @@ class Judgement(Struct):
         report.ok = self.verdict == "success" and not any(
             warning.startswith(ADVISORY_PREFIXES) for warning in report.warnings
         )
-
-
-def _is_plain_text(lines: LineCounts) -> bool:
-    """Whether the output is plain text: there are lines, and none of them is JSON."""
-    return 0 < lines.malformed == lines.read - lines.blank
 
 
 Rule = Callable[[Facts], Judgement | None]
@@ -158,14 +156,8 @@ def judge(facts: Facts) -> Judgement:
     return Judgement("success", None, None, facts.evidence_lines)
 
 
-def _truncate_error(text: str | None) -> str | None:
-    if text is None or len(text) <= MAX_ERROR_CHARS:
-        return text
-    return text[:MAX_ERROR_CHARS] + TRUNCATION_SUFFIX
-
-
 def _fix_hint(facts: Facts) -> str:
-    if not facts.report.requests:
+    if facts.report.requests == 0:
         return STARTUP_FIX_HINT  # there is nothing to resume
     return f"fix the reported error, then continue: {_resume_command(facts)}"
 
@@ -204,6 +196,7 @@ def detect_missing_program(facts: Facts) -> Judgement | None:
 _STOP_MESSAGES = {
     "interrupted": "interrupted (Ctrl-C or steno stop)",
     "max_budget": "stopped by steno: budget used up",
+    "max_turns": "stopped by steno: turn limit reached",
 }
 
 
@@ -211,7 +204,15 @@ def detect_stop_request(facts: Facts) -> Judgement | None:
     """steno stopped the run before it closed with a result."""
     reason = facts.stop.why if facts.stop is not None else ""
     word, _, detail = reason.partition(": ")
-    if word not in ("timeout", "stalled", "interrupted", "killed", "max_budget", "auth"):
+    if word not in (
+        "timeout",
+        "stalled",
+        "interrupted",
+        "killed",
+        "max_budget",
+        "max_turns",
+        "auth",
+    ):
         return None
     if facts.result is not None and not facts.result.is_error and not facts.has_later_requests:
         return None
@@ -219,7 +220,8 @@ def detect_stop_request(facts: Facts) -> Judgement | None:
         message = "API key rejected (401), also on retry"
         return Judgement("auth", message, VERDICT_HINTS["auth"], facts.evidence_lines)
     message = _STOP_MESSAGES.get(reason, f"stopped by steno: {detail or word}")
-    return Judgement(word, message, _continue_hint(facts), facts.evidence_lines)
+    hint = _more_turns_hint(facts) if word == "max_turns" else _continue_hint(facts)
+    return Judgement(word, message, hint, facts.evidence_lines)
 
 
 def detect_external_signal(facts: Facts) -> Judgement | None:
@@ -227,8 +229,8 @@ def detect_external_signal(facts: Facts) -> Judgement | None:
     code = facts.report.exit_code
     if code is None or facts.exit_code_meaning is not None:
         return None
-    if facts.result is not None and _was_stopped_after_result(facts):
-        return None
+    if facts.result is not None and facts.stop is not None and not facts.has_later_requests:
+        return None  # steno stopped it after its result: the exit code says nothing about the run
     number = -code if code < 0 else code - 128
     if number not in FATAL_SIGNALS:
         return None
@@ -237,11 +239,6 @@ def detect_external_signal(facts: Facts) -> Judgement | None:
     message = f"{word} by {SIGNAL_NAMES[number]} {moment} (exit code {code})"
     hint = f"partial results below; {_continue_hint(facts)}"
     return Judgement(word, message, hint, facts.evidence_lines)
-
-
-def _was_stopped_after_result(facts: Facts) -> bool:
-    """steno stopped it after its result: the exit code says nothing about the run."""
-    return facts.stop is not None and not facts.has_later_requests
 
 
 def detect_interruption(facts: Facts) -> Judgement | None:
@@ -313,7 +310,7 @@ def detect_startup_failure(facts: Facts) -> Judgement | None:
     result = facts.result
     if result is None or not result.is_error or facts.failure is not None:
         return None
-    if result.startup_failure is None and not (result.turns == 0 and facts.report.requests == 0):
+    if result.startup_failure is None and not (result.turns == 0 and not facts.report.requests):
         return None
     text = "\n".join(result.errors) or result.text or result.startup_failure
     return Judgement("subprocess", text, _startup_hint(text or ""), facts.evidence_lines)
@@ -336,7 +333,8 @@ def detect_agent_error(facts: Facts) -> Judgement | None:
     elif failure is None or facts.is_transcript_complete:
         return None
     text = facts.error_text
-    if result is not None and not text and failure is None and _is_empty_answer(result):
+    is_silent = not text and not facts.final_text and failure is None
+    if result is not None and is_silent and _is_empty_answer(result):
         return Judgement("empty", None, VERDICT_HINTS["empty"], facts.evidence_lines)
     by_exit_code = facts.exit_code_meaning[0] if facts.exit_code_meaning is not None else None
     if by_exit_code == "interrupted":  # an interrupted run does not report an error
@@ -412,7 +410,7 @@ def detect_process_failure(facts: Facts) -> Judgement | None:
 def _judge_plain_text(text: str) -> Judgement | None:
     if contains_pattern(r"reached max(?:imum number of)? turns", text):
         return Judgement("max_turns", text, "not finished; continue with more turns")
-    if contains_pattern(CONTEXT_FULL_PATTERN, text):
+    if is_context_full(text):
         return Judgement("context_full", text, VERDICT_HINTS["context_full"])
     word = classify_by_text(text)
     return None if word == "api" else Judgement(word, text, VERDICT_HINTS[word])
@@ -437,7 +435,7 @@ def detect_missing_result(facts: Facts) -> Judgement | None:
     elif lines.read == lines.blank and facts.exited is None and not detail:
         detail = " (empty input)"
     hint = None
-    if facts.non_json_lines and not facts.report.requests:
+    if facts.non_json_lines and not (facts.report.requests or facts.report.session_id):
         option = facts.hint_templates.stream or "JSON output"
         hint = f"not a JSON stream: run the agent with {option}"
     elif facts.report.session_id:
@@ -551,8 +549,10 @@ def detect_empty_answer(facts: Facts) -> Judgement | None:
     """A success without text, structured output or changes."""
     report = facts.report
     result = facts.result
-    texts = {report.result or "", report.text.strip()} - {"", NO_CONTENT_TEXT}
-    has_answer = bool(texts) or report.structured_output is not None
+    has_text = any(
+        text not in ("", NO_CONTENT_TEXT) for text in (report.result or "", report.text.strip())
+    )
+    has_answer = has_text or report.structured_output is not None
     has_worked = report.files or report.context.compactions or facts.ran_changing_command
     is_local_command = result is not None and result.local_command is not None
     if has_answer or has_worked or is_local_command:

@@ -102,7 +102,7 @@ class Ledger:
     ) -> list[RunSummary]:
         """The runs, newest first; with `top`, those with the highest value first.
 
-        `verdict`: one or several, including "running". `failed`: finished without success.
+        `verdict`: one or several, including "running". `failed`: without success, also of the task.
         `session`: an id or its beginning.
         """
         verdicts = [verdict] if isinstance(verdict, str) else list(verdict or ())
@@ -141,7 +141,8 @@ class Ledger:
             return self._run_report(full_id)
         for path in sessions.transcript_paths(self._store, full_id):
             if Path(path).exists():
-                return read(path)
+                session = sessions.get_session(self._store, full_id)
+                return sessions.complete_report(read(path), session)
         last = self.runs(session=full_id, limit=1)
         if not last:
             raise StenoError(f"{full_id}: transcript not found, and no run of it in the ledger")

@@ -43,7 +43,7 @@ class RunOptions(TypedDict, total=False):
     tape: StrPath | None  # the recording to replay, with agent="replay"
     speed: float | None  # with agent="replay"
     args: Sequence[str]  # passed to the agent unchanged
-    max_turns: int | None
+    max_turns: int | str | None  # "10..30": see `--max-turns`
     permission_mode: str | None
     allow: Sequence[str] | None
     deny: Sequence[str] | None
@@ -54,6 +54,7 @@ class RunOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     no_api_key: bool | None
     steer: bool | None
+    deadline: float | str | None
     timeout: float | str | None
     first_output: float | str | None
     silence: float | str | None
@@ -63,14 +64,18 @@ class RunOptions(TypedDict, total=False):
     max_cost: float | None
     max_tokens: int | None
     warn_at: float | None
+    alert_at: str | Sequence[float] | None
     attempts: int | None
     resume_on: Sequence[str] | None
     on_limit: str | None
+    max_wait: float | str | None
     fallback_model: str | None
     fallback_agent: str | Sequence[str] | None
     refresh_at: float | None
     no_advice: bool | None
     changes: str | None
+    undo_days: int | str | None
+    undo_runs: int | str | None
     ledger: StrPath | None
 
 

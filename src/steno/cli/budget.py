@@ -53,11 +53,14 @@ def _build_parser() -> CommandParser:
         help="set PERIOD AMOUNT, remove PERIOD, list (default) or check",
     )
     parser.add_argument(
-        "values", nargs="*", metavar="PERIOD AMOUNT", help="day, week or month; dollars"
+        "values",
+        nargs="*",
+        metavar="PERIOD AMOUNT",
+        help="period (day, week or month) and amount in dollars",
     )
     parser.add_argument("--project", metavar="NAME", help="set or remove a budget of this project")
     parser.add_argument(
-        "--check", action="store_true", help="make list exit with 3 if a budget is exceeded"
+        "--check", action="store_true", help="with list: exit with 3 if a budget is exceeded"
     )
     parser.add_timezone()
     parser.add_output_format()

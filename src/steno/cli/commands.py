@@ -13,12 +13,12 @@ EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
 GROUPS = {
     "Run": {
         "run": "run an agent and report how it ended",
-        "watch": "pass an agent's stream through and report on it",
+        "watch": "copy an agent's output to stdout and report on it",
         "ps": "list active runs",
         "logs": "print the log of a run, or follow it",
         "send": "send a message to an active run",
         "stop": "stop an active run",
-        "replay": "play a recording as if it were the agent",
+        "replay": "print a recorded run again, with its timing and exit code",
     },
     "Inspect": {
         "show": "show the report of a recording, run or session",
@@ -41,7 +41,7 @@ GROUPS = {
         "doctor": "check this machine's setup and suggest fixes",
         "config": "show settings and where they come from",
         "completion": "print a shell completion script",
-        "demo": "play two recorded runs from start to report",
+        "demo": "replay two recorded runs: progress, summary, ledger",
         "help": "show help for steno or a command",
         "version": "show the version",
     },
@@ -49,7 +49,7 @@ GROUPS = {
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 LEDGER_COMMANDS = {
     "import": "import transcripts and recordings",
-    "prune": "delete old details",
+    "prune": "delete old sessions and keep their totals",
     "rebuild": "rebuild the ledger from its source files",
     "sql": "run a read-only SQL query",
     "note": "attach a note to a run or session",

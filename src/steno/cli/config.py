@@ -126,7 +126,7 @@ def _format_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return clean(", ".join(value))
+        return clean(", ".join(map(str, value)))
     return clean(f"{value:g}" if isinstance(value, float) else redact(str(value)))
 
 

@@ -25,9 +25,9 @@ EXAMPLES = """examples:
   steno context --json | jq '[.rows[].fraction] | max'
 
 Each column is a request of the main thread: input, cache writes and cache reads relative to the
-model's context window. Dotted lines mark the thresholds: warn at 70 %, refresh at 80 %, critical at
-95 %. The overhead is the size of the first request without the prompt (about 4 characters per
-token): system prompt, tools and project instructions.
+model's context window. Dotted lines mark the thresholds: warn at 70 %, refresh (time for a new
+session) at 80 %, critical at 95 %. The overhead is the size of the first request without the prompt
+(about 4 characters per token): system prompt, tools and project instructions.
 """
 
 
@@ -52,10 +52,11 @@ def run(args: list[str]) -> int:
     if id_ is None:
         return _write_empty(store, options.form)
     session = sessions.get_session(store, id_)
-    points = context_history(store, id_, session.context_limit)
+    points = context_history(store, session)
     if not points and options.form is None:
         raise StenoError(f"{session.short_id}: no requests of this session in the ledger")
-    overhead = initial_overhead(store, id_, points)
+    is_measured = session.context_source is None
+    overhead = initial_overhead(store, id_, points) if is_measured else None
     extra = {
         "session_id": id_,
         "context": session.context,

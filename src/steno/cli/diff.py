@@ -33,11 +33,11 @@ EXAMPLES = """examples:
   steno diff --json | jq -r '.rows[] | select(.source != "tool") | .path'
 
 RUN is a prefix of a run or session ID, or a recording. The source of a change is `tool` (reported
-by a tool call), `filesystem` (seen while the call ran) or `git` (difference between the snapshots
-before and after the run). `steno run` takes the snapshots in a git repository; `steno ledger prune`
-deletes them. `steno run --changes all` watches the file system too. A patch from git is exact, with
-binary files, renames and modes; without git it contains the changes of Write, Edit and
-NotebookEdit.
+by a tool call), `filesystem` (seen on disk while a tool call ran) or `git` (difference between the
+snapshots before and after the run). `steno run` takes the snapshots in a git repository; `steno
+ledger prune` deletes them. `steno run --changes all` watches the file system too. A patch from git
+is exact, with binary files, renames and modes; without git it contains the changes of Write, Edit
+and NotebookEdit.
 """
 
 
@@ -79,7 +79,10 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         "run",
         nargs="?",
         metavar="RUN",
-        help="run or session ID, or recording (default: the latest task)",
+        help=(
+            "run or session ID, or recording (default: the latest run, with the other "
+            "attempts of its task)"
+        ),
     )
     parser.add_argument("--list", action="store_true", help="list the files without the patch")
     parser.add_argument(

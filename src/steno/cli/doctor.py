@@ -37,8 +37,8 @@ events of its latest runs, the age of the price table, and the disk. For a sign-
 name of the variable or file, never its content. The exit code is 1 if there is a problem, else 0;
 notes are not problems.
 
---agents: `tested` says if the tests include recordings of that version: yes, between (two tested
-ones), newer, older. The capabilities: resume a session; JSON output; partial answers; a budget in
+--agents: `tested` is yes if steno's tests include this version; otherwise newer, older, or between
+two tested versions. The capabilities: resume a session; JSON output; partial answers; a budget in
 dollars; a JSON schema for the answer; context usage; cost; changed files. The second table lists
 the options of `steno run` and who implements each: the agent, steno, or neither (-): a run with
 that option is refused before it starts. Timeouts, attempts and --max-tokens are always steno's.

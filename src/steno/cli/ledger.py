@@ -211,14 +211,14 @@ def run_prune(args: list[str]) -> int:
 def _parse_prune_args(args: list[str]) -> argparse.Namespace:
     parser = CommandParser(
         "ledger prune",
-        "Delete old details from the ledger; without --yes, show what would be deleted.",
+        "Delete old sessions but keep their totals; without --yes, show what would be deleted.",
         PRUNE_EXAMPLES,
     )
     parser.add_argument(
         "--older-than",
         metavar="SPAN",
         required=True,
-        help="inactive for at least this long: 90d, 12w, 6m, 1y",
+        help="delete sessions inactive for at least this long: 90d, 12w, 6m, 1y",
     )
     parser.add_argument(
         "--project", metavar="NAME", help="only this project: a folder, or its name"

@@ -139,7 +139,7 @@ class CommandParser(argparse.ArgumentParser):
         )
         if can_import:
             group.add_argument(
-                "--no-import", action="store_true", help="do not import new transcripts first"
+                "--no-import", action="store_true", help="query without importing new transcripts"
             )
         self.add_debug()
 

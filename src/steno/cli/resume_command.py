@@ -8,7 +8,7 @@ from ..codec.redact import redact, redact_argv
 from ..config import MODEL_SIZES, SETTINGS
 from ..report import TaskReport
 
-MAX_TURNS = 30  # limit of doubling, the same as between attempts
+MAX_TURNS = 30  # limit of doubling
 ANSWER_PLACEHOLDER = "<your answer>"
 PROMPT_BY_VERDICT = {
     "interactive": ANSWER_PLACEHOLDER,
@@ -76,11 +76,7 @@ def _adapt_to_fallback_agent(report: TaskReport, options: Mapping[str, Any]) -> 
     }
 
 
-def _next_max_turns(first: int | None, report: TaskReport) -> int | None:
-    """Twice the limit of the last attempt, as the next attempt would have had."""
-    if first is None:
-        return None if report.turns is None else max(min(2 * report.turns, MAX_TURNS), report.turns)
-    turns = first
-    for _ in report.attempts:
-        turns = max(turns, min(2 * turns, MAX_TURNS))
-    return turns
+def _next_max_turns(given: int | str | None, report: TaskReport) -> int | str | None:
+    """Twice the limit; a range again."""
+    turns = report.turns if given is None else given
+    return max(turns, min(2 * turns, MAX_TURNS)) if isinstance(turns, int) else turns

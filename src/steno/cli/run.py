@@ -27,6 +27,12 @@ from .options import CommandParser, number_type
 from .ps import recover_finished_runs
 from .resume_command import option_name, resume_command
 from .stream_options import StderrWriter, add_hook_options, finish_hooks, parse_hooks, write_all
+from .sync_options import (
+    RUN_OPTIONS,
+    add_sync_destinations,
+    build_sync_options,
+    check_sync_options,
+)
 from .terminal import (
     STOP_SIGNALS,
     SYNC_FAILURE_PREFIX,
@@ -61,8 +67,8 @@ EXAMPLES = """examples:
 Without PROMPT, --prompt and --file the prompt is read from stdin. Use --prompt=-x for a
 one-word prompt that begins with a dash. Options can also be set by STENO_* variables and steno.toml
 files (see: steno config). The exit code follows the verdict: 0 success, 1 failed, 2 usage error,
-3 not finished, 75 rate limit, 77 sign-in or billing, 124 timeout or stalled, 126 not executable,
-127 not installed, 130 interrupted, 137 killed.
+3 not finished, 75 rate limited, 77 not signed in or out of credit, 124 timeout or stalled,
+126 not executable, 127 not installed, 130 interrupted, 137 killed.
 """
 ERROR_EXIT_CODES = (1, 75, 77)  # of runs whose result is the text of an error
 RUN_ONLY_OPTIONS = (
@@ -142,7 +148,7 @@ class RunCommand:
                 self._write_stdout, MAX_PENDING_BYTES, "steno stdout"
             )
         self._stdout_error: OSError | None = None
-        self._sync = _start_sync(options.sync, prepared.setup.cwd) if options.sync else None
+        self._sync = _start_sync(options, prepared.setup.cwd) if options.sync else None
 
     def add_hooks(self, hooks: list[HookSpec]) -> None:
         """Run commands on events of every attempt."""
@@ -314,16 +320,11 @@ class RunCommand:
             self._display.print_summary(report, resume_command(report, options))
 
 
-def _start_sync(destinations: list[str], cwd: str | None) -> "FolderSync":
-    from ..sync import FolderSync, SyncOptions
-    from .sync import new_journal_path
+def _start_sync(options: argparse.Namespace, cwd: str | None) -> "FolderSync":
+    from ..sync import FolderSync
 
-    return FolderSync(
-        cwd,
-        SyncOptions(
-            destinations=tuple(destinations), journal=str(new_journal_path()), watch_files=False
-        ),
-    )
+    sync_options = build_sync_options(options, options.sync, RUN_OPTIONS)
+    return FolderSync(cwd or str(Path.cwd()), sync_options)
 
 
 def _answer_text(report: TaskReport, has_schema: bool) -> str:
@@ -356,6 +357,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         parser.error("PROMPT and --prompt cannot be used together")
     if prompts:
         options.prompt = prompts[0]
+    check_sync_options(parser, options, RUN_OPTIONS)
     return options
 
 
@@ -386,13 +388,6 @@ def _build_parser() -> CommandParser:
     parser.add_argument(
         "--worktree", metavar="[=NAME]", help="work in a new git worktree next to the repository"
     )
-    parser.add_argument(
-        "--sync",
-        action="append",
-        metavar="DEST",
-        help="copy changed files while it runs: dir:PATH, https://..., cmd:PROGRAM {path} "
-        "(repeatable)",
-    )
     add_hook_options(parser)
     group = parser.add_argument_group("session (default: a new one)")
     group.add_argument("--session-id", metavar="UUID", help="ID of the new session")
@@ -417,6 +412,7 @@ def _build_parser() -> CommandParser:
     for form, text in help_texts.items():
         forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
     _add_settings(parser)
+    add_sync_destinations(parser, RUN_OPTIONS)
     group = parser.add_argument_group("replay (--agent replay plays a recording)")
     group.add_argument(
         "--recording", dest="tape", metavar="FILE", help="recording to play (file or folder)"
@@ -447,7 +443,7 @@ def _add_settings(parser: CommandParser) -> None:
         if default is not None and default is not False and default not in ((), {}):
             text = default
             if isinstance(default, tuple):
-                text = ", ".join(default)
+                text = ", ".join(map(str, default))
             elif isinstance(default, float):
                 text = f"{default:g}"
             help_text = f"{help_text} (default: {text})".replace("%", "%%")

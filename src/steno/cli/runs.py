@@ -68,7 +68,11 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         metavar="VERDICT",
         help="only this verdict (repeatable)",
     )
-    parser.add_argument("--failed", action="store_true", help="only finished runs without success")
+    parser.add_argument(
+        "--failed",
+        action="store_true",
+        help="only failed runs, not attempts of a task that succeeded",
+    )
     parser.add_argument("--session", metavar="ID", help="only this session")
     parser.add_argument(
         "--top",
@@ -76,7 +80,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         metavar="KEY",
         help=f"sort by, highest first: {', '.join(queries.RUN_RANKINGS)}",
     )
-    parser.add_time_range("number of runs (50), or time span (24h, 7d, 2w, 3m)")
+    parser.add_time_range("number of runs, or time span: 100, 24h, 7d, 2w, 3m")
     parser.add_filters("project", "model", "agent")
     parser.add_output_format()
     parser.add_ledger()

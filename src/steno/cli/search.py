@@ -95,7 +95,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         choices=("prompt", "answer"),
         help="only prompts, or only answers",
     )
-    parser.add_time_range("number of hits (50), or time span (24h, 7d, 2w, 3m)")
+    parser.add_time_range("number of hits, or time span: 100, 24h, 7d, 2w, 3m")
     parser.add_filters("project", "agent")
     parser.add_output_format()
     parser.add_ledger()

@@ -13,7 +13,7 @@ EXAMPLES = """examples:
   git diff | steno send 3f9a21c0 -
 
 ID is a prefix of a run, task or session ID (see: steno ps). The run must have been started with
-`steno run --steer`, and must not have finished its turn yet.
+`steno run --steer`, and must not have printed its result yet.
 """
 
 

@@ -24,8 +24,8 @@ EXAMPLES = """examples:
   steno sessions --top cost --last 10   the ten most expensive sessions
   steno sessions --json | jq '.rows[] | select(.context.fraction > 0.7) | .session_id'
 
-With a time range, sessions active in it are listed; their figures cover the whole session. HP is
-the free part of the context window.
+With a time range, sessions active in it are listed; their figures cover the whole session. HP
+("hit points") is the free part of the context window in percent.
 """
 
 
@@ -61,7 +61,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         metavar="KEY",
         help=f"sort by, highest first: {', '.join(queries.SESSION_RANKINGS)}",
     )
-    parser.add_time_range("number of sessions (50), or time span (24h, 7d, 2w, 3m)")
+    parser.add_time_range("number of sessions, or time span: 100, 24h, 7d, 2w, 3m")
     parser.add_filters("project", "model", "agent")
     parser.add_output_format()
     parser.add_ledger()

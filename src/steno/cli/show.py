@@ -79,7 +79,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--prices",
         action="store_true",
-        help="add the cost by the price table and the savings of the cache to the summary",
+        help="also show the cost at list prices and what the cache saved",
     )
     parser.add_argument("--agent", metavar="NAME", help=AGENT_HELP)
     parser.add_argument(

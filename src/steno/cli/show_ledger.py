@@ -23,7 +23,7 @@ def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput:
         raise StenoError(f"{name}: no such file, and there is no ledger yet")
     store = open_ledger(options.ledger)
     match = runs.find_by_prefix(store, name)
-    if match is None and not options.no_import:
+    if not options.no_import and _may_find_more(store, match):
         store.close()
         store = open_updated_ledger(options)
         match = runs.find_by_prefix(store, name)
@@ -51,6 +51,18 @@ def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput:
     return stored
 
 
+def _may_find_more(store: Store, match: runs.LedgerId | None) -> bool:
+    """Whether an import may find the session, or its transcript."""
+    if match is None:
+        return True
+    return match.table == "sessions" and _find_transcript(store, match.id) is None
+
+
+def _find_transcript(store: Store, session: str) -> str | None:
+    paths = sessions.transcript_paths(store, session)
+    return next((path for path in paths if Path(path).exists()), None)
+
+
 def _stored_run(store: Store, id_: str, needs_recording: bool) -> StoredInput:
     run = runs.get_run(store, id_)
     report = runs.load_report(store, id_)
@@ -65,17 +77,22 @@ def _stored_run(store: Store, id_: str, needs_recording: bool) -> StoredInput:
 
 
 def _stored_session(store: Store, id_: str, view: str | None) -> StoredInput:
-    path = next(
-        (path for path in sessions.transcript_paths(store, id_) if Path(path).exists()), None
-    )
-    if path is not None:
-        return _open_recording(path)
-    if view not in (None, "summary", "json"):
-        raise StenoError(f"{id_}: transcript not found; only --summary and --json are available")
+    path = _find_transcript(store, id_)
     session = sessions.get_session(store, id_)
+    if path is not None:
+        stored = _open_recording(path)
+        stored.complete = partial(sessions.complete_report, session=session)
+        stored.facts = view_runs.prompt_facts(session)
+        return stored
+    session_runs = runs.list_runs(store, WhereClause().add("session = ?", id_))
+    if view not in (None, "summary", "json"):
+        if len(session_runs) != 1:
+            raise StenoError(
+                f"{id_}: transcript not found; only --summary and --json are available"
+            )
+        return _stored_run(store, session_runs[0].id, view in STREAMING_VIEWS)
     stored = StoredInput(id_, ())
     stored.json = msgspec.json.encode(session.as_json(partial(format_iso, zone=TimeZone())))
-    session_runs = runs.list_runs(store, WhereClause().add("session = ?", id_))
     stored.render_page = lambda style: view_runs.session_card(
         session, session_runs, style, time_formatter(TimeZone())
     )

@@ -1,7 +1,7 @@
 """The views of `steno show`: one method per view, and the rows of --prices."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -78,10 +78,13 @@ def _without_cache_reads(usage: ModelUsage) -> ModelUsage:
 class StoredInput(RecordingInput):
     """A run or session in the ledger.
 
-    `report` belongs to a run; `render_page` and `json` to a session without a transcript.
+    `report` belongs to a run; `complete` and `facts` add to a session's transcript what the ledger
+    knows; `render_page` and `json` to a session without a transcript.
     """
 
     report: Report | None = None
+    complete: Callable[[Report], Report] = staticmethod(lambda report: report)
+    facts: Mapping[str, str] = {}
     render_page: Callable[[PageStyle], list[str]] | None = None
     json: bytes = b""
     render_notes: Callable[[PageStyle], list[str]] = staticmethod(lambda style: [])
@@ -137,6 +140,8 @@ class SourcePrinter:
             parser = recording.read(self.agent, self.input_format)
             parser.accumulator.facts.use_heuristics = self.use_heuristics
             report = parser.report(recording.name, price)
+            if isinstance(recording, StoredInput):
+                report = recording.complete(report)
             self._report_bad_lines(recording, parser)
         self.highest_exit_code = max(self.highest_exit_code, EXIT_CODES[report.verdict])
         return report, parser
@@ -173,7 +178,7 @@ class SourcePrinter:
         else:
             report, parser = self._build_report(recording)
             extra = price_rows(report, parser.accumulator) if self.show_prices else []
-            lines = card(report, self.style, extra)
+            lines = card(report, self.style, extra, stored.facts if stored is not None else {})
         if stored is not None:
             lines += stored.render_notes(self.style)
         self._print_separator(recording)
@@ -210,6 +215,7 @@ class SourcePrinter:
         from ..views.timeline import Timeline
 
         timeline = Timeline(self.style)
+        recording.require_recording(self.agent)
         parser = RunParser(self.agent, self.input_format)
         self._print_separator(recording)
         for events in (parser.events(recording.lines), recording.extra_events):
@@ -234,6 +240,7 @@ class SourcePrinter:
 
     def _events(self, recording: RecordingInput) -> None:
         encode = msgspec.json.Encoder().encode
+        recording.require_recording(self.agent)
         parser = RunParser(self.agent, self.input_format)
         live = recording.name == STDIN_NAME or is_terminal(sys.stdout)
         for events in (parser.events(recording.lines), recording.extra_events):

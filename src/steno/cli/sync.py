@@ -5,13 +5,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..config import files
 from ..errors import StenoError
-from ..sync import FolderSync, SyncOptions, SyncSummary
+from ..sync import FolderSync, SyncSummary
 from ..sync.destination_queue import PendingSync, pending_syncs
 from ..sync.destinations import check_prefix
 from .commands import EXIT_USAGE_ERROR
-from .options import CommandParser, number_type, seconds_type
+from .options import CommandParser
+from .sync_options import (
+    SELECTION,
+    SYNC_OPTIONS,
+    add_sync_options,
+    build_sync_options,
+    changed_options,
+    journal_dir,
+    new_journal_path,
+    option_flag,
+)
 from .terminal import print_error, print_json
 
 EXAMPLES = """examples:
@@ -26,17 +35,8 @@ Files are compared by content. Files ignored by .gitignore and tool folders (.gi
 __pycache__, .venv ...) are skipped on both sides. The exit code is 1 if a file could not be copied;
 `steno sync --pending` retries it later.
 """
-JOURNALED_OPTIONS = (
-    "prefix",
-    "include",
-    "exclude",
-    "no_ignore",
-    "delete",
-    "concurrency",
-)  # options stored with a pending sync
+JOURNALED_OPTIONS = (*SELECTION, "concurrency")  # stored with a pending sync
 DEFAULT_TRIES = 8  # per file, over half a minute
-
-POSITIVE_INT = number_type("a whole number of at least 1", 1, 10**9, whole=True)
 
 
 def run(args: list[str]) -> int:
@@ -47,113 +47,55 @@ def run(args: list[str]) -> int:
     if not Path(options.places[0]).is_dir():
         raise StenoError(f"{options.places[0]}: folder not found")
     check_prefix(options.places[0], options.prefix)
-    sync = FolderSync(options.places[0], sync_options(options, tuple(options.places[1:])))
-    return _finish(sync, options.json)
+    sync_options = build_sync_options(
+        options,
+        options.places[1:],
+        SYNC_OPTIONS,
+        limit=options.limit,  # None: no limit
+        debounce=0.0,
+        final_pass=True,
+        watch_files=False,
+    )
+    return _finish(FolderSync(options.places[0], sync_options), options.json)
 
 
 def _parse_args(args: list[str]) -> argparse.Namespace:
     parser = CommandParser(
-        "sync", "Copy a folder's files to other destinations, or finish pending syncs.", EXAMPLES
+        "sync",
+        "Copy a folder's files to other destinations, or finish syncs that failed or "
+        "were interrupted.",
+        EXAMPLES,
     )
     parser.add_argument(
         "places", nargs="*", metavar="SRC DEST", help="folder and one or more destinations"
     )
-    parser.add_argument("--pending", action="store_true", help="finish pending syncs")
-    add_sync_options(parser)
     parser.add_argument(
-        "--final-pass",
-        action="store_true",
-        help="compare every file by hash (always on for this command)",
+        "--pending", action="store_true", help="finish syncs that failed or were interrupted"
     )
-    parser.add_argument(
-        "--tries",
-        type=POSITIVE_INT,
-        default=DEFAULT_TRIES,
-        metavar="N",
-        help=f"attempts per file (default: {DEFAULT_TRIES})",
+    add_sync_options(
+        parser.add_argument_group("copying"),
+        SYNC_OPTIONS,
+        {
+            "limit": "time limit of the sync",
+            "tries": f"attempts per file (default: {DEFAULT_TRIES})",
+            "final_pass": "compare every file by hash (always on for this command)",
+        },
     )
+    parser.set_defaults(tries=DEFAULT_TRIES)
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_debug()
     options = parser.parse_intermixed_args(args)
     if options.pending and options.places:
         parser.error("--pending takes no folders: they are stored with the pending syncs")
-    changed = [
-        f"--{name.replace('_', '-')}"
-        for name in JOURNALED_OPTIONS
-        if getattr(options, name) != parser.get_default(name)
-    ]
+    changed = changed_options(parser, options, JOURNALED_OPTIONS)
     if options.pending and changed:
-        parser.error(f"--pending takes no {changed[0]}: it is stored with the pending syncs")
+        flag = option_flag(changed[0])
+        parser.error(f"--pending takes no {flag}: it is stored with the pending syncs")
     if not options.pending and len(options.places) < 2:
         parser.error(
             "expected a folder and a destination, for example: steno sync . dir:/backup/project"
         )
     return options
-
-
-def add_sync_options(parser: CommandParser) -> None:
-    """Options for selecting and copying files."""
-    group = parser.add_argument_group("copying")
-    group.add_argument(
-        "--prefix",
-        default="",
-        metavar="FOLDER",
-        help="only files below this folder; the prefix is removed from their names",
-    )
-    group.add_argument(
-        "--include",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="only matching files (.gitignore syntax, repeatable)",
-    )
-    group.add_argument(
-        "--exclude",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="skip matching files (repeatable)",
-    )
-    group.add_argument("--no-ignore", action="store_true", help="do not read .gitignore files")
-    group.add_argument("--delete", action="store_true", help="delete files missing in the source")
-    group.add_argument(
-        "--concurrency",
-        type=POSITIVE_INT,
-        default=4,
-        metavar="N",
-        help="files to copy in parallel (default: 4)",
-    )
-    group.add_argument(
-        "--limit", type=seconds_type(1e9), metavar="SECONDS", help="time limit of the sync"
-    )
-    group.add_argument("--dry-run", action="store_true", help="print what would be copied")
-
-
-def sync_options(options: argparse.Namespace, destinations: tuple[str, ...]) -> SyncOptions:
-    return SyncOptions(
-        destinations=destinations,
-        prefix=options.prefix,
-        include=tuple(options.include),
-        exclude=tuple(options.exclude),
-        ignore=not options.no_ignore,
-        delete=options.delete,
-        concurrency=options.concurrency,
-        dry_run=options.dry_run,
-        limit=options.limit,
-        tries=options.tries,
-        debounce=0.0,
-        final_pass=True,
-        watch_files=False,
-        journal=str(new_journal_path()),
-    )
-
-
-def new_journal_path() -> Path:
-    return journal_dir() / f"{files.new_run_id()}.journal"
-
-
-def journal_dir() -> Path:
-    return files.data_folder() / "sync"
 
 
 def _finish_pending(options: argparse.Namespace) -> int:

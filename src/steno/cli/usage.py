@@ -32,7 +32,7 @@ EXAMPLES = """examples:
   steno usage --no-ledger ~/.claude/projects   read these files, without the ledger
 
 Weeks are ISO 8601 weeks. Requests of a model without a known price are counted as unpriced, never
-as free. Wasted is the cost of runs that did not succeed.
+as free. Wasted is the cost of failed runs (and not of attempts whose task succeeded).
 """
 KEYS_WITH_TREND = ("project", "model", "agent")  # shown with their cost over time
 SORT_KEYS: dict[str, Callable[[UsageTotals], Any]] = {

@@ -4,18 +4,21 @@ All messages go to stderr through a thread, so that a blocked terminal never del
 """
 
 import argparse
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 from .. import agents
 from .. import event as ev
 from ..agents import Agent
 from ..analysis.accumulator import Accumulator
 from ..analysis.live_state import SpendTracker
+from ..config import SETTINGS_BY_NAME, load_settings
 from ..errors import StenoError
 from ..event import Event
 from ..recording.parse import RunParser
@@ -25,7 +28,7 @@ from ..runner.watch import BatchSink, PassThrough, StreamMonitor
 from ..views.live import LiveDisplay
 from ..views.table import PageStyle
 from .commands import EXIT_FAILED
-from .options import AGENT_HELP, CommandParser, number_type, seconds_type
+from .options import AGENT_HELP, CommandParser
 from .stream_options import (
     EventFile,
     StderrWriter,
@@ -33,6 +36,12 @@ from .stream_options import (
     finish_hooks,
     hook_help,
     parse_hooks,
+)
+from .sync_options import (
+    WATCH_OPTIONS,
+    add_sync_destinations,
+    build_sync_options,
+    check_sync_options,
 )
 from .terminal import STOP_SIGNALS, SYNC_FAILURE_PREFIX, detect_style, exit_by_signal, is_terminal
 
@@ -51,9 +60,9 @@ ANNOUNCED_EVENTS = frozenset(
         ev.Compaction,
         ev.Failure,
         ev.Malformed,
+        ev.Alert,
     )
 )
-MAX_MALFORMED_SHOWN = 20  # the summary counts all of them
 
 
 class StreamActivity:
@@ -83,6 +92,8 @@ class StreamRun:
     def accumulator(self) -> Accumulator:
         return self._parser.accumulator
 
+    usage_accumulator = accumulator
+
 
 class WatchOutput:
     """Everything `steno watch` prints to stderr. `take_messages` returns further lines."""
@@ -106,7 +117,6 @@ class WatchOutput:
             style, cast("TextIO", self._stderr) if sys.stderr is not None else None
         )
         self.is_live = self._stderr.isatty()
-        self._malformed_count = 0
         self._announced_denials: set[str | None] = set()  # agents report a denial several times
 
     def on_events(self, events: list[ev.Event]) -> None:
@@ -130,13 +140,9 @@ class WatchOutput:
             if event.call in self._announced_denials:
                 return
             self._announced_denials.add(event.call)
-        if isinstance(event, ev.Malformed) and not event.torn:
-            self._malformed_count += 1
-            if self._malformed_count > MAX_MALFORMED_SHOWN:
-                return
         text = _describe(event)
         with self._lock:
-            if type(event) is ev.Started and not self.is_live:
+            if isinstance(event, ev.Started | ev.Malformed | ev.Alert) and not self.is_live:
                 self._display.on_events(self._run, [event])
             if text:
                 self._display.say(text)
@@ -184,8 +190,6 @@ def _describe(event: ev.Event) -> str:
         return f"usage limit: {event.status}" if event.status not in (None, "allowed") else ""
     if isinstance(event, ev.PermissionDenied):
         return f"permission denied: {event.tool or 'tool call'}"
-    if isinstance(event, ev.Malformed):
-        return f"skipping malformed line {event.line}: {event.head}" if not event.torn else ""
     if isinstance(event, ev.Compaction):
         return f"context compacted ({event.trigger or 'unknown'})"
     return f"failed: {event.text or event.kind}" if isinstance(event, ev.Failure) else ""
@@ -230,9 +234,12 @@ class WatchCommand:
         self._needs_report = (
             not options.quiet or options.exit_from is not None or self._recorder is not None
         )
+        alert_at, alert_problem = _alert_levels(options.alert_at)
         self._monitor = StreamMonitor(
-            self._pass_through, agent, self._needs_report or bool(hooks), self._recorder
+            self._pass_through, agent, self._needs_report or bool(hooks), self._recorder, alert_at
         )
+        if alert_problem is not None:
+            self._monitor.warnings.append(alert_problem)
         parser = self._monitor.parser
         parser.accumulator.facts.use_heuristics = not options.no_advice
         self._output = WatchOutput(
@@ -355,6 +362,11 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         EXAMPLES + hook_help(),
     )
     parser.add_argument("--agent", metavar="NAME", help=AGENT_HELP)
+    parser.add_argument(
+        "--cwd",
+        metavar="DIR",
+        help="the agent's folder (default: the one that the stream names, else .)",
+    )
     parser.add_no_advice()
     parser.add_argument(
         "--exit-from",
@@ -364,31 +376,30 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="exit with 1 if a file could not be copied or a command failed",
+        help="exit with 1 if a file could not be copied or a command of --on or --once failed",
     )
     parser.add_argument(
         "--record", action="store_true", help="write a recording and add the run to the ledger"
     )
+    setting = SETTINGS_BY_NAME["alert_at"]
+    levels = ", ".join(map(str, setting.default))
+    parser.add_argument(
+        "--alert-at", metavar=setting.metavar, help=f"{setting.help_text} (default: {levels})"
+    )
     _add_output_options(parser)
     add_hook_options(parser, "see below")
-    _add_sync_options(parser)
+    add_sync_destinations(parser, WATCH_OPTIONS)
     parser.add_ledger(can_import=False)
     options = parser.parse_args(args)
     if sys.stdin is None:
         raise StenoError("stdin is closed; pipe an agent's stream to it")
     if is_terminal(sys.stdin):
         parser.error("nothing to watch: pipe an agent's stream to stdin")
-    _check_sync_options(parser, options)
+    names = ("strict", *WATCH_OPTIONS) if not (options.on or options.once) else WATCH_OPTIONS
+    check_sync_options(parser, options, names)
+    if options.cwd is not None and not Path(options.cwd).is_dir():
+        raise StenoError(f"--cwd {options.cwd}: folder not found")
     return options
-
-
-def _check_sync_options(parser: CommandParser, options: argparse.Namespace) -> None:
-    for name in SYNC_OPTION_NAMES:
-        is_used = getattr(options, name) != parser.get_default(name)
-        if name == "strict" and (options.on or options.once):
-            continue
-        if is_used and not options.sync:
-            parser.error(f"--{name.replace('_', '-')} needs --sync DEST")
 
 
 def _add_output_options(parser: CommandParser) -> None:
@@ -397,7 +408,7 @@ def _add_output_options(parser: CommandParser) -> None:
     group.add_argument(
         "--json-events",
         metavar="FILE|FD",
-        help="write events as JSON lines to a file or an open descriptor (3)",
+        help="write events as JSON lines to a file, or to an open file descriptor such as 3",
     )
     group.add_argument(
         "--post-events",
@@ -406,67 +417,18 @@ def _add_output_options(parser: CommandParser) -> None:
     )
 
 
-SYNC_OPTION_NAMES = (
-    "prefix",
-    "include",
-    "exclude",
-    "delete",
-    "debounce",
-    "concurrency",
-    "strict",
-    "final_pass",
-    "dry_run",
-)
-
-
-def _add_sync_options(parser: CommandParser) -> None:
-    group = parser.add_argument_group("copying changed files (see: steno sync --help)")
-    group.add_argument(
-        "--sync",
-        metavar="DEST",
-        action="append",
-        default=[],
-        help="dir:PATH, cmd:PROGRAM ARGS, http(s)://... or an fsspec URL (repeatable)",
-    )
-    group.add_argument(
-        "--prefix",
-        metavar="DIR",
-        default="",
-        help="only files below this folder; the prefix is removed from their names",
-    )
-    group.add_argument(
-        "--include",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="only matching files (repeatable)",
-    )
-    group.add_argument(
-        "--exclude",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="skip matching files (repeatable)",
-    )
-    group.add_argument("--delete", action="store_true", help="delete files that the agent deletes")
-    group.add_argument(
-        "--debounce",
-        metavar="SECONDS",
-        type=seconds_type(3600),
-        default=None,
-        help="wait for further changes of a file",
-    )
-    group.add_argument(
-        "--concurrency",
-        metavar="N",
-        type=number_type("a whole number from 1 to 64", 1, 64, whole=True),
-        default=None,
-        help="files to copy in parallel, per DEST",
-    )
-    group.add_argument(
-        "--final-pass", action="store_true", help="compare every file by hash at the end"
-    )
-    group.add_argument("--dry-run", action="store_true", help="print what would be copied")
+def _alert_levels(option: str | None) -> tuple[tuple[float, ...], str | None]:
+    """The levels, and what is wrong with the settings: the stream passes whatever they contain."""
+    setting = SETTINGS_BY_NAME["alert_at"]
+    if option is not None:
+        try:
+            return setting.parse(option), None
+        except ValueError as expected:
+            raise StenoError(f"--alert-at: expected {expected}, found {option!r}") from None
+    try:
+        return load_settings({}, os.environ, Path.cwd())["alert_at"], None
+    except (StenoError, OSError) as error:
+        return setting.default, f"settings ignored: {error}"
 
 
 # -- outputs, imported when used -----------------------------------------------------------------
@@ -483,20 +445,11 @@ def _open_webhook(url: str | None) -> "WebhookSender | None":
 def _start_sync(options: argparse.Namespace) -> "FolderSync | None":
     if not options.sync:
         return None
-    from ..sync import FolderSync, SyncOptions
-    from .sync import new_journal_path
+    from ..sync import FolderSync
 
-    values: dict[str, Any] = {
-        name: getattr(options, name)
-        for name in SYNC_OPTION_NAMES
-        if getattr(options, name) is not None
-    }
-    values["include"] = tuple(options.include)
-    values["exclude"] = tuple(options.exclude)
-    journal = str(new_journal_path())  # of failed files, for `steno sync --pending`
-    return FolderSync(
-        None, SyncOptions(destinations=tuple(options.sync), journal=journal, **values)
-    )
+    cwd = options.cwd or str(Path.cwd())
+    sync_options = build_sync_options(options, options.sync, WATCH_OPTIONS, strict=options.strict)
+    return FolderSync(cwd, sync_options, prefer_agent_folder=options.cwd is None)
 
 
 def _for_each(add: Callable[[Event], None]) -> BatchSink:
@@ -514,4 +467,4 @@ def _start_recorder(
         return None
     from ..runner.watch import StreamRecorder
 
-    return StreamRecorder(agent, options.ledger)
+    return StreamRecorder(agent, options.ledger, options.cwd)

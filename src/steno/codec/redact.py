@@ -60,7 +60,22 @@ def redact(text: str) -> str:
             text = _AUTHORIZATION_HEADER.sub(rf"\1{MASK}", text)
         if _has_secret_name(small):
             text = _NAMED_SECRET.sub(_mask_match, text)
-    return _TOKEN_FORMATS.sub(MASK, text) if _has_token_format(text) else text
+    has_token_prefix = (
+        ("-" in text and ("sk-" in text or "xox" in text))
+        or (
+            "_" in text
+            and (
+                "hp_" in text
+                or "ho_" in text
+                or "hu_" in text
+                or "hs_" in text
+                or "hr_" in text
+                or "_pat_" in text
+            )
+        )
+        or ("A" in text and ("AKIA" in text or "ASIA" in text or "AIza" in text))
+    )
+    return _TOKEN_FORMATS.sub(MASK, text) if has_token_prefix else text
 
 
 def redact_and_truncate(text: str, most: int) -> str:
@@ -87,22 +102,6 @@ def _has_secret_name(small: str) -> bool:
     return False
 
 
-def _has_token_format(text: str) -> bool:
-    """Whether the text has a prefix of a provider's secrets."""
-    if "-" in text and ("sk-" in text or "xox" in text):
-        return True
-    if "_" in text and (
-        "hp_" in text
-        or "ho_" in text
-        or "hu_" in text
-        or "hs_" in text
-        or "hr_" in text
-        or "_pat_" in text
-    ):
-        return True
-    return "A" in text and ("AKIA" in text or "ASIA" in text or "AIza" in text)
-
-
 def _mask_match(found: "re.Match[str]") -> str:
     quote = found["quote"] or ""
     return f"{found['name']}{quote}{MASK}{quote}"
@@ -115,20 +114,13 @@ def redact_value(value: Any) -> Any:
     if isinstance(value, list):
         return [redact_value(item) for item in value]
     if isinstance(value, dict):
-        return {
-            _redact_key(key): redact_value(item) if not _is_secret_field(key, item) else MASK
-            for key, item in value.items()
-        }
+        clean = {}
+        for key, item in value.items():
+            is_text = isinstance(item, str) and item
+            is_secret = is_text and _NAMED_SECRET.match(f"{key}={item}")  # by the field's name
+            clean[redact_value(key)] = MASK if is_secret else redact_value(item)
+        return clean
     return value
-
-
-def _redact_key(key: Any) -> Any:
-    return redact(key) if isinstance(key, str) else key
-
-
-def _is_secret_field(key: Any, value: Any) -> bool:
-    """Whether the field's name marks its value as a secret."""
-    return isinstance(value, str) and bool(value) and bool(_NAMED_SECRET.match(f"{key}={value}"))
 
 
 def redact_argv(argv: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ A parser converts text or a TOML value; its ValueError completes the sentence "e
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime, time, timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ ValueParser = Callable[[Any], Any]
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_CLOCK_TIME = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
 _COUNT_SUFFIXES = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BACKEND = re.compile(
@@ -48,6 +50,41 @@ def parse_count(value: Any) -> int:
     return int(count)
 
 
+def parse_limit(value: Any) -> int:
+    """Parse a whole number; 0 for `off`."""
+    expected = ValueError("a whole number, such as 30, or off")
+    text = value.strip().lower() if isinstance(value, str) else value
+    if value is False or text in _OFF_WORDS:
+        return 0
+    number = _parse_number(text, expected)
+    if number < 0 or number != int(number):
+        raise expected
+    return int(number)
+
+
+def parse_turns(value: Any) -> int | str:
+    """Parse a number of turns, or a range such as 10..30."""
+    expected = ValueError("a whole number above 0, such as 20, or a range such as 10..30")
+    first, separator, total = str(value).partition("..")
+    try:
+        if not separator:
+            return parse_count(value)
+        limits = (parse_count(first), parse_count(total))
+    except ValueError:
+        raise expected from None
+    if limits[0] > limits[1]:
+        raise expected
+    return f"{limits[0]}..{limits[1]}"
+
+
+def turn_limits(value: int | str | None) -> tuple[int | None, int | None]:
+    """The limits of the first attempt and of the whole task, from a parsed number or range."""
+    if value is None:
+        return None, None
+    first, _, total = str(value).partition("..")
+    return int(first), int(total or first)
+
+
 def parse_dollars(value: Any) -> float:
     expected = ValueError("an amount in dollars above 0, such as 5 or 0.50")
     number = value.strip().removeprefix("$") if isinstance(value, str) else value
@@ -74,6 +111,37 @@ def parse_duration(value: Any) -> float | None:
     return seconds
 
 
+def parse_deadline(value: Any) -> float | str | None:
+    """Parse a duration in seconds, or a time of day or date and time; None for `off`."""
+    text = value.isoformat() if isinstance(value, datetime | time) else value
+    try:
+        return parse_duration(text)
+    except ValueError:
+        pass
+    text = text.strip() if isinstance(text, str) else ""
+    try:
+        deadline_at(text, 0.0)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            "a duration such as 20m or 2h, a time such as 18:30 or 2030-01-31T18:30, or off"
+        ) from None
+    return text
+
+
+def deadline_at(value: float | str, now: float) -> float:
+    """The time of a parsed deadline, in seconds since 1970. A time of day is the next such time."""
+    if not isinstance(value, str):
+        return now + value
+    if _CLOCK_TIME.fullmatch(value) is None:
+        if ":" not in value:
+            raise ValueError(value)
+        return datetime.fromisoformat(value).timestamp()
+    here = datetime.fromtimestamp(now)  # local time
+    hour, minute, second = (int(part) for part in f"{value}:0".split(":")[:3])
+    at = here.replace(hour=hour, minute=minute, second=second, microsecond=0)
+    return (at if at > here else at + timedelta(days=1)).timestamp()
+
+
 def parse_fraction(value: Any) -> float:
     """Parse a fraction: 0.8 or 80%."""
     expected = ValueError("a fraction between 0 and 1, such as 0.8 or 80%")
@@ -84,6 +152,28 @@ def parse_fraction(value: Any) -> float:
     if not 0 < fraction <= 1:
         raise expected
     return fraction
+
+
+def parse_fractions(value: Any) -> tuple[float, ...]:
+    """Parse fractions: 0.7,0.8 or 70%,80%, or a list; empty for `off`."""
+    expected = ValueError("fractions between 0 and 1, such as 0.7,0.8,0.95 or 70%,80%, or off")
+    parts = value if isinstance(value, list | tuple) else [value]
+    words = [
+        word
+        for part in parts
+        for word in (part.split(",") if isinstance(part, str) else [part])
+        if not isinstance(word, str) or word.strip()
+    ]
+    only = words[0] if len(words) == 1 else None
+    if value is False or (isinstance(only, str) and only.strip().lower() in _OFF_WORDS):
+        return ()
+    try:
+        fractions = sorted({parse_fraction(word) for word in words})
+    except ValueError:
+        raise expected from None
+    if not fractions:
+        raise expected
+    return tuple(fractions)
 
 
 def _parse_number(value: Any, expected: ValueError) -> float:
@@ -206,7 +296,6 @@ def subset_of(*choices: str) -> ValueParser:
 # Verdicts after which a retry can't help.
 NON_RETRYABLE_VERDICTS = ("success", "auth", "billing", "not_found", "interrupted", "killed")
 DEFAULT_RETRY_VERDICTS = (
-    "max_turns",
     "rate_limit",
     "api",
     "network",
@@ -266,12 +355,31 @@ _AGENT_SETTINGS = (
         "model server to use instead of the vendor's: ollama[:URL], openai:URL or anthropic:URL; "
         "requires --model",
     ),
-    Setting("max_turns", parse_count, "N", "maximum number of turns"),
-    Setting("permission_mode", parse_text, "MODE", "permission mode, passed to the agent as is"),
     Setting(
-        "allow", parse_words, "TOOL", "tool or rule to allow without asking", (), is_repeatable=True
+        "max_turns",
+        parse_turns,
+        "N",
+        "maximum turns of all attempts; N..M starts with N and doubles by resuming, up to M in "
+        "total",
     ),
-    Setting("deny", parse_words, "TOOL", "tool or rule to deny", (), is_repeatable=True),
+    Setting(
+        "permission_mode",
+        parse_text,
+        "MODE",
+        "permission mode: default, plan, acceptEdits, dontAsk, bypassPermissions, or "
+        "one of the agent's own",
+    ),
+    Setting(
+        "allow",
+        parse_words,
+        "TOOL",
+        "tool or rule to allow, such as Edit or 'Bash(make test)' (repeatable)",
+        (),
+        is_repeatable=True,
+    ),
+    Setting(
+        "deny", parse_words, "TOOL", "tool or rule to deny (repeatable)", (), is_repeatable=True
+    ),
     Setting("system_prompt", parse_text, "TEXT", "text to append to the system prompt"),
     Setting(
         "add_dir",
@@ -296,6 +404,14 @@ _AGENT_SETTINGS = (
     Setting("steer", parse_bool, "", "accept messages from `steno send` during the run", False),
 )
 _TIME_SETTINGS = (
+    Setting(
+        "deadline",
+        parse_deadline,
+        "TIME",
+        "time limit for the whole task with all waits: a duration, or a time such as 18:30",
+        None,
+        _TIME_GROUP,
+    ),
     Setting("timeout", parse_duration, "TIME", "time limit per attempt", None, _TIME_GROUP),
     Setting(
         "first_output",
@@ -318,7 +434,7 @@ _TIME_SETTINGS = (
         "after_result",
         parse_duration,
         "TIME",
-        "time limit for the agent to exit after its result",
+        "time limit to exit after the result if no background work is running",
         30.0,
         _TIME_GROUP,
     ),
@@ -326,7 +442,7 @@ _TIME_SETTINGS = (
         "background",
         parse_duration,
         "TIME",
-        "time limit for background work after the result",
+        "time limit to exit after the result while background work is running",
         600.0,
         _TIME_GROUP,
     ),
@@ -338,8 +454,16 @@ _BUDGET_SETTINGS = (
         "warn_at",
         parse_fraction,
         "FRACTION",
-        "warn when this fraction of a limit is used",
+        "warn when this fraction of --max-cost or --max-tokens is used",
         0.8,
+        _BUDGET_GROUP,
+    ),
+    Setting(
+        "alert_at",
+        parse_fractions,
+        "FRACTIONS",
+        "alert when these fractions of the context are used, or off",
+        (0.7, 0.8, 0.95),
         _BUDGET_GROUP,
     ),
 )
@@ -348,7 +472,8 @@ _RETRY_SETTINGS = (
         "attempts",
         parse_count,
         "N",
-        "maximum number of attempts; rate-limit waits and handovers are not counted",
+        "maximum number of attempts; waits for a rate limit, new sessions of --refresh-at and the "
+        "steps of --max-turns N..M don't count",
         3,
         _RETRY_GROUP,
     ),
@@ -372,10 +497,19 @@ _RETRY_SETTINGS = (
         choices=_ON_LIMIT_CHOICES,
     ),
     Setting(
+        "max_wait",
+        parse_duration,
+        "TIME",
+        "maximum time to wait for rate limits, in total",
+        1800.0,
+        _RETRY_GROUP,
+    ),
+    Setting(
         "fallback_model",
         parse_text,
         "NAME",
-        "model for `--on-limit fallback` and for the agent's own fallback",
+        "model to use when rate limited (--on-limit fallback); also passed to agents with such an "
+        "option",
         None,
         _RETRY_GROUP,
     ),
@@ -393,7 +527,7 @@ _RETRY_SETTINGS = (
         "refresh_at",
         parse_fraction,
         "FRACTION",
-        "context usage at which to start a new session from a summary",
+        "fraction of the context window at which to continue in a new session, with a summary",
         0.8,
         _RETRY_GROUP,
     ),
@@ -403,7 +537,7 @@ _STENO_SETTINGS = (
         "exit_from",
         one_of(*_EXIT_FROM_CHOICES),
         "SOURCE",
-        "source of the exit code: verdict (see below) or agent (the agent's own)",
+        "source of the exit code: verdict, or agent (the agent's own code)",
         "verdict",
         _STENO_GROUP,
         choices=_EXIT_FROM_CHOICES,
@@ -420,11 +554,27 @@ _STENO_SETTINGS = (
         "changes",
         one_of(*_CHANGES_CHOICES),
         "METHOD",
-        "detection of file changes that tools don't report: git (before and after), "
-        "all (also watch the file system), none",
+        "detection of file changes that tools don't report: git (compare before and "
+        "after the run), all (git, and watch the file system), none",
         "git",
         _STENO_GROUP,
         choices=_CHANGES_CHOICES,
+    ),
+    Setting(
+        "undo_days",
+        parse_limit,
+        "DAYS",
+        "keep the git snapshots that undo a run (refs/steno) for this long, or off",
+        30,
+        _STENO_GROUP,
+    ),
+    Setting(
+        "undo_runs",
+        parse_limit,
+        "N",
+        "keep the git snapshots of this many runs per repository, or off",
+        100,
+        _STENO_GROUP,
     ),
     Setting("feed", parse_bool, "", "log every event to stderr", False, _STENO_GROUP),
     Setting("quiet", parse_bool, "", "print only errors and warnings", False, _STENO_GROUP),

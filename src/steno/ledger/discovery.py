@@ -15,6 +15,7 @@ from .. import agents
 from ..errors import SourceError
 from ..recording.format import parse_header
 from ..recording.open import (
+    EXPECTED_INPUT,
     FIRST_LINE_BUFFER_BYTES,
     find_identifying_line,
     find_recordings,
@@ -26,11 +27,6 @@ from ..recording.open import (
 )
 from .protocol import Store
 from .source_reader import SourcePart, matches_fingerprint
-
-EXPECTED_INPUT = (
-    "expected an agent's output or transcript (JSON lines, plain or compressed with gzip or zstd), "
-    "or a steno recording"
-)
 
 
 class KnownSource(Struct, gc=False):

@@ -1,9 +1,9 @@
 """Reconcile the agent's own total of a run with the requests known of it.
 
-The agent's total is authoritative for a run's cost. Requests keep their own time and price; the
-difference to the total, per model, is one more row (kind `rest`). A request that only a transcript
-shows, made while a run with a total was active in the same session, is part of that total: a
-compaction, a helper, a subagent in the background.
+The agent's total is authoritative for a run's tokens and cost. Requests keep their own time and
+price; the difference to the total, per model, is one more row (kind `rest`). A request that only a
+transcript shows, made while a run with a total was active in the same session, is part of that
+total: a compaction, a helper, a subagent in the background.
 """
 
 from collections.abc import Iterable
@@ -15,21 +15,25 @@ from msgspec.structs import replace
 from ..analysis.usage import (
     EARLIER_RUNS_LOWER_BOUND,
     EARLIER_RUNS_UPPER_BOUND,
+    add_optional,
     cache_hit_rate,
     nano_to_usd,
+    sum_optional,
     sum_tokens,
 )
 from ..analysis.usage import base_model_name as plain_name
 from ..codec.redact import redact
 from ..event import NANO_PER_USD, ModelUsage
+from ..pricing import cache_saving, rates
 from ..report import Cost, ModelSummary, Report
 from .protocol import Store, chunks, placeholders, query_value
 from .queries.runs import load_report
-from .rows import MAX_INT64, REQUEST_COLUMNS, RequestRow, stable_id
+from .rows import MAX_INT64, REQUEST_COLUMNS, RequestRow, stable_id, utc_datetime
 from .totals import SpendDeltas, add_requests, replace_on_conflict, upsert_spend
 
 TOKEN_COLUMNS = ("input", "cache_write", "cache_read", "output")
 _token_counters = attrgetter(*TOKEN_COLUMNS)
+COUNTERS = (*TOKEN_COLUMNS, "reasoning")
 KNOWN_TOTAL_SOURCES = ("reported", "local")  # the agent's total; a local server, which is free
 RUN_SLACK_MS = 5_000  # a request this close to a run is its own: runs start before their first line
 _SELECT_REQUESTS = f"SELECT {', '.join(REQUEST_COLUMNS)} FROM requests"
@@ -208,60 +212,80 @@ def stored_requests(store: Store, run: str) -> list[RequestRow]:
 
 
 def put_adjustment(store: Store, report: Report, run: str, requests: Iterable[RequestRow]) -> None:
-    """Write the difference between a report and these requests, per model."""
-    by_model: dict[str, list[RequestRow]] = {}
-    for request in requests:
-        by_model.setdefault(request.model, []).append(request)
+    """Write the difference between a report and these requests, per model.
+
+    With it, the rows of the run add up to the tokens, cost and requests of its report.
+    """
+    known = list(requests)
     at = query_value(store, "SELECT ended_at FROM runs WHERE id = ?", (run,))
-    rows = [
-        _adjustment_row(report, run, model, total, by_model.get(model, []), at)
-        for model, total in _totals_by_model(report, by_model).items()
-    ]
-    existing = store.fetch_by_id("requests", REQUEST_COLUMNS, [row.id for row in rows])
-    rows = [
-        row
-        for row in rows
-        if row.id in existing
-        or any((row.input, row.cache_write, row.cache_read, row.output, row.cost_nano))
-    ]
-    if not rows:
+    rows = [row for row in _adjustment_rows(report, run, known, at) if _changes_a_sum(row)]
+    replaced = store.query(f"{_SELECT_REQUESTS} WHERE run = ? AND kind = 'rest'", (run,))
+    if not (rows or replaced):
         return
     deltas: SpendDeltas = {}
-    add_requests(deltas, existing.values(), -1)
+    add_requests(deltas, replaced, -1)
     add_requests(deltas, rows)
+    store.execute("DELETE FROM requests WHERE run = ? AND kind = 'rest'", (run,))
     store.upsert("requests", REQUEST_COLUMNS, rows, replace_on_conflict(REQUEST_COLUMNS))
-    projects: dict[str, str] = dict(store.query(_SELECT_PROJECT, (rows[0].session,)))
+    session = report.session_id or run
+    projects: dict[str, str] = dict(store.query(_SELECT_PROJECT, (session,)))
     upsert_spend(store, deltas, report.agent or "unknown", projects)
 
 
-def _totals_by_model(
-    report: Report, by_model: dict[str, list[RequestRow]]
-) -> dict[str, _ModelTotal]:
-    total = usd_to_nano(report.cost.usd)
-    costs = [usd_to_nano(model.cost_usd) for model in report.models.values()]
-    is_split = bool(costs) and None not in costs and sum(cost or 0 for cost in costs) == total
-    totals = {
-        plain_name(redact(name)): _ModelTotal(model, cost if is_split else None)
-        for (name, model), cost in zip(report.models.items(), costs, strict=True)
+def _changes_a_sum(row: RequestRow) -> bool:
+    return any((*(getattr(row, name) for name in COUNTERS), row.cost_nano, row.requests))
+
+
+def _adjustment_rows(
+    report: Report, run: str, requests: list[RequestRow], at: int
+) -> list[RequestRow]:
+    by_model: dict[str, list[RequestRow]] = {}
+    for request in requests:
+        by_model.setdefault(request.model, []).append(request)
+    totals = _totals_by_model(report)
+    if len(totals) == 1 and len(by_model) == 1:
+        # One model: the service may call it differently than the request did.
+        totals = dict(zip(by_model, totals.values(), strict=True))
+    main = _main_model(report, totals) or next(iter(by_model), "unknown")
+    totals.setdefault(main, _ModelTotal(ModelSummary(), None))
+    rows = {
+        model: _adjustment_row(report, run, model, total, by_model.get(model, []), at)
+        for model, total in totals.items()
     }
-    if is_split:
-        return totals
-    main = report.model or next(iter(report.models), None) or next(iter(by_model), "unknown")
-    main = plain_name(redact(main))
-    if main in totals:
-        usage = totals[main].usage
-    else:
-        tokens = report.tokens
-        usage = ModelSummary(tokens.input, tokens.cache_write, tokens.cache_read, tokens.output)
-    if total is not None:
-        # Only the sum is known: the main model gets what the prices of the others don't explain.
-        others = sum(
-            row.cost_nano or 0 for name, rows in by_model.items() if name != main for row in rows
-        )
-        totals[main] = _ModelTotal(usage, total - others)
-    elif not totals:
-        totals[main] = _ModelTotal(usage, None)
+    rows[main] = _balanced(rows[main], report, [*requests, *rows.values()])
+    return [_with_cost_source(row, report) for row in rows.values()]
+
+
+def _totals_by_model(report: Report) -> dict[str, _ModelTotal]:
+    """Return the tokens per model, and the cost where the models' costs make up the total."""
+    costs = [usd_to_nano(model.cost_usd) for model in report.models.values()]
+    is_split = bool(costs) and sum_optional(costs) == usd_to_nano(report.cost.usd)
+    totals: dict[str, _ModelTotal] = {}
+    for (full_name, usage), cost in zip(report.models.items(), costs, strict=True):
+        name = plain_name(redact(full_name))
+        total = _ModelTotal(usage, cost if is_split else None)
+        totals[name] = _add_totals(totals[name], total) if name in totals else total
     return totals
+
+
+def _add_totals(first: _ModelTotal, second: _ModelTotal) -> _ModelTotal:
+    sums = {
+        name: add_optional(getattr(first.usage, name), getattr(second.usage, name))
+        for name in TOKEN_COLUMNS
+    }
+    return _ModelTotal(ModelSummary(**sums), add_optional(first.cost_nano, second.cost_nano))
+
+
+def _main_model(report: Report, totals: dict[str, _ModelTotal]) -> str | None:
+    """Return the run's model, else the most used one."""
+    named = plain_name(redact(report.model)) if report.model is not None else None
+    if named in totals or not totals:
+        return named
+    return max(totals, key=lambda name: _known_tokens(totals[name].usage))
+
+
+def _known_tokens(usage: ModelSummary) -> int:
+    return sum(getattr(usage, name) or 0 for name in TOKEN_COLUMNS)
 
 
 def _adjustment_row(
@@ -269,22 +293,18 @@ def _adjustment_row(
     run: str,
     model: str,
     total: _ModelTotal,
-    rows: list[RequestRow],
+    requests: list[RequestRow],
     at: int,
 ) -> RequestRow:
+    """Return the difference of one model; its cost is None if the model's cost is unknown."""
     counters = {}
     for name in TOKEN_COLUMNS:
         reported = getattr(total.usage, name)
-        known = sum(getattr(row, name) for row in rows)
+        known = sum(getattr(row, name) for row in requests)
         counters[name] = 0 if reported is None else reported - known
-    cost = None
-    if total.cost_nano is not None:
-        cost = total.cost_nano - sum(row.cost_nano or 0 for row in rows)
-    elif not any(counters.values()):
-        cost = 0
-    source = report.cost.source if report.cost.source != "unknown" else "computed"
-    if cost is None:
-        source = "unknown"
+    cost = total.cost_nano
+    if cost is not None:
+        cost -= sum(row.cost_nano or 0 for row in requests)
     return RequestRow(
         id=stable_id("rest", run, model),
         agent=report.agent or "unknown",
@@ -299,6 +319,39 @@ def _adjustment_row(
         cache_write_1h=0,
         cost_nano=cost,
         saved_nano=0,
-        source=source,
+        source=report.cost.source,
+        requests=0,
         **counters,
     )
+
+
+def _balanced(row: RequestRow, report: Report, rows: list[RequestRow]) -> RequestRow:
+    """Return the main model's row with what the models' figures leave out of the report's."""
+    changes = {}
+    for name in COUNTERS:
+        reported = getattr(report.tokens, name)
+        if reported is not None:
+            missing = reported - sum(getattr(other, name) for other in rows)
+            changes[name] = getattr(row, name) + missing
+    total = usd_to_nano(report.cost.usd)
+    if total is not None:
+        missing = total - sum(other.cost_nano or 0 for other in rows)
+        changes["cost_nano"] = (row.cost_nano or 0) + missing
+    # Not fewer: transcripts show requests that a stream leaves out.
+    changes["requests"] = max(0, (report.requests or 0) - sum(other.requests for other in rows))
+    return row._replace(**changes)
+
+
+def _with_cost_source(row: RequestRow, report: Report) -> RequestRow:
+    """Return the row with the source of its cost, and what its cache reads saved."""
+    cost = row.cost_nano
+    if cost is None and (report.cost.usd is not None or not _changes_a_sum(row)):
+        cost = 0  # part of the total
+    if cost is None:
+        return row._replace(source="unknown")
+    source = row.source if row.source != "unknown" else "computed"
+    known_rates = rates(row.model, utc_datetime(row.at)) if row.cache_read else None
+    saved = 0
+    if known_rates is not None and source != "local":
+        saved = cache_saving(known_rates, row.cache_read)
+    return row._replace(cost_nano=cost, saved_nano=saved, source=source)

@@ -150,6 +150,7 @@ class SessionSummary(Struct):
     compactions: int
     reported_nano: int | None
     stop: str | None
+    context_source: str | None
     short_id: str = ""
     totals: UsageTotals = field(default_factory=UsageTotals)
 
@@ -169,9 +170,16 @@ class SessionSummary(Struct):
         return utc_datetime(self.last_at)
 
     @property
+    def duration_ms(self) -> int | None:
+        """Time from the first to the last activity."""
+        if self.first_at is None or self.last_at is None:
+            return None
+        return self.last_at - self.first_at
+
+    @property
     def context(self) -> Context:
         """Context usage after the last request."""
-        source = "unknown" if self.context_used is None else "measured"
+        source = self.context_source or "measured"
         limit_source = "assumed" if self.context_limit is None else "known"
         return build_context(
             used=self.context_used,
@@ -193,6 +201,7 @@ class SessionSummary(Struct):
             "title": self.title,
             "first_at": iso(self.first_at),
             "last_at": iso(self.last_at),
+            "duration_ms": self.duration_ms,
             "prompts": self.prompts,
             "turns": self.turns,
             **self.totals.as_json(),

@@ -148,6 +148,7 @@ class ParsedSession(Struct, gc=False):
     compactions: int = 0
     reported_nano: int | None = None
     stop: str | None = None
+    context_source: str | None = None  # upper_bound; None: measured
 
 
 class RowBatch(Struct):
@@ -164,7 +165,10 @@ class RowBatch(Struct):
 
 
 class RequestRow(NamedTuple):
-    """A row of `requests`: a request with its price. `kind` is request or rest (an adjustment)."""
+    """A row of `requests`: a request with its price. `kind` is request or rest (an adjustment).
+
+    `requests` is 1, or for an adjustment the number of requests that only the agent's total covers.
+    """
 
     id: int
     agent: str
@@ -184,6 +188,7 @@ class RequestRow(NamedTuple):
     cost_nano: int | None
     saved_nano: int
     source: str
+    requests: int = 1
 
 
 REQUEST_COLUMNS = RequestRow._fields

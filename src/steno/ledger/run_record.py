@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from ..analysis.accumulator import MAX_TOOL_ERROR_CHARS
+from ..analysis.usage import base_model_name
 from ..analysis.verdict import TRUNCATION_SUFFIX
 from ..codec.redact import redact, redact_truncated, redact_value
 from ..report import Report
@@ -19,7 +20,8 @@ from .reconcile import (
     subtract_earlier_runs,
     usd_to_nano,
 )
-from .rows import MAX_INT64, MAX_TIME_MS, RequestRow, RowBatch, pruned_id, time_ms
+from .row_sink import MAX_TITLE_CHARS
+from .rows import MAX_INT64, MAX_TIME_MS, ParsedSession, RequestRow, RowBatch, pruned_id, time_ms
 from .upsert import RequestPricer, UpsertCounts, priced_row, upsert_batches
 
 RUN_COLUMNS = (
@@ -84,7 +86,7 @@ def upsert_run(
 ) -> UpsertCounts:
     """Write a run, replacing what was written of it before; `report.run_id` must be set.
 
-    `at` is the time of the run if its report has none. `columns` are columns of `runs` that a
+    `at` is the end of the run if its report has no time. `columns` are columns of `runs` that a
     report doesn't know: task, attempt, why, prompt, pid. Pruned runs, and runs whose requests were
     all pruned, stay pruned.
     """
@@ -97,8 +99,9 @@ def upsert_run(
     if run_mark in pruned or (request_ids and request_ids <= pruned.keys()):
         return UpsertCounts()
     cost_source = report.cost.source if report.cost.source in KNOWN_TOTAL_SOURCES else None
-    counts = upsert_batches(store, [batch], pricer, cost_source=cost_source)
     values = _run_values(report, batch, at, columns)
+    _complete_session(report, batch, values)
+    counts = upsert_batches(store, [batch], pricer, cost_source=cost_source)
     _upsert_run_row(store, values, has_session=report.session_id is not None)
 
     # Pruned requests are already part of the sums. Without a total of the agent, the run's is our
@@ -113,16 +116,54 @@ def upsert_run(
         requests = [*stored_requests(store, run), *requests]
     put_adjustment(store, report, run, requests)
 
-    turns = "SELECT sum(turns) FROM runs WHERE session = ?"
-    store.execute(f"UPDATE sessions SET turns = ({turns}) WHERE id = ?", (session, session))
+    _update_session(store, session)
     limit = values["context_limit"]
     if report.context.limit_source == "reported" and limit is not None:
         store.execute("UPDATE sessions SET context_limit = ? WHERE id = ?", (limit, session))
     return counts
 
 
+def _complete_session(report: Report, batch: RowBatch, values: dict[str, Any]) -> None:
+    """Add what only the report knows of the session: a result alone has no other events.
+
+    A run that did nothing may name a session that doesn't exist.
+    """
+    id_ = report.session_id or report.run_id or ""
+    session = batch.sessions.get(id_)
+    if session is None:
+        if not (report.turns or report.tokens.total):
+            return
+        session = batch.sessions[id_] = ParsedSession()
+    session.agent_version = session.agent_version or values["agent_version"]
+    session.project = session.project or report.cwd
+    session.model = session.model or (values["model"] and base_model_name(values["model"]))
+    if report.started_at is not None or session.first_at is None:
+        session.first_at = min(values["started_at"], session.first_at or values["started_at"])
+        session.last_at = max(values["ended_at"], session.last_at or 0)
+    if session.context_used is None:
+        session.context_used = values["context_used"]
+        session.context_peak = session.context_peak or values["context_peak"]
+        if report.context.source == "upper_bound":
+            session.context_source = report.context.source
+    if report.context.limit_source != "assumed":
+        session.context_limit = values["context_limit"]
+
+
+def _update_session(store: Store, session: str) -> None:
+    """Set what a session gets from all its runs: its turns and, without a transcript, its title."""
+    turns = "SELECT sum(turns) FROM runs WHERE session = ?"
+    title = (
+        f"SELECT substr(prompt, 1, {MAX_TITLE_CHARS}) FROM runs "
+        "WHERE session = ? AND prompt IS NOT NULL ORDER BY started_at LIMIT 1"
+    )
+    store.execute(
+        f"UPDATE sessions SET turns = ({turns}), title = coalesce(title, ({title})) WHERE id = ?",
+        (session, session, session),
+    )
+
+
 def _run_times(report: Report, batch: RowBatch, at: int) -> tuple[int, int]:
-    """Return start and end of a run; both are `at` if the report has no valid start time."""
+    """Return start and end of a run; without a valid start time in the report, it ended `at`."""
     event_times = [
         *(session.last_at or 0 for session in batch.sessions.values()),
         *(request.at for request in batch.requests),
@@ -131,7 +172,9 @@ def _run_times(report: Report, batch: RowBatch, at: int) -> tuple[int, int]:
     last_event_at = max(event_times, default=0)
     started_at = time_ms(report.started_at)
     if started_at is None:
-        started_at = ended_at = at
+        ended_at = at
+        duration = report.duration_ms or 0
+        started_at = at - duration if 0 <= duration <= at else at
     else:
         ended_at = max(started_at + (report.duration_ms or 0), last_event_at)
     if not 0 <= ended_at < MAX_TIME_MS:

@@ -251,8 +251,16 @@ CREATE TABLE budgets (
 );
 """
 
+# Runs known from their result only: the requests and the context that it stands for.
+RUNS_WITHOUT_REQUESTS = """
+ALTER TABLE requests ADD COLUMN requests <int> NOT NULL DEFAULT 1;  -- rest: those not listed
+UPDATE requests SET requests = 0 WHERE kind = 'rest';
+ALTER TABLE sessions ADD COLUMN context_source TEXT;  -- upper_bound; NULL: measured
+"""
+
 # Name and statements; migrations are numbered from 1.
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("first", INITIAL_SCHEMA),
     ("notes and budgets", NOTES_AND_BUDGETS),
+    ("runs without requests", RUNS_WITHOUT_REQUESTS),
 )

@@ -65,14 +65,13 @@ def add_requests(deltas: SpendDeltas, rows: Iterable[Row], sign: int = 1) -> Non
     One loop over plain rows: the speed of imports depends on it.
     """
     for row in rows:
-        _, _, session, _, kind, _, _, model, at, input_, write, read, output, *others = row
-        reasoning, write_1h, cost, saved, source = others
+        _, _, session, _, _, _, _, model, at, input_, write, read, output, *others = row
+        reasoning, write_1h, cost, saved, source, count = others
         key = (session, model, at // HOUR_MS)
         total = deltas.get(key)
         if total is None:
             total = deltas[key] = SpendSums()
-        if kind == "request":
-            total.requests += sign
+        total.requests += sign * count
         total.input += sign * input_
         total.cache_write += sign * write
         total.cache_read += sign * read
@@ -82,8 +81,7 @@ def add_requests(deltas: SpendDeltas, rows: Iterable[Row], sign: int = 1) -> Non
         total.saved_nano += sign * saved
         if cost is None:
             total.unpriced_tokens += sign * (input_ + write + read + output)
-            if kind == "request":
-                total.unpriced += sign
+            total.unpriced += sign * count
         elif source == "reported":
             total.reported_nano += sign * cost
         elif source == "computed":
@@ -170,10 +168,16 @@ class UsageTotals(Struct):
         )
 
     @property
+    def known_requests(self) -> int | None:
+        """Number of requests; None if tokens are known only from totals without requests."""
+        return self.requests if self.requests or not self.tokens.total else None
+
+    @property
     def cost_nano(self) -> int | None:
         """Cost of all priced requests; None if there are requests and none has a price."""
         known = self.reported_nano + self.computed_nano
-        return None if self.unpriced and not known and self.requests <= self.unpriced else known
+        is_unpriced = self.unpriced or self.unpriced_tokens
+        return None if is_unpriced and not known and self.requests <= self.unpriced else known
 
     @property
     def usd(self) -> float | None:
@@ -196,7 +200,7 @@ class UsageTotals(Struct):
             "saved_usd": nano_to_usd(self.saved_nano),
         }
         return {
-            "requests": self.requests,
+            "requests": self.known_requests,
             "tokens": self.tokens,
             "cache_hit_rate": self.cache_hit_rate,
             "cost": cost,
@@ -223,7 +227,7 @@ class UsageRow(Struct):
 
 
 class WastedCost(Struct):
-    """Cost of runs that did not succeed."""
+    """Cost of failed runs: neither they nor their tasks succeeded."""
 
     runs: int = 0
     cost_nano: int = 0

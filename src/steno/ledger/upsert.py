@@ -187,6 +187,7 @@ def merge_sessions(old: ParsedSession, new: ParsedSession, is_from_start: bool) 
         late, early = old, new
     else:
         late, early = new, old
+    context = late if _has_better_context(late, early) else early
     return ParsedSession(
         agent_version=late.agent_version or early.agent_version,
         project=old.project or new.project,
@@ -196,13 +197,21 @@ def merge_sessions(old: ParsedSession, new: ParsedSession, is_from_start: bool) 
         last_at=_max_known(old.last_at, new.last_at),
         prompts=combine(old.prompts, new.prompts),
         turns=old.turns if new.turns is None else new.turns,
-        context_used=early.context_used if late.context_used is None else late.context_used,
+        context_used=context.context_used,
         context_limit=late.context_limit or early.context_limit,
         context_peak=_max_known(old.context_peak, new.context_peak),
         compactions=combine(old.compactions, new.compactions),
         reported_nano=_max_known(old.reported_nano, new.reported_nano),
         stop=late.stop or early.stop,
+        context_source=context.context_source,
     )
+
+
+def _has_better_context(late: ParsedSession, early: ParsedSession) -> bool:
+    """Whether the later reading knows the context: measured, or the earlier one has none."""
+    if late.context_used is None or early.context_used is None:
+        return late.context_used is not None
+    return late.context_source is None or early.context_source is not None
 
 
 def _min_known(*values: int | None) -> int | None:
@@ -329,6 +338,7 @@ def priced_row(
         cost,
         saved,
         cost_source or ("unknown" if cost is None else "computed"),
+        1,
     )
 
 

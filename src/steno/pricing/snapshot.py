@@ -32,8 +32,10 @@ def table_info(today: date) -> tuple[str, date | None]:
 
 def price_periods(model: str) -> list[PricePeriod]:
     """Return the rates of a model, oldest first; empty if the table doesn't know it."""
-    entry = _table_entry(model)
-    if entry is None:
+    probe = Usage(input_tokens=1)
+    try:
+        entry = calc_price(probe, model_ref=model, provider_id=_provider(model)).model
+    except (LookupError, ValueError):
         return []
     starts = _price_change_days(entry)
     first = min(starts, default=date(2026, 1, 1)) - timedelta(days=1)
@@ -69,15 +71,6 @@ def _provider(model: str) -> str:
         if model.startswith(prefix):
             return provider
     return "anthropic"
-
-
-def _table_entry(model: str) -> Any:
-    try:
-        return calc_price(
-            Usage(input_tokens=1), model_ref=model, provider_id=_provider(model)
-        ).model
-    except (LookupError, ValueError):
-        return None
 
 
 def _probe_rates(model: str, entry: Any, day: date) -> Rates | None:

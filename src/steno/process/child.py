@@ -40,8 +40,9 @@ EXIT_NOT_EXECUTABLE = 126  # as in a shell: program found, but it cannot be star
 class ProcessCommand(Struct, frozen=True):
     """A program to start, without a shell. `env` None: inherited; `stdin` None: /dev/null.
 
-    `stdout` is "pipe", or "file" for programs that lose unread pipe data when they exit (Claude
-    Code up to 2.1.197): they write to an unlinked file, which is read while it grows.
+    `stdout` is "pipe", or "file" for programs that lose unread pipe data when they exit (Gemini
+    CLI, Qwen Code, old versions of Claude Code): they write to an unlinked file, which is read
+    while it grows.
     `keep_stdin_open`: more data may be sent until `ChildProcess.close_stdin`.
     """
 

@@ -9,6 +9,8 @@ A record is `[seconds since the start or null, code, data]`:
     left       a process that outlived the agent: "PID SIGNAL COMMAND", with - as the signal if it
                was left running
     note       a decision of steno with its reason: "resume: ..."
+    alert      the context or a budget reached a level: {"kind": ..., "level": ..., "used": ...,
+               "limit": ...}
     checked    the result of the JSON schema check: {"value": ...} or {"wrong": [...]}
     kept       lines of the agent's own transcript, read after it exited, or the totals of a resumed
                session, read before it starts
@@ -35,7 +37,7 @@ from ..codec.decode import DECODE_ERRORS, LineSplitter, decode_lenient
 from ..codec.redact import redact_argv
 
 RECORDING_SCHEMA = "steno.tape/1"
-BYTE_PAYLOAD_CODES = ("out", "err", "file", "git", "in", "left", "note", "checked", "kept")
+BYTE_PAYLOAD_CODES = ("out", "err", "file", "git", "in", "left", "note", "alert", "checked", "kept")
 MAX_EXIT_CODE = 1 << 53  # the largest integer that JSON numbers hold exactly
 
 
@@ -158,6 +160,8 @@ class RecordDecoder:
         self._has_end = False
         self._is_damaged = False
         self._time_shift: timedelta | None = None  # from a replayed recording to this run
+        self.ended_at: datetime | None = None  # the exit, else the last record
+        self._has_exit = False
 
     @property
     def is_truncated(self) -> bool:
@@ -186,6 +190,14 @@ class RecordDecoder:
         except (OverflowError, OSError, ValueError):
             return None
 
+    def advance_time(self, record: Record) -> datetime | None:
+        """The time of the next record of the run."""
+        at = self.time_of(record)
+        if at is not None and not self._has_exit:
+            self.ended_at = at
+        self._has_exit = self._has_exit or record.code == "exit"
+        return at
+
     def events(self, record: Record, at: datetime | None) -> list[ev.Event]:
         """The events of a record without stdout."""
         if record.code == "end":
@@ -209,14 +221,14 @@ class RecordDecoder:
         """The events of a replayed recording, with its times moved to this run."""
         if self.header is None or not self.header.played or at is None:
             return events
-        return [self._shift_time(event, at) for event in events]
-
-    def _shift_time(self, event: ev.Event, at: datetime) -> ev.Event:
-        if event.at is None or event.at == at:
-            return event
-        if self._time_shift is None:
-            self._time_shift = at - event.at
-        return replace(event, at=event.at + self._time_shift)
+        shifted = []
+        for event in events:
+            if event.at is not None and event.at != at:
+                if self._time_shift is None:
+                    self._time_shift = at - event.at
+                event = replace(event, at=event.at + self._time_shift)
+            shifted.append(event)
+        return shifted
 
 
 class SchemaCheckPayload(Struct):
@@ -224,6 +236,23 @@ class SchemaCheckPayload(Struct):
 
     value: Raw = ev.NO_JSON
     wrong: list[str] = []
+
+
+class AlertPayload(Struct, omit_defaults=True):
+    """The data of an `alert` record."""
+
+    kind: str = ""
+    level: float = 0.0
+    used: float = 0.0
+    limit: float = 0.0
+    is_assumed: bool = False
+
+
+def encode_alert(alert: ev.Alert) -> bytes:
+    """The data of an `alert` record."""
+    return msgspec.json.encode(
+        AlertPayload(alert.kind, alert.level, alert.used, alert.limit, alert.is_assumed)
+    )
 
 
 def _stderr_events(lines: list[bytes], at: datetime | None) -> list[ev.Event]:
@@ -249,6 +278,12 @@ def record_to_events(record: Record, at: datetime | None) -> list[ev.Event]:
         try:
             payload = decode_lenient(record.data, SchemaCheckPayload)
             return [ev.SchemaChecked(0, None, None, at, payload.value, tuple(payload.wrong))]
+        except DECODE_ERRORS:
+            pass  # not JSON: unknown, see below
+    if record.code == "alert":
+        try:
+            alert = decode_lenient(record.data, AlertPayload)
+            return [ev.Alert(0, None, None, at, **msgspec.structs.asdict(alert))]
         except DECODE_ERRORS:
             pass  # not JSON: unknown, see below
     if record.code == "file":

@@ -21,6 +21,11 @@ from ..errors import SourceError
 from .format import parse_header
 from .parse import AGENT_DETECTION_LINES, RunParser, iter_json_objects
 
+EXPECTED_INPUT = (
+    "expected an agent's output or transcript (JSON lines, plain or compressed with gzip or zstd), "
+    "or a steno recording"
+)
+
 
 def find_recordings(path: Path) -> list[Path]:
     """The path itself, or every recording below a folder, sorted. SourceError without any."""
@@ -58,17 +63,30 @@ def _find_below(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
             yield entry
 
 
-def _is_recording(path: Path) -> bool:
-    """Whether a file found in a folder is a recording."""
+def _is_recording(path: Path, given: bool = False) -> bool:
+    """Whether a file is a recording: one found in a folder, or named by the user (`given`)."""
     first = read_first_line(path)
     if first is None:
-        return False
+        return given  # a run that printed nothing
     if parse_header(first) is not None:
         return True
     line = first.removeprefix(b"\xef\xbb\xbf").strip()
     if line.startswith(b"[{"):
-        return b'"type"' in line
-    return agents.detect_agent(line) is not None or find_identifying_line(path) is not None
+        return given or b'"type"' in line
+    if agents.detect_agent(line) is not None or find_identifying_line(path, given) is not None:
+        return True
+    return given and _is_torn(line if line != b"{" else b"".join(read_lines(path)))
+
+
+def _is_torn(data: bytes) -> bool:
+    """Whether a line or document starts like those of agents, but cannot be decoded."""
+    if not data.startswith((b'{"', b"{\n")) and data != b"{":
+        return False
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return True
+    return False
 
 
 def find_identifying_line(path: Path, given: bool = False) -> bytes | None:
@@ -334,9 +352,8 @@ def read_transcripts(
                     line
                     for number, line in enumerate(read_lines(path))
                     if not number
-                    or not since
                     or (totals_marker is not None and totals_marker in line)
-                    or _timestamp_of(line) >= since
+                    or is_line_since(line, since)
                 )
 
 
@@ -351,9 +368,14 @@ def last_session_totals(
     for line in read_transcripts(pattern, folders):
         if marker is not None and marker in line:
             last = line
-        elif before and _timestamp_of(line) >= before:
+        elif before and is_line_since(line, before):
             break
     return last
+
+
+def is_line_since(line: bytes, since: str) -> bool:
+    """Whether a transcript line is not older than a timestamp; "" is before all."""
+    return not since or _timestamp_of(line) >= since
 
 
 def _timestamp_of(line: bytes) -> str:
@@ -390,8 +412,9 @@ def read_folder_exit_code(folder: Path) -> int | None:
 class RecordingInput:
     """One recording: the lines of its stdout, and events from other sources such as stderr.
 
-    `folder` is set for a recording folder. With `use_local_transcripts`, the agent's transcripts on
-    this machine complete the stream. `problems` says, after reading, what could not be read.
+    `folder` is set for a recording folder, `file` for a file that must be a recording. With
+    `use_local_transcripts`, the agent's transcripts on this machine complete the stream. `problems`
+    says, after reading, what could not be read.
     """
 
     def __init__(
@@ -402,9 +425,11 @@ class RecordingInput:
         folder: Path | None = None,
         use_local_transcripts: bool = False,
         problems: list[str] | None = None,
+        file: Path | None = None,
     ) -> None:
         self.name = name
         self.lines = lines
+        self._file = file
         self.folder = folder
         self.use_local_transcripts = use_local_transcripts
         self.problems = [] if problems is None else problems
@@ -416,20 +441,28 @@ class RecordingInput:
 
     def read(self, agent: Agent | None = None, input_format: str | None = None) -> RunParser:
         """Parse the whole recording."""
+        self.require_recording(agent)
         parser = RunParser(agent, input_format)
-        parser.feed_lines(self.lines)
+        parser.feed_sink((self.lines,), parser.accumulator)
         parser.add_events(self.extra_events)
-        parser.accumulator.add(parser.enrich(self.transcript_lines(parser)))
+        if parser.agent.transcripts.pattern is not None:
+            parser.accumulator.add(parser.enrich(self.transcript_lines(parser)))
         return parser
 
     def events(
         self, agent: Agent | None = None, input_format: str | None = None
     ) -> Iterator[ev.Event]:
         """The events of the recording, one by one."""
+        self.require_recording(agent)
         parser = RunParser(agent, input_format)
         yield from parser.events(self.lines)
         yield from parser.interpret_stderr(self.extra_events)
         yield from parser.enrich(self.transcript_lines(parser))
+
+    def require_recording(self, agent: Agent | None) -> None:
+        """SourceError if the file is none. With an agent given, any text is read."""
+        if agent is None and self._file is not None and not _is_recording(self._file, given=True):
+            raise SourceError(f"{self.name}: not a recording; {EXPECTED_INPUT}")
 
     def transcript_lines(self, parser: RunParser) -> Iterator[bytes]:
         """The lines of the session's transcripts, from the recording's folder or the agent's."""
@@ -490,7 +523,13 @@ def _open_path(path: Path) -> RecordingInput:
     lines: Iterable[bytes] = read_lines(path, problems=problems)
     if path.suffix == ".jsonl" and not path.name.startswith("agent-"):
         lines = chain(lines, _subagent_lines(path))
-    return RecordingInput(name, lines, use_local_transcripts=True, problems=problems)
+    return RecordingInput(
+        name=name,
+        lines=lines,
+        use_local_transcripts=True,
+        problems=problems,
+        file=None if is_pipe(path) else path,
+    )
 
 
 def _refuse_binary(path: Path) -> None:

@@ -12,7 +12,7 @@ from .. import agents
 from .. import event as ev
 from ..agents import Agent, EnrichingReader
 from ..agents.sink import Sink, feed
-from ..analysis.accumulator import Accumulator
+from ..analysis.accumulator import MILLISECOND, Accumulator
 from ..analysis.build_report import build_report
 from ..analysis.cost import PriceLookup
 from ..analysis.usage import needs_earlier_totals
@@ -120,26 +120,22 @@ class RunParser:
     def flush(self) -> list[ev.Event]:
         """The events held back until the end: a document, the last line of a recording file."""
         events: list[ev.Event] = []
-        if self._records.stdout is not None:
-            events += self._flush_records(self._records.stdout)
+        records = self._records
+        if records.stdout is not None:
+            rest = records.stdout.flush()
+            records.stdout = None
+            self.accumulator.facts.is_recording_truncated = records.is_truncated
+            self.lines.torn = self.lines.torn or records.is_truncated
+            events += self.interpret_stderr(records.flush_stderr())
+            if rest:
+                events += self._parse_stdout_line(rest, True, None)
+            if records.transcript_chunks:
+                transcript = b"".join(records.transcript_chunks)
+                events += self.enrich(transcript.splitlines(keepends=True))
         if self._document is not None:
             document = b"\n".join(self._document)
             self._document = None
             events += self._parse(document, final=True)
-        return events
-
-    def _flush_records(self, stdout: LineSplitter) -> list[ev.Event]:
-        records = self._records
-        records.stdout = None
-        self.accumulator.facts.is_recording_truncated = records.is_truncated
-        self.lines.torn = self.lines.torn or records.is_truncated
-        events = list(self.interpret_stderr(records.flush_stderr()))
-        rest = stdout.flush()
-        if rest:
-            events += self._parse_stdout_line(rest, True, None)
-        if records.transcript_chunks:
-            transcript = b"".join(records.transcript_chunks)
-            events += self.enrich(transcript.splitlines(keepends=True))
         return events
 
     def state(self) -> bytes:
@@ -163,17 +159,19 @@ class RunParser:
         report.source = source
         if not (self._is_agent_given or self.accumulator.has_known_events):
             report.agent = None
-        if self.header is not None:
-            self._apply_header(report, self.header)
+        header = self.header
+        if header is not None:
+            report.run_id = header.run_id
+            report.cwd = report.cwd or header.cwd
+            if header.run_id is not None:  # started by steno
+                report.agent = report.agent or header.agent
+            started_at = self._records.time_of(Record(0.0, "start"))
+            ended_at = self._records.ended_at
+            if started_at is not None:
+                report.started_at = started_at
+                if not self.accumulator.results and ended_at is not None:
+                    report.duration_ms = max(0, (ended_at - started_at) // MILLISECOND)
         return report
-
-    def _apply_header(self, report: Report, header: Header) -> None:
-        report.run_id = header.run_id
-        report.cwd = report.cwd or header.cwd
-        if header.run_id is not None:  # started by steno
-            report.agent = report.agent or header.agent
-        if report.started_at is None:
-            report.started_at = self._records.time_of(Record(0.0, "start"))
 
     # -- stderr and transcripts -------------------------------------------------------------------
 
@@ -363,7 +361,7 @@ class RunParser:
     def interpret_record(self, record: Record) -> list[ev.Event]:
         """The events of one record, the same live and from a file."""
         records = self._records
-        at = records.time_of(record)
+        at = records.advance_time(record)
         if record.code == "out" and records.stdout is not None:
             lines = records.stdout.feed(record.data)
             events = [event for line in lines for event in self._parse_stdout_line(line, False, at)]

@@ -4,7 +4,7 @@ Output and waiting are functions of the caller; lines are never interpreted.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cached_property
 from itertools import chain, islice
@@ -33,11 +33,6 @@ class RecordingTiming(msgspec.Struct):
     signals: list[dict[str, float | str | bool]] = []
 
 
-def _detect_agent_name(lines: Iterable[bytes]) -> str | None:
-    detected = map(agents.detect_agent, lines)
-    return next((agent.name for agent in detected if agent is not None), None)
-
-
 class ReplaySource:
     """A recording to replay. `agent` is the name of the recorded agent. Raises SourceError."""
 
@@ -56,7 +51,8 @@ class ReplaySource:
                 self.agent = self.header.agent
             else:
                 head = chain((first,), islice(lines, MAX_AGENT_DETECTION_LINES))
-                self.agent = _detect_agent_name(head)
+                detected = map(agents.detect_agent, head)
+                self.agent = next((agent.name for agent in detected if agent is not None), None)
 
     @property
     def is_unrecognized(self) -> bool:

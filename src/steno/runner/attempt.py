@@ -15,12 +15,12 @@ from .. import event as ev
 from ..agents import REPLAY_AGENT_NAME, Agent, LaunchOptions
 from ..agents.base import add_schema_prompt, build_environment
 from ..analysis.cost import PriceLookup, zero_price
-from ..analysis.live_state import SpendTracker
+from ..analysis.live_state import LiveState
 from ..codec.redact import redact_and_truncate
 from ..errors import RecordingError
-from ..pricing import NANO_PER_USD, preload, price
+from ..pricing import preload, price
 from ..process import ChildProcess, ProcessCommand, ProcessLoop, Timer
-from ..recording.format import BackendInfo, Header, Record, Recorder
+from ..recording.format import BackendInfo, Header, Record, Recorder, encode_alert
 from ..recording.open import last_session_totals, read_transcripts
 from ..recording.parse import RunParser
 from ..report import Report
@@ -28,11 +28,14 @@ from ..workspace.change_watcher import ObservedChange
 from .doctor import version_of
 from .hooks import deliver
 from .json_schema import SchemaCheck, encode_schema_result
+from .live_usage import POLL_SECONDS, BudgetMeter, LiveUsage
 from .setup import RunBudget, TaskSetup
 from .workspace_observer import WorkspaceObserver
 
 MAX_PROMPT_CHARS = 2000  # stored characters of a prompt
 MAX_KEY_ATTEMPTS = 2  # a rejected key may be renewed once; Claude retries for 3 minutes
+TOOL_STOP_REASONS = ("tool_use", "tool-calls")  # of an answer that another request follows
+NO_LIVE_USAGE = "budget not enforced during the run: no usage found in the agent's session file"
 UNPRICED_REQUEST = "cost budget not enforced during the run: price unknown for a request"
 RunSink = Callable[["AgentRun", list[ev.Event]], None]
 OnRunEnded = Callable[["AgentRun"], str]  # returns the decision, as a note for the recording
@@ -82,7 +85,7 @@ class AgentRun:
         self.requested_session_id = launch_options.resume
         if not launch_options.resume and "session_id" not in agent.launch.unsupported_options:
             self.requested_session_id = launch_options.session_id
-        self.parser = RunParser(agent, "stream")
+        self.parser = RunParser(agent)
         self.accumulator = self.parser.accumulator  # the running state of the report
         self.accumulator.facts.use_heuristics = setup.use_heuristics
         lookup: PriceLookup | None = None
@@ -90,19 +93,22 @@ class AgentRun:
             lookup = zero_price
         elif setup.track_cost or setup.budget.cost is not None:
             lookup = price
-        self.spend = SpendTracker(self.accumulator, lookup)
+        self._usage = LiveUsage(self.parser, lookup, setup.alert_at)
+        self.spend = self._usage.spend
+        self.usage_accumulator = self._usage.accumulator  # the requests so far
         self.child: ChildProcess | None = None
         self._loop = loop
         self._on_ended = on_ended
         self._observer = observer
         self._exited_after: float | None = None  # seconds from start to exit
-        self._budget = setup.budget
-        self._has_warned_budget = False
+        self._budget = BudgetMeter(setup.budget, setup.budget, self.spend)
         self._has_unpriced_request = False
         self._is_stopping = False
         self._is_turn_closed = False  # a result came, and no new turn has begun since
+        self._continues = False  # it works on after a result
         self._silence_timer = Timer(0.0, None)
         self._timeout_timer = Timer(0.0, None)
+        self._usage_timer = Timer(0.0, None)
         self._command = ProcessCommand((), None)
         self._recorder: Recorder | None = None
         self._schema_check: SchemaCheck | None = None
@@ -110,8 +116,8 @@ class AgentRun:
 
     def prepare(self, budget: RunBudget) -> None:
         """Build the command and open the recording. RecordingError if that fails."""
-        self._budget = budget
         setup = self.setup
+        self._budget = BudgetMeter(setup.budget, budget, self.spend)
         inherited = os.environ if setup.inherited_env is None else setup.inherited_env
         program = setup.program or self.agent.name
         version = setup.version or version_of(
@@ -193,6 +199,8 @@ class AgentRun:
             self._timeout_timer = self._loop.call_later(setup.timeouts.timeout, self._on_timeout)
         if self.spend.price is price:
             self._loop.call_soon(preload)  # load the price table while the agent starts
+        if self._usage.follow(self._transcript_folders, _transcript_timestamp(self.started_at)):
+            self._poll_usage()
         self._note_observer_problems()
         self._check_timeouts()
 
@@ -213,6 +221,8 @@ class AgentRun:
     def _on_record(self, record: Record) -> None:
         if record.code == "exit":
             self._exited_after = record.offset_seconds
+            self._poll_usage()
+            self._warn_of_missing_usage()
             self._observer.finish(lambda: self._on_exit(record))
         else:
             self._process_record(record)
@@ -288,12 +298,11 @@ class AgentRun:
         self.on_warning(text)
 
     def _dispatch_events(self, events: list[ev.Event]) -> None:
-        self.accumulator.add(events)
+        alerts = self._usage.add(events)
         for event in events:
             kind = type(event)
             if kind is ev.Usage:
                 self._is_turn_closed = False
-                self.spend.add(event)  # type: ignore[arg-type]  # kind checked above
             elif kind is ev.Result:
                 self._is_turn_closed = True
                 if self.child is not None:
@@ -301,17 +310,28 @@ class AgentRun:
                     self.child.close_stdin()
                 self._check_timeouts()
             elif kind is ev.Started:
+                self._continues |= self._is_turn_closed
                 self._is_turn_closed = False  # finished background work starts another turn
+            elif kind is ev.TaskEnded:
+                self._continues |= self._is_turn_closed
             elif kind is ev.Retry:
                 self._stop_on_rejected_key(event)  # type: ignore[arg-type]  # kind checked above
         deliver(self.sinks, lambda sink: sink(self, events), self.warnings)
-        if events and (self._budget.cost is not None or self._budget.tokens is not None):
+        self._report_alerts(alerts)
+        if events:
             self._check_budget()
+        if events and self.launch_options.max_turns is not None:
+            self._check_turns(self.launch_options.max_turns, events[-1])
 
     def _stop_on_rejected_key(self, retry: ev.Retry) -> None:
         """Stop an agent that repeats a request with a rejected key."""
         if retry.status == 401 and (retry.attempt or 0) >= MAX_KEY_ATTEMPTS:
             self.stop("auth")
+
+    @property
+    def turns(self) -> int:
+        """Requests of the main thread so far."""
+        return LiveState(self.accumulator).turns
 
     def add_note(self, text: str) -> None:
         """Record a decision of steno, and pass it to the sinks."""
@@ -320,6 +340,8 @@ class AgentRun:
     def _finish(self, after: float | None) -> None:
         self._silence_timer.cancel()
         self._timeout_timer.cancel()
+        self._usage_timer.cancel()
+        self._usage.close()
         self.parser.interpret_record(Record(None, "end"))  # the recording is closed below
         self._dispatch_events(self.parser.flush())
         source = str(self.recording_path) if self.recording_path is not None else None
@@ -423,12 +445,33 @@ class AgentRun:
             return SilenceLimit(timeouts.tool_silence, "stalled", message)
         return SilenceLimit(timeouts.silence, "stalled", "no output for {:g} s (--silence)")
 
-    # -- budget ----------------------------------------------------------------------------------
+    # -- usage and budget ------------------------------------------------------------------------
+
+    def _poll_usage(self) -> None:
+        """Look at the agent's session file now, and again soon unless the agent has exited."""
+        self._usage_timer.cancel()
+        alerts = self._usage.poll(self._loop.clock(), self.requested_session_id)
+        self._report_alerts(alerts)
+        self._check_budget()
+        if self._exited_after is None:
+            self._usage_timer = self._loop.call_later(POLL_SECONDS, self._poll_usage)
+
+    def _warn_of_missing_usage(self) -> None:
+        budget = self.setup.budget
+        has_budget = budget.cost is not None or budget.tokens is not None
+        has_answer = self.accumulator.texts or self.accumulator.calls
+        if has_budget and has_answer and self._usage.is_missing:
+            self.warnings.append(NO_LIVE_USAGE)
+            self.add_note(NO_LIVE_USAGE)
+
+    def _report_alerts(self, alerts: list[ev.Alert]) -> None:
+        """Record alerts, and pass them to the sinks."""
+        for alert in alerts:
+            self._process_record(Record(self._elapsed(), "alert", encode_alert(alert)))
 
     def _check_budget(self) -> None:
-        budget = self._budget
         if (
-            budget.cost is not None
+            self.setup.budget.cost is not None
             and self.spend.cost_nano is None
             and "max_cost" in self.agent.launch.unsupported_options
             and not self._has_unpriced_request
@@ -436,23 +479,32 @@ class AgentRun:
             self._has_unpriced_request = True
             self.warnings.append(UNPRICED_REQUEST)
             self.add_note(UNPRICED_REQUEST)
-        if self._is_stopping or self._is_turn_closed:
+        self._report_alerts(self._budget.check())
+        if self._is_stopping or self._is_turn_closed or self._exited_after is not None:
             return
-        used = self._used_fraction(budget)
-        if used >= 1:
+        if self._budget.is_exhausted:
             self.stop("max_budget")
             self.add_note("max_budget: budget exhausted")
-        elif used >= budget.warn_at and not self._has_warned_budget:
-            self._has_warned_budget = True
-            self.add_note(f"budget: {used:.0%} used")
 
-    def _used_fraction(self, budget: RunBudget) -> float:
-        fractions = [0.0]
-        if budget.tokens is not None:
-            fractions.append(self.spend.tokens / max(budget.tokens, 1))
-        if budget.cost is not None and self.spend.cost_nano is not None:
-            fractions.append(self.spend.cost_nano / max(budget.cost * NANO_PER_USD, 1))
-        return max(fractions)
+    def _check_turns(self, limit: int, event: ev.Event) -> None:
+        """Stop a run that makes more requests than allowed, or is about to.
+
+        An agent's own limit does not count the turns that finished background work starts.
+        """
+        if self._is_stopping or self.child is None or self.child.exit_code is not None:
+            return
+        used = self.turns
+        if used > limit or (used == limit and (self._continues or self._calls_are_done(event))):
+            self.stop(f"max_turns: turn limit reached ({limit})")
+
+    def _calls_are_done(self, event: ev.Event) -> bool:
+        """Whether the next request of an agent without its own limit follows this event."""
+        run = self.accumulator
+        if "max_turns" not in self.agent.launch.unsupported_options or run.open_calls:
+            return False
+        if type(event) is ev.Usage:
+            return event.stop_reason in TOOL_STOP_REASONS
+        return type(event) is ev.ToolResult and not run.requests  # its requests have no usage
 
 
 def _transcript_timestamp(time: float) -> str:

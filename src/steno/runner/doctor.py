@@ -239,9 +239,9 @@ class CapabilityCheck(Struct, frozen=True):
                 f"not a mode of {agent.name}; known: {', '.join(sorted(set(modes)))}"
             )
 
-        # Budgets need usage figures, which some agents report only at the end of a run.
+        # Budgets need usage figures, in the stream or in a session file.
         limits = [name for name in ("max_cost", "max_tokens") if self.settings[name] is not None]
-        if limits and not agent.capabilities.context:
+        if limits and not agent.capabilities.context and agent.transcripts.pattern is None:
             sources = " and ".join(self.settings.source(name) for name in limits)
             self.add_note(
                 f"{sources}: enforced between attempts only; "

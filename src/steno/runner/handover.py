@@ -1,5 +1,9 @@
-"""The prompt of a fallback agent, reports of agents that could not start, and the replay agent."""
+"""What a new session or agent takes over: summaries, prompts, the context of a resumed session.
 
+Also reports of agents that could not start, and the replay agent.
+"""
+
+import os
 import sys
 from pathlib import Path
 
@@ -7,10 +11,17 @@ import msgspec
 
 from .. import agents
 from ..agents import REPLAY_AGENT_NAME, Agent, Backend, LaunchOptions
-from ..errors import SourceError, StenoError
+from ..agents.base import build_environment
+from ..analysis.context import UNKNOWN_CONTEXT
+from ..analysis.live_state import LiveState
+from ..analysis.verdict import Judgement
+from ..errors import LedgerError, SourceError, StenoError
+from ..ledger.queries import sessions
+from ..ledger.store import open_existing_ledger
 from ..process.process_tree import own_python_path
+from ..recording.open import open_recording
 from ..recording.replay import ReplaySource
-from ..report import Report
+from ..report import Context, Report
 from .setup import FallbackAgent, TaskSetup
 
 HANDOVER_PROMPT = "[CONTEXT FROM PREVIOUS SESSION]\n{summary}\n\n[CURRENT TASK]\n{prompt}"
@@ -18,15 +29,11 @@ HANDOVER_PROMPT = "[CONTEXT FROM PREVIOUS SESSION]\n{summary}\n\n[CURRENT TASK]\
 
 def missing_agent_report(setup: TaskSetup) -> Report:
     """The report of an agent whose program was not found."""
-    return Report(
-        agent=setup.agent,
-        cwd=setup.cwd,
-        verdict="not_found",
-        error=setup.not_found_reason,
-        error_category="subprocess",
-        turns=0,
-        duration_ms=0,
+    report = Report(
+        agent=setup.agent, cwd=setup.cwd, turns=0, duration_ms=0, context=UNKNOWN_CONTEXT
     )
+    Judgement("not_found", setup.not_found_reason).apply_to(report)
+    return report
 
 
 def setup_for_fallback(
@@ -54,6 +61,58 @@ def summary_from_reports(reports: list[Report]) -> str:
     lines = [f"- {change} {path}" for path, change in list(changes.items())[:50]]
     files = "\n".join(lines) or "- none"
     return f"The last that was said:\n{text}\n\nFiles changed:\n{files}"
+
+
+def resumed_context_fraction(agent: Agent, setup: TaskSetup) -> float | None:
+    """How full the context of the session to resume is, by its transcript and the ledger.
+
+    None if that is unknown, and for a command to the session such as /compact.
+    """
+    options = setup.launch_options
+    session = options.resume
+    if session is None or options.prompt.lstrip().startswith("/"):
+        return None
+    stored = _context_in_ledger(setup.ledger, session)
+    # The transcript also knows runs without steno; the ledger knows the window that was reported.
+    current = _context_in_transcript(agent, setup, session)
+    used = stored.used if current.used is None else current.used
+    limit = current.limit if stored.limit_source == "assumed" else stored.limit
+    if options.backend is not None and options.backend.context_window is not None:
+        limit = options.backend.context_window
+    limit = limit or stored.limit
+    return None if used is None or not limit else used / limit
+
+
+def _context_in_ledger(ledger: str | None, session: str) -> Context:
+    try:
+        store = open_existing_ledger(ledger)
+        if store is None:
+            return Context()
+        try:
+            known = sessions.session_exists(store, session)
+            return sessions.get_session(store, session).context if known else Context()
+        finally:
+            store.close()
+    except LedgerError:
+        return Context()  # the task itself warns about its ledger
+
+
+def _context_in_transcript(agent: Agent, setup: TaskSetup, session: str) -> Context:
+    inherited = os.environ if setup.inherited_env is None else setup.inherited_env
+    env = build_environment(
+        inherited, agent.launch.env_policy, include_api_keys=False, extra=setup.extra_env
+    )
+    home = env.get("HOME") or str(Path.home())
+    pattern = agent.transcripts.pattern
+    glob = f"*/{session}.jsonl" if pattern is None else pattern(session)
+    for folder in agent.transcripts.folders(env, home):
+        for path in sorted(Path(folder).glob(glob)):
+            try:
+                parser = open_recording(path).read(agent)
+            except SourceError:
+                continue
+            return LiveState(parser.accumulator).context
+    return Context()
 
 
 def resolve_agent(setup: TaskSetup) -> tuple[Agent, TaskSetup]:

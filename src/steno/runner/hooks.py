@@ -156,6 +156,7 @@ FILTER_FIELDS = {
     "stderr": ("text",),
     "text": ("text",),
     "stop_requested": ("why",),
+    "alert": ("kind", "level"),
     "exited": ("code",),
     "unknown": ("kind",),
     "result": ("verdict",),
@@ -176,7 +177,8 @@ PLACEHOLDERS = {
     "verdict": "verdict so far",
     "status": "status of a limit, retry, failure or task",
     "error": "error that caused a retry",
-    "kind": "kind of failure, task, notice or message",
+    "kind": "kind of failure, task, notice, message or alert",
+    "level": "level of an alert, such as 0.8",
     "text": "text of an answer or stderr line",
     "model": "model",
     "code": "exit code",
@@ -288,6 +290,8 @@ class PlaceholderValues:
             call = self._parser.accumulator.calls.get(values["call"])
             if call is not None:
                 values["tool"] = call.name
+        elif isinstance(event, ev.Alert):
+            values["level"] = f"{event.level:g}"
         if isinstance(event, ev.FileChanged):
             values |= self._file_values(event.path)
         return values

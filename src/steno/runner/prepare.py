@@ -6,6 +6,7 @@ is created or reused, never removed.
 
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
@@ -16,8 +17,11 @@ from msgspec import Struct
 from .. import agents
 from ..agents import Backend, LaunchOptions
 from ..agents.base import build_environment
+from ..analysis.context import UNKNOWN_CONTEXT
+from ..analysis.verdict import Judgement
 from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
 from ..config.files import new_run_id
+from ..config.options import deadline_at, turn_limits
 from ..errors import StenoError
 from ..event import NANO_PER_USD
 from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, RunOnce
@@ -149,6 +153,7 @@ class TaskSetupBuilder:
         self.settings = load_settings(
             own, os.environ, Path(self.cwd), option_label, agents.unknown_agent_message
         )
+        self._deadline = self._resolve_deadline()
         self._is_replay = self.settings["agent"] == agents.REPLAY_AGENT_NAME
         self.agent = agents.CLAUDE
         if not self._is_replay:
@@ -180,6 +185,16 @@ class TaskSetupBuilder:
         if not _is_utf8_encodable(folder):
             raise StenoError(f"{folder!r}: folder names must be valid UTF-8")
         return folder
+
+    def _resolve_deadline(self) -> float | None:
+        value = self.settings["deadline"]
+        if value is None:
+            return None
+        now = time.time()
+        at = deadline_at(value, now)
+        if at <= now:
+            raise StenoError(f"{self.settings.source('deadline')} {value}: this time has passed")
+        return at
 
     def _choose_backend(self, backend: str) -> Backend | None:
         source = self.settings.source("backend")
@@ -371,9 +386,9 @@ class TaskSetupBuilder:
         return None
 
     def _refusal(self, verdict: Verdict, error: str, hint: str) -> TaskReport:
-        return TaskReport(
-            agent=self.agent.name, cwd=self.cwd, verdict=verdict, error=error, hint=hint
-        )
+        report = TaskReport(agent=self.agent.name, cwd=self.cwd, context=UNKNOWN_CONTEXT)
+        Judgement(verdict, error, hint).apply_to(report)
+        return report
 
     def prepare_worktree_and_backend(self) -> None:
         """Create or reuse a requested worktree; ask a model server for its context window."""
@@ -415,17 +430,25 @@ class TaskSetupBuilder:
                 on_limit=settings["on_limit"],
                 refresh_at=settings["refresh_at"],
                 fallback_model=self._models["fallback_model"],
+                max_wait=settings["max_wait"],
+                deadline=self._deadline,
             ),
             budget=RunBudget(
-                cost=self._max_cost, tokens=settings["max_tokens"], warn_at=settings["warn_at"]
+                cost=self._max_cost,
+                tokens=settings["max_tokens"],
+                turns=turn_limits(settings["max_turns"])[1],
+                warn_at=settings["warn_at"],
             ),
+            alert_at=settings["alert_at"],
             use_heuristics=not settings["no_advice"],
             changes="none" if self._is_replay else settings["changes"],  # a replay changes nothing
+            undo_days=settings["undo_days"],
+            undo_runs=settings["undo_runs"],
             ledger=settings["ledger"],
         )
 
     def _launch_options(self) -> LaunchOptions:
-        names = ("max_turns", "permission_mode", "allow", "deny", "system_prompt", "steer")
+        names = ("permission_mode", "allow", "deny", "system_prompt", "steer")
         options = self._run_only_options
         return LaunchOptions(
             prompt=self.prompt,
@@ -435,6 +458,7 @@ class TaskSetupBuilder:
             continue_=bool(options["continue_"]),
             add_dirs=self._paths["add_dir"],
             mcp_config=self._paths["mcp_config"],
+            max_turns=turn_limits(self.settings["max_turns"])[0],
             max_cost=self._max_cost,
             backend=self._backend,
             extra=tuple(options["args"] or ()),

@@ -3,6 +3,7 @@
 Includes the parser for reset times of usage limits.
 """
 
+import math
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone, tzinfo
@@ -69,12 +70,37 @@ def _timezone_named(name: str | None) -> tzinfo | None:
         return None
 
 
-MAX_TURNS_CAP = 30  # turn limits are doubled up to this
+_RETRY_DELAY_PATTERN = re.compile(
+    r"\b(?:try again|retry(?:ing)?)\s+(?:in|after)\s+(?:about\s+)?"
+    r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|milliseconds?|s|sec(?:ond)?s?|m|min(?:ute)?s?)\b",
+    re.I,
+)
+MIN_RETRY_AFTER_SECONDS = 1.0  # an agent's own delays start below this
+
+
+def requested_delay(report: Report) -> float | None:
+    """The delay that the service asked for (`retry-after`), in seconds.
+
+    It is in the error text, or it is the shortest delay of the agent's own retries: agents wait at
+    least as long as asked.
+    """
+    match = _RETRY_DELAY_PATTERN.search(report.error or "")
+    if match is not None:
+        unit = match["unit"].lower()
+        factor = 60.0 if unit[0] == "m" else 1.0
+        return float(match["number"]) * (0.001 if unit.startswith(("ms", "mil")) else factor)
+    delays = [retry.delay_ms for retry in report.retries if retry.status == 429]
+    if not delays or None in delays:
+        return None
+    shortest = min(delay or 0 for delay in delays) / 1000
+    return shortest if shortest >= MIN_RETRY_AFTER_SECONDS else None
+
+
 MAX_SCHEMA_CORRECTIONS = 3
-MAX_LIMIT_WAITS = 12  # consecutive waits for a rate limit
-DEFAULT_LIMIT_WAIT_SECONDS = 3600.0  # for a limit without a reset time
-MAX_LIMIT_WAIT_SECONDS = 24 * 3600.0
+BASE_LIMIT_WAIT_SECONDS = 30.0  # for a limit without a reset time; doubled each time
+MAX_LIMIT_WAIT_SECONDS = 24 * 3600.0  # one wait; the sum is limited by the policy
 LIMIT_JITTER_SECONDS = 30.0
+LIMIT_JITTER_FRACTION = 0.1  # of a wait without a reset time
 BASE_BACKOFF_SECONDS = 2.0  # before the second attempt after a failure; doubled each time
 MAX_BACKOFF_SECONDS = 300.0
 
@@ -93,6 +119,7 @@ SESSION_NOT_FOUND_PHRASES = (
     "no saved session found",
     "no session, task, or name matched",
 )
+TURN_LIMIT_REASON = "turn limit of the task reached (--max-turns)"
 VERDICT_PHRASES = {
     "max_turns": "turn limit reached",
     "max_budget": "budget exhausted",
@@ -127,7 +154,8 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     on_limit: str = SETTINGS_BY_NAME["on_limit"].default  # wait, fail or fallback
     fallback_model: str | None = None
     refresh_at: float = SETTINGS_BY_NAME["refresh_at"].default  # fraction of the context window
-    max_turns_cap: int = MAX_TURNS_CAP
+    max_wait: float | None = SETTINGS_BY_NAME["max_wait"].default  # for all rate limits, in seconds
+    deadline: float | None = None  # of the task, in seconds since 1970
 
 
 class AttemptHistory(Struct, kw_only=True):
@@ -135,9 +163,11 @@ class AttemptHistory(Struct, kw_only=True):
 
     attempts: int = 0  # attempts that count against the limit
     limit_waits: int = 0  # consecutive
+    limit_wait_seconds: float = 0.0  # all of them
     consecutive_failures: int = 0
     resumed_session_id: str | None = None  # resumed by the last attempt
-    max_turns: int | None = None
+    max_turns: int | None = None  # of an attempt
+    turns_left: int | None = None  # of the task's limit
     has_lost_session: bool = False  # a session was replaced already
     has_used_fallback_model: bool = False
     fallback_agents: tuple[str, ...] = ()  # still available
@@ -180,8 +210,23 @@ def decide(
     for rule in RETRY_RULES:
         decision = rule(report, history, policy, now, jitter)
         if decision is not None:
-            return decision
+            return _stop_at_deadline(decision, report, policy, now)
     return Decision(action="stop", reason=f"{VERDICT_PHRASES[report.verdict]}; retrying won't help")
+
+
+def _stop_at_deadline(
+    decision: Decision, report: Report, policy: RetryPolicy, now: float
+) -> Decision:
+    """Don't wait for an attempt that could not start before the deadline."""
+    deadline = policy.deadline
+    if decision.action == "stop" or deadline is None or now + decision.wait_seconds < deadline:
+        return decision
+    until = decision.wait_until
+    phrase = VERDICT_PHRASES[report.verdict]
+    reason = f"{phrase}; the next attempt would start after the deadline (--deadline)"
+    if until is not None:
+        reason = f"rate limited until {format_local_time(until)}, after the deadline (--deadline)"
+    return Decision(action="stop", reason=reason, wait_until=until)
 
 
 def _stop_on_success(
@@ -266,26 +311,70 @@ def _wait_for_rate_limit(
         )
     if policy.on_limit == "fallback" and history.fallback_agents:
         return _switch_agent(report, history)
-    if history.limit_waits >= MAX_LIMIT_WAITS:
-        return Decision(action="stop", reason=f"still rate limited after {MAX_LIMIT_WAITS} waits")
-    return _wait_for_reset(report, policy, now, jitter)
-
-
-def _wait_for_reset(report: Report, policy: RetryPolicy, now: float, jitter: float) -> Decision:
     until = reset_time(report.error or "", now, _reported_reset_time(report))
-    if until is None:
-        wait = DEFAULT_LIMIT_WAIT_SECONDS
-        reason = f"rate limited, no reset time given; retrying in {wait / 60:.0f} min"
-    else:
-        wait = min(max(0.0, until - now), MAX_LIMIT_WAIT_SECONDS)
-        reason = "rate limited; waiting for the reset"
+    if until is None or (until <= now and history.limit_waits):  # that time has not lifted it
+        return _back_off_from_limit(report, history, policy, now, jitter)
+    left = _wait_seconds_left(history, policy)
+    if until - now > left:
+        return _refuse_wait(policy, until)
+    wait = min(max(0.0, until - now), MAX_LIMIT_WAIT_SECONDS) + jitter * LIMIT_JITTER_SECONDS
     return Decision(
         action=_continuation_action(report, policy),
-        reason=reason,
-        wait_seconds=wait + jitter * LIMIT_JITTER_SECONDS,
+        reason="rate limited; waiting for the reset",
+        wait_seconds=min(wait, left),
         wait_until=until,
         counts_as_attempt=False,
     )
+
+
+def _refuse_wait(policy: RetryPolicy, until: float) -> Decision:
+    return Decision(
+        action="stop",
+        reason=f"rate limited until {format_local_time(until)}; "
+        f"that is beyond --max-wait ({_format_span(policy.max_wait)} in total)",
+        wait_until=until,
+    )
+
+
+def _back_off_from_limit(
+    report: Report, history: AttemptHistory, policy: RetryPolicy, now: float, jitter: float
+) -> Decision:
+    """Wait as long as the service asks, else 30 s; twice as long each time it is still limited."""
+    requested = requested_delay(report)
+    base = BASE_LIMIT_WAIT_SECONDS
+    if requested is not None:
+        base = min(requested, BASE_LIMIT_WAIT_SECONDS)
+    doubled = min(base * 2**history.limit_waits, MAX_LIMIT_WAIT_SECONDS)
+    wait = max(requested or 0.0, doubled) * (1 + jitter * LIMIT_JITTER_FRACTION)
+    left = _wait_seconds_left(history, policy)
+    if requested is not None and requested > left:
+        return _refuse_wait(policy, now + requested)
+    if left < 1:
+        span = _format_span(policy.max_wait)
+        return Decision(action="stop", reason=f"still rate limited after --max-wait ({span})")
+    wait = min(wait, left)
+    given = "no reset time given" if requested is None else "as the service asks"
+    return Decision(
+        action=_continuation_action(report, policy),
+        reason=f"rate limited, {given}; retrying in {_format_span(wait)}",
+        wait_seconds=wait,
+        counts_as_attempt=False,
+    )
+
+
+def _wait_seconds_left(history: AttemptHistory, policy: RetryPolicy) -> float:
+    return math.inf if policy.max_wait is None else policy.max_wait - history.limit_wait_seconds
+
+
+def format_local_time(timestamp: float) -> str:
+    """A time for people, in the local time zone."""
+    return datetime.fromtimestamp(timestamp).astimezone().strftime("%Y-%m-%d %H:%M %Z")
+
+
+def _format_span(seconds: float | None) -> str:
+    if seconds is None:
+        return "off"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _reported_reset_time(report: Report) -> int | None:
@@ -315,31 +404,34 @@ def _hand_over_full_context(
     return Decision(
         action="handover",
         reason=_reason_with_handover("context window full; continuing", "handover", report),
-        max_turns=_doubled_turn_limit(history, policy),
     )
 
 
 def _resume_with_more_turns(
     report: Report, history: AttemptHistory, policy: RetryPolicy, now: float, jitter: float
 ) -> Decision | None:
-    """Resume the session with twice the turns."""
-    if report.verdict != "max_turns" or "max_turns" not in policy.resume_on:
+    """Resume the session with twice the turns, as far as the task's limit allows."""
+    left = history.turns_left
+    if report.verdict != "max_turns" or not left or not history.max_turns or not policy.resume_on:
         return None
-    turns = _doubled_turn_limit(history, policy)
+    turns = min(2 * history.max_turns, left)
     action = _continuation_action(report, policy)
-    limit = "" if turns is None else f" with up to {turns} turns"
     return Decision(
         action=action,
-        reason=_reason_with_handover(f"turn limit reached; continuing{limit}", action, report),
+        reason=_reason_with_handover(
+            f"turn limit reached; continuing with up to {turns} turns", action, report
+        ),
         max_turns=turns,
+        counts_as_attempt=False,
     )
 
 
-def _doubled_turn_limit(history: AttemptHistory, policy: RetryPolicy) -> int | None:
-    current = history.max_turns
-    if current is None or current >= policy.max_turns_cap:
-        return current
-    return min(2 * current, policy.max_turns_cap)
+def _stop_at_turn_limit(
+    report: Report, history: AttemptHistory, policy: RetryPolicy, now: float, jitter: float
+) -> Decision | None:
+    if history.turns_left is None or history.turns_left > 0:
+        return None
+    return Decision(action="stop", reason=TURN_LIMIT_REASON)
 
 
 def _retry_with_backoff(
@@ -376,12 +468,13 @@ def _reason_with_handover(reason: str, action: str, report: Report) -> str:
 
 RETRY_RULES: tuple[RetryRule, ...] = (
     _stop_on_success,
+    _stop_at_turn_limit,
+    _resume_with_more_turns,
     _replace_lost_session,
     _request_schema_correction,
     _switch_if_unavailable,
     _wait_for_rate_limit,
     _stop_at_attempt_limit,
     _hand_over_full_context,
-    _resume_with_more_turns,
     _retry_with_backoff,
 )

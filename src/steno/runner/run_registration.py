@@ -135,7 +135,7 @@ class RunRegistration:
     def _on_events(self, run: AgentRun, events: list[Event]) -> None:
         if run.id != self._tracked_run_id:
             self._tracked_run_id = run.id
-            self._live_state = LiveState(run.accumulator)
+            self._live_state = LiveState(run.accumulator, run.usage_accumulator)
         if self._live_state.session is not None:
             self._update_run_info(session=self._live_state.session)
 

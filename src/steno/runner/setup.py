@@ -28,7 +28,8 @@ class RunBudget(Struct, frozen=True, kw_only=True):
 
     cost: float | None = None  # dollars
     tokens: int | None = None
-    warn_at: float = SETTINGS_BY_NAME["warn_at"].default  # fraction of either; warned once
+    turns: int | None = None  # requests of the main thread; None: the attempt's limit is the task's
+    warn_at: float = SETTINGS_BY_NAME["warn_at"].default  # fraction of each; reported once
 
 
 class FallbackAgent(Struct, frozen=True, kw_only=True):
@@ -59,9 +60,12 @@ class TaskSetup(Struct, frozen=True, kw_only=True):
     grace: GracePeriods = GracePeriods()
     policy: RetryPolicy = RetryPolicy()
     budget: RunBudget = RunBudget()
+    alert_at: tuple[float, ...] = SETTINGS_BY_NAME["alert_at"].default  # fractions of the context
     keep_orphans: bool = False  # leave processes running that outlive the agent
     use_heuristics: bool = True
     track_cost: bool = False  # compute the cost while running, also without a budget
     ledger: str | None = None
     record: bool = True  # write a recording and a ledger row
     changes: str = "none"  # detect file changes by: none, git (before and after), all (watcher too)
+    undo_days: int = 30  # git snapshots are kept for so many days; 0: none are kept
+    undo_runs: int = 100  # and for so many runs

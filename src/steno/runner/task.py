@@ -13,20 +13,28 @@ from collections.abc import Callable
 import msgspec
 
 from ..agents import CLAUDE, LaunchOptions, get_agent
+from ..agents.base import option_support
 from ..config.files import new_recording_path, new_run_id
 from ..errors import StenoError
 from ..process import ProcessLoop, Timer
-from ..report import Report, TaskReport
+from ..report import VERDICTS, Report, TaskReport, Verdict
 from .attempt import AgentRun, OnRunEnded, RunSink
 from .handover import (
     HANDOVER_PROMPT,
     missing_agent_report,
     resolve_agent,
+    resumed_context_fraction,
     setup_for_fallback,
     summary_from_reports,
 )
 from .ledger_writer import LedgerWriter
-from .retry_policy import AttemptHistory, Decision, decide
+from .retry_policy import (
+    TURN_LIMIT_REASON,
+    AttemptHistory,
+    Decision,
+    decide,
+    format_local_time,
+)
 from .setup import RunBudget, TaskSetup
 from .task_report import merge_reports
 from .workspace_observer import WorkspaceObserver
@@ -74,28 +82,40 @@ class Task:
         self._reasons: list[str] = []
         self._history = AttemptHistory(
             max_turns=setup.launch_options.max_turns,
+            turns_left=self._enforceable(setup.budget.turns or setup.launch_options.max_turns),
             fallback_agents=tuple(fallback.agent for fallback in setup.fallback_agents),
         )
         self._pending_step: Callable[[], None] | None = None
         self._wait_timer: Timer | None = None
+        self._deadline_timer = Timer(0.0, None)
         self._stop_reason: str | None = None
         self._handover_options: LaunchOptions | None = None  # of the session after a handover
         self._fallback_model: str | None = None  # in use since a rate limit
         self._original_prompt = setup.launch_options.prompt
         self._unrecorded_notes: list[str] = []  # decisions before the first recording
+        self._limit_resets_at: float | None = None  # after the last attempt
         self._final_attempt = -1  # index of the report that has the task's verdict
         self._has_begun = False
         self.ledger_writer = LedgerWriter(setup, self.id, self._add_warning)
 
     def start(self) -> "Task":
         """Start the first attempt, or the first fallback if the agent is not installed."""
+        deadline = self.setup.policy.deadline
+        if deadline is not None:
+            seconds = max(0.0, deadline - self.now())
+            self._deadline_timer = self.loop.call_later(seconds, self._on_deadline)
         if self.setup.not_found_reason is not None:
             self._skip_unavailable_agent(missing_agent_report(self.setup))
             return self
         options = self.setup.launch_options
         if options.session_id is None and options.resume is None and not options.continue_:
             options = msgspec.structs.replace(options, session_id=str(uuid.uuid4()))
-        self._begin_attempt(options)
+        fraction = resumed_context_fraction(self.agent, self.setup)
+        is_full = fraction is not None and fraction >= self.setup.policy.refresh_at
+        if is_full and self._history.turns_left != 1:  # a summary takes a turn
+            self._hand_over_resumed_session(options, fraction or 0.0)
+        else:
+            self._begin_attempt(options)
         return self
 
     # -- attempts --------------------------------------------------------------------------------
@@ -111,6 +131,8 @@ class Task:
             cwd=self.setup.cwd or os.getcwd(),  # noqa: PTH109  # the text as it is
             run_id=run_id,
             changes=self.setup.changes,
+            undo_days=self.setup.undo_days,
+            undo_runs=self.setup.undo_runs,
             record=self.setup.record,
         )
         callback = on_ended or self._on_run_ended
@@ -188,6 +210,10 @@ class Task:
                 budget.cost if options.max_cost is None else min(options.max_cost, budget.cost)
             )
             options = msgspec.structs.replace(options, max_cost=max_cost)
+        turns_left = self._history.turns_left
+        if turns_left is not None:
+            max_turns = min(options.max_turns or turns_left, turns_left)
+            options = msgspec.structs.replace(options, max_turns=max_turns)
         now = self.now()
         run = AgentRun(
             loop=self.loop,
@@ -226,6 +252,7 @@ class Task:
             return ""
         report.warnings += run.warnings
         self._reports.append(report)
+        self._count_turns(run, report)
         stop_reason = self._stop_reason
         if stop_reason is None and report.verdict != "success":
             stop_reason = self._exhausted_budget_reason()
@@ -238,6 +265,7 @@ class Task:
             jitter = self.random_fraction()
             decision = decide(report, history, self.setup.policy, self.now(), jitter)
         self._reasons.append(decision.reason)
+        self._limit_resets_at = decision.wait_until
         self._update_history(report, decision)
         self.loop.call_soon(lambda: self.ledger_writer.end_attempt(run, report, decision.reason))
         if decision.action == "stop":
@@ -256,13 +284,31 @@ class Task:
             return "cost budget of the task exhausted"
         if remaining.tokens is not None and remaining.tokens <= 0:
             return "token budget of the task exhausted"
+        turns_left = self._history.turns_left
+        if turns_left is not None and turns_left <= 0:
+            return TURN_LIMIT_REASON
         return None
+
+    def _enforceable(self, turns: int | None) -> int | None:
+        """None for an agent whose turns are not counted; a warning says so."""
+        return None if option_support(self.agent, "max_turns") == "no" else turns
+
+    def _count_turns(self, run: AgentRun, report: Report) -> None:
+        """Count the requests of an attempt; all that it was allowed if it says so."""
+        history = self._history
+        if history.turns_left is None:
+            return
+        used = run.turns
+        if report.verdict == "max_turns":
+            used = max(used, run.launch_options.max_turns or 0)
+        history.turns_left -= used
 
     def _update_history(self, report: Report, decision: Decision) -> None:
         history = self._history
         is_limited = report.verdict == "rate_limit"
         history.attempts += decision.counts_as_attempt
         history.limit_waits = history.limit_waits + 1 if is_limited else 0
+        history.limit_wait_seconds += decision.wait_seconds if is_limited else 0.0
         is_failure = bool(decision.wait_seconds) and not is_limited
         history.consecutive_failures = history.consecutive_failures + 1 if is_failure else 0
         history.has_lost_session |= decision.action == "new_session"
@@ -324,7 +370,9 @@ class Task:
         self.agent = get_agent(fallback.agent) or CLAUDE
         self._history = AttemptHistory(
             attempts=self._history.attempts,
+            limit_wait_seconds=self._history.limit_wait_seconds,
             max_turns=self.setup.launch_options.max_turns,
+            turns_left=self._enforceable(self._history.turns_left),
             fallback_agents=tuple(other.agent for other in remaining),
         )
         self._handover_options = None
@@ -344,9 +392,17 @@ class Task:
 
     def _request_summary(self, report: Report) -> None:
         """Ask the old session for a summary, as context of the next one."""
-        options = _resume_options(self._current_launch_options(), report.session_id, SUMMARY_PROMPT)
-        options = msgspec.structs.replace(options, max_turns=1, json_schema=None, steer=False)
+        options = _summary_options(self._current_launch_options(), report.session_id)
         self._begin_attempt(options, lambda run: self._on_summary(run, report.session_id))
+
+    def _hand_over_resumed_session(self, options: LaunchOptions, fraction: float) -> None:
+        """Begin with a summary of the session to resume."""
+        self._log(f"session {options.resume}: context {fraction:.0%} full; asking for a summary")
+        summary_options = msgspec.structs.replace(
+            _summary_options(options, options.resume), fork=options.fork
+        )
+        session = None if options.fork else options.resume
+        self._begin_attempt(summary_options, lambda run: self._on_summary(run, session))
 
     def _on_summary(self, run: AgentRun, session: str | None) -> str:
         report = run.report
@@ -356,17 +412,20 @@ class Task:
         result = report.result if report.verdict == "success" else None
         answer = (result or report.text).strip()
         summary = answer or summary_from_reports(self._reports)
-        decision = self._decide_after_summary(bool(answer))
+        decision = self._decide_after_summary(bool(answer), is_first=not self._reports)
         self._reports.append(report)
+        self._count_turns(run, report)
         stop_reason = self._stop_reason or self._exhausted_budget_reason()
         if stop_reason is not None:
             decision = Decision(action="stop", reason=stop_reason)
         self._reasons.append(decision.reason)
         self.loop.call_soon(lambda: self.ledger_writer.end_attempt(run, report, decision.reason))
         if decision.action == "stop":
-            # A successful summary is not the task's result.
-            self._final_attempt = -2 if report.verdict == "success" else -1
-            self.loop.call_soon(self._finish)
+            self._end_without_result(report, decision.reason)
+            return decision.note
+        if decision.action == "resume":
+            self._log(decision.reason)
+            self._wait_then(0.0, lambda: self._begin_attempt(self._current_launch_options()))
             return decision.note
         self.loop.call_soon(lambda: self.ledger_writer.mark_handed_over(session))
         prompt = HANDOVER_PROMPT.format(summary=summary, prompt=self._original_prompt)
@@ -375,11 +434,28 @@ class Task:
         self._wait_then(0.0, self._begin_new_session)
         return decision.note
 
-    def _decide_after_summary(self, has_summary: bool) -> Decision:
+    def _decide_after_summary(self, has_summary: bool, is_first: bool) -> Decision:
+        """`is_first`: the session is not one of this task, so steno can't summarise it."""
+        if not has_summary and is_first:
+            return Decision(action="resume", reason="no summary from the agent; resuming instead")
         reason = "continuing in a new session with the agent's summary"
         if not has_summary:
             reason = "no summary from the agent; continuing in a new session with steno's own"
         return Decision(action="handover", reason=reason)
+
+    def _end_without_result(self, report: Report, reason: str) -> None:
+        """Finish after a summary, which is not the task's result even if it succeeded."""
+        if report.verdict == "success" and len(self._reports) > 1:
+            self._final_attempt = -2
+        elif report.verdict == "success":
+            word, _, detail = reason.partition(": ")
+            verdict: Verdict = "max_turns" if reason == TURN_LIMIT_REASON else "max_budget"
+            if word in VERDICTS:
+                verdict = word
+            self._reports[-1] = msgspec.structs.replace(
+                report, verdict=verdict, ok=False, succeeded=False, error=detail or reason
+            )
+        self.loop.call_soon(self._finish)
 
     def _begin_new_session(self) -> None:
         self._begin_attempt(_new_session_options(self._current_launch_options()))
@@ -398,6 +474,9 @@ class Task:
         elif self.run is not None:
             self.run.stop(reason)
 
+    def _on_deadline(self) -> None:
+        self.stop("timeout: deadline of the task reached (--deadline)")
+
     def kill(self, reason: str = "killed") -> None:
         """Kill the current run at once."""
         self._stop_reason = self._stop_reason or reason
@@ -415,16 +494,30 @@ class Task:
     def _finish(self) -> None:
         if self.report is None and self._reports:
             self.report = merge_reports(self._reports, self._reasons, self.id, self._final_attempt)
+            self._report_reset_time(self.report)
             self.is_finished = True
+            self._deadline_timer.cancel()
             self.ledger_writer.close_task(self.report, self.now())
             self.report.warnings += self._warnings
             self._notify_watchers()
+
+    def _report_reset_time(self, report: TaskReport) -> None:
+        until = self._limit_resets_at
+        if until is not None and report.verdict == "rate_limit":
+            step = "continue then" if report.requests else "run it again then"
+            report.hint = f"the limit resets at {format_local_time(until)}; {step}"
+            report.limits = msgspec.structs.replace(report.limits, resets_at=int(until))
 
 
 def _resume_options(options: LaunchOptions, session: str | None, prompt: str) -> LaunchOptions:
     return msgspec.structs.replace(
         options, prompt=prompt, resume=session, session_id=None, continue_=False, fork=False
     )
+
+
+def _summary_options(options: LaunchOptions, session: str | None) -> LaunchOptions:
+    options = _resume_options(options, session, SUMMARY_PROMPT)
+    return msgspec.structs.replace(options, max_turns=1, json_schema=None, steer=False)
 
 
 def _new_session_options(options: LaunchOptions, addition: str | None = None) -> LaunchOptions:

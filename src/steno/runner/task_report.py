@@ -62,7 +62,7 @@ def _merge_figures(merged: TaskReport, reports: Sequence[Report]) -> None:
         merged.cache_hit_rate = None
     merged.cost = _sum_costs(reports)
     merged.models = _merge_models(reports)
-    merged.requests = sum(report.requests for report in reports)
+    merged.requests = sum_optional(report.requests for report in reports)
     merged.turns = sum_optional(report.turns for report in reports)
     merged.duration_ms = sum_optional(report.duration_ms for report in reports)
     merged.duration_api_ms = sum_optional(report.duration_api_ms for report in reports)

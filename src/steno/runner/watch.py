@@ -20,11 +20,12 @@ from select import select
 from .. import event as ev
 from ..agents import CLAUDE, Agent
 from ..agents.sink import Sink
+from ..analysis.alerts import ContextAlerts
 from ..config.files import new_recording_path, new_run_id
 from ..errors import LedgerError, SourceError, StenoError
 from ..ledger.row_sink import LedgerRowSink
 from ..process.process_tree import start_time_of
-from ..recording.format import Header, Record, Recorder
+from ..recording.format import Header, Record, Recorder, encode_alert
 from ..recording.parse import RunParser
 from ..report import Report
 from . import run_registry
@@ -202,7 +203,7 @@ FLUSH_TIMEOUT_SECONDS = 30.0
 class StreamRecorder:
     """Records one stream. StenoError: the recording cannot be created."""
 
-    def __init__(self, agent: Agent | None, ledger: str | None) -> None:
+    def __init__(self, agent: Agent | None, ledger: str | None, cwd: str | None = None) -> None:
         self.warnings: list[str] = []
         self._agent = agent
         self._ledger = ledger
@@ -210,7 +211,7 @@ class StreamRecorder:
         self._started_monotonic = time.monotonic()
         self.id = new_run_id(self._started_at)
         self.recording_path: Path = new_recording_path(self.id, self._started_at)
-        cwd = os.getcwd()  # noqa: PTH109  # as a string
+        cwd = os.path.abspath(cwd or ".")  # noqa: PTH100  # Path.resolve would follow links
         name = agent.name if agent is not None else None
         self.header = Header(agent=name, run_id=self.id, cwd=cwd, started_at=self._started_at)
         try:
@@ -251,6 +252,11 @@ class StreamRecorder:
     def record_chunk(self, chunk: bytes) -> Record:
         """Record bytes that have passed."""
         return self._write_record(Record(time.monotonic() - self._started_monotonic, "out", chunk))
+
+    def record_alert(self, alert: ev.Alert) -> Record:
+        """Record an alert of steno."""
+        elapsed = time.monotonic() - self._started_monotonic
+        return self._write_record(Record(elapsed, "alert", encode_alert(alert)))
 
     def add_events(self, events: list[ev.Event], agent: Agent) -> None:
         """Collect rows for the ledger."""
@@ -320,32 +326,43 @@ def _interruption_reason(pass_through: PassThrough) -> str | None:
     return f"watch: {pass_through.problem}" if pass_through.problem is not None else None
 
 
+ALERT_SOURCES = (ev.Started, ev.Usage, ev.Compaction)  # what the use of the context depends on
 BatchSink = Callable[[list[ev.Event]], None]
 
 
 class ForkingSink:
-    """Passes everything to the accumulator, and event objects to `on_events` as well.
+    """Passes everything to the accumulator, and event objects and alerts to `on_events` as well.
 
     Frequent kinds (calls, results, text, usage) reach the accumulator without event objects.
     """
 
     needs_tool_output = False
 
-    def __init__(self, accumulator: Sink, on_events: BatchSink) -> None:
+    def __init__(self, accumulator: Sink, alerts: ContextAlerts, on_events: BatchSink) -> None:
         self.tool_call = accumulator.tool_call
         self.tool_result = accumulator.tool_result
         self.tool_error = accumulator.tool_error
         self.text = accumulator.text
         self.thinking = accumulator.thinking
-        self.usage = accumulator.usage
         self._accumulator = accumulator
+        self._alerts = alerts
         self._on_events = on_events
+
+    def usage(self, event: ev.Usage, /) -> None:
+        self._accumulator.usage(event)
+        self._check_alerts(event)
 
     def add(self, found: Iterable[ev.Event], /) -> None:
         """Events of any kind."""
-        events = list(found)
-        self._accumulator.add(events)
-        self._on_events(events)
+        for event in found:
+            self._accumulator.add((event,))
+            self._on_events([event])
+            self._check_alerts(event)
+
+    def _check_alerts(self, event: ev.Event) -> None:
+        alerts = self._alerts.check(event)
+        if alerts:
+            self._on_events([*alerts])
 
 
 class StreamMonitor:
@@ -360,9 +377,11 @@ class StreamMonitor:
         agent: Agent | None = None,
         with_report: bool = True,
         recorder: StreamRecorder | None = None,
+        alert_at: tuple[float, ...] = (),
     ) -> None:
         self.pass_through = pass_through
         self.parser = RunParser(agent)
+        self._alerts = ContextAlerts(self.parser.accumulator, alert_at)
         self.sinks: list[BatchSink] = []
         self.filtered_sinks: list[BatchSink] = []
         self.warnings: list[str] = []
@@ -384,16 +403,36 @@ class StreamMonitor:
         if self._recorder is None and not self.sinks:
             self.parser.feed_sink(
                 self.pass_through.lines(),
-                ForkingSink(self.parser.accumulator, self._dispatch_events),
+                ForkingSink(self.parser.accumulator, self._alerts, self._dispatch_events),
             )
             return
         batches = self._events_from_lines()
         if self._recorder is not None:
             batches = self._events_from_recording(self._recorder)
         for events in batches:
-            if self._with_report:
-                self.parser.accumulator.add(events)
+            alerts = self._accumulate(events)
             self._dispatch_events(events)
+            for alert in alerts:
+                self._dispatch_events(self._record_alert(alert))
+
+    def _accumulate(self, events: list[ev.Event]) -> list[ev.Alert]:
+        """Accumulate events for the report; without one, only what the alerts depend on."""
+        accumulator = self.parser.accumulator
+        alerts: list[ev.Alert] = []
+        for event in events:
+            if self._with_report:
+                accumulator.add((event,))
+            elif type(event) in ALERT_SOURCES:
+                accumulator.add((event,))
+                accumulator.requests.clear()  # memory must not grow with the stream
+            alerts += self._alerts.check(event)
+        return alerts
+
+    def _record_alert(self, alert: ev.Alert) -> list[ev.Event]:
+        """The alert as its record gives it, if the stream is recorded."""
+        if self._recorder is None:
+            return [alert]
+        return self.parser.interpret_record(self._recorder.record_alert(alert))
 
     def _events_from_lines(self) -> Iterator[list[ev.Event]]:
         """Events in batches, as the lines arrived."""

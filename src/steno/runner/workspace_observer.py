@@ -33,10 +33,21 @@ ChangesCallback = Callable[[list[ObservedChange]], None]
 
 
 class WorkspaceObserver:
-    """Observes the files of one run. Each `then` is called by the loop."""
+    """Observes the files of one run. Each `then` is called by the loop.
+
+    Git snapshots are kept for `undo_days` and for the last `undo_runs` runs; with 0, none is kept.
+    """
 
     def __init__(
-        self, *, loop: ProcessLoop, cwd: str, run_id: str, changes: str, record: bool
+        self,
+        *,
+        loop: ProcessLoop,
+        cwd: str,
+        run_id: str,
+        changes: str,
+        undo_days: int,
+        undo_runs: int,
+        record: bool,
     ) -> None:
         self.problems: list[str] = []
         self._loop = loop
@@ -48,6 +59,10 @@ class WorkspaceObserver:
             and git.is_in_repository(cwd)
             and shutil.which("git") is not None
         )
+        self._keeps_snapshots = undo_days > 0 and undo_runs > 0
+        self._undo_days = undo_days
+        self._undo_runs = undo_runs
+        self._trees: dict[str, str] = {}  # git's snapshots before and after the run
         self._uses_watcher = changes == CHANGES_ALL
         self._change_watcher: ChangeWatcher | None = None
         self._on_changes: ChangesCallback | None = None
@@ -108,15 +123,18 @@ class WorkspaceObserver:
     def _start_observing(self) -> None:
         if self._uses_watcher:
             self._start_watcher()
-        if self._uses_git and not self._save_snapshot("before"):
+        if self._uses_git and not self._take_snapshot("before"):
             self._uses_git = False
             self.problems.append(GIT_SNAPSHOT_FAILED)
         if self._change_watcher is not None:
             self._change_watcher.wait_ready(FIRST_SCAN_TIMEOUT_SECONDS)
 
-    def _save_snapshot(self, moment: str) -> bool:
-        tree = git.save_snapshot(self._cwd, self._run_id, moment, GIT_TIMEOUT_SECONDS)
-        return tree is not None
+    def _take_snapshot(self, moment: str) -> bool:
+        tree = git.snapshot(self._cwd, GIT_TIMEOUT_SECONDS)
+        if tree is None:
+            return False
+        self._trees[moment] = tree
+        return not self._keeps_snapshots or git.save_tree(self._cwd, self._run_id, moment, tree)
 
     def _start_watcher(self) -> None:
         try:
@@ -141,12 +159,12 @@ class WorkspaceObserver:
             self.problems.append("file changes may be missing: the last scan took too long")
         if not self._uses_git:
             return
-        if not self._save_snapshot("after"):
+        if not self._take_snapshot("after"):
             git.delete_snapshots(self._cwd, [self._run_id])  # useless without its pair
             self.problems.append(GIT_SNAPSHOT_FAILED)
             return
-        trees = git.load_trees(self._cwd, self._run_id)
-        changes = git.diff_trees(self._cwd, trees) if trees is not None else []
+        trees = git.TreePair(self._trees["before"], self._trees["after"])
+        changes = git.diff_trees(self._cwd, trees)
         if len(changes) > MAX_REPORTED_FILES:
             self.problems.append(
                 f"{len(changes):,} changed files; the report lists the first "
@@ -156,6 +174,8 @@ class WorkspaceObserver:
             entry for change in changes[:MAX_REPORTED_FILES] for entry in _observed_changes(change)
         ]
         self._loop.call_soon(lambda: self._deliver(observed))
+        if self._keeps_snapshots:
+            git.prune_snapshots(self._cwd, self._undo_days, self._undo_runs)
 
 
 def _observed_changes(change: Change) -> list[ObservedChange]:

@@ -110,7 +110,8 @@ class SyncSummary(Struct, kw_only=True):
     """The result. A file with two destinations counts twice.
 
     `same` counts files whose content was there already; `outside` lists changed paths that are not
-    in the folder; `problems` are errors that are not about one file.
+    in the folder, `ignored` what ignore rules skipped (a folder ends with a slash); `problems` are
+    errors that are not about one file.
     """
 
     put: int = 0
@@ -119,6 +120,7 @@ class SyncSummary(Struct, kw_only=True):
     bytes: int = 0
     failed: list[FailedFile] = []
     outside: list[str] = []
+    ignored: list[str] = []
     problems: list[str] = []
     seconds: float = 0.0
     journal: str | None = None
@@ -138,7 +140,14 @@ class SyncSummary(Struct, kw_only=True):
         parts += [f"{self.deleted} deleted"] * bool(self.deleted)
         parts += [f"{len(self.failed)} failed"] * bool(self.failed)
         parts += [f"{len(self.outside)} outside"] * bool(self.outside)
+        if self.ignored:
+            names = escape_unprintable(abbreviate_names(self.ignored))
+            parts.append(f"{len(self.ignored)} ignored: {names}")
         return f"sync: {', '.join(parts)} ({self.bytes:,} bytes, {self.seconds:.1f} s)"
+
+
+def abbreviate_names(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def escape_unprintable(text: str) -> str:

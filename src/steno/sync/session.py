@@ -24,7 +24,7 @@ from ..workspace.ignore_rules import IgnoreRules, check_patterns
 from ..workspace.safe_path import FOLDER_MISSING, RootFolder, is_safe_name
 from .destination_queue import DestinationQueue, Journal
 from .destinations import Destination, check_destination, has_folder, make_destination
-from .options import SyncOptions, SyncSummary, escape_unprintable
+from .options import SyncOptions, SyncSummary, abbreviate_names, escape_unprintable
 
 RELEVANT_EVENTS = (ev.Started, ev.ToolCall, ev.ToolResult, ev.FileChanged)
 MAX_PENDING_MESSAGES = 10_000  # then the oldest are dropped
@@ -33,9 +33,12 @@ END_OF_QUEUE = object()
 
 
 class FolderSync:
-    """Syncs a folder to all destinations. `root` None: the folder that the agent reports."""
+    """Syncs a folder to all destinations.
 
-    def __init__(self, root: str | None, options: SyncOptions) -> None:
+    With `prefer_agent_folder`, `root` is used only if the stream names no folder.
+    """
+
+    def __init__(self, root: str, options: SyncOptions, prefer_agent_folder: bool = False) -> None:
         for text in options.destinations:
             check_destination(text)
         check_patterns((*options.include, *options.exclude))
@@ -45,20 +48,21 @@ class FolderSync:
         self._started_ns = time.time_ns()
         self._messages: deque[str] = deque(maxlen=MAX_PENDING_MESSAGES)
         self._queues: list[DestinationQueue] = []
+        self._default_root = root
         self._root: RootFolder | None = None
         self._rules: IgnoreRules | None = None
         self._journal: Journal | None = None
         self._watcher: ChangeWatcher | None = None
         self._changes = ChangeTracker()
-        self._early_events: list[ev.FileChanged] = []  # before the root is known
         self._prefix_seen = not options.prefix  # a missing prefix deletes nothing until then
         self._has_reported_root_loss = False
         self._outside_paths: dict[str, None] = {}
+        self._ignored_names: set[str] = set()
         self._problems: list[str] = []
         self._summary: SyncSummary | None = None
         self.has_unsaved_files = False  # at the end: unfinished files are not in the journal
         self._inbox: SimpleQueue[object] = SimpleQueue()
-        if root is not None:
+        if not prefer_agent_folder:
             self._set_root(root)
         self._worker = threading.Thread(target=self._process_inbox, name="steno sync", daemon=True)
         self._worker.start()
@@ -127,17 +131,17 @@ class FolderSync:
             case list() as changes:
                 self._on_observed_changes(changes)
             case threading.Event() as reached:
+                if self._root is None:  # a stream without any of the relevant events
+                    self._set_root(self._default_root, is_streaming=True)
                 reached.set()
 
     def _process_event(self, event: ev.Event, now: datetime) -> None:
-        if isinstance(event, ev.Started) and self._root is None and event.cwd:
-            self._set_root(event.cwd, is_streaming=True)
+        if self._root is None:  # the first event names the folder, or none does
+            named = event.cwd if isinstance(event, ev.Started) else None
+            self._set_root(named or self._default_root, is_streaming=True)
         self._changes.add(event, now)
         if isinstance(event, ev.FileChanged):
-            if self._root is None:
-                self._early_events.append(event)
-            else:
-                self._on_file_changed(event)
+            self._on_file_changed(event)
 
     def _on_file_changed(self, event: ev.FileChanged) -> None:
         """A tool reported a change."""
@@ -151,6 +155,8 @@ class FolderSync:
         elif self._includes(name):
             self._check_prefix()
             self._enqueue_all([name])
+        elif self._rules is not None and (ignored := self._rules.ignored_part(name)) is not None:
+            self._ignored_names.add(ignored)
 
     def _on_observed_changes(self, changes: Iterable[ObservedChange]) -> None:
         assert self._root is not None  # noqa: S101  # for mypy
@@ -167,11 +173,7 @@ class FolderSync:
 
     def _final_pass(self) -> None:
         """Compare every file at the end, if requested."""
-        if self._root is None:
-            if self.options.destinations and (self._early_events or self.options.final_pass):
-                self._add_problem("nothing copied: the stream does not name the agent's folder")
-            return
-        if self.options.final_pass and self._rules is not None:
+        if self.options.final_pass and self._root is not None and self._rules is not None:
             self._check_prefix()
             if self._root.problem() == FOLDER_MISSING:
                 self._add_problem(
@@ -181,11 +183,12 @@ class FolderSync:
                 prefix = self.options.prefix.rstrip("/")
                 self._add_problem(f"--prefix={prefix}: {FOLDER_MISSING} in {self._root.given_path}")
             else:
-                self._compare_all(FileIndex(self._root, self._rules))
+                self._compare_all(FileIndex(self._root, self._rules, ignored_since_ns=0))
 
     def _compare_all(self, index: FileIndex) -> None:
         """Enqueue every file, and with --delete also those that only destinations have."""
         index.scan()
+        self._ignored_names |= index.ignored_names
         prefix = self.options.prefix
         for folder, reason in index.unreadable_dirs.items():
             start = f"{folder}/" if folder else ""
@@ -253,8 +256,6 @@ class FolderSync:
         if options.watch_files:
             self._start_watcher(root, self._rules)
         self._check_prefix()
-        for event in self._early_events:
-            self._on_file_changed(event)
 
     def _make_destinations(self, root: RootFolder, is_streaming: bool) -> dict[str, Destination]:
         """Each distinct destination, by its argument. Invalid ones are skipped while streaming."""
@@ -290,7 +291,11 @@ class FolderSync:
         reached = threading.Event()
         self._inbox.put(reached)
         reached.wait(_remaining_seconds(deadline))
-        if self._watcher is not None and not self._watcher.stop(_remaining_seconds(deadline)):
+        if self._watcher is None:
+            return
+        if self._watcher.stop(_remaining_seconds(deadline)):
+            self._ignored_names |= self._watcher.ignored_names
+        else:
             self._add_problem("out of time: not every file was checked for changes")
 
     def _wait_for_queues(self, deadline: float | None, on_wait: Callable[[], None]) -> None:
@@ -308,7 +313,7 @@ class FolderSync:
         for queue in self._queues:
             outside |= dict.fromkeys(sorted(queue.outside_names))  # found in any order by threads
             if queue.undeletable_names:
-                names = _abbreviate(list(queue.undeletable_names))
+                names = abbreviate_names(list(queue.undeletable_names))
                 self._add_problem(f"{queue.destination.name}: deletion not supported: {names}")
         is_incomplete = self._worker.is_alive()
         if is_incomplete:
@@ -323,9 +328,21 @@ class FolderSync:
             bytes=sum(count.bytes for count in counts),
             failed=failed,
             outside=list(outside),
+            ignored=self._skipped_names(),
             problems=list(self._problems),
             seconds=round(time.monotonic() - self._started, 3),
             journal=journal,
+        )
+
+    def _skipped_names(self) -> list[str]:
+        """What ignore rules skipped, as far as --prefix, --include and --exclude select it."""
+        prefix = self.options.prefix
+        return sorted(
+            name
+            for name in self._ignored_names
+            if (name.startswith(prefix) or (name.endswith("/") and prefix.startswith(name)))
+            and self._rules is not None
+            and self._rules.selects(name)
         )
 
     def _close_journal(self, is_unfinished: bool) -> str | None:
@@ -380,10 +397,6 @@ def _persistent_options(options: SyncOptions, names: list[str]) -> SyncOptions:
 
 def _absolute(path: str) -> str:
     return os.path.abspath(path)  # noqa: PTH100  # Path.resolve would follow links
-
-
-def _abbreviate(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _clean_prefix(given: str) -> str:

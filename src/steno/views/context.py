@@ -46,6 +46,8 @@ def context_page(
 def _facts(
     session: SessionSummary, points: Sequence[ContextSample], overhead: int | None
 ) -> list[str]:
+    if session.context_source == "upper_bound":
+        return [session.context.text, "upper bound: sum over several requests"]
     facts = [
         session.context.text,
         f"peak {format_number(max(point.used for point in points))}",

@@ -19,7 +19,14 @@ from ..report import TaskReport
 from .formatting import format_compact, format_money, gauge, pad, single_line, truncate, width, wrap
 from .summary import task_summary
 from .table import ASCII_FALLBACKS, HP_COLOURS, MIN_COLUMNS, PageStyle
-from .timeline import DEFAULT_LINE_COLUMNS, KIND_COLUMNS, Timeline, TimelineEntry, retry_text
+from .timeline import (
+    DEFAULT_LINE_COLUMNS,
+    KIND_COLUMNS,
+    Timeline,
+    TimelineEntry,
+    alert_text,
+    retry_text,
+)
 
 SEPARATOR = " · "
 GAUGE_COLUMNS = 8
@@ -203,6 +210,7 @@ def _wrap_text(text: str, columns: int) -> list[str]:
 # To the end of the screen: a narrowed window can have wrapped the previous line.
 CLEAR_TO_END = "\r\x1b[J"
 DECORATION_CHARS = "█░·…—→"
+MAX_MALFORMED_SHOWN = 20  # the summary counts all of them
 DONE_NOTE = "stopped: done"  # the runner's note at the end of a successful task
 
 
@@ -237,6 +245,8 @@ class DisplayedRun(Protocol):
     @property
     def accumulator(self) -> Accumulator: ...
     @property
+    def usage_accumulator(self) -> Accumulator: ...
+    @property
     def spend(self) -> DisplayedSpend: ...
     @property
     def child(self) -> DisplayedProcess | None: ...
@@ -255,6 +265,7 @@ class LiveDisplay:
         self._live_state = LiveState()
         self._attempt = 0
         self._has_announced_start = False
+        self._malformed_count = 0
         self._last_message = ""
         self._current_line = ""  # the live line on the terminal
         self._is_ascii_only = stream is None
@@ -275,7 +286,7 @@ class LiveDisplay:
         """Show events of a run; a new run id is the next attempt."""
         if self._run is None or run.id != self._run.id:
             self._run = run
-            self._live_state = LiveState(run.accumulator)
+            self._live_state = LiveState(run.accumulator, run.usage_accumulator)
             self._attempt += 1
             self._has_announced_start = False
         lines = [text for event in events for text in self._event_lines(event)]
@@ -288,7 +299,7 @@ class LiveDisplay:
         self.print_lines([f"steno: {single_line(text)}"])
 
     def _event_lines(self, event: ev.Event) -> list[str]:
-        """All events with a feed; otherwise the start and the decisions of steno."""
+        """All events with a feed; otherwise the start, decisions of steno and malformed lines."""
         if isinstance(event, ev.Notice):
             text = event.text or ""
             repeats = bool(self._last_message) and text.endswith(self._last_message)
@@ -307,6 +318,13 @@ class LiveDisplay:
             return [] if is_announced else [f"steno: started: {model}, session {session}"]
         if isinstance(event, ev.Notice):
             return [f"steno: {single_line(event.text or '')}"]
+        if isinstance(event, ev.Alert):
+            return [f"steno: {alert_text(event)}"]
+        if isinstance(event, ev.Malformed) and not event.torn:
+            self._malformed_count += 1
+            if self._malformed_count > MAX_MALFORMED_SHOWN:
+                return []
+            return [f"steno: skipping malformed line {event.line}: {single_line(event.head)}"]
         if isinstance(event, ev.StopRequested):
             reason = single_line(event.why)
             if event.signal is None:

@@ -112,7 +112,7 @@ def sessions_table(
     text = (
         f"{format_count(total_count, 'session')}: "
         f"{format_money(nano_to_usd(totals.cost_nano))}{unpriced}, "
-        f"{format_number(totals.tokens.total)} tokens in {format_count(totals.requests, 'request')}"
+        f"{format_number(totals.tokens.total)} tokens in {_requests_text(totals)}"
     )
     more = _more_rows_hint(total_count - len(sessions), style)
     return [*lines, "", *wrap(text, style.columns), *more]
@@ -125,7 +125,7 @@ def _session_row(session: SessionSummary, when: LocalTimeFormatter) -> list[Cell
     return [
         session.short_id,
         when(session.last_at),
-        format_number(totals.requests),
+        format_number(totals.known_requests),
         format_compact(totals.tokens.total),
         format_money(nano_to_usd(totals.cost_nano)) + unpriced,
         _context_gauge(session),
@@ -171,14 +171,22 @@ def _session_facts(session: SessionSummary, when: LocalTimeFormatter) -> dict[st
     tokens = totals.tokens
     agent = f"{session.agent} {session.agent_version or ''}".strip()
     unpriced = f" · {format_count(totals.unpriced, 'request')} unpriced" if totals.unpriced else ""
-    prompts = format_count(session.prompts, "prompt")
+    work = (
+        format_count(session.prompts, "prompt"),
+        "turns unknown" if session.turns is None else format_count(session.turns, "turn"),
+        _requests_text(totals),
+        format_duration(session.duration_ms),
+    )
     context = session.context
+    peak = f"peak {format_number(context.peak)}"
+    if context.source == "upper_bound":
+        peak = "upper bound"
     return {
         "agent": join_facts((agent, session.model)),
         "session": session.id,
         "folder": session.project or "",
         "time": f"{when(session.first_at)} to {when(session.last_at)}",
-        "work": f"{prompts} · {format_count(totals.requests, 'request')}",
+        "work": join_facts(work),
         "tokens": join_facts(
             (
                 f"{format_number(tokens.total)} total",
@@ -193,8 +201,18 @@ def _session_facts(session: SessionSummary, when: LocalTimeFormatter) -> dict[st
             f"{format_money(nano_to_usd(totals.cost_nano))}{unpriced}"
             f" · saved by cache {format_money(nano_to_usd(totals.saved_nano))}"
         ),
-        "context": f"{context.text} · peak {format_number(context.peak)}",
+        "context": f"{context.text} · {peak}",
     }
+
+
+def prompt_facts(session: SessionSummary) -> dict[str, str]:
+    """The title and the number of prompts of a session."""
+    return {"title": session.title or "", "prompts": format_number(session.prompts)}
+
+
+def _requests_text(totals: UsageTotals) -> str:
+    requests = totals.known_requests
+    return "requests unknown" if requests is None else format_count(requests, "request")
 
 
 def _session_run_text(run: RunSummary, when: LocalTimeFormatter) -> str:

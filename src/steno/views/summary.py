@@ -1,6 +1,6 @@
 """The summary of a run or task: verdict, answer, tokens, cost, context and activity."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -72,10 +72,19 @@ TOOL_COLUMNS = (
     Column("failures", can_truncate=True),
 )
 Item = TypeVar("Item")
+NO_FACTS: Mapping[str, str] = {}
 
 
-def card(report: Report, style: PageStyle, extra: Iterable[SectionRow] = ()) -> list[str]:
-    """The summary, its groups separated by blank lines; `extra` rows follow the cost."""
+def card(
+    report: Report,
+    style: PageStyle,
+    extra: Iterable[SectionRow] = (),
+    facts: Mapping[str, str] = NO_FACTS,
+) -> list[str]:
+    """The summary, its groups separated by blank lines.
+
+    `extra` rows follow the cost, `facts` by label those of the run.
+    """
     advisory = None  # the warning behind the verdict; shown in the headline only
     if not report.error and report.verdict in ("interactive", "background_task", "permission"):
         advisory = next(
@@ -90,7 +99,7 @@ def card(report: Report, style: PageStyle, extra: Iterable[SectionRow] = ()) -> 
     hint = [SectionRow(report.hint, "bold", max_lines=6)] if report.hint else []
     groups = [
         headline(style, report.verdict, verdict_colour(report.verdict), reason),
-        _run_section(report, style, [text for text in report.warnings if text != advisory]),
+        _run_section(report, style, [text for text in report.warnings if text != advisory], facts),
         _answer_section(report, style),
         _usage_section(report, style, extra),
         _activity_section(report, style),
@@ -138,7 +147,9 @@ def _attempt_rows(report: TaskReport) -> list[SectionRow]:
 # -- the run ------------------------------------------------------------------------------------
 
 
-def _run_section(report: Report, style: PageStyle, warnings: list[str]) -> list[str]:
+def _run_section(
+    report: Report, style: PageStyle, warnings: list[str], more_facts: Mapping[str, str]
+) -> list[str]:
     agent = " ".join(filter(None, (report.agent or "unknown agent", report.agent_version)))
     key = f"key: {report.api_key_source}" if report.api_key_source else None
 
@@ -148,6 +159,9 @@ def _run_section(report: Report, style: PageStyle, warnings: list[str]) -> list[
         duration = format_duration(report.duration_ms)
     if report.duration_api_ms is not None:
         duration += f" ({format_duration(report.duration_api_ms)} in requests)"
+    requests = "requests unknown"
+    if report.requests is not None:
+        requests = format_count(report.requests, "request")
     end = None
     if report.signal is not None:
         end = f"killed by signal {report.signal}"
@@ -166,8 +180,9 @@ def _run_section(report: Report, style: PageStyle, warnings: list[str]) -> list[
         "session": report.session_id,
         "folder": report.cwd,
         "started": format_time(report.started_at) if report.started_at is not None else None,
-        "run": join_facts((turns, format_count(report.requests, "request"), duration, end)),
+        "run": join_facts((turns, requests, duration, end)),
         "evidence": evidence,
+        **more_facts,
     }
     lines = []
     for label, text in facts.items():

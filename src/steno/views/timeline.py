@@ -12,6 +12,7 @@ from ..analysis.live_state import call_target
 from ..analysis.usage import nano_to_usd
 from ..codec.decode import DECODE_ERRORS, text_of
 from .formatting import (
+    format_compact,
     format_duration,
     format_money,
     format_number,
@@ -61,6 +62,7 @@ class Timeline:
             ev.FileChanged: self._file_changed,
             ev.Stderr: self._stderr,
             ev.StopRequested: self._stop_requested,
+            ev.Alert: self._alert,
             ev.Exited: self._exited,
             ev.Malformed: self._malformed,
             ev.Unknown: self._unknown,
@@ -200,6 +202,9 @@ class Timeline:
     def _stop_requested(self, event: ev.StopRequested) -> TimelineEntry:
         return TimelineEntry("stop", event.why, "yellow")
 
+    def _alert(self, event: ev.Alert) -> TimelineEntry:
+        return TimelineEntry("alert", alert_text(event), "yellow")
+
     def _exited(self, event: ev.Exited) -> TimelineEntry:
         text = "not started" if event.code is None else f"code {event.code}"
         return TimelineEntry("exit", text, "red" if event.code else "")
@@ -216,6 +221,20 @@ def retry_text(event: ev.Retry) -> str:
     attempts = f"{event.attempt or '?'} of {event.limit or '?'}"
     reason = _join_known((event.status, event.error))
     return f"{attempts}: {reason}, waiting {format_duration(event.delay_ms)}"
+
+
+def alert_text(event: ev.Alert) -> str:
+    """What has reached a level: context 82% full (164k of 200k tokens; alert at 80%)."""
+    share = f"{event.used / event.limit:.0%}" if event.limit else "100%"
+    if event.kind == "cost":
+        amounts = f"{format_money(event.used)} of {format_money(event.limit)}"
+    else:
+        amounts = f"{format_compact(int(event.used))} of {format_compact(int(event.limit))} tokens"
+    level = f"alert at {event.level * 100:g}%"
+    if event.kind != "context":
+        return f"{event.kind.removesuffix('s')} budget {share} used ({amounts}; {level})"
+    assumed = ", window assumed" if event.is_assumed else ""
+    return f"context {share} full ({amounts}{assumed}; {level})"
 
 
 def _join_known(parts: tuple[object, ...]) -> str:

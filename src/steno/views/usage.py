@@ -102,7 +102,7 @@ def _usage_row(label: str, totals: UsageTotals, is_wide: bool) -> list[Cell | st
         cost_parts = [format_money(nano_to_usd(part)) for part in nano]
     return [
         label,
-        format_number(totals.requests),
+        format_number(totals.known_requests),
         *counters,
         format_tokens(tokens.total),
         format_money(nano_to_usd(totals.cost_nano)),

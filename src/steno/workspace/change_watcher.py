@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from .ignore_rules import IgnoreRules, is_always_ignored
+from .ignore_rules import IgnoreRules, is_always_ignored, is_project_name
 from .safe_path import RootFolder
 
 STEP_MS = 10  # report changes after this long without another,
@@ -46,11 +46,19 @@ class ObservedChange(Struct, frozen=True):
 
 
 class FileIndex:
-    """The last seen state of every file that is not ignored."""
+    """The last seen state of every file that is not ignored.
 
-    def __init__(self, root: RootFolder, rules: IgnoreRules) -> None:
+    `ignored_names` lists ignored files and folders that were checked for changes, and those that a
+    scan finds changed after `ignored_since_ns`.
+    """
+
+    def __init__(
+        self, root: RootFolder, rules: IgnoreRules, ignored_since_ns: int | None = None
+    ) -> None:
         self.root = root
         self.rules = rules
+        self.ignored_since_ns = ignored_since_ns
+        self.ignored_names: set[str] = set()
         self.states: dict[str, FileState] = {}
         self.unreadable_dirs: dict[str, str] = {}  # with the reason
 
@@ -66,7 +74,11 @@ class FileIndex:
     def check_path(self, path: str) -> list[ObservedChange]:
         """What changed at a path, file or folder. A file counts even if it looks the same."""
         name = self.root.relative_name(path)
-        if name is None or self.rules.is_ignored(name):
+        if name is None:
+            return []
+        ignored = self.rules.ignored_part(name)
+        if ignored is not None:
+            self.ignored_names.add(ignored)
             return []
         if name.endswith(".gitignore"):
             self.rules.clear_cache()
@@ -108,8 +120,19 @@ class FileIndex:
             if entry.is_dir(follow_symlinks=False):
                 if not self.rules.is_dir_ignored(inner):
                     yield from self._scan_dir(inner)
-            elif self.rules.includes(inner) and (state := self._file_state(inner)) is not None:
-                yield inner, state
+                else:
+                    self._add_ignored(entry, f"{inner}/")
+            elif self.rules.includes(inner):
+                if (state := self._file_state(inner)) is not None:
+                    yield inner, state
+            elif (ignored := self.rules.ignored_part(inner)) is not None:
+                self._add_ignored(entry, ignored)
+
+    def _add_ignored(self, entry: "os.DirEntry[str]", name: str) -> None:
+        if self.ignored_since_ns is not None and is_project_name(entry.name):
+            with suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_mtime_ns >= self.ignored_since_ns:
+                    self.ignored_names.add(name)
 
     def _file_state(self, name: str) -> FileState | None:
         """The state of a file, a link to a file, or a link to a folder outside; else None."""
@@ -247,12 +270,18 @@ class ChangeWatcher:
         """Start in a thread; `since_ns`: report changes after this time (ns since 1970)."""
         if since_ns is not None:
             self._since_ns = since_ns - CLOCK_TOLERANCE_NS
+        self._index.ignored_since_ns = self._since_ns
         self._watcher.start()
         self._thread.start()
 
     def wait_ready(self, seconds: float) -> bool:
         """Wait for the first scan: from then on creations and deletions are detected."""
         return self._first_scan_done.wait(seconds)
+
+    @property
+    def ignored_names(self) -> set[str]:
+        """Ignored files and folders that changed; complete after `stop`."""
+        return self._index.ignored_names
 
     def stop(self, seconds: float | None) -> bool:
         """Do a last scan and stop; False if there was no time for it."""

@@ -7,6 +7,7 @@ or git, results are None.
 
 import os
 import posixpath
+import re
 import shutil
 import tempfile
 import time
@@ -51,6 +52,9 @@ UNSET_VARIABLES = (
 )
 MAX_SNAPSHOT_BYTES = 50 << 20  # of files that git doesn't have yet; more would take long
 REF_PREFIX = "refs/steno/"
+RUN_ID_PATTERN = re.compile(r"([0-9a-f]{11})[0-9a-f]{8}")  # milliseconds, then random digits
+SECONDS_PER_DAY = 86_400
+MAX_PRUNED_RUNS = 50  # each takes two calls of git
 
 
 class TreePair(Struct, frozen=True):
@@ -135,16 +139,40 @@ def delete_snapshots(cwd: str, runs: Collection[str]) -> int:
     """Delete the refs of runs, so that git can collect the trees; the number of runs with any."""
     if not runs or not Path(cwd).is_dir() or not is_in_repository(cwd):
         return 0
-    out = _git_output(cwd, "for-each-ref", "--format=%(refname)", REF_PREFIX) or b""
-    refs = out.decode("utf-8", "surrogateescape").split()
-    matches = [ref for ref in refs if _run_of_ref(ref) in runs]
+    matches = [ref for ref in _list_refs(cwd) if _run_of_ref(ref) in runs]
     for ref in matches:
         _git_output(cwd, "update-ref", "-d", ref)
     return len({_run_of_ref(ref) for ref in matches})
 
 
+def prune_snapshots(cwd: str, max_days: int, max_runs: int) -> int:
+    """Delete the refs of runs that are too old or too many; the number of runs deleted.
+
+    A run without a snapshot after it may be active: only its age counts. At most MAX_PRUNED_RUNS
+    are deleted at once, the oldest first: the others are for the next run.
+    """
+    refs = _list_refs(cwd)
+    runs = sorted({run for ref in refs if _start_time_of(run := _run_of_ref(ref)) is not None})
+    finished = [run for run in runs if f"{REF_PREFIX}{run}/after" in refs]
+    oldest_kept = time.time() - max_days * SECONDS_PER_DAY
+    excess = set(finished[: max(0, len(finished) - max_runs)])
+    expired = [run for run in runs if run in excess or (_start_time_of(run) or 0) < oldest_kept]
+    return delete_snapshots(cwd, expired[:MAX_PRUNED_RUNS])
+
+
+def _list_refs(cwd: str) -> list[str]:
+    out = _git_output(cwd, "for-each-ref", "--format=%(refname)", REF_PREFIX) or b""
+    return out.decode("utf-8", "surrogateescape").split()
+
+
 def _run_of_ref(ref: str) -> str:
     return ref.removeprefix(REF_PREFIX).partition("/")[0]
+
+
+def _start_time_of(run: str) -> float | None:
+    """The time in a run's id, in seconds since 1970; None if it is another name."""
+    match = RUN_ID_PATTERN.fullmatch(run)
+    return int(match[1], 16) / 1000 if match is not None else None
 
 
 def path_in_repository(cwd: str) -> str:

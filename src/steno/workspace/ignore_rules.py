@@ -36,6 +36,7 @@ IGNORED_NAMES = frozenset(
 )
 # Claude Code writes to such a name before it renames the file: a.py.tmp.4711.3f9a21c0
 TEMP_NAME_PATTERN = re.compile(r"\.tmp\.\d+\.[0-9a-f]{8,}$")
+VERSION_CONTROL_NAMES = (".git", ".hg", ".svn")
 NOT_LOADED: Any = object()
 
 
@@ -46,6 +47,12 @@ def is_always_ignored(name: str) -> bool:
         or name.startswith(TEMP_PREFIX)
         or (".tmp." in name and TEMP_NAME_PATTERN.search(name) is not None)
     )
+
+
+def is_project_name(name: str) -> bool:
+    """Whether a file or folder is neither temporary nor made by version control."""
+    is_tools_own = is_always_ignored(name) and name not in IGNORED_NAMES
+    return name not in VERSION_CONTROL_NAMES and not is_tools_own
 
 
 def compile_patterns(lines: Iterable[str]) -> "GitIgnoreSpec":
@@ -106,18 +113,27 @@ class IgnoreRules:
 
     def includes(self, name: str) -> bool:
         """Whether a file is not ignored, and matches the patterns."""
-        if self._include is not None and not self._include.match_file(name):
+        return self.selects(name) and not self.is_ignored(name)
+
+    def selects(self, name: str) -> bool:
+        """Whether a file, or files in a folder `name/`, can match the patterns."""
+        is_file = not name.endswith("/")
+        if is_file and self._include is not None and not self._include.match_file(name):
             return False
-        if self._exclude is not None and self._exclude.match_file(name):
-            return False
-        return not self.is_ignored(name)
+        return self._exclude is None or not self._exclude.match_file(name)
 
     def is_ignored(self, name: str, is_dir: bool = False) -> bool:
         """Whether a file or folder is ignored, or in an ignored folder."""
+        return self.ignored_part(name, is_dir) is not None
+
+    def ignored_part(self, name: str, is_dir: bool = False) -> str | None:
+        """The outermost ignored folder, with a slash at its end, or the file itself; else None."""
         parts = name.split("/")
-        return any(
-            self.is_dir_ignored("/".join(parts[:depth])) for depth in range(1, len(parts))
-        ) or self._matches(name, is_dir)
+        for depth in range(1, len(parts)):
+            folder = "/".join(parts[:depth])
+            if self.is_dir_ignored(folder):
+                return f"{folder}/"
+        return name + "/" * is_dir if self._matches(name, is_dir) else None
 
     def is_dir_ignored(self, name: str) -> bool:
         """Whether a folder is ignored, not considering the folders above it."""

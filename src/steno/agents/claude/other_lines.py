@@ -36,9 +36,8 @@ _TOOL_DISABLED_PATTERN = (
     # Older versions give no reason. These tools are always there unless they are denied.
     r"|(Bash|Read|Write|Edit|NotebookEdit|Task|WebFetch|WebSearch)(?:</tool_use_error>)?$)"
 )
-_DENIAL_MARKERS = tuple(
-    text.encode() for text in (f'"{_REJECT_DECISION}"', _TOOL_MISSING_PREFIX, *_DENIAL_PREFIXES)
-)
+_DECISIONS_KEY = b'"tool_result_meta"'
+_REJECT_MARKER = f'"{_REJECT_DECISION}"'.encode()
 _TASK_NOTIFICATION_PATTERN = (
     r"(?s)<task-id>([^<]+)</task-id>(?:.*?<tool-use-id>([^<]+)</tool-use-id>)?"
     r".*?<status>(\w+)</status>"
@@ -50,17 +49,15 @@ def usage_event(
     session: str | None,
     parent: str | None,
     at: datetime | None,
-    message: wire.AssistantMessage,
+    message: str | None,
+    model: str | None,
+    usage: wire.RequestUsage | None,
     stop_reason: str | None,
     uuid: str | None = None,
 ) -> ev.Usage:
-    usage = message.usage
     if usage is None:
-        return ev.Usage(
-            *(number, session, parent, at, message.id, message.model),
-            stop_reason=stop_reason,
-            uuid=uuid,
-        )
+        head = (number, session, parent, at)
+        return ev.Usage(*head, message, model, stop_reason=stop_reason, uuid=uuid)
     details = usage.output_tokens_details
     cache = usage.cache_creation
     return ev.Usage(  # positional arguments: keywords cost more
@@ -68,8 +65,8 @@ def usage_event(
         session,
         parent,
         at,
-        message.id,
-        message.model,
+        message,
+        model,
         usage.input_tokens,
         usage.cache_creation_input_tokens,
         usage.cache_read_input_tokens,
@@ -145,10 +142,12 @@ def denial_event(
     data: bytes, block: wire.ToolResultBlock, head: ev.EventHead
 ) -> ev.PermissionDenied | None:
     """The denial that a failed result stands for: by its permission decision, else by its text."""
-    # Few results are denials, and decoding their text is expensive. `in` costs ten times as much.
-    if not any(data.find(marker) >= 0 for marker in _DENIAL_MARKERS):
-        return None
     text = text_of(block.content)
+    # Few results are denials, and decoding the line again is expensive.
+    may_be_rejected = data.find(_REJECT_MARKER, data.rfind(_DECISIONS_KEY)) >= 0
+    is_tool_missing = _TOOL_MISSING_PREFIX in text
+    if not (may_be_rejected or is_tool_missing or text.startswith(_DENIAL_PREFIXES)):
+        return None
     tool = None
     metas = decode_lenient(data, wire.LineDetails).tool_result_meta
     if not _is_rejected(metas, block.tool_use_id):
@@ -173,29 +172,6 @@ def _is_rejected(metas: Raw, call: str | None) -> bool:
         for meta in decode_lenient(metas, list[wire.ToolResultMeta])
         if meta.id == call
     )
-
-
-def file_change_events(
-    write: tuple[str, Raw], outcome: Any, content: Raw, call: str, head: ev.EventHead
-) -> tuple[ev.FileChanged, ...]:
-    """The file that a write or edit changed; its path from the result, else from the call.
-
-    `outcome` is the structured result, if its shape is known.
-    """
-    name, input_ = write
-    if outcome is not None:
-        if outcome.error:
-            return ()
-        path = outcome.file_path or getattr(outcome, "notebook_path", None)
-        if path is not None:
-            change = "created" if outcome.type == "create" else "modified"
-            return (ev.FileChanged(*head, path, change, call),)
-    target = decode_lenient(input_, wire.ToolInput)
-    path = target.file_path or target.notebook_path
-    if path is None:
-        return ()
-    is_new = name == "Write" and text_of(content).startswith("File created")
-    return (ev.FileChanged(*head, path, "created" if is_new else "modified", call),)
 
 
 def task_events(outcome: Any, call: str, head: ev.EventHead) -> Iterator[ev.Event]:
@@ -343,6 +319,18 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
         ev.PermissionDenied(*head, denial.tool_use_id, denial.tool_name, None, denial.tool_input)
         for denial in given.permission_denials or ()
     ]
+    usage = None
+    if given.usage is not None:
+        details = given.usage.output_tokens_details
+        cache = given.usage.cache_creation
+        usage = ev.ModelUsage(
+            given.usage.input_tokens,
+            given.usage.cache_creation_input_tokens,
+            given.usage.cache_read_input_tokens,
+            given.usage.output_tokens,
+            (details.thinking_tokens if details is not None else None) or 0,
+            (cache.ephemeral_1h_input_tokens if cache is not None else None) or 0,
+        )
     events.append(
         ev.Result(
             *head,
@@ -360,7 +348,7 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
             turns=given.num_turns,
             duration_ms=_round_or_none(given.duration_ms),
             duration_api_ms=_round_or_none(given.duration_api_ms),
-            usage=_result_usage(given.usage),
+            usage=usage,
             models=_model_usages(given.modelUsage),
             models_since=_model_usages(given.model_usage_since_last_result),
             cost_nano=None if _has_guessed_cost(given) else _to_nano_dollars(given.total_cost_usd),
@@ -371,21 +359,6 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
         )
     )
     return events
-
-
-def _result_usage(usage: wire.RequestUsage | None) -> ev.ModelUsage | None:
-    if usage is None:
-        return None
-    thinking = usage.output_tokens_details.thinking_tokens if usage.output_tokens_details else None
-    hour = usage.cache_creation.ephemeral_1h_input_tokens if usage.cache_creation else None
-    return ev.ModelUsage(
-        usage.input_tokens,
-        usage.cache_creation_input_tokens,
-        usage.cache_read_input_tokens,
-        usage.output_tokens,
-        thinking or 0,
-        hour or 0,
-    )
 
 
 def _model_usages(

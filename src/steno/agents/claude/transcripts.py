@@ -91,7 +91,9 @@ def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
         is_complete = message.stop_reason not in (None, "tool_use")
         pattern = _message_pattern(data, message.id or "")
         head = (number, line.session_id, parent, line.timestamp)
-        yield other_lines.usage_event(*head, message, message.stop_reason, line.uuid)
+        yield other_lines.usage_event(
+            *head, message.id, message.model, message.usage, message.stop_reason, line.uuid
+        )
 
 
 def _decode_line(data: bytes) -> wire.TranscriptLine[Any]:

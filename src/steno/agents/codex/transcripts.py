@@ -205,6 +205,11 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         last = info.last_token_usage
         total = info.total_token_usage.total_tokens if info.total_token_usage is not None else None
         events = self._rate_limit(head, payload.rate_limits)
+        # The window first: the use of the context is a fraction of it.
+        if info.model_context_window is not None and info.model_context_window != state.window:
+            state.window = info.model_context_window
+            setup = (state.version, state.model, state.cwd)
+            events.append(ev.Started(*head, *setup, context_window=state.window))
         # A turn may start with the total of the turn before, which need not be in these lines.
         is_first = state.total is None and not state.answered
         is_new = not (state.recorded or is_first) and total not in (None, state.total)
@@ -215,10 +220,6 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
         state.recorded = False
         state.answered = False
         state.total = total if total is not None else state.total
-        if info.model_context_window is not None and info.model_context_window != state.window:
-            state.window = info.model_context_window
-            setup = (state.version, state.model, state.cwd)
-            events.append(ev.Started(*head, *setup, context_window=state.window))
         return events
 
     def _rate_limit(self, head: EventHead, limits: RateLimits | None) -> list[ev.Event]:

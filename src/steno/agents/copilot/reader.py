@@ -219,7 +219,8 @@ class CopilotReader(TypedLineReader[EventLine, CopilotReaderState]):
         if window is None or window == state.window or parent is not None:
             return [event]
         state.window = window
-        return [event, ev.Started(*head, model=usage.model, context_window=window)]
+        # The window first: the use of the context is a fraction of it.
+        return [ev.Started(*head, model=usage.model, context_window=window), event]
 
     def _shutdown(self, head: EventHead, data: EventData, line: EventLine) -> list[ev.Event]:
         """The end of a process, with the only figures of a version that records no requests."""

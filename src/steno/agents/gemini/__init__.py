@@ -11,6 +11,9 @@ input + cached, output = candidates + thoughts. Figures start at 0 in every proc
 An answer arrives in pieces (`delta`) that form one text until another kind of line follows. A new
 turn of the model starts after its tool results. The exit code of a failed request is its HTTP
 status modulo 256.
+
+A run stopped by its loop detection or by a hook ends with a success. The warning or the failed call
+before it shows the reason; in the json format, a hook's stop is on stderr only.
 """
 
 from ...report import HintTemplates
@@ -39,6 +42,7 @@ AGENT = Agent(
     read_stderr=read_stderr,
     launch=Launch(
         build_command=build_command,
+        shows_requests=True,
         env_policy=EnvPolicy(
             drop=(
                 "GEMINI_CLI",

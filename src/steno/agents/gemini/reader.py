@@ -5,13 +5,21 @@ from datetime import datetime
 
 from msgspec import Raw, Struct
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from ... import event as ev
 from ...codec.decode import Count, Instant, decode_lenient, decoder, text_of
 from ...event import EventHead
 from ..typed_reader import CallTracker, add_counters, subtract_counters, uncached_input
 from . import tables
-from .tables import classify_error, terminal_reason_of, tool_kind
+from .tables import (
+    BLOCKED_PREFIX,
+    EndReason,
+    classify_error,
+    stop_warning,
+    terminal_reason_of,
+    tool_kind,
+)
 from .transcripts import (
     GeminiStreamSummary,
     GeminiTranscriptReader,
@@ -77,6 +85,8 @@ class GeminiReader:
         self._last_text: str | None = None  # the last complete answer
         self._turn_id: str | None = None  # None until the model's next line
         self._pending_error: str | None = None  # final, unless the model continues
+        self._pending_stop: EndReason | None = None  # likewise
+        self._stderr_reason: EndReason | None = None
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """Return the events of one line; raises one of DECODE_ERRORS if it has another shape."""
@@ -100,8 +110,16 @@ class GeminiReader:
         self._transcript.restore(state)
 
     def read_stderr(self, line: ev.Stderr) -> list[ev.Event]:
-        """Return the retry that a line of stderr announces."""
-        return tables.read_stderr(line)
+        """Return the retry that a line of stderr announces, or the result that it explains."""
+        reason = tables.end_reason_of_stderr(line.text)
+        if reason is None:
+            return tables.read_stderr(line)
+        self._stderr_reason = reason
+        result = self._summary.result
+        if result is None:
+            return []
+        self._summary.result = _explain(result, reason)
+        return [replace(self._summary.result, amends=True)]
 
     def enrich(self, lines: Iterable[bytes]) -> list[ev.Event]:
         """Return what only the chat knows about this run."""
@@ -125,7 +143,8 @@ class GeminiReader:
         if is_transcript_line(data):
             self._transcript = GeminiTranscriptReader()
             return self._transcript.read_lenient(data, number, at)
-        return read(data, (number, self.session, None, at))
+        events = read(data, (number, self.session, None, at))
+        return [self._keep_result(event) if type(event) is ev.Result else event for event in events]
 
     # -- messages ------------------------------------------------------------------------------
 
@@ -138,8 +157,13 @@ class GeminiReader:
         self._summary.turns += 1
         return [ev.Notice(*head, "request")]
 
-    def _assistant_message(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
+    def _continue_run(self) -> None:
+        """The model continues: what was reported before did not end the run."""
         self._pending_error = None
+        self._pending_stop = None
+
+    def _assistant_message(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
+        self._continue_run()
         events = self._begin_turn(head)
         text = line.content or ""
         self._text_parts.append(text)
@@ -170,7 +194,7 @@ class GeminiReader:
     # -- calls ---------------------------------------------------------------------------------
 
     def _tool_use(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
-        self._pending_error = None
+        self._continue_run()
         name = line.tool_name or ""
         events = self._begin_turn(head)
         kept_input = line.parameters if name in tables.FILE_WRITE_TOOLS else ev.NO_JSON
@@ -193,6 +217,8 @@ class GeminiReader:
         if content is ev.NO_JSON and error.message is not None:
             content = Raw(encode(error.message))
         output = text_of(content)
+        if error.type == tables.STOP_EXECUTION:
+            self._pending_stop = EndReason(error.message or output, error.type)
         failed = line.status == "error" or output.startswith(tables.COMMAND_FAILED_PREFIX)
         events: list[ev.Event] = []
         if _is_denied(error, call.tool):
@@ -204,13 +230,20 @@ class GeminiReader:
 
     def _error(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
         if line.severity != "error":
+            self._pending_stop = stop_warning(line.message or "") or self._pending_stop
             return [ev.Notice(*head, line.severity or "error", line.message)]
         self._pending_error = line.message or "error"
         return [ev.Failure(*head, None, None, line.message)]
 
     def _record_result(self, head: EventHead, line: StreamLine) -> list[ev.Event]:
-        self._summary.result = self._build_result(head, line)
-        return [self._summary.result]
+        return [self._keep_result(self._build_result(head, line))]
+
+    def _keep_result(self, result: ev.Result) -> ev.Result:
+        for reason in (self._pending_stop, self._stderr_reason):
+            if reason is not None:
+                result = _explain(result, reason)
+        self._summary.result = result
+        return result
 
     def _build_result(self, head: EventHead, line: StreamLine) -> ev.Result:
         stats = line.stats or StreamStats()
@@ -233,6 +266,23 @@ class GeminiReader:
             usage=models.get(self._model or "", total),
             models=None if stats.models is None else models,
         )
+
+
+def _explain(result: ev.Result, reason: EndReason) -> ev.Result:
+    """The result with the reason for its end, unless it names one itself."""
+    if reason.terminal_reason is not None and not result.is_error:
+        return replace(
+            result,
+            is_error=True,
+            text=None,
+            errors=(reason.message,),
+            terminal_reason=reason.terminal_reason,
+        )
+    if reason.api_error is not None and result.is_error and result.api_error is None:
+        return replace(
+            result, text=reason.message, errors=(reason.message,), api_error=reason.api_error
+        )
+    return result
 
 
 def _is_denied(error: StreamError, tool: str) -> bool:
@@ -336,7 +386,12 @@ def read(data: bytes, head: EventHead) -> list[ev.Event]:
         events += _tool_call_events(head, name, tool)
     if document.response:
         events.append(ev.Text(*head, None, document.response))
-    return [*events, _result(head, document, models, main)]
+    result = _result(head, document, models, main)
+    for text in document.warnings or ():
+        reason = stop_warning(text)
+        if reason is not None and (not document.response or not text.startswith(BLOCKED_PREFIX)):
+            result = _explain(result, reason)
+    return [*events, result]
 
 
 def _main_requests(model: ModelStats) -> int:

@@ -1,7 +1,8 @@
 """The command line of `gemini`. Pure.
 
 The prompt is passed on stdin: any length, any first character. The approval mode decides what is
-allowed without asking.
+allowed without asking. Stdout is a file: on a pipe, every version loses the end of an answer above
+100 KB when it exits.
 """
 
 from ..base import LaunchCommand, LaunchOptions, encode_prompt, option_args, repeated_args
@@ -42,4 +43,4 @@ def build_command(
         ("--allowed-tools", options.allow),
         ("--include-directories", options.add_dirs),
     )
-    return LaunchCommand((*argv, *options.extra), encode_prompt(options.prompt))
+    return LaunchCommand((*argv, *options.extra), encode_prompt(options.prompt), stdout="file")

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from ... import event as ev
 from .. import typed_reader
 
@@ -38,6 +40,7 @@ USER_INPUT_TOOLS = frozenset({"ask_user", "exit_plan_mode"})
 FILE_WRITE_TOOLS = frozenset({"write_file", "replace"})
 # The error of an allowed shell command that redirects to a file.
 CONFIRMATION_REQUIRED_TEXT = "requires user confirmation, which is not supported"
+STOP_EXECUTION = "stop_execution"  # the error of a call after which a hook stopped the run
 COMMAND_FAILED_PREFIX = "Command exited with code: "  # the result of a command without output
 # Without permission these tools are not registered, and calls fail as for an unknown tool.
 PERMISSION_TOOLS = frozenset({"run_shell_command", "write_file", "replace", "web_fetch"})
@@ -75,11 +78,34 @@ _ERROR_PATTERNS = (
         r"API key not valid|API_KEY_INVALID|UNAUTHENTICATED|PERMISSION_DENIED",
         "authentication_failed",
     ),
-    (r"RESOURCE_EXHAUSTED|Resource has been exhausted|exceeded your current quota", "rate_limit"),
+    (
+        r"RESOURCE_EXHAUSTED|Resource has been exhausted|exceeded your current quota"
+        r"|RetryableQuotaError|TerminalQuotaError",
+        "rate_limit",
+    ),
+    (r"input token count .{0,40}exceeds the maximum number of tokens", "prompt_too_long"),
 )
+_VERDICT_BY_ERROR = {
+    "authentication_failed": "auth",
+    "rate_limit": "rate_limit",
+    "prompt_too_long": "context_full",
+}
 _STDERR_NOISE_PATTERN = re.compile(
     r"^(?:Warning: |Ripgrep is not|\[STARTUP\]|YOLO mode|    at |Attempt \d+ failed"
     r"|Error executing tool|\s*[{}]?$|  status: )"
+)
+BLOCKED_PREFIX = "Agent execution blocked: "  # by a hook; some let the model try again
+# Warnings after which the run ends with a success, unless the model continues.
+_STOP_WARNINGS = (
+    ("Loop detected, stopping execution", "loop_detected"),
+    ("Agent execution stopped: ", STOP_EXECUTION),
+    (BLOCKED_PREFIX, STOP_EXECUTION),
+)
+_STDERR_STOP_PATTERN = re.compile(
+    r"Error executing tool \S+: Agent execution stopped by hook: (.*)"
+)
+_STDERR_QUOTA_PATTERN = re.compile(
+    r"Error when talking to Gemini API .*(?:Retryable|Terminal)QuotaError: (.+)"
 )
 _RETRY_PATTERN = re.compile(r"Attempt (\d{1,9}) failed with status (\d{3})\. Retrying")
 _MAX_ATTEMPTS = 10
@@ -93,6 +119,31 @@ def read_stderr(line: ev.Stderr) -> list[ev.Event]:
     head = (0, None, None, line.at)
     attempt, status = map(int, match.groups())
     return [ev.Retry(*head, attempt, _MAX_ATTEMPTS, status, classify_error(line.text))]
+
+
+class EndReason(Struct, frozen=True):
+    """Why a run ended: the names of a result's `terminal_reason` and `api_error`."""
+
+    message: str
+    terminal_reason: str | None = None
+    api_error: str | None = None
+
+
+def stop_warning(text: str) -> EndReason | None:
+    """The reason if a warning says that the run was stopped."""
+    for prefix, terminal_reason in _STOP_WARNINGS:
+        if text.startswith(prefix):
+            return EndReason(text.removeprefix(prefix) or text, terminal_reason)
+    return None
+
+
+def end_reason_of_stderr(text: str) -> EndReason | None:
+    """What only stderr says about the end: the json format omits a hook's stop, 0.45 the quota."""
+    match = _STDERR_STOP_PATTERN.match(text)
+    if match is not None:
+        return EndReason(match[1], STOP_EXECUTION)
+    match = _STDERR_QUOTA_PATTERN.match(text)
+    return None if match is None else EndReason(f"[API Error: {match[1]}]", None, "rate_limit")
 
 
 def classify_error(text: str) -> str | None:
@@ -118,12 +169,12 @@ def http_status_of(text: str) -> int | None:
 
 def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
     """The verdict and the message for an exit code."""
-    text = "\n".join(line for line in errors if not _STDERR_NOISE_PATTERN.match(line)).strip()
+    text = typed_reader.error_headline(errors, _STDERR_NOISE_PATTERN)
     if code in EXIT_CODE_VERDICTS:
         return EXIT_CODE_VERDICTS[code], text or f"exit code {code}: fatal error"
     status = _STATUS_BY_EXIT_CODE.get(code)
     if status is None:
         return None
     kind = classify_error("\n".join(errors))
-    verdict = "auth" if kind == "authentication_failed" else kind or STATUS_VERDICTS[status]
+    verdict = STATUS_VERDICTS[status] if kind is None else _VERDICT_BY_ERROR[kind]
     return verdict, text or f"exit code {code}: HTTP status {status}"

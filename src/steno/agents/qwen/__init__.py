@@ -14,8 +14,10 @@ the names of Google's API: `promptTokenCount` includes `cachedContentTokenCount`
 so chats are imported only on request: otherwise recorded runs would be counted twice.
 
 A request that failed for good appears as text of the model, "[API Error: 401 ...]", in a message
-without usage, and the run ends with `success` and exit code 0. At the turn limit there is no
-result, and the exit code is 53.
+without usage, and the run ends with `success` and exit code 0. From 0.24 on, the result is an error
+with the text in `error.message`, as for a run that its loop detection stopped, and the message can
+have usage; retries are lines of the stream. At the turn limit there is no result, and the exit code
+is 53; at its limit of tool calls or time it is 55.
 """
 
 from ...report import HintTemplates
@@ -70,7 +72,7 @@ AGENT = Agent(
     installation=Installation(
         command="npm install -g @qwen-code/qwen-code",
         npm_package="@qwen-code/qwen-code",
-        tested_versions=("0.15.10",),
+        tested_versions=("0.15.10", "0.24.4"),
         credential_files=(".qwen/oauth_creds.json",),
     ),
 )

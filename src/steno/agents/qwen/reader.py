@@ -15,6 +15,7 @@ from ..typed_reader import CallTracker, uncached_input
 from .tables import (
     BACKGROUND_TOOLS,
     FILE_WRITE_TOOLS,
+    LOOP_DETECTED_PREFIX,
     PERMISSION_DENIED_PREFIX,
     USER_INPUT_TOOLS,
     http_status_of,
@@ -51,8 +52,26 @@ class ResultStats(Struct, gc=False):
     models: dict[str, ModelStats] | None = None
 
 
+class ResultError(Struct, gc=False):
+    message: str | None = None
+
+
 class ResultLine(Struct, gc=False):
     stats: ResultStats | None = None
+    error: ResultError | None = None
+
+
+class RetryData(Struct, gc=False):
+    """`attempt` and the delay are given for rate limits only."""
+
+    reason: str | None = None
+    attempt: Count | None = None
+    maxRetries: Count | None = None
+    delayMs: Count | None = None
+
+
+class RetryLine(Struct, gc=False):
+    data: RetryData | None = None
 
 
 class BackgroundInput(Struct, gc=False):
@@ -71,6 +90,8 @@ class QwenReader:
         self._calls = CallTracker()
         self._model: str | None = None
         self._failure: str | None = None  # the API error in the last message
+        self._held_text: ev.Text | None = None  # an API error with usage, until the next line
+        self._is_retry_announced = False  # by the previous line
 
     def read(self, data: bytes, number: int, at: datetime | None = None) -> list[ev.Event]:
         """Return the events of one line; raises one of DECODE_ERRORS if it has another shape."""
@@ -113,11 +134,13 @@ class QwenReader:
         has_usage = any(
             type(event) is ev.Usage and (event.input or event.output) for event in claude_events
         )
-        events: list[ev.Event] = []
+        if any(type(event) is not ev.Unknown for event in claude_events):
+            self._is_retry_announced = False
+        events = self._release_text(data)
         for event in claude_events:
             convert = _EVENT_CONVERTERS.get(type(event))
-            if type(event) is ev.Text and not has_usage:
-                events += self._convert_text(event)
+            if type(event) is ev.Text and is_api_error(event.text):
+                events += self._convert_api_error(event, has_usage)
             elif convert is None:
                 events.append(event)
             else:
@@ -143,12 +166,23 @@ class QwenReader:
         input_ = uncached_input(event.input, event.cache_read)
         return [replace(event, input=input_, cache_write=0, final=True)]
 
-    def _convert_text(self, event: ev.Text) -> list[ev.Event]:
-        """Text without usage: the first half of an answer, or an API error."""
-        if not is_api_error(event.text):
-            return [event]
+    def _convert_api_error(self, event: ev.Text, has_usage: bool) -> list[ev.Event]:
+        """A failed request; if it has usage, it may be the model's own text: the result decides."""
+        if has_usage:
+            self._held_text = event
+            return [ev.Partial(*_head_of(event), event.text)]
         self._failure = event.text
-        return [ev.Failure(*_head_of(event), None, http_status_of(event.text), event.text)]
+        return [_failure_event(event)]
+
+    def _release_text(self, data: bytes) -> list[ev.Event]:
+        """The text that looked like an API error, as the line after it shows."""
+        text = self._held_text
+        if text is None:
+            return []
+        self._held_text = None
+        line = decode_lenient(data, ResultLine)
+        failed = line.error is not None and line.error.message == text.text
+        return [_failure_event(text) if failed else text]
 
     def _convert_tool_call(self, event: ev.ToolCall, data: bytes) -> list[ev.Event]:
         self._failure = None
@@ -181,7 +215,8 @@ class QwenReader:
         if usage is not None:
             input_ = uncached_input(usage.input, usage.cache_read)
             usage = replace(usage, input=input_, cache_write=0, reasoning=None)
-        models = _model_usages(decode_lenient(data, ResultLine).stats)
+        line = decode_lenient(data, ResultLine)
+        models = _model_usages(line.stats)
         if models is None and self._model and usage is not None:
             models = {self._model: usage}
         event = replace(event, usage=usage, models=models, over_session=over_session)
@@ -193,14 +228,46 @@ class QwenReader:
                 errors=(self._failure,),
                 api_status=http_status_of(self._failure),
             )
+        elif event.is_error and line.error is not None and line.error.message:
+            event = _with_error(event, line.error.message)
         self._summary.result = event
         self._summary.result_count += 1
         return [event]
+
+    def _convert_unknown(self, event: ev.Unknown, data: bytes) -> list[ev.Event]:
+        """A retry is announced when a request fails, and mostly again when it is repeated."""
+        if event.kind != "system/retry":
+            return [event]
+        retry = decode_lenient(data, RetryLine).data or RetryData()
+        head = _head_of(event)
+        if retry.reason == "model_fallback":
+            return [ev.Notice(*head, retry.reason)]
+        is_repetition = retry.attempt is None and self._is_retry_announced
+        self._is_retry_announced = not is_repetition
+        if is_repetition:
+            return []
+        error = None if retry.attempt is None else "rate_limit"
+        return [ev.Retry(*head, retry.attempt, retry.maxRetries, None, error, retry.delayMs)]
 
     def _exceeds_requests(self, usage: ev.ModelUsage) -> bool:
         """Whether a result includes helpers or earlier runs of the session."""
         requests = sum(request.input + request.output for request in self._summary.requests)
         return (usage.input or 0) + (usage.output or 0) > requests
+
+
+def _with_error(result: ev.Result, message: str) -> ev.Result:
+    stopped = message.startswith(LOOP_DETECTED_PREFIX)
+    return replace(
+        result,
+        text=None,
+        errors=(message,),
+        api_status=http_status_of(message),
+        terminal_reason="loop_detected" if stopped else result.terminal_reason,
+    )
+
+
+def _failure_event(event: ev.Text) -> ev.Failure:
+    return ev.Failure(*_head_of(event), None, http_status_of(event.text), event.text)
 
 
 def _head_of(event: ev.Event) -> EventHead:
@@ -239,4 +306,5 @@ _EVENT_CONVERTERS: dict[type[ev.Event], Callable[[QwenReader, Any, bytes], list[
     ev.ToolCall: QwenReader._convert_tool_call,
     ev.ToolResult: QwenReader._convert_tool_result,
     ev.Result: QwenReader._convert_result,
+    ev.Unknown: QwenReader._convert_unknown,
 }

@@ -1,13 +1,15 @@
 """The command line of `qwen`, and its exit codes. Pure.
 
 The prompt is passed on stdin: any length, any first character. The approval mode decides what is
-allowed without asking.
+allowed without asking. Stdout is a file: on a pipe, every version loses the end of an answer above
+100 KB when it exits.
 """
 
+import re
 from collections.abc import Sequence
 
 from ..base import LaunchCommand, LaunchOptions, encode_prompt, option_args, repeated_args
-from ..typed_reader import EXIT_CODE_VERDICTS, approval_mode
+from ..typed_reader import EXIT_CODE_VERDICTS, approval_mode, error_headline
 
 # Its --json-schema fails at the first plain-text answer; steno asks for a correction instead.
 UNSUPPORTED_OPTIONS = ("fork", "max_cost", "fallback_model", "json_schema", "steer")
@@ -17,15 +19,19 @@ MODE_ALIASES = {
     "bypassPermissions": "yolo",
     "dontAsk": "default",
 }
+_EXIT_CODE_VERDICTS = {**EXIT_CODE_VERDICTS, 55: "max_budget"}  # its limit of time or tool calls
+_STDERR_NOISE_PATTERN = re.compile(
+    r"Warning: |Ripgrep not available|Retrying (?:in \d|provider attempt)|Falling back from "
+)
 NATIVE_MODES = ("plan", "default", "auto-edit", "yolo")
 
 
 def classify_exit(code: int, errors: Sequence[str]) -> tuple[str, str] | None:
     """The verdict and the message for an exit code without a result."""
-    verdict = EXIT_CODE_VERDICTS.get(code)
+    verdict = _EXIT_CODE_VERDICTS.get(code)
     if verdict is None:
         return None
-    return verdict, "\n".join(errors).strip() or f"exit code {code}"
+    return verdict, error_headline(errors, _STDERR_NOISE_PATTERN) or f"exit code {code}"
 
 
 def build_command(
@@ -53,7 +59,10 @@ def build_command(
     if options.backend is not None:
         argv += ["--auth-type", "openai"]
     return LaunchCommand(
-        (*argv, *options.extra), encode_prompt(options.prompt), env=_backend_env(options)
+        argv=(*argv, *options.extra),
+        stdin=encode_prompt(options.prompt),
+        stdout="file",
+        env=_backend_env(options),
     )
 
 

@@ -28,6 +28,7 @@ FILE_WRITE_TOOLS = frozenset({"write_file", "edit", "replace", "notebook_edit"})
 BACKGROUND_TOOLS = frozenset({"run_shell_command", "agent"})
 FILE_CREATED_PREFIXES = ("Successfully created", "Created new file")
 PERMISSION_DENIED_PREFIX = "Qwen Code requires permission to use"
+LOOP_DETECTED_PREFIX = "Loop detection halted the run"
 API_ERROR_PREFIX = "[API Error: "
 _API_ERROR_PATTERN = re.compile(r"(?s)\[API Error: (.*)\]\s*(?:\n.*)?")  # advice may follow it
 _HTTP_STATUS_PATTERN = re.compile(r"(?:(?:status|code)\W*)?(\d{3})\b")

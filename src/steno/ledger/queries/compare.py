@@ -81,7 +81,7 @@ def _session_figures(store: Store, session: SessionSummary) -> dict[str, Any]:
         **_identity_figures(session),
         "duration_ms": duration_ms,
         "turns": session.turns,
-        "requests": session.totals.requests,
+        "requests": session.totals.known_requests,
         **_token_figures(session.totals.tokens),
         "cost_usd": nano_to_usd(session.totals.cost_nano),
         "context_used": session.context_used,

@@ -311,6 +311,13 @@ class WhereClause:
         return f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
 
 
+# An attempt is not a failed run if another attempt completed its task.
+FAILED_RUN_SQL = (
+    "verdict <> 'success' AND NOT EXISTS "
+    "(SELECT 1 FROM tasks WHERE tasks.id = runs.task AND tasks.verdict = 'success')"
+)
+
+
 # -- names as users type them --------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from ...errors import StenoError
 from ...report import Report
 from ..protocol import Store, chunks, placeholders, query_column, query_value
 from ..results import Note, RunSummary
-from .filters import Filters, WhereClause
+from .filters import FAILED_RUN_SQL, Filters, WhereClause
 
 RUN_SELECT_COLUMNS = ", ".join(RunSummary.__struct_fields__[:-1])  # without `short_id`
 RUN_RANKINGS = {
@@ -50,7 +50,7 @@ def runs_where(
 ) -> WhereClause:
     where = WhereClause().add_time_range("started_at", filters.time_range).add_names(filters)
     if failed:
-        where.add("verdict <> 'success'")
+        where.add(FAILED_RUN_SQL)
     if verdicts:
         finished = [verdict for verdict in verdicts if verdict != "running"]
         running = " OR verdict IS NULL" if "running" in verdicts else ""

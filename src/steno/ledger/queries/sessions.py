@@ -1,5 +1,6 @@
 """Sessions: lists of them with their usage, and the transcripts they came from."""
 
+from ...report import Report
 from ..protocol import Store, chunks, query_column, query_value
 from ..results import SessionSummary
 from ..totals import UsageTotals
@@ -40,8 +41,19 @@ def list_sessions(
     for session in sessions:
         session.short_id = prefixes[session.id]
         session.totals = totals.get(session.id) or UsageTotals()
+    _count_prompts_of_runs(store, sessions)
     _mark_unknown_usage(store, [session for session in sessions if session.totals == NO_SPEND])
     return sessions
+
+
+def _count_prompts_of_runs(store: Store, sessions: list[SessionSummary]) -> None:
+    """Count the runs as prompts where the transcript wasn't imported yet."""
+    by_id = {session.id: session for session in sessions}
+    for part in chunks(list(by_id)):
+        where = WhereClause().add_in("session", part).add("(prompt IS NOT NULL OR turns > 0)")
+        sql = f"SELECT session, count(*) FROM runs{where.sql} GROUP BY session"
+        for id_, count in store.query(sql, where.values):
+            by_id[id_].prompts = max(by_id[id_].prompts, int(count))
 
 
 def _mark_unknown_usage(store: Store, sessions: list[SessionSummary]) -> None:
@@ -80,6 +92,15 @@ def get_session(store: Store, id_: str) -> SessionSummary:
     return session
 
 
+def complete_report(report: Report, session: SessionSummary) -> Report:
+    """Add to the report of a session's transcript what only the ledger knows."""
+    if report.turns is None:
+        report.turns = session.turns
+    if report.duration_ms is None:
+        report.duration_ms = session.duration_ms
+    return report
+
+
 def session_exists(store: Store, id_: str) -> bool:
     return bool(store.query("SELECT 1 FROM sessions WHERE id = ?", (id_,)))
 
@@ -95,7 +116,13 @@ def newest_session(store: Store) -> str | None:
 
 
 def transcript_paths(store: Store, id_: str) -> list[str]:
-    """Return the transcripts with the session's id in their name, the plainest name first."""
-    sql = "SELECT path FROM sources WHERE kind = 'transcript' AND path LIKE ?"
-    paths: list[str] = query_column(store, sql, (f"%{id_}%",))
+    """Return the transcripts with the session's id in their name, the plainest name first.
+
+    Else the only one with the session's lines: Gemini's file names have a part of the id.
+    """
+    sql = "SELECT path FROM sources WHERE kind = 'transcript' AND "
+    paths: list[str] = query_column(store, sql + "path LIKE ?", (f"%{id_}%",))
+    if not paths:
+        by_content = query_column(store, sql + "session = ?", (id_,))
+        return by_content if len(by_content) == 1 else []
     return sorted(paths, key=lambda path: (not path.endswith(f"/{id_}.jsonl"), len(path), path))

@@ -22,6 +22,7 @@ from ..totals import (
     sum_totals,
 )
 from .filters import (
+    FAILED_RUN_SQL,
     Filters,
     OffsetSegment,
     TimeRange,
@@ -41,10 +42,10 @@ SPEND_SUMS_SQL = ", ".join(f"sum({name})" for name in UsageTotals.__struct_field
 # The same sums per request; of an hour whose requests are pruned, its own sums.
 _REQUEST_TOKENS_SQL = "r.input + r.cache_write + r.cache_read + r.output"
 _REQUEST_SUM_SQL = {
-    "requests": "CASE WHEN r.kind = 'request' THEN 1 ELSE 0 END",
+    "requests": "r.requests",
     "reported_nano": "CASE WHEN r.source = 'reported' THEN coalesce(r.cost_nano, 0) ELSE 0 END",
     "computed_nano": "CASE WHEN r.source = 'computed' THEN coalesce(r.cost_nano, 0) ELSE 0 END",
-    "unpriced": "CASE WHEN r.cost_nano IS NULL AND r.kind = 'request' THEN 1 ELSE 0 END",
+    "unpriced": "CASE WHEN r.cost_nano IS NULL THEN r.requests ELSE 0 END",
     "unpriced_tokens": f"CASE WHEN r.cost_nano IS NULL THEN {_REQUEST_TOKENS_SQL} ELSE 0 END",
 }
 SPLIT_HOUR_SUMS_SQL = ", ".join(
@@ -226,9 +227,9 @@ def _offset_segments(store: Store, zone: TimeZone, time_range: TimeRange) -> lis
 
 
 def failed_run_cost(store: Store, filters: Filters) -> WastedCost:
-    """Return the cost of runs that did not succeed."""
+    """Return the cost of failed runs."""
     where = WhereClause().add_time_range("started_at", filters.time_range).add_names(filters)
-    where.add("verdict <> 'success'")
+    where.add(FAILED_RUN_SQL)
     (figures,) = store.query(
         "SELECT count(*), coalesce(sum(cost_nano), 0), count(*) - count(cost_nano) "
         f"FROM runs{where.sql}",
