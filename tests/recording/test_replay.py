@@ -289,6 +289,8 @@ def bare(report: Report) -> dict[str, Any]:
         found.pop(name, None)
     if found["subtype"] is None:
         del found["duration_ms"]
+    if found["denials"]:
+        del found["hint"]  # names the option of the program that was started: steno or the agent
     for tool in found["tools"]:
         del tool["started_at"], tool["duration_ms"]
     return found
