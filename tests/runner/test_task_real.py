@@ -62,13 +62,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> Make:
         environ = claude.clean_env(home, url) | {"CLAUDE_CODE_MAX_RETRIES": "0"} | (env or {})
         environ = {name: value for name, value in environ.items() if value}
         ask = LaunchOptions(**{"prompt": "Do the work.", "extra": (UNASKED,), **asked})
-        return TaskSetup(
-            launch_options=ask,
-            program=claude.installed(version),
-            cwd=str(work),
-            inherited_env=environ,
-            **(more or {}),
-        )
+        program = {"program": claude.installed(version), **(more or {})}
+        return TaskSetup(launch_options=ask, cwd=str(work), inherited_env=environ, **program)
 
     return made
 
@@ -221,12 +216,14 @@ def test_no_output_is_lost(make: Make, serve: Serve, version: str) -> None:
     )
 
 
-def test_lost_output_is_told(make: Make, serve: Serve, version: str) -> None:
+def test_lost_output_is_told(make: Make, serve: Serve, version: str, tmp_path: Path) -> None:
     """A version taken for a newer one gets a pipe: lost output is detected and reported."""
+    newer = tmp_path / "9.9.9"  # a program that is named by its version
+    newer.write_text(f'#!/bin/sh\nexec {claude.installed(version)} "$@"\n')
+    newer.chmod(0o755)
     answer = "A long story. " * 200_000
-    done = carry_out(
-        make(serve(say(answer)), more={"version": "9.9.9", "policy": RetryPolicy(attempts=1)})
-    )
+    more = {"program": str(newer), "policy": RetryPolicy(attempts=1)}
+    done = carry_out(make(serve(say(answer)), more=more))
     report, whole = done.report, (done.report.result or "").strip() == answer.strip()
     result = (report.verdict, report.complete, report.lines.torn, report.exit_code)
     assert result == (("success", True, False, 0) if whole else ("no_result", False, True, 0))
