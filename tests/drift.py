@@ -192,6 +192,8 @@ SITUATIONS: dict[str, Situation] = {
     "wrong key": wrong_key,
     "overflow": overflow,
 }
+# OpenCode compacts and asks again, without end, if the service keeps refusing the prompt.
+NOT_TRIED = {("opencode", "overflow")}
 FAULTS = ("wrong key", "overflow")  # nothing is sent that has a cost
 
 
@@ -303,6 +305,8 @@ def try_version(agent: str, version: str) -> VersionResult:
     openai.MODELS["codex"] = "gpt-5.5" if version_tuple(version) > (0, 150) else "gpt-5-codex"
     found = VersionResult(agent, version)
     for name, runs in SITUATIONS.items():
+        if (agent, name) in NOT_TRIED:
+            continue
         folder = Path(tempfile.mkdtemp(prefix="steno-drift-"))
         try:
             result = _try_situation(Place(f"{agent} {version}", folder, program=str(program)), runs)
