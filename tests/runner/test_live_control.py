@@ -237,7 +237,7 @@ def test_r4_a_run_is_killed_from_outside(place: Place) -> None:
 def test_r7_a_task_that_waits_is_seen_and_stopped(place: Place) -> None:
     host, run = place.begin("run into the limit", attempts=3)
     row = place.doing(run, "waiting")
-    assert 80_000 < row["waits_s"] <= 24 * 3600 + 30
+    assert 600 < row["waits_s"] <= 1200 + 30
     assert "next attempt in " in place.steno("ps").stdout
     assert "no active attempt to send the message to" in place.steno("send", run, "hello").stderr
     assert place.steno("stop", run).stdout == f"{run} ended: rate_limit\n"

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 from tests.support import claude_lines
 
@@ -35,7 +36,11 @@ for number, line in enumerate(sys.stdin if is_steered else [sys.stdin.read()], 1
         )
         signal.pause() if not is_steered else None
     if "limit" in prompt:
-        resets = {"status": "rejected", "resetsAt": 4102444800, "rateLimitType": "five_hour"}
+        resets = {
+            "status": "rejected",
+            "resetsAt": int(time.time()) + 1200,
+            "rateLimitType": "five_hour",
+        }
         say(
             {
                 "type": "rate_limit_event",
