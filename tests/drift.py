@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from steno import event as ev
 from steno.pricing import price
 from tests.support import openai
 from tests.support.all_agents import Place, RunResult, Server, shell, write
@@ -257,23 +258,21 @@ def cost_of(place: Place, report: dict[str, Any], answers: list[tuple[str, Usage
     if place.agent == "opencode":  # the prices in its settings, per million tokens
         return sum(use.input + 2 * use.output + use.cache_read / 10 for _, use in answers) / 1e6
     costs = [
-        price(model or report["model"] or "", PricedUsage.of(usage), None)
-        for model, usage in answers
+        price(model or report["model"] or "", event_of(usage), None) for model, usage in answers
     ]
     known = [cost for cost in costs if cost is not None]
     return sum(known) / 1e9 if len(known) == len(costs) else None
 
 
-class PricedUsage(Struct):
-    input: int
-    cache_write: int
-    cache_read: int
-    output: int
-    cache_write_1h: int = 0
-
-    @classmethod
-    def of(cls, usage: Usage) -> "PricedUsage":
-        return cls(usage.input, usage.cache_write, usage.cache_read, usage.output)
+def event_of(usage: Usage) -> ev.Usage:
+    return ev.Usage(
+        *(0, None, None, None),
+        input=usage.input,
+        cache_write=usage.cache_write,
+        cache_read=usage.cache_read,
+        output=usage.output,
+        cache_write_1h=0,
+    )
 
 
 # -- versions ------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def _placed(folder: Path) -> Iterator[Place]:
 # -- ps ------------------------------------------------------------------------------------------
 
 
-def test_ps_shows_what_goes_on(place: Place) -> None:
+def test_ps_shows_active_runs(place: Place) -> None:
     assert place.steno("ps").stdout == "No active runs.\n"
     assert not place.live.exists()  # looking makes nothing
     host, run = place.begin("work with sk-abcdefghijklmnop on it")

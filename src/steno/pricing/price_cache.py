@@ -3,7 +3,6 @@
 It is valid for one version of the table. If it can't be read or written, the table is used.
 """
 
-import os
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ from pathlib import Path
 from msgspec import DecodeError, Struct, json
 
 from ..codec.redact import redact
+from ..user_cache import cache_path, write_cache_file
 from .rates import PricePeriod
 
 CACHE_FILE_NAME = "prices-1.json"  # the number changes with the format
@@ -28,7 +28,7 @@ class PriceCache(Struct):
 def load_cached_periods() -> dict[str, list[PricePeriod]]:
     """Return the cached prices by model; empty if they come from another table."""
     with suppress(OSError, DecodeError, RuntimeError):  # missing, damaged, no home folder
-        cached = json.decode(_cache_path().read_bytes(), type=PriceCache)
+        cached = json.decode(cache_path(CACHE_FILE_NAME).read_bytes(), type=PriceCache)
         if cached.table == _table_fingerprint():
             return cached.models
     return {}
@@ -46,17 +46,8 @@ def store_periods(model: str, periods: list[PricePeriod]) -> None:
         return
     models[model] = periods
     with suppress(OSError, RuntimeError):
-        path = _cache_path()
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = path.with_name(f"{CACHE_FILE_NAME}.{os.getpid()}")
-        temporary.write_bytes(json.encode(PriceCache(_table_fingerprint(), models)))
-        temporary.replace(path)
-
-
-def _cache_path() -> Path:
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("steno", appauthor=False)) / CACHE_FILE_NAME
+        data = json.encode(PriceCache(_table_fingerprint(), models))
+        write_cache_file(cache_path(CACHE_FILE_NAME), data)
 
 
 @cache

@@ -103,9 +103,10 @@ def _context_in_transcript(agent: Agent, setup: TaskSetup, session: str) -> Cont
     )
     home = env.get("HOME") or str(Path.home())
     pattern = agent.transcripts.pattern
-    glob = f"*/{session}.jsonl" if pattern is None else pattern(session)
+    if pattern is None:
+        return Context()
     for folder in agent.transcripts.folders(env, home):
-        for path in sorted(Path(folder).glob(glob)):
+        for path in sorted(Path(folder).glob(pattern(session))):
             try:
                 parser = open_recording(path).read(agent)
             except SourceError:

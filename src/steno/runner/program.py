@@ -20,6 +20,7 @@ from msgspec import Struct
 from ..agents import Agent, ProgramInfo
 from ..agents.base import build_environment
 from ..process.child import RunOnce
+from ..user_cache import cache_path, write_cache_file
 
 HELP_TIMEOUT_SECONDS = 30.0  # Gemini needs up to 22 s if its files are not in the disk cache
 # A program of unknown version may be a launcher that stays the same in an update; a help that could
@@ -85,9 +86,11 @@ def inspect_program(
     env = build_environment(
         inherited, agent.launch.env_policy, include_api_keys=False, extra=extra_env
     )
-    version = version_of(program, agent.installation.npm_package, env.get("PATH"))
     path = find_program(program, env)
-    if path is None or not agent.launch.help_args:
+    if path is None:
+        return ProgramInfo()
+    version = version_of(path, agent.installation.npm_package)
+    if not agent.launch.help_args:
         return ProgramInfo(version)
     argv = (path, *agent.launch.help_args)
 
@@ -147,15 +150,8 @@ def _read_cache(key: str) -> CachedHelp | None:
 
 def _write_cache(key: str, entry: CachedHelp) -> None:
     with suppress(OSError, RuntimeError):
-        path = _cache_path(key)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(msgspec.json.encode(entry))
-        temporary.replace(path)
+        write_cache_file(_cache_path(key), msgspec.json.encode(entry))
 
 
 def _cache_path(key: str) -> Path:
-    from platformdirs import user_cache_dir
-
-    folder = Path(user_cache_dir("steno", appauthor=False)) / CACHE_FOLDER_NAME
-    return folder / f"{key[:32]}.json"
+    return cache_path(f"{CACHE_FOLDER_NAME}/{key[:32]}.json")

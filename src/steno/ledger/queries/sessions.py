@@ -48,22 +48,27 @@ def list_sessions(
 
 def _count_prompts_of_runs(store: Store, sessions: list[SessionSummary]) -> None:
     """Count the runs as prompts where the transcript wasn't imported yet."""
-    by_id = {session.id: session for session in sessions}
-    for part in chunks(list(by_id)):
-        where = WhereClause().add_in("session", part).add("(prompt IS NOT NULL OR turns > 0)")
-        sql = f"SELECT session, count(*) FROM runs{where.sql} GROUP BY session"
-        for id_, count in store.query(sql, where.values):
-            by_id[id_].prompts = max(by_id[id_].prompts, int(count))
+    counts = _count_runs(store, sessions, "(prompt IS NOT NULL OR turns > 0)")
+    for session in sessions:
+        session.prompts = max(session.prompts, counts.get(session.id, 0))
 
 
 def _mark_unknown_usage(store: Store, sessions: list[SessionSummary]) -> None:
     """Mark the usage of sessions without requests as unknown if one of their runs has none."""
-    by_id = {session.id: session for session in sessions}
-    for part in chunks(list(by_id)):
-        where = WhereClause().add_in("session", part).add("output IS NULL")
+    counts = _count_runs(store, sessions, "output IS NULL")
+    for session in sessions:
+        if session.id in counts:
+            session.totals = UsageTotals(unpriced=counts[session.id])
+
+
+def _count_runs(store: Store, sessions: list[SessionSummary], condition: str) -> dict[str, int]:
+    """The number of runs of each session that meet a condition; sessions without one are absent."""
+    counts: dict[str, int] = {}
+    for part in chunks([session.id for session in sessions]):
+        where = WhereClause().add_in("session", part).add(condition)
         sql = f"SELECT session, count(*) FROM runs{where.sql} GROUP BY session"
-        for id_, count in store.query(sql, where.values):
-            by_id[id_].totals = UsageTotals(unpriced=int(count))
+        counts.update((session, int(count)) for session, count in store.query(sql, where.values))
+    return counts
 
 
 def sums_by_session(store: Store, ids: list[str]) -> dict[str, UsageTotals]:
