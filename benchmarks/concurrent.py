@@ -19,6 +19,7 @@ from benchmarks.table import number, table
 LABELS = {
     "steno": "steno: process, recording, events, running report",
     "booked": "steno run: the same, with ledger rows",
+    "library": "steno.stream: the same by the public API",
     "sdk": "claude-agent-sdk, transport",
     "parsed": "claude-agent-sdk, transport + parse_message",
 }
@@ -62,8 +63,13 @@ def goals(found: dict[str, Series]) -> list[Goal]:
             ratio(each(found["steno"]), each(found["sdk"])),
             0.33,
             "x",
-        )
+        ),
+        Goal("steno.stream: from the last line to the last report", tail(found), 2.0, " s"),
     ]
+
+
+def tail(found: dict[str, Series]) -> float | None:
+    return middle(found["library"].inside("tail"))
 
 
 def row(one: Series, found: dict[str, Series], given: argparse.Namespace) -> list[str]:

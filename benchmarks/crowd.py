@@ -49,6 +49,7 @@ class Meter:
             "TALK_RATE": str(options.rate),
         }
         self.lines = 0
+        self.tail = 0.0  # seconds from the last line of the agents to the last report
         self.is_measuring = False
         self._delays: list[int] = []
         self._cpu = 0.0
@@ -89,6 +90,7 @@ class Meter:
             "middle": percentile_ms(delays, 0.5),
             "late": percentile_ms(delays, 0.99),
             "process": time.process_time(),
+            "tail": self.tail,
         }
 
 
@@ -203,6 +205,41 @@ def follow_runs(meter: Meter, folder: str, start_run: StartRun) -> None:
         raise SystemExit(f"WRONG: outcomes of the runs: {outcomes}")
 
 
+def library(meter: Meter, folder: str) -> None:
+    """The public API: `steno.stream` of all runs in one asyncio event loop."""
+    import steno
+    from steno.event import Text
+
+    async def follow(live: steno.RunStream) -> str:
+        last_line = 0
+        async for event in live:
+            if isinstance(event, Text):
+                meter.add_text(event.text)
+            if meter.is_measuring and event.line > last_line:
+                meter.lines += 1
+            last_line = max(last_line, event.line)
+        return live.report.verdict if live.report is not None else ""
+
+    async def follow_all() -> list[str]:
+        followers = []
+        for _ in range(meter.runs):
+            live = steno.stream("talk", program=meter.program, cwd=folder, env=meter.env)
+            followers.append(asyncio.create_task(follow(live)))
+            await asyncio.sleep(0)
+        meter.start_agents()
+        await asyncio.sleep(meter.seconds_until())
+        meter.begin()
+        await asyncio.sleep(meter.seconds_until(meter.seconds * 1e9))
+        meter.end()
+        return await asyncio.gather(*followers)
+
+    os.environ["XDG_DATA_HOME"] = folder
+    verdicts = set(asyncio.run(follow_all()))
+    meter.tail = -meter.seconds_until((meter.seconds + 1) * 1e9)
+    if verdicts != {"success"}:
+        raise SystemExit(f"WRONG: verdicts of the runs: {verdicts}")
+
+
 # --- claude-agent-sdk
 
 
@@ -262,6 +299,7 @@ def follow_transports(meter: Meter, folder: str, parse: Callable[[dict[str, Any]
 FOLLOWERS: dict[str, Callable[[Meter, str], None]] = {
     "steno": steno,
     "booked": booked,
+    "library": library,
     "sdk": sdk,
     "parsed": parsed,
 }

@@ -1,12 +1,13 @@
 """Run many versions of the real agents on the scripted model and compare steno with its log.
 
-    python -m tests.drift                          the newest and three older versions of each agent
+    python -m tests.drift                          the newest and older versions of each agent
     python -m tests.drift claude=2.1.290 codex     one version, and those of one agent
 
 Installs each version with npm below .drift, runs every situation with `steno run`, and checks the
 report: tokens, cost, context, files and verdict must equal what the server sent, or be unknown.
-`--out FILE` writes the result as JSON, from which the table in docs/reference/agents.md is made.
-The exit code is 1 if a figure is wrong.
+`--out FILE` writes the result as JSON, from which the table in docs/reference/agents.md is made; if
+agents are named, it keeps the results of the other versions. The exit code is 1 if a figure is
+wrong or a version can't be installed.
 """
 
 import argparse
@@ -40,11 +41,11 @@ PACKAGES = {
 }
 # Versions that differ in options or output from the ones before and after them.
 OLDER = {
-    "claude": ("1.0.60", "2.0.70", "2.1.290"),
-    "codex": ("0.80.0", "0.115.0", "0.142.0"),
+    "claude": ("1.0.60", "2.0.10", "2.0.70", "2.1.100", "2.1.250", "2.1.290", "2.1.310", "2.1.325"),
+    "codex": ("0.80.0", "0.115.0", "0.142.0", "0.166.0"),
     "copilot": ("1.0.60", "1.0.75", "1.0.92"),
     "gemini": ("0.27.0", "0.39.0", "0.45.2"),
-    "opencode": ("1.2.27", "1.15.13", "1.17.20"),
+    "opencode": ("1.2.27", "1.15.13", "1.17.19"),
     "qwen": ("0.12.0", "0.15.10", "0.21.10"),
 }
 NODE = "22"  # the newest Qwen Code needs it; the others run on it too
@@ -293,7 +294,11 @@ def install(name: str, package: str, version: str) -> Path:
     programs = folder / "node_modules" / ".bin"
     if not programs.exists():
         command = ("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder)
-        subprocess.run((*command, f"{package}@{version}"), check=True)
+        try:
+            subprocess.run((*command, f"{package}@{version}"), check=True)
+        except subprocess.CalledProcessError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
     return programs
 
 
@@ -365,15 +370,40 @@ def main() -> int:
     node = install("node", "node", NODE)
     os.environ["PATH"] = f"{node}{os.pathsep}{os.environ['PATH']}"
     results = []
+    missing = []
     for word in options.agents or PACKAGES:
         agent, _, version = word.partition("=")
-        for each in (version,) if version else (*OLDER[agent], newest(agent)):
-            results.append(try_version(agent, each))
+        versions = [version] if version else [*OLDER[agent], newest(agent)]
+        for each in dict.fromkeys(versions):
+            try:
+                results.append(try_version(agent, each))
+            except subprocess.CalledProcessError as error:
+                missing.append(f"{agent} {each}")
+                print(f"{agent:9} {each:10} not installed: {error}", flush=True)
     if options.out is not None:
-        options.out.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
+        _write(results, options.out, keep_others=bool(options.agents))
     wrong = [one for result in results for one in result.situations if one.wrong]
     print(f"{len(results)} versions, {len(wrong)} situations with a wrong figure")
-    return 1 if wrong else 0
+    return 1 if wrong or missing else 0
+
+
+def _write(results: list[VersionResult], path: Path, keep_others: bool) -> None:
+    """Write what was right, sorted by version, and with `keep_others` what the file has already."""
+    earlier = msgspec.json.decode(path.read_bytes()) if keep_others and path.exists() else []
+    rows = {
+        (row["agent"], version_tuple(row["version"])): row
+        for row in (*earlier, *map(_table_row, results))
+    }
+    in_order = [rows[key] for key in sorted(rows)]
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(in_order), indent=1) + b"\n")
+
+
+def _table_row(result: VersionResult) -> dict[str, Any]:
+    situations = [
+        {"situation": one.situation, "wrong": one.wrong, "unknown": one.unknown}
+        for one in result.situations
+    ]
+    return {"agent": result.agent, "version": result.version, "situations": situations}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 
 from steno.http_client import (
     HttpClient,
-    Response,
+    HttpResponse,
     is_loopback,
     is_retryable,
     retry_after,
@@ -41,7 +41,7 @@ def answering(*responses: bytes, pause: float = 0.0) -> Iterator[tuple[str, list
         yield f"http://127.0.0.1:{server.getsockname()[1]}", requests
 
 
-def get(url: str, seconds: float = 30.0, max_bytes: int = 100) -> Response:
+def get(url: str, seconds: float = 30.0, max_bytes: int = 100) -> HttpResponse:
     client = HttpClient(url)
     client.open()
     try:
@@ -68,7 +68,7 @@ def test_a_redirect_is_not_followed() -> None:
 
 def test_a_large_response_is_cut() -> None:
     with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n" + bytes(500)) as (url, _):
-        assert get(url) == Response(200, {"content-length": "500"}, bytes(100), False)
+        assert get(url) == HttpResponse(200, {"content-length": "500"}, bytes(100), False)
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["headers", "body"])
@@ -80,7 +80,7 @@ def test_the_deadline_holds_while_bytes_come(head: bytes) -> None:
         assert time.monotonic() - start < 20
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(ConnectionError, match=r"^Connection refused$"):

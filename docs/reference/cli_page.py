@@ -12,7 +12,7 @@ from source import page, table, text_block
 
 from steno import cli, report
 from steno.cli import commands
-from steno.cli.resume_command import option_name
+from steno.cli.options import option_name
 from steno.config import SETTINGS
 
 HELP_COLUMNS = "100"

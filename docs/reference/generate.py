@@ -24,9 +24,8 @@ from steno import event, report
 from steno import event as ev
 from steno.agents import AGENTS
 from steno.agents.base import OPTION_FIELDS, option_support
-from steno.analysis import verdict
 from steno.analysis.verdict import ERROR_CATEGORIES, RULES, Facts, Rule
-from steno.cli.resume_command import option_name
+from steno.cli.options import option_name
 from steno.config import AGENT_SETTINGS, MODEL_SIZES, SETTINGS, Setting
 from steno.report import BackgroundTask, DeniedCall, Report
 from steno.views.formatting import VERDICT_DISPLAY
@@ -215,6 +214,7 @@ def samples() -> dict[str, list[Facts]]:
         "interactive": [_facts(result=done, final_text="Which one?")],
         "background_task": [_waiting()],
         "stopped": [_facts(result=_result(terminal_reason="hook_stopped", text="Stopped."))],
+        "policy": [_stopped("policy: forbid_commands: ran: git push")],
         "empty": [_facts(result=_result(subtype="success"))],
         "no_result": [
             _facts(),
@@ -253,7 +253,7 @@ def verdicts_page() -> str:
     ]
     rules = [
         f"{number}. `{rule.__name__}`: {' '.join(docstring(rule.__doc__).split())}"
-        for number, rule in enumerate(_single_rules(), 1)
+        for number, rule in enumerate(RULES, 1)
     ]
     return page(
         "Verdicts",
@@ -277,19 +277,9 @@ def _category(word: str) -> str:
     return f"`{ERROR_CATEGORIES[word]}`" if word in ERROR_CATEGORIES else "null"
 
 
-def _single_rules() -> list[Rule]:
-    """The rules in their order, with the advisories one by one."""
-    advisories = (verdict.detect_open_question, verdict.detect_background_work)
-    return [
-        part
-        for rule in RULES
-        for part in (advisories if rule is verdict.detect_advisories else (rule,))
-    ]
-
-
 def _matching_rule(word: str, facts: Facts) -> tuple[Rule | None, str | None]:
     """The rule that gives this verdict, and its hint."""
-    for rule in _single_rules():
+    for rule in RULES:
         judgement = rule(facts)
         if judgement is not None:
             if judgement.verdict != word:

@@ -10,6 +10,10 @@ REPORT_FIELDS: dict[str, dict[str, str]] = {
         "request.",
         "session_id": "The agent's conversation. Several runs can belong to one session.",
         "run_id": "Id given by steno; only in recordings made by steno.",
+        "name": "Name of the run (`--name`).",
+        "tags": "Labels of the run (`--tag`).",
+        "setup": "What the agent had loaded, by name; only Claude Code reports it.",
+        "origin": "Where and for whom it was started, as far as known.",
         "cwd": "Working directory of the agent.",
         "api_key_source": "The agent's label for the source of its key. Never the key itself.",
         "verdict": "How the run ended; see [verdicts](verdicts.md).",
@@ -44,6 +48,10 @@ REPORT_FIELDS: dict[str, dict[str, str]] = {
         "includes earlier runs of the session.",
         "tokens": "Token usage.",
         "cache_hit_rate": "cache_read / (input + cache_write + cache_read).",
+        "cache_write_1h": "Part of the cache writes that is cached for an hour, if reported.",
+        "web_searches": "Web searches by the model's vendor, as reported by the agent's results.",
+        "web_fetches": "Web pages fetched by the model's vendor, likewise.",
+        "service_tier": "Service tier of the last result, such as `standard`.",
         "cost": "Cost of the run.",
         "models": "Usage by model name.",
         "context": "Context window usage.",
@@ -94,10 +102,11 @@ REPORT_FIELDS: dict[str, dict[str, str]] = {
         "cost_usd": "Cost of this model.",
         "context_window": "Window size reported by the agent or the local model server.",
         "max_output": "Maximum output reported by the agent.",
+        "web_searches": "Web searches of this model, if reported.",
     },
     "Context": {
         "used": "Input, cache writes and cache reads of the main thread's last request; after a "
-        "compaction, the size after it.",
+        "compaction, the size after it; without a request, the agent's own count.",
         "limit": "Window size of the main thread's model.",
         "fraction": "used / limit.",
         "hp": "100 - 100 * fraction, at least 0.",
@@ -109,6 +118,16 @@ REPORT_FIELDS: dict[str, dict[str, str]] = {
         "limit_source": "`reported` by the agent or model server, `known` for this model, or "
         "`assumed` (200,000).",
         "compactions": "Number of compactions.",
+        "overhead": "The parts of the context before the first prompt, if the agent reported them: "
+        "Claude Code does after the prompt `/context`.",
+    },
+    "ContextOverhead": {
+        "system_prompt": "The agent's system prompt.",
+        "tools": "Built-in and MCP tools, without those that are loaded on demand.",
+        "memory_files": "Project notes such as `CLAUDE.md`.",
+        "agents": "Descriptions of subagents.",
+        "skills": "Descriptions of skills.",
+        "other": "Kinds that steno doesn't know.",
     },
     "ToolCallSummary": {
         "id": "Id of the call.",
@@ -170,6 +189,20 @@ REPORT_FIELDS: dict[str, dict[str, str]] = {
         "kind": "Type of limit, such as `five_hour`.",
         "utilization": "Used fraction.",
     },
+    "AgentSetup": {
+        "skills": "Names of skills.",
+        "agents": "Names of subagents that can be started.",
+        "plugins": "Names of plugins.",
+        "slash_commands": "Names of slash commands.",
+    },
+    "RunOrigin": {
+        "host": "Name of the machine.",
+        "user": "Name of the account; in CI, of the person who started the job.",
+        "repository": "Git remote as host/path, the same for all its URLs, without credentials.",
+        "branch": "Git branch at the start; null for a detached checkout outside of CI.",
+        "commit": "Commit that was checked out at the start.",
+        "pull_request": "Number of the pull or merge request, in CI.",
+    },
     "LineCounts": {
         "read": "Lines of stdout, or elements of an array.",
         "blank": "Blank lines.",
@@ -200,4 +233,9 @@ SCOPE_KEYWORDS = {
     "project": "folder, or name of a folder",
     "model": "model name or part of it",
     "agent": "agent name",
+    "host": "machine",
+    "user": "user",
+    "repository": "git repository: host/path, or part of it",
+    "branch": "git branch",
+    "tag": "label: `name=value`, `name` (any value), a list of these (all required), or a dict",
 }

@@ -3,6 +3,7 @@
 StenoError
 ├── SourceError              a recording cannot be opened or read
 ├── LedgerError              a ledger cannot be opened, read or written
+│   ├── LedgerLockedError    another process has locked it
 │   └── LedgerValueError     the database does not accept a value
 ├── RecordingError           a run cannot be recorded and is not started
 └── RunFailed                raised by Report.raise_for_verdict() only
@@ -47,6 +48,10 @@ class RunFailed(StenoError):  # noqa: N818  # public name; reads well as `except
             f"{report.verdict}: {report.error or report.hint or 'the run did not succeed'}"
         )
         self.report = report
+
+
+class LedgerLockedError(LedgerError):
+    """Another process has locked the ledger, and did not release it in time."""
 
 
 class LedgerValueError(LedgerError):

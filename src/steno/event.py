@@ -1,8 +1,10 @@
 """The events of a run, the same for every agent. Each docstring says when it is emitted."""
 
 from datetime import datetime
+from typing import Any
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 NANO_PER_USD = 1_000_000_000  # costs are integers in nano-dollars, so that sums are exact
 NO_JSON = Raw(b"null")
@@ -31,6 +33,9 @@ class Started(Event, tag="started", frozen=True, gc=False):
 
     `transcript`: it comes from the agent's own transcript, which need not have a result.
     `context_window` is the main model's, if the agent reports it here and not in its result.
+    `repository`, `branch` and `commit` are those of the folder, if the agent reports them.
+    `skills`, `agents`, `plugins` and `slash_commands` are the names of what it has loaded. `uuid`
+    is the agent's id of the line.
     """
 
     agent_version: str | None = None
@@ -42,17 +47,40 @@ class Started(Event, tag="started", frozen=True, gc=False):
     mcp_servers: tuple[tuple[str, str], ...] = ()
     transcript: bool = False
     context_window: int | None = None
+    repository: str | None = None
+    branch: str | None = None
+    commit: str | None = None
+    skills: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+    slash_commands: tuple[str, ...] = ()
+    uuid: str | None = None
+
+    def fill(self, later: "Started") -> "Started":
+        """This announcement, with what it left out taken from a later one."""
+        missing: Any = {
+            name: getattr(later, name) for name in _STARTED_FIELDS if not getattr(self, name)
+        }
+        return replace(self, **missing)
+
+
+_STARTED_FIELDS = (
+    *("agent_version", "model", "cwd", "permission_mode", "context_window"),
+    *("repository", "branch", "commit", "skills", "agents", "plugins", "slash_commands"),
+)
 
 
 class UserMessage(Event, tag="user_message", frozen=True, gc=False):
     """Input to the model that is not a tool result.
 
-    `kind`: prompt, synthetic (written by the agent), replay, or interrupted (the marker an agent
-    leaves when a user or a signal interrupts it).
+    `kind`: prompt, sent (with `steno send`, during the run), synthetic (written by the agent),
+    replay, or interrupted (the marker an agent leaves when a user or a signal interrupts it).
+    `uuid` is the agent's id of the line.
     """
 
     kind: str = "prompt"
     text: str = ""
+    uuid: str | None = None
 
 
 class Text(Event, tag="text", frozen=True, gc=False):
@@ -95,7 +123,8 @@ class ToolResultDetails(Struct, frozen=True, gc=False, omit_defaults=True, renam
     """A typed tool result. Long texts stay undecoded JSON (`Raw`).
 
     The fields depend on the tool: Bash has stdout; Read has file; Edit has filePath and
-    structuredPatch; Write has type create or update; Grep and Glob have filenames.
+    structuredPatch; Write has type create or update; Grep and Glob have filenames, and Glob says
+    whether the list is truncated.
     """
 
     stdout: Raw = NO_JSON
@@ -125,6 +154,8 @@ class ToolResultDetails(Struct, frozen=True, gc=False, omit_defaults=True, renam
     shell_id: str | None = None
     total_tokens: int | None = None
     total_duration_ms: int | None = None
+    truncated: bool | None = None
+    duration_ms: int | None = None
 
 
 class ToolResult(Event, tag="tool_result", frozen=True, gc=False):
@@ -187,6 +218,25 @@ class Compaction(Event, tag="compaction", frozen=True, gc=False):
     after: int | None = None
 
 
+class ContextUsage(Event, tag="context_usage", frozen=True, gc=False):
+    """The agent reports what fills its context, in tokens by its own count.
+
+    `used` is the sum of the parts; a part is None if the agent doesn't list it. `messages` is the
+    conversation; the other parts are there before the first prompt.
+    """
+
+    model: str | None = None
+    used: int | None = None
+    limit: int | None = None
+    system_prompt: int | None = None
+    tools: int | None = None
+    memory_files: int | None = None
+    agents: int | None = None
+    skills: int | None = None
+    other: int | None = None
+    messages: int | None = None
+
+
 class PermissionDenied(Event, tag="permission_denied", frozen=True, gc=False):
     """A call was denied. The same denial may be reported several times: by event, result and list.
 
@@ -242,8 +292,8 @@ class Hook(Event, tag="hook", frozen=True, gc=False):
 class Notice(Event, tag="notice", frozen=True, gc=False):
     """A known kind that changes no figure: a status, a title, a fallback to another model.
 
-    Exceptions: `request` is a request whose usage the agent does not report, and `cut`, without a
-    line, says that part of the recording could not be read.
+    Exceptions: `request` is a request whose usage the agent does not report; `cut`, without a line,
+    says that part of the recording could not be read; `line_cut` that a line was too long.
     """
 
     kind: str = ""
@@ -270,6 +320,7 @@ class ModelUsage(Struct, frozen=True, gc=False):
     cost_nano: int | None = None
     context_window: int | None = None
     max_output: int | None = None
+    web_searches: int | None = None
 
 
 class Result(Event, tag="result", frozen=True, gc=False):
@@ -280,7 +331,8 @@ class Result(Event, tag="result", frozen=True, gc=False):
     runs of the session. `amends`: replaces the last result, with details from the transcript.
     `requests`: the number of requests, if the stream does not list them. `uuid` is the agent's id
     of the line; a second result with the same id is a duplicate. `answers_task`: the turn answers
-    the end of background work, not a prompt.
+    the end of background work, not a prompt. `web_searches` and `web_fetches` count what the
+    model's vendor did; `service_tier` is the vendor's, such as `standard`.
     """
 
     subtype: str | None = None
@@ -308,6 +360,9 @@ class Result(Event, tag="result", frozen=True, gc=False):
     requests: int | None = None
     uuid: str | None = None
     answers_task: bool = False
+    web_searches: int | None = None
+    web_fetches: int | None = None
+    service_tier: str | None = None
 
 
 class CostState(Event, tag="cost_state", frozen=True, gc=False):
@@ -348,6 +403,7 @@ class Alert(Event, tag="alert", frozen=True, gc=False):
 
     `kind`: context, tokens or cost (a budget). `level` is a fraction of `limit`; `used` and `limit`
     are in tokens, those of a cost in US dollars. `is_assumed`: the context window is not known.
+    `is_passed`: a higher level was reached at the same time, so that this one is not printed.
     """
 
     kind: str = ""
@@ -355,6 +411,7 @@ class Alert(Event, tag="alert", frozen=True, gc=False):
     used: float = 0.0
     limit: float = 0.0
     is_assumed: bool = False
+    is_passed: bool = False
 
 
 class SchemaChecked(Event, tag="checked", frozen=True, gc=False):

@@ -31,7 +31,7 @@ DEFAULT_HEADERS = {"User-Agent": "steno", "Accept": "*/*", "Accept-Encoding": "i
 Body = bytes | Callable[[], Iterable[bytes]] | None
 
 
-class Response(NamedTuple):
+class HttpResponse(NamedTuple):
     """A response; header names are lower case. `is_complete`: the body fits the size limit."""
 
     status: int
@@ -83,7 +83,7 @@ class HttpClient:
         max_bytes: int,
         headers: Mapping[str, str] | None = None,
         body: Body = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Send a request and read the response, until `deadline` (time.monotonic).
 
         TimeoutError or ConnectionError where there is no response. A kept connection that the
@@ -128,7 +128,7 @@ class HttpClient:
         deadline: float,
         max_bytes: int,
         expired: threading.Event,
-    ) -> Response:
+    ) -> HttpResponse:
         # The timeouts of httpx2 apply to each read; a server may send a byte at a time.
         timer = threading.Timer(
             max(0.0, deadline - time.monotonic()), self._expire, args=(expired,)
@@ -146,7 +146,7 @@ class HttpClient:
         if expired.is_set():  # a cut connection can look like the end of the body
             raise TimeoutError(NO_RESPONSE)
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return Response(response.status_code, headers, data, is_complete)
+        return HttpResponse(response.status_code, headers, data, is_complete)
 
     def abort(self) -> None:
         """End the current request from another thread; no new one is retried."""

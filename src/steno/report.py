@@ -43,6 +43,7 @@ Verdict = Literal[
     "interactive",
     "background_task",
     "stopped",
+    "policy",
     "empty",
     "no_result",
     "stalled",
@@ -59,7 +60,8 @@ EXIT_CODES = {
     "success": 0,
     **dict.fromkeys(("api", "network", "invalid_request", "refused", "subprocess"), 1),
     **dict.fromkeys(("max_turns", "max_budget", "context_full", "interactive"), 3),
-    **dict.fromkeys(("background_task", "permission", "stopped", "empty", "no_result"), 3),
+    **dict.fromkeys(("background_task", "permission", "stopped", "policy"), 3),
+    **dict.fromkeys(("empty", "no_result"), 3),
     "rate_limit": 75,
     **dict.fromkeys(("auth", "billing"), 77),
     **dict.fromkeys(("timeout", "stalled"), 124),
@@ -69,7 +71,7 @@ EXIT_CODES = {
 }
 
 # A warning with one of these prefixes makes `ok` false.
-ADVISORY_PREFIXES = ("interactive-hang:", "background-task:", "permission:")
+ADVISORY_PREFIXES = ("interactive-hang:", "background-task:", "permission:", "policy:")
 
 
 # From tool, input, folder and reason of a denied call to the rule that would have allowed it.
@@ -136,6 +138,18 @@ class ModelSummary(Struct, frozen=True, gc=False):
     cost_usd: float | None = None
     context_window: int | None = None
     max_output: int | None = None
+    web_searches: int | None = None
+
+
+class ContextOverhead(Struct, frozen=True, gc=False):
+    """Tokens in the context before the first prompt, by the agent's own count."""
+
+    system_prompt: int | None = None
+    tools: int | None = None
+    memory_files: int | None = None
+    agents: int | None = None
+    skills: int | None = None
+    other: int | None = None
 
 
 class Context(Struct, frozen=True, gc=False):
@@ -151,6 +165,7 @@ class Context(Struct, frozen=True, gc=False):
     source: str = "unknown"
     limit_source: str = "assumed"
     compactions: int = 0
+    overhead: ContextOverhead | None = None
 
 
 class ToolCallSummary(Struct, gc=False):
@@ -234,6 +249,31 @@ class RateLimitStatus(Struct, frozen=True, gc=False):
     utilization: float | None = None
 
 
+class AgentSetup(Struct, frozen=True, gc=False):
+    """The names of what the agent had loaded at the start."""
+
+    skills: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+    slash_commands: tuple[str, ...] = ()
+
+
+class RunOrigin(Struct, frozen=True, gc=False):
+    """Where and for whom a run was started."""
+
+    host: str | None = None
+    user: str | None = None
+    repository: str | None = None
+    branch: str | None = None
+    commit: str | None = None
+    pull_request: str | None = None
+
+    def fill(self, other: "RunOrigin") -> "RunOrigin":
+        """This origin, with what it doesn't know taken from the other."""
+        names = (name for name in self.__struct_fields__ if getattr(self, name) is None)
+        return msgspec.structs.replace(self, **{name: getattr(other, name) for name in names})
+
+
 class LineCounts(Struct, gc=False):
     """Counts of the input lines by kind."""
 
@@ -255,6 +295,10 @@ class Report(Struct, kw_only=True):
     model: str | None = None
     session_id: str | None = None
     run_id: str | None = None
+    name: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    origin: RunOrigin = RunOrigin()
+    setup: AgentSetup = AgentSetup()
     cwd: str | None = None
     api_key_source: str | None = None
     verdict: Verdict = "no_result"
@@ -281,6 +325,10 @@ class Report(Struct, kw_only=True):
     duration_api_ms: int | None = None
     tokens: Tokens = field(default_factory=Tokens)
     cache_hit_rate: float | None = None
+    cache_write_1h: int | None = None
+    web_searches: int | None = None
+    web_fetches: int | None = None
+    service_tier: str | None = None
     cost: Cost = field(default_factory=Cost)
     models: dict[str, ModelSummary] = field(default_factory=dict)
     context: Context = field(default_factory=Context)

@@ -279,7 +279,7 @@ def test_retries_stand_on_stderr() -> None:
     ]
 
 
-def test_the_chat_beside_a_stream_tells_requests_thoughts_and_the_folder() -> None:
+def test_the_chat_file_adds_requests_thoughts_and_the_folder() -> None:
     report = steno.read(case("gemini", "tools_chat"))
     assert (report.cwd, report.context.used, report.context.source) == (
         "/tmp/demo/project",
@@ -479,7 +479,7 @@ def test_one_request_above_the_size_has_its_price() -> None:
     assert report.warnings == []
 
 
-def test_the_chat_tells_which_request_was_above_it(tmp_path: Path) -> None:
+def test_the_chat_file_shows_which_request_was_above_the_tier(tmp_path: Path) -> None:
     """One request above the limit, two below: each has its own price."""
     sizes = (250_000, 60_000, 70_000)
     (tmp_path / "sessions").mkdir()

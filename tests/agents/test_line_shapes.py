@@ -18,7 +18,7 @@ STREAMS = [path for path in CASES if (path / "stdout").read_bytes().startswith(b
 @pytest.mark.parametrize(
     "path", [path for path in CASES if (path / "stdout").stat().st_size], ids=name
 )
-def test_the_agent_is_told_by_the_bytes(path: Path) -> None:
+def test_the_agent_is_detected_from_the_bytes(path: Path) -> None:
     """I1: from a file, from bytes, from the json format; never by a name."""
     agent = path.parents[1].name
     assert steno.read((path / "stdout").read_bytes()).agent == agent
@@ -33,7 +33,7 @@ def test_claudes_own_lines_stay_claudes() -> None:
         assert agent is None or agent.name == "claude", path
 
 
-def test_transcripts_are_told_apart() -> None:
+def test_transcripts_are_distinguished() -> None:
     found = {
         path.parts[-3]: steno.read(path).agent
         for path in (ROOT / "transcripts").glob("*-*/*/*.jsonl")
@@ -46,7 +46,7 @@ def test_transcripts_are_told_apart() -> None:
     }
 
 
-def test_a_first_line_that_nobody_knows_does_not_decide() -> None:
+def test_an_unknown_first_line_does_not_decide() -> None:
     told = steno.read(dump([{"type": "hello_from_the_future"}, *lines(case("gemini", "tools"))]))
     assert (told.agent, told.verdict, told.tokens.total, told.lines.unknown) == (
         "gemini",
@@ -78,7 +78,7 @@ def _with_news(given: list[Json], seed: int) -> tuple[list[Json], int]:
 
 @pytest.mark.parametrize("path", STREAMS, ids=name)
 @pytest.mark.parametrize("seed", range(3))
-def test_i4_one_line_in_twenty_of_a_kind_nobody_knows(path: Path, seed: int) -> None:
+def test_i4_one_line_in_twenty_of_an_unknown_kind(path: Path, seed: int) -> None:
     """The report is still right, and says how many there were."""
     given = lines(path)
     old, (news, count) = steno.read(dump(given)), _with_news(given, seed)
@@ -195,7 +195,7 @@ def _events(reader: Any, line: bytes, number: int) -> list[steno.Event]:
 
 
 @pytest.mark.parametrize("folder", ["gemini-0.61.0", "qwen-0.15.10"])
-def test_the_short_way_through_a_chat_tells_the_same_requests(folder: str) -> None:
+def test_the_fast_path_through_a_chat_file_gives_the_same_requests(folder: str) -> None:
     from steno import event
 
     (path,) = (ROOT / "transcripts" / folder).glob("*/*.jsonl")

@@ -255,7 +255,7 @@ def test_only_the_agents_own_message_means_that_a_session_is_gone(text: str, ver
     assert report.verdict == verdict
 
 
-def test_a_subagent_is_told_with_its_call() -> None:
+def test_a_subagent_is_listed_with_its_call() -> None:
     state = {
         "input": {"description": "look", "subagent_type": "explore"},
         "metadata": {"sessionId": "ses_child0000000"},

@@ -112,6 +112,7 @@ CASES: dict[str, Case] = {
         "max_budget",
         lambda at: report(*HALF, result(None, subtype="error_max_budget_usd", is_error=True)),
     ),
+    "a policy": ("policy", lambda at: stopped(at, "policy: max_files: changed files 3", 2, 130)),
     "our budget": ("max_budget", lambda at: stopped(at, "max_budget", 15, 143)),
     "429 by text": (
         "rate_limit",
@@ -370,7 +371,7 @@ def test_v1_the_evidence_is_the_lines_that_say_so() -> None:
     assert report(*hello()).evidence == [3]
 
 
-def test_v1_the_hint_says_how_to_go_on() -> None:
+def test_v1_the_hint_says_how_to_continue() -> None:
     assert SESSION in (report(*HALF, result(None, subtype="error_max_turns")).hint or "")
 
 
@@ -628,6 +629,28 @@ def test_error_message_is_read() -> None:
     assert (found.error, found.hint) == ("It took too long.", RESUME_HINT)
 
 
+@pytest.mark.parametrize(
+    ("subtype", "error"),
+    [
+        ("error_permission_denied", "permission denied (no detail)"),
+        ("error_timeout", "the agent's own time limit was reached (no detail)"),
+        ("error_network", "network error (no detail)"),
+        ("error_invalid_request", "request rejected (no detail)"),
+    ],
+)
+def test_an_error_subtype_without_a_text_is_named(subtype: str, error: str) -> None:
+    assert report(*HALF, result(None, subtype=subtype, is_error=True)).error == error
+
+
+def test_a_denial_without_a_text_names_the_tool() -> None:
+    denial = {"tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {"command": "rm x"}}
+    line = result(
+        None, subtype="error_permission_denied", is_error=True, permission_denials=[denial]
+    )
+    found = report(*HALF, line)
+    assert (found.verdict, found.error) == ("permission", "permission denied: Bash")
+
+
 def test_v6_an_update_that_is_no_end_leaves_it_pending() -> None:
     lines = [
         init(),
@@ -753,7 +776,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("by", WAYS, ids="+".join)
-def test_v8_a_refusal_is_gathered_once_however_it_is_told(by: tuple[str, ...]) -> None:
+def test_v8_a_denial_is_counted_once_however_it_is_reported(by: tuple[str, ...]) -> None:
     found = refused(by=by)
     assert [(one.tool, one.id, one.input, one.allow_rule) for one in found.denials] == [
         ("Bash", "toolu_1", {"command": "rm -rf build"}, "Bash(rm -rf build)")
@@ -976,7 +999,7 @@ def test_v1_an_agent_that_had_begun_is_not_said_to_have_not_begun(tmp_path: Path
     assert never.hint == "the agent failed to start: fix the reported error, then run it again"
 
 
-def test_v9_an_agent_that_printed_to_stderr_only_is_told_by_its_last_line(tmp_path: Path) -> None:
+def test_v9_an_agent_that_printed_to_stderr_only_is_judged_by_its_last_line(tmp_path: Path) -> None:
     found = recording(tmp_path, code=0, stderr=b"a warning\nsomething broke badly\n")
     assert (found.verdict, found.error) == (
         "no_result",

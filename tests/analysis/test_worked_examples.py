@@ -133,7 +133,7 @@ def test_000_totals(line: Json, tokens: Tokens, rate: float, cost: float, used: 
     )
 
 
-def test_000_an_account_that_counts_less_than_the_usage_is_told() -> None:
+def test_000_totals_below_the_usage_are_reported() -> None:
     notes = [report(line).warnings for line in (SIMPLE, CONTINUED)]
     assert notes == [
         ["modelUsage reports fewer tokens (1,181) than usage (49,781); using usage"],
@@ -155,8 +155,8 @@ def test_000_verdicts() -> None:
 
 def test_000_each_model_has_its_cost() -> None:
     assert report(SIMPLE).models == {
-        SONNET: ModelSummary(0, 0, 0, 774, 0.01161, 200_000),
-        HAIKU: ModelSummary(0, 0, 0, 407, 0.002035, 200_000),
+        SONNET: ModelSummary(0, 0, 0, 774, 0.01161, 200_000, web_searches=0),
+        HAIKU: ModelSummary(0, 0, 0, 407, 0.002035, 200_000, web_searches=0),
     }
 
 
@@ -238,7 +238,7 @@ def test_001_hello() -> None:
     assert (found.limits, found.lines) == (RateLimitStatus(), LineCounts(read=4))
 
 
-def test_001_health_is_what_the_window_holds() -> None:
+def test_001_hp_is_the_free_part_of_the_window() -> None:
     assert report(*greeting()).context == Context(
         used=31127,
         limit=200_000,
@@ -328,7 +328,7 @@ def test_002_an_array_of_events() -> None:
         200_000,
         "measured",
     )
-    assert found.models == {SONNET: ModelSummary(7, 3492, 35012, 97, 0.025074, 200_000, 64_000)}
+    assert found.models == {SONNET: ModelSummary(7, 3492, 35012, 97, 0.025074, 200_000, 64_000, 0)}
     assert [(tool.id, tool.name, tool.kind, tool.ok) for tool in found.tools] == [
         ("tool1", "Read", "file_read", True)
     ]
@@ -407,7 +407,7 @@ def test_002_glob() -> None:
     assert (bytes(found.filenames), found.num_files) == (dump(names), 2)
 
 
-def test_002_a_refused_write_is_told_by_its_result_and_by_the_list() -> None:
+def test_002_a_denied_write_is_in_its_result_and_in_the_list() -> None:
     words = "Claude requested permissions to write to /path/file, but you haven't granted it yet."
     begin = [
         session()[0],
@@ -496,7 +496,7 @@ def test_003_a_429_is_a_rate_limit_whatever_the_subtype_says() -> None:
     )
 
 
-def test_003_a_429_still_tells_its_tokens() -> None:
+def test_003_a_429_still_reports_its_tokens() -> None:
     tokens = too_many_requests().tokens
     assert (tokens.input, tokens.output, tokens.total) == (1423, 0, 1423)
 

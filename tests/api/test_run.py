@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import typing
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ import steno
 from steno import event as ev
 from steno.config import SETTINGS_BY_NAME
 from steno.event import NO_JSON
+from steno.process.process_tree import command_line_of, list_processes
 from steno.runner.prepare import RUN_ONLY_OPTIONS
+from steno.runner.task_runner import DESCRIPTORS_PER_RUN, reserve_descriptors
 from tests.support.claude_lines import assistant, call, init, stream, text
 from tests.support.scripted_place import Place
 
@@ -60,7 +63,7 @@ def chat(inside: Place) -> Place:
 # -- names and types -----------------------------------------------------------------------------
 
 
-def test_the_names_are_told_before_they_are_loaded() -> None:
+def test_public_names_are_listed_before_they_are_loaded() -> None:
     """`dir` loads nothing, and `help` shows every call and class."""
     code = (
         "import sys, steno; print(*dir(steno)); "
@@ -330,21 +333,33 @@ def test_what_has_not_begun_is_neither_stopped_nor_spoken_to(inside: Place) -> N
     assert inside.calls == []
 
 
-def test_send_is_heard(chat: Place) -> None:
+def test_a_message_is_delivered(chat: Place) -> None:
     heard = []
+    sent = []
     with steno.stream("hello", steer=True) as live:
         for event in live:
+            if isinstance(event, ev.UserMessage) and event.kind == "sent":
+                sent.append(event.text)
             if isinstance(event, ev.Text) and "I heard" in event.text:
                 heard.append(event.text)
                 live.send("done" if len(heard) == 2 else "more") if len(heard) < 3 else None
     assert heard == ["I heard: hello", "I heard: more", "I heard: done"]
+    assert sent == ["more", "done"]
+    (recording,) = chat.tapes
+    replayed = [event for event in steno.events(recording) if isinstance(event, ev.UserMessage)]
+    assert [event.text for event in replayed if event.kind == "sent"] == sent
+    log = chat.steno("show", "--timeline", str(recording)).stdout.decode()
+    assert [line.split()[-2:] for line in log.splitlines() if " sent " in line] == [
+        ["sent", "more"],
+        ["sent", "done"],
+    ]
     assert live.report is not None
     assert live.report.verdict == "success"
     with pytest.raises(steno.StenoError, match="cannot send a message: the run has finished"):
         live.send("z")
 
 
-def test_send_says_why_it_is_not_heard(begins: Place) -> None:
+def test_send_says_why_a_message_is_not_delivered(begins: Place) -> None:
     with steno.stream("x") as live:
         coming = iter(live)
         next(coming)
@@ -416,7 +431,7 @@ def test_an_async_for_that_is_left_asks_for_the_end(begins: Place) -> None:
     assert live.report.verdict == "interrupted"
 
 
-def test_cancelling_whoever_waits_ends_it_first(begins: Place) -> None:
+def test_cancelling_the_waiting_task_stops_the_run_first(begins: Place) -> None:
     live = steno.stream("x")
 
     async def followed() -> None:
@@ -462,3 +477,76 @@ def test_a_refused_run_has_no_events_there_either(inside: Place) -> None:
     report = asyncio.run(refused())
     assert report is not None
     assert report.verdict == "not_found"
+
+
+# -- many at once --------------------------------------------------------------------------------
+
+
+def open_files() -> list[str]:
+    """The names of what this process has open."""
+    names = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the descriptor of this loop
+            names.append(entry.readlink().name)
+    return names
+
+
+def own_watchdogs() -> list[int]:
+    found = [info.pid for info in list_processes() if info.parent_pid == os.getpid()]
+    return [pid for pid in found if "steno-guard" in command_line_of(pid)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_runs_share_thread_watchdog_and_ledger(begins: Place) -> None:
+    """One of each for eight runs, and few descriptors for a run."""
+    count = 8
+
+    async def run_all() -> list[object]:
+        before = len(open_files())
+        tasks = [asyncio.create_task(steno.arun("x", attempts=1)) for _ in range(count)]
+        while len(begins.calls) < count:
+            await asyncio.sleep(0.05)
+        files = open_files()
+        assert (files.count("ledger.db"), len(own_watchdogs())) == (1, 1)
+        assert (len(files) - before) / count < DESCRIPTORS_PER_RUN
+        assert [thread.name for thread in threading.enumerate()].count("steno") == 1
+        for task in tasks:
+            task.cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    ends = asyncio.run(run_all())
+    assert [type(end) for end in ends] == [asyncio.CancelledError] * count
+    with steno.Ledger() as ledger:
+        assert [run.verdict for run in ledger.runs()] == ["interrupted"] * count
+    assert own_watchdogs() == []
+
+
+def test_a_run_that_cannot_be_recorded_does_not_stop_the_others(
+    begins: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with steno.stream("x", attempts=1) as live:
+        events = iter(live)
+        next(events)
+        monkeypatch.setenv("XDG_DATA_HOME", os.devnull)
+        with pytest.raises(steno.StenoError, match="/dev/null"):
+            steno.run("x", attempts=1)
+        assert live.report is None
+    assert live.report is not None
+    assert live.report.verdict == "interrupted"
+
+
+def test_the_limit_of_open_files_is_raised_or_named() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+        reserve_descriptors(5)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 300
+        reserve_descriptors(10)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (672, hard)
+        runs = hard // DESCRIPTORS_PER_RUN + 1
+        with pytest.raises(steno.StenoError, match=f"^{runs} runs at once need about .*{hard}; "):
+            reserve_descriptors(runs)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

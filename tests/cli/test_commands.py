@@ -35,6 +35,7 @@ from tests.support.claude_lines import (
     init,
     out,
     result,
+    share,
     stream,
     tape,
     text,
@@ -221,7 +222,7 @@ def test_the_summary(hello_file: Path) -> None:
         "",
         "answer     Hello there.",
         "",
-        "tokens     21,105 total · cache hit rate 95.2 %",
+        "tokens     21,105 total · cache hit rate 95.2 % (efficient)",
         "           input 3 · cache write 1,001 · cache read 20,000 · output 101",
         "cost       $0.0110 reported by the agent",
         "context    █░░░░░░░░░░░░░░░░░░░ 2.1 % used · 98% HP [21k/1000k] — Healthy",
@@ -269,6 +270,17 @@ def test_prices_stand_below_the_cost(hello_file: Path) -> None:
     begin = lines.index("cost       $0.0110 reported by the agent")
     assert lines[begin + 1] == "           by the price table $0.0110"
     assert re.fullmatch(r" {11}cache reads saved \$0\.0\d+", lines[begin + 2])
+
+
+def test_prices_where_the_models_have_only_a_part_of_the_tokens() -> None:
+    """The cache reads of such a run are not those of its models: nothing is not what they saved."""
+    line = result(modelUsage={MODEL: share(0, 0, 0, 101)})
+    lines = shown(run("show", "--prices", stdin=stream(line)))
+    begin = next(number for number, line in enumerate(lines) if line.startswith("cost  "))
+    assert lines[begin + 1 : begin + 3] == [
+        "           by the price table unknown",
+        "           saved by cache reads: unknown",
+    ]
 
 
 def test_prices_of_an_unknown_model(tmp_path: Path) -> None:
@@ -360,7 +372,7 @@ def test_letters_that_the_terminal_lacks(worked_file: Path, encoding: str) -> No
     )
 
 
-def test_nobody_can_be_asked_on_a_terminal() -> None:
+def test_stdin_of_a_terminal_is_not_read() -> None:
     assert on_terminal("show") == (
         "steno: nothing to read: give a file or folder, or pipe a recording to stdin; "
         "see: steno show --help\n"
@@ -587,7 +599,7 @@ def test_text(worked_file: Path) -> None:
 )
 def test_one_view_at_a_time(hello_file: Path, view: str) -> None:
     assert refused(run("show", "--json", view, hello_file)) == (
-        f"steno: argument {view}: not allowed with argument --json; see: steno show --help"
+        f"steno: {view}: not allowed with --json; see: steno show --help"
     )
 
 
@@ -876,7 +888,7 @@ def test_stdin_is_closed() -> None:
 # -- odd lines ---------------------------------------------------------------------------------
 
 
-def test_malformed_lines_are_told(tmp_path: Path) -> None:
+def test_malformed_lines_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "odd"
     path.write_bytes(stream(init(), b"\x1b[31mwarning\x1b[0m", *hello()[1:], b"x" * 500))
     done = run("show", path)
@@ -889,7 +901,7 @@ def test_malformed_lines_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("view", ["--json", "--events", "--timeline"])
-def test_malformed_lines_are_told_up_to_a_point(
+def test_malformed_lines_are_reported_up_to_a_limit(
     tmp_path: Path, hello_file: Path, view: str
 ) -> None:
     path = tmp_path / "odd"
@@ -926,7 +938,7 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path, view: str, unbuffered: str) -> N
 
 
 @pytest.mark.parametrize("words", [("show",), ("show", "--json"), ("show", "--help"), ("--help",)])
-def test_a_full_disk_is_told(words: tuple[str, ...]) -> None:
+def test_a_full_disk_is_reported(words: tuple[str, ...]) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     with Path("/dev/full").open("wb") as full:

@@ -7,6 +7,7 @@ too.
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,10 @@ from typing import Any
 import pytest
 
 from steno import report
+from steno.ledger.rows import LIMIT_COLUMNS, now_ms
+from steno.ledger.store import open_ledger
 from tests.support.claude_lines import assistant, init, stream, text
+from tests.support.ledger_builder import HOUR, Book
 from tests.support.scripted_place import Place, done_well
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +97,26 @@ class Asked:
         """The JSON that it prints, line by line."""
         return [json.loads(line) for line in self.say(*words, "--json", codes=codes).splitlines()]
 
+    def ask_about_a_secret(self) -> list[Any]:
+        """What is found in a recording."""
+        file = self.place.data / "tapes" / "2026-11" / "leak.steno"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("ghp_" + "a1B2" * 9)
+        return self.ask("ledger", "secrets", codes=(1,))
+
+    def ask_about_the_active_block(self) -> list[Any]:
+        """A request of this moment is in the active block."""
+        with closing(open_ledger(str(self.place.data / "ledger.db"))) as store:
+            book = Book(store)
+            book.request(book.session("active-now"), now_ms())
+        return self.ask("usage", "block", "--no-import")
+
+    def ask_about_limits(self) -> list[Any]:
+        with closing(open_ledger(str(self.place.data / "ledger.db"))) as store:
+            row = ("claude", "", "five_hour", now_ms(), 0.9, now_ms() + HOUR, "allowed", "event")
+            store.upsert("limits", LIMIT_COLUMNS, [row], "")
+        return self.ask("limits", "--no-import")
+
     def ask_while_it_runs(self, *words: str) -> list[Any]:
         """The same while an agent is at work."""
         self.place.plan({"out": stream(init(), assistant(text("I begin."))).decode(), "sleep": 60})
@@ -116,10 +140,16 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
     sessions = asked.ask("sessions", here)
     ids = sorted(sessions[0]["rows"], key=lambda row: -row["requests"])
     one, two = ids[0]["session_id"], ids[1]["session_id"]
-    kinds = ("day", "week", "month", "project", "model", "agent", "session")
+    times, names = ("day", "week", "month"), ("project", "model", "agent", "session")
+    kinds = (*times, *names, "host", "user", "repository", "branch", "tag")
     return {
-        "steno usage": [answer for by in kinds for answer in asked.ask("usage", by, here)],
+        "steno usage": [
+            *(answer for by in kinds for answer in asked.ask("usage", by, here)),
+            *asked.ask("usage", here, "--breakdown"),
+        ],
+        "steno usage block": asked.ask_about_the_active_block(),
         "steno usage tool": asked.ask("usage", "tool", here),
+        "steno limits": asked.ask_about_limits(),
         "steno runs": [*asked.ask("runs", here), *asked.ask("runs", here, "--top", "cost")],
         "steno sessions": sessions,
         "steno search": [
@@ -128,6 +158,16 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
         ],
         "steno compare": asked.ask("compare", one, two),
         "steno context": asked.ask("context", here, one),
+        "steno export": [
+            json.loads(asked.say("export", source, "--format", "json"))
+            for source in (EDITED, EDITED.parent / "permission_denied")
+        ],
+        "steno check": asked.ask(
+            "check",
+            EDITED,
+            *("--rule", 'allow_files=["src/"]', "--rule", "min_runs=2"),
+            codes=(1,),
+        ),
         "steno budget list": [
             *asked.ask("budget", "list", here),
             *asked.ask("budget", "check", here, codes=(0, 3)),
@@ -148,6 +188,7 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
             codes=(0, 2),
         ),
         "steno ledger rebuild": asked.ask("ledger", "rebuild", codes=(0, 2)),
+        "steno ledger secrets": asked.ask_about_a_secret(),
         "steno config": asked.ask("config"),
         "steno doctor": asked.ask("doctor", codes=(0, 1)),
     }
@@ -199,7 +240,7 @@ def printed() -> Iterator[dict[str, list[Any]]]:
         yield outputs(Asked(Path(folder)))
 
 
-def test_every_command_with_json_is_told(printed: dict[str, list[Any]]) -> None:
+def test_every_command_with_json_is_documented(printed: dict[str, list[Any]]) -> None:
     """A command whose help names --json is on the page."""
     assert set(SPECS) == set(printed)
     page = PAGE.read_text("utf-8")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from steno.ledger.rows import LIMIT_COLUMNS, now_ms
 from steno.ledger.store import open_ledger
 from steno.report import Report
 from steno.views.formatting import width
@@ -19,7 +20,8 @@ from tests.support.ledger_builder import HOUR, PROJECT, Book
 from tests.views.test_rendering import PAYLOAD, is_safe
 
 NOW = 1_731_674_096_000  # 2024-11-15T12:34:56Z
-RECORDING = Path(__file__).parents[1] / "recordings/claude/2.1.325/permission_denied"
+RECORDINGS = Path(__file__).parents[1] / "recordings"
+RECORDING = RECORDINGS / "claude/2.1.325/permission_denied"
 LISTS = (
     "usage",
     "runs",
@@ -29,6 +31,9 @@ LISTS = (
     "search words",
     "usage tool",
     "usage session",
+    "usage --breakdown",
+    "usage block",
+    "limits",
     "compare 3f9a 81d4",
 )
 FORMS = ("", "--json", "--csv")
@@ -64,6 +69,9 @@ def ledger(tmp_path: Path) -> Path:
     book.call("81d4e0b7-1", NOW, name=f"mcp{PAYLOAD}", ok=0)
     book.call("81d4e0b7-1", NOW)
     book.text("81d4e0b7-1", NOW, f"words {PAYLOAD} words", "prompt")
+    window = f"weekly{PAYLOAD}".replace("\0", "")
+    limit = ("claude", "", window, now_ms(), 0.5, None, None, "event")
+    store.upsert("limits", LIMIT_COLUMNS, [limit], "")
     report = Report(
         run_id="3f9a21c0aa",
         verdict="max_turns",
@@ -204,13 +212,13 @@ def test_help_has_examples(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["usage", "hour"], "argument BY: invalid choice"),
+        (["usage", "hour"], "BY: expected one of day, week"),
         (["usage", "--last", "soon"], "--last soon: expected a number and a unit"),
         (["usage", "--since", "never"], "--since never: expected a date"),
         (["usage", "--timezone", "Mars/X"], "unknown time zone 'Mars/X'"),
-        (["usage", "--top", "0"], "--top: expected a whole number above 0, got '0'"),
+        (["usage", "--top", "0"], "--top: expected a whole number above 0, found '0'"),
         (["usage", "tool", "--model", "x"], "tool calls are not counted by model"),
-        (["runs", "--verdict", "great"], "invalid choice"),
+        (["runs", "--verdict", "great"], "--verdict: expected one of success, max_turns"),
         (["runs", "--session", "none"], "no session with this ID"),
         (["search"], "nothing to search for: give TEXT or --regex PATTERN"),
         (["search", "--regex", "("], "invalid regular expression"),
@@ -335,8 +343,36 @@ def test_runs(ledger: Path) -> None:
         "3f9a21c0aa"
     ]
     lines = shown(ask(ledger, "runs", COLUMNS="100"))
-    assert re.match(r"77bb0000  2024-11-15 12:34  claude  running ", lines[1])
-    assert re.match(r"3f9a21c0  2024-11-15 11:34  claude  max_turns +\$0.0200 ", lines[2])
+    assert re.match(r"77bb0000  11-15 12:34  claude  running ", lines[1])
+    assert re.match(r"3f9a21c0  11-15 11:34  claude  max_turns +\$0.0200 ", lines[2])
+    assert lines[-1] == "2 runs (1 failed): $0.0200 (unknown for 1 run), 0 tokens"
+
+
+def test_attempts_of_a_task_are_grouped(ledger: Path) -> None:
+    """Earlier attempts follow the last one, and are not failed if the task succeeded."""
+    with closing(open_ledger(str(ledger))) as store:
+        book = Book(store)
+        first: dict[str, Any] = {
+            "task": "task1",
+            "prompt": "Fix the parser\nnow",
+            "started_at": NOW + HOUR,
+        }
+        book.run("aaaa00000001", attempt=1, verdict="api", error="API error 500", **first)
+        later = {**first, "started_at": NOW + 3 * HOUR}
+        book.run("bbbb00000002", attempt=2, **later)
+        book.run("cccc00000003", started_at=NOW + 2 * HOUR, prompt="Other work")
+        book.insert("tasks", id="task1", verdict="success", attempts=2)
+    lines = shown(ask(ledger, "runs", "--last", "3", COLUMNS="90"))
+    assert lines[:4] == [
+        "id        when         agent   verdict     cost  project           prompt or error",
+        "bbbb0000  11-15 15:34  claude  success  $0.0200  /home/ada/engine  Fix the parser",
+        "aaaa0000  └ attempt 1  claude  api      $0.0200  /home/ada/engine  API error 500",
+        "cccc0000  11-15 14:34  claude  success  $0.0200  /home/ada/engine  Other work",
+    ]
+    assert lines[-2].startswith("5 runs (1 failed): ")
+    assert answer(ledger, "usage")["wasted"]["runs"] == 1
+    ranked = shown(ask(ledger, "runs", "--top", "cost", "--last", "2", COLUMNS="80"))
+    assert "attempt" not in "".join(ranked)  # by rank, not by task
 
 
 def test_sessions(ledger: Path) -> None:
@@ -346,7 +382,7 @@ def test_sessions(ledger: Path) -> None:
         ("99aa0000-2", 1, "2024-11-13T16:04:56+05:30"),
     ]
     assert found["rows"][0]["context"]["text"] == "25% HP [150k/200k] — CRITICAL"
-    assert "25% HP" in "\n".join(shown(ask(ledger, "sessions", COLUMNS="120")))
+    assert "██████░░ 75% used" in "\n".join(shown(ask(ledger, "sessions", COLUMNS="120")))
 
 
 def test_show_by_id(ledger: Path) -> None:
@@ -383,9 +419,9 @@ def test_show_by_id_reads_the_recording_where_it_is_there(ledger: Path) -> None:
 
 
 def test_notes_are_shown_and_masked(ledger: Path) -> None:
-    assert shown(ask(ledger, "ledger", "note", "3f9a", "the key was", "sk-abcdefghijklmnop")) == [
-        "note added to run 3f9a21c0aa"
-    ]
+    assert shown(
+        ask(ledger, "ledger", "note", "3f9a", "the key was", "sk-Abcd1234Efgh5678Ijkl9012")
+    ) == ["note added to run 3f9a21c0aa"]
     assert any(
         re.search(r"notes +\d{4}-.* the key was \[redacted\]", line)
         for line in shown(ask(ledger, "show", "3f9a"))
@@ -429,6 +465,29 @@ def test_context(ledger: Path) -> None:
     assert found["overhead"] is None
 
 
+@pytest.mark.parametrize(
+    "source", ["claude/2.1.325/slash_context", "transcripts/2.1.325/slash_context"]
+)
+def test_the_overhead_is_split_where_the_agent_says_so(tmp_path: Path, source: str) -> None:
+    """M8: Claude Code's answer to /context, in its stream and in its transcript."""
+    ledger = tmp_path / "ledger.db"
+    run("ledger", "import", "--ledger", str(ledger), str(RECORDINGS / source))
+    context = answer(ledger, "context")["context"]
+    assert (context["used"], context["limit"]) == (16_889, 1_000_000)
+    assert context["overhead"] == {
+        "system_prompt": 11_106,
+        "tools": None,
+        "memory_files": 1_234,
+        "agents": 1_234,
+        "skills": 2_081,
+        "other": None,
+    }
+    lines = shown(ask(ledger, "context", COLUMNS="80"))
+    assert lines[-1] == (
+        "overhead: system prompt 11.1k, memory files 1.23k, agents 1.23k, skills 2.08k"
+    )
+
+
 def test_compare(ledger: Path) -> None:
     found = {row["figure"]: row for row in answer(ledger, "compare", "3f9a", "81d4")["rows"]}
     assert (found["cost_usd"]["a"], found["cost_usd"]["b"], found["cost_usd"]["ratio"]) == (
@@ -438,7 +497,7 @@ def test_compare(ledger: Path) -> None:
     )
 
 
-def test_budgets_tell_scripts(ledger: Path) -> None:
+def test_budgets_have_exit_codes_for_scripts(ledger: Path) -> None:
     assert shown(ask(ledger, "budget", "remove", "day", "--project", "/p/\x1b[2J"))
     assert shown(ask(ledger, "budget", "set", "month", "$10")) == ["budget: $10.00 a month"]
     assert ask(ledger, "budget", "check").returncode == 0
@@ -456,7 +515,7 @@ def test_an_exceeded_budget_is_exit_code_3(ledger: Path) -> None:
     assert ask(ledger, "budget", "list").returncode == 0
 
 
-def test_prune_is_a_dry_run_unless_told(ledger: Path) -> None:
+def test_prune_is_a_dry_run_without_yes(ledger: Path) -> None:
     found = answer(ledger, "ledger", "prune", "--older-than", "1h")
     assert (found["dry_run"], found["total"]["rows"] > 0) == (True, True)
     assert answer(ledger, "sessions")["total"]["sessions"] == 2

@@ -24,7 +24,7 @@ SHAPES = [
     "around",
     ["{}", "key {} here", '"{}"', "({})", "x={}&y=1", "https://u:{}@host/", "a\n{}\nb", "'{}',"],
 )
-def test_l5_a_secret_is_told_by_its_shape(secret: str, around: str) -> None:
+def test_l5_a_secret_is_detected_by_its_format(secret: str, around: str) -> None:
     found = redact(around.format(secret))
     assert secret not in found
     assert found == around.format(MASK)
@@ -60,7 +60,7 @@ def test_l5_a_bearer_token(given: str, expected: str) -> None:
         ("https://host/?access_token=hunter2&page=2", f"https://host/?access_token={MASK}&page=2"),
     ],
 )
-def test_l5_a_secret_is_told_by_its_name(given: str, expected: str) -> None:
+def test_l5_a_secret_is_detected_by_its_name(given: str, expected: str) -> None:
     assert redact(given) == expected
 
 

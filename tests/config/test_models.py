@@ -95,7 +95,7 @@ def test_config_shows_them_and_where_each_comes_from(place: Place) -> None:
         ("[models.codex]\nsmall = 3\n", ":2:1: expected non-empty text, found 3"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_told_with_its_place(place: Place, text: str, told: str) -> None:
+def test_errors_in_a_settings_file_name_their_position(place: Place, text: str, told: str) -> None:
     file = place.work / "steno.toml"
     file.write_text(text, "utf-8")
     done = place.steno("run", "Do it.")

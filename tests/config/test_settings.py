@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from steno.config import SETTINGS, Settings, load_settings
-from steno.config import options as kinds
+from steno.config import values as kinds
 from steno.errors import StenoError
 from steno.runner.retry_policy import RetryPolicy
 from steno.runner.setup import RunBudget, Timeouts
@@ -196,7 +196,9 @@ def test_how_far_up_a_projects_file_is_looked_for(tmp_path: Path, project: Path)
         ("allow = [1]\n", ":1:1: expected a list of words, found [1]"),
     ],
 )
-def test_a_wrong_file_is_told_with_line_and_column(project: Path, text: str, told: str) -> None:
+def test_an_invalid_file_is_reported_with_line_and_column(
+    project: Path, text: str, told: str
+) -> None:
     path = project_file(project, text)
     with pytest.raises(StenoError) as problem:
         found(project)
@@ -236,7 +238,7 @@ def test_a_wrong_variable_and_a_wrong_option(project: Path) -> None:
     assert str(problem.value) == "unknown option --max-turn; did you mean --max-turns?"
 
 
-def test_a_secret_is_not_told(project: Path) -> None:
+def test_a_secret_is_not_printed(project: Path) -> None:
     with pytest.raises(StenoError) as problem:
         found(project, {"env": ["sk-ant-0123456789abcdef"]})
     assert "0123456789" not in str(problem.value)

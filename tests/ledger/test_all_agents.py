@@ -217,8 +217,10 @@ def test_what_is_unknown_is_nowhere_zero(tmp_path: Path) -> None:
         lines["qwen"]["cost_usd"],
     ) == ("", "", "")
     table = desk.table("usage", "agent")
-    assert table["opencode"].split()[1:4] == ["1", "unknown", "unknown"]
-    assert table["qwen"].split()[1:4] == ["1", "9.06k", "unknown"]
+    # Model, four counters, total, cost, unpriced requests, requests, hit rate and savings.
+    assert table["opencode"].split()[1:12] == [*["unknown"] * 7, "+1", "1", "-", "unknown"]
+    assert table["qwen"].split()[1:6] == ["fake-coder", "1.00k", "61", "0", "8.00k"]
+    assert " ".join(table["qwen"].split()[6:13]) == "9.06k unknown +1 1 88.9 % unknown"
     assert "no usage reported: 2 runs" in desk.ask("usage", "agent").out
     sessions = {row["agent"]: row for row in desk.json("sessions")["rows"]}
     assert [sessions[agent]["tokens"]["total"] for agent in ("opencode", "copilot")] == [None, None]

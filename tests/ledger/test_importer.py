@@ -13,10 +13,14 @@ from typing import Any
 import pytest
 
 from steno import event as ev
+from steno.agents.base import HANDOVER_PROMPT
+from steno.analysis.usage import EARLIER_RUNS_LOWER_BOUND, EARLIER_RUNS_UPPER_BOUND
 from steno.ledger import discovery as find
 from steno.ledger import importer as pulling
 from steno.ledger import source_reader as parts
-from steno.ledger.importer import import_sources, rebuild
+from steno.ledger.importer import import_sources
+from steno.ledger.queries.runs import load_report
+from steno.ledger.rebuild import rebuild
 from steno.ledger.store import Store, open_ledger
 from tests.support.transcript_writer import Transcript, tree
 
@@ -292,7 +296,7 @@ def test_l3_a_file_that_was_cut_is_read_anew_and_counts_nothing_twice(
     assert totals(store)[0] == 2
 
 
-def test_l3_a_file_that_was_moved_goes_on_under_its_new_name(store: Store, tmp_path: Path) -> None:
+def test_l3_a_moved_file_continues_under_its_new_name(store: Store, tmp_path: Path) -> None:
     """Only what came after the move is read."""
     one = Transcript("s1")
     one.answer("m1")
@@ -323,7 +327,7 @@ def test_l3_a_packed_transcript_is_read_too(store: Store, tmp_path: Path) -> Non
     assert totals(store)[0] == 1
 
 
-def test_a_file_that_cannot_be_read_is_told_and_the_others_are_imported(
+def test_an_unreadable_file_is_reported_and_the_others_are_imported(
     store: Store, tmp_path: Path
 ) -> None:
     """One trouble, one line."""
@@ -354,7 +358,7 @@ def test_rebuild_gives_the_same_answers(store: Store, tmp_path: Path) -> None:
     assert done.kept == 0
 
 
-def test_rebuild_keeps_what_nobody_can_tell_again(store: Store, tmp_path: Path) -> None:
+def test_rebuild_keeps_sessions_without_files(store: Store, tmp_path: Path) -> None:
     """The agent throws old transcripts away; their spend stays."""
     for name in ("s1", "s2"):
         one = Transcript(name, start=ord(name[1]))
@@ -461,7 +465,7 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
     sums_hold(store)
 
 
-def test_as_a_new_user_report_alone_finds_imports_and_tells(tmp_path: Path) -> None:
+def test_as_a_new_user_usage_alone_finds_imports_and_reports(tmp_path: Path) -> None:
     """Only `~/.claude/projects`, no ledger yet, no options."""
     projects = tmp_path / ".claude" / "projects" / "-tmp-demo-project"
     projects.mkdir(parents=True)
@@ -586,7 +590,7 @@ def test_a_report_reads_only_what_it_needs_and_an_import_later_reads_the_rest(
     assert import_sources(store, [str(folder)], requests_only=True).files == 0
 
 
-def test_a_report_goes_on_where_the_last_one_ended(store: Store, tmp_path: Path) -> None:
+def test_a_report_continues_where_the_last_one_ended(store: Store, tmp_path: Path) -> None:
     """Whether that was a glance or an import, in parts that end anywhere."""
     data = next((RECORDINGS / "transcripts/2.1.197/multi_tool_edit").glob("*.jsonl")).read_bytes()
     grown = tmp_path / "s.jsonl"
@@ -724,9 +728,7 @@ def test_a_run_whose_transcript_was_pruned_counts_nothing_again(
     )  # of the output, a stream tells less than a transcript
 
 
-def test_a_run_that_goes_on_while_others_are_pruned_is_booked_when_it_ends(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_run_active_during_a_prune_is_written_when_it_ends(store: Store, tmp_path: Path) -> None:
     """What was written of it when it began is gone; what it came to is not."""
     run = RECORDINGS / "claude/2.1.325/multi_tool_edit"
     import_sources(store, [str(run)])
@@ -739,9 +741,7 @@ def test_a_run_that_goes_on_while_others_are_pruned_is_booked_when_it_ends(
     assert totals(store) == before
 
 
-def test_a_run_that_told_only_its_result_is_not_lost_by_pruning_and_rebuilding(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_run_with_only_a_result_survives_prune_and_rebuild(store: Store, tmp_path: Path) -> None:
     """It has a run and a sum, but no session of its own."""
     lines = (
         (RECORDINGS / "claude/2.1.325/multi_tool_edit/stdout")
@@ -773,11 +773,20 @@ def test_a_run_that_told_only_its_result_is_not_lost_by_pruning_and_rebuilding(
     ],
     ids=["streams", "documents"],
 )
+@pytest.mark.parametrize("order", ["as made", "reversed", "third first"])
 def test_m7_runs_of_a_session_with_cumulative_totals_add_up(
-    store: Store, runs: list[str], costs: list[int], tokens: list[int]
+    store: Store, runs: list[str], costs: list[int], tokens: list[int], order: str
 ) -> None:
-    """A run's own part is the difference to the session's total after the run before it."""
-    for run in runs:
+    """A run's own part is the difference to the session's total after the run before it.
+
+    In whatever order they are imported: a run that is known later changes those after it.
+    """
+    in_order = {
+        "as made": runs,
+        "reversed": runs[::-1],
+        "third first": [*runs[2:], *runs[:2]],
+    }
+    for run in in_order[order]:
         import_sources(store, [str(RECORDINGS / "claude" / run)])
     sql = (
         "SELECT cost_nano, input + cache_write + cache_read + output FROM runs "
@@ -785,7 +794,25 @@ def test_m7_runs_of_a_session_with_cumulative_totals_add_up(
     )
     assert store.query(sql) == list(zip(costs, tokens, strict=True))
     _, *counters, reported, computed = totals(store)
-    assert (sum(counters), reported + computed) == (sum(tokens), sum(costs))
+    assert sum(counters) == sum(tokens)
+    by_source = dict.fromkeys(("reported", "computed"), 0)
+    for id_, cost, source in store.query("SELECT id, cost_nano, cost_source FROM runs"):
+        by_source[source] += cost
+        report = load_report(store, id_)
+        assert report is not None
+        assert (report.cost.usd, report.cost.source) == (cost / 1e9, source)
+        assert not {EARLIER_RUNS_LOWER_BOUND, EARLIER_RUNS_UPPER_BOUND} & {*report.warnings}
+    assert {"reported": reported, "computed": computed} == by_source
+
+
+def test_a_session_that_continues_another_is_titled_by_its_task(
+    store: Store, tmp_path: Path
+) -> None:
+    one = Transcript("00000000-0000-4000-8000-000000000001")
+    one.prompt(HANDOVER_PROMPT.format(summary="All is well.", prompt="Task 2."))
+    one.answer("m1")
+    import_sources(store, [one.write(tmp_path)])
+    assert store.query("SELECT title FROM sessions") == [("Task 2.",)]
 
 
 def test_m7_an_upper_bound_without_an_earlier_run_is_booked_as_reported(store: Store) -> None:

@@ -98,7 +98,7 @@ def test_i6_tokens_that_no_request_has_are_not_priced(store: Store, tmp_path: Pa
 # -- files that cannot be imported ---------------------------------------------------------------
 
 
-def test_a_file_that_cannot_be_booked_is_told_and_the_others_are_imported(
+def test_a_file_that_cannot_be_imported_is_reported_and_the_others_are_imported(
     store: Store, tmp_path: Path
 ) -> None:
     """Each file of its group is then booked by itself."""
@@ -225,7 +225,7 @@ def test_a_text_that_quotes_lines_is_no_recording_unless_a_person_says_so(
     assert (done.files, done.unknown, done.troubles) == (1, 1, [])
 
 
-def test_what_is_no_recording_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_file_that_is_no_recording_is_named(tmp_path: Path) -> None:
     """Explicit paths are reported, also beside recordings; files in a folder are only counted."""
     text, empty, good = tmp_path / "README.md", tmp_path / "empty.jsonl", tmp_path / "good.jsonl"
     text.write_text("# Words\n")

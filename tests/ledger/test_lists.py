@@ -96,6 +96,7 @@ def test_what_runs_come_to(book: Book) -> None:
     book.run("b", cost_nano=None, input=None)
     assert runs.sum_runs(book.store, WhereClause()) == {
         "runs": 2,
+        "failed": 0,
         "tokens": {
             "input": 1,
             "cache_write": 2,

@@ -15,6 +15,7 @@ import pytest
 
 import steno
 from steno.agents import LaunchOptions
+from steno.analysis.usage import base_model_name
 from steno.cli import show
 from steno.ledger.importer import import_sources
 from steno.ledger.queries.context import context_history
@@ -53,6 +54,7 @@ from tests.support.claude_lines import (
 from tests.support.transcript_writer import Transcript
 
 COUNTERS = ("input", "cache_write", "cache_read", "output", "reasoning")
+PARTS = COUNTERS[:4]  # those that each model has
 LONG = 60.0
 _numbers = count(1000)
 RECORDINGS = [
@@ -118,6 +120,7 @@ def check_run(store: Store, report: Report) -> None:
     assert told(stored) == told(report)
     usage = usage_report(store, "model", TimeZone("UTC"), Filters())
     check_totals(usage.total, report)
+    check_models({row.key or "": row.totals for row in usage.rows}, report)
     by_day = usage_report(store, "day", TimeZone("Asia/Kolkata"), Filters())
     assert by_day.total == usage.total
     assert usage.runs_without_usage == (report.tokens.output is None)
@@ -143,6 +146,21 @@ def check_totals(totals: UsageTotals, report: Report) -> None:
     else:
         assert totals.requests == (report.requests or 0)
         assert totals.cost_nano in (None, nano(report.cost.usd) or 0)
+
+
+def check_models(booked_models: dict[str, UsageTotals], report: Report) -> None:
+    """If the models make up the tokens of the run, each has its own in the ledger."""
+    reported: dict[str, dict[str, int]] = {}
+    for full_name, model in report.models.items():
+        sums = reported.setdefault(base_model_name(full_name), dict.fromkeys(PARTS, 0))
+        for part in PARTS:
+            sums[part] += getattr(model, part) or 0
+    totals = {part: sum(sums[part] for sums in reported.values()) for part in PARTS}
+    if len(reported) < 2 or totals != {part: getattr(report.tokens, part) for part in PARTS}:
+        return
+    assert reported == {
+        name: {part: getattr(booked_models[name], part) for part in PARTS} for name in reported
+    }
 
 
 def check_session(session: SessionSummary, report: Report) -> None:
@@ -186,10 +204,13 @@ def shown(path: Path, capsys: "pytest.CaptureFixture[bytes]") -> Report:
 def watched(path: Path) -> Report:
     """The report of `steno watch`, which also writes the run to the ledger."""
     source = os.open(path / "stdout" if path.is_dir() else path, os.O_RDONLY)
-    stream = PassThrough(source, os.open(os.devnull, os.O_WRONLY))
+    target = os.open(os.devnull, os.O_WRONLY)
+    stream = PassThrough(source, target)
     recorder = StreamRecorder(None, os.environ["STENO_LEDGER"])
     monitor = StreamMonitor(stream, None, True, recorder)
     monitor.run()
+    os.close(source)  # it leaves /dev/null there
+    os.close(target)
     report = monitor.parser.report(str(recorder.recording_path), price)
     recorder.write_to_ledger(report)
     recorder.close()

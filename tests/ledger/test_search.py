@@ -18,7 +18,7 @@ TEXTS = [
     ("Connection pool: refused connections are retried", "answer"),
     ('He said "OR" AND NOT nothing; a=>b', "answer"),
     ("naïve café", "answer"),
-    ("key sk-abcdefghijklmnop was used for deploy", "answer"),
+    ("key sk-Abcd1234Efgh5678Ijkl9012 was used for deploy", "answer"),
 ]
 
 

@@ -3,11 +3,13 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,9 @@ def test_a_ledger_of_the_first_migration_opens_with_the_last_and_a_copy_is_kept(
             "INSERT INTO spend VALUES "
             "('s1', 'm', 0, 'claude', '', 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2)"
         )
+        old.execute(
+            "INSERT INTO sessions (id, agent, prompts, compactions) VALUES ('s1', 'claude', 1, 0)"
+        )
     old.close()
     monkeypatch.undo()
     new = open_ledger(ledger_url)
@@ -69,6 +74,7 @@ def test_a_ledger_of_the_first_migration_opens_with_the_last_and_a_copy_is_kept(
         ("rest", 0),
     ]
     assert new.query("SELECT count(*) FROM budgets") == [(0,)]
+    assert new.query("SELECT id, host, branch FROM sessions") == [("s1", None, None)]
     if new.kind == "sqlite":
         assert sqlite3.connect(f"{ledger_url}.before-2").execute(
             "SELECT requests FROM spend"
@@ -228,6 +234,7 @@ def test_a_full_disk_is_one_clear_line_and_nothing_is_torn(tmp_path: Path, limit
 
 def _as_nobody(words: list[str]) -> tuple[int, str]:
     """Carry out a command as a user who owns nothing; its exit code and what it said."""
+    import_module(f"steno.cli.{words[0]}")  # another user may not be able to
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
@@ -269,6 +276,32 @@ def test_a_ledger_that_may_not_be_written_is_one_clear_line(tmp_path: Path) -> N
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize("mode", [0o444, 0o644, 0o666])
+def test_a_ledger_in_a_folder_that_may_not_be_written_answers(
+    tmp_path: Path, mode: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if the file itself may be written."""
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    url = str(folder / "l.db")
+    with closing(open_ledger(url)) as store:
+        import_sources(store, [str(tree(tmp_path / "tree", sessions=3, answers=4))])
+    command = ["usage", "--json", "--no-import", "--ledger"]
+    shutil.copy(url, tmp_path / "other.db")
+    # Loads all modules: another user may not be able to.
+    assert main([*command, str(tmp_path / "other.db")]) == 0
+    expected = json.loads(capsys.readouterr().out)["rows"]
+    (folder / "l.db").chmod(mode)
+    folder.chmod(0o555)
+    for parent in folder.parents:
+        if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    code, said = _as_nobody([*command, url])
+    folder.chmod(0o755)
+    assert (code, json.loads(said)["rows"]) == (0, expected)
+    assert [file.name for file in folder.iterdir()] == ["l.db"]
+
+
 @pytest.mark.parametrize(
     ("where", "words"),
     [
@@ -297,6 +330,36 @@ def test_a_file_that_is_no_ledger_is_left_alone(
     assert main(["ledger", "import", "--ledger", str(picture)]) == 2
     assert "not a ledger" in capsys.readouterr().err
     assert picture.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE TABLE bookmarks (url TEXT)"],
+        ["CREATE TABLE migrations (id INTEGER, migration TEXT, batch INTEGER)"],
+        [
+            "CREATE TABLE migrations (number INTEGER, name TEXT)",
+            "INSERT INTO migrations VALUES (1,1)",
+        ],
+        ["PRAGMA user_version = 7", "CREATE VIEW v AS SELECT 1"],
+    ],
+)
+@pytest.mark.parametrize("command", [["runs"], ["ledger", "import"], ["ledger", "rebuild"]])
+def test_a_database_of_another_program_is_refused_and_not_changed(
+    tmp_path: Path, statements: list[str], command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not even its journal mode."""
+    path = tmp_path / "places.sqlite"
+    with closing(sqlite3.connect(path)) as foreign:
+        for statement in statements:
+            foreign.execute(statement)
+        foreign.commit()
+    before = path.read_bytes()
+    assert main([*command, "--ledger", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error == f"steno: {path}: not a ledger; use another file with --ledger\n"
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_l5_nothing_that_is_stored_holds_a_secret(ledger_url: str, tmp_path: Path) -> None:
@@ -417,6 +480,35 @@ def test_nul_characters_in_what_an_agent_said_are_no_trouble(
     import_sources(store, [str(path)])
     assert store.query("SELECT sum(requests) FROM spend")[0][0] == 1
     store.close()
+
+
+@pytest.mark.parametrize("odd", ["names that differ by NUL", "a name that no index can store"])
+def test_one_odd_file_costs_at_most_itself(ledger_url: str, tmp_path: Path, odd: str) -> None:
+    """Among files that are written in the same transaction."""
+    folder = tree(tmp_path / "tree", sessions=9, answers=4)
+    names = [f"tool{number}" for number in range(60)]
+    if odd == "names that differ by NUL":
+        names += ["a\x00b", "a\ufffdb"]
+    else:
+        names.append("".join(map(chr, range(0x4E00, 0x8E00))))
+    one = Transcript("odd")
+    for number, name in enumerate(names):
+        one.call(f"m{number}", f"c{number}", name, {"command": "ls"})
+    one.write(folder)
+    with closing(open_ledger(ledger_url)) as store:
+        result = import_sources(store, [str(folder)])
+        calls: dict[str, int] = dict(
+            store.query("SELECT session, count(*) FROM calls GROUP BY session")
+        )
+        used = store.query("SELECT sum(calls) FROM tool_use")[0][0]
+        own = calls.pop("odd", 0)
+        assert (len(calls), sum(calls.values()), used) == (9, 36, 36 + own)
+        if result.troubles:
+            assert len(result.troubles) == 1
+            assert "odd.jsonl" in result.troubles[0]
+            assert (odd, store.kind, own) == ("a name that no index can store", "postgresql", 0)
+        else:
+            assert own == len(names)
 
 
 def test_only_its_owner_can_read_a_ledger(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from steno.ledger.queries.filters import (
 from steno.ledger.queries.runs import list_runs, runs_where
 from steno.ledger.queries.usage import tool_sums
 from steno.ledger.store import Row, Store
-from steno.ledger.totals import ContextPeak, ToolCallStats, UsageTotals, WastedCost
+from steno.ledger.totals import ContextPeak, ToolCallStats, UsageTotals, WastedCost, sum_totals
 from tests.support.ledger_builder import HOUR, MODEL, PROJECT, Book
 
 ZONES = [
@@ -543,3 +543,63 @@ def test_the_course_of_the_cost(book: Book) -> None:
         == {}
     )
     assert sums.spend_history(book.store, "model", Filters(models=()), 16) == {}
+
+
+# -- models and blocks ---------------------------------------------------------------------------
+
+
+def test_each_row_has_its_models(book: Book) -> None:
+    """By cost, also in hours that midnight cuts; the rows of the models add up to the row."""
+    session = book.session("one")
+    book.request(session, at("2026-11-14T18:20"), model="cheap", cost_nano=1)
+    book.request(session, at("2026-11-14T18:40"), model="dear", cost_nano=7)
+    book.request(session, at("2026-11-14T18:50"), model="cheap", cost_nano=2)
+    book.request(session, at("2026-11-14T18:50"), model="free", cost_nano=None, source="unknown")
+    rows = sums.group_spend(book.store, "day", TimeZone("Asia/Kolkata"), Filters())
+    assert [
+        (row.key, [(model.key, model.totals.cost_nano) for model in row.models]) for row in rows
+    ] == [
+        ("2026-11-14", [("cheap", 1)]),
+        ("2026-11-15", [("dear", 7), ("cheap", 2), ("free", None)]),
+    ]
+    assert all(row.totals == sum_totals(m.totals for m in row.models) for row in rows)
+    by_model = sums.group_spend(book.store, "model", TimeZone("UTC"), Filters())
+    assert [(row.key, row.models) for row in by_model] == [
+        ("dear", []),
+        ("cheap", []),
+        ("free", []),
+    ]
+
+
+def test_blocks_start_with_a_request_and_last_five_hours(book: Book) -> None:
+    session = book.session("one")
+    for moment in (
+        "2026-11-14T01:10",
+        "2026-11-14T05:59",
+        "2026-11-14T06:00",
+        "2026-11-15T11:04:56",
+    ):
+        book.request(session, at(moment), cost_nano=3 * 10**9)
+    book.request(book.session("two"), at("2026-11-15T12:10"), model="other", cost_nano=10**9)
+    blocks = sums.usage_blocks(book.store, TimeZone("UTC"), Filters(), NOW)
+    assert [(block.start, block.row.totals.requests, block.is_active) for block in blocks] == [
+        (at("2026-11-14T01:00"), 2, False),
+        (at("2026-11-14T06:00"), 1, False),
+        (at("2026-11-15T11:00"), 2, True),
+    ]
+    active = blocks[-1]
+    assert (active.first_at, active.end) == (at("2026-11-15T11:04:56"), at("2026-11-15T16:00"))
+    assert [model.key for model in active.row.models] == [MODEL, "other"]
+    # 4 dollars and 210 tokens in 90 minutes; 205 minutes and 4 seconds are left.
+    assert active.burn_rate.usd_per_hour == pytest.approx(4 / 1.5)
+    assert active.burn_rate.tokens_per_minute == pytest.approx(210 / 90)
+    left = (at("2026-11-15T16:00") - NOW) / 60_000
+    assert active.projection.usd == pytest.approx(4 + 4 / 90 * left)
+    assert active.projection.tokens == round(210 + 210 / 90 * left)
+    recent = Filters(TimeRange(at("2026-11-14T10:59"), at("2026-11-15T11:00")))
+    found = sums.usage_blocks(book.store, TimeZone("UTC"), recent, NOW)
+    assert [block.start for block in found] == [at("2026-11-14T06:00")]
+    other = sums.usage_blocks(book.store, TimeZone("UTC"), Filters(models=("other",)), NOW)
+    assert [(block.start, block.row.totals.requests) for block in other] == [
+        (at("2026-11-15T12:00"), 1)
+    ]

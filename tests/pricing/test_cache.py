@@ -11,10 +11,10 @@ import pytest
 from genai_prices import Usage, calc_price
 from genai_prices.data_snapshot import get_snapshot
 
+from steno import pricing
+from steno.event import NANO_PER_USD
 from steno.event import Usage as Share
-from steno.pricing import Rates, cost_of, price, price_cache, rates
-from steno.pricing.rates import NANO_PER_USD
-from steno.pricing.snapshot import PROVIDERS, price_periods
+from steno.pricing import PROVIDERS, Rates, cost_of, price, price_periods, rates
 
 OPUS = "claude-opus-5-5"
 SHARE = Share(
@@ -26,8 +26,8 @@ SHARE = Share(
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that keeps them, which is not there yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    price_cache.load_cached_periods.cache_clear()
-    return tmp_path / "steno" / price_cache.CACHE_FILE_NAME
+    pricing.load_cached_periods.cache_clear()
+    return tmp_path / "steno" / pricing.CACHE_FILE_NAME
 
 
 def asked(place: Path, model: str) -> tuple[str, bool]:
@@ -50,7 +50,7 @@ def test_the_second_program_does_not_load_the_table(place: Path) -> None:
     assert first[0] == str(rates(OPUS, None))
 
 
-def test_a_model_that_nobody_knows_is_kept_too(place: Path) -> None:
+def test_an_unknown_model_is_cached_too(place: Path) -> None:
     """Agents on a server of one's own would load it each time."""
     assert [asked(place, "qwen3-coder"), asked(place, "qwen3-coder")] == [
         ("None", True),
@@ -61,14 +61,14 @@ def test_a_model_that_nobody_knows_is_kept_too(place: Path) -> None:
 @pytest.mark.parametrize(
     "damage", ["", "{", '{"table": 1}', '{"table": "another", "models": {"claude-opus-5-5": []}}']
 )
-def test_what_cannot_be_read_is_as_good_as_nothing(place: Path, damage: str) -> None:
+def test_an_unreadable_cache_is_ignored(place: Path, damage: str) -> None:
     place.parent.mkdir()
     place.write_text(damage)
     assert asked(place, OPUS) == (str(rates(OPUS, None)), True)
     assert asked(place, OPUS)[1] is False
 
 
-def test_a_cache_that_cannot_be_written_is_no_loss(place: Path) -> None:
+def test_an_unwritable_cache_changes_no_price(place: Path) -> None:
     place.parent.write_text("a file in the way of a folder")
     assert asked(place, OPUS) == (str(rates(OPUS, None)), True)
 
@@ -76,19 +76,19 @@ def test_a_cache_that_cannot_be_written_is_no_loss(place: Path) -> None:
 @pytest.mark.parametrize("name", ["sk-ant-api03-" + "x" * 40, "é", "x" * 201, "\udcff"])
 def test_names_that_are_not_kept(place: Path, name: str) -> None:
     """Secrets, letters of no model, and novels."""
-    price_cache.store_periods(name, [])
+    pricing.store_periods(name, [])
     assert not place.exists()
 
 
 def test_what_others_may_read(place: Path) -> None:
     """A folder of the user's own, no temporary file, and at most so many models."""
-    for number in range(price_cache.MAX_CACHED_MODELS + 10):
-        price_cache.store_periods(f"m{number}", [])
-    assert [path.name for path in place.parent.iterdir()] == [price_cache.CACHE_FILE_NAME]
+    for number in range(pricing.MAX_CACHED_MODELS + 10):
+        pricing.store_periods(f"m{number}", [])
+    assert [path.name for path in place.parent.iterdir()] == [pricing.CACHE_FILE_NAME]
     assert place.parent.stat().st_mode & 0o777 == 0o700
     assert (
-        len(msgspec.json.decode(place.read_bytes(), type=price_cache.PriceCache).models)
-        == price_cache.MAX_CACHED_MODELS
+        len(msgspec.json.decode(place.read_bytes(), type=pricing.PriceCache).models)
+        == pricing.MAX_CACHED_MODELS
     )
 
 

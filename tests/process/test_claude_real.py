@@ -10,7 +10,7 @@ import pytest
 
 import steno
 from steno.process import ChildProcess, GracePeriods, ProcessCommand, ProcessLoop, process_tree
-from steno.process import process_info as mark
+from steno.process import run_tag as mark
 from steno.recording.format import Record, record_to_events
 from tests.support import claude
 from tests.support.modelserver import Answer, Call, Fault, ModelServer, Usage, call, say

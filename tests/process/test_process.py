@@ -3,6 +3,7 @@
 import hashlib
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,11 +21,12 @@ from steno.process import (
     Orphan,
     ProcessCommand,
     ProcessLoop,
-    process_info,
     process_tree,
     psutil_backend,
+    run_tag,
     terminate_orphans,
 )
+from steno.process.event_loop import EventLoop
 from steno.recording.format import Record
 
 AGENTS = Path(__file__).parents[1] / "scripted_agents"
@@ -44,12 +46,12 @@ def agent(
     )
 
 
-def marked(run_id: str) -> list[process_info.ProcessInfo]:
+def marked(run_id: str) -> list[run_tag.ProcessInfo]:
     """The living processes of a run."""
     return [
         item
         for item in process_tree.list_processes()
-        if run_id in [result.run_id for result in process_info.parse_run_tags(item.run_tags)]
+        if run_id in [result.run_id for result in run_tag.parse_run_tags(item.run_tags)]
     ]
 
 
@@ -72,8 +74,7 @@ def _nothing_is_left() -> Iterator[None]:
     assert [
         item
         for item in process_tree.list_processes()
-        if os.getpid()
-        in [result.steno_pid for result in process_info.parse_run_tags(item.run_tags)]
+        if os.getpid() in [result.steno_pid for result in run_tag.parse_run_tags(item.run_tags)]
     ] == []
     assert marked(LOST) == []
 
@@ -183,7 +184,9 @@ def test_the_prompt_is_fed(loop: ProcessLoop) -> None:
 @pytest.mark.parametrize(
     ("name", "stdin"), [("deaf", b"x" * (1 << 20)), ("deaf", b""), ("echo", None), ("echo", b"")]
 )
-def test_a_prompt_that_nobody_reads(loop: ProcessLoop, name: str, stdin: bytes | None) -> None:
+def test_a_prompt_that_the_agent_does_not_read(
+    loop: ProcessLoop, name: str, stdin: bytes | None
+) -> None:
     """An agent may exit before reading its prompt; no prompt means empty stdin."""
     output = OutputLog()
     loop.start(agent(name, stdin=stdin), output)
@@ -447,6 +450,123 @@ def test_a_daemon_without_our_environment_is_found_by_the_stream_that_it_holds(
     os.waitpid(reader, 0)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="resource limits as tags are Linux only")
+@pytest.mark.parametrize("mode", ["shed", "hidden"])
+def test_a_daemon_whose_environment_cannot_be_read_is_found_by_its_limits(
+    loop: ProcessLoop, mode: str
+) -> None:
+    """`env -i`, or ssh-agent as an ordinary user: no parent, no session, no stream, no tag."""
+    output, other = OutputLog(), OutputLog()
+    child = loop.start(agent("daemon", mode, stdin=b"go\n"), output, grace=QUICK)
+    next_ = loop.start(agent("polite"), other, grace=QUICK)  # another run, not affected
+    assert loop.run(loop.clock() + LONG, until=lambda: child.is_finished)
+    daemon = int(output.on("out"))
+    assert [(orphan.pid, orphan.signal) for orphan in child.orphans] == [(daemon, signal.SIGTERM)]
+    assert gone(daemon)
+    next_.kill("killed")
+    assert loop.run(loop.clock() + LONG)
+    assert next_.orphans == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resource limits as tags are Linux only")
+def test_what_a_program_starts_before_it_is_tagged_is_tagged_too() -> None:
+    """The first command of a shell script may start before steno has tagged the shell."""
+    tag = run_tag.RunTag("r1", *process_tree.own_identity())
+    limit_tag = run_tag.LimitTag(tag)
+    script = "sh -c 'env -i setsid sleep 603 & wait' & wait"
+    shell = subprocess.Popen(("sh", "-c", script))
+
+    def tags() -> list[str]:
+        found = {process.pid: process for process in process_tree.list_processes()}
+        members = [found[shell.pid]]
+        for member in members:
+            members += [other for other in found.values() if other.parent_pid == member.pid]
+        return [member.run_tags for member in members]
+
+    try:
+        wait_for(lambda: len(tags()) == 3)
+        limit_tag.apply(shell.pid)
+        assert tags() == [f"{limit_tag.text}{tag.pid_namespace}"] * 3
+    finally:
+        limit_tag.release()
+        for process in process_tree.list_processes():
+            if "sleep 603" in process_tree.command_line_of(process.pid):
+                os.kill(process.pid, signal.SIGKILL)
+        shell.wait()
+
+
+@pytest.mark.skipif(shutil.which("ssh-agent") is None, reason="ssh-agent is not installed")
+def test_a_real_ssh_agent_goes_with_its_agent(loop: ProcessLoop, tmp_path: Path) -> None:
+    """It leaves session and streams, and hides its environment from ordinary users."""
+    output = OutputLog()
+    script = f"read go; env -i ssh-agent -a {tmp_path}/socket"
+    child = loop.start(ProcessCommand(("sh", "-c", script), stdin=b"go\n"), output, grace=QUICK)
+    assert loop.run(loop.clock() + LONG)
+    assert [orphan.signal for orphan in child.orphans] == [signal.SIGTERM]
+    assert str(child.orphans[0].pid).encode() in output.on("out")
+    assert gone(child.orphans[0].pid)
+
+
+def test_a_process_without_environment_is_found_by_its_session(
+    loop: ProcessLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where limits cannot be set: its parent is gone, the first process of its session is not."""
+    monkeypatch.setattr(run_tag.LimitTag, "apply", lambda self, pid: None)
+    output = OutputLog()
+    lost = "sh -c 'env -i sleep 601 >/dev/null 2>&1 & echo $!'; sleep 602"
+    child = loop.start(ProcessCommand(("setsid", "--wait", "sh", "-c", lost)), output, grace=QUICK)
+    assert loop.run(loop.clock() + LONG, until=lambda: output.on("out").endswith(b"\n"))
+    pid = int(output.on("out"))
+    wait_for(lambda: process_tree.command_line_of(pid) == "sleep 601")
+    child.kill("killed")
+    assert loop.run(loop.clock() + LONG)
+    assert pid in [orphan.pid for orphan in child.orphans]
+    assert all(gone(orphan.pid) for orphan in child.orphans)
+
+
+def test_limit_tags_identify_the_owner() -> None:
+    """The tag of a limit reads back as a tag of the run; other limits are none."""
+    tag = run_tag.RunTag("a", 4_194_303, 2**33 - 1, "3", keep_orphans=True)
+    number = run_tag.LimitTag(tag)
+    status = b"Name:\tx\nNSpid:\t7\nNSpgid:\t7\n"
+    line = b"Max file locks %d %d locks\n" % (number._soft_limit, run_tag.HARD_LIMIT)
+    text = run_tag.decode_limit_tag(line, status)
+    assert number.matches(text)
+    own = run_tag.parse_run_tags(text)[0]
+    assert (own.steno_pid, own.steno_start_time, own.keep_orphans) == (4_194_303, 2**33 - 1, True)
+    assert own.pid_namespace == run_tag.pid_namespace()
+    other = run_tag.LimitTag(tag)
+    assert not other.matches(text)
+    number.release()
+    other.release()
+    assert not number.matches(text)
+    nested = run_tag.decode_limit_tag(line, b"\nNSpid:\t7\t1\n")
+    assert run_tag.parse_run_tags(nested)[0].pid_namespace == "?"
+    for plain in (b"", b"Max file locks unlimited unlimited locks", b"Max file locks 5 9 locks"):
+        assert run_tag.decode_limit_tag(plain, status) == ""
+    late = run_tag.LimitTag(run_tag.RunTag("a", 1, 2**33, "3"))
+    assert late.text == ""
+
+
+def test_a_reused_pid_is_never_hit() -> None:
+    """Also if it is reused after the check: the signal goes to the process that was checked."""
+    victim = subprocess.Popen(["sleep", "603"])
+    found = process_tree.start_time_of(victim.pid)
+    assert found is not None
+    info = run_tag.ProcessInfo(victim.pid, os.getpid(), os.getsid(0), found, "")
+    earlier = run_tag.ProcessInfo(victim.pid, os.getpid(), os.getsid(0), found - 1, "")
+    assert not process_tree.send_signal(earlier, signal.SIGKILL)
+    assert victim.poll() is None
+    sent: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "kill", lambda pid, number: sent.append(pid))
+        assert process_tree.send_signal(info, signal.SIGTERM)
+        assert (sent == []) == hasattr(os, "pidfd_open")
+    victim.kill()
+    victim.wait()
+    assert not process_tree.send_signal(info, signal.SIGTERM)
+
+
 def test_what_is_meant_to_stay_stays(loop: ProcessLoop) -> None:
     """It is listed, it runs on, and no sweep takes it while or after its steno lives."""
     output = OutputLog()
@@ -538,7 +658,7 @@ def test_who_becomes_another_program_is_found(tmp_path: Path) -> None:
     script.write_text('#!/bin/sh\nsleep 0.002; exec "$0"\n', encoding="utf-8")
     script.chmod(0o755)
     changing = subprocess.Popen(
-        [script], env={"PATH": os.environ["PATH"], process_info.RUN_TAG_VARIABLE: f"{LOST}:1:2:3"}
+        [script], env={"PATH": os.environ["PATH"], run_tag.RUN_TAG_VARIABLE: f"{LOST}:1:2:3"}
     )
     try:
         wait_for(lambda: changing.pid in [item.pid for item in marked(LOST)])
@@ -554,20 +674,20 @@ def test_who_becomes_another_program_is_found(tmp_path: Path) -> None:
 def test_marks_can_be_read_back() -> None:
     """The tag of a nested run names both runs; invalid tags are skipped."""
     outer, inner = (
-        process_info.RunTag("a", 1, 2, "3"),
-        process_info.RunTag("b", 4, 5, "6", keep_orphans=True),
+        run_tag.RunTag("a", 1, 2, "3"),
+        run_tag.RunTag("b", 4, 5, "6", keep_orphans=True),
     )
     text = inner.encode(outer.encode())
     assert text == "a:1:2:3,b:4:5:6:keep"
-    assert process_info.parse_run_tags(text) == [outer, inner]
-    assert process_info.parse_run_tags("x,,a:b:c:d,a:1:2,a:1:2:3:other") == []
+    assert run_tag.parse_run_tags(text) == [outer, inner]
+    assert run_tag.parse_run_tags("x,,a:b:c:d,a:1:2,a:1:2:3:other") == []
 
 
 def test_a_run_within_a_run_belongs_to_both(
     loop: ProcessLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The outer steno finds what an inner one started."""
-    monkeypatch.setenv(process_info.RUN_TAG_VARIABLE, "outer:1:2:3")
+    monkeypatch.setenv(run_tag.RUN_TAG_VARIABLE, "outer:1:2:3")
     output = OutputLog()
     loop.start(
         ProcessCommand(("sh", "-c", "echo $STENO_RUN"), env={"PATH": os.environ["PATH"]}),
@@ -575,9 +695,7 @@ def test_a_run_within_a_run_belongs_to_both(
         run_id="inner",
     )
     assert loop.run(loop.clock() + LONG)
-    assert [
-        item.run_id for item in process_info.parse_run_tags(output.on("out").decode().strip())
-    ] == [
+    assert [item.run_id for item in run_tag.parse_run_tags(output.on("out").decode().strip())] == [
         "outer",
         "inner",
     ]
@@ -680,6 +798,37 @@ def test_grace_by_a_clock_that_leaps() -> None:
     ]
 
 
+class Suspended(selectors.DefaultSelector):
+    """The process is stopped for 100 s in the first wait, whose time is over when it continues."""
+
+    def __init__(self, clock: Leap) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self.clock.now == Leap.now:
+            self.clock.now += 100.0
+            return []
+        return super().select(timeout)
+
+
+def test_after_a_suspension_a_pipe_is_read_before_a_timer_is_due() -> None:
+    """Without a handler of SIGCONT: all but the second for which it would have waited counts."""
+    clock = Leap()
+    loop = EventLoop(clock, Suspended(clock))
+    reader, writer = os.pipe()
+    order: list[str] = []
+    loop.watch(reader, lambda: order.append(os.read(reader, 9).decode()))
+    loop.call_later(30.0, lambda: order.append("timer"))
+    os.write(writer, b"output")
+    loop.step()
+    loop.step()
+    assert (order, loop.suspended_seconds) == (["output", "timer"], 99.0)
+    loop.close()
+    os.close(reader)
+    os.close(writer)
+
+
 def test_soon_wakes_the_loop() -> None:
     """Another thread and a signal handler can reach a loop that waits for nothing else."""
     message: list[str] = []
@@ -695,3 +844,59 @@ def test_soon_wakes_the_loop() -> None:
         finally:
             signal.signal(signal.SIGUSR1, before)
     loop.close()
+
+
+# -- many runs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_end_of_a_run_reads_no_older_process(
+    loop: ProcessLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    stat_fields = process_tree._stat_fields
+
+    def count(pid: int) -> list[bytes]:
+        read.append(pid)
+        return stat_fields(pid)
+
+    monkeypatch.setattr(process_tree, "_stat_fields", count)
+    older = [subprocess.Popen(["sleep", "60"]) for _ in range(5)]
+    try:
+        child = loop.start(ProcessCommand(("true",)), OutputLog())
+        loop.run()
+    finally:
+        for process in older:
+            process.kill()
+            process.wait()
+    assert child.pid is not None
+    assert child.pid in read
+    assert [pid for pid in read if pid < child.pid] == []
+
+
+def test_pids_show_which_process_is_younger_until_they_can_have_wrapped() -> None:
+    point = process_tree.StartPoint(pid=1000, forks=5000)
+    highest = process_tree._pid_max()
+    if highest:  # else this system has no /proc
+        assert [point.is_before(pid, 5010) for pid in (999, 1000, 1001)] == [False, True, True]
+    assert point.is_before(999, 5000 + highest)  # unknown: it has to be read
+    assert point.is_before(999, 0)
+    assert process_tree.StartPoint().is_before(1, 5000)
+
+
+def test_loops_share_one_watchdog_and_survive_the_failure_of_one(loop: ProcessLoop) -> None:
+    errors: list[Exception] = []
+    failing = ProcessLoop(parent=loop, on_error=errors.append)
+    other = ProcessLoop(parent=loop, on_error=errors.append)
+
+    def fail(record: Record) -> None:
+        raise ValueError(record.code)
+
+    heard = OutputLog()
+    failing.start(ProcessCommand(("true",)), fail)
+    other.start(ProcessCommand(("echo", "hello")), heard)
+    loop.run(until=lambda: not (failing.children or other.children))
+    assert [str(error) for error in errors] == ["exit"]
+    assert heard.entries() == [("out", b"hello\n", None), ("exit", b"", 0)]
+    failing.close()
+    assert loop._watchdog is not None  # until the loop itself is closed

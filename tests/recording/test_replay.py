@@ -17,7 +17,7 @@ import steno
 from steno.agents import LaunchOptions
 from steno.errors import SourceError, StenoError
 from steno.process import GracePeriods, ProcessLoop, process_tree
-from steno.process import process_info as mark
+from steno.process import run_tag as mark
 from steno.recording.format import Header, Record, RecordingFile
 from steno.recording.replay import Player, ReplaySource
 from steno.report import Report
@@ -88,7 +88,7 @@ def test_what_is_for_the_agent_does_not_matter(tmp_path: Path) -> None:
     assert played("--no-wait", "--", path, "--", "-p") == (HELLO, b"", 3)
 
 
-def test_a_folder_is_played_with_what_stands_beside(tmp_path: Path) -> None:
+def test_a_folder_is_played_with_its_other_files(tmp_path: Path) -> None:
     assert played(folder(tmp_path / "one", HELLO, 1, b"careful\n")) == (HELLO, b"careful\n", 1)
     assert played(folder(tmp_path / "two", HELLO)) == (HELLO, b"", 0)
     (tmp_path / "plain.jsonl").write_bytes(HELLO)
@@ -164,7 +164,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def test_x_what_cannot_be_played_is_told(tmp_path: Path) -> None:
+def test_x_a_recording_that_cannot_be_played_is_reported(tmp_path: Path) -> None:
     said, told, code = played(tmp_path / "nothing")
     assert (said, code) == (b"", 2)
     assert b"no such file or folder" in told
@@ -175,7 +175,7 @@ def test_x_what_cannot_be_played_is_told(tmp_path: Path) -> None:
     assert b"expected a whole number, found 'soon'" in played(bad)[1]
     (bad / "timing.jsonl").write_text("[]\n")
     assert b"timing.jsonl: expected an object" in played(bad)[1]
-    assert b"expected a number of at least 0, got '-1'" in played(bad, "--speed=-1")[1]
+    assert b"expected a number of at least 0, found '-1'" in played(bad, "--speed=-1")[1]
     assert b"arguments are required: FILE" in played("--")[1]
     assert b"unexpected argument '-p'" in played("--", bad, "-p")[1]
 
@@ -255,7 +255,7 @@ def test_signals_of_a_folder_are_known_by_its_times(tmp_path: Path) -> None:
 # -- as an agent ---------------------------------------------------------------------------------
 
 # What depends on when and under which name it was run, and not on what the agent printed.
-OWN = ("source", "run_id", "task_id", "attempts", "started_at", "cwd")
+OWN = ("source", "run_id", "task_id", "attempts", "started_at", "cwd", "origin")
 
 
 def run(path: Path, speed: float = 0.0, **more: Any) -> Report:
@@ -395,7 +395,7 @@ def test_r3_a_deaf_agent_is_killed_when_its_time_is_up(tmp_path: Path) -> None:
     assert (report.verdict, report.signal) == ("stalled", signal.SIGKILL)
 
 
-def test_x_an_agent_that_cannot_be_played_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_x_an_agent_that_cannot_be_replayed_is_refused_before_the_start(tmp_path: Path) -> None:
     with ProcessLoop() as loop:
         for setup, said in (
             (
@@ -479,7 +479,7 @@ def test_r_a_live_line_on_a_terminal_and_the_answer_below_it(tmp_path: Path) -> 
         assert process.wait(LONG) == 0
     os.close(ours)
     live, _, rest = shown.decode().replace("\r\n", "\n").rpartition("\r\x1b[J")
-    assert rest.startswith("Hello there.\nsuccess  ")
+    assert rest.startswith("Hello there.\n\nsuccess  ")
     drawn = [line.rstrip("\r") for line in live.split("\r\x1b[J")]
     assert any(line.startswith("thinking · ") for line in drawn)
     assert all("\n" not in line and len(line) < 80 for line in drawn)
@@ -495,6 +495,6 @@ def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
     assert "success  the run finished" in done.stderr
     assert "permission  2 calls denied" in done.stderr
     assert "(exit code 3)" in done.stdout
-    assert "2 runs: $0.1404, 129,925 tokens" in done.stdout
+    assert "2 runs (1 failed): $0.1404, 129,925 tokens" in done.stdout
     assert "wasted: $0.0221 on 1 run that did not succeed" in done.stdout
     assert not (tmp_path / "data").exists()

@@ -53,9 +53,9 @@ LINES = (
     result(),
 )
 LEVELS = [(0.7, 720_000), (0.8, 960_000), (0.95, 960_000), (0.7, 710_000)]
+# Of two levels reached at once, the lower one is for hooks only.
 SAID = [
     "context 72% full (720k of 1.00M tokens; alert at 70%)",
-    "context 96% full (960k of 1.00M tokens; alert at 80%)",
     "context 96% full (960k of 1.00M tokens; alert at 95%)",
     "context 71% full (710k of 1.00M tokens; alert at 70%)",
 ]

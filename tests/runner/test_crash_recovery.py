@@ -18,7 +18,7 @@ import steno
 from steno.agents import LaunchOptions
 from steno.ledger.importer import import_sources
 from steno.ledger.store import Store, open_ledger
-from steno.process import process_info, process_tree
+from steno.process import process_tree, run_tag
 from steno.recording.format import RecordingFile
 from steno.report import Report
 from steno.runner.setup import TaskSetup
@@ -83,7 +83,7 @@ def of(pid: int) -> list[str]:
     return [
         process_tree.command_line_of(item.pid)
         for item in process_tree.list_processes()
-        if pid in [results.steno_pid for results in process_info.parse_run_tags(item.run_tags)]
+        if pid in [results.steno_pid for results in run_tag.parse_run_tags(item.run_tags)]
     ]
 
 
@@ -211,6 +211,7 @@ def test_killed_at_a_hundred_moments(keeper: Keeper, tmp_path: Path) -> None:
 # Functions after which data is partly written, in order, and the run's state in the list then.
 STEPS = {
     "write_run_info": None,  # its mark: nothing is begun
+    "create_recording": None,  # its tape is empty
     "Recorder.__init__": "no_result",  # its tape: the ledger does not know it yet
     "LedgerWriter.open_task": "no_result",
     "LedgerWriter.begin_attempt": "no_result",  # the agent is not started
@@ -275,7 +276,7 @@ WHEN: dict[str, Callable[[ModelServer], bool]] = {
 
 @pytest.mark.parametrize("moment", WHEN)
 @pytest.mark.parametrize("version", claude.VERSIONS)
-def test_a_session_goes_on_after_a_kill(
+def test_a_session_is_resumed_after_a_kill(
     keeper: Keeper, tmp_path: Path, version: str, moment: str
 ) -> None:
     """The real agent's session is resumed; if it has none yet, a new one is started."""

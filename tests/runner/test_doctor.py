@@ -116,7 +116,7 @@ def test_a_program_that_leaves_another_behind_is_not_waited_for(place: Path) -> 
     subprocess.run(["pkill", "-f", "^sleep 65$"], check=True)
 
 
-def test_a_program_that_never_tells_its_version(
+def test_a_program_that_never_prints_its_version(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("steno.runner.doctor.VERSION_TIMEOUT_SECONDS", 0.2)
@@ -144,7 +144,7 @@ def test_a_program_that_never_tells_its_version(
         (None, "unknown"),
     ],
 )
-def test_how_a_version_stands_to_those_tested(version: str | None, word: str) -> None:
+def test_a_version_compared_with_those_tested(version: str | None, word: str) -> None:
     assert version_status(version, AGENTS["claude"].installation.tested_versions) == word
 
 
@@ -161,7 +161,11 @@ def test_every_agent_names_its_abilities_and_what_it_cannot() -> None:
 def test_without_the_chosen_agent_something_is_wrong(place: Path) -> None:
     code, result = findings(place)
     (wrong,) = (item for item in result if item["level"] == "problem")
-    assert (code, wrong["check"], wrong["what"]) == (1, "claude", "not installed")
+    assert (code, wrong["check"], wrong["what"]) == (
+        1,
+        "claude",
+        "not installed; it is the default agent",
+    )
     assert wrong["remedy"] == "npm install -g @anthropic-ai/claude-code"
 
 

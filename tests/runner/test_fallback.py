@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import steno
-from steno.cli.resume_command import resume_command
+from steno.agents.base import HANDOVER_PROMPT
+from steno.cli.run import resume_command
 from steno.errors import StenoError
 from steno.recording.format import RecordingFile
 from steno.report import Attempt, Cost, TaskReport, Tokens
-from steno.runner.handover import HANDOVER_PROMPT
 from steno.runner.prepare import prepare_task
 from steno.runner.retry_policy import VERDICT_PHRASES
 from tests.support.claude_lines import (
@@ -146,7 +146,7 @@ def notes(path: Path) -> list[str]:
     ],
     ids=["signed out", "out of credit", "not paid", "limited"],
 )
-def test_the_next_agent_goes_on(
+def test_the_next_agent_continues(
     place: Both, printed: str, verdict: str, words: tuple[str, ...]
 ) -> None:
     """With the same prompt, since no work was done; the decision is logged and recorded."""
@@ -214,7 +214,7 @@ def test_the_model_comes_before_the_agent(inside: Both) -> None:
 
 
 @pytest.mark.parametrize("kind", ["done", "failed"])
-def test_what_another_agent_cannot_mend_is_not_passed_on(place: Both, kind: str) -> None:
+def test_failures_that_another_agent_would_share_are_not_passed_on(place: Both, kind: str) -> None:
     place.plans(
         [
             {
@@ -323,7 +323,7 @@ def test_a_schema_goes_with_the_task(place: Both) -> None:
     assert [item["argv"][-3:-1] for item in place.then][1] == ["resume", THREAD]
 
 
-def test_the_command_that_goes_on_is_the_last_agents() -> None:
+def test_the_resume_command_is_that_of_the_last_agent() -> None:
     """Its session is known to that agent only."""
     parts = (Tokens(), Cost(), None, None, "why")
     tried = [
@@ -388,7 +388,7 @@ def test_what_the_next_agent_cannot_do_is_said_before_the_first_starts(
     assert (place.calls, place.then, place.data.exists()) == ([], [], False)
 
 
-def test_one_that_stands_by_and_is_not_there(inside: Both) -> None:
+def test_a_fallback_agent_that_is_not_installed(inside: Both) -> None:
     """A note; the first agent runs. If that one is missing too, nothing is started."""
     inside.codex.unlink()
     requested = prepare_task("Mend it.", {"fallback_agent": ["codex"]})

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from steno.errors import StenoError
+from steno.process.process_tree import start_time_of
 from steno.runner.hooks import (
     EVENT_KINDS,
     PLACEHOLDERS,
@@ -35,6 +36,7 @@ from tests.support.claude_lines import (
     tape,
     worked,
 )
+from tests.support.syncs import until
 
 Done = subprocess.CompletedProcess[bytes]
 EDITED = RECORDINGS / "claude/2.1.325/multi_tool_edit/stdout"
@@ -283,7 +285,7 @@ def test_steno_run(place: Place, tmp_path: Path) -> None:
         (("result:", "echo"), "--on: result:: no pattern after the colon"),
         (("end", ""), "--on end: empty command"),
         (("end", "echo 'x"), """--on end: No closing quotation in "echo 'x\""""),
-        (("end",), "argument --on: expected 2 arguments"),
+        (("end",), "--on: expected 2 arguments"),
     ],
 )
 @pytest.mark.parametrize("command", ["watch", "run", "logs"])
@@ -323,4 +325,19 @@ def test_commands_end_with_steno(place: Place, closed: bool) -> None:
     assert process.wait(30) == -signal.SIGINT
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+    left(process)
+
+
+def test_commands_end_with_a_killed_steno(place: Place) -> None:
+    """The watchdog terminates the command, and what left its session."""
+    command = "sh -c 'setsid sleep 61 & echo $$ $!; exec sleep 60'"
+    process = place.start("watch", "-q", "--on", "started", command)
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.write(stream(*hello()))
+    process.stdin.flush()
+    pids = [int(word) for word in process.stderr.readline().split()]
+    process.kill()
+    process.wait()
+    until(lambda: [pid for pid in pids if start_time_of(pid) is not None] == [])
     left(process)

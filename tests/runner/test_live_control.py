@@ -8,21 +8,25 @@ import subprocess
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
+from steno.cli import logs
+from steno.config.files import new_recording_path
 from steno.errors import StenoError
-from steno.process import process_info, process_tree
+from steno.process import process_tree, run_tag
 from steno.process.event_loop import EventLoop
 from steno.recording.format import Header, Recorder, RecordingFile
 from steno.runner import run_registry
 from tests.support.claude_lines import SESSION, ended, hello, out, stream, tape
+from tests.support.transcript_writer import Transcript
 from tests.views.test_rendering import PAYLOAD, is_safe
 
 ROOT = Path(__file__).parents[2]
@@ -151,8 +155,7 @@ def _placed(folder: Path) -> Iterator[Place]:
             not [
                 item
                 for item in process_tree.list_processes()
-                if pids
-                & {result.steno_pid for result in process_info.parse_run_tags(item.run_tags)}
+                if pids & {result.steno_pid for result in run_tag.parse_run_tags(item.run_tags)}
             ]
         )
     )
@@ -164,7 +167,7 @@ def _placed(folder: Path) -> Iterator[Place]:
 def test_ps_shows_active_runs(place: Place) -> None:
     assert place.steno("ps").stdout == "No active runs.\n"
     assert not place.live.exists()  # looking makes nothing
-    host, run = place.begin("work with sk-abcdefghijklmnop on it")
+    host, run = place.begin("work with sk-Abcd1234Efgh5678Ijkl9012 on it")
     row = place.doing(run, "running")
     assert row == {
         **row,
@@ -244,7 +247,7 @@ def test_r7_a_task_that_waits_is_seen_and_stopped(place: Place) -> None:
     assert place.end(host)["verdict"] == "rate_limit"
 
 
-def test_x_an_id_that_nobody_has(place: Place) -> None:
+def test_x_an_unknown_id(place: Place) -> None:
     for words in (("stop", "zzzz"), ("send", "zzzz", "hi")):
         done = place.steno(*words)
         assert (done.stdout, done.stderr, done.returncode) == (
@@ -261,9 +264,11 @@ def test_x_an_id_that_nobody_has(place: Place) -> None:
         place.steno("stop", "zzzz").stderr
         == "steno: zzzz: no active run with this ID; see: steno ps\n"
     )
+    place.doing(first, "running")
+    place.doing(second, "running")
     assert (
         f"ambiguous, matches several active runs: {first}, {second}"
-        in place.steno("stop", first[:3]).stderr
+        in place.steno("stop", SESSION[:8]).stderr
     )
     shorts = [row["short"] for row in place.ps()]
     assert len(set(shorts)) == 2
@@ -279,7 +284,7 @@ def test_x_an_id_that_nobody_has(place: Place) -> None:
 # -- send ----------------------------------------------------------------------------------------
 
 
-def test_an_agent_that_listens_is_told_more(place: Place) -> None:
+def test_an_agent_that_accepts_messages_gets_them(place: Place) -> None:
     host, run = place.begin("work", steer=True)
     assert place.doing(run, "running")["takes_messages"] is True
     assert place.steno("send", run, "also the café").returncode == 0
@@ -302,7 +307,39 @@ def test_an_agent_that_listens_is_told_more(place: Place) -> None:
     assert sent == ["also the café", "two\nlines\n", "and now be done"]
 
 
-def test_an_agent_that_does_not_listen_is_not_told(place: Place) -> None:
+def found(place: Place, words: str, *more: str) -> list[tuple[str, str]]:
+    """The role and the text of what `steno search` finds."""
+    done = place.steno("search", "--json", words, *more)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [(row["role"], row["snippet"]) for row in json.loads(done.stdout)["rows"]]
+
+
+@pytest.mark.parametrize("transcript", ["after the run", "before the run ends"])
+def test_a_message_is_found_once(place: Place, transcript: str, tmp_path: Path) -> None:
+    """By the recording, the agent's transcript or both; the prompt before it is another one."""
+    copy = Transcript(SESSION)
+    copy.at = datetime.now(timezone.utc) - timedelta(minutes=1)
+    copy.prompt("kumquat")
+    copy.answer("m1", text="which?")
+    copy.at = datetime.now(timezone.utc) + timedelta(minutes=1)
+    copy.prompt("kumquat")
+    host, run = place.begin("work", steer=True)
+    place.doing(run, "running")
+    place.steno("send", run, "kumquat")
+    if transcript == "before the run ends":
+        assert place.steno("ledger", "import", copy.write(tmp_path)).returncode == 0
+        assert found(place, "kumquat") == [("prompt", "kumquat")] * 2
+    place.steno("send", run, "and now be done")
+    assert place.end(host)["verdict"] == "success"
+    if transcript == "after the run":
+        assert found(place, "kumquat", "--role", "prompt") == [("prompt", "kumquat")]
+        assert place.steno("ledger", "import", copy.write(tmp_path)).returncode == 0
+    assert found(place, "kumquat", "--role", "prompt") == [("prompt", "kumquat")] * 2
+    assert place.steno("ledger", "import", place.tape(run)).returncode == 0
+    assert found(place, "kumquat", "--role", "prompt") == [("prompt", "kumquat")] * 2
+
+
+def test_an_agent_that_accepts_no_messages_gets_none(place: Place) -> None:
     host, run = place.begin("work")
     place.doing(run, "running")
     done = place.steno("send", run, "hello?")
@@ -331,6 +368,7 @@ def test_tail_follows_a_run_to_its_end(place: Place) -> None:
         "started   claude-opus-5-5 in /srv/project",
         "text      I heard: work",
         "call      Bash: sleep 600",
+        "sent      and now be done",
         "text      I heard: and now be done",
         "result    success, turns 1, 120 ms, $0.0110",
         "exit      code 0",
@@ -347,6 +385,7 @@ def test_tail_follows_a_run_to_its_end(place: Place) -> None:
         "usage",
         "text",
         "tool_call",
+        "user_message",
         "usage",
         "text",
         "result",
@@ -409,7 +448,8 @@ def test_tail_follows_several(place: Place) -> None:
     kinds = {
         run: [event["event"] for event in message if event["run_id"] == run] for _, run in begun[:2]
     }
-    whole = ["started", "usage", "text", "tool_call", "usage", "text", "result", "exited", "notice"]
+    work = ["started", "usage", "text", "tool_call"]
+    whole = [*work, "user_message", "usage", "text", "result", "exited", "notice"]
     assert kinds == {run: whole for _, run in begun[:2]}
     assert len(message) == 2 * len(whole)
 
@@ -643,7 +683,7 @@ def test_a_place_that_is_too_deep_for_a_socket(tmp_path: Path) -> None:
             host.kill()
 
 
-def test_a_run_goes_on_where_it_cannot_be_registered(place: Place) -> None:
+def test_a_run_that_cannot_be_registered_continues(place: Place) -> None:
     place.live.mkdir(parents=True)
     place.live.rmdir()
     place.live.write_text("this is a file")
@@ -653,3 +693,43 @@ def test_a_run_goes_on_where_it_cannot_be_registered(place: Place) -> None:
     assert result["warnings"][0].startswith(
         "run not registered; steno ps, stop and send won't see it: "
     )
+
+
+def test_following_many_runs_reads_the_registry_once_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once per run and look: with 500 idle runs that took a third of a core."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    ids = [f"{number:08x}" for number in range(5)]
+    recorders = []
+    for run_id in ids:
+        path = new_recording_path(run_id, time.time())
+        header = Header(agent="claude", run_id=run_id, cwd="/", started_at=time.time())
+        recorders.append(Recorder(path, header))
+        run_registry.write_run_info(
+            run_registry.RunInfo(
+                run=run_id,
+                task=run_id,
+                agent="claude",
+                host=run_registry.host_id(),
+                steno_pid=os.getpid(),
+                steno_born=process_tree.start_time_of(os.getpid()) or 0,
+                tape=str(path),
+            )
+        )
+    read = []
+    read_run_info = run_registry._read_run_info
+
+    def count(path: Path) -> run_registry.RunInfo | None:
+        read.append(path.stem)
+        return read_run_info(path)
+
+    monkeypatch.setattr(run_registry, "_read_run_info", count)
+    options = Namespace(all=True, follow=True, view=None, lines=None)
+    command = logs.LogsCommand(options, None)
+    assert [command._print_new() for _ in range(10)] == [True] * 10
+    assert sorted(log.run_id for log in command._logs) == ids
+    assert sorted(read) == ids
+    for recorder in recorders:
+        recorder.close()
+    assert not command._print_new()

@@ -260,7 +260,7 @@ def test_the_matrix_is_shown(place: Place) -> None:
     ]
 
 
-def test_a_system_prompt_for_a_session_that_goes_on(place: Place) -> None:
+def test_a_system_prompt_for_a_resumed_session(place: Place) -> None:
     """Codex keeps the one that its session began with."""
     message = r"^system_prompt: codex cannot change it when resuming a session$"
     for more in ({"resume": UUID}, {"continue_": True}):

@@ -602,7 +602,7 @@ def test_no_text_breaks_it(words: str) -> None:
 # -- the version of a program --------------------------------------------------------------------
 
 
-def test_a_version_is_told_by_files(tmp_path: Path) -> None:
+def test_a_version_is_detected_by_files(tmp_path: Path) -> None:
     """By npm's package.json, or by the file name of the agent's own installer."""
     package = tmp_path / "claude-code"
     (package / "bin").mkdir(parents=True)

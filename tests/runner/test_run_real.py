@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from steno.process import process_info, process_tree
+from steno.process import process_tree, run_tag
 from tests.support import claude
 from tests.support.modelserver import Answer, Call, Hang, ModelServer, Step, call, say
 from tests.support.program import ROOT, argv
@@ -104,7 +104,7 @@ class Stage:
         return [
             process_tree.command_line_of(item.pid)
             for item in process_tree.list_processes()
-            if pids & {result.steno_pid for result in process_info.parse_run_tags(item.run_tags)}
+            if pids & {result.steno_pid for result in run_tag.parse_run_tags(item.run_tags)}
         ]
 
 

@@ -36,6 +36,7 @@ from tests.support.claude_lines import (
     assistant,
     call,
     failed,
+    hello,
     init,
     result,
     share,
@@ -222,7 +223,7 @@ def test_long_lines(play: Play) -> None:
     )
 
 
-def test_it_closes_stdout_and_lives_on(play: Play) -> None:
+def test_it_closes_stdout_and_keeps_running(play: Play) -> None:
     """After its result that is an end; before it, a stall."""
     after = carry_out(play([DONE, ("close", None), ("sleep", 0.2)]))
     before = carry_out(
@@ -351,7 +352,7 @@ def test_a_clock_for_all_of_it(play: Play) -> None:
     )
 
 
-def test_work_that_goes_on_after_a_result(play: Play) -> None:
+def test_work_that_continues_after_a_result(play: Play) -> None:
     """Finished background work starts a new turn: --after-result does not apply to it."""
     ended = out(
         system("task_notification", task_id="t1", tool_use_id="toolu_1", status="completed"), init()
@@ -718,6 +719,16 @@ def test_a_full_session_is_not_resumed(play: Play) -> None:
     assert rows("SELECT stop FROM sessions") == [("refreshed",)]
 
 
+def test_a_session_is_titled_by_what_the_user_wanted(play: Play) -> None:
+    """Not by steno's own words: those that ask for a summary, and those before the prompt."""
+    other = "00000000-0000-4000-8000-000000000002"
+    lines = [{**line, "session_id": other} for line in hello()]
+    _, done = resumed(play, [SUMMARY], [out(*lines)])
+    assert done.verdicts == ["success", "success"]
+    titles = dict(rows("SELECT id, title FROM sessions"))
+    assert titles == {SESSION: "Do the work.", other: "Task 2."}
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -807,7 +818,7 @@ def rows(sql: str) -> list[Any]:
         store.close()
 
 
-def test_the_ledger_tells_it_too(play: Play) -> None:
+def test_the_ledger_reports_it_too(play: Play) -> None:
     """A task, its attempts, what was decided, and what each cost."""
     done = carry_out(play([TURNS], [DONE], **GROWS))
     task = rows("SELECT id, verdict, attempts, prompt FROM tasks")

@@ -120,7 +120,7 @@ def test_two_attempts() -> None:
     assert FIRST.files[0].tools == ["t1"]  # the attempts' own reports are as they were
 
 
-def test_an_earlier_attempt_may_tell() -> None:
+def test_an_earlier_attempt_may_decide() -> None:
     """A summary in between is not the task's final attempt."""
     result = merge_reports([FIRST, SECOND], ["more", "no more"], "t1", -2)
     assert (result.verdict, result.ok, result.text, result.requests) == (

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,12 +22,13 @@ import pytest
 import steno
 from steno import event as ev
 from steno.agents import CLAUDE
+from steno.codec.decode import MAX_LINE_BYTES
 from steno.errors import SourceError
 from steno.event import Event
 from steno.ledger.store import open_ledger
 from steno.pricing import price
 from steno.recording.format import RecordingFile
-from steno.runner.watch import MAX_LINE_BYTES, MAX_READ_BYTES, PassThrough, StreamMonitor
+from steno.runner.watch import MAX_READ_BYTES, PassThrough, StreamMonitor
 from tests.support.claude_lines import (
     RECORDINGS,
     SESSION,
@@ -128,7 +130,7 @@ PLAIN = (ev.ToolCall, ev.ToolResult, ev.Text, ev.Thinking, ev.Usage)
 
 
 @pytest.mark.parametrize("path", SAMPLE, ids=named)
-def test_where_nobody_wants_every_event_the_report_is_the_same(path: Path) -> None:
+def test_with_filtered_sinks_the_report_is_the_same(path: Path) -> None:
     """Filtered sinks get all events except the frequent kinds."""
     data = path.read_bytes()
     with Pipes(pieces(data, 4)) as pipes:
@@ -180,7 +182,7 @@ def test_in_bulk_every_byte_passes_and_is_seen() -> None:
 
 
 @pytest.mark.parametrize("quiet", [True, False], ids=["drain", "lines"])
-def test_while_nobody_reads_as_much_waits_as_with_cat(quiet: bool) -> None:
+def test_without_a_reader_as_much_is_buffered_as_with_cat(quiet: bool) -> None:
     """300 lines fit into the pipe, as with cat."""
     source, feed = os.pipe()
     take, target = os.pipe()
@@ -256,12 +258,13 @@ def test_whatever_it_is_it_passes(data: bytes) -> None:
 
 
 def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
-    """Above the limit it is read in pieces."""
+    """Above the limit it is cut, as where a file is read."""
     data = b"x" * (MAX_LINE_BYTES + 5_000_000)
     out, watching, _ = watched([data, b"\n", HELLO])
     assert out == data + b"\n" + HELLO
-    report = watching.parser.report()
-    assert (report.lines.malformed, report.session_id) == (2, SESSION)
+    report = watching.parser.report(price=price)
+    assert (report.lines.malformed, report.session_id) == (1, SESSION)
+    assert plain(report) == plain(steno.read(out))
 
 
 def test_ends_that_do_not_wait() -> None:
@@ -301,7 +304,7 @@ def test_a_reader_that_is_slow_is_waited_for() -> None:
         os.close(end)
 
 
-def test_when_nobody_reads_any_more_both_ends_are_let_go() -> None:
+def test_a_closed_reader_closes_both_ends() -> None:
     """What came in before counts; the writer notices at once."""
     source, feed = os.pipe()
     take, target = os.pipe()
@@ -508,12 +511,38 @@ def test_plain_lines_and_a_card_on_stderr(place: Place) -> None:
     assert lines[1:] == place.run(stream(*worked()), "show").stdout.decode().splitlines()
 
 
+@pytest.mark.parametrize("run", ["codex/0.80.0/resume_second", "copilot/1.0.60/edit_and_shell"])
+def test_the_agents_own_files_complete_the_stream(place: Place, run: str) -> None:
+    """As with `show`: tokens, cost and context are in them. The recording keeps what it needs."""
+    recording = RECORDINGS / run
+    data = (recording / "stdout").read_bytes()
+    folder = {"codex": ".codex/sessions", "copilot": ".copilot/session-state"}[run.split("/")[0]]
+    shutil.copytree(recording / "sessions", place.folder / folder)
+    wanted = place.run(data, "show", "--json")
+    figures = {name: json.loads(wanted.stdout)[name] for name in ("tokens", "cost", "context")}
+    assert figures["cost"]["source"] == "computed"
+    done = place.run(data, "watch")
+    assert done.stderr.splitlines()[-5:] == place.run(data, "show").stdout.splitlines()[-5:]
+    events = place.run(data, "watch", "-q", "--json-events", "events.jsonl")
+    assert (events.returncode, events.stdout) == (0, data)
+    wanted_events = place.run(data, "show", "--events").stdout
+    assert (place.folder / "events.jsonl").read_bytes() == wanted_events
+
+    place.run(data, "watch", "-q", "--record")
+    shutil.rmtree(place.folder / folder)
+    [tape] = place.data.glob("tapes/*/*.steno")
+    [row] = json.loads(place.run(b"", "runs", "--json").stdout)["rows"]
+    report = json.loads(place.run(b"", "show", "--json", str(tape)).stdout)
+    assert {name: report[name] for name in figures} == figures
+    assert row["tokens"] == figures["tokens"]
+
+
 def test_quiet_says_nothing(place: Place) -> None:
     done = place.run(HELLO, "watch", "--quiet")
     assert (done.returncode, done.stdout, done.stderr) == (0, HELLO, b"")
 
 
-def test_a_refusal_is_told_once(place: Place) -> None:
+def test_a_denial_is_reported_once(place: Place) -> None:
     data = (RECORDINGS / "claude/2.1.325/permission_denied/stdout").read_bytes()
     told = place.run(data, "watch").stderr.decode().splitlines()
     assert told[1:3] == ["steno: permission denied: Write", "steno: permission denied: Bash"]
@@ -576,13 +605,13 @@ def test_w1_events_that_would_go_into_the_stream(place: Place, line: str) -> Non
     assert (place.folder / "in.jsonl").read_bytes() == HELLO
 
 
-def test_events_and_a_stream_that_nobody_wants(place: Place) -> None:
+def test_events_and_a_stream_without_readers(place: Place) -> None:
     """Both may go to a device."""
     done = place.shell("steno watch -q --json-events /dev/null >/dev/null", HELLO)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_i3_lines_that_are_skipped_are_told(place: Place) -> None:
+def test_i3_skipped_lines_are_reported(place: Place) -> None:
     """The first ones are printed one by one."""
     data = HELLO + b"not json\x1b[2J\n" * 30 + b'{"torn": '
     done = place.run(data, "watch")
@@ -594,7 +623,7 @@ def test_i3_lines_that_are_skipped_are_told(place: Place) -> None:
     ]
 
 
-def test_events_that_nobody_reads(place: Place) -> None:
+def test_events_without_a_reader(place: Place) -> None:
     """A named pipe without a reader, or whose reader is gone, delays nothing."""
     os.mkfifo(place.folder / "pipe")
     process = place.start("watch", "-q", "--json-events", "pipe")
@@ -782,7 +811,7 @@ def test_ends_that_are_closed(place: Place) -> None:
     )
 
 
-def test_a_stderr_that_nobody_reads(place: Place) -> None:
+def test_a_stderr_without_a_reader(place: Place) -> None:
     """Closed at the other end, or full: no delay."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -959,7 +988,7 @@ def test_a_sync_of_a_stream_that_names_no_folder(
     assert (names, b"1 ignored: src/a.log" in errors) == ({".gitignore", "a.py"}, True), errors
 
 
-def test_a_sync_that_fails_is_told_and_counts_if_strict(place: Place) -> None:
+def test_a_failed_sync_is_reported_and_counts_if_strict(place: Place) -> None:
     """Also with --quiet."""
     project = place.folder / "project"
     project.mkdir()

@@ -91,7 +91,7 @@ def test_an_event_gets_its_time_and_no_more(web: Web) -> None:
     assert poster.finish() == WebhookSummary(0, 2, "HTTP 500 Internal Server Error")
 
 
-def test_nobody_waits_for_a_server_that_says_nothing() -> None:
+def test_a_silent_server_delays_nothing() -> None:
     """It accepts connections and never answers: `put` doesn't block, and `finish` is bounded."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         poster = WebhookSender(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.3)
@@ -127,7 +127,7 @@ def test_w7_an_answer_that_comes_byte_by_byte_gets_no_more_time() -> None:
         assert time.monotonic() - began < 20
 
 
-def test_a_port_that_nobody_listens_on() -> None:
+def test_a_port_without_a_listener() -> None:
     """While closing, the first dropped event ends it."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]

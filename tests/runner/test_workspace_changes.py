@@ -199,9 +199,9 @@ def test_l5_what_git_keeps_goes_with_the_run(stage: Stage) -> None:
     ended_well(stage.steno("run", "Do the work."))
     stage.steno("run", "And once more.")
     older, newer = (row[0] for row in stage.rows("SELECT id FROM runs ORDER BY started_at"))
-    assert stage.refs() == [
+    assert stage.refs() == sorted(
         f"refs/steno/{run}/{at}" for run in (older, newer) for at in ("after", "before")
-    ]
+    )
     with sqlite3.connect(stage.data / "ledger.db") as ledger:
         ledger.execute("UPDATE runs SET started_at = 0, session = 'old' WHERE id = ?", (older,))
     message = stage.steno("ledger", "prune", "--older-than", "1y", "--json")
@@ -216,8 +216,9 @@ def test_l5_what_git_keeps_is_pruned_by_age_and_count(stage: Stage) -> None:
     stage.repository()
     day = 86_400_000
     now = int(time.time() * 1000)
+    ages = {"cc": 31, "aa": 2, "bb": 3, "dd": 4}  # the random part does not follow the time
     old, second, first, active = (
-        f"{now - age:011x}00000000" for age in (31 * day, 2 * day, 3 * day, 4 * day)
+        f"{digits * 4}{now - days * day:011x}" for digits, days in ages.items()
     )
     tree = run_git(stage.work, "write-tree").decode().strip()
     for run in (old, second, first):
@@ -236,7 +237,7 @@ def test_what_git_keeps_can_be_switched_off(stage: Stage, option: str) -> None:
     """The report still has every change; what earlier runs left stays."""
     stage.repository()
     tree = run_git(stage.work, "write-tree").decode().strip()
-    earlier = f"refs/steno/{int(time.time() * 1000):011x}00000000/after"
+    earlier = f"refs/steno/00000000{int(time.time() * 1000):011x}/after"
     run_git(stage.work, "update-ref", earlier, tree)
     stage.script(edits(stage.work))
     done = stage.steno("run", "--json", option, "off", "Do the work.")
@@ -368,7 +369,7 @@ def test_what_is_too_much_is_not_copied(stage: Stage, monkeypatch: pytest.Monkey
 # -- the file system -----------------------------------------------------------------------------
 
 
-def test_w3_what_stirs_is_told_with_the_call_that_ran(stage: Stage) -> None:
+def test_w3_observed_changes_are_attributed_to_the_active_call(stage: Stage) -> None:
     """Also outside a repository. Ledger rows have the call; tool changes are listed once."""
     stage.script(edits(stage.work, stage.data))
     ended_well(stage.steno("run", "--changes", "all", "Do the work."))
@@ -459,7 +460,7 @@ def test_l1_live_is_replay(stage: Stage, how: str, monkeypatch: pytest.MonkeyPat
     assert (calls["a.txt"], calls["gone.txt"], calls["late.txt"]) == (["t1"], ["t2"], [])
 
 
-def test_a_look_at_a_run_that_goes_on_changes_nothing_of_its_report() -> None:
+def test_reading_an_active_run_does_not_change_its_report() -> None:
     """Attribution can change later: here, when a second concurrent call is reported."""
 
     def told(look: bool) -> list[list[str]]:
@@ -515,9 +516,7 @@ def test_a_file_that_comes_and_goes_is_no_change(
     assert stage.rows("SELECT path FROM changes") == []
 
 
-def test_others_go_on_while_git_is_waited_for(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_tasks_continue_while_git_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """One loop serves many: a slow repository holds up its own run and no other one."""
     monkeypatch.setenv("XDG_DATA_HOME", str(stage.home / "data"))
     stage.repository()
@@ -581,7 +580,7 @@ def test_the_one_call_that_runs() -> None:
     ]
 
 
-def test_a_line_that_is_read_after_what_it_tells() -> None:
+def test_a_file_event_before_the_line_of_its_tool() -> None:
     """A file event may precede the tool's own line: both become one change."""
     rows, changes = LedgerRowSink(CODEX, "s", 0, "r"), ChangeTracker("/p")
     at = datetime(2026, 11, 15, tzinfo=timezone.utc)

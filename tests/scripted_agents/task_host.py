@@ -6,9 +6,9 @@ import sys
 from steno.agents import LaunchOptions
 from steno.process import GracePeriods, ProcessLoop
 from steno.runner.retry_policy import RetryPolicy
-from steno.runner.run_registration import RunRegistration
 from steno.runner.setup import TaskSetup
 from steno.runner.task import Task
+from steno.runner.task_runner import RunRegistration
 
 options = json.loads(sys.argv[1])
 program = sys.argv[2]

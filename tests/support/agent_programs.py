@@ -16,13 +16,23 @@ def program(agent: str, version: str) -> Path:
 
 def installed(agent: str, version: str) -> str:
     """The path of the program. If missing, skip the test; fail if STENO_REQUIRE contains cli."""
-    path = program(agent, version)
+    return str(require(program(agent, version), f"{agent} {version}"))
+
+
+def require(path: Path, name: str) -> Path:
+    """The path. If missing, skip the test; fail if STENO_REQUIRE contains cli."""
     if not path.exists():
-        reason = f"{agent} {version} not installed in {path.parents[2]}; run: make cli"
+        reason = f"{name} not installed ({path}); run: make cli"
         if "cli" in os.environ.get("STENO_REQUIRE", "").split(","):
             pytest.fail(reason)
         pytest.skip(reason)
-    return str(path)
+    return path
+
+
+def schema_file(path: str) -> Path:
+    """A schema in one of the npm packages that `make cli` installs for this."""
+    root = Path(os.environ.get("STENO_TEST_CLI") or ROOT / ".cli")
+    return require(root / "schemas" / "node_modules" / path, path)
 
 
 def search_path(program_: str) -> str:

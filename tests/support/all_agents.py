@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from steno.process import process_info, process_tree
+from steno.process import process_tree, run_tag
 
 from . import claude, completions, openai, program
 from .agent_programs import search_path
@@ -173,7 +173,7 @@ class ActiveRun:
             process_tree.command_line_of(process.pid)
             for process in process_tree.list_processes()
             if self.process.pid
-            in [tag.steno_pid for tag in process_info.parse_run_tags(process.run_tags)]
+            in [tag.steno_pid for tag in run_tag.parse_run_tags(process.run_tags)]
         ]
 
     def kill(self) -> None:

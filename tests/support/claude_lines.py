@@ -371,8 +371,8 @@ def recorded(limit: int) -> list[Path]:
 def spread(paths: Iterable[Path], count: int) -> list[Path]:
     """A few of many, evenly spread."""
     items = list(paths)
-    step = max(1, len(items) // count)
-    return items[::step][:count]
+    count = min(count, len(items))
+    return [items[number * len(items) // count] for number in range(count)]
 
 
 def named(path: Path) -> str:

@@ -105,7 +105,12 @@ class CompletionsExchange(ResponsesExchange):
             self.respond(step.status, {"error": inner}, step.headers)
         elif isinstance(step, Hang):
             self.stall()
-        elif google:
+        else:
+            self.hold(step.once)
+            self._send_answer(step, number, body, google)
+
+    def _send_answer(self, step: Answer, number: int, body: dict[str, Any], google: bool) -> None:
+        if google:
             self._google(step, "stream" in self.path)
         else:
             self._completion(step, number, bool(body.get("stream")))

@@ -2,8 +2,12 @@
 
 import json
 import threading
+import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Self
+
+MAX_HOLD = 60.0  # seconds that an answer waits for its condition
 
 
 class Exchange(BaseHTTPRequestHandler):
@@ -32,18 +36,27 @@ class Exchange(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data if self.command != "HEAD" else b"")
 
-    def stream(self) -> None:
+    def stream(self, headers: dict[str, str] | None = None) -> None:
         """Send the headers of a response with server-sent events."""
         self.close_connection = True
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
+        for name, text in (headers or {}).items():
+            self.send_header(name, text)
         self.end_headers()
 
     def stall(self) -> None:
         """Send nothing more, and keep the connection open until the server closes."""
         self.close_connection = True
         self.server.model.closing.wait()
+
+    def hold(self, condition: Callable[[], bool] | None) -> None:
+        """Wait for a condition, at most MAX_HOLD seconds, or until the server closes."""
+        end = time.monotonic() + MAX_HOLD
+        while condition is not None and not condition() and time.monotonic() < end:
+            if self.server.model.closing.wait(0.005):
+                break
 
 
 class Loopback:

@@ -6,7 +6,6 @@ test can check what was sent to the model.
 """
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +14,6 @@ from msgspec.structs import replace
 
 from .loopback import Exchange, Loopback
 
-MAX_HOLD = 20.0  # seconds that an answer waits for its condition
 DELTA_CHARS = 30  # per event of a stream; more for long texts
 
 
@@ -73,7 +71,7 @@ class Answer(Struct, frozen=True):
     """An answer of the model.
 
     After `stall_after` events nothing more is sent; after `close_after` events the stream ends.
-    `once`: wait for this condition, at most MAX_HOLD seconds.
+    `once`: wait for this condition, see `Exchange.hold`.
     """
 
     blocks: tuple[Text | Call, ...] = ()
@@ -82,6 +80,7 @@ class Answer(Struct, frozen=True):
     stall_after: int | None = None
     close_after: int | None = None
     once: Callable[[], bool] | None = None
+    headers: dict[str, str] = {}  # msgspec copies the default
 
     @property
     def stop_reason(self) -> str:
@@ -181,26 +180,21 @@ class MessagesExchange(Exchange):
         if isinstance(step, Hang):
             self.stall()
             return
-        if step.once is not None:
-            self._hold(step.once)
+        self.hold(step.once)
         if body.get("stream"):
             self._stream(step, list(message_events(step, str(body.get("model")), number)))
         else:
-            self.respond(200, whole_message(step, str(body.get("model")), number))
+            message = whole_message(step, str(body.get("model")), number)
+            self.respond(200, message, step.headers)
 
     def _stream(self, step: Answer, events: list[dict[str, Any]]) -> None:
-        self.stream()
+        self.stream(step.headers)
         limit = min(step.close_after or len(events), step.stall_after or len(events))
         for event in events[:limit]:
             self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
             self.wfile.flush()
         if step.stall_after is not None:
             self.stall()
-
-    def _hold(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + MAX_HOLD
-        while not condition() and time.monotonic() < end:
-            time.sleep(0.005)
 
 
 class ModelServer(Loopback):

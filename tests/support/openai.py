@@ -65,6 +65,7 @@ class ResponsesExchange(Exchange):
         elif isinstance(step, Hang):
             self.stall()
         else:
+            self.hold(step.once)
             self._stream(step, number, str(body.get("model")))
 
     def _stream(self, step: Answer, number: int, model: str) -> None:

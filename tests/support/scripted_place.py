@@ -79,8 +79,8 @@ class Place:
 
     @property
     def tapes(self) -> list[Path]:
-        """The recordings of all runs."""
-        return sorted(self.data.rglob("*.steno"))
+        """The recordings of all runs, oldest first."""
+        return sorted(self.data.rglob("*.steno"), key=lambda path: path.stat().st_mtime_ns)
 
     def command(self, *words: str | Path) -> list[str]:
         return [sys.executable, "-m", "steno", *map(str, words)]

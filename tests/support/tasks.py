@@ -10,7 +10,7 @@ import msgspec
 
 import steno
 from steno import event as ev
-from steno.process import ProcessLoop, process_info, process_tree
+from steno.process import ProcessLoop, process_tree, run_tag
 from steno.report import Report, TaskReport
 from steno.runner.attempt import AgentRun
 from steno.runner.setup import TaskSetup
@@ -121,10 +121,10 @@ def sourceless(report: Report) -> Report:
     return msgspec.structs.replace(report, source=None)
 
 
-def left() -> list[process_info.ProcessInfo]:
+def left() -> list[run_tag.ProcessInfo]:
     """The processes still running that this process started as a steno."""
     return [
         process
         for process in process_tree.list_processes()
-        if os.getpid() in [tag.steno_pid for tag in process_info.parse_run_tags(process.run_tags)]
+        if os.getpid() in [tag.steno_pid for tag in run_tag.parse_run_tags(process.run_tags)]
     ]

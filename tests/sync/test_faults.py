@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import shutil
+import socketserver
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from steno import event as ev
+from steno.errors import SyncError
 from steno.sync import FolderSync, SyncOptions
 from steno.sync.destination_queue import Journal, pending_syncs
 from steno.sync.files import read_content, remove_stale_temp_files
@@ -37,6 +39,133 @@ AS_OTHERS = [
 def journals(data: Path) -> list[Path]:
     """The journals of unfinished syncs."""
     return sorted((data / "steno" / "sync").glob("*"))
+
+
+# -- files that change while they are read --------------------------------------------------------
+
+
+STAMP = 8  # bytes at both ends of a version of a file
+
+
+class Rewriting(threading.Thread):
+    """Writes version after version of a large file in place, until it is stopped."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self._file = os.open(write(path), os.O_RDWR)
+        self._is_stopped = threading.Event()
+        os.truncate(self._file, 30_000_000)
+
+    def run(self) -> None:
+        version = 0
+        while not self._is_stopped.wait(0.002):
+            version += 1
+            for position in (0, 30_000_000 - STAMP):
+                os.pwrite(self._file, version.to_bytes(STAMP), position)
+
+    def __enter__(self) -> "Rewriting":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_stopped.set()
+        self.join()
+        os.close(self._file)
+
+
+def test_a_file_is_never_read_half_old_half_new(project: Path) -> None:
+    """One that changes all the time is not copied, and said to be so."""
+    outcomes: set[object] = set()
+    root = RootFolder(str(project))
+    with Rewriting(project / "a"):
+        for _ in range(4):
+            try:
+                with closing(read_content(root, "a")) as found:
+                    data = found.read_all()
+                    outcomes.add(data[:STAMP] == data[-STAMP:])
+            except SyncError as error:
+                outcomes.add((str(error), error.is_permanent))
+    assert outcomes <= {True, ("changes while it is read", False)}
+
+
+def test_a_file_that_is_rewritten_is_copied_in_the_end(project: Path, there: Path) -> None:
+    with Rewriting(project / "a"):
+        syncing = begun(project, f"dir:{there}")
+        syncing.add_event(told(project / "a"))
+        time.sleep(0.5)
+    summary = syncing.finish()
+    assert (summary.ok, tree(there)) == (True, tree(project))
+
+
+def test_a_file_that_only_grows_is_read_as_far_as_it_goes(project: Path) -> None:
+    path = write(project / "log", b"0" * 10)
+    stop = threading.Event()
+
+    def grow() -> None:
+        with path.open("ab", buffering=0) as file:
+            while not stop.wait(0.0005):
+                file.write(b"0123456789" * 10)
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    try:
+        time.sleep(0.05)
+        with closing(read_content(RootFolder(str(project)), "log")) as found:
+            data = found.read_all()
+    finally:
+        stop.set()
+        thread.join()
+    assert path.read_bytes().startswith(data)
+
+
+# -- names and answers ---------------------------------------------------------------------------
+
+
+def test_a_name_that_is_no_utf8_costs_only_itself_in_an_archive(
+    project: Path, tmp_path: Path
+) -> None:
+    write(project / "a", "a")
+    write(project / os.fsdecode(b"caf\xe9"), "x")
+    write(project / "z", "z")
+    archive = tmp_path / "x.zip"
+    summary = synced(project, f"zip://::file://{archive}")
+    assert (summary.put, summary.ok) == (2, False)
+    assert [(file.path, file.reason) for file in summary.failed] == [
+        (os.fsdecode(b"caf\xe9"), "the name is not UTF-8, as archives need it")
+    ]
+    with zipfile.ZipFile(archive) as found:
+        assert {name: found.read(name) for name in found.namelist()} == {"a": b"a", "z": b"z"}
+
+
+@pytest.mark.parametrize("length", [0, 5, 12, 17, 30, 44])
+def test_an_answer_that_is_cut_in_its_head_is_asked_for_again(project: Path, length: int) -> None:
+    """On a new connection and on a kept one."""
+    answer = b'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nETag: "1"\r\n\r\n'
+    requests: list[bytes] = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while line := self.rfile.readline():
+                size = 0
+                while header := self.rfile.readline().strip():
+                    if header.lower().startswith(b"content-length:"):
+                        size = int(header.partition(b":")[2])
+                self.rfile.read(size)
+                requests.append(line)
+                if len(requests) in (1, 3):
+                    self.wfile.write(answer[:length])
+                    return
+                self.wfile.write(answer)
+
+    for name in "abc":
+        write(project / name, name)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        summary = synced(project, f"http://127.0.0.1:{server.server_address[1]}/x", concurrency=1)
+        server.shutdown()
+    assert (summary.put, summary.ok) == (3, True)
+    assert len(requests) >= 5
 
 
 # -- the folder ----------------------------------------------------------------------------------
@@ -134,7 +263,9 @@ def test_a_prefix_that_is_not_there(project: Path, there: Path, tmp_path: Path) 
     assert (tree(there), journals(tmp_path)) == ({"a": b"x"}, [])
 
 
-def test_a_folder_that_vanishes_is_told_once(project: Path, there: Path, tmp_path: Path) -> None:
+def test_a_folder_that_vanishes_is_reported_once(
+    project: Path, there: Path, tmp_path: Path
+) -> None:
     """Not once per file."""
     for number in range(50):
         write(project / str(number))
@@ -280,7 +411,7 @@ def bad_journal(data: Path, name: str, destination: str, root: Path, *lines: lis
     )
 
 
-def test_each_journal_stands_for_itself(project: Path, there: Path, tmp_path: Path) -> None:
+def test_journals_are_independent(project: Path, there: Path, tmp_path: Path) -> None:
     """An unknown destination, a folder named like a journal, invalid names: the good one works."""
     bad = bad_journal(tmp_path, "aa.journal", "nosuch://x", project, ["+", 0, "a"])
     bad_journal(
@@ -452,7 +583,7 @@ def test_an_archive_is_asked_and_left_alone(project: Path, tmp_path: Path) -> No
 # -- unsupported operations ----------------------------------------------------------------------
 
 
-def test_delete_where_nobody_can_be_asked(project: Path, tmp_path: Path) -> None:
+def test_delete_where_files_cannot_be_listed(project: Path, tmp_path: Path) -> None:
     """A server and a command cannot list their files: an error with --delete only."""
     write(project / "a")
     with FileStore() as store:
@@ -466,7 +597,7 @@ def test_delete_where_nobody_can_be_asked(project: Path, tmp_path: Path) -> None
     assert journals(tmp_path) == []
 
 
-def test_a_command_that_is_told_of_no_deletes(project: Path, tmp_path: Path) -> None:
+def test_a_command_without_change_gets_no_deletes(project: Path, tmp_path: Path) -> None:
     """Without {change} it is not run for deletions, which is reported."""
     syncing = begun(project, f"cmd:sh -c 'echo $0 >>{tmp_path}/log' {{name}}", delete=True)
     syncing.add_event(told(project / "gone", "deleted"))
@@ -574,6 +705,12 @@ def test_folders_that_may_not_be_read(project: Path, there: Path, tmp_path: Path
             "zip://../up::/x.zip",
             "zip://::sftp://u:pw@h/x.zip",
             "http://u:pw@[::1",
+            "sftp://u:pw/1@h/x",
+            "sftp://u:1@pw@h/x",
+            "ftp://u:pw%40/%zz@h/x",
+            "simplecache::sftp://u:pw/1@2@h/x",
+            "cmd:curl -T {path} https://u:pw/1@h/",
+            "cmd:curl -u u:pw1 -T {path} https://h/",
         ),
         *("dir: ", "dir:", "dir:~nouser/x", "file://host/x", "file://x", "dir: /x", "local://"),
     ],
@@ -630,7 +767,7 @@ def test_a_token_is_never_shown(project: Path, tmp_path: Path, token: str, code:
         )
 
 
-def test_what_a_destination_says_is_told_without_secrets(project: Path, tmp_path: Path) -> None:
+def test_messages_of_a_destination_are_shown_without_secrets(project: Path, tmp_path: Path) -> None:
     """Its messages are redacted."""
     write(project / "a")
     says = write(
@@ -657,7 +794,7 @@ def test_a_pattern_that_is_none(project: Path, there: Path, tmp_path: Path, patt
     assert sorted(tree(there)) == [".gitignore"]
 
 
-def test_each_destination_stands_for_itself(project: Path, there: Path) -> None:
+def test_destinations_are_independent(project: Path, there: Path) -> None:
     """An invalid one is reported once the folder is known; the others get their files."""
     options = SyncOptions(destinations=(f"dir:{project}/in", f"dir:{there}"), watch_files=False)
     syncing = FolderSync(str(there.parent), options, prefer_agent_folder=True)
@@ -675,7 +812,9 @@ def test_json_with_a_name_that_is_no_utf8(project: Path, there: Path, tmp_path: 
     assert (done.code, json.loads(done.out)["outside"]) == (0, ["caf\\xe9"])
 
 
-def test_a_link_to_a_folder_elsewhere_is_told(project: Path, there: Path, tmp_path: Path) -> None:
+def test_a_link_to_a_folder_elsewhere_is_reported(
+    project: Path, there: Path, tmp_path: Path
+) -> None:
     """Links to a folder inside, or to the folder itself, are not reported."""
     write(tmp_path / "else" / "secret")
     write(project / "in" / "a")

@@ -156,6 +156,9 @@ def test_a_destination_that_is_not_there(watched: Stream) -> None:
     for number in range(LINES):
         watched.change(number, f"{number % 7}.txt", f"content {number}")
     watched.end()
+    assert watched.process is not None
+    assert watched.process.stderr is not None
+    assert select.select([watched.process.stderr], [], [], LONG)[0]  # the first attempt has failed
     with FileStore(port) as store:
         code, err = watched.finish()
         assert store.contents() == tree(watched.project)

@@ -141,7 +141,7 @@ def test_a_change_that_is_ignored_is_named(project: Path, there: Path, watch_fil
     assert syncing.finish().ignored == ["dist/", "new.log"]
 
 
-def test_the_file_system_tells_what_tools_do_not(project: Path, there: Path) -> None:
+def test_the_file_system_shows_unreported_changes(project: Path, there: Path) -> None:
     """Files and folders created, deleted, renamed; each change has the running call."""
     write(project / "old.txt", "old")
     write(project / "dir" / "in.txt", "in")
@@ -222,7 +222,7 @@ def test_prefix_include_and_exclude(project: Path, there: Path) -> None:
         begun(project, f"dir:{there}", prefix="../x")
 
 
-def test_a_final_pass_mends_what_others_did_there(project: Path, there: Path) -> None:
+def test_a_final_pass_restores_files_changed_at_the_destination(project: Path, there: Path) -> None:
     """Content changed at the destination, of the same size, is detected by its hash."""
     write(project / "a", "right")
     syncing = begun(project, f"dir:{there}", final_pass=True)
@@ -259,7 +259,7 @@ def test_any_name(project: Path, there: Path, name: str) -> None:
     assert not any("\n" in line for line in syncing.take_messages())
 
 
-def test_what_lies_outside_is_told_and_never_copied(
+def test_files_outside_the_folder_are_reported_and_never_copied(
     project: Path, there: Path, tmp_path: Path
 ) -> None:
     """`/proj2` next to `/proj`, `..`, an absolute path, links to a file and a folder outside."""

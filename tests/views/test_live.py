@@ -31,6 +31,7 @@ from steno.views.live import (
     live_line,
     waiting_line,
 )
+from steno.views.summary import task_summary
 from steno.views.table import PageStyle
 from tests.support.claude_lines import (
     MODEL,
@@ -107,22 +108,22 @@ STATES = [
         seen(*RUNNING),
         SPENT,
         "running Bash npm test -- --watch=false · turn 1 · 42.2k tokens · $0.0221"
-        " · █░░░░░░░ 98% HP · 1:24 · silent 0:12",
+        " · █░░░░░░░ 2% used · 1:24 · silent 0:12 · 98% HP",
     ),
     (
         seen(*RUNNING, assistant(call("t2", "Read", file_path="/srv/a.py"))),
         LiveFigures(elapsed=3700),
-        "running Read (+1) /srv/a.py · turn 1 · █░░░░░░░ 98% HP · 1:01:40",
+        "running Read (+1) /srv/a.py · turn 1 · █░░░░░░░ 2% used · 1:01:40 · 98% HP",
     ),
     (
         seen(init(cwd="/srv/app"), assistant(call("t2", "Read", file_path="/srv/app/src/a.py"))),
         LiveFigures(elapsed=3),
-        "running Read src/a.py · turn 1 · █░░░░░░░ 98% HP · 0:03",
+        "running Read src/a.py · turn 1 · █░░░░░░░ 2% used · 0:03 · 98% HP",
     ),
     (
         seen(*RUNNING, answer("t1")),
         LiveFigures(elapsed=9),
-        "thinking · turn 1 · █░░░░░░░ 98% HP · 0:09",
+        "thinking · turn 1 · █░░░░░░░ 2% used · 0:09 · 98% HP",
     ),
     (
         seen(
@@ -151,23 +152,23 @@ STATES = [
             assistant(text("There I am.")),
         ),
         LiveFigures(elapsed=9),
-        "thinking · turn 1 · █░░░░░░░ 98% HP · 0:09",
+        "thinking · turn 1 · █░░░░░░░ 2% used · 0:09 · 98% HP",
     ),
-    (seen(*hello()), LiveFigures(elapsed=9), "closing · turn 1 · █░░░░░░░ 98% HP · 0:09"),
+    (seen(*hello()), LiveFigures(elapsed=9), "closing · turn 1 · █░░░░░░░ 2% used · 0:09 · 98% HP"),
     (
         seen(*hello(), assistant(text("Again."), message="msg_2")),
         LiveFigures(elapsed=9),
-        "thinking · turn 2 · █░░░░░░░ 98% HP · 0:09",
+        "thinking · turn 2 · █░░░░░░░ 2% used · 0:09 · 98% HP",
     ),
     (
         seen(*RUNNING, more=(ev.StopRequested(0, None, None, None, "timeout", 2),)),
         LiveFigures(elapsed=9),
-        "stopping timeout · turn 1 · █░░░░░░░ 98% HP · 0:09",
+        "stopping timeout · turn 1 · █░░░░░░░ 2% used · 0:09 · 98% HP",
     ),
     (
         seen(init(), assistant(text("x"), used=usage(3, 0, 900_000))),
         LiveFigures(1000, None, 9),
-        "thinking · turn 1 · 1.00k tokens · ███████░ 10% HP · 0:09",
+        "thinking · turn 1 · 1.00k tokens · ███████░ 90% used · 0:09 · 10% HP",
     ),
     (
         seen(
@@ -176,7 +177,7 @@ STATES = [
             system("compact_boundary", compact_metadata={"pre_tokens": 90, "post_tokens": 2517}),
         ),
         LiveFigures(elapsed=9),
-        "thinking · turn 1 · █░░░░░░░ 100% HP · 0:09",
+        "thinking · turn 1 · █░░░░░░░ 0% used · 0:09 · 100% HP",
     ),
     (
         seen(
@@ -204,10 +205,10 @@ def test_r_the_line_says_what_the_run_is_doing(
 NARROW = [
     (
         100,
-        "running Bash npm test -- -… · turn 1 · 42.2k tokens · $0.0221"
-        " · █░░░░░░░ 98% HP · 1:24 · silent 0:12",
+        "running Bash npm test -- --watc… · turn 1 · $0.0221"
+        " · █░░░░░░░ 2% used · 1:24 · silent 0:12 · 98% HP",
     ),
-    (80, "running Bash npm test -- --wat… · turn 1 · $0.0221 · 98% HP · 1:24 · silent 0:12"),
+    (80, "running Bash npm test -- --wat… · turn 1 · $0.0221 · 1:24 · silent 0:12 · 98% HP"),
     (60, "running Bash npm test -- --w… · $0.0221 · 1:24 · silent 0:12"),
     (40, "running Bash npm test -- --watch… · 1:24"),
     (20, "running Bash npm te…"),
@@ -318,7 +319,7 @@ def test_r_the_live_line_stays_one_line(terminal: Callable[..., Terminal]) -> No
     assert on.read() == f"{CLEAR_TO_END}running Bash npm test -- --w…\r"
 
 
-def test_r_what_is_said_stands_above_the_line(terminal: Callable[..., Terminal]) -> None:
+def test_r_messages_are_above_the_live_line(terminal: Callable[..., Terminal]) -> None:
     on = terminal(60)
     screen = LiveDisplay(PLAIN, on.stream)
     screen.refresh(100.0)
@@ -434,7 +435,7 @@ def test_r_without_a_terminal_only_changes_are_printed() -> None:
     )
 
 
-def test_r_nothing_is_said_where_nobody_wants_it() -> None:
+def test_r_quiet_prints_nothing() -> None:
     assert output(events(*worked()), feed=True, quiet=True) == ""
     LiveDisplay(PLAIN, None).print_summary(ended(), "x")
 
@@ -464,7 +465,7 @@ def test_r_the_attempts_are_listed() -> None:
 # -- event lines --------------------------------------------------------------------------------
 
 
-def test_r_the_feed_tells_the_run() -> None:
+def test_r_the_log_shows_the_run() -> None:
     assert output(events(*worked()), feed=True) == (
         "          started   claude-opus-5-5 in /srv/project\n"
         "          text      I will write it.\n"
@@ -525,3 +526,27 @@ def test_x_the_feed_is_safe() -> None:
         [*events(*lines), note, ev.Stderr(0, None, None, None, PAYLOAD)], feed=True
     ).splitlines():
         assert is_safe(one)
+
+
+def test_without_a_terminal_a_line_shows_at_least_every_minute() -> None:
+    """A line of the run itself counts; nothing is printed at the start."""
+    stream = io.StringIO()
+    screen = LiveDisplay(PLAIN, stream)
+    for now in range(0, 200, 5):
+        if now == 120:
+            screen.say("a message")
+        screen.refresh(float(now))
+    assert stream.getvalue().splitlines() == [
+        "steno: starting · 0:00",
+        "steno: starting · 0:00",
+        "steno: a message",
+        "steno: starting · 0:00",
+    ]
+
+
+def test_the_answer_can_be_left_out_of_the_summary() -> None:
+    report = TaskReport(verdict="success", text="Forty-two.", run_id="3f9a21c0aa")
+    whole = "\n".join(task_summary(report, None, PLAIN))
+    short = "\n".join(task_summary(report, None, PLAIN, with_answer=False))
+    assert ("answer     Forty-two." in whole, "Forty-two." in short) == (True, False)
+    assert "run id     3f9a21c0aa" in short

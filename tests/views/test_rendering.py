@@ -313,7 +313,7 @@ def test_the_summary_of_a_run_that_worked() -> None:
         "",
         "answer     All is done — naïvely ✓",
         "",
-        "tokens     105,549 total · cache hit rate 95.2 %",
+        "tokens     105,549 total · cache hit rate 95.2 % (efficient)",
         "           input 19 · cache write 5,015 · cache read 100,000 · output 515",
         "cost       $0.0555 reported by the agent",
         "context    █░░░░░░░░░░░░░░░░░░░ 2.1 % used · 98% HP [21k/1000k] — Healthy",

@@ -8,11 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steno.export.tables import as_csv, as_json
 from steno.ledger.results import ContextSample, SearchHit
 from steno.report import Tokens
 from steno.views.context import plot
-from steno.views.export import as_csv, as_json
-from steno.views.formatting import bar, clean, downsample, format_compact, gauge, sparkline, width
+from steno.views.formatting import (
+    bar,
+    clean,
+    downsample,
+    format_compact,
+    format_hit_rate,
+    gauge,
+    sparkline,
+    width,
+)
 from steno.views.search import search_results
 from steno.views.table import ASCII_FALLBACKS, Cell, Column, PageStyle, render_table
 from tests.views.test_rendering import PAYLOAD, is_safe
@@ -179,6 +188,21 @@ def test_a_plot_with_thresholds_and_compactions() -> None:
     ]
 
 
+def test_the_axis_ends_above_what_was_used() -> None:
+    """A small part of a large window fills the plot; thresholds above it are not shown."""
+    assert plot(points(5, 12, 20), PageStyle(60), 4) == [
+        "2.0% │                ████████",
+        "     │        ▃▃▃▃▃▃▃▃████████",
+        "1.0% │        ████████████████",
+        "     │████████████████████████",
+        "   0 └────────────────────────",
+        "      " + "        ▼       ▼",
+    ]
+    assert [
+        plot(points(used), PageStyle(60), 4)[0][:4] for used in (20, 21, 51, 150, 201, 501)
+    ] == ["2.0%", "5.0%", " 10%", " 20%", " 50%", "100%"]
+
+
 @pytest.mark.parametrize("many", [1, 2, 30, 31, 500, 9999])
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_a_plot_of_any_length_keeps_to_the_page(many: int, columns: int) -> None:
@@ -261,3 +285,11 @@ def test_csv_comes_back_as_it_was(rows: list[dict[str, str]]) -> None:
             wanted = "\n".join("\t".join(map(clean, line.split("\t"))) for line in lines)
             guarded = wanted.startswith(("=", "+", "-", "@", "\t"))
             assert cell == ("'" + wanted if guarded else wanted)
+
+
+@pytest.mark.parametrize(
+    ("rate", "shown"),
+    [(None, "unknown"), (0.7, "70.0 %"), (0.701, "70.1 % (efficient)")],
+)
+def test_a_cache_hit_rate_above_70_percent_is_efficient(rate: float | None, shown: str) -> None:
+    assert format_hit_rate(rate) == shown

@@ -303,7 +303,7 @@ def test_failed_and_refused_edits_change_nothing() -> None:
     assert changes.all_changes() == []
 
 
-def test_git_adds_what_nobody_told() -> None:
+def test_git_adds_unreported_changes() -> None:
     """A rename is one change with the call of its halves; git adds binary and mode."""
     known = [
         Change(path="new.txt", change="created", source="filesystem", call="b", tool="Bash"),
@@ -525,7 +525,7 @@ def edited(
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("end", ["\n", ""])
-def test_a_patch_of_what_tools_told_undoes_them(tmp_path: Path, name: str, end: str) -> None:
+def test_a_patch_of_reported_changes_undoes_them(tmp_path: Path, name: str, end: str) -> None:
     """Any name; with and without a final newline; tabs, U+2028 and carriage returns."""
     was = f"first\n\tsecond\u2028still\r\nthird{end}"
     now = was.replace("third", "3rd").replace("first", "1st")
@@ -546,7 +546,7 @@ def test_a_patch_of_what_tools_told_undoes_them(tmp_path: Path, name: str, end: 
     assert stories.files_without_content() == []
 
 
-def test_what_was_not_told_is_named() -> None:
+def test_unreported_changes_are_named() -> None:
     """A change without content is not in the patch, but listed."""
     events = [
         *wrote("a", "/p/known", None, "x\n"),
@@ -588,7 +588,7 @@ NOTEBOOKS = [
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(RECORDED).parent))
-def test_w2_a_notebook_is_told_by_its_result(path: Path) -> None:
+def test_w2_a_notebook_is_known_from_its_result(path: Path) -> None:
     """NotebookEdit's result has its own spelling; its path differs from the call's."""
     said, told = (
         b'"notebook_path":"/tmp/demo/project/nb.ipynb","cell_id"',
@@ -776,7 +776,7 @@ def test_changes_of_a_run_whose_states_are_gone(kept_run: Path, tmp_path: Path) 
     assert (kept_run / "a.txt").read_text() == "one\ntwo, changed by a person\n"
 
 
-def test_changes_of_nobody(tmp_path: Path) -> None:
+def test_changes_without_a_call(tmp_path: Path) -> None:
     """An unknown run is a usage error; an empty ledger gives a hint."""
     unknown = steno(tmp_path, "diff", "feedc0de", "--no-import")
     assert (unknown.code, unknown.out) == (2, "")

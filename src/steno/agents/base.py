@@ -462,6 +462,8 @@ SCHEMA_PROMPT_TEMPLATE = (
     "{prompt}\n\nYour final answer must be one JSON value that fits this JSON schema, "
     "and nothing else: no explanation, no code fence.\n{schema}"
 )
+# A prompt that continues another session.
+HANDOVER_PROMPT = "[CONTEXT FROM PREVIOUS SESSION]\n{summary}\n\n[CURRENT TASK]\n{prompt}"
 
 
 def option_support(agent: Agent, option: str, info: ProgramInfo = NEWEST_PROGRAM) -> str:

@@ -46,7 +46,7 @@ ErrorReporter = Callable[[str, Exception], None]
 # -- discovery -------------------------------------------------------------------------------------
 
 
-class Plugin(Struct, frozen=True):
+class AgentPlugin(Struct, frozen=True):
     """An entry point, not loaded yet."""
 
     name: str
@@ -59,14 +59,14 @@ class Plugin(Struct, frozen=True):
         return f"{text} (package {self.package})" if self.package else text
 
 
-def find_plugins(group: str) -> list[Plugin]:
+def find_plugins(group: str) -> list[AgentPlugin]:
     """Return the entry points of a group, sorted by package: the same order on every machine."""
     if not any(_mentions_group(path, group.encode()) for path in sys.path):
         return []
     from importlib.metadata import entry_points
 
     plugins = [
-        Plugin(
+        AgentPlugin(
             name=entry.name,
             value=entry.value,
             package="" if entry.dist is None else entry.dist.name,
@@ -104,46 +104,23 @@ def _read_entry_points(folder: str) -> Iterator[bytes]:
 # -- loading ---------------------------------------------------------------------------------------
 
 
-class PluginAgents:
-    """The agents of other packages, loaded when the first of them is needed.
+def load_plugins(
+    agents: dict[str, Agent], reserved_names: Container[str], problems: dict[str, str]
+) -> None:
+    """Add the usable agents of other packages, by name.
 
-    `problems` are messages by agent name, or by `name.function` for a function that failed.
+    `problems` get a message by agent name, or by `name.function` for a function that fails later.
     """
-
-    def __init__(self, reserved_names: Container[str]) -> None:
-        self.problems: dict[str, str] = {}
-        self._reserved_names = reserved_names
-        self._agents: dict[str, Agent] | None = None
-
-    @property
-    def agents(self) -> dict[str, Agent]:
-        """The usable agents by name."""
-        if self._agents is None:
-            self._agents = {}
-            for plugin in find_plugins(ENTRY_POINT_GROUP):
-                self._load(plugin, self._agents)
-        return self._agents
-
-    def _load(self, plugin: Plugin, agents: dict[str, Agent]) -> None:
+    for plugin in find_plugins(ENTRY_POINT_GROUP):
+        name = plugin.name
         try:
-            self._check_name(plugin.name, agents)
-            agent = check_agent(plugin.name, plugin.load())
-            agents[plugin.name] = guard_agent(agent, self._error_reporter(plugin.name))
+            if name in reserved_names:
+                raise StenoError("the name is used by steno itself; choose another name")
+            if name in agents:
+                raise StenoError("the name is used by another package; choose another name")
+            agents[name] = guard_agent(check_agent(name, plugin.load()), problems)
         except (Exception, SystemExit) as error:  # the package's code may raise anything
-            self.problems[plugin.name] = f"agent {plugin} ignored: {_one_line(error)}"
-
-    def _check_name(self, name: str, agents: Container[str]) -> None:
-        if name in self._reserved_names:
-            raise StenoError("the name is used by steno itself; choose another name")
-        if name in agents:
-            raise StenoError("the name is used by another package; choose another name")
-
-    def _error_reporter(self, name: str) -> ErrorReporter:
-        def report(function: str, error: Exception) -> None:
-            message = f"agent {name}: `{function}` failed: {_one_line(error)}"
-            self.problems.setdefault(f"{name}.{function}", message)
-
-        return report
+            problems[name] = f"agent {plugin} ignored: {_one_line(error)}"
 
 
 def _one_line(error: BaseException) -> str:
@@ -191,8 +168,12 @@ _TRANSCRIPT_FALLBACKS: dict[str, Callable[..., Any]] = {
 }
 
 
-def guard_agent(agent: Agent, report: ErrorReporter) -> Agent:
+def guard_agent(agent: Agent, problems: dict[str, str]) -> Agent:
     """Return the agent with functions that report an exception and return a fallback."""
+
+    def report(function: str, error: Exception) -> None:
+        message = f"agent {agent.name}: `{function}` failed: {_one_line(error)}"
+        problems.setdefault(f"{agent.name}.{function}", message)
 
     def scan_usage(lines: Iterable[bytes]) -> Iterator[Event]:
         try:

@@ -14,7 +14,7 @@ from ..codec.decode import DECODE_ERRORS
 from ..errors import StenoError
 from .base import Agent, LaunchCommand, LaunchOptions, ProgramInfo
 from .claude import AGENT as CLAUDE
-from .plugins import PluginAgents
+from .plugins import load_plugins
 
 JsonObject = dict[str, Any]
 _CODEX_TYPE_PREFIXES = ("thread.", "turn.", "item.")
@@ -104,11 +104,15 @@ REPLAY_ARGS = ("-P", "-m", "steno", REPLAY_AGENT_NAME)
 
 
 class AgentRegistry(Mapping[str, Agent]):
-    """All agents by name: the built-in ones, loaded on first use, then those of other packages."""
+    """All agents by name: the built-in ones, loaded on first use, then those of other packages.
+
+    `problems`: one line for each problem with agents of other packages so far.
+    """
 
     def __init__(self, *names: str) -> None:
+        self.problems: dict[str, str] = {}
         self._builtin: dict[str, Agent | None] = {CLAUDE.name: CLAUDE, **dict.fromkeys(names)}
-        self._plugins = PluginAgents({*self._builtin, REPLAY_AGENT_NAME})
+        self._plugins: dict[str, Agent] | None = None
 
     def __getitem__(self, name: str) -> Agent:
         if name not in self._builtin:
@@ -126,13 +130,12 @@ class AgentRegistry(Mapping[str, Agent]):
 
     @property
     def plugins(self) -> Mapping[str, Agent]:
-        """The agents of other packages."""
-        return self._plugins.agents
-
-    @property
-    def problems(self) -> Mapping[str, str]:
-        """Problems with agents of other packages so far, one line each."""
-        return self._plugins.problems
+        """The agents of other packages, loaded when the first of them is needed."""
+        if self._plugins is None:
+            self._plugins = {}  # a package may use this registry while it is being loaded
+            reserved_names = {*self._builtin, REPLAY_AGENT_NAME}
+            load_plugins(self._plugins, reserved_names, self.problems)
+        return self._plugins
 
 
 AGENTS = AgentRegistry("codex", "copilot", "gemini", "opencode", "qwen")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from .. import event as ev
@@ -30,6 +29,7 @@ from .verdict import Facts
 
 MAX_TOOL_ERROR_CHARS = 500  # of a failed call's result; the recording keeps all of it
 MAX_STDERR_LINES = 50  # last lines of stderr, for error messages
+MAX_STDERR_CHARS = 1 << 16  # kept of each
 MILLISECOND = timedelta(milliseconds=1)
 
 # What came last on the main thread: text of the model, text written by the agent, or a tool call.
@@ -38,19 +38,13 @@ SYNTHETIC_TEXT = "synthetic_text"
 TOOL_CALL = "tool_call"
 
 
-def merge_started(known: ev.Started, update: ev.Started) -> ev.Started:
-    """The first announcement, with what it left out taken from a later one."""
-    names = ("agent_version", "model", "cwd", "permission_mode", "context_window")
-    missing: Any = {name: getattr(update, name) for name in names if getattr(known, name) is None}
-    return msgspec.structs.replace(known, **missing)
-
-
 class Accumulator:
     """Takes in the events of one run; a sink for readers."""
 
     needs_tool_output = False
     # Attributes are read and written several times per line: slots save 1 % of steno.read.
     __slots__ = (
+        "_results",
         "abandoned_calls",
         "agent",
         "api_key_source",
@@ -59,13 +53,16 @@ class Accumulator:
         "calls",
         "compactions",
         "context_peak",
+        "context_report",
         "context_window",
         "cost_state",
+        "cut_lines",
         "denial_lines",
         "denials",
         "duplicate_results",
         "earlier_totals",
         "facts",
+        "failed_calls",
         "files",
         "files_by_given_path",
         "first_at",
@@ -77,6 +74,7 @@ class Accumulator:
         "latest_message",
         "leftover_processes",
         "limits",
+        "main_keys",
         "main_request",
         "observed_changes",
         "open_calls",
@@ -85,7 +83,6 @@ class Accumulator:
         "pending_retry",
         "read_problems",
         "requests",
-        "results",
         "retries",
         "session",
         "settled_denials",
@@ -109,9 +106,11 @@ class Accumulator:
         self.texts: list[str] = []
         self.partial: list[str] = []
         self.calls: dict[str, ToolCallSummary] = {}  # in call order
-        self.open_calls: dict[str, tuple[ToolCallSummary, Raw]] = {}  # unanswered, with their input
-        self.abandoned_calls: set[str] = set()  # open when a result closed their turn
+        self.open_calls: dict[str, tuple[ToolCallSummary, Raw]] = {}  # with their input
+        self.abandoned_calls = dict(self.open_calls)  # open when a result closed their turn
+        self.failed_calls: list[str] = []  # ids of calls whose result is an error
         self.requests: dict[str, ev.Usage] = {}
+        self.main_keys: list[str] = []  # of the main thread's requests
         self.main_request: ev.Usage | None = None
         self.pending_retry: ev.Retry | None = None  # until the next sign of progress
         self.stop_reason: str | None = None  # of the main thread's last message
@@ -119,6 +118,7 @@ class Accumulator:
         self.latest_message: str | None = None  # id of the message it belongs to
         self.last_compaction: ev.Compaction | None = None
         self.compactions = 0
+        self.context_report: ev.ContextUsage | None = None
         self.context_peak = -1  # tokens on the main thread; -1: not measured
         self.files: dict[str, ChangedFile] = {}  # by absolute path
         self.files_by_given_path: dict[str, ChangedFile] = {}  # by path as written in the event
@@ -132,7 +132,7 @@ class Accumulator:
         self.call_by_task: dict[str, str] = {}  # task id -> call id
         self.retries: list[RequestRetry] = []
         self.limits = RateLimitStatus()
-        self.results: list[ev.Result] = []
+        self._results: dict[object, ev.Result] = {}  # by id and session, in order
         self.duplicate_results = 0
         self.cost_state: ev.CostState | None = None
         self.earlier_totals: ev.CostState | None = None  # of the session before this run
@@ -140,6 +140,7 @@ class Accumulator:
         self.orphan_results = 0  # tool results without a call
         self.leftover_processes: list[str] = []  # processes that outlived the agent
         self.read_problems: list[str] = []  # why part of the recording could not be read
+        self.cut_lines = 0  # lines too long to be read
         self.last_note = ""  # last note that steno added to the recording
         self.unknown = 0
         self.is_free = False  # the model runs on a local server
@@ -197,10 +198,12 @@ class Accumulator:
         try:
             tool, given = self.open_calls.pop(id_)
         except KeyError:
-            self.orphan_results += id_ not in self.calls  # else repeated: the first one counts
-            return
+            if id_ not in self.abandoned_calls:
+                self.orphan_results += id_ not in self.calls  # else repeated: the first one counts
+                return
+            tool, given = self.abandoned_calls.pop(id_)
         tool.ok = True
-        if tool.kind == "shell" and not self.facts.ran_changing_command:
+        if not self.facts.ran_changing_command and tool.kind == "shell":
             self.facts.ran_changing_command = not input_only_reads(given)
         begun = tool.started_at
         if begun is not None and at is not None:
@@ -221,12 +224,13 @@ class Accumulator:
         output: ev.ToolResultDetails | Raw | None,
         /,
     ) -> None:
-        is_open = id_ in self.open_calls
+        is_open = id_ in self.open_calls or id_ in self.abandoned_calls
         had_worked = self.facts.ran_changing_command
         self.tool_result(line, session, parent, at, id_, content, output)
         if is_open:
             tool = self.calls[id_]
             tool.ok = False
+            self.failed_calls.append(id_)
             self.facts.ran_changing_command = had_worked
             tool.error = text_of(content)[:MAX_TOOL_ERROR_CHARS]
 
@@ -278,6 +282,8 @@ class Accumulator:
         request = self.requests.setdefault(key, event)
         if request is not event:
             request = self.requests[key] = merge_usage(request, event)
+        elif event.parent is None:
+            self.main_keys.append(key)
         if event.parent is None:
             self.main_request = request
             self.stop_reason = event.stop_reason
@@ -324,14 +330,14 @@ class Accumulator:
 
     def _on_started(self, event: ev.Started) -> None:
         known = self.started
-        self.started = event if known is None else merge_started(known, event)
+        self.started = event if known is None else known.fill(event)
         if self.files and event.cwd is not None and (known is None or known.cwd is None):
             self._rebase_files(event.cwd)
         self.api_key_source = self.api_key_source or event.api_key_source
         self.session = event.session or self.session
 
     def _on_user(self, event: ev.UserMessage) -> None:
-        if event.parent is None:
+        if event.parent is None and event.kind != "sent":  # the agent takes it later
             self.latest_activity = None
             if event.kind in ("interrupted", "prompt"):
                 self.facts.interrupted_line = event.line if event.kind == "interrupted" else None
@@ -350,6 +356,10 @@ class Accumulator:
             self.last_compaction = event
             self.main_request = None
 
+    def _on_context_usage(self, event: ev.ContextUsage) -> None:
+        if event.parent is None:
+            self.context_report = event
+
     def _on_denied(self, event: ev.PermissionDenied) -> None:
         key = event.call or f"line {event.line} {len(self.denials)}"
         call = self.calls.get(key)
@@ -358,8 +368,9 @@ class Accumulator:
             tool = event.tool or (call.name if call is not None else None)
             known = self.denials[key] = DeniedCall(tool, event.call)
             self.denial_lines[key] = event.line
-            if key in self.open_calls:
-                known.input = decode_raw(self.open_calls[key][1])
+            entry = self.open_calls.get(key) or self.abandoned_calls.get(key)
+            if entry is not None:
+                known.input = decode_raw(entry[1])
         if event.input is not ev.NO_JSON:
             known.input = decode_raw(event.input)
         known.reason = known.reason or event.reason
@@ -372,20 +383,16 @@ class Accumulator:
             self.latest_activity = None
 
     def _on_agent_result(self, event: ev.Result) -> None:
-        count = len(self.results)
-        if event.amends and self.results:
-            self.results.pop()
-        elif event.uuid is not None:
-            self.results = [
-                result
-                for result in self.results
-                if (result.uuid, result.session) != (event.uuid, event.session)
-            ]
-            self.duplicate_results += count - len(self.results)
-        self.results.append(event)
+        key: object = id(event) if event.uuid is None else (event.uuid, event.session)
+        if event.amends and self._results:
+            self._results.popitem()
+        elif self._results.pop(key, None) is not None:
+            self.duplicate_results += 1
+        self._results[key] = event
         if event.answers_task:
             self._end_notified_task()
-        self.abandoned_calls = set(self.open_calls)
+        self.abandoned_calls |= self.open_calls
+        self.open_calls.clear()
         self.session = event.session or self.session
 
     def _on_cost(self, event: ev.CostState) -> None:
@@ -396,7 +403,7 @@ class Accumulator:
         self.session = event.session or self.session
 
     def _on_stderr(self, event: ev.Stderr) -> None:
-        self.facts.stderr.append(event.text)
+        self.facts.stderr.append(event.text[:MAX_STDERR_CHARS])
         del self.facts.stderr[:-MAX_STDERR_LINES]
 
     def _on_checked(self, event: ev.SchemaChecked) -> None:
@@ -424,6 +431,7 @@ class Accumulator:
         elif event.kind == "cut" and not event.line:
             self.read_problems.append(event.text or "")
         self.unmeasured_requests += event.kind == "request"
+        self.cut_lines += event.kind == "line_cut"
 
     def _on_unknown(self, event: ev.Unknown) -> None:
         self.unknown += 1
@@ -454,9 +462,9 @@ class Accumulator:
 
     def _end_notified_task(self) -> None:
         """Mark one more task as ended if the agent answers more tasks than it reported as ended."""
-        answered = sum(result.answers_task for result in self.results)
         running = [task for task in self.background.values() if task.status == "running"]
-        if running and answered > len(self.background) - len(running):
+        answered = sum(result.answers_task for result in self._results.values()) if running else 0
+        if answered > len(self.background) - len(running):
             running[0].status = "ended"
 
     def _on_task_end(self, event: ev.TaskEnded) -> None:
@@ -472,17 +480,16 @@ class Accumulator:
         known = self.files_by_given_path.get(event.path)
         if known is None:
             known = self.files_by_given_path[event.path] = self._file_entry(event)
-        if event.source != "tool":
+        if event.source == "tool":
+            known.source = "tool"  # it may have been seen on disk before
+        else:
             self.observed_changes.append((known, event))
             if event.source == "git" and known.source != "git":
                 return  # already known from the tool or the disk
-        if event.source == "tool":
-            if known.source != "tool":
-                known.source = "tool"  # it was seen on disk before
-        elif (known.change, event.change, known.source) == ("created", "deleted", "filesystem"):
-            del self.files[known.absolute]  # a temporary file
-            del self.files_by_given_path[event.path]
-            return
+            if (known.change, event.change, known.source) == ("created", "deleted", "filesystem"):
+                del self.files[known.absolute]  # a temporary file
+                del self.files_by_given_path[event.path]
+                return
         if event.change == "deleted" or known.change == "deleted":
             known.change = event.change
         if event.call is not None and not event.line and event.call in known.tools:
@@ -508,49 +515,38 @@ class Accumulator:
     # -- derived values ---------------------------------------------------------------------------
 
     @property
+    def results(self) -> list[ev.Result]:
+        return list(self._results.values())
+
+    @property
     def model(self) -> str | None:
         """The main model: as announced, else of the main thread's first request."""
         if self.started is not None and self.started.model is not None:
             return self.started.model
-        requests = list(self.requests.values())  # a copy: a display may run in another thread
-        return next((request.model for request in requests if request.parent is None), None)
+        return self.requests[self.main_keys[0]].model if self.main_keys else None
 
     @property
     def has_activity(self) -> bool:
         """Whether the agent has started to work."""
-        return bool(
-            self.started
-            or self.requests
-            or self.calls
-            or self.results
-            or self.texts
-            or self.partial
-            or self.retries
-        )
+        has_work = self.requests or self.calls or self._results or self.texts or self.retries
+        return bool(has_work or self.started or self.partial)
 
     @property
     def has_later_requests(self) -> bool:
         """Whether the main thread sent a request after the last result."""
         request = self.main_request
-        return bool(self.results) and request is not None and request.line > self.results[-1].line
+        result = next(reversed(self._results.values()), None)
+        return request is not None and result is not None and request.line > result.line
 
     @property
     def has_known_events(self) -> bool:
         """Whether the reader recognised anything."""
-        return bool(
-            self.started
-            or self.session
-            or self.requests
-            or self.calls
-            or self.results
-            or self.texts
-            or self.retries
-        )
+        return self.session is not None or self.has_activity
 
     @property
     def result(self) -> ev.Result | None:
         """The last result that is not an empty echo of a turn's end."""
-        for result in reversed(self.results):
+        for result in reversed(self._results.values()):
             is_echo = (
                 not result.text
                 and result.structured_output is ev.NO_JSON
@@ -560,7 +556,7 @@ class Accumulator:
             )
             if not is_echo:
                 return result
-        return self.results[-1] if self.results else None
+        return next(reversed(self._results.values()), None)
 
 
 def _ignore_event(run: Accumulator, event: ev.Event) -> None:
@@ -578,6 +574,7 @@ EVENT_METHODS: dict[type[ev.Event], Callable[[Accumulator, Any], None]] = {
     ev.Retry: Accumulator._on_retry,
     ev.RateLimit: Accumulator._on_limit,
     ev.Compaction: Accumulator._on_compaction,
+    ev.ContextUsage: Accumulator._on_context_usage,
     ev.PermissionDenied: Accumulator._on_denied,
     ev.TaskStarted: Accumulator._on_task,
     ev.TaskEnded: Accumulator._on_task_end,

@@ -10,13 +10,15 @@ from datetime import datetime
 import msgspec
 
 from .. import event as ev
-from ..codec.decode import decode_raw
+from ..codec.decode import MAX_LINE_BYTES, decode_raw
 from ..report import (
+    AgentSetup,
     BackgroundTask,
     ChangedFile,
     DeniedCall,
     LineCounts,
     Report,
+    RunOrigin,
     Subagent,
     ToolCallCounts,
     ToolCallSummary,
@@ -38,6 +40,17 @@ def build_report(run: Accumulator, lines: LineCounts, price: PriceLookup | None 
     if run.started is not None:
         report.agent_version = run.started.agent_version
         report.cwd = run.started.cwd or None
+        report.origin = RunOrigin(
+            repository=run.started.repository,
+            branch=run.started.branch,
+            commit=run.started.commit,
+        )
+        report.setup = AgentSetup(
+            skills=run.started.skills,
+            agents=run.started.agents,
+            plugins=run.started.plugins,
+            slash_commands=run.started.slash_commands,
+        )
     report.model = run.model
     report.session_id = run.session
     report.api_key_source = run.api_key_source
@@ -62,7 +75,8 @@ def build_report(run: Accumulator, lines: LineCounts, price: PriceLookup | None 
         # A value that fails the schema check is not reported, whatever the agent says.
         checked = run.facts.schema_check
         structured = result.structured_output if checked is None else checked.value
-        report.structured_output = decode_raw(structured)
+        if structured is not ev.NO_JSON:
+            report.structured_output = decode_raw(structured)
     elif run.stop_reason != "unknown":
         report.stop_reason = run.stop_reason
     report.complete = result is not None and not lines.torn
@@ -76,13 +90,12 @@ def build_report(run: Accumulator, lines: LineCounts, price: PriceLookup | None 
 
 def _fill_lists(run: Accumulator, report: Report, price: PriceLookup | None) -> None:
     report.tools = list(run.calls.values())
-    if run.open_calls or run.denials or run.background:
+    if run.open_calls or run.abandoned_calls or run.denials or run.background:
         report.tools = [_with_call_status(run, tool) for tool in report.tools]
     for name, calls in Counter([tool.name for tool in report.tools]).items():
         report.tool_counts[name] = ToolCallCounts(calls)
-    for tool in report.tools:
-        if tool.ok is False:
-            report.tool_counts[tool.name].errors += 1
+    for call in run.failed_calls:
+        report.tool_counts[run.calls[call].name].errors += 1
     report.files = (
         _attribute_files(run, report.tools) if run.observed_changes else list(run.files.values())
     )
@@ -176,6 +189,9 @@ def _add_warnings(run: Accumulator, report: Report) -> None:
         warnings.append(f"{results} ignored (repeated stream?)")
     if run.orphan_results:
         warnings.append(f"{_count(run.orphan_results, 'tool result')} without a matching call")
+    if run.cut_lines:
+        lines = _count(run.cut_lines, "line")
+        warnings.append(f"{lines} longer than {MAX_LINE_BYTES >> 20} MB cut")
     if run.unknown:
         warnings.append(f"{run.unknown} events of kinds this version does not know")
 
@@ -196,7 +212,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _ends_with_tool_result(run: Accumulator) -> bool:
+def _has_no_answer(run: Accumulator) -> bool:
     """Whether a success came right after a tool's result, which the model never got to see.
 
     The totals are compared, since older versions of Claude Code do not print an empty message.
@@ -206,13 +222,9 @@ def _ends_with_tool_result(run: Accumulator) -> bool:
         return False
     if result.text or result.structured_output is not ev.NO_JSON or result.terminal_reason:
         return False
-    ends_with_call = run.latest_activity == TOOL_CALL and not run.open_calls
     outputs = [request.output or 0 for request in run.requests.values() if request.parent is None]
-    return (
-        ends_with_call
-        and (result.stop_reason or run.stop_reason) == "tool_use"
-        and result.usage.output == sum(outputs)
-    )
+    stop_reason = result.stop_reason or run.stop_reason
+    return stop_reason == "tool_use" and result.usage.output == sum(outputs)
 
 
 def _belongs_to_earlier_result(run: Accumulator, failure: ev.Failure) -> bool:
@@ -235,7 +247,8 @@ def _verdict_facts(run: Accumulator, report: Report) -> Facts:
         facts.is_transcript_complete = ends_with_text and run.stop_reason in ("end_turn", None)
     facts.last_stop_reason = run.stop_reason
     facts.pending_retry = run.pending_retry
-    facts.ends_with_tool_result = _ends_with_tool_result(run)
+    if run.latest_activity == TOOL_CALL and not (run.open_calls or run.abandoned_calls):
+        facts.ends_with_tool_result = _has_no_answer(run)
     if facts.failure is not None and _belongs_to_earlier_result(run, facts.failure):
         facts.failure = None
     facts.hint_templates = run.agent.hints

@@ -1,6 +1,7 @@
 """Context window: how full it is, how large it is, and the scales it is shown on. Pure."""
 
-from ..report import Context
+from .. import event as ev
+from ..report import Context, ContextOverhead
 from .accumulator import Accumulator
 from .usage import context_tokens, find_main_model
 
@@ -32,8 +33,10 @@ def context_usage(run: Accumulator, model: str | None, *, measured_only: bool = 
     )
     limit = next((window for window in candidates if window is not None and window > 0), None)
     limit_source = "reported"
+    counted = run.context_report
     if limit is None:
-        limit = run.agent.context_window(model or key or "")
+        named = counted.model if counted is not None else None
+        limit = run.agent.context_window(model or key or named or "")
         limit_source = "known"
 
     used = None
@@ -42,7 +45,9 @@ def context_usage(run: Accumulator, model: str | None, *, measured_only: bool = 
         used = context_tokens(request)
     elif run.last_compaction is not None:
         used = run.last_compaction.after
-    is_measured = run.context_peak >= 0 or run.last_compaction is not None
+    if used is None and counted is not None and _is_current(counted, run.last_compaction):
+        used = counted.used
+    is_measured = run.context_peak >= 0 or run.last_compaction is not None or used is not None
     if not (is_measured or measured_only or last is None or last.usage is None):
         used = context_tokens(last.usage) or None
         source = "measured" if last.turns == 1 else "upper_bound"
@@ -53,7 +58,18 @@ def context_usage(run: Accumulator, model: str | None, *, measured_only: bool = 
         source=source,
         peak=None if run.context_peak < 0 else run.context_peak,
         compactions=run.compactions,
+        overhead=context_overhead(counted) if counted is not None else None,
     )
+
+
+def _is_current(counted: ev.ContextUsage, compaction: ev.Compaction | None) -> bool:
+    return compaction is None or compaction.line < counted.line
+
+
+def context_overhead(counted: ev.ContextUsage) -> ContextOverhead:
+    """The parts of the context that are there before the first prompt."""
+    names = ContextOverhead.__struct_fields__
+    return ContextOverhead(*(getattr(counted, name) for name in names))
 
 
 def build_context(
@@ -64,16 +80,22 @@ def build_context(
     source: str,
     peak: int | None,
     compactions: int,
+    overhead: ContextOverhead | None = None,
 ) -> Context:
     """The context on every scale; a missing limit becomes the assumed one."""
     if limit is None or limit <= 0:
         limit = ASSUMED_WINDOW
         limit_source = "assumed"
     if used is None:
-        return Context(limit=limit, limit_source=limit_source, peak=peak, compactions=compactions)
+        return Context(
+            limit=limit,
+            limit_source=limit_source,
+            peak=peak,
+            compactions=compactions,
+            overhead=overhead,
+        )
     fraction = used / limit
-    hp = hp_percent(fraction)
-    status = hp_status(hp)
+    hp, status = hp_and_status(fraction)
     return Context(
         used=used,
         limit=limit,
@@ -85,6 +107,7 @@ def build_context(
         source=source,
         limit_source=limit_source,
         compactions=compactions,
+        overhead=overhead,
     )
 
 
@@ -94,16 +117,12 @@ UNKNOWN_CONTEXT = build_context(
 )
 
 
-def hp_percent(fraction: float) -> float:
-    """Free share of the window in percent, from 0 to 100."""
-    return min(100.0, max(0.0, 100 - fraction * 100))
-
-
-def hp_status(hp: float) -> str:
-    """Healthy above 50, Wounded above 25, else CRITICAL."""
+def hp_and_status(fraction: float) -> tuple[float, str]:
+    """Free share of the window in percent; Healthy above 50, Wounded above 25, else CRITICAL."""
+    hp = min(100.0, max(0.0, 100 - fraction * 100))
     if hp > 50:
-        return "Healthy"
-    return "Wounded" if hp > 25 else "CRITICAL"
+        return hp, "Healthy"
+    return hp, "Wounded" if hp > 25 else "CRITICAL"
 
 
 def context_level(fraction: float | None) -> str | None:

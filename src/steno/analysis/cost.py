@@ -52,13 +52,23 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
         report.turns = (
             last.turns if is_cumulative else sum_optional(result.turns for result in run.results)
         )
+        report.web_searches = sum_optional(result.web_searches for result in run.results)
+        report.web_fetches = sum_optional(result.web_fetches for result in run.results)
+        report.service_tier = last.service_tier
     reported = _reported_usage(run, report.model)
     # Requests not in the agent's figures: those after the last result, or all without one.
     covered_until = run.results[-1].line if run.results else -1
-    uncovered = [request for request in run.requests.values() if request.line > covered_until]
+    requests = run.requests.values()
+    others = [
+        request
+        for request in requests
+        if request.parent is not None or request.line > covered_until
+    ]
+    uncovered = [request for request in others if request.line > covered_until]
     if run.cost_state is not None and not run.results:
         uncovered = []
-    omitted = _omitted_requests(run, reported)
+    seen_input = _sum_input(requests)
+    omitted = _omitted_requests(run, reported, seen_input - _sum_input(others))
     if omitted:
         count = "1 request" if len(omitted) == 1 else f"{len(omitted)} requests"
         size = sum_tokens(omitted).total or 0
@@ -66,8 +76,10 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
             f"the agent's totals leave out {count} ({size:,} tokens); added from the stream"
         )
         uncovered = [*omitted, *uncovered]
-    report.tokens = _total_tokens(run, reported, uncovered, report.warnings)
+    measured = seen_input - _sum_input(uncovered)
+    report.tokens = _total_tokens(run, reported, uncovered, measured, report.warnings)
     report.requests = _count_requests(run, report.tokens)
+    report.cache_write_1h = _hour_writes(run, reported, report.tokens.cache_write)
     report.cache_hit_rate = cache_hit_rate(report.tokens)
     report.models = _summarize_models(run, reported, uncovered, price)
     main = report.models.get(report.model or "")
@@ -148,23 +160,24 @@ def _reported_usage(run: Accumulator, model: str | None) -> ReportedUsage:
     )
 
 
-def _omitted_requests(run: Accumulator, reported: ReportedUsage) -> list[ev.Usage]:
+def _omitted_requests(run: Accumulator, reported: ReportedUsage, main_input: int) -> list[ev.Usage]:
     """Complete requests of the main thread that the agent's totals leave out.
 
     Claude 2.0 counts streamed answers only. After a failed stream it asks again without one; that
-    answer is in the stream of events, with its final usage, and in no total.
+    answer is in the stream of events, with its final usage, and in no total. `main_input` is the
+    input of the main thread's requests before the last result.
     """
     if not run.results or not reported.models or reported.includes_earlier_runs:
         return []
-    covered_until = run.results[-1].line
     usages = [result.usage for result in run.results if result.usage is not None]
+    if main_input == _sum_input(usages):
+        return []  # the usual case
+    covered_until = run.results[-1].line
     main = [
         request
         for request in run.requests.values()
         if request.parent is None and request.line <= covered_until
     ]
-    if _sum_input(main) == _sum_input(usages):
-        return []  # the usual case
     missing = _subtract_counters(_sum_counters(main), _sum_counters(usages))
     final = [request for request in main if request.final]
     for candidates in (final, *([request] for request in final)):
@@ -208,8 +221,16 @@ def _subtract_counters(first: tuple[int, ...], second: tuple[int, ...]) -> tuple
 
 
 def _total_tokens(
-    run: Accumulator, reported: ReportedUsage, uncovered: list[ev.Usage], warnings: list[str]
+    run: Accumulator,
+    reported: ReportedUsage,
+    uncovered: list[ev.Usage],
+    measured: int,
+    warnings: list[str],
 ) -> Tokens:
+    """The sum of the agent's figures and the requests that they do not cover.
+
+    `measured` is the input of the requests that they should cover.
+    """
     usages: list[Any] = [result.usage for result in run.results if result.usage is not None]
     if reported.models is None and (run.requests or not run.results):
         tokens = _tokens_from_requests(run, warnings)
@@ -227,8 +248,8 @@ def _total_tokens(
         )
     elif reported.models is None and (run.results[-1].turns or 1) > 1:
         warnings.append(
-            "tokens are a lower bound: this agent version reports only the usage "
-            "of its last request"
+            "tokens are uncertain: versions without totals per model report "
+            "their last request only, or count requests twice"
         )
     # The agent's figures per model, or per result where those are missing or too low.
     shares: list[Any] = list((reported.models or {}).values())
@@ -243,11 +264,21 @@ def _total_tokens(
             shares = usages
     # Interrupted or failed requests can be missing from the agent's figures.
     covered = context_tokens(sum_tokens(shares)) or 0
-    measured = _sum_input(run.requests.values()) - _sum_input(uncovered)
     if measured > covered:
         missing = f"{measured - covered:,} input tokens"
         warnings.append(f"the agent's totals leave out some requests ({missing})")
     return sum_tokens([*shares, *uncovered])
+
+
+def _hour_writes(run: Accumulator, reported: ReportedUsage, cache_write: int | None) -> int | None:
+    """Cache writes for an hour. Most versions report them in the usage of a result only."""
+    shares: list[Any] = [result.usage for result in run.results if result.usage is not None]
+    if not shares:
+        shares = list(run.requests.values())
+    models = list((reported.models or {}).values())
+    sums = (sum_optional(share.cache_write_1h for share in part) for part in (shares, models))
+    known = [count for count in sums if count is not None]
+    return min(max(known), cache_write) if known and cache_write is not None else None
 
 
 def _sum_input(requests: Iterable[Any]) -> int:
@@ -320,6 +351,7 @@ def _summarize_models(
             cost_usd=nano_to_usd(0 if run.is_free else cost),
             context_window=getattr(share, "context_window", None),
             max_output=getattr(share, "max_output", None),
+            web_searches=getattr(share, "web_searches", None),
         )
         for name, (share, cost) in shares.items()
     }
@@ -357,7 +389,7 @@ def _total_cost(
 ) -> Cost:
     """The cost the agent reported for this run; what it did not report is computed."""
     session = nano_to_usd(reported.session_cost_nano)
-    extra = price_requests(uncovered, price)
+    extra = price_requests(uncovered, price) if uncovered else None
     if not run.results and run.cost_state is None:
         return _computed_cost(extra, session)
     if reported.cost_nano is None:

@@ -4,6 +4,7 @@ Only the error text is searched, never the transcript.
 """
 
 import re
+from collections.abc import Iterable
 
 from .. import event as ev
 
@@ -29,7 +30,7 @@ _VERDICT_BY_SUBTYPE = {
     "network": "network",
     "invalid_request": "invalid_request",
 }
-_VERDICT_BY_STOP_REASON = {
+VERDICT_BY_STOP_REASON = {
     "refusal": "refused",
     "model_context_window_exceeded": "context_full",
 }
@@ -54,6 +55,24 @@ CUT_MESSAGES = {
     "context_full": "the model reached its context window limit",
     "refused": "the model declined to answer",
 }
+
+_SILENT_MESSAGES = {
+    "permission": "permission denied",
+    "timeout": "the agent's own time limit was reached",
+    "network": "network error",
+    "invalid_request": "request rejected",
+    "rate_limit": "rate limited",
+    "auth": "not signed in",
+}
+
+
+def silent_message(word: str, denied_tools: Iterable[str | None]) -> str:
+    """The message of an error without a text, by its verdict."""
+    tools = ", ".join(dict.fromkeys(filter(None, denied_tools)))
+    if word == "permission" and tools:
+        return f"permission denied: {tools}"
+    return f"{_SILENT_MESSAGES.get(word, 'API error')} (no detail)"
+
 
 # Patterns for error texts. They are compiled on first use: compiling all costs 4 ms at start-up.
 CONTEXT_FULL_PATTERN = (
@@ -92,6 +111,7 @@ VERDICT_HINTS = {
     "rate_limit": "wait until the limit resets, then resume; or use another model or account",
     "auth": "sign in again or set a valid API key; retrying won't help",
     "billing": "add credit or fix the payment, or use another account; retrying won't help",
+    "policy": "change the task or the rule (see: steno check --list-rules)",
     "api": "service error: try again later",
     "network": "service unreachable: check the connection and the base URL, then try again",
     "invalid_request": "request rejected: check the model name and the size of the request",
@@ -130,9 +150,9 @@ def classify_by_fields(
         subtype = (result.subtype or "").removeprefix("error_")
         if subtype in _VERDICT_BY_SUBTYPE:
             return _VERDICT_BY_SUBTYPE[subtype]
-        by_stop_reason = verdict_of_stop_reason(result.stop_reason, stop_reason)
-        if by_stop_reason is not None:
-            return by_stop_reason
+        for reason in (result.stop_reason, stop_reason):
+            if reason in VERDICT_BY_STOP_REASON:
+                return VERDICT_BY_STOP_REASON[reason]
     if is_context_full(text):
         return "context_full"
     if kind == "billing_error" or contains_pattern(BILLING_PATTERN, text):
@@ -156,14 +176,6 @@ def verdict_of_status(status: int | None) -> str | None:
     if status is None:
         return None
     return _VERDICT_BY_HTTP_STATUS.get(status, "api" if status >= 500 else None)
-
-
-def verdict_of_stop_reason(*stop_reasons: str | None) -> str | None:
-    """The verdict of the first stop reason that stands for a failure."""
-    for reason in stop_reasons:
-        if reason in _VERDICT_BY_STOP_REASON:
-            return _VERDICT_BY_STOP_REASON[reason]
-    return None
 
 
 def classify_by_text(text: str) -> str:

@@ -1,6 +1,6 @@
-"""Views of an accumulator while its run is active: current state, and spend so far. Pure."""
+"""Views of an accumulator while its run is active: state, spend so far, alerts. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from .usage import request_key
 TARGET_FIELDS = (
     "command",
     "file_path",
+    "filePath",
     "notebook_path",
     "pattern",
     "url",
@@ -91,9 +92,8 @@ class LiveState:
     @property
     def turns(self) -> int:
         """Requests of the main thread, with usage or without."""
-        requests = list(self._usage.requests.values())  # a copy: displays run in another thread
-        measured = sum(1 for request in requests if request.parent is None)
-        return max(measured, self._run.unmeasured_requests)  # the same ones, if both are known
+        # The same ones, if both are known.
+        return max(len(self._usage.main_keys), self._run.unmeasured_requests)
 
     @property
     def model(self) -> str | None:
@@ -118,7 +118,7 @@ class LiveState:
         run = self._run
         if run.facts.exited is not None:
             return []
-        return [call for call in list(run.open_calls) if call not in run.abandoned_calls]
+        return list(run.open_calls)
 
     @property
     def current_tool(self) -> tuple[str, str] | None:
@@ -159,13 +159,11 @@ class SpendTracker:
         self.tokens = 0
         self.cost_nano = 0
         for key in counted:
-            self._count(key)
+            self.add(self._requests[key])
 
     def add(self, usage: ev.Usage) -> None:
         """Count a request that the accumulator has added or updated."""
-        self._count(request_key(usage))
-
-    def _count(self, key: str) -> None:
+        key = request_key(usage)
         request = self._requests[key]
         counted_tokens, counted_nano = self._counted.get(key, (0, 0))
         tokens = sum(
@@ -179,3 +177,45 @@ class SpendTracker:
         self.tokens += tokens - counted_tokens
         if self.cost_nano is not None:
             self.cost_nano = None if cost is None else self.cost_nano + cost - counted_nano
+
+
+class ContextAlerts:
+    """Alerts on levels of the main thread's context, each once; a compaction re-arms them.
+
+    They depend on single events, so that live chunks and a replay give the same ones.
+    """
+
+    def __init__(self, run: Accumulator, levels: Iterable[float]) -> None:
+        self._run = run
+        self._levels = sorted(levels)
+        self._raised: set[float] = set()
+
+    def check(self, event: ev.Event) -> list[ev.Alert]:
+        """The alerts of an event that the accumulator has just added."""
+        if not self._levels or event.parent is not None:
+            return []
+        if type(event) is ev.Compaction:
+            self._raised.clear()
+        elif type(event) not in (ev.Usage, ev.Started):  # a start can name the window
+            return []
+        context = context_usage(self._run, self._run.model, measured_only=True)
+        used, limit, fraction = context.used, context.limit, context.fraction
+        if used is None or limit is None or fraction is None:
+            return []
+        reached = [
+            level for level in self._levels if level <= fraction and level not in self._raised
+        ]
+        self._raised.update(reached)
+        is_assumed = context.limit_source == "assumed"
+        return [
+            ev.Alert(
+                *(0, None, None, event.at),
+                kind="context",
+                level=level,
+                used=used,
+                limit=limit,
+                is_assumed=is_assumed,
+                is_passed=level < reached[-1],
+            )
+            for level in reached
+        ]

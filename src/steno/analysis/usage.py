@@ -314,7 +314,7 @@ def _usage_since_last_result(since: list[dict[str, ModelUsage]], last: Result) -
 def _add_model_usage(first: ModelUsage, second: ModelUsage) -> ModelUsage:
     sums: Any = {
         name: add_optional(getattr(first, name), getattr(second, name))
-        for name in (*TOKEN_COUNTERS, "cost_nano")
+        for name in (*TOKEN_COUNTERS, "cost_nano", "web_searches")
     }
     return msgspec.structs.replace(second, **sums)
 

@@ -20,13 +20,14 @@ from ..report import (
 from .error_map import (
     CUT_MESSAGES,
     STOPPED_BY,
+    VERDICT_BY_STOP_REASON,
     VERDICT_HINTS,
     classify_by_fields,
     classify_by_text,
     contains_pattern,
     is_context_full,
+    silent_message,
     verdict_of_status,
-    verdict_of_stop_reason,
 )
 
 MAX_ERROR_CHARS = 4096  # the recording keeps all of it
@@ -212,14 +213,16 @@ def detect_stop_request(facts: Facts) -> Judgement | None:
         "killed",
         "max_budget",
         "max_turns",
+        "policy",
         "auth",
     ):
         return None
     if facts.result is not None and not facts.result.is_error and not facts.has_later_requests:
         return None
-    if word == "auth":
-        message = "API key rejected (401), also on retry"
-        return Judgement("auth", message, VERDICT_HINTS["auth"], facts.evidence_lines)
+    if word in ("auth", "policy"):
+        rejected = "API key rejected (401), also on retry"
+        message = rejected if word == "auth" else f"stopped by a policy: {detail}"
+        return Judgement(word, message, VERDICT_HINTS[word], facts.evidence_lines)
     message = _STOP_MESSAGES.get(reason, f"stopped by steno: {detail or word}")
     hint = _more_turns_hint(facts) if word == "max_turns" else _continue_hint(facts)
     return Judgement(word, message, hint, facts.evidence_lines)
@@ -257,7 +260,7 @@ def detect_interruption(facts: Facts) -> Judgement | None:
 
 
 def detect_halted_run(facts: Facts) -> Judgement | None:
-    """A hook, a policy or the agent's own loop detection stopped the run before it was done."""
+    """A hook or the agent's own loop detection stopped the run before it was done."""
     result = facts.result
     failure = facts.failure
     names = [] if result is None else [result.terminal_reason, result.api_error, result.subtype]
@@ -282,7 +285,10 @@ def detect_halted_run(facts: Facts) -> Judgement | None:
 def detect_turn_limit(facts: Facts) -> Judgement | None:
     """The turn limit was reached, whatever is_error and the exit code say."""
     result = facts.result
-    if result is None or "max_turns" not in (_error_kind(result), result.terminal_reason):
+    if result is None:
+        return None
+    is_limit = result.subtype in ("max_turns", "error_max_turns")
+    if not is_limit and result.terminal_reason != "max_turns":
         return None
     text = "; ".join(result.errors) or result.text or "Reached maximum number of turns"
     if classify_by_text(text) == "rate_limit":
@@ -290,16 +296,13 @@ def detect_turn_limit(facts: Facts) -> Judgement | None:
     return Judgement("max_turns", text, _more_turns_hint(facts), facts.evidence_lines)
 
 
-def _error_kind(result: ev.Result) -> str:
-    return (result.subtype or "").removeprefix("error_")
-
-
 def detect_budget_limit(facts: Facts) -> Judgement | None:
     """The agent's own budget limit was reached."""
     result = facts.result
     if result is None:
         return None
-    if _error_kind(result) != "max_budget_usd" and result.terminal_reason != "budget_exhausted":
+    is_limit = result.subtype in ("max_budget_usd", "error_max_budget_usd")
+    if not is_limit and result.terminal_reason != "budget_exhausted":
         return None
     text = "; ".join(result.errors) or "Reached maximum budget"
     hint = f"not finished; raise the budget and continue: {_resume_command(facts)}"
@@ -347,7 +350,8 @@ def detect_agent_error(facts: Facts) -> Judgement | None:
     lines = set(facts.evidence_lines)
     if word == "rate_limit" and facts.limit_line:
         lines.add(facts.limit_line)
-    message = text or "API error (no detail)"
+    denied_tools = (denial.tool for denial in facts.report.denials)
+    message = text or silent_message(word, denied_tools)
     hint = VERDICT_HINTS.get(word) or _continue_hint(facts)
     return Judgement(word, message, hint, sorted(lines))
 
@@ -364,9 +368,9 @@ def _is_empty_answer(result: ev.Result) -> bool:
 def detect_cut_answer(facts: Facts) -> Judgement | None:
     """The agent reports success, but the model's last message was cut off or declined."""
     result = facts.result
-    word = None if result is None else verdict_of_stop_reason(result.stop_reason)
-    if word is None:
+    if result is None or result.stop_reason not in VERDICT_BY_STOP_REASON:
         return None
+    word = VERDICT_BY_STOP_REASON[result.stop_reason]
     return Judgement(word, CUT_MESSAGES[word], VERDICT_HINTS[word], facts.evidence_lines)
 
 
@@ -422,8 +426,8 @@ def detect_missing_result(facts: Facts) -> Judgement | None:
 
     Transcripts never have a result: they end with the model's final text.
     """
-    is_complete = facts.is_transcript_complete and facts.report.exit_code is None
-    if facts.result is not None or is_complete:
+    exit_code = facts.report.exit_code
+    if facts.result is not None or (facts.is_transcript_complete and exit_code is None):
         return None
     lines = facts.report.lines
     detail = ""
@@ -435,10 +439,11 @@ def detect_missing_result(facts: Facts) -> Judgement | None:
         detail += f": {facts.stderr[-1]}"
     elif lines.read == lines.blank and facts.exited is None and not detail:
         detail = " (empty input)"
+    elif exit_code == 0 and facts.report.requests and not detail:
+        detail = " (exit code 0, but the end of its output is missing)"
     hint = None
     if facts.non_json_lines and not (facts.report.requests or facts.report.session_id):
-        option = facts.hint_templates.stream or "JSON output"
-        hint = f"not a JSON stream: run the agent with {option}"
+        hint = f"not a JSON stream: start it with {facts.hint_templates.stream or 'JSON output'}"
     elif facts.report.session_id:
         hint = f"figures come from the messages only; {_continue_hint(facts)}"
     return Judgement("no_result", f"the stream ended without a result{detail}", hint)
@@ -456,15 +461,10 @@ def detect_schema_mismatch(facts: Facts) -> Judgement | None:
 # -- advisories: the agent reports success ---------------------------------------------------------
 
 
-def detect_advisories(facts: Facts) -> Judgement | None:
-    """An open question or unfinished background work, unless the heuristics are disabled."""
-    if not facts.use_heuristics:
-        return None
-    return detect_open_question(facts) or detect_background_work(facts)
-
-
 def detect_open_question(facts: Facts) -> Judgement | None:
     """The run ended with a question that was not answered."""
+    if not facts.use_heuristics:
+        return None
     report = facts.report
     lines = facts.evidence_lines
     message = None
@@ -496,6 +496,8 @@ _WAITING_PATTERN = r"\b(?:waiting on|still waiting|continuing|in progress|in the
 
 def detect_background_work(facts: Facts) -> Judgement | None:
     """Background work did not finish, or the final text says that it is still running."""
+    if not facts.use_heuristics:
+        return None
     report = facts.report
     unfinished = [task for task in report.background if not _has_finished(task, facts)]
     launches = facts.background_launch_lines
@@ -591,7 +593,8 @@ RULES: tuple[Rule, ...] = (
     detect_process_failure,
     detect_missing_result,
     detect_schema_mismatch,
-    detect_advisories,
+    detect_open_question,
+    detect_background_work,
     detect_denied_calls,
     detect_empty_answer,
 )

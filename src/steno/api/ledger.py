@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
@@ -24,7 +24,21 @@ from . import read
 
 StrPath = str | os.PathLike[str]
 RunState = Verdict | Literal["running"]
-GroupBy = Literal["day", "week", "month", "project", "model", "agent", "session"]
+GroupBy = Literal[
+    "day",
+    "week",
+    "month",
+    "project",
+    "model",
+    "agent",
+    "session",
+    "host",
+    "user",
+    "repository",
+    "branch",
+    "tag",
+]
+TEXT_FILTERS = ("model", "agent", "host", "user", "repository", "branch")
 _OPTION_PREFIX = re.compile(r"--(?=[a-z])")
 
 
@@ -37,6 +51,11 @@ class QueryScope(TypedDict, total=False):
     project: StrPath | None
     model: str | None
     agent: str | None
+    host: str | None
+    user: str | None
+    repository: str | None
+    branch: str | None
+    tag: str | Sequence[str] | Mapping[str, str] | None  # "name=value", or "name" with any value
 
 
 class Ledger:
@@ -79,16 +98,18 @@ class Ledger:
         """Import new recordings and transcripts; without a path, those of this machine's agents.
 
         A file that cannot be imported is listed in the result and does not stop the import. Raises
-        SourceError if the only path is missing. Without a path, runs whose steno process was killed
-        are imported too, as far as they were recorded.
+        SourceError if the only path is missing. Without a path, recordings of steno that the ledger
+        does not know are imported too, such as those of killed runs.
         """
         checked = [_check_path("add", path) for path in paths]
+        recordings: list[str] = []
         if not checked:
-            from ..runner.run_registration import lost_runs, recover_runs
+            from ..runner.run_registry import finished_recordings, lost_runs, recover_runs
 
             if lost_runs():
                 recover_runs(self._store)
-        return import_sources(self._store, checked or None)
+            recordings = finished_recordings()
+        return import_sources(self._store, checked or None, recordings=recordings)
 
     def runs(
         self,
@@ -171,8 +192,9 @@ class Ledger:
 
     def tools(self, **scope: Unpack[QueryScope]) -> list[ToolCallStats]:
         """Calls, errors and times of each tool, most used first. Takes no model filter."""
-        if scope.get("model") is not None:
-            raise StenoError("model: tool calls are not stored by model; leave it out")
+        for name in ("model", "host", "user", "repository", "branch", "tag"):
+            if scope.get(name) is not None:
+                raise StenoError(f"{name}: tool calls are not stored by {name}; leave it out")
         return usage_queries.tool_sums(self._store, self._filters(scope))[0]
 
     # -- texts, SQL and notes ---------------------------------------------------------------------
@@ -231,14 +253,15 @@ class Ledger:
             known = ", ".join(QueryScope.__annotations__)
             raise TypeError(f"unknown filter {unknown[0]!r}; expected one of {known}")
         project = scope.get("project")
-        model = scope.get("model")
-        agent = scope.get("agent")
+        values: dict[str, Any] = {
+            name: _check_text(name, scope[name])  # type: ignore[literal-required]  # from the tuple
+            for name in TEXT_FILTERS
+            if scope.get(name) is not None
+        }
+        if project is not None:
+            values["project"] = _check_path("project", project)
         return resolve_filters(
-            self._store,
-            self._time_range(scope),
-            None if project is None else _check_path("project", project),
-            None if model is None else _check_text("model", model),
-            None if agent is None else _check_text("agent", agent),
+            self._store, self._time_range(scope), **values, tag=_tag_texts(scope.get("tag"))
         )
 
     def _time_range(self, scope: QueryScope) -> TimeRange:
@@ -302,3 +325,11 @@ def _check_choice(name: str, values: Sequence[str | None], choices: Collection[s
     for value in values:
         if value is not None and value not in choices:
             raise StenoError(f"{name} {value!r}: expected one of {', '.join(choices)}")
+
+
+def _tag_texts(value: str | Sequence[str] | Mapping[str, str] | None) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        return [f"{name}={text}" for name, text in value.items()]
+    return [_check_text("tag", text) for text in ([value] if isinstance(value, str) else value)]

@@ -5,7 +5,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Event as ThreadEvent
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from ..errors import StenoError
@@ -13,7 +13,7 @@ from ..event import Event
 from ..report import TaskReport
 from ..runner.attempt import AgentRun
 from ..runner.prepare import PreparedTask, prepare_task
-from ..runner.task_runner import TaskRunner
+from ..runner.task_runner import TaskRunner, TaskThread
 
 if TYPE_CHECKING:
     from asyncio import Event as AsyncioEvent
@@ -76,6 +76,8 @@ class RunOptions(TypedDict, total=False):
     changes: str | None
     undo_days: int | str | None
     undo_runs: int | str | None
+    name: str | None  # of the run
+    tag: Mapping[str, str] | Sequence[str] | None  # labels of the run
     ledger: StrPath | None
 
 
@@ -87,11 +89,18 @@ def run(prompt: str, **options: Unpack[RunOptions]) -> TaskReport:
     (`max_budget`). Invalid options raise StenoError before anything is started.
     """
     task = prepare_run(prompt, options)
-    return TaskRunner(task.setup).run() if task.refusal is None else task.refusal
+    if task.refusal is not None:
+        return task.refusal
+    ended = ThreadEvent()
+    runner = TaskThread.start(task.setup, ended.set)
+    interrupted = _wait_for_end(runner, ended)
+    if interrupted is not None:
+        raise interrupted
+    return _report_of(runner)
 
 
 async def arun(prompt: str, **options: Unpack[RunOptions]) -> TaskReport:
-    """Like `run`, without blocking the event loop: the run has its own thread.
+    """Like `run`, without blocking the event loop: all runs of a program share one thread.
 
     When the awaiting task is cancelled, the run is stopped (interrupt, terminate, kill) and
     recorded before CancelledError is raised. A second cancellation kills it.
@@ -129,30 +138,45 @@ async def run_in_thread(prompt: str, options: Mapping[str, Any]) -> TaskReport:
     task = await asyncio.to_thread(prepare_run, prompt, options)
     if task.refusal is not None:
         return task.refusal
-    runner = TaskRunner(task.setup)
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[TaskReport] = loop.create_future()
+    ended = asyncio.Event()
 
-    def work() -> None:
-        try:
-            report = runner.run()
-        except BaseException as error:
-            loop.call_soon_threadsafe(done.set_exception, error)
-        else:
-            loop.call_soon_threadsafe(done.set_result, report)
+    def notify() -> None:
+        with suppress(RuntimeError):  # the event loop may be closed
+            loop.call_soon_threadsafe(ended.set)
 
-    Thread(target=work, name=f"steno {runner.task.id}", daemon=True).start()
+    runner = TaskThread.start(task.setup, notify)
     cancelled: asyncio.CancelledError | None = None
-    while not done.done():
+    while not ended.is_set():
         try:
-            await asyncio.shield(done)
+            await ended.wait()
         except asyncio.CancelledError as error:
             cancelled = error
             runner.interrupt()
     if cancelled is not None:
-        done.exception()  # retrieved, so that asyncio does not log it
         raise cancelled
-    return done.result()
+    return _report_of(runner)
+
+
+def _wait_for_end(runner: TaskRunner, ended: ThreadEvent) -> KeyboardInterrupt | None:
+    """Wait for the run's thread. Ctrl-C stops the run, and a second one kills it."""
+    interrupted = None
+    while not ended.is_set():
+        try:
+            ended.wait()
+        except KeyboardInterrupt as error:
+            interrupted = error
+            runner.interrupt()
+    return interrupted
+
+
+def _report_of(runner: TaskRunner) -> TaskReport:
+    """The report of a run that has ended; raises its error."""
+    if runner.error is not None:
+        raise runner.error
+    if runner.task.report is None:
+        raise RuntimeError("the task has finished without a report")
+    return runner.task.report
 
 
 class RunStream:
@@ -169,7 +193,7 @@ class RunStream:
         self.task_id: str | None = task.setup.task_id
         self._setup = task.setup
         self._runner: TaskRunner | None = None  # set when started
-        self._thread: Thread | None = None
+        self._ended = ThreadEvent()
         # Batches of events; at the end None or an exception.
         self._queue: SimpleQueue[list[Event] | BaseException | None] = SimpleQueue()
         self._is_exhausted = task.refusal is not None
@@ -333,7 +357,6 @@ class RunStream:
     def _start(self) -> None:
         if self._runner is not None or self.report is not None:
             return
-        runner = self._runner = TaskRunner(self._setup)
         self._is_running = True
 
         def put(item: list[Event] | BaseException | None) -> None:
@@ -344,16 +367,12 @@ class RunStream:
         def sink(run: AgentRun, events: list[Event]) -> None:
             put(events)
 
-        def work() -> None:
-            try:
-                self.report = runner.run()
-                put(None)
-            except BaseException as error:
-                put(error)
+        def on_done() -> None:
+            self.report = runner.task.report
+            put(runner.error)
+            self._ended.set()
 
-        runner.task.sinks.append(sink)
-        self._thread = Thread(target=work, name=f"steno {runner.task.id}", daemon=True)
-        self._thread.start()
+        runner = self._runner = TaskThread.start(self._setup, on_done, sink)
 
     def _request_stop(self) -> None:
         """Stop the run unless it has finished or was stopped before: a second stop kills it."""
@@ -367,8 +386,5 @@ class RunStream:
     def _stop_and_wait(self) -> None:
         """Stop the run if it is active and wait for its end. Ctrl-C while waiting kills it."""
         self._request_stop()
-        while self._thread is not None and self._thread.is_alive():
-            try:
-                self._thread.join()
-            except KeyboardInterrupt:
-                self._started_runner().interrupt()
+        if self._runner is not None:
+            _wait_for_end(self._runner, self._ended)

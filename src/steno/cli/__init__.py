@@ -17,6 +17,7 @@ from .commands import (
     EXIT_USAGE_ERROR,
     EXIT_WRITE_FAILED,
     LEDGER_COMMANDS,
+    LIGHT_COMMANDS,
     SPAWNING_COMMANDS,
     help_text,
 )
@@ -97,6 +98,8 @@ def import_command(name: str) -> "Callable[[list[str]], int]":
     from importlib import import_module
 
     gc.disable()  # imports create no garbage
+    if name in LIGHT_COMMANDS:
+        return import_module(f".{name}", __name__).run  # type: ignore[no-any-return]
     if "typing_extensions" not in sys.modules and "msgspec" not in sys.modules:
         sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # blocks the import
         try:

@@ -8,6 +8,7 @@ EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 EXIT_WRITE_FAILED = 74  # EX_IOERR of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
 EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"  # set in GitHub Actions: file for a summary in Markdown
 
 
 GROUPS = {
@@ -15,6 +16,7 @@ GROUPS = {
         "run": "run an agent and report how it ended",
         "watch": "copy an agent's output to stdout and report on it",
         "ps": "list active runs",
+        "top": "show active and recent runs, limits and budgets full-screen",
         "logs": "print the log of a run, or follow it",
         "send": "send a message to an active run",
         "stop": "stop an active run",
@@ -26,22 +28,27 @@ GROUPS = {
         "sessions": "list agent sessions in the ledger",
         "diff": "show the files a run changed",
         "search": "search prompts and answers",
+        "check": "check runs against the rules of a policy",
         "compare": "compare two runs or sessions",
         "context": "plot the context usage of a session",
+        "export": "write a conversation or a list of runs to a file",
+        "serve": "show runs, cost and limits in a browser",
     },
     "Spend": {
         "usage": "report tokens and cost by day, project, model or agent",
         "budget": "set spending limits and check them",
+        "limits": "show the usage limits of accounts: used, resets, pace",
+        "statusline": "print a status line for Claude Code",
     },
     "Data": {
-        "ledger": "import, prune, rebuild or query the ledger",
+        "ledger": "manage the ledger: import, prune, rebuild, query",
         "sync": "copy a folder's files to other destinations",
     },
     "Setup": {
         "doctor": "check this machine's setup and suggest fixes",
         "config": "show settings and where they come from",
         "completion": "print a shell completion script",
-        "demo": "replay two recorded runs: progress, summary, ledger",
+        "demo": "replay two recorded runs: progress, summary, usage",
         "help": "show help for steno or a command",
         "version": "show the version",
     },
@@ -51,13 +58,16 @@ LEDGER_COMMANDS = {
     "import": "import transcripts and recordings",
     "prune": "delete old sessions and keep their totals",
     "rebuild": "rebuild the ledger from its source files",
+    "secrets": "find secrets in the ledger and its recordings, and mask them",
     "sql": "run a read-only SQL query",
     "note": "attach a note to a run or session",
 }
 # Commands handled by the dispatcher itself, without a module of their own.
 BUILT_IN_COMMANDS = ("help", "version")
 # Commands that start other programs, and so need SIGCHLD at its default.
-SPAWNING_COMMANDS = ("run", "watch", "logs", "sync", "diff", "doctor", "demo")
+SPAWNING_COMMANDS = ("run", "watch", "logs", "sync", "diff", "doctor", "demo", "show")
+# Commands that load neither msgspec nor argparse: they run often.
+LIGHT_COMMANDS = ("statusline",)
 HELP_TEMPLATE = """usage: steno COMMAND [OPTIONS]
 
 Run headless coding agents, or read what they printed, and report what really happened.
@@ -69,6 +79,7 @@ Options:
   --version   show the version
   --debug     show the traceback of an error (also: STENO_DEBUG=1)
 
+The ledger is a local database of runs and sessions.
 Run `steno help COMMAND` for the options and examples of a command.
 """
 

@@ -6,11 +6,11 @@ Everything happens in a temporary folder: the user's ledger and settings are not
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..private_files import temporary_folder
 from .commands import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from .options import CommandParser, number_type
 
@@ -25,13 +25,15 @@ XDG_VARIABLES = ("XDG_DATA_HOME", "XDG_CONFIG_HOME")
 
 def run(args: list[str]) -> int:
     """Run `steno demo`. Its exit code is 0 whatever its commands return, unless interrupted."""
-    parser = CommandParser("demo", "Play two recorded runs from start to report.", EXAMPLES)
+    parser = CommandParser(
+        "demo", "Replay two recorded runs: progress, summary, list of runs, usage.", EXAMPLES
+    )
     parser.add_argument(
         "--speed",
         metavar="N",
         type=number_type("a number of at least 0", 0, sys.float_info.max),
         default=0.3,
-        help="playback speed (default: 0.3); 0 does not wait",
+        help="playback speed (default: 0.3); 0 plays without pauses",
     )
     parser.add_debug()
     speed = f"{parser.parse_args(args).speed:g}"
@@ -79,7 +81,7 @@ def _run_and_echo(*args: str) -> int:
 def _temporary_home() -> Iterator[None]:
     """Let the commands store their data in a temporary folder."""
     before = {name: os.environ.get(name) for name in (*XDG_VARIABLES, "STENO_LEDGER")}
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         os.environ.update({name: f"{folder}/{name}" for name in XDG_VARIABLES})
         os.environ.pop("STENO_LEDGER", None)
         try:

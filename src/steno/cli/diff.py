@@ -1,27 +1,18 @@
 """`steno diff`: shows the files a run changed, from the ledger, git snapshots or the recording."""
 
 import argparse
-import os
 import sys
-import tempfile
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
-
 from ..errors import StenoError
-from ..event import Event
+from ..ledger.change_set import ChangeSet, changes_of_recording, stored_changes
 from ..ledger.queries import diff as queries
-from ..ledger.queries import runs, sessions
+from ..ledger.queries import runs
 from ..ledger.queries.filters import TimeZone
-from ..ledger.store import Store
-from ..recording.format import RecordingFile
-from ..recording.open import open_recording
 from ..views import diff as view
-from ..workspace import git
-from ..workspace.changes import Change, ChangeTracker, PatchBuilder, merge_git_changes
 from .options import CommandParser
+from .output_file import write_file
 from .query_options import format_iso, no_rows_message, open_updated_ledger, write_result
 from .terminal import detect_style, is_terminal, print_error, print_lines, write_bytes
 
@@ -41,20 +32,11 @@ and NotebookEdit.
 """
 
 
-class ChangeSet(Struct):
-    """Changes and their patch. `patch_source` is git or tools."""
-
-    changes: list[Change]
-    patch: bytes | None = None
-    patch_source: str | None = None
-    missing_content: list[str] = []
-
-
 def run(args: list[str]) -> int:
     """Run `steno diff` and return its exit code."""
     options = _parse_args(args)
     if options.run and Path(options.run).exists():
-        result: ChangeSet | None = _changes_of_recording(Path(options.run))
+        result: ChangeSet | None = changes_of_recording(Path(options.run))
     else:
         result = _changes_from_ledger(options)
     if result is None:
@@ -96,47 +78,6 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
 # -- sources ---------------------------------------------------------------------------------
 
 
-def _changes_of_recording(path: Path) -> ChangeSet:
-    """The header of a recording names the run, which may have git snapshots."""
-    header = RecordingFile(path).header if path.is_file() else None
-    cwd = header.cwd if header is not None else None
-    tracker, patch = _collect(open_recording(str(path)).events(), cwd)
-    run_id = header.run_id if header is not None else None
-    return _with_patch(tracker, patch, tracker.root, run_id)
-
-
-def _collect(events: Iterable[Event], root: str | None) -> tuple[ChangeTracker, PatchBuilder]:
-    tracker = ChangeTracker(root)
-    patch = PatchBuilder(root)
-    for event in events:
-        tracker.add(event)
-        patch.add(event)
-    return tracker, patch
-
-
-def _with_patch(
-    tracker: ChangeTracker, patch: PatchBuilder, root: str | None, run_id: str | None
-) -> ChangeSet:
-    trees = git.load_trees(root, run_id) if root is not None and run_id is not None else None
-    if trees is not None and root is not None:
-        return ChangeSet(
-            merge_git_changes(tracker.all_changes(), git.diff_trees(root, trees)),
-            git.diff_patch(root, trees),
-            "git",
-        )
-    return ChangeSet(tracker.all_changes(), *_patch_from_tools(patch, root))
-
-
-def _patch_from_tools(
-    patch: PatchBuilder, root: str | None
-) -> tuple[bytes | None, str | None, list[str]]:
-    """The patch of tool calls, with paths relative to the root of the repository, if any."""
-    prefix = git.path_in_repository(root) if root is not None and Path(root).is_dir() else ""
-    data = patch.build_patch(prefix)
-    missing = patch.files_without_content()
-    return (data, "tools", missing) if data else (None, None, missing)
-
-
 def _changes_from_ledger(options: argparse.Namespace) -> ChangeSet | None:
     store = open_updated_ledger(options)
     try:
@@ -148,52 +89,9 @@ def _changes_from_ledger(options: argparse.Namespace) -> ChangeSet | None:
         if match is None:
             print_lines(no_rows_message(store, "runs"))
             return None
-        return _stored_changes(store, *match)
+        return stored_changes(store, *match)
     finally:
         store.close()
-
-
-def _stored_changes(store: Store, table: str, id_: str) -> ChangeSet:
-    """Changes in the ledger, completed from git snapshots or else from the recordings."""
-    changes = queries.list_changes(store, table, id_)
-    root = queries.project_folder(store, table, id_)
-    run_ids = [id_]
-    if table == "tasks":
-        run_ids = [run_id for run_id, _ in queries.runs_of_task(store, id_)]
-    if root is not None and table != "sessions":
-        trees = git.load_trees(root, run_ids[0], run_ids[-1])
-        if trees is not None:
-            merged = merge_git_changes(changes, git.diff_trees(root, trees))
-            writer = queries.find_sole_writer(store, table, id_)
-            return ChangeSet(_attribute_to_call(merged, writer), git.diff_patch(root, trees), "git")
-    sources = [
-        source
-        for source in _recording_paths(store, table, id_)
-        if source is not None and Path(source).exists()
-    ]
-    if not sources:
-        return ChangeSet(changes)
-    _, patch = _collect(
-        (event for source in sources for event in open_recording(source).events()), root
-    )
-    return ChangeSet(changes, *_patch_from_tools(patch, root))
-
-
-def _recording_paths(store: Store, table: str, id_: str) -> list[str | None]:
-    """Its recordings or transcript, in order."""
-    if table == "tasks":
-        return [source for _, source in queries.runs_of_task(store, id_)]
-    if table == "runs":
-        return [runs.get_run(store, id_).source]
-    return [next(iter(sessions.transcript_paths(store, id_)), None)]
-
-
-def _attribute_to_call(changes: list[Change], writer: tuple[str, str] | None) -> list[Change]:
-    """Attribute changes known only from git to the one call that can have made them."""
-    for change in changes:
-        if writer is not None and change.source == "git" and change.call is None:
-            change.call, change.tool = writer
-    return changes
 
 
 # -- output ----------------------------------------------------------------------------------
@@ -225,40 +123,7 @@ def _write_patch(result: ChangeSet, target: str) -> int:
     elif target == "-":
         write_bytes(result.patch)
     else:
-        _write_file(target, result.patch)
+        if not target:
+            raise StenoError("--patch: empty file name; - is stdout")
+        write_file(target, [result.patch])
     return 0
-
-
-def _write_file(target: str, data: bytes) -> None:
-    """Replace a file atomically. Links are followed; devices and pipes are written directly."""
-    if not target:
-        raise StenoError("--patch: empty file name; - is stdout")
-    path = Path(os.path.realpath(target)) if not target.startswith("/dev/") else Path(target)
-    try:
-        if path.exists() and not path.is_file():
-            with path.open("wb") as out:
-                out.write(data)
-            return
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_current_umask()
-        _replace_atomically(path, data, mode)
-    except OSError as error:
-        raise StenoError(f"{target}: cannot write: {error.strerror or error}") from None
-
-
-def _replace_atomically(path: Path, data: bytes, mode: int) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _current_umask() -> int:
-    """The umask can be read only by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -6,20 +6,30 @@ import time
 from typing import Any
 
 from ..config.files import list_recordings
+from ..errors import SourceError
 from ..ledger.discovery import transcript_folders
-from ..ledger.importer import ImportResult, import_sources, rebuild
+from ..ledger.importer import ImportResult, import_sources
 from ..ledger.queries import ledger as queries
 from ..ledger.queries import runs as run_queries
 from ..ledger.queries.filters import TimeZone, resolve_projects, time_before
-from ..ledger.queries.ledger import run_query
+from ..ledger.queries.ledger import MAX_QUERY_SECONDS, run_query
+from ..ledger.rebuild import RebuildResult, rebuild
 from ..ledger.rows import now_ms
-from ..ledger.store import Store, open_ledger
+from ..ledger.source_watcher import changed_sources
+from ..ledger.store import Store
+from ..runner.run_registry import finished_recordings
 from ..views.formatting import format_compact, format_count, format_number
 from ..views.table import Column, render_table
 from ..workspace import git
 from .commands import EXIT_USAGE_ERROR, LEDGER_COMMANDS
 from .options import CommandParser, number_type
-from .query_options import format_iso, open_updated_ledger, time_formatter, write_result
+from .query_options import (
+    format_iso,
+    open_updated_ledger,
+    open_waiting_ledger,
+    time_formatter,
+    write_result,
+)
 from .terminal import Progress, detect_style, print_error, print_json, print_lines
 
 SUMMARIES = "\n".join(f"  {name:10}  {text}" for name, text in LEDGER_COMMANDS.items())
@@ -64,7 +74,7 @@ def run(args: list[str]) -> int:
 
 
 IMPORT_EXAMPLES = """examples:
-  steno ledger import                   new transcripts of the agents on this machine
+  steno ledger import                   new transcripts of the agents, and recordings of steno
   steno ledger import runs/ run.steno   recordings and transcripts, also those below a folder
   steno ledger import --watch           keep importing until Ctrl-C
   steno ledger import --ledger postgresql://db.example/steno
@@ -73,13 +83,12 @@ Only new data is read. Rewritten, truncated and moved files are detected; a mess
 files counts once. A file that cannot be imported is reported and skipped; the exit code is then 2.
 After Ctrl-C the next import continues where this one stopped.
 """
-DEFAULT_POLL_SECONDS = 2.0
 
 
 def run_import(args: list[str]) -> int:
     """Run `steno ledger import` and return its exit code."""
     options = _parse_import_args(args)
-    store = open_ledger(options.ledger)
+    store = open_waiting_ledger(options.ledger)
     try:
         if options.watch:
             return _watch_sources(store, options)
@@ -96,15 +105,14 @@ def _parse_import_args(args: list[str]) -> argparse.Namespace:
         "paths",
         nargs="*",
         metavar="PATH",
-        help="files and folders (default: the agents' transcript folders)",
+        help="files and folders (default: the agents' transcripts, and steno's recordings)",
     )
     parser.add_argument("--watch", action="store_true", help="keep importing as files grow")
     parser.add_argument(
         "--every",
         type=number_type("seconds from 0.05 to 86400", 0.05, 86_400),
-        default=DEFAULT_POLL_SECONDS,
         metavar="SECONDS",
-        help=f"interval of --watch (default: {DEFAULT_POLL_SECONDS:g})",
+        help="with --watch: look at all files at this interval (default: as the system reports)",
     )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.add_json("print the result as one JSON object")
@@ -115,9 +123,15 @@ def _parse_import_args(args: list[str]) -> argparse.Namespace:
 def _import_once(store: Store, options: argparse.Namespace) -> ImportResult:
     progress = Progress(0, not options.quiet)
     try:
-        return import_sources(store, options.paths or None, progress.update)
+        return import_sources(
+            store, options.paths or None, progress.update, recordings=_own_recordings(options)
+        )
     finally:
         progress.clear()
+
+
+def _own_recordings(options: argparse.Namespace) -> list[str]:
+    return [] if options.paths else finished_recordings()
 
 
 def _print_import_result(options: argparse.Namespace, result: ImportResult) -> int:
@@ -152,15 +166,22 @@ def _import_summary(options: argparse.Namespace, result: ImportResult) -> str:
 
 def _watch_sources(store: Store, options: argparse.Namespace) -> int:
     reported: list[str] = []
-    while True:
-        result = import_sources(store, options.paths or None)
+    for changed in changed_sources(options.paths, options.every):
+        if changed is None:
+            recordings = _own_recordings(options)
+            result = import_sources(store, options.paths or None, recordings=recordings)
+        else:
+            try:
+                result = import_sources(store, changed)
+            except SourceError:  # deleted meanwhile
+                continue
         for text in result.troubles:
             if text not in reported:
                 print_error(text)
         reported = result.troubles
         if result.files and not options.quiet:
             print_lines([time.strftime("%H:%M:%S ") + _import_summary(options, result)])
-        time.sleep(options.every)
+    return 0
 
 
 PRUNE_EXAMPLES = """examples:
@@ -192,6 +213,7 @@ def run_prune(args: list[str]) -> int:
         queries.prune(store, selection, options.everything)
         for folder in folders:
             git.delete_snapshots(folder, runs)
+        queries.forget_missing_files(store, before)
         queries.reclaim_space(store)
     write_result(
         options.form,
@@ -257,18 +279,23 @@ REBUILD_EXAMPLES = """examples:
   steno ledger rebuild --ledger other.db
 
 Reads every recording and transcript of the ledger again, and recordings it does not know yet.
-Sessions with a missing source file, and pruned ones, are kept as they are. A backup of the old
-ledger is kept next to it.
+Sessions with a missing source file, and pruned ones, are kept as they are. Queries use the old
+ledger until the new one replaces it in one step: Ctrl-C or a crash changes nothing. Runs that
+finish meanwhile are kept. A backup of the old ledger is kept next to it.
 """
 
 
 def run_rebuild(args: list[str]) -> int:
     """Run `steno ledger rebuild` and return its exit code."""
+    from ..runner.run_registry import active_runs  # not needed by the other commands
+
     options = _parse_rebuild_args(args)
-    store = open_ledger(options.ledger)
+    store = open_waiting_ledger(options.ledger)
     progress = Progress(0, not options.quiet)
+    recordings = [] if options.ledger else list_recordings()
+    active = [info.tape for info in active_runs() if info.tape is not None]
     try:
-        result = rebuild(store, progress.update, [] if options.ledger else list_recordings())
+        result = rebuild(store, progress.update, recordings, active)
     finally:
         progress.clear()
         store.close()
@@ -279,12 +306,17 @@ def run_rebuild(args: list[str]) -> int:
 
         print_json(encode(result))
     elif not options.quiet:
-        pruned = f", {result.pruned:,} kept (pruned)" if result.pruned else ""
-        summary = (
-            f"{result.sessions:,} sessions rebuilt, {result.kept:,} kept (source file missing)"
-        )
-        print_lines([f"{summary}{pruned}; backup: {result.copy}"])
+        print_lines([_rebuild_summary(result)])
     return EXIT_USAGE_ERROR if result.pulled.troubles else 0
+
+
+def _rebuild_summary(result: RebuildResult) -> str:
+    pruned = f", {result.pruned:,} kept (pruned)" if result.pruned else ""
+    changed = f", {result.changed:,} kept (written meanwhile)" if result.changed else ""
+    return (
+        f"{result.sessions:,} sessions rebuilt, {result.kept:,} kept (source file missing or run "
+        f"active){pruned}{changed}; backup: {result.copy}"
+    )
 
 
 def _parse_rebuild_args(args: list[str]) -> argparse.Namespace:
@@ -299,14 +331,23 @@ def _parse_rebuild_args(args: list[str]) -> argparse.Namespace:
     return parser.parse_args(args)
 
 
+def run_secrets(args: list[str]) -> int:
+    """Run `steno ledger secrets` and return its exit code."""
+    from . import ledger_secrets
+
+    return ledger_secrets.run(args)
+
+
 SQL_EXAMPLES = """examples:
   steno ledger sql "SELECT verdict, count(*) FROM runs GROUP BY verdict"
   steno ledger sql "SELECT model, sum(output) AS output FROM spend GROUP BY model" --json
   steno ledger sql "SELECT path, count(*) FROM changes GROUP BY path ORDER BY 2 DESC LIMIT 10" --csv
+  steno ledger sql "SELECT max(length(text)) FROM texts" --timeout 300
 
 Tables: runs, sessions, tasks, requests, calls, changes, denials, texts, notes, budgets, sources,
 and the hourly totals spend and tool_use. Times are milliseconds since 1970, amounts are
-nano-dollars, and unknown values are NULL.
+nano-dollars, and unknown values are NULL. The query can only read: on PostgreSQL, only functions
+that compute something from their arguments are allowed, such as count, round, lower or to_char.
 """
 
 
@@ -314,10 +355,18 @@ def run_sql(args: list[str]) -> int:
     """Run `steno ledger sql` and return its exit code."""
     parser = CommandParser("ledger sql", "Run a read-only SQL query on the ledger.", SQL_EXAMPLES)
     parser.add_argument("sql", metavar="SQL", help="a single SELECT statement")
+    parser.add_argument(
+        "--timeout",
+        type=number_type("seconds above 0", 0.001, 86_400),
+        default=MAX_QUERY_SECONDS,
+        metavar="SECONDS",
+        help="time limit (default: %(default)g)",
+    )
     parser.add_output_format()
     parser.add_ledger(can_import=False)
     options = parser.parse_utf8_args(args)
-    names, rows = run_query(open_ledger(options.ledger, read_only=True), options.sql)
+    store = open_waiting_ledger(options.ledger, read_only=True)
+    names, rows = run_query(store, options.sql, seconds=options.timeout)
     write_result(
         options.form,
         lambda: _render_query(names, rows),
@@ -368,6 +417,7 @@ RUNNERS = {
     "import": run_import,
     "prune": run_prune,
     "rebuild": run_rebuild,
+    "secrets": run_secrets,
     "sql": run_sql,
     "note": run_note,
 }

@@ -5,6 +5,7 @@ import sys
 import time
 from collections import deque
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from ..event import Event
 from ..recording.format import Record, RecordingFollower
 from ..recording.parse import RunParser
 from ..runner.hooks import HookQueue, HookRunner
-from ..runner.run_registry import active_runs, get_active_run
+from ..runner.run_registry import active_runs
 from ..views.formatting import verdict_colour
 from ..views.live import EventFeed
 from ..views.table import PageStyle
@@ -38,6 +39,9 @@ ID is a prefix of a run, task or session ID (see: steno ps, steno runs), or a re
 The exit code is 1 if a command of --on or --once failed.
 """
 POLL_SECONDS = 0.07
+POLL_SECONDS_PER_LOG = 0.001  # more for each log, up to the maximum
+MAX_POLL_SECONDS = 0.5
+ACTIVE_CHECK_SECONDS = 2.0  # between looks for runs that started, or whose steno was killed
 encode = msgspec.json.Encoder().encode
 
 
@@ -45,7 +49,8 @@ def run(args: list[str]) -> int:
     """Run `steno logs` and return its exit code."""
     options = _parse_args(args)
     hooks = parse_hooks(options)
-    paths = [find_recording(name, options.ledger) for name in options.ids] or _active_recordings()
+    paths = [find_recording(name, options.ledger) for name in options.ids]
+    paths = paths or list(_active_recordings().values())
     if not options.all and not options.ids:
         paths = paths[-1:]
     if not paths:
@@ -54,13 +59,13 @@ def run(args: list[str]) -> int:
     return command.run(paths)
 
 
-def _active_recordings() -> list[Path]:
-    """The recordings of active runs, oldest first."""
-    return [
-        Path(info.tape)
+def _active_recordings() -> dict[str, Path]:
+    """The recordings of active runs by run id, oldest first."""
+    return {
+        info.run: Path(info.tape)
         for info in active_runs()
         if info.tape is not None and Path(info.tape).exists()
-    ]
+    }
 
 
 def _parse_args(args: list[str]) -> argparse.Namespace:
@@ -73,14 +78,14 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("-f", "--follow", action="store_true", help="follow until the run ends")
     parser.add_argument(
-        "--all", action="store_true", help="all active runs; with -f also those started later"
+        "--all", action="store_true", help="show all active runs, with -f also new ones"
     )
     parser.add_argument(
         "-n",
         "--lines",
         metavar="N",
         type=number_type("a whole number", 0, 10**9, whole=True),
-        help="print only the last N lines so far",
+        help="start with the last N lines",
     )
     views = parser.add_argument_group("output (default: a log line per event)")
     group = views.add_mutually_exclusive_group()
@@ -123,6 +128,8 @@ class LogsCommand:
         self._options = options
         self._hooks = hooks
         self._logs: list[RunLog] = []
+        self._active_runs: dict[str, Path] = {}  # recordings by run id
+        self._checked_at = -inf  # by time.monotonic
 
     def run(self, paths: list[Path]) -> int:
         """Print the logs so far and, with --follow, until the last run ends."""
@@ -131,7 +138,8 @@ class LogsCommand:
         try:
             is_active = self._print_new()
             while options.follow and is_active:
-                time.sleep(POLL_SECONDS)
+                delay = POLL_SECONDS + POLL_SECONDS_PER_LOG * len(self._logs)
+                time.sleep(min(delay, MAX_POLL_SECONDS))
                 is_active = self._print_new()
             has_failed = self._hooks is not None and finish_hooks(self._hooks, print_error)
             return EXIT_FAILED if has_failed else 0
@@ -143,16 +151,24 @@ class LogsCommand:
     def _print_new(self) -> bool:
         """Print what is new in each log; whether more may follow."""
         options = self._options
-        if options.all and options.follow:
-            for path in {*_active_recordings()} - {log.path for log in self._logs}:
-                with suppress(StenoError):  # its header is not written yet
-                    self._logs.append(RunLog(path, options.view, None, self._hooks))
+        if time.monotonic() - self._checked_at >= ACTIVE_CHECK_SECONDS:
+            self._checked_at = time.monotonic()
+            self._active_runs = _active_recordings()
+            if options.all and options.follow:
+                self._add_logs()
         has_labels = options.all or len(self._logs) > 1
         labels = short_ids([log.run_id for log in self._logs]) if has_labels else {}
         for log in self._logs:
             if not log.is_finished:
-                log.print_new(labels.get(log.run_id, ""))
+                log.print_new(labels.get(log.run_id, ""), log.run_id in self._active_runs)
         return not all(log.is_finished for log in self._logs)
+
+    def _add_logs(self) -> None:
+        known = {log.path for log in self._logs}
+        for path in self._active_runs.values():
+            if path not in known:
+                with suppress(StenoError):  # its header is not written yet
+                    self._logs.append(RunLog(path, self._options.view, None, self._hooks))
 
 
 class RunLog:
@@ -177,16 +193,21 @@ class RunLog:
         self._backlog: deque[bytes | str] | None = deque(maxlen=last) if last is not None else None
         self._hooks = HookRunner(hooks, self._parser) if hooks is not None else None
 
-    def print_new(self, label: str) -> None:
-        """Print new records, with a label if there are several logs."""
+    def print_new(self, label: str, is_active: bool) -> None:
+        """Print new records, with a label if there are several logs.
+
+        `is_active`: the run was active before this call.
+        """
         self._label = label
-        is_active = get_active_run(self.run_id) is not None  # checked before reading the rest
+        has_news = False
         for record in self._recording.records():
+            has_news = True
             if self._view == "raw":
                 _write_raw(record)
             if self._view != "raw" or self._hooks is not None:
                 self._add_events(self._parser.interpret_record(record))
-        self._flush()
+        if has_news or self._backlog is not None:
+            self._flush()
         if self._recording.is_ended or not is_active:
             self._finish()
 

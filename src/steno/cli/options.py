@@ -11,7 +11,7 @@ from .terminal import detect_style, print_error
 MAX_HELP_COLUMNS = 100
 TIMEZONE_HELP = "time zone for day boundaries, such as Europe/Berlin (default: the system's)"
 NO_ADVICE_HELP = "disable the heuristics for open questions and background work"
-AGENT_HELP = "agent that wrote the stream (default: detected)"
+AGENT_HELP = "agent that printed the output (default: detected)"
 RANGE_HELP = "time span: 24h, 7d, 2w, 3m"
 
 
@@ -26,15 +26,19 @@ def number_type(
         except ValueError:
             value = float("nan")
         if not minimum <= value <= maximum:
-            raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+            raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}")
         return value
 
     return parse
 
 
-def seconds_type(maximum: float) -> Callable[[str], Any]:
-    """An argparse type for a number of seconds from 0 to a maximum."""
-    return number_type("seconds", 0, maximum)
+# Options of `steno run` with another name than their setting or run option.
+OPTION_NAMES = {"feed": "--log", "tape": "--recording", "args": "--"}
+
+
+def option_name(name: str) -> str:
+    """The command-line option for a setting or another option, by its name in code."""
+    return OPTION_NAMES.get(name, "--" + name.rstrip("_").replace("_", "-"))
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -63,8 +67,15 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         hint = "" if message.endswith("?") else f"; see: {self.prog} --help"
-        print_error(f"{message}{hint}")
+        text = message.removeprefix("argument ").replace("with argument ", "with ")
+        print_error(f"{text}{hint}")
         raise SystemExit(EXIT_USAGE_ERROR)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As in argparse, with a message like those of the settings."""
+        if action.choices is not None and value not in action.choices:
+            expected = ", ".join(map(str, action.choices))
+            raise argparse.ArgumentError(action, f"expected one of {expected}; found {value!r}")
 
     def parse_args(  # type: ignore[override]  # argparse's overloads allow other namespaces
         self, args: Sequence[str] | None = None, namespace: None = None
@@ -103,10 +114,6 @@ class CommandParser(argparse.ArgumentParser):
     def add_json(self, help_text: str = "print one JSON object") -> None:
         """--json of commands without a CSV form."""
         self.add_argument("--json", dest="form", action="store_const", const="json", help=help_text)
-
-    def add_no_advice(self) -> None:
-        """--no-advice, for commands that compute a verdict."""
-        self.add_argument("--no-advice", action="store_true", help=NO_ADVICE_HELP)
 
     # -- commands that query the ledger ----------------------------------------------------------
 
@@ -169,6 +176,24 @@ class CommandParser(argparse.ArgumentParser):
         }
         for name in names:
             group.add_argument(f"--{name}", metavar="NAME", help=help_texts[name])
+
+    def add_origin_filters(self) -> None:
+        """--host, --user, --repository, --branch and --tag."""
+        group = self.add_argument_group("filters by origin")
+        help_texts = {
+            "host": "only this machine",
+            "user": "only this user",
+            "repository": "only this git repository: host/path, or a part of it",
+            "branch": "only this git branch",
+        }
+        for name, text in help_texts.items():
+            group.add_argument(f"--{name}", metavar="NAME", help=text)
+        group.add_argument(
+            "--tag",
+            action="append",
+            metavar="K=V",
+            help="only runs with this label; K alone: with any value (repeatable)",
+        )
 
     def parse_utf8_args(self, args: list[str]) -> argparse.Namespace:
         """Parse intermixed options; invalid UTF-8, which no database accepts, becomes `?`."""

@@ -1,22 +1,21 @@
 """`steno ps`: lists active runs; finds one by an ID prefix for the commands that control it."""
 
 import argparse
-import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ..config.files import data_folder
 from ..errors import LedgerError, StenoError
+from ..ledger.protocol import LOCK_TIMEOUT_SECONDS
 from ..ledger.queries import runs
 from ..ledger.queries.filters import TimeZone
-from ..ledger.store import ledger_exists, open_ledger
-from ..report import Context
-from ..runner.run_registration import RunInfo, active_runs, lost_runs, recover_runs, send_request
+from ..ledger.store import ledger_exists, ledger_location
+from ..runner.run_registry import RunInfo, active_runs, lost_runs, recover_runs
+from ..runner.run_status import active_run_states
 from ..views.ps import active_runs_table
 from .options import CommandParser
-from .query_options import format_iso, write_result
+from .query_options import format_iso, open_waiting_ledger, write_result
+from .sync_options import stop_lost_commands
 from .terminal import detect_style, print_error
 
 
@@ -60,7 +59,7 @@ def find_recording(name: str, ledger: str | None) -> Path:
 
 def _recording_from_ledger(name: str, ledger: str | None) -> Path:
     if ledger_exists(ledger):
-        store = open_ledger(ledger)
+        store = open_waiting_ledger(ledger)
         try:
             match = runs.find_by_prefix(store, name)
             is_run = match is not None and match.table == "runs"
@@ -77,7 +76,7 @@ def _outcome_hint(prefix: str, ledger: str | None) -> str:
     others = "; see: steno ps" if active_runs() else ""
     if not ledger_exists(ledger):
         return others
-    store = open_ledger(ledger)
+    store = open_waiting_ledger(ledger)
     try:
         match = runs.find_by_prefix(store, prefix)
         if match is None or match[0] != "runs":
@@ -88,12 +87,14 @@ def _outcome_hint(prefix: str, ledger: str | None) -> str:
         store.close()
 
 
-def recover_finished_runs(ledger: str | None) -> None:
+def recover_finished_runs(ledger: str | None, lock_timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
     """Import the recordings of runs whose steno process was killed, and report them."""
-    if not lost_runs() or not ledger_exists(ledger):
+    lost = lost_runs()
+    location = ledger_location(ledger) if lost else None
+    if not lost or not (ledger_exists(ledger) or any(run.ledger == location for run in lost)):
         return
     try:
-        store = open_ledger(ledger)
+        store = open_waiting_ledger(ledger, lock_timeout=lock_timeout)
         try:
             for text in recover_runs(store):
                 print_error(text)
@@ -116,24 +117,16 @@ EXAMPLES = """examples:
 An ID prefix is enough for `steno logs`, `steno send` and `steno stop`. A run whose steno process
 was killed is imported into the ledger from its recording; `steno runs` lists it.
 """
-STATUS_TIMEOUT_SECONDS = 1.0
-UNKNOWN_STATUS: dict[str, Any] = {
-    "state": "no answer",
-    "turns": None,
-    "tool": None,
-    "target": None,
-    "tokens": None,
-    "cost_usd": None,
-}
 
 
 def run(args: list[str]) -> int:
     """Run `steno ps` and return its exit code."""
     options = _parse_args(args)
     recover_finished_runs(options.ledger)
-    runs = active_runs()
-    shorts = short_ids([info.run for info in runs])
-    rows = [_row(info, shorts[info.run]) for info in runs]
+    stop_lost_commands()
+    states = active_run_states()
+    shorts = short_ids([state["run_id"] for state in states])
+    rows = [_row(state, shorts[state["run_id"]]) for state in states]
     write_result(
         options.form,
         lambda: active_runs_table(rows, detect_style()) if rows else ["No active runs."],
@@ -151,37 +144,6 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     return parser.parse_utf8_args(args)
 
 
-def _row(info: RunInfo, short: str) -> dict[str, Any]:
-    now = time.time()
-    status = {
-        **UNKNOWN_STATUS,
-        "silence_s": None,
-        "model": None,
-        "context": msgspec.to_builtins(Context()),
-        **_query_status(info),
-    }
-    status.pop("ok", None)
-    return {
-        "run_id": info.run,
-        "short": short,
-        "task_id": info.task,
-        "session_id": info.session,
-        "agent": info.agent,
-        "pid": info.steno_pid,
-        "agent_pid": info.agent_pid,
-        "started_at": format_iso(round(info.started * 1000), TimeZone()),
-        "elapsed_s": round(now - info.started, 3),
-        "waits_s": None if info.waits_until is None else max(0.0, round(info.waits_until - now, 3)),
-        "cwd": info.cwd,
-        "tape": info.tape,
-        "takes_messages": info.steer,
-        "prompt": info.prompt,
-        **status,
-    }
-
-
-def _query_status(info: RunInfo) -> dict[str, Any]:
-    try:
-        return send_request(info.socket or "", {"do": "status"}, STATUS_TIMEOUT_SECONDS)
-    except StenoError:
-        return {}
+def _row(state: dict[str, Any], short: str) -> dict[str, Any]:
+    started_at = format_iso(state["started_at"], TimeZone())
+    return {"run_id": state["run_id"], "short": short, **state, "started_at": started_at}

@@ -1,10 +1,12 @@
 """Shared steps of commands that query the ledger: open, import, filter, print."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import LedgerError, StenoError
+from ..export.tables import csv_parts, json_parts
+from ..ledger.protocol import LOCK_TIMEOUT_SECONDS, LockPolicy
 from ..ledger.queries.filters import (
     Filters,
     TimeRange,
@@ -15,14 +17,33 @@ from ..ledger.queries.filters import (
 )
 from ..ledger.rows import now_ms
 from ..ledger.store import Store, open_ledger
-from ..views.export import as_csv, as_json
-from ..views.formatting import wrap
-from .terminal import detect_style, print_error, print_json, print_lines, write_bytes
+from ..views.formatting import escape_json, wrap
+from .terminal import detect_style, print_error, print_lines, write_bytes
+
+# Options, and the fields of Filters that they set.
+NAME_FILTERS = {
+    "project": "projects",
+    "model": "models",
+    "agent": "agents",
+    "host": "hosts",
+    "user": "users",
+    "repository": "repositories",
+    "branch": "branches",
+}
+
+
+def open_waiting_ledger(
+    location: str | None, *, read_only: bool = False, lock_timeout: float = LOCK_TIMEOUT_SECONDS
+) -> Store:
+    """The ledger; a long wait for its lock is reported."""
+    return open_ledger(
+        location, read_only=read_only, locks=LockPolicy(lock_timeout, on_wait=print_error)
+    )
 
 
 def open_updated_ledger(options: argparse.Namespace, only_sums: bool = False) -> Store:
     """The ledger after importing new transcripts; `only_sums` imports usage totals alone."""
-    store = open_ledger(options.ledger)
+    store = open_waiting_ledger(options.ledger)
     if not getattr(options, "no_import", True):
         try:
             import_new(store, only_sums)
@@ -57,11 +78,11 @@ def time_range_from_options(options: argparse.Namespace) -> tuple[TimeZone, Time
 
 def parse_filters(store: Store, options: argparse.Namespace, time_range: TimeRange) -> Filters:
     """The filters, with full names as in the ledger; one without a match is reported."""
-    values = {name: getattr(options, name, None) for name in ("project", "model", "agent")}
-    filters = resolve_filters(store, time_range, **values)
-    matches = (filters.projects, filters.models, filters.agents)
-    for name, names in zip(values, matches, strict=True):
-        if names == ():
+    values = {name: getattr(options, name, None) for name in NAME_FILTERS}
+    tags = getattr(options, "tag", None)
+    filters = resolve_filters(store, time_range, **values, tag=tags)
+    for name, field in NAME_FILTERS.items():
+        if getattr(filters, field) == ():
             print_error(f"no {name} {values[name]!r} in the ledger")
     return filters
 
@@ -69,7 +90,7 @@ def parse_filters(store: Store, options: argparse.Namespace, time_range: TimeRan
 def write_result(
     form: str | None,
     lines: Callable[[], Sequence[str]],
-    rows: Callable[[], Sequence[Any]],
+    rows: Callable[[], Iterable[Any]],
     total: Any = None,
     extra: dict[str, Any] | None = None,
     leading_columns: Sequence[str] = (),
@@ -78,11 +99,13 @@ def write_result(
     if form is None:
         print_lines(lines())
         return
-    values = rows()
     if form == "csv":
-        write_bytes(as_csv(values, leading_columns))
-    else:
-        print_json(as_json(values, len(values) if total is None else total, extra))
+        for line in csv_parts(rows, leading_columns):
+            write_bytes(line)
+        return
+    for part in json_parts(rows(), total, extra):
+        write_bytes(escape_json(part))
+    write_bytes(b"\n")
 
 
 EMPTY_LEDGER_MESSAGE = (

@@ -41,7 +41,11 @@ def run(args: list[str]) -> int:
 
 
 def _parse_args(args: list[str]) -> argparse.Namespace:
-    parser = CommandParser("replay", "Play a recording as if it were the agent.", EXAMPLES)
+    parser = CommandParser(
+        "replay",
+        "Print a recorded run as the agent did: same output, timing and exit code.",
+        EXAMPLES,
+    )
     parser.usage = "steno replay [OPTIONS] FILE [-- AGENT ARGUMENTS]"
     parser.add_argument(
         "file",
@@ -54,7 +58,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         metavar="N",
         type=number_type("a number of at least 0", 0, sys.float_info.max),
         default=1.0,
-        help="playback speed (default: 1); 0 does not wait",
+        help="playback speed (default: 1); 0 plays without pauses",
     )
     parser.add_argument(
         "--no-wait", action="store_true", help="play without pauses, like --speed 0"

@@ -2,36 +2,34 @@
 
 import argparse
 import os
-import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from ..config import SETTINGS, SETTINGS_BY_NAME
-from ..errors import StenoError
+from ..codec.redact import redact, redact_argv
+from ..config import MODEL_SIZES, SETTINGS, SETTINGS_BY_NAME
 from ..report import EXIT_CODES, TaskReport
 from ..runner.attempt import AgentRun
 from ..runner.hooks import BackgroundQueue, HookQueue, HookRunner, HookSpec
 from ..runner.prepare import PreparedTask, prepare_task
+from ..runner.run_registry import lost_runs
 from ..runner.task_runner import TaskRunner
 from ..views.live import LiveDisplay
-from .commands import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
-from .options import CommandParser, number_type
-from .ps import recover_finished_runs
-from .resume_command import option_name, resume_command
-from .stream_options import StderrWriter, add_hook_options, finish_hooks, parse_hooks, write_all
+from .commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, STEP_SUMMARY
+from .options import option_name
+from .run_options import parse_args, read_prompt
+from .stream_options import StderrWriter, finish_hooks, parse_hooks, write_all
 from .sync_options import (
     RUN_OPTIONS,
-    add_sync_destinations,
     build_sync_options,
-    check_sync_options,
 )
 from .terminal import (
     STOP_SIGNALS,
@@ -41,35 +39,20 @@ from .terminal import (
     print_error,
     print_json,
     print_text,
-    stdin_bytes,
 )
 
 if TYPE_CHECKING:
+    from ..checks.monitor import PolicyMonitor
+    from ..checks.rules import RuleFinding
     from ..event import Event
     from ..sync import FolderSync
 
 REDRAW_SECONDS = 0.2  # interval of the live line
+HEARTBEAT_CHECK_SECONDS = 5.0  # without a terminal
 MAX_PENDING_BYTES = 64 << 20  # of output that a slow reader has not taken
 STDERR_DRAIN_SECONDS = 1.0  # stdout waits for stderr: both may go to one file
-ESCAPE_PREFIX = "\0"  # marks arguments that only look like an option
-EXAMPLES = """examples:
-  steno run "fix the failing test"
-  steno run --max-turns 20 --max-cost 5 --allow 'Bash(make test)' "fix the failing test"
-  git diff | steno run --json | jq .verdict                 read the prompt from stdin
-  steno run --resume 3f9a21c0 "now update the docs"         continue a run or session
-  steno run --backend ollama --model qwen3-coder "..."      use a local model server
-  steno run --worktree=parser "rewrite the parser"          work in a new git worktree
-  steno run --model small --json-schema bug.json "which test fails?" | jq .file
-  steno run --fallback-agent codex --on-limit fallback "fix the failing test"
-  steno run --on file_change:*.py 'ruff check {path}' "fix the failing test"
-  steno run "what is new?" -- --settings ci.json            pass arguments to the agent
-
-Without PROMPT, --prompt and --file the prompt is read from stdin. Use --prompt=-x for a
-one-word prompt that begins with a dash. Options can also be set by STENO_* variables and steno.toml
-files (see: steno config). The exit code follows the verdict: 0 success, 1 failed, 2 usage error,
-3 not finished, 75 rate limited, 77 not signed in or out of credit, 124 timeout or stalled,
-126 not executable, 127 not installed, 130 interrupted, 137 killed.
-"""
+RECOVERY_LOCK_SECONDS = 1.0  # the agent does not wait for the ledger; the next command recovers
+POLICY_PREFIX = "policy: "  # of a report's warnings about broken rules
 ERROR_EXIT_CODES = (1, 75, 77)  # of runs whose result is the text of an error
 RUN_ONLY_OPTIONS = (
     "cwd",
@@ -86,16 +69,21 @@ RUN_ONLY_OPTIONS = (
 
 def run(args: list[str]) -> int:
     """Run `steno run` and return its exit code."""
-    options = _parse_args(args)
+    options = parse_args(args)
     if options.sync:  # report wrong use before checking that the agent is installed
         from ..sync.destinations import check_destination
 
         for text in options.sync:
             check_destination(text)
     hooks = parse_hooks(options)
+    monitor = None
+    if options.policy:
+        from ..checks.monitor import load_monitor
+
+        monitor = load_monitor(options.policy)
     values = {name: getattr(options, name) for name in (*SETTINGS_BY_NAME, *RUN_ONLY_OPTIONS)}
     prepared = prepare_task(
-        _read_prompt(options),
+        read_prompt(options),
         {name: value for name, value in values.items() if value is not None},
         option_name,
     )
@@ -104,11 +92,17 @@ def run(args: list[str]) -> int:
         print_error(f"{refusal.error}; {refusal.hint}")
         if options.form == "json":
             print_json(refusal.to_json())
+        _write_step_summary(refusal, [], print_error)
         return EXIT_CODES[refusal.verdict] if refusal.exit_code is None else refusal.exit_code
-    recover_finished_runs(prepared.settings["ledger"])
+    if lost_runs():
+        from .ps import recover_finished_runs
+
+        recover_finished_runs(prepared.settings["ledger"], RECOVERY_LOCK_SECONDS)
     command = RunCommand(prepared, options, values)
     if hooks:
         command.add_hooks(hooks)
+    if monitor is not None:
+        command.add_policy(monitor)
     return command.run()
 
 
@@ -123,6 +117,8 @@ class RunCommand:
         self._option_values = values
         self._hook_queue: HookQueue | None = None
         self._hook_runners: dict[str, HookRunner] = {}
+        self._policy_monitor: PolicyMonitor | None = None
+        self._policy_findings: list[RuleFinding] = []
         # On a terminal, stdout and the live line alternate; elsewhere a thread writes stderr, so
         # that a reader that does not read delays nothing.
         live = is_terminal(sys.stderr)
@@ -156,6 +152,11 @@ class RunCommand:
         self._runner.task.sinks.append(self._run_hooks)
         self._runner.task.watchers.append(self._finish_hooks_of_run)
 
+    def add_policy(self, monitor: "PolicyMonitor") -> None:
+        """Stop the run at the first broken rule, and check the report at its end."""
+        self._policy_monitor = monitor
+        self._runner.task.sinks.append(monitor.on_events)
+
     def run(self) -> int:
         """Run the task to its end and return the exit code."""
         task = self._runner.task
@@ -165,12 +166,14 @@ class RunCommand:
         task.raw_sink = self._write_raw if self._output_format == "raw" else None
         for note in self._prepared.notes:
             self._display.say(note)
-        if self._display.terminal_fd >= 0:
+        if not self._prepared.settings["quiet"]:
             self._draw()
         with self._handle_signals():
             try:
                 report = self._runner.run()
+                is_policy_broken = self._check_policy(report)
                 self._print_result(report)
+                _write_step_summary(report, self._policy_findings, self._warn)
                 sync_code = 0 if self._sync is None else self._finish_sync(self._sync)
                 if self._hook_queue is not None:
                     finish_hooks(self._hook_queue, self._warn)
@@ -187,7 +190,19 @@ class RunCommand:
             code = own if own >= 0 else 128 - own  # the shell's code for a signal
         elif self._runner.interrupt_count and not report.ok:
             code = EXIT_INTERRUPTED
-        return code or sync_code
+        return code or sync_code or (EXIT_FAILED if is_policy_broken else 0)
+
+    def _check_policy(self, report: TaskReport) -> bool:
+        """Add what the whole task breaks to the report's warnings."""
+        if self._policy_monitor is None:
+            return False
+        from ..checks.policy import as_warnings
+
+        self._policy_findings = self._policy_monitor.finish(report)
+        warnings = as_warnings(self._policy_findings)
+        report.warnings += warnings
+        report.ok = report.ok and not warnings
+        return bool(warnings)
 
     def _sync_events(self, run: object, events: "list[Event]") -> None:
         for event in events:
@@ -216,6 +231,8 @@ class RunCommand:
 
     def _finish_sync(self, sync: "FolderSync") -> int:
         """Wait for pending copies; 1 if a file was not copied."""
+        if self._runner.interrupt_count:
+            sync.stop("interrupted", commands_only=True)
         summary = sync.finish()
         quiet = self._prepared.settings["quiet"]
         display = LiveDisplay(detect_style(sys.stderr), sys.stderr) if quiet else self._display
@@ -236,7 +253,8 @@ class RunCommand:
         self._display.refresh(
             runner.loop.clock(), None if until is None else until - runner.task.now()
         )
-        runner.loop.call_later(REDRAW_SECONDS, self._draw)
+        is_drawn = self._display.terminal_fd >= 0
+        runner.loop.call_later(REDRAW_SECONDS if is_drawn else HEARTBEAT_CHECK_SECONDS, self._draw)
 
     def _write_raw(self, data: bytes) -> None:
         """Pass on the agent's output; a slow reader delays neither timeouts nor, for long, it."""
@@ -268,6 +286,7 @@ class RunCommand:
         for number, handler in old_handlers.items():
             if handler != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
+        old_handlers[signal.SIGCONT] = signal.signal(signal.SIGCONT, self._runner.loop.on_continued)
         self._runner.has_signal_wakeup = True
         try:
             yield
@@ -280,6 +299,8 @@ class RunCommand:
         self._runner.interrupt()
         if is_finished and self._hook_queue is not None:
             self._hook_queue.kill()
+        if is_finished and self._sync is not None:
+            self._sync.stop("interrupted", commands_only=True)
         if self._runner.interrupt_count > 1 or is_finished:
             # steno may be waiting for a reader that never reads: the next signal ends that.
             for other in STOP_SIGNALS:
@@ -298,11 +319,14 @@ class RunCommand:
         if self._stderr is not None:
             self._stderr.drain(STDERR_DRAIN_SECONDS)
         setup = self._prepared.setup
+        answer = _answer_text(report, setup.launch_options.json_schema is not None)
+        # On one terminal the answer is printed above the summary.
+        is_printed = self._output_format is None and is_terminal(sys.stdout) and bool(answer)
         try:
             if self._output_format == "json":
                 print_json(report.to_json())
             elif self._output_format is None:
-                print_text(_answer_text(report, setup.launch_options.json_schema is not None))
+                print_text(answer)
             elif self._stdout_queue is not None:
                 self._stdout_queue.finish(None)
             error = self._stdout_error
@@ -311,13 +335,19 @@ class RunCommand:
             sys.stdout.flush()
         finally:  # also when stdout failed
             if self._prepared.settings["quiet"] and not report.ok:
-                print_error(f"{report.verdict}: {report.error or report.hint or 'not finished'}")
+                broken = [text for text in report.warnings if text.startswith(POLICY_PREFIX)]
+                reason = report.error or "; ".join(broken) or report.hint or "not finished"
+                print_error(f"{report.verdict}: {reason}")
             options = {
                 **self._option_values,
                 "cwd": None if setup.cwd == str(Path.cwd()) else setup.cwd,
                 "max_turns": self._prepared.settings["max_turns"],
             }
-            self._display.print_summary(report, resume_command(report, options))
+            self._display.print_summary(
+                report,
+                resume_command(report, options),
+                with_answer=not (is_printed and is_terminal(sys.stderr)),
+            )
 
 
 def _start_sync(options: argparse.Namespace, cwd: str | None) -> "FolderSync":
@@ -325,6 +355,16 @@ def _start_sync(options: argparse.Namespace, cwd: str | None) -> "FolderSync":
 
     sync_options = build_sync_options(options, options.sync, RUN_OPTIONS)
     return FolderSync(cwd or str(Path.cwd()), sync_options)
+
+
+def _write_step_summary(
+    report: TaskReport, findings: "list[RuleFinding]", warn: Callable[[str], None]
+) -> None:
+    """In GitHub Actions, add the run to the summary of the step."""
+    if os.environ.get(STEP_SUMMARY):
+        from .check_outputs import write_run_summary
+
+        write_run_summary(report, findings, warn)
 
 
 def _answer_text(report: TaskReport, has_schema: bool) -> str:
@@ -337,142 +377,70 @@ def _answer_text(report: TaskReport, has_schema: bool) -> str:
     return report.result or report.text
 
 
-# -- command line ------------------------------------------------------------------------------
+# -- the command that resumes an unfinished task -------------------------------------------------
+
+MAX_TURNS = 30  # limit of doubling
+ANSWER_PLACEHOLDER = "<your answer>"
+PROMPT_BY_VERDICT = {
+    "interactive": ANSWER_PLACEHOLDER,
+    "background_task": "is the background work done?",
+    "context_full": "/compact",
+}
+DISPLAY_SETTINGS = ("quiet", "feed", "exit_from")  # not repeated in the command to resume
 
 
-def _parse_args(args: list[str]) -> argparse.Namespace:
-    """Parse the options; everything after `--` is passed to the agent."""
-    for arg in args:
-        _decode_utf8(os.fsencode(arg), "argument")
-    end = args.index("--") if "--" in args else len(args)
-    parser = _build_parser()
-    options = parser.parse_intermixed_args([_escape(arg) for arg in args[:end]])
-    for name, value in vars(options).items():
-        setattr(options, name, _unescape(value))
-    options.args = args[end + 1 :]
-    prompts = options.prompts
-    if len(prompts) > 1:
-        parser.error(f"expected one PROMPT, got {len(prompts)}: put it in quotes")
-    if prompts and options.prompt not in (None, prompts[0]):
-        parser.error("PROMPT and --prompt cannot be used together")
-    if prompts:
-        options.prompt = prompts[0]
-    check_sync_options(parser, options, RUN_OPTIONS)
-    return options
+def resume_command(report: TaskReport, options: Mapping[str, Any]) -> str | None:
+    """`steno run --resume SESSION ...` with the same options, adapted to the verdict.
 
-
-def _escape(arg: str) -> str:
-    """Hide a prompt that begins with a dash from argparse. A bare --worktree gets no name."""
-    if arg == "--worktree":
-        return "--worktree="
-    if re.match(r"-.*\s", arg, re.S) and not re.match(r"--[a-z-]+=", arg):
-        return ESCAPE_PREFIX + arg
-    return arg
-
-
-def _unescape(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_unescape(item) for item in value]
-    return value.removeprefix(ESCAPE_PREFIX) if isinstance(value, str) else value
-
-
-def _build_parser() -> CommandParser:
-    parser = CommandParser("run", "Run an agent and report how it ended.", EXAMPLES)
-    parser.usage = "steno run [OPTIONS] [PROMPT] [-- AGENT ARGUMENTS]"
-    parser.add_argument("prompts", nargs="*", metavar="PROMPT", help="prompt (default: stdin)")
-    parser.add_argument(
-        "--prompt", metavar="TEXT", help="prompt, for text that starts with a dash: --prompt=-x"
-    )
-    parser.add_argument("--file", metavar="PATH", help="read the prompt from a file; - is stdin")
-    parser.add_argument("--cwd", metavar="DIR", help="working directory (default: .)")
-    parser.add_argument(
-        "--worktree", metavar="[=NAME]", help="work in a new git worktree next to the repository"
-    )
-    add_hook_options(parser)
-    group = parser.add_argument_group("session (default: a new one)")
-    group.add_argument("--session-id", metavar="UUID", help="ID of the new session")
-    group.add_argument(
-        "--resume", metavar="ID", help="continue a session: its ID, or a prefix of a run ID"
-    )
-    group.add_argument(
-        "--fork", action="store_true", default=None, help="continue a copy of the --resume session"
-    )
-    group.add_argument(
-        "--continue",
-        dest="continue_",
-        action="store_true",
-        default=None,
-        help="continue the latest session of the folder",
-    )
-    forms = parser.add_argument_group("output (default: the answer)").add_mutually_exclusive_group()
-    help_texts = {
-        "json": "print the report as one line of JSON",
-        "raw": "print the agent's own output",
-    }
-    for form, text in help_texts.items():
-        forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
-    _add_settings(parser)
-    add_sync_destinations(parser, RUN_OPTIONS)
-    group = parser.add_argument_group("replay (--agent replay plays a recording)")
-    group.add_argument(
-        "--recording", dest="tape", metavar="FILE", help="recording to play (file or folder)"
-    )
-    group.add_argument(
-        "--speed",
-        metavar="N",
-        type=number_type("a number of at least 0", 0, sys.float_info.max),
-        help="playback speed (default: 1); 0 does not wait",
-    )
-    parser.add_debug()
-    return parser
-
-
-def _add_settings(parser: CommandParser) -> None:
-    groups: dict[str, Any] = {}
+    `options` are those of the command line by name; `cwd` is set if the folder is another one.
+    None if the task succeeded or no session was started.
+    """
+    if report.ok or report.session_id is None or not report.requests:
+        return None
+    argv = ["steno", "run", "--resume", report.session_id]
+    for name in ("cwd", "tape"):
+        argv += [] if options.get(name) is None else [option_name(name), str(options[name])]
+    if len({attempt.agent for attempt in report.attempts}) > 1:
+        options = _adapt_to_fallback_agent(report, options)
+    changed = dict(options)  # as the verdict requires
+    if report.verdict == "permission":
+        rules = [denial.allow_rule for denial in report.denials if denial.allow_rule]
+        changed["allow"] = list(dict.fromkeys([*(options.get("allow") or ()), *rules]))
+    elif report.verdict == "max_turns":
+        changed["max_turns"] = _next_max_turns(options.get("max_turns"), report)
     for setting in SETTINGS:
-        if setting.group not in groups:
-            groups[setting.group] = parser.add_argument_group(setting.group)
-        action: dict[str, Any] = {"action": "append"} if setting.is_repeatable else {}
-        shown = (
-            {"metavar": setting.metavar}
-            if setting.metavar
-            else {"action": "store_true", "default": None}
-        )
-        help_text = setting.help_text
-        default = setting.default
-        if default is not None and default is not False and default not in ((), {}):
-            text = default
-            if isinstance(default, tuple):
-                text = ", ".join(map(str, default))
-            elif isinstance(default, float):
-                text = f"{default:g}"
-            help_text = f"{help_text} (default: {text})".replace("%", "%%")
-        groups[setting.group].add_argument(
-            option_name(setting.name), dest=setting.name, help=help_text, **{**action, **shown}
-        )
+        value = changed.get(setting.name)
+        if value is None or value is False or setting.name in DISPLAY_SETTINGS:
+            continue
+        option = option_name(setting.name)
+        if value is True:
+            argv.append(option)
+            continue
+        for item in value if isinstance(value, list | tuple) else [value]:
+            text = redact(str(item))
+            argv += [f"{option}={text}"] if text.startswith("-") else [option, text]
+    argv.append(PROMPT_BY_VERDICT.get(report.verdict, "continue"))
+    extra = redact_argv(list(options.get("args") or ()))
+    return join([*argv, *(["--", *extra] if extra else [])])
 
 
-def _read_prompt(options: argparse.Namespace) -> str:
-    if options.prompt is not None and options.file is not None:
-        raise StenoError("PROMPT and --file cannot be used together")
-    if options.prompt is not None:
-        return str(options.prompt)
-    if options.file is not None and options.file != "-":
-        path = Path(options.file)
-        try:
-            return _decode_utf8(path.read_bytes(), f"--file {path}")
-        except OSError as error:
-            raise StenoError(f"--file {path}: cannot read: {error.strerror or error}") from None
-    if options.file is None and (sys.stdin is None or is_terminal(sys.stdin)):
-        hint = "; arguments after -- are passed to the agent" if options.args else ""
-        raise StenoError(f"no prompt: give PROMPT or --file PATH, or pipe it to stdin{hint}")
-    return _decode_utf8(stdin_bytes().read(), "stdin")
+def _adapt_to_fallback_agent(report: TaskReport, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Resume the session of the agent that took over, without the first agent's options."""
+    model = options.get("model")
+    on_limit = options.get("on_limit")
+    return {
+        **options,
+        "agent": report.agent,
+        "program": None,
+        "args": (),
+        "fallback_agent": None,
+        "fallback_model": None,
+        "model": model if model in MODEL_SIZES else None,
+        "on_limit": None if on_limit == "fallback" else on_limit,
+    }
 
 
-def _decode_utf8(data: bytes, source: str) -> str:
-    """Decode strictly: a prompt is passed on unchanged or not at all."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        excerpt = data[max(0, error.start - 20) : error.start + 20]
-        raise StenoError(f"{source}: not UTF-8 at byte {error.start + 1}: {excerpt!r}") from None
+def _next_max_turns(given: int | str | None, report: TaskReport) -> int | str | None:
+    """Twice the limit; a range again."""
+    turns = report.turns if given is None else given
+    return max(turns, min(2 * turns, MAX_TURNS)) if isinstance(turns, int) else turns

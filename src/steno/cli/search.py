@@ -97,6 +97,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     )
     parser.add_time_range("number of hits, or time span: 100, 24h, 7d, 2w, 3m")
     parser.add_filters("project", "agent")
+    parser.add_origin_filters()
     parser.add_output_format()
     parser.add_ledger()
     options = parser.parse_with_rest(args, "text")

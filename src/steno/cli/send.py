@@ -3,7 +3,7 @@
 import argparse
 
 from ..errors import StenoError
-from ..runner.run_registration import send_request
+from ..runner.run_registry import send_request
 from .options import CommandParser
 from .ps import require_active_run
 from .terminal import stdin_bytes

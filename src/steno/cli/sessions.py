@@ -36,18 +36,21 @@ def run(args: list[str]) -> int:
     limit = pop_row_limit(options)
     zone, span = time_range_from_options(options)
     where = queries.sessions_where(parse_filters(store, options, span))
-    sessions = queries.list_sessions(store, where, limit, options.top)
+    sessions = partial(queries.iterate_sessions, store, where, limit, options.top)
     count, totals = queries.sum_sessions(store, where)
+    shown = count if limit is None else min(limit, count)
     write_result(
         options.form,
         lambda: (
-            view.sessions_table(sessions, count, totals, detect_style(), time_formatter(zone))
-            if sessions
+            view.sessions_table(
+                list(sessions()), count, totals, detect_style(), time_formatter(zone)
+            )
+            if shown
             else no_rows_message(store, "sessions")
         ),
-        lambda: [session.as_json(partial(format_iso, zone=zone)) for session in sessions],
+        lambda: (session.as_json(partial(format_iso, zone=zone)) for session in sessions()),
         total={"sessions": count, **totals.as_json()},
-        extra={"timezone": zone.name, "left_off": count - len(sessions)},
+        extra={"timezone": zone.name, "left_off": count - shown},
         leading_columns=("session_id",),
     )
     return 0
@@ -59,10 +62,11 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         "--top",
         choices=queries.SESSION_RANKINGS,
         metavar="KEY",
-        help=f"sort by, highest first: {', '.join(queries.SESSION_RANKINGS)}",
+        help=f"sort by {', '.join(queries.SESSION_RANKINGS)}: highest first",
     )
     parser.add_time_range("number of sessions, or time span: 100, 24h, 7d, 2w, 3m")
     parser.add_filters("project", "model", "agent")
+    parser.add_origin_filters()
     parser.add_output_format()
     parser.add_ledger()
     return parser.parse_utf8_args(args)

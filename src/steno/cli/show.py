@@ -4,15 +4,16 @@ import argparse
 import os
 import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
-from .. import agents
+from ..agents import get_agent
 from ..errors import StenoError
 from ..recording.open import find_recordings
 from .commands import EXIT_USAGE_ERROR
-from .options import AGENT_HELP, CommandParser
-from .show_views import MAX_SUMMARIES, STREAMING_VIEWS, SourcePrinter, StoredInput
-from .terminal import detect_style, is_terminal, print_error, print_lines
+from .options import AGENT_HELP, NO_ADVICE_HELP, CommandParser
+from .show_views import MAX_SUMMARIES, STREAMING_VIEWS, SourcePrinter, SourceRef
+from .terminal import detect_style, is_terminal, pager, print_error, print_lines
 
 VIEWS = {
     "summary": f"summary per source (default for up to {MAX_SUMMARIES} sources, else a table)",
@@ -21,6 +22,7 @@ VIEWS = {
     "tools": "table of tool calls",
     "files": "table of changed files",
     "timeline": "one line per important event",
+    "transcript": "the whole conversation: prompts, answers, tool calls with their output",
     "text": "only the agent's answer",
 }
 ID_PATTERN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{3,}")  # of a run or session
@@ -29,6 +31,7 @@ EXAMPLES = """examples:
   claude -p "..." --output-format stream-json --verbose | steno show
   steno show --json runs/ | jq .verdict    all recordings below a folder, one JSON line each
   steno show --timeline run.jsonl.gz       one line per event
+  steno show --transcript 3f9a21c0         the conversation, through the pager
   steno show --text run.jsonl              only the agent's answer
   steno show 3f9a21c0                      a run or session in the ledger, by ID prefix
   steno show --exit-from verdict run/      exit with 0 only if the run succeeded
@@ -43,17 +46,19 @@ highest code of the verdicts; 2 takes precedence.
 def run(args: list[str]) -> int:
     """Run `steno show` and return its exit code."""
     options = _parse_args(args)
-    agent = agents.get_agent(options.agent)
-    sources, has_errors = _resolve_sources(options)
+    agent = get_agent(options.agent)
+    sources, has_errors = resolve_sources(options)
     printer = SourcePrinter(options.view, detect_style(), len(sources))
     printer.agent = agent
     printer.input_format = options.format
     printer.use_heuristics = not options.no_advice
     printer.show_prices = options.prices
+    printer.is_full = options.full
     try:
-        for source in sources:
-            has_errors = not printer.show(source) or has_errors
-        print_lines(printer.footer())
+        with pager() if options.view == "transcript" else nullcontext():
+            for source in sources:
+                has_errors = not printer.show(source) or has_errors
+            print_lines(printer.footer())
     finally:
         printer.progress.clear()
     if has_errors:
@@ -81,13 +86,16 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         action="store_true",
         help="also show the cost at list prices and what the cache saved",
     )
+    parser.add_argument(
+        "--full", action="store_true", help="with --transcript: show long texts in full"
+    )
     parser.add_argument("--agent", metavar="NAME", help=AGENT_HELP)
     parser.add_argument(
         "--format",
         choices=("stream", "json"),
         help="read as lines, or as one JSON document (default: detected)",
     )
-    parser.add_no_advice()
+    parser.add_argument("--no-advice", action="store_true", help=NO_ADVICE_HELP)
     parser.add_argument(
         "--exit-from",
         choices=("verdict",),
@@ -97,6 +105,8 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     options = parser.parse_with_rest(args, "sources", are_paths=True)
     if options.prices and options.view not in (None, "summary"):
         parser.error(f"--prices needs the summary and cannot be used with --{options.view}")
+    if options.full and options.view != "transcript":
+        parser.error("--full needs --transcript")
     if options.exit_from is not None and options.view in STREAMING_VIEWS:
         parser.error(f"--exit-from needs a report and cannot be used with --{options.view}")
     if not options.sources and is_terminal(sys.stdin):
@@ -104,9 +114,9 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     return options
 
 
-def _resolve_sources(options: argparse.Namespace) -> tuple[list[str | StoredInput], bool]:
+def resolve_sources(options: argparse.Namespace) -> tuple[list[SourceRef], bool]:
     """stdin, recordings at a path, runs and sessions; and whether one could not be found."""
-    sources: list[str | StoredInput] = []
+    sources: list[SourceRef] = []
     has_errors = False
     for name in options.sources or ["-"]:
         try:
@@ -117,7 +127,7 @@ def _resolve_sources(options: argparse.Namespace) -> tuple[list[str | StoredInpu
 
                 sources.append(find_in_ledger(name, options))
             else:
-                sources += [str(path) for path in find_recordings(Path(name))]
+                sources += find_recordings(Path(name))
         except StenoError as error:
             print_error(str(error))
             has_errors = True

@@ -9,19 +9,19 @@ import msgspec
 from ..errors import StenoError
 from ..ledger.queries import runs, sessions
 from ..ledger.queries.filters import TimeZone, WhereClause
-from ..ledger.store import Store, ledger_exists, open_ledger
+from ..ledger.store import Store, ledger_exists
 from ..recording.open import open_recording
 from ..views import runs as view_runs
 from ..views.table import PageStyle
-from .query_options import format_iso, open_updated_ledger, time_formatter
-from .show_views import STREAMING_VIEWS, StoredInput
+from .query_options import format_iso, open_updated_ledger, open_waiting_ledger, time_formatter
+from .show_views import RECORDING_VIEWS, StoredInput
 
 
 def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput:
     """The run or session with this ID prefix."""
     if not ledger_exists(options.ledger):
         raise StenoError(f"{name}: no such file, and there is no ledger yet")
-    store = open_ledger(options.ledger)
+    store = open_waiting_ledger(options.ledger)
     match = runs.find_by_prefix(store, name)
     if not options.no_import and _may_find_more(store, match):
         store.close()
@@ -33,7 +33,7 @@ def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput:
         )
     table, id_ = match
     if table == "runs":
-        needs_recording = options.prices or options.view in STREAMING_VIEWS
+        needs_recording = options.prices or options.view in RECORDING_VIEWS
         stored = _stored_run(store, id_, needs_recording)
     else:
         stored = _stored_session(store, id_, options.view)
@@ -90,7 +90,7 @@ def _stored_session(store: Store, id_: str, view: str | None) -> StoredInput:
             raise StenoError(
                 f"{id_}: transcript not found; only --summary and --json are available"
             )
-        return _stored_run(store, session_runs[0].id, view in STREAMING_VIEWS)
+        return _stored_run(store, session_runs[0].id, view in RECORDING_VIEWS)
     stored = StoredInput(id_, ())
     stored.json = msgspec.json.encode(session.as_json(partial(format_iso, zone=TimeZone())))
     stored.render_page = lambda style: view_runs.session_card(

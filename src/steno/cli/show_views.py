@@ -2,6 +2,9 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,7 +14,7 @@ from ..analysis.usage import base_model_name, nano_to_usd
 from ..errors import StenoError
 from ..event import ModelUsage
 from ..pricing import price
-from ..recording.open import RecordingInput, open_recording
+from ..recording.open import RecordingInput, open_path, open_recording
 from ..recording.parse import RunParser
 from ..report import EXIT_CODES, ModelSummary, Report
 from ..views.formatting import UNKNOWN, format_money
@@ -26,22 +29,37 @@ from .terminal import (
     stdin_bytes,
 )
 
+if TYPE_CHECKING:
+    from ..export.conversation import Conversation
+
 MAX_SUMMARIES = 3  # more sources get a table
 STDIN_NAME = "stdin"
 STREAMING_VIEWS = ("events", "timeline")  # print while they read
+RECORDING_VIEWS = (*STREAMING_VIEWS, "transcript")  # need more than the report
 
 
 def price_rows(report: Report, accumulator: Accumulator) -> list[SectionRow]:
     """The cost by the price table, and the savings of cache reads."""
-    usages = [
-        (name, _model_usage(name, model, accumulator)) for name, model in report.models.items()
-    ]
+    usages = []
+    if _models_add_up(report):
+        usages = [
+            (name, _model_usage(name, model, accumulator)) for name, model in report.models.items()
+        ]
     cost = _total_nano(report, usages)
     uncached = _total_nano(report, [(name, _without_cache_reads(usage)) for name, usage in usages])
     savings = f"saved by cache reads: {UNKNOWN}"
     if cost is not None and uncached is not None:
         savings = f"cache reads saved {_format_nano(uncached - cost)}"
     return [SectionRow(f"by the price table {_format_nano(cost)}"), SectionRow(savings)]
+
+
+def _models_add_up(report: Report) -> bool:
+    """Whether the models have all tokens: old documents list only the output by model."""
+    return all(
+        sum(getattr(model, part) or 0 for model in report.models.values())
+        == (getattr(report.tokens, part) or 0)
+        for part in ("input", "cache_write", "cache_read", "output")
+    )
 
 
 def _format_nano(nano: int | None) -> str:
@@ -90,6 +108,34 @@ class StoredInput(RecordingInput):
     render_notes: Callable[[PageStyle], list[str]] = staticmethod(lambda style: [])
 
 
+SourceRef = Path | StoredInput | str  # a file or folder, a run in the ledger, or - for stdin
+
+
+def open_source(source: SourceRef) -> RecordingInput:
+    if isinstance(source, StoredInput):
+        return source
+    if isinstance(source, Path):
+        return open_path(source)
+    return open_recording(stdin_bytes(), STDIN_NAME)
+
+
+def load_conversation(
+    recording: RecordingInput,
+    agent: Agent | None = None,
+    input_format: str | None = None,
+    use_heuristics: bool = True,
+) -> "Conversation":
+    """The conversation of a source; of a session with what the ledger knows of it."""
+    from ..export.conversation import read_conversation
+
+    conversation = read_conversation(recording, agent, input_format, price, use_heuristics)
+    if isinstance(recording, StoredInput):
+        conversation.report = recording.complete(conversation.report)
+    for text in recording.problems:
+        print_error(f"{recording.name}: {text}")
+    return conversation
+
+
 class SourcePrinter:
     """Prints all sources in one view."""
 
@@ -100,6 +146,7 @@ class SourcePrinter:
         self.input_format: str | None = None
         self.use_heuristics = True
         self.show_prices = False
+        self.is_full = False
         name = view or ("summary" if source_count <= MAX_SUMMARIES else "runs")
         self._print_view: Callable[[RecordingInput], None] = getattr(self, f"_{name}")
         self.progress = Progress(
@@ -109,25 +156,19 @@ class SourcePrinter:
         self.highest_exit_code = 0  # of the verdicts
         self.footer: Callable[[], list[str]] = list  # lines after the last source
 
-    def show(self, source: str | StoredInput) -> bool:
+    def show(self, source: SourceRef) -> bool:
         """Print one source; False if it could not be read, which is reported on stderr."""
         try:
-            if isinstance(source, str):
-                recording = (
-                    open_recording(stdin_bytes(), STDIN_NAME)
-                    if source == "-"
-                    else open_recording(source)
-                )
+            recording = open_source(source)
+            if self.progress.is_shown and recording is not source:
                 recording.lines = self.progress.track(recording.lines)
-            else:
-                recording = source
             self._print_view(recording)
         except StenoError as error:
             self.progress.clear()
             print_error(str(error))
             return False
         except Exception as error:
-            error.add_note(source if isinstance(source, str) else source.name)
+            error.add_note(source.name if isinstance(source, StoredInput) else str(source))
             raise
         self.progress.done_files += 1
         return True
@@ -218,12 +259,24 @@ class SourcePrinter:
         recording.require_recording(self.agent)
         parser = RunParser(self.agent, self.input_format)
         self._print_separator(recording)
-        for events in (parser.events(recording.lines), recording.extra_events):
-            for event in events:
-                line = timeline.line(event)
-                if line is not None:
-                    print_lines([line])
+        for event in chain.from_iterable(recording.batches(parser)):
+            line = timeline.line(event)
+            if line is not None:
+                print_lines([line])
         self._report_bad_lines(recording, parser)
+
+    def _transcript(self, recording: RecordingInput) -> None:
+        from ..export.text import transcript_lines
+
+        with load_conversation(
+            recording, self.agent, self.input_format, self.use_heuristics
+        ) as conversation:
+            self.progress.clear()
+            verdict = conversation.report.verdict
+            self.highest_exit_code = max(self.highest_exit_code, EXIT_CODES[verdict])
+            self._print_separator(recording)
+            for line in transcript_lines(conversation, self.style, self.is_full):
+                print_lines([line])
 
     def _text(self, recording: RecordingInput) -> None:
         report, _ = self._build_report(recording)
@@ -243,9 +296,8 @@ class SourcePrinter:
         recording.require_recording(self.agent)
         parser = RunParser(self.agent, self.input_format)
         live = recording.name == STDIN_NAME or is_terminal(sys.stdout)
-        for events in (parser.events(recording.lines), recording.extra_events):
-            for event in events:
-                print_json(encode(event))
-                if live:
-                    sys.stdout.buffer.flush()
+        for event in chain.from_iterable(recording.batches(parser)):
+            print_json(encode(event))
+            if live:
+                sys.stdout.buffer.flush()
         self._report_bad_lines(recording, parser)

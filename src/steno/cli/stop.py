@@ -5,8 +5,7 @@ import time
 
 from ..api import read
 from ..errors import StenoError
-from ..runner.run_registration import RunInfo, send_request
-from ..runner.run_registry import get_active_run
+from ..runner.run_registry import RunInfo, get_active_run, send_request
 from .options import CommandParser
 from .ps import require_active_run
 from .terminal import print_lines

@@ -109,7 +109,7 @@ MAX_PENDING_BYTES = 64 << 20
 encode = msgspec.json.Encoder().encode
 
 
-class StderrWriter:
+class StderrWriter(BackgroundQueue[bytes]):
     """A text stream for the live display, written by a thread.
 
     `live` allows redrawing a line if the stream is a terminal. The writing thread calls `idle`
@@ -127,9 +127,8 @@ class StderrWriter:
         self._stream = stream
         self._is_live = live
         self._fd = stream.fileno() if stream is not None else -1
-        self._queue: BackgroundQueue[bytes] = BackgroundQueue(
-            partial(write_all, self._fd), max_pending, "steno stderr", idle, IDLE_INTERVAL_SECONDS
-        )
+        write = partial(write_all, self._fd)
+        super().__init__(write, max_pending, "steno stderr", idle, IDLE_INTERVAL_SECONDS)
 
     def isatty(self) -> bool:
         return self._is_live and self._stream is not None and self._stream.isatty()
@@ -139,7 +138,7 @@ class StderrWriter:
 
     def write(self, text: str) -> int:
         if self._stream is not None and text:
-            self._queue.put(text.encode(self.encoding, "backslashreplace"), len(text))
+            self.put(text.encode(self.encoding, "backslashreplace"), len(text))
         return len(text)
 
     def flush(self) -> None:
@@ -148,13 +147,8 @@ class StderrWriter:
     def drain(self, timeout: float) -> None:
         """Wait until everything so far is written, or the timeout expires."""
         deadline = time.monotonic() + timeout
-        queue = self._queue
-        while queue.pending_count and queue.problem is None and time.monotonic() < deadline:
+        while self.pending_count and self.problem is None and time.monotonic() < deadline:
             time.sleep(0.001)
-
-    def finish(self, timeout: float | None = FLUSH_TIMEOUT_SECONDS) -> None:
-        """Write everything and end the thread, within the timeout."""
-        self._queue.finish(timeout)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

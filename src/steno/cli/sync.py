@@ -10,7 +10,7 @@ from ..sync import FolderSync, SyncSummary
 from ..sync.destination_queue import PendingSync, pending_syncs
 from ..sync.destinations import check_prefix
 from .commands import EXIT_USAGE_ERROR
-from .options import CommandParser
+from .options import CommandParser, option_name
 from .sync_options import (
     SELECTION,
     SYNC_OPTIONS,
@@ -19,9 +19,9 @@ from .sync_options import (
     changed_options,
     journal_dir,
     new_journal_path,
-    option_flag,
+    stop_lost_commands,
 )
-from .terminal import print_error, print_json
+from .terminal import StopSignal, exit_by_signal, print_error, print_json, raise_on_signals
 
 EXAMPLES = """examples:
   steno sync . dir:/backup/project                  copy new and changed files
@@ -33,7 +33,8 @@ EXAMPLES = """examples:
 
 Files are compared by content. Files ignored by .gitignore and tool folders (.git, node_modules,
 __pycache__, .venv ...) are skipped on both sides. The exit code is 1 if a file could not be copied;
-`steno sync --pending` retries it later.
+`steno sync --pending` retries it later. Ctrl-C terminates the commands of cmd: destinations; files
+not copied yet stay pending.
 """
 JOURNALED_OPTIONS = (*SELECTION, "concurrency")  # stored with a pending sync
 DEFAULT_TRIES = 8  # per file, over half a minute
@@ -42,6 +43,12 @@ DEFAULT_TRIES = 8  # per file, over half a minute
 def run(args: list[str]) -> int:
     """Run `steno sync` and return its exit code."""
     options = _parse_args(args)
+    stop_lost_commands()
+    with raise_on_signals():
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     if options.pending:
         return _finish_pending(options)
     if not Path(options.places[0]).is_dir():
@@ -76,7 +83,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         parser.add_argument_group("copying"),
         SYNC_OPTIONS,
         {
-            "limit": "time limit of the sync",
+            "limit": "time limit for the whole sync",
             "tries": f"attempts per file (default: {DEFAULT_TRIES})",
             "final_pass": "compare every file by hash (always on for this command)",
         },
@@ -89,7 +96,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         parser.error("--pending takes no folders: they are stored with the pending syncs")
     changed = changed_options(parser, options, JOURNALED_OPTIONS)
     if options.pending and changed:
-        flag = option_flag(changed[0])
+        flag = option_name(changed[0])
         parser.error(f"--pending takes no {flag}: it is stored with the pending syncs")
     if not options.pending and len(options.places) < 2:
         parser.error(
@@ -146,11 +153,19 @@ def _finish(sync: FolderSync, as_json: bool, old_journal: Path | None = None) ->
             sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
-    summary = sync.finish(print_messages)
+    stop_signal = None
+    try:
+        summary = sync.finish(print_messages)
+    except StopSignal as received:
+        stop_signal = received.number
+        sync.stop("interrupted")
+        summary = sync.finish(print_messages)
     print_messages()
     if old_journal is not None and not sync.options.dry_run and not sync.has_unsaved_files:
         old_journal.unlink(missing_ok=True)
     _print_summary(summary, as_json)
+    if stop_signal is not None:
+        exit_by_signal(stop_signal)
     return summary.exit_code(strict=True)
 
 

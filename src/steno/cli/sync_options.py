@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import files
-from .options import CommandParser, number_type, seconds_type
+from .options import CommandParser, number_type, option_name
+from .terminal import print_error
 
 if TYPE_CHECKING:
     from ..sync import SyncOptions
@@ -25,9 +26,9 @@ DECLARATIONS: dict[str, dict[str, Any]] = {
     "prefix": {
         "metavar": "FOLDER",
         "default": "",
-        "help": "only files below this folder; the prefix is removed from their names",
+        "help": "copy only files below this folder, and remove it from their names",
     },
-    "include": {**PATTERNS, "help": "only matching files (.gitignore syntax, repeatable)"},
+    "include": {**PATTERNS, "help": "copy only matching files (.gitignore syntax, repeatable)"},
     "exclude": {**PATTERNS, "help": "skip matching files (repeatable)"},
     "no_ignore": {"action": "store_true", "help": "do not read .gitignore files"},
     "delete": {"action": "store_true", "help": "delete files missing in the source"},
@@ -39,13 +40,13 @@ DECLARATIONS: dict[str, dict[str, Any]] = {
     },
     "debounce": {
         "metavar": "SECONDS",
-        "type": seconds_type(3600),
+        "type": number_type("seconds", 0, 3600),
         "help": "delay before copying a changed file, to collect further changes (default: 0.02)",
     },
     "final_pass": {"action": "store_true", "help": "compare every file by hash at the end"},
     "limit": {
         "metavar": "SECONDS",
-        "type": seconds_type(1e9),
+        "type": number_type("seconds", 0, 1e9),
         "help": "time limit for unfinished copies at the end",
     },
     "tries": {"metavar": "N", "type": POSITIVE_INT, "help": "attempts per file"},
@@ -60,7 +61,7 @@ def add_sync_options(
     for name in names:
         declaration = DECLARATIONS[name]
         text = help_texts.get(name, declaration["help"])
-        group.add_argument(option_flag(name), **{**declaration, "help": text})
+        group.add_argument(option_name(name), **{**declaration, "help": text})
 
 
 def add_sync_destinations(parser: CommandParser, names: tuple[str, ...]) -> None:
@@ -82,7 +83,7 @@ def check_sync_options(
 ) -> None:
     """A usage error for an option that has no effect without --sync."""
     for name in () if options.sync else changed_options(parser, options, names):
-        parser.error(f"{option_flag(name)} needs --sync DEST")
+        parser.error(f"{option_name(name)} needs --sync DEST")
 
 
 def changed_options(
@@ -90,10 +91,6 @@ def changed_options(
 ) -> list[str]:
     """The names of the options that were given."""
     return [name for name in names if getattr(options, name) != parser.get_default(name)]
-
-
-def option_flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def build_sync_options(
@@ -105,6 +102,8 @@ def build_sync_options(
     """The options of these names, as given; `fixed` ones belong to the command."""
     from ..sync import SyncOptions
 
+    if any(text.startswith("cmd:") for text in destinations):
+        stop_lost_commands()
     values = {name: getattr(options, name) for name in names}
     values = {name: value for name, value in values.items() if value is not None}
     values["ignore"] = not values.pop("no_ignore")
@@ -115,6 +114,15 @@ def build_sync_options(
         journal=str(new_journal_path()),  # of failed files, for `steno sync --pending`
         **{**values, **fixed},
     )
+
+
+def stop_lost_commands() -> None:
+    """Terminate commands of a sync whose steno process was killed, and report them."""
+    if journal_dir().is_dir():
+        from ..sync.destination_queue import terminate_lost_commands
+
+        for orphan in terminate_lost_commands(journal_dir()):
+            print_error(f"stopped a command of a killed sync: {orphan.command} (pid {orphan.pid})")
 
 
 def new_journal_path() -> Path:

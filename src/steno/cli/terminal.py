@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, TextIO
 
 from ..views.formatting import TAB_WIDTH, clean, escape_json
@@ -25,6 +25,39 @@ def exit_by_signal(number: int) -> NoReturn:
     raise SystemExit(128 + number)
 
 
+class StopSignal(BaseException):
+    """A signal asks the command to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def raise_on_signals() -> Iterator[None]:
+    """Raise StopSignal at the first signal; the second one ends the process.
+
+    Signals that were ignored before stay ignored.
+    """
+    numbers = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    old_handlers = {number: signal.getsignal(number) for number in numbers}
+
+    def on_signal(number: int, frame: object) -> None:
+        for other in numbers:
+            signal.signal(other, signal.SIG_DFL)
+        raise StopSignal(number)
+
+    for number in numbers:
+        signal.signal(number, on_signal)
+    try:
+        yield
+    except StopSignal as received:  # where nothing had to be finished
+        exit_by_signal(received.number)
+    finally:
+        for number, handler in old_handlers.items():
+            signal.signal(number, handler)
+
+
 if TYPE_CHECKING:
     from ..views.table import PageStyle
 
@@ -33,9 +66,11 @@ SYNC_FAILURE_PREFIX = "[steno] ✗"  # of sync messages that report a failure
 
 
 def print_error(text: str) -> None:
-    """Print one line to stderr, with the program's name."""
+    """Print one line to stderr, with the program's name and without secrets."""
+    from ..codec.redact import redact
+
     if sys.stderr is not None:
-        print(f"steno: {clean(text)}", file=sys.stderr, flush=True)
+        print(f"steno: {clean(redact(text))}", file=sys.stderr, flush=True)
 
 
 def is_terminal(stream: object) -> bool:
@@ -75,6 +110,57 @@ def print_lines(lines: Iterable[str]) -> None:
     write_bytes(data)
     if is_terminal(sys.stdout):
         sys.stdout.buffer.flush()
+
+
+def _pager_command() -> list[str]:
+    """The command in STENO_PAGER or PAGER, else less; empty if it is `cat` or an empty text."""
+    from shlex import split
+
+    value = os.environ.get("STENO_PAGER", os.environ.get("PAGER", "less"))
+    try:
+        command = split(value)
+    except ValueError:  # an unclosed quote
+        return []
+    return [] if command == ["cat"] else command
+
+
+@contextmanager
+def pager() -> Iterator[None]:
+    """Send stdout through the user's pager, if it is a terminal and there is one.
+
+    If the pager is closed early, the rest of the output is dropped.
+    """
+    command = _pager_command() if is_terminal(sys.stdout) else []
+    if not command:
+        yield
+        return
+    from subprocess import PIPE, Popen
+
+    environment = {"LESS": "FRX", "LESSCHARSET": "utf-8", **os.environ}
+    sys.stdout.flush()
+    try:
+        process = Popen(command, stdin=PIPE, env=environment)  # noqa: S603  # the user's own
+    except OSError:  # not installed
+        yield
+        return
+    terminal = os.dup(1)
+    if process.stdin is not None:
+        os.dup2(process.stdin.fileno(), 1)
+        process.stdin.close()
+    try:
+        with suppress(BrokenPipeError, KeyboardInterrupt):
+            yield
+            sys.stdout.flush()
+    finally:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.close(null)
+        sys.stdout.flush()  # what the pager did not take
+        while process.poll() is None:
+            with suppress(KeyboardInterrupt):  # the pager handles Ctrl-C itself
+                process.wait()
+        os.dup2(terminal, 1)
+        os.close(terminal)
 
 
 def print_text(text: str) -> None:
@@ -128,11 +214,8 @@ class Progress:
         self._next_draw = self.started_at + INITIAL_DELAY_SECONDS
         self._is_drawn = False
 
-    def track(self, data: Iterable[bytes]) -> Iterable[bytes]:
+    def track(self, data: Iterable[bytes]) -> Iterator[bytes]:
         """The same bytes, counted for the progress line."""
-        return self._track(data) if self.is_shown else data
-
-    def _track(self, data: Iterable[bytes]) -> Iterator[bytes]:
         next_check = self.done_bytes
         for chunk in data:
             self.done_bytes += len(chunk)

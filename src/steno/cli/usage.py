@@ -4,12 +4,23 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from ..errors import StenoError
 from ..ledger.queries import usage as queries
 from ..ledger.queries.filters import Filters, TimeZone
+from ..ledger.rows import now_ms
 from ..ledger.store import Store
-from ..ledger.totals import GROUPINGS, TIME_GROUPINGS, UsageReport, UsageRow, UsageTotals
+from ..ledger.totals import (
+    GROUPINGS,
+    TIME_GROUPINGS,
+    UsageReport,
+    UsageRow,
+    UsageTotals,
+    sum_totals,
+)
 from ..views import usage as view
 from .options import CommandParser, number_type
 from .query_options import (
@@ -18,21 +29,29 @@ from .query_options import (
     open_memory_ledger,
     open_updated_ledger,
     parse_filters,
+    time_formatter,
     time_range_from_options,
     write_result,
 )
-from .terminal import detect_style
+from .terminal import detect_style, write_bytes
 
 EXAMPLES = """examples:
   steno usage                              by day
+  steno usage --breakdown --last 7d        each day by model
+  steno usage block --top 5                five-hour blocks; pace and projection of the active one
+  steno usage --html usage.html --last 30d a report with charts, for CI or a mail
   steno usage month --timezone Asia/Tokyo
   steno usage model --last 7d              by model, last seven days
   steno usage project --since 2026-11-01 --top 5
+  steno usage branch --repository myapp    by git branch; also host, user, repository, tag
   steno usage tool --json | jq '.rows[] | select(.error_rate > 0.1)'
   steno usage --no-ledger ~/.claude/projects   read these files, without the ledger
 
 Weeks are ISO 8601 weeks. Requests of a model without a known price are counted as unpriced, never
-as free. Wasted is the cost of failed runs (and not of attempts whose task succeeded).
+as free. Wasted is the cost of failed runs, without failed attempts of tasks that succeeded. A run
+with two tags counts in both rows of `usage tag`, and once in the total. A block is five hours, like
+the limit of a subscription: it starts at the full hour (UTC) of the first request after the
+previous block.
 """
 KEYS_WITH_TREND = ("project", "model", "agent")  # shown with their cost over time
 SORT_KEYS: dict[str, Callable[[UsageTotals], Any]] = {
@@ -55,8 +74,25 @@ def run(args: list[str]) -> int:
     zone, span = time_range_from_options(options)
     start = time.perf_counter()
     filters = parse_filters(store, options, span)
-    print_report = _print_tools if options.by == "tool" else _print_usage
+    if options.html is not None:
+        return _write_html(store, options, zone, filters)
+    print_report = {"tool": _print_tools, "block": _print_blocks}.get(options.by, _print_usage)
     print_report(store, options, zone, filters, start)
+    return 0
+
+
+def _write_html(store: Store, options: argparse.Namespace, zone: TimeZone, filters: Filters) -> int:
+    """Write the report with charts; - is stdout."""
+    from ..export.usage_html import usage_html
+
+    data = usage_html(store, zone, filters, now_ms()).encode("utf-8", "replace")
+    if options.html == "-":
+        write_bytes(data)
+        return 0
+    try:
+        Path(options.html).write_bytes(data)
+    except OSError as error:
+        raise StenoError(f"{options.html}: cannot write: {error.strerror or error}") from None
     return 0
 
 
@@ -68,15 +104,18 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         "by",
         nargs="?",
         default="day",
-        choices=(*GROUPINGS, "tool"),
+        choices=(*GROUPINGS, "tool", "block"),
         metavar="BY",
-        help=f"group by {', '.join(GROUPINGS)} or tool (default: day)",
+        help=f"group by {', '.join(GROUPINGS)}, tool or block (default: day)",
+    )
+    parser.add_argument(
+        "--breakdown", action="store_true", help="add a line for each model of a row"
     )
     parser.add_argument(
         "--top",
         type=number_type("a whole number above 0", 1, sys.maxsize, whole=True),
         metavar="N",
-        help="only the first N rows; for days, weeks and months the last N",
+        help="only the first N rows; for days, weeks, months and blocks the last N",
     )
     parser.add_argument(
         "--sort",
@@ -89,24 +128,39 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         metavar="PATH",
         help="read these transcripts or folders instead of the ledger",
     )
+    parser.add_argument(
+        "--html", metavar="FILE", help="write a report with charts as one HTML file; - is stdout"
+    )
     parser.add_time_range()
     parser.add_filters("project", "model", "agent")
+    parser.add_origin_filters()
     parser.add_output_format()
     parser.add_ledger()
     options = parser.parse_intermixed_args(args)
+    if options.breakdown and options.by in ("model", "tool", "block"):
+        parser.error(f"--breakdown: not available for {options.by}; group by day, project or agent")
+    if options.sort and options.by == "block":
+        parser.error("--sort: blocks are sorted by time; remove it")
     if options.by == "tool" and options.model:
         parser.error("--model: tool calls are not counted by model; remove it or group otherwise")
+    for name in ("host", "user", "repository", "branch", "tag"):
+        if options.by == "tool" and getattr(options, name):
+            parser.error(
+                f"--{name}: tool calls are not counted by {name}; remove it or group otherwise"
+            )
     return options
 
 
 def _print_usage(
     store: Store, options: argparse.Namespace, zone: TimeZone, filters: Filters, start: float
 ) -> None:
-    report = queries.usage_report(store, options.by, zone, filters)
+    report = queries.usage_report(
+        store, options.by, zone, filters, limit=options.top, order=options.sort
+    )
     rows = _sort_and_limit(report.rows, options)
     if options.by == "session":
         queries.fill_session_details(store, rows)
-    left_off = len(report.rows) - len(rows)
+    left_off = len(report.rows) - len(rows) + report.left_off
     report.rows = rows
     trends = (
         queries.spend_history(store, options.by, filters, view.TREND_STEPS)
@@ -122,11 +176,11 @@ def _print_usage(
     write_result(
         options.form,
         lambda: (
-            view.usage_page(report, detect_style(), left_off, trends)
+            view.usage_page(report, detect_style(), left_off, trends, options.breakdown)
             if rows
             else no_rows_message(store, "spend")
         ),
-        lambda: [row.as_json(options.by) for row in rows],
+        lambda: [row.as_json(options.by, options.breakdown) for row in rows],
         total=report.total.as_json(),
         extra=extra,
         leading_columns=(options.by,),
@@ -168,6 +222,28 @@ def _usage_extras(report: UsageReport) -> dict[str, Any]:
         "unpriced": unpriced,
         "untold_runs": report.runs_without_usage,
     }
+
+
+def _print_blocks(
+    store: Store, options: argparse.Namespace, zone: TimeZone, filters: Filters, start: float
+) -> None:
+    found = queries.usage_blocks(store, zone, filters, now_ms())
+    blocks = found[-options.top :] if options.top else found
+    total = sum_totals(block.row.totals for block in found) if found else UsageTotals()
+    left_off = len(found) - len(blocks)
+    extra = {"by": "block", **_query_metadata(zone, filters, start), "left_off": left_off}
+    write_result(
+        options.form,
+        lambda: (
+            view.blocks_page(blocks, total, detect_style(), time_formatter(zone), left_off)
+            if blocks
+            else no_rows_message(store, "spend")
+        ),
+        lambda: [block.as_json(partial(format_iso, zone=zone)) for block in blocks],
+        total=total.as_json(),
+        extra=extra,
+        leading_columns=("block",),
+    )
 
 
 def _print_tools(

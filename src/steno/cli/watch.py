@@ -28,8 +28,9 @@ from ..runner.watch import BatchSink, PassThrough, StreamMonitor
 from ..views.live import LiveDisplay
 from ..views.table import PageStyle
 from .commands import EXIT_FAILED
-from .options import AGENT_HELP, CommandParser
+from .options import AGENT_HELP, NO_ADVICE_HELP, CommandParser
 from .stream_options import (
+    FLUSH_TIMEOUT_SECONDS,
     EventFile,
     StderrWriter,
     add_hook_options,
@@ -179,7 +180,7 @@ class WatchOutput:
 
     def finish(self) -> None:
         """Wait until everything is written."""
-        self._stderr.finish()
+        self._stderr.finish(FLUSH_TIMEOUT_SECONDS)
 
 
 def _describe(event: ev.Event) -> str:
@@ -275,7 +276,8 @@ class WatchCommand:
         self._monitor.run()
         signal.set_wakeup_fd(-1)
         for number in numbers:  # from here on a signal ends steno immediately
-            signal.signal(number, self._on_late_signal if self._hook_queue else signal.SIG_DFL)
+            has_commands = self._hook_queue is not None or self._sync is not None
+            signal.signal(number, self._on_late_signal if has_commands else signal.SIG_DFL)
         code = self._finish_outputs()
         self._output.finish()
         return self._exit(code)
@@ -283,6 +285,8 @@ class WatchCommand:
     def _on_late_signal(self, number: int, frame: object) -> None:
         if self._hook_queue is not None:
             self._hook_queue.kill()
+        if self._sync is not None:
+            self._sync.stop("interrupted", commands_only=True)
         exit_by_signal(number)
 
     def _sync_messages(self) -> list[str]:
@@ -293,6 +297,8 @@ class WatchCommand:
         code = 0
         say = self._output.say
         if self._sync is not None:
+            if self._pass_through.stop_signal is not None:
+                self._sync.stop("interrupted", commands_only=True)
             summary = self._sync.finish(self._output.flush_messages)
             self._output.flush_messages()
             say(summary.line(), not summary.ok)
@@ -336,7 +342,7 @@ class WatchCommand:
         source = str(recorder.recording_path) if recorder is not None else "stdin"
         report = self._monitor.parser.report(source, price)
         if recorder is not None:
-            recorder.write_to_ledger(report)
+            recorder.write_to_ledger(report, self._output.say)
             recorder.close()
         return report
 
@@ -365,9 +371,9 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--cwd",
         metavar="DIR",
-        help="the agent's folder (default: the one that the stream names, else .)",
+        help="working directory of the agent (default: from the stream, else .)",
     )
-    parser.add_no_advice()
+    parser.add_argument("--no-advice", action="store_true", help=NO_ADVICE_HELP)
     parser.add_argument(
         "--exit-from",
         choices=("verdict",),
@@ -386,6 +392,10 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--alert-at", metavar=setting.metavar, help=f"{setting.help_text} (default: {levels})"
     )
+    parser.add_argument("--name", metavar="TEXT", help="with --record: name of the run")
+    parser.add_argument(
+        "--tag", action="append", metavar="K=V", help="with --record: label of the run (repeatable)"
+    )
     _add_output_options(parser)
     add_hook_options(parser, "see below")
     add_sync_destinations(parser, WATCH_OPTIONS)
@@ -399,7 +409,25 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     check_sync_options(parser, options, names)
     if options.cwd is not None and not Path(options.cwd).is_dir():
         raise StenoError(f"--cwd {options.cwd}: folder not found")
+    _check_labels(parser, options)
     return options
+
+
+def _check_labels(parser: CommandParser, options: argparse.Namespace) -> None:
+    """Parse --name and --tag as `steno run` does."""
+    from ..config.values import parse_label, parse_tags
+
+    for name, parse in (("name", parse_label), ("tag", parse_tags)):
+        value = getattr(options, name)
+        if value is None:
+            continue
+        if not options.record:
+            parser.error(f"--{name} needs --record")
+        try:
+            setattr(options, name, parse(value))
+        except ValueError as error:
+            text = value if isinstance(value, str) else ", ".join(value)
+            parser.error(f"--{name} {text}: expected {error}")
 
 
 def _add_output_options(parser: CommandParser) -> None:
@@ -467,4 +495,4 @@ def _start_recorder(
         return None
     from ..runner.watch import StreamRecorder
 
-    return StreamRecorder(agent, options.ledger, options.cwd)
+    return StreamRecorder(agent, options.ledger, options.cwd, options.name, options.tag)

@@ -9,10 +9,13 @@ from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
+
+if TYPE_CHECKING:
+    from json import JSONDecoder
 
 T = TypeVar("T")
 
@@ -27,7 +30,11 @@ Amount = Annotated[float, msgspec.Meta(ge=0, le=1 << 53)]
 ExitCode = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]  # a time without a zone is ambiguous: unknown
 
+# The largest lines seen, with images in them, have a few megabytes. The rest of a longer line is
+# dropped: memory must not depend on what an agent prints. It would not be JSON any more.
+MAX_LINE_BYTES = 32 << 20
 MAX_INT_DIGITS = 1000  # Python's own limit is 4300 by default
+_VALUE_STARTS = '{["-0123456789tfnNI'  # the first characters of a value that Python's json accepts
 _ABSENT: Any = object()
 _decode_string = msgspec.json.Decoder(str).decode
 
@@ -44,10 +51,10 @@ def iter_json_values(data: bytes) -> Iterator[bytes]:
     Accepts what a strict decoder refuses: a byte order mark, invalid UTF-8 and lone surrogates
     (both become U+FFFD), control characters inside strings, several values in a row.
     """
-    from json import JSONDecoder  # imported here: needed for damaged lines only
-
-    tolerant = JSONDecoder(strict=False, parse_int=_parse_int)
     text = data.decode("utf-8", "replace").lstrip("\ufeff\x00").strip(" \t\r\n\x00")
+    if text and text[0] not in _VALUE_STARTS:  # a log line: the decoder's own error costs 3 µs
+        raise ValueError("not JSON")
+    tolerant = _tolerant_decoder()
     at = 0
     while at < len(text):
         try:
@@ -57,6 +64,13 @@ def iter_json_values(data: bytes) -> Iterator[bytes]:
             raise ValueError(str(error)) from None
         while at < len(text) and text[at] in " \t\r":
             at += 1
+
+
+@cache
+def _tolerant_decoder() -> "JSONDecoder":
+    from json import JSONDecoder  # imported here: needed for damaged lines only
+
+    return JSONDecoder(strict=False, parse_int=_parse_int)
 
 
 def _parse_int(digits: str) -> int | None:
@@ -197,30 +211,41 @@ def _part_text(part: Any) -> str:
     return text if isinstance(text, str) else f"[{part.get('type') or 'part'}]"
 
 
+def cut_long_lines(chunk: bytes, line_length: int) -> bytes:
+    """The chunk without what exceeds MAX_LINE_BYTES in a line.
+
+    `line_length`: bytes that were kept of the line that the chunk continues.
+    """
+    first, *rest = chunk.split(b"\n")
+    return b"\n".join((first[: MAX_LINE_BYTES - line_length], *(x[:MAX_LINE_BYTES] for x in rest)))
+
+
 class LineSplitter:
-    """Splits a stream into lines without their newlines."""
+    """Splits a stream into lines without their newlines, cut to MAX_LINE_BYTES."""
 
     def __init__(self) -> None:
-        self._pending: list[bytes] = []
+        self._pending = bytearray()  # a list would cost more than short chunks themselves
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines completed by this chunk."""
+        pending = self._pending
+        if len(pending) + len(chunk) > MAX_LINE_BYTES:
+            chunk = cut_long_lines(chunk, len(pending))
         end = chunk.rfind(b"\n")
         if end < 0:
-            if chunk:
-                self._pending.append(chunk)
+            pending += chunk
             return []
         complete = chunk[:end]
-        if self._pending:
-            self._pending.append(complete)
-            complete = b"".join(self._pending)
-            self._pending.clear()
+        if pending:
+            pending += complete
+            complete = bytes(pending)
+            pending.clear()
         if end + 1 < len(chunk):
-            self._pending.append(chunk[end + 1 :])
+            pending += chunk[end + 1 :]
         return complete.split(b"\n")
 
     def flush(self) -> bytes:
         """The last line at the end of the input, if it has no newline."""
-        rest = b"".join(self._pending)
+        rest = bytes(self._pending)
         self._pending.clear()
         return rest

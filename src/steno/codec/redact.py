@@ -1,81 +1,61 @@
-"""Masks secrets in text that will be stored, by their name or their format. Pure.
+"""Masks secrets in text that will be stored or printed. Pure.
 
-Names that end in "tokens" and values that are plain numbers are kept: they are counts.
+What a secret is, by its format, its name or its place, is in `find_secrets`.
 """
 
 import re
+from functools import cache
 from typing import Any
+
+from .find_secrets import (
+    COMMAND_PASSWORD,
+    PRIVATE_KEY,
+    URL_PASSWORD,
+    find_secrets,
+    has_secret_name,
+)
+from .secret_values import is_secret_value
 
 MASK = "[redacted]"
 LOOKAHEAD_CHARS = 200  # searched beyond a cut, to recognise a secret that starts before it
 MIN_SECRET_CHARS = 32  # a shorter beginning of a secret may not be recognised as one
 
-# Formats of providers' secrets. Each needs enough characters not to match prose such as "sk-learn".
-_TOKEN_FORMATS = re.compile(
-    r"\bsk-[A-Za-z0-9_-]{8,}"  # Anthropic, OpenAI and many gateways
-    r"|\bgh[pousr]_[A-Za-z0-9]{16,}"
-    r"|\bgithub_pat_[A-Za-z0-9_]{16,}"
-    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
-    r"|\bxox[abeoprs]-[A-Za-z0-9-]{8,}"
-    r"|\bAIza[A-Za-z0-9_-]{20,}"
-)
-_BEARER = re.compile(r"(\bBearer\s+)[A-Za-z0-9._~+/=-]{6,}", re.I)
-_AUTHORIZATION_HEADER = re.compile(
-    r"(\bauthorization[\"']?\s*[:=]\s*[\"']?)(?!Bearer\b)(?:\w+\s+)?[^\s\"',;]+", re.I
-)
-_SECRET_NAMES = (
+_SECRET_NAME = (
     r"(?:api[_-]?key|access[_-]?key|secret|token"  # noqa: S105  # a pattern, not a password
-    r"|passw(?:or)?d|credential)"
+    r"|passw(?:or)?d|passphrase|pwd|credential|\bpass|_pass)(?:[_-]?(?:key|id|value))?"
 )
-# A name that ends in one of the words (or in key or id after it), a separator, and the value.
-_NAMED_SECRET = re.compile(
-    rf"(?P<name>{_SECRET_NAMES}(?:[_-]?(?:key|id|value))?(?:\\?[\"'])?\s*[=:]\s*)"
-    r"(?:(?P<quote>\\?[\"'])(?P<words>.*?)(?P=quote)|(?!Bearer\b)(?!\d+\b)[^\s\"'&,;}\\]+)",
-    re.I,
-)
-# The same with a quoted value that is cut off before its closing quote.
-_UNCLOSED_SECRET = re.compile(
-    rf"(?P<name>{_SECRET_NAMES}(?:[_-]?(?:key|id|value))?(?:\\?[\"'])?\s*[=:]\s*\\?)"
-    r"(?:\"[^\"\n]*|'[^'\n]*)\Z",
-    re.I,
-)
-_SECRET_OPTION = re.compile(rf"^--?[\w-]*{_SECRET_NAMES}[\w-]*$", re.I)
-
-
-# Quick checks that avoid the slow patterns. A single character is searched first, which is many
-# times faster; one pattern per word, because a fixed prefix makes the search faster.
-_SECRET_NAME_PATTERNS = [
-    (word, re.compile(word + r"""(?:or)?d?(?:[_-]?(?:key|id|value))?(?:\\?["'])?\s*[=:]"""))
-    for word in ("key", "secret", "token", "passw", "credential")
-]
 
 
 def redact(text: str) -> str:
     """The text with every recognised secret masked."""
-    small = text.lower()
-    if "bearer" in small:
-        text = _BEARER.sub(rf"\1{MASK}", text)
-    if ":" in small or "=" in small:
-        if "authorization" in small:
-            text = _AUTHORIZATION_HEADER.sub(rf"\1{MASK}", text)
-        if _has_secret_name(small):
-            text = _NAMED_SECRET.sub(_mask_match, text)
-    has_token_prefix = (
-        ("-" in text and ("sk-" in text or "xox" in text))
-        or (
-            "_" in text
-            and (
-                "hp_" in text
-                or "ho_" in text
-                or "hu_" in text
-                or "hs_" in text
-                or "hr_" in text
-                or "_pat_" in text
-            )
-        )
-        or ("A" in text and ("AKIA" in text or "ASIA" in text or "AIza" in text))
+    secrets = find_secrets(text)
+    if not secrets:
+        return text
+    parts: list[str] = []
+    position = 0
+    kind_before = ""
+    for start, end, kind in secrets:
+        # The lines of a private key get one mask.
+        mask = "" if kind == kind_before == PRIVATE_KEY else MASK
+        parts += (text[position:start], mask)
+        position = end
+        kind_before = kind
+    parts.append(text[position:])
+    return "".join(parts)
+
+
+@cache
+def _unclosed_secret() -> "re.Pattern[str]":
+    """A quoted value that is cut off before its closing quote."""
+    return re.compile(
+        rf"(?P<name>{_SECRET_NAME}(?:\\*[\"'])?\s*(?:=>|[=:])\s*\\*)(?:\"[^\"\n]*|'[^'\n]*)\Z", re.I
     )
-    return _TOKEN_FORMATS.sub(MASK, text) if has_token_prefix else text
+
+
+def has_password(text: str) -> bool:
+    """Whether a URL or a command contains a password."""
+    kinds = (URL_PASSWORD, COMMAND_PASSWORD)
+    return any(secret.kind in kinds for secret in find_secrets(text))
 
 
 def redact_and_truncate(text: str, most: int) -> str:
@@ -88,23 +68,10 @@ def redact_and_truncate(text: str, most: int) -> str:
 def redact_truncated(text: str) -> str:
     """A truncated text without secrets; the possible beginning of one at its end is removed."""
     text = redact(text)
-    if _has_secret_name(text.lower()):
-        text = _UNCLOSED_SECRET.sub(rf"\g<name>{MASK}", text)
+    if has_secret_name(text.lower()):
+        text = _unclosed_secret().sub(rf"\g<name>{MASK}", text)
     before, mask, after = text.rpartition(MASK)
     return before + mask + after[:-MIN_SECRET_CHARS]
-
-
-def _has_secret_name(small: str) -> bool:
-    """Whether a lower-case text has the name of a secret with a separator after it."""
-    for word, named in _SECRET_NAME_PATTERNS:  # noqa: SIM110  # a generator doubles the time
-        if word in small and named.search(small):
-            return True
-    return False
-
-
-def _mask_match(found: "re.Match[str]") -> str:
-    quote = found["quote"] or ""
-    return f"{found['name']}{quote}{MASK}{quote}"
 
 
 def redact_value(value: Any) -> Any:
@@ -116,17 +83,58 @@ def redact_value(value: Any) -> Any:
     if isinstance(value, dict):
         clean = {}
         for key, item in value.items():
-            is_text = isinstance(item, str) and item
-            is_secret = is_text and _NAMED_SECRET.match(f"{key}={item}")  # by the field's name
+            is_secret = isinstance(item, str) and _is_named_secret(key, item)
             clean[redact_value(key)] = MASK if is_secret else redact_value(item)
         return clean
     return value
+
+
+def _is_named_secret(name: Any, value: str) -> bool:
+    """Whether a field is a secret by its name."""
+    if not isinstance(name, str) or re.search(rf"{_SECRET_NAME}$", name, re.I) is None:
+        return False
+    return is_secret_value(value, is_password="pass" in name.lower())
+
+
+_SCP_REMOTE = re.compile(r"(?:[^@/]+@)?([\w.-]{2,}):(?!//|:)(.*)")  # user@host:path
+_URL_REMOTE = re.compile(
+    r"(https?|ssh|git|git\+ssh)://(?:[^@/]*@)?([^/:?#]+)(:\d+)?/([^?#]*).*", re.I
+)
+_MAX_REPOSITORY_CHARS = 250
+
+
+def repository_name(remote: str) -> str | None:
+    """A git remote as host/path, the same for all its URLs; without credentials and `.git`.
+
+    None for what is neither a URL nor a path.
+    """
+    remote = remote.strip()
+    url = _URL_REMOTE.fullmatch(remote)
+    scp = _SCP_REMOTE.fullmatch(remote)
+    if url is not None:
+        has_port = url[3] not in (None, ":443", ":80") and url[1].lower().startswith("http")
+        host = url[2].lower() + (url[3] if has_port else "")
+        name = f"{host}/{url[4].strip('/')}"
+    elif scp is not None:
+        name = f"{scp[1].lower()}/{scp[2].strip('/')}"
+    elif remote.startswith(("/", "file:///")):
+        name = remote.removeprefix("file://").rstrip("/")
+    else:
+        return None
+    name = redact(name.removesuffix(".git"))
+    return name if name.isprintable() and len(name) <= _MAX_REPOSITORY_CHARS else None
 
 
 def redact_argv(argv: list[str]) -> list[str]:
     """A command line without secrets, including the values of options named like a secret."""
     clean: list[str] = []
     for word in argv:
-        secret = bool(clean) and bool(_SECRET_OPTION.match(clean[-1])) and not word.startswith("--")
-        clean.append(MASK if secret else redact(word))
+        option = clean[-1] if clean else ""
+        is_named = re.search(rf"^--?[\w-]*{_SECRET_NAME}[\w-]*$", option, re.I) is not None
+        if is_named and not word.startswith("--"):
+            clean.append(MASK)
+        elif option in ("-u", "--user", "--proxy-user") and ":" in word and "curl" in clean[0]:
+            clean.append(word.partition(":")[0] + ":" + MASK)
+        else:
+            clean.append(redact(word))
     return clean

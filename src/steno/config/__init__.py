@@ -22,7 +22,8 @@ from .files import (
     load_model_sizes,
     read_settings_file,
 )
-from .options import SETTINGS, SETTINGS_BY_NAME, Setting, parse_backend, parse_env
+from .options import SETTINGS, SETTINGS_BY_NAME, Setting
+from .values import parse_backend, parse_env
 
 __all__ = [
     "MODEL_SIZES",
@@ -130,10 +131,11 @@ def load_settings(
     for file, layer in zip(files, file_layers, strict=True):
         agent_layers += [_agent_layer(file, agent), layer]
     values.update({name: _first_value(name, agent_layers) for name in AGENT_SETTINGS})
-    # Variables for the agent are merged from all layers; the strongest value of a name wins.
-    env = [layer["env"] for layer in layers if "env" in layer]
-    merged = {name: text for value in reversed(env) for name, text in value.value.items()}
-    values["env"] = SettingValue(merged, ", ".join(value.source for value in env) or "default")
+    for name in ("env", "tag"):  # tables: the strongest value of each key wins
+        tables = [layer[name] for layer in layers if name in layer]
+        merged = {key: text for table in reversed(tables) for key, text in table.value.items()}
+        sources = ", ".join(table.source for table in tables)
+        values[name] = SettingValue(merged, sources or "default")
     return Settings(
         values=values,
         option_layer=option_layer,
@@ -156,7 +158,9 @@ def _check_value(setting: Setting, value: Any, location: str) -> SettingValue:
         return SettingValue(setting.parse(value), location)
     except ValueError as expected:
         may_be_secret = setting.parse in (parse_env, parse_backend)
-        found = "" if may_be_secret else f", found {value!r}"
+        is_one_word = location.startswith("-") and isinstance(value, list) and len(value) == 1
+        shown = value[0] if is_one_word else value
+        found = "" if may_be_secret else f", found {shown!r}"
         raise StenoError(f"{location}: expected {expected}{found}") from None
 
 

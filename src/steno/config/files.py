@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RecordingError, StenoError
-from .options import parse_text
+from ..private_files import create_private_folder
+from .values import parse_text
 
 RECORDINGS_FOLDER_NAME = "tapes"
 LIVE_FOLDER_NAME = "live"
@@ -22,9 +23,9 @@ def data_folder() -> Path:
 
 
 def new_run_id(now: float | None = None) -> str:
-    """Return a new run id; ids sort by time."""
+    """Return a new run id: random digits first, so that its beginning is enough to find it."""
     at = time.time() if now is None else now
-    return f"{int(at * 1000):011x}{secrets.token_hex(4)}"
+    return f"{secrets.token_hex(4)}{int(at * 1000):011x}"
 
 
 def new_recording_path(run: str, now: float) -> Path:
@@ -45,7 +46,7 @@ def live_folder() -> Path:
 
 def _ensure_folder(folder: Path) -> Path:
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        create_private_folder(folder)
     except OSError as error:
         raise RecordingError(
             f"{folder}: cannot create folder: {error.strerror}; "

@@ -1,297 +1,32 @@
-"""All settings, with their parsers, defaults and help texts.
+"""All settings, with their parsers, defaults and help texts."""
 
-A parser converts text or a TOML value; its ValueError completes the sentence "expected ...".
-"""
-
-import math
-import re
-from collections.abc import Callable, Mapping
-from datetime import datetime, time, timedelta
 from typing import Any
 
 from msgspec import Struct
 
 from ..report import VERDICTS
-
-ValueParser = Callable[[Any], Any]
-
-_SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-_CLOCK_TIME = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
-_COUNT_SUFFIXES = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_BACKEND = re.compile(
-    r"ollama|(?:ollama|openai|anthropic):https?://"
-    r"(?:[^\s/?#@:\[\]]+|\[[0-9a-fA-F:.]+\])(?::\d{1,5})?(?:/[^\s?#@]*)?"
+from .values import (
+    ValueParser,
+    one_of,
+    parse_backend,
+    parse_bool,
+    parse_count,
+    parse_deadline,
+    parse_dollars,
+    parse_duration,
+    parse_env,
+    parse_fraction,
+    parse_fractions,
+    parse_json_schema,
+    parse_label,
+    parse_limit,
+    parse_paths,
+    parse_tags,
+    parse_text,
+    parse_turns,
+    parse_words,
+    subset_of,
 )
-_OFF_WORDS = ("off", "never", "none")
-_BOOL_WORDS = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "no", "off"), False),
-}
-
-
-def parse_text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("non-empty text")
-    return value
-
-
-def parse_count(value: Any) -> int:
-    """Parse a whole number above 0; large ones may be written 200k or 1.5M."""
-    expected = ValueError("a whole number above 0, such as 20 or 200k")
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise expected
-    text = str(value).strip().lower().replace("_", "")
-    factor = _COUNT_SUFFIXES.get(text[-1:], 1)
-    count = _parse_number(text[:-1] if factor > 1 else text, expected) * factor
-    if count < 1 or count != int(count):
-        raise expected
-    return int(count)
-
-
-def parse_limit(value: Any) -> int:
-    """Parse a whole number; 0 for `off`."""
-    expected = ValueError("a whole number, such as 30, or off")
-    text = value.strip().lower() if isinstance(value, str) else value
-    if value is False or text in _OFF_WORDS:
-        return 0
-    number = _parse_number(text, expected)
-    if number < 0 or number != int(number):
-        raise expected
-    return int(number)
-
-
-def parse_turns(value: Any) -> int | str:
-    """Parse a number of turns, or a range such as 10..30."""
-    expected = ValueError("a whole number above 0, such as 20, or a range such as 10..30")
-    first, separator, total = str(value).partition("..")
-    try:
-        if not separator:
-            return parse_count(value)
-        limits = (parse_count(first), parse_count(total))
-    except ValueError:
-        raise expected from None
-    if limits[0] > limits[1]:
-        raise expected
-    return f"{limits[0]}..{limits[1]}"
-
-
-def turn_limits(value: int | str | None) -> tuple[int | None, int | None]:
-    """The limits of the first attempt and of the whole task, from a parsed number or range."""
-    if value is None:
-        return None, None
-    first, _, total = str(value).partition("..")
-    return int(first), int(total or first)
-
-
-def parse_dollars(value: Any) -> float:
-    expected = ValueError("an amount in dollars above 0, such as 5 or 0.50")
-    number = value.strip().removeprefix("$") if isinstance(value, str) else value
-    amount = _parse_number(number, expected)
-    if amount <= 0:
-        raise expected
-    return amount
-
-
-def parse_duration(value: Any) -> float | None:
-    """Parse seconds, or a text such as 90s, 10m or 1h30m; None for `off`."""
-    expected = ValueError("a duration above 0, such as 90 (seconds), 10m or 1h30m, or off")
-    text = value.strip().lower() if isinstance(value, str) else value
-    if value is False or text in _OFF_WORDS:
-        return None
-    if isinstance(text, str) and text and _DURATION_PART.sub("", text) == "":
-        seconds = sum(
-            float(number) * _SECONDS_PER_UNIT[unit] for number, unit in _DURATION_PART.findall(text)
-        )
-    else:
-        seconds = _parse_number(text, expected)
-    if seconds <= 0:
-        raise expected
-    return seconds
-
-
-def parse_deadline(value: Any) -> float | str | None:
-    """Parse a duration in seconds, or a time of day or date and time; None for `off`."""
-    text = value.isoformat() if isinstance(value, datetime | time) else value
-    try:
-        return parse_duration(text)
-    except ValueError:
-        pass
-    text = text.strip() if isinstance(text, str) else ""
-    try:
-        deadline_at(text, 0.0)
-    except (ValueError, OverflowError):
-        raise ValueError(
-            "a duration such as 20m or 2h, a time such as 18:30 or 2030-01-31T18:30, or off"
-        ) from None
-    return text
-
-
-def deadline_at(value: float | str, now: float) -> float:
-    """The time of a parsed deadline, in seconds since 1970. A time of day is the next such time."""
-    if not isinstance(value, str):
-        return now + value
-    if _CLOCK_TIME.fullmatch(value) is None:
-        if ":" not in value:
-            raise ValueError(value)
-        return datetime.fromisoformat(value).timestamp()
-    here = datetime.fromtimestamp(now)  # local time
-    hour, minute, second = (int(part) for part in f"{value}:0".split(":")[:3])
-    at = here.replace(hour=hour, minute=minute, second=second, microsecond=0)
-    return (at if at > here else at + timedelta(days=1)).timestamp()
-
-
-def parse_fraction(value: Any) -> float:
-    """Parse a fraction: 0.8 or 80%."""
-    expected = ValueError("a fraction between 0 and 1, such as 0.8 or 80%")
-    text = value.strip() if isinstance(value, str) else ""
-    is_percent = text.endswith("%")
-    number = _parse_number(text[:-1] if is_percent else value, expected)
-    fraction = number / 100 if is_percent else number
-    if not 0 < fraction <= 1:
-        raise expected
-    return fraction
-
-
-def parse_fractions(value: Any) -> tuple[float, ...]:
-    """Parse fractions: 0.7,0.8 or 70%,80%, or a list; empty for `off`."""
-    expected = ValueError("fractions between 0 and 1, such as 0.7,0.8,0.95 or 70%,80%, or off")
-    parts = value if isinstance(value, list | tuple) else [value]
-    words = [
-        word
-        for part in parts
-        for word in (part.split(",") if isinstance(part, str) else [part])
-        if not isinstance(word, str) or word.strip()
-    ]
-    only = words[0] if len(words) == 1 else None
-    if value is False or (isinstance(only, str) and only.strip().lower() in _OFF_WORDS):
-        return ()
-    try:
-        fractions = sorted({parse_fraction(word) for word in words})
-    except ValueError:
-        raise expected from None
-    if not fractions:
-        raise expected
-    return tuple(fractions)
-
-
-def _parse_number(value: Any, expected: ValueError) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise expected
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        raise expected from None
-    if not math.isfinite(number):
-        raise expected
-    return number
-
-
-def parse_bool(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    flag = _BOOL_WORDS.get(value.strip().lower()) if isinstance(value, str) else None
-    if flag is None:
-        raise ValueError("true or false")
-    return flag
-
-
-def parse_words(value: Any) -> tuple[str, ...]:
-    """Parse a list, or text with commas; `Bash(a, b), Read` has two words."""
-    parts = [value] if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise ValueError("a list of words")
-    words = [word.strip() for part in parts for word in _split_on_commas(part)]
-    return tuple(word for word in words if word)
-
-
-def _split_on_commas(text: str) -> list[str]:
-    words = [""]
-    depth = 0
-    for char in text:
-        depth += (char == "(") - (char == ")")
-        if char == "," and depth <= 0:
-            words.append("")
-        else:
-            words[-1] += char
-    return words
-
-
-def parse_paths(value: Any) -> tuple[str, ...]:
-    paths = [value] if isinstance(value, str) else value
-    if not isinstance(paths, list | tuple) or not all(
-        isinstance(path, str) and path for path in paths
-    ):
-        raise ValueError("a path, or a list of paths")
-    return tuple(paths)
-
-
-def parse_backend(value: Any) -> str:
-    """Parse `ollama` or KIND:URL. Credentials in the URL are rejected."""
-    expected = ValueError(
-        "ollama, ollama:URL, openai:URL or anthropic:URL, with a URL such as "
-        "http://127.0.0.1:8000/v1 without user, password or query; "
-        "set STENO_BACKEND_KEY for an API key"
-    )
-    if not isinstance(value, str) or not _BACKEND.fullmatch(value.strip()):
-        raise expected
-    return value.strip()
-
-
-def parse_json_schema(value: Any) -> str:
-    """Parse the path of a schema file, or a schema as JSON text or TOML table."""
-    if isinstance(value, Mapping):
-        import json
-
-        try:
-            return json.dumps(value)
-        except (TypeError, ValueError):
-            raise ValueError("a JSON schema") from None
-    return parse_text(value)
-
-
-def parse_env(value: Any) -> dict[str, str]:
-    """Parse a table, or NAME=VALUE items."""
-    expected = ValueError("NAME=VALUE, with a name of letters, digits and underscores")
-    if isinstance(value, Mapping):
-        variables = dict(value)
-    else:
-        items = [value] if isinstance(value, str) else value
-        if not isinstance(items, list | tuple) or not all(
-            isinstance(item, str) and "=" in item for item in items
-        ):
-            raise expected
-        variables = dict(item.split("=", 1) for item in items)
-    if not all(
-        isinstance(name, str) and _ENV_NAME.fullmatch(name) and isinstance(text, str)
-        for name, text in variables.items()
-    ):
-        raise expected
-    return variables
-
-
-def one_of(*choices: str) -> ValueParser:
-    def parse(value: Any) -> str:
-        if value not in choices:
-            raise ValueError(", ".join(choices[:-1]) + f" or {choices[-1]}")
-        return str(value)
-
-    return parse
-
-
-def subset_of(*choices: str) -> ValueParser:
-    """Parse some of the choices, or `none`."""
-
-    def parse(value: Any) -> tuple[str, ...]:
-        words = parse_words(value)
-        unknown = [word for word in words if word not in choices and word != "none"]
-        if unknown or not words:
-            raise ValueError(f"one or more of {', '.join(choices)}; or none")
-        return tuple(word for word in words if word != "none")
-
-    return parse
-
 
 # Verdicts after which a retry can't help.
 NON_RETRYABLE_VERDICTS = ("success", "auth", "billing", "not_found", "interrupted", "killed")
@@ -333,7 +68,7 @@ _RETRYABLE_VERDICTS = tuple(word for word in VERDICTS if word not in NON_RETRYAB
 _ON_LIMIT_CHOICES = ("wait", "fail", "fallback")
 _EXIT_FROM_CHOICES = ("verdict", "agent")
 _CHANGES_CHOICES = ("none", "git", "all")
-_TIME_GROUP = "timeouts"
+_TIME_GROUP = "timeouts (seconds, or text such as 10m or 1h30m; off: no limit)"
 _BUDGET_GROUP = "budget"
 _RETRY_GROUP = "retries"
 _STENO_GROUP = "steno"
@@ -359,8 +94,8 @@ _AGENT_SETTINGS = (
         "max_turns",
         parse_turns,
         "N",
-        "maximum turns of all attempts; N..M starts with N and doubles by resuming, up to M in "
-        "total",
+        "maximum turns of all attempts; N..M: start with N, resume with twice as many, up to M "
+        "in total",
     ),
     Setting(
         "permission_mode",
@@ -534,6 +269,24 @@ _RETRY_SETTINGS = (
 )
 _STENO_SETTINGS = (
     Setting(
+        "name",
+        parse_label,
+        "TEXT",
+        "name of the run, shown by `steno show` and `steno runs`",
+        None,
+        _STENO_GROUP,
+        is_file_setting=False,  # of one run
+    ),
+    Setting(
+        "tag",
+        parse_tags,
+        "K=V",
+        "label of the run, for `steno runs --tag` and `steno usage tag`",
+        {},
+        _STENO_GROUP,
+        is_repeatable=True,
+    ),
+    Setting(
         "exit_from",
         one_of(*_EXIT_FROM_CHOICES),
         "SOURCE",
@@ -564,7 +317,7 @@ _STENO_SETTINGS = (
         "undo_days",
         parse_limit,
         "DAYS",
-        "keep the git snapshots that undo a run (refs/steno) for this long, or off",
+        "days to keep the git snapshots that can undo a run (refs/steno), or off",
         30,
         _STENO_GROUP,
     ),
@@ -572,7 +325,7 @@ _STENO_SETTINGS = (
         "undo_runs",
         parse_limit,
         "N",
-        "keep the git snapshots of this many runs per repository, or off",
+        "runs per repository whose git snapshots are kept, or off",
         100,
         _STENO_GROUP,
     ),

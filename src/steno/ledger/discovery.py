@@ -4,7 +4,7 @@ In an agent's own folders, every .jsonl file is a transcript; other paths are de
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from msgspec import Struct
 from .. import agents
 from ..errors import SourceError
 from ..recording.format import parse_header
+from ..recording.lines import read_lines, unreadable_error
 from ..recording.open import (
     EXPECTED_INPUT,
     FIRST_LINE_BUFFER_BYTES,
@@ -22,10 +23,8 @@ from ..recording.open import (
     is_first_visit,
     is_pipe,
     read_first_line,
-    read_lines,
-    unreadable_error,
 )
-from .protocol import Store
+from .protocol import Store, chunks, placeholders
 from .source_reader import SourcePart, matches_fingerprint
 
 
@@ -74,7 +73,8 @@ def transcript_folders(environment: Mapping[str, str]) -> list[tuple[str, str]]:
         if agent.transcripts.auto_import
         for folder in agent.transcripts.folders(environment, home)
     ]
-    return [(agent, folder) for agent, folder in dict.fromkeys(folders) if Path(folder).is_dir()]
+    is_folder = os.path.isdir  # unlike Path.is_dir, False for a folder that we may not look into
+    return [(agent, folder) for agent, folder in dict.fromkeys(folders) if is_folder(folder)]
 
 
 def find_transcripts(agent: str, folder: str) -> Iterator[SourceFile]:
@@ -208,23 +208,40 @@ def _rejection_reason(path: str) -> str:
     return f"{path}: {reason}; {EXPECTED_INPUT}"
 
 
-def load_known_sources(store: Store, include_partial: bool = False) -> dict[str, KnownSource]:
-    """Return the imported sources by path.
+def load_known_sources(
+    store: Store, files: Sequence[SourceFile], include_partial: bool = False
+) -> dict[str, KnownSource]:
+    """Return what was imported of these files, by path, also if a file was moved since.
 
     With `include_partial`, also those of which only the requests were read, if they got further.
     """
-    known = _load_sources(store, "sources")
+    paths = [file.path for file in files]
+    known = _load_sources(store, "sources", "path", paths)
+    moved = [file.inode for file in files if file.path not in known]
+    known |= _load_sources(store, "sources", "kind = 'transcript' AND inode", moved)
     if include_partial:
-        for path, partial in _load_sources(store, "glances").items():
+        partly = _load_sources(store, "glances", "path", paths)
+        moved = [file.inode for file in files if file.path not in partly]
+        partly |= _load_sources(store, "glances", "kind = 'transcript' AND inode", moved)
+        for path, partial in partly.items():
             if path not in known or partial.done >= known[path].done:
                 known[path] = partial
     return known
 
 
-def _load_sources(store: Store, table: str) -> dict[str, KnownSource]:
+def _load_sources(
+    store: Store, table: str, condition: str, values: Sequence[str | int]
+) -> dict[str, KnownSource]:
+    """The rows whose `condition`, which ends with a column, is one of the values."""
     names = ", ".join(KnownSource.__struct_fields__[:-1])  # without `table`
-    rows = store.query(f"SELECT path, {names}, '{table}' FROM {table}")
-    return {path: KnownSource(*fields) for path, *fields in rows}
+    known: dict[str, KnownSource] = {}
+    for part in chunks(values):
+        sql = (
+            f"SELECT path, {names}, '{table}' FROM {table} "
+            f"WHERE {condition} IN ({placeholders(len(part))})"
+        )
+        known |= {path: KnownSource(*fields) for path, *fields in store.query(sql, part)}
+    return known
 
 
 def unread_parts(sources: DiscoveredSources, known: dict[str, KnownSource]) -> list[SourcePart]:

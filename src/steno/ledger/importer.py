@@ -1,4 +1,4 @@
-"""Import what is new in transcripts and recordings, and rebuild the ledger from them.
+"""Import what is new in transcripts and recordings.
 
 Files are read in groups, by several processes if there is much to read. Each group is written in
 one transaction together with the positions reached in its files: an import that is killed loses
@@ -8,7 +8,10 @@ the same however the work was distributed.
 
 import gc
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -16,16 +19,21 @@ from msgspec import Struct
 from .. import pricing
 from ..errors import LedgerError, LedgerValueError, SourceError
 from . import discovery
-from .protocol import Row, Store, chunks, placeholders, query_value
-from .rows import CALL_COLUMNS, call_from_row, now_ms, pruned_id
-from .run_record import upsert_run, upsert_task
+from .protocol import Row, Store, chunks, placeholders, query_column, query_value
+from .queries.search import index_imported
+from .rows import now_ms
+from .run_record import has_fuller_report, upsert_run, upsert_task
 from .source_reader import PartResult, SourcePart, decode_report, describe_internal_error, read_part
 from .sqlite import IN_MEMORY
 from .store import MemoryStore, open_ledger
-from .totals import ToolUseDeltas, add_call, replace_on_conflict, upsert_tool_use
+from .totals import replace_on_conflict
 from .upsert import Pricer, UpsertCounts, upsert_batches
 
 GROUP_BYTES = 16 << 20  # read and written together
+# Each group changes pages all over the ledger: a large import has larger groups to write less.
+MAX_GROUP_BYTES = 48 << 20
+GROUPS_PER_IMPORT = 8
+BULK_BYTES = 128 << 20
 MIN_PARALLEL_BYTES = 48 << 20  # below, starting processes costs more than it saves
 MAX_WORKERS = 4  # more would only wait for the disk and for the process that writes
 # Transcripts of which only the requests were read are in `glances`, with these columns.
@@ -65,19 +73,26 @@ def import_sources(
     paths: Sequence[str] | None,
     progress: ProgressCallback | None = None,
     requests_only: bool = False,
+    recordings: Sequence[str] = (),
+    index_texts: bool = True,
 ) -> ImportResult:
     """Import what is new at `paths`, or in the agents' own folders.
 
-    A file that cannot be imported doesn't stop the others. SourceError if the only path is missing.
+    `recordings` are imported too, unless the ledger has the run of that name. A file that cannot be
+    imported doesn't stop the others. SourceError if the only path is missing.
 
     With `requests_only`, only the requests of transcripts are read: enough for a usage report, in a
-    third of the time. The next full import reads the rest; repeated requests count once.
+    third of the time. The next full import reads the rest; repeated requests count once. Without
+    `index_texts`, the index for searches is not updated.
     """
     sources = _discover(paths)
-    known = discovery.load_known_sources(store, include_partial=requests_only)
+    _add_recordings(store, sources, recordings)
+    known = discovery.load_known_sources(store, sources.files, requests_only)
     parts = discovery.unread_parts(sources, known)
+    own_folders = tuple(f"{folder}/" for _, folder in discovery.transcript_folders(os.environ))
     for part in parts:
         part.is_requests_only = requests_only and part.kind == "transcript"
+        part.is_own = part.path.startswith(own_folders)
         if part.previous_path is not None:
             table = known[part.previous_path].table
             sql = f"SELECT state FROM {table} WHERE path = ?"
@@ -89,10 +104,14 @@ def import_sources(
     )
     total = sum(part.size - part.start_offset for part in parts)
     pricer = Pricer()
+    store.set_bulk(total >= BULK_BYTES)
     for group in read_parts(parts, total):
         _upsert_group(store, group, pricer, result)
+        if index_texts and not requests_only:
+            index_imported(store)
         if progress is not None:
             progress(result.size, total)
+    store.set_bulk(False)
     return result
 
 
@@ -144,12 +163,30 @@ def _discover(paths: Sequence[str] | None) -> discovery.DiscoveredSources:
     return sources
 
 
+def _add_recordings(
+    store: Store, sources: discovery.DiscoveredSources, recordings: Sequence[str]
+) -> None:
+    """Add the recordings of runs that are not in the ledger, or not finished there."""
+    finished: set[str] = set()
+    for part in chunks([Path(path).stem for path in recordings]):
+        ids = placeholders(len(part))
+        sql = f"SELECT id FROM runs WHERE verdict IS NOT NULL AND id IN ({ids})"
+        finished.update(query_column(store, sql, part))
+    for path in recordings:
+        if Path(path).stem not in finished:
+            try:
+                discovery.find_at_path(path, sources)
+            except SourceError as error:  # deleted meanwhile
+                sources.problems.append(str(error))
+
+
 # -- reading -------------------------------------------------------------------------------------
 
 
 def read_parts(parts: list[SourcePart], total: int) -> Iterator[list[PartResult]]:
     """Yield the results of the parts, group by group, in their order."""
-    groups = list(group_parts(parts, int(os.environ.get("STENO_IMPORT_GROUP") or GROUP_BYTES)))
+    size = min(max(GROUP_BYTES, total // GROUPS_PER_IMPORT), MAX_GROUP_BYTES)
+    groups = list(group_parts(parts, int(os.environ.get("STENO_IMPORT_GROUP") or size)))
     workers = min(os.cpu_count() or 1, MAX_WORKERS, len(groups))
     if total < MIN_PARALLEL_BYTES or workers < 2 or not _can_start_workers():
         for group in groups:
@@ -180,12 +217,15 @@ def _read_in_workers(groups: list[list[SourcePart]], workers: int) -> Iterator[l
     context = get_context("fork" if hasattr(os, "fork") else "spawn")
     pool = ProcessPoolExecutor(workers, context, _init_worker)
     try:
-        futures = [pool.submit(_read_group_in_worker, encode(group)) for group in groups]
+        submitted = (pool.submit(_read_group_in_worker, encode(group)) for group in groups)
+        # A bounded number at a time: results that wait to be written take memory.
+        pending = deque(islice(submitted, 2 * workers))
         pricing.preload()  # while the workers read
-        for group, future in zip(groups, futures, strict=True):
+        for group in groups:
             try:
-                results = decode(future.result())
-            except BrokenProcessPool:
+                results = decode(pending.popleft().result())
+                pending.extend(islice(submitted, 1))
+            except (BrokenProcessPool, IndexError):  # no worker left to submit to
                 results = [read_part(part) for part in group]
             yield results
     finally:
@@ -274,10 +314,13 @@ def _upsert_results(store: Store, group: list[PartResult], pricer: Pricer) -> li
     counts = [upsert_batches(store, transcripts, pricer)] if transcripts else []
     for result in group:
         if result.report is not None and result.batch is not None:
+            report = decode_report(result.report)
+            if report.lines.torn and has_fuller_report(store, report):
+                continue
             counts.append(
                 upsert_run(
                     store,
-                    decode_report(result.report),
+                    report,
                     result.batch,
                     at=result.part.mtime_ns // 1_000_000,
                     pricer=pricer,
@@ -332,89 +375,3 @@ def _partial_source_row(result: PartResult) -> Row:
         result.tail,
         result.state,
     )
-
-
-# -- rebuilding ----------------------------------------------------------------------------------
-
-REBUILT_TABLES = ("requests", "calls", "changes", "denials", "texts", "runs", "spend", "sources")
-
-
-class RebuildResult(Struct):
-    sessions: int  # read again
-    kept: int  # left as they are: a file is missing
-    pruned: int  # left as they are: their details were pruned
-    copy: str  # the backup
-    pulled: ImportResult
-
-
-def rebuild(
-    store: Store, progress: ProgressCallback | None = None, recordings: Sequence[str] = ()
-) -> RebuildResult:
-    """Back up the ledger, delete what can be read again, and import it again.
-
-    `recordings` are imported too: the ledger may not know them.
-    """
-    backup = store.backup(0)
-    files = _files_by_session(store)
-    pruned = _pruned_sessions(store, files)
-    candidates = [session for session in files if session not in pruned]
-    complete = [
-        session
-        for session in candidates
-        if all(os.access(path, os.R_OK) for path in files[session])
-    ]
-    known_paths = {path for paths in files.values() for path in paths}
-    paths = {path for session in complete for path in files[session]}
-    paths |= set(recordings) - known_paths
-    with store.transaction():
-        store.execute("DELETE FROM glances")
-        for part in chunks(complete):
-            _delete_sessions(store, part)
-    return RebuildResult(
-        sessions=len(complete),
-        kept=len(candidates) - len(complete),
-        pruned=len(pruned),
-        copy=backup,
-        pulled=import_sources(store, sorted(paths), progress),
-    )
-
-
-def _files_by_session(store: Store) -> dict[str, list[str]]:
-    files: dict[str, list[str]] = {}
-    sql = (
-        "SELECT path, session FROM sources "
-        "UNION SELECT source, session FROM runs WHERE source IS NOT NULL"
-    )
-    for path, session in store.query(sql):
-        files.setdefault(session or "", []).append(path)
-    return files
-
-
-def _pruned_sessions(store: Store, sessions: Iterable[str]) -> set[str]:
-    """Return the sessions with pruned details: their sums exist only in the ledger."""
-    sessions_by_mark = {pruned_id("sessions", session): session for session in sessions}
-    pruned = store.fetch_by_id("pruned", ("id",), sessions_by_mark)
-    return {sessions_by_mark[mark] for mark in pruned}
-
-
-def _delete_sessions(store: Store, sessions: Sequence[str]) -> None:
-    """Delete the rows of some sessions and subtract them from the sums."""
-    ids = placeholders(len(sessions))
-    _subtract_calls(store, sessions)
-    for table in REBUILT_TABLES:
-        # The import fills the row of a task's run again; deleting it would lose the task.
-        condition = " AND task IS NULL" if table == "runs" else ""
-        store.execute(f"DELETE FROM {table} WHERE session IN ({ids}){condition}", sessions)
-    store.execute(f"DELETE FROM sessions WHERE id IN ({ids})", sessions)
-
-
-def _subtract_calls(store: Store, sessions: Sequence[str]) -> None:
-    projects: dict[str, str] = dict(store.query("SELECT id, coalesce(project, '') FROM sessions"))
-    names = ", ".join(CALL_COLUMNS)
-    ids = placeholders(len(sessions))
-    deltas: ToolUseDeltas = {}
-    for row in store.query(f"SELECT {names} FROM calls WHERE session IN ({ids})", sessions):
-        *_, agent = row
-        add_call(deltas, agent, call_from_row(row), projects, -1)
-    upsert_tool_use(store, deltas)
-    store.execute("DELETE FROM tool_use WHERE calls = 0 AND denied = 0")

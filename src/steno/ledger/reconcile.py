@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
+from msgspec import structs
 from msgspec.structs import replace
 
 from ..analysis.usage import (
@@ -27,7 +28,7 @@ from ..event import NANO_PER_USD, ModelUsage
 from ..pricing import cache_saving, rates
 from ..report import Cost, ModelSummary, Report
 from .protocol import Store, chunks, placeholders, query_value
-from .queries.runs import load_report
+from .queries.runs import SessionFigures, StoredReport, load_report
 from .rows import MAX_INT64, REQUEST_COLUMNS, RequestRow, stable_id, utc_datetime
 from .totals import SpendDeltas, add_requests, replace_on_conflict, upsert_spend
 
@@ -36,6 +37,7 @@ _token_counters = attrgetter(*TOKEN_COLUMNS)
 COUNTERS = (*TOKEN_COLUMNS, "reasoning")
 KNOWN_TOTAL_SOURCES = ("reported", "local")  # the agent's total; a local server, which is free
 RUN_SLACK_MS = 5_000  # a request this close to a run is its own: runs start before their first line
+EARLIER_RUNS_BOUNDS = (EARLIER_RUNS_LOWER_BOUND, EARLIER_RUNS_UPPER_BOUND)
 _SELECT_REQUESTS = f"SELECT {', '.join(REQUEST_COLUMNS)} FROM requests"
 _SELECT_PROJECT = "SELECT id, coalesce(project, '') FROM sessions WHERE id = ?"
 
@@ -92,7 +94,7 @@ def find_run_at(intervals: Iterable[RunInterval], at: int) -> RunInterval | None
     return nearest if distance <= RUN_SLACK_MS else None
 
 
-def adopt_requests(store: Store, run: str, session: str, agent: str, cost_source: str) -> None:
+def adopt_requests(store: Store, run: str, session: str, cost_source: str) -> None:
     """Assign requests of the session without a run to this run if it was active at their time."""
     sql = f"{_SELECT_REQUESTS} WHERE session = ? AND run IS NULL AND kind = 'request'"
     unassigned = [RequestRow._make(row) for row in store.query(sql, (session,))]
@@ -101,6 +103,11 @@ def adopt_requests(store: Store, run: str, session: str, agent: str, cost_source
     intervals = load_run_intervals(store, [session]).get(session, [])
     found = [(row, find_run_at(intervals, row.at)) for row in unassigned]
     old = [row for row, interval in found if interval is not None and interval.run == run]
+    assign_requests(store, old, run, cost_source)
+
+
+def assign_requests(store: Store, old: list[RequestRow], run: str, cost_source: str) -> None:
+    """Make requests of one session a part of a run whose total is known."""
     if not old:
         return
     is_local = cost_source == "local"
@@ -117,7 +124,8 @@ def adopt_requests(store: Store, run: str, session: str, agent: str, cost_source
     add_requests(deltas, old, -1)
     add_requests(deltas, new)
     store.upsert("requests", REQUEST_COLUMNS, new, replace_on_conflict(REQUEST_COLUMNS))
-    upsert_spend(store, deltas, agent, dict(store.query(_SELECT_PROJECT, (session,))))
+    projects: dict[str, str] = dict(store.query(_SELECT_PROJECT, (old[0].session,)))
+    upsert_spend(store, deltas, old[0].agent, projects)
 
 
 # -- totals of a session -------------------------------------------------------------------------
@@ -137,11 +145,16 @@ def subtract_earlier_runs(store: Store, report: Report) -> Report:
     The agent's total at the end of the run before it is known from the ledger. Without one, the
     report stays as it is, with its warning.
     """
-    total = usd_to_nano(report.cost.session_usd)
-    is_upper_bound = EARLIER_RUNS_UPPER_BOUND in report.warnings
-    is_lower_bound = EARLIER_RUNS_LOWER_BOUND in report.warnings
-    if total is None or not (is_upper_bound or is_lower_bound):
+    if report.cost.session_usd is None or not {*EARLIER_RUNS_BOUNDS} & {*report.warnings}:
         return report
+    figures = {name: getattr(report, name) for name in SessionFigures.__struct_fields__}
+    own_part = structs.asdict(_own_part(store, report))
+    return StoredReport(**own_part, session_figures=SessionFigures(**figures))
+
+
+def _own_part(store: Store, report: Report) -> Report:
+    total = usd_to_nano(report.cost.session_usd) or 0
+    is_lower_bound = EARLIER_RUNS_LOWER_BOUND in report.warnings
     at_least = (usd_to_nano(report.cost.usd) or 0) if is_lower_bound else 0
     sql = (
         "SELECT id, cost_nano, session_nano FROM runs "
@@ -153,9 +166,8 @@ def subtract_earlier_runs(store: Store, report: Report) -> Report:
         return report
     latest = earlier[0].session_nano
     cost = Cost(nano_to_usd(total - latest), "reported", report.cost.session_usd)
-    warnings = [text for text in report.warnings if text != EARLIER_RUNS_UPPER_BOUND]
+    warnings = [text for text in report.warnings if text not in EARLIER_RUNS_BOUNDS]
     if is_lower_bound:
-        warnings.remove(EARLIER_RUNS_LOWER_BOUND)
         warnings.append("output tokens are a lower bound: those of subagents are not reported")
         models = {name: replace(model, cost_usd=None) for name, model in report.models.items()}
         return replace(report, cost=cost, models=models, warnings=warnings)

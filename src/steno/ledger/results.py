@@ -4,15 +4,21 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 
-from ..analysis.context import build_context, context_level, hp_percent, hp_status
+from ..analysis.context import build_context, context_level, hp_and_status
 from ..analysis.usage import cache_hit_rate, nano_to_usd, sum_optional
-from ..report import Context, Cost, Tokens
+from ..report import Context, ContextOverhead, Cost, RunOrigin, Tokens
 from .rows import utc_datetime, utc_iso
 from .totals import UsageTotals
 
 TimeFormatter = Callable[[int | None], str | None]  # milliseconds since 1970 to ISO 8601
+
+
+def decode_tags(text: str | None) -> dict[str, str]:
+    """The labels in the column `tags`."""
+    return msgspec.json.decode(text, type=dict[str, str]) if text else {}
 
 
 class RunSummary(Struct):
@@ -53,6 +59,14 @@ class RunSummary(Struct):
     denials: int
     prompt: str | None
     pid: int | None
+    name: str | None
+    tags_json: str | None
+    host: str | None
+    user: str | None
+    repository: str | None
+    branch: str | None
+    commit: str | None
+    pull_request: str | None
     short_id: str = ""  # shortest unique prefix of the id
 
     @property
@@ -69,6 +83,23 @@ class RunSummary(Struct):
     def cost(self) -> Cost:
         """Cost, and where the figure comes from."""
         return Cost(nano_to_usd(self.cost_nano), self.cost_source)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The labels given with --tag."""
+        return decode_tags(self.tags_json)
+
+    @property
+    def origin(self) -> RunOrigin:
+        """Where and for whom it was started."""
+        return RunOrigin(
+            host=self.host,
+            user=self.user,
+            repository=self.repository,
+            branch=self.branch,
+            commit=self.commit,
+            pull_request=self.pull_request,
+        )
 
     @property
     def started(self) -> datetime | None:
@@ -128,6 +159,9 @@ class RunSummary(Struct):
             "files": self.files,
             "denials": self.denials,
             "prompt": self.prompt,
+            "name": self.name,
+            "tags": self.tags,
+            "origin": self.origin,
         }
 
 
@@ -151,6 +185,11 @@ class SessionSummary(Struct):
     reported_nano: int | None
     stop: str | None
     context_source: str | None
+    host: str | None
+    user: str | None
+    repository: str | None
+    branch: str | None
+    overhead: str | None  # JSON
     short_id: str = ""
     totals: UsageTotals = field(default_factory=UsageTotals)
 
@@ -158,6 +197,13 @@ class SessionSummary(Struct):
     def session_id(self) -> str:
         """The same as `id`, under its name in reports."""
         return self.id
+
+    @property
+    def origin(self) -> RunOrigin:
+        """Where and for whom it was started."""
+        return RunOrigin(
+            host=self.host, user=self.user, repository=self.repository, branch=self.branch
+        )
 
     @property
     def first_active(self) -> datetime | None:
@@ -181,6 +227,9 @@ class SessionSummary(Struct):
         """Context usage after the last request."""
         source = self.context_source or "measured"
         limit_source = "assumed" if self.context_limit is None else "known"
+        overhead = None
+        if self.overhead is not None:
+            overhead = msgspec.json.decode(self.overhead, type=ContextOverhead)
         return build_context(
             used=self.context_used,
             limit=self.context_limit,
@@ -188,6 +237,7 @@ class SessionSummary(Struct):
             source=source,
             peak=self.context_peak,
             compactions=self.compactions,
+            overhead=overhead,
         )
 
     def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
@@ -207,6 +257,7 @@ class SessionSummary(Struct):
             **self.totals.as_json(),
             "context": self.context,
             "stop": self.stop,
+            "origin": self.origin,
         }
 
 
@@ -275,7 +326,7 @@ class ContextSample(Struct):
 
     def as_json(self, iso: TimeFormatter = utc_iso) -> dict[str, Any]:
         """Return JSON values."""
-        hp = hp_percent(self.fraction)
+        hp, status = hp_and_status(self.fraction)
         return {
             "at": iso(self.at),
             "model": self.model,
@@ -283,7 +334,7 @@ class ContextSample(Struct):
             "limit": self.limit,
             "fraction": self.fraction,
             "hp": hp,
-            "status": hp_status(hp),
+            "status": status,
             "level": context_level(self.fraction),
             "compacted": self.compacted,
         }

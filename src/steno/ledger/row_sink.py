@@ -10,7 +10,9 @@ from msgspec import Raw, Struct, field
 
 from .. import event as ev
 from ..agents import Agent
+from ..agents.base import HANDOVER_PROMPT
 from ..analysis.attribution import likely_writers
+from ..analysis.context import context_overhead
 from ..analysis.usage import merge_counters
 from ..codec.decode import decode_raw, decoder, text_of
 from ..codec.redact import redact, redact_and_truncate
@@ -21,12 +23,14 @@ from .rows import (
     ChangeContext,
     DenialRow,
     FileChangeRows,
+    LimitRow,
     ParsedRequest,
     ParsedSession,
     ParsedToolCall,
     RowBatch,
     TextRow,
     hash_text,
+    limit_row,
     part_id,
     stable_id,
     target_of,
@@ -40,6 +44,9 @@ EXTENDED_CONTEXT = 1_000_000  # the window of a model that exceeds its default o
 ANONYMOUS_THREAD = "sidechain"  # subagents whose lines don't name their thread
 # Why a model stops when its message is complete and the user is next.
 FINAL_STOP_REASONS = ("end_turn", "stop_sequence", "max_tokens", "refusal")
+
+_HANDOVER_START, _, _rest = HANDOVER_PROMPT.partition("{summary}")
+_HANDOVER_TASK = _rest.removesuffix("{prompt}")
 
 _redact_name = lru_cache(1024)(redact)  # model and tool names: few, and repeated
 
@@ -91,6 +98,8 @@ class LedgerRowSink(Struct, eq=False):
     calls: dict[int, ParsedToolCall] = {}
     denials: dict[int, DenialRow] = {}
     texts: dict[int, TextRow] = {}
+    sent: list[TextRow] = []
+    limits: list[LimitRow] = []
     _changes: FileChangeRows = field(default_factory=FileChangeRows)
     _has_event_time: bool = False
     _threads: dict[str, ThreadState] = {}
@@ -116,6 +125,8 @@ class LedgerRowSink(Struct, eq=False):
         """Return all rows; `is_from_start`: read from the beginning of the file."""
         for session in self.sessions.values():
             session.project = session.project or self.start_folder
+        for row in self.sent:  # they name no session
+            row.session = next(reversed(self.sessions), self.default_session)
         return RowBatch(
             agent=self.agent.name,
             sessions=self.sessions,
@@ -125,6 +136,8 @@ class LedgerRowSink(Struct, eq=False):
             denials=list(self.denials.values()),
             texts=list(self.texts.values()),
             is_from_start=is_from_start,
+            sent=self.sent,
+            limits=self.limits,
         )
 
     # -- time and session ------------------------------------------------------------------------
@@ -153,6 +166,8 @@ class LedgerRowSink(Struct, eq=False):
         for rows in (self.requests, self.calls, self.texts, self.denials, self._changes.rows):
             for row in rows.values():
                 row.at = first_time
+        for sent in self.sent:
+            sent.at = first_time
         for session in self.sessions.values():
             if session.first_at is not None:
                 session.first_at = first_time
@@ -181,6 +196,8 @@ class LedgerRowSink(Struct, eq=False):
         )
         session.project = session.project or event.cwd
         session.model = session.model or _redact_name(event.model or "") or None
+        session.repository = session.repository or event.repository
+        session.branch = session.branch or event.branch
 
     def usage(self, event: ev.Usage, /) -> None:
         at = self._advance_time(event.at)
@@ -435,6 +452,9 @@ class LedgerRowSink(Struct, eq=False):
             self.text(event.line, event.session, event.parent, event.at, event.message, event.text)
 
     def _on_user_message(self, event: ev.UserMessage) -> None:
+        if event.kind == "sent":
+            self._add_sent(event)
+            return
         parent = event.parent or ""
         if self._threads.get(parent, EMPTY_THREAD).is_ended:
             del self._threads[parent]  # the next request is a new one, even with the same name
@@ -456,12 +476,26 @@ class LedgerRowSink(Struct, eq=False):
             session = self._touch_session(event, at)
             session.prompts += 1
             if session.title is None and text[:1] != "<":
-                session.title = text[:MAX_TITLE_CHARS]
+                session.title = _title(text)
+
+    def _add_sent(self, event: ev.UserMessage) -> None:
+        at = self._advance_time(event.at)
+        text = redact_and_truncate(event.text, MAX_TEXT_CHARS)
+        self.sent.append(TextRow(0, self.default_session, self.run, None, "prompt", at, text))
 
     def _on_compaction(self, event: ev.Compaction) -> None:
         session = self._touch_session(event)
         session.compactions += 1
         session.context_used = UNKNOWN_CONTEXT if event.after is None else event.after
+
+    def _on_context_usage(self, event: ev.ContextUsage) -> None:
+        if event.parent is None:
+            session = self._touch_session(event, self._advance_time(event.at))
+            session.overhead = msgspec.json.encode(context_overhead(event)).decode()
+            if session.context_used in (None, UNKNOWN_CONTEXT):
+                session.context_used = event.used
+            if session.context_limit is None:
+                session.context_limit = self.agent.context_window(event.model or "")
 
     def _on_cost(self, event: ev.CostState) -> None:
         if event.is_earlier:
@@ -470,10 +504,33 @@ class LedgerRowSink(Struct, eq=False):
         if event.cost_nano is not None:
             session.reported_nano = event.cost_nano
 
+    def _on_limit(self, event: ev.RateLimit) -> None:
+        at = time_ms(event.at)
+        if at is None or self.id_namespace:  # without a time, or replayed: not about this account
+            return
+        self.limits.append(
+            limit_row(
+                self.agent.name,
+                at,
+                kind=event.kind,
+                status=event.status,
+                utilization=event.utilization,
+                resets_at=event.resets_at,
+                source="event",
+            )
+        )
+
     def _on_failure(self, event: ev.Failure) -> None:
         if event.parent is None:
             session = self._touch_session(event, self._advance_time(event.at))
             session.stop = f"error: {event.kind or 'unknown'}"
+
+
+def _title(prompt: str) -> str:
+    """The start of a prompt; of one that continues another session, the start of its task."""
+    if prompt.startswith(_HANDOVER_START):
+        prompt = prompt.rpartition(_HANDOVER_TASK)[2]
+    return prompt[:MAX_TITLE_CHARS]
 
 
 EVENT_METHODS: dict[type[ev.Event], Callable[[LedgerRowSink, Any], None]] = {
@@ -486,6 +543,8 @@ EVENT_METHODS: dict[type[ev.Event], Callable[[LedgerRowSink, Any], None]] = {
     ev.Text: LedgerRowSink._on_text,
     ev.UserMessage: LedgerRowSink._on_user_message,
     ev.Compaction: LedgerRowSink._on_compaction,
+    ev.ContextUsage: LedgerRowSink._on_context_usage,
     ev.CostState: LedgerRowSink._on_cost,
     ev.Failure: LedgerRowSink._on_failure,
+    ev.RateLimit: LedgerRowSink._on_limit,
 }

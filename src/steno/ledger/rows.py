@@ -14,6 +14,7 @@ from ..codec.redact import redact, redact_and_truncate
 from ..event import NO_JSON
 from .protocol import Row
 
+MAX_SECONDS = 253_402_300_800  # the year 10000
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
@@ -119,6 +120,43 @@ class DenialRow(Struct, array_like=True, gc=False):
     at: int
 
 
+class LimitRow(Struct, array_like=True, gc=False):
+    """A row of `limits`."""
+
+    agent: str
+    account: str
+    window_kind: str
+    observed_at: int
+    utilization: float | None
+    resets_at: int | None
+    status: str | None
+    source: str
+
+
+LIMIT_COLUMNS = LimitRow.__struct_fields__
+MAX_LIMIT_NAME_CHARS = 60  # of a window's name, which comes from the agent
+_WINDOW_NAMES = {"300 minutes": "five_hour", "10080 minutes": "seven_day"}
+
+
+def limit_row(
+    agent: str,
+    at: int,
+    *,
+    kind: str | None,
+    status: str | None,
+    utilization: float | None,
+    resets_at: int | None,
+    source: str,
+) -> LimitRow:
+    """A row of `limits`; `resets_at` in seconds since 1970. A rejected request: all is used."""
+    if utilization is None and status == "rejected":
+        utilization = 1.0
+    name = (kind or "unknown")[:MAX_LIMIT_NAME_CHARS]
+    resets_ms = resets_at * 1000 if resets_at and 0 < resets_at < MAX_SECONDS else None
+    window = _WINDOW_NAMES.get(name, name)
+    return LimitRow(agent, "", window, at, utilization, resets_ms, status, source)
+
+
 class TextRow(Struct, array_like=True, gc=False):
     """A row of `texts`."""
 
@@ -149,6 +187,11 @@ class ParsedSession(Struct, gc=False):
     reported_nano: int | None = None
     stop: str | None = None
     context_source: str | None = None  # upper_bound; None: measured
+    host: str | None = None
+    user_name: str | None = None
+    repository: str | None = None
+    branch: str | None = None
+    overhead: str | None = None  # a report's ContextOverhead as JSON
 
 
 class RowBatch(Struct):
@@ -162,6 +205,8 @@ class RowBatch(Struct):
     denials: list[DenialRow]
     texts: list[TextRow]
     is_from_start: bool = True  # False: continued from an earlier position in the file
+    sent: list[TextRow] = []  # messages of `steno send`, without an id
+    limits: list[LimitRow] = []
 
 
 class RequestRow(NamedTuple):

@@ -4,24 +4,35 @@ import zlib
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from ..analysis.accumulator import MAX_TOOL_ERROR_CHARS
 from ..analysis.usage import base_model_name
 from ..analysis.verdict import TRUNCATION_SUFFIX
 from ..codec.redact import redact, redact_truncated, redact_value
-from ..report import Report
-from .protocol import Store
+from ..report import LineCounts, Report, RunOrigin
+from .protocol import Store, placeholders, query_column
+from .queries.runs import load_session_report
 from .reconcile import (
     KNOWN_TOTAL_SOURCES,
     TOKEN_COLUMNS,
     adopt_requests,
+    assign_requests,
     put_adjustment,
     stored_requests,
     subtract_earlier_runs,
     usd_to_nano,
 )
 from .row_sink import MAX_TITLE_CHARS
-from .rows import MAX_INT64, MAX_TIME_MS, ParsedSession, RequestRow, RowBatch, pruned_id, time_ms
+from .rows import (
+    MAX_INT64,
+    MAX_TIME_MS,
+    ParsedSession,
+    RequestRow,
+    RowBatch,
+    pruned_id,
+    time_ms,
+)
 from .upsert import RequestPricer, UpsertCounts, priced_row, upsert_batches
 
 RUN_COLUMNS = (
@@ -67,10 +78,31 @@ RUN_COLUMNS = (
     "prompt",
     "pid",
     "report",
+    "name",
+    "tags",
+    "host",
+    "user_name",
+    "repository",
+    "branch",
+    "commit_id",
+    "pull_request",
 )
+
+
+class StoredLines(Struct):
+    """The part of a stored report that says how much was read."""
+
+    lines: LineCounts = msgspec.field(default_factory=LineCounts)
+
+
 # A later reading of the same recording doesn't know these.
 TASK_RUN_COLUMNS = ("task", "attempt", "why", "prompt")
 TASK_COLUMNS = ("id", "agent", "project", "prompt", "started_at", "ended_at", "verdict", "attempts")
+ADD_ATTEMPTS = (
+    "ON CONFLICT (id) DO UPDATE SET ended_at = excluded.ended_at, "
+    "verdict = excluded.verdict, attempts = excluded.attempts "
+    "WHERE tasks.attempts < excluded.attempts"
+)
 
 
 # -- runs ----------------------------------------------------------------------------------------
@@ -98,6 +130,11 @@ def upsert_run(
     pruned = store.fetch_by_id("pruned", ("id",), [run_mark, *request_ids])
     if run_mark in pruned or (request_ids and request_ids <= pruned.keys()):
         return UpsertCounts()
+    for parsed in batch.sessions.values():
+        parsed.host = parsed.host or report.origin.host
+        parsed.user_name = parsed.user_name or report.origin.user
+        parsed.repository = parsed.repository or report.origin.repository
+        parsed.branch = parsed.branch or report.origin.branch
     cost_source = report.cost.source if report.cost.source in KNOWN_TOTAL_SOURCES else None
     values = _run_values(report, batch, at, columns)
     _complete_session(report, batch, values)
@@ -112,7 +149,7 @@ def upsert_run(
         if cost_source is None or request.id in pruned
     ]
     if cost_source is not None:
-        adopt_requests(store, run, session, batch.agent, cost_source)
+        adopt_requests(store, run, session, cost_source)
         requests = [*stored_requests(store, run), *requests]
     put_adjustment(store, report, run, requests)
 
@@ -120,7 +157,49 @@ def upsert_run(
     limit = values["context_limit"]
     if report.context.limit_source == "reported" and limit is not None:
         store.execute("UPDATE sessions SET context_limit = ? WHERE id = ?", (limit, session))
+    if report.cost.session_usd is not None:
+        _update_later_runs(store, report)
     return counts
+
+
+def _update_later_runs(store: Store, report: Report) -> None:
+    """Subtract this run from later ones of its session whose figures include it."""
+    later = query_column(
+        store,
+        "SELECT id FROM runs WHERE session = ? AND session_nano > ? ORDER BY session_nano",
+        (report.session_id, usd_to_nano(report.cost.session_usd)),
+    )
+    for run in later:
+        reported = load_session_report(store, run)
+        if reported is None:
+            continue
+        own_part = subtract_earlier_runs(store, reported)
+        columns = _figure_columns(own_part, _redact_report(own_part))
+        assignments = ", ".join(f"{name} = ?" for name in columns)
+        store.execute(f"UPDATE runs SET {assignments} WHERE id = ?", (*columns.values(), run))
+        if own_part.cost.source in KNOWN_TOTAL_SOURCES:
+            assign_requests(store, stored_requests(store, run), run, own_part.cost.source)
+        put_adjustment(store, own_part, run, stored_requests(store, run))
+
+
+def _figure_columns(report: Report, stored_report: dict[str, Any]) -> dict[str, Any]:
+    """The columns that depend on what is known of earlier runs of the session."""
+    return {
+        **{name: getattr(report.tokens, name) for name in (*TOKEN_COLUMNS, "reasoning")},
+        "cost_nano": usd_to_nano(report.cost.usd),
+        "cost_source": report.cost.source,
+        "session_nano": usd_to_nano(report.cost.session_usd),
+        "report": zlib.compress(msgspec.json.encode(stored_report), 1),
+    }
+
+
+def has_fuller_report(store: Store, report: Report) -> bool:
+    """Whether the ledger has more of this run than a truncated recording of it."""
+    rows = store.query("SELECT report FROM runs WHERE id = ?", (report.run_id,))
+    if not rows or rows[0][0] is None:
+        return False
+    stored = msgspec.json.decode(zlib.decompress(rows[0][0]), type=StoredLines).lines
+    return (stored.read, not stored.torn) > (report.lines.read, not report.lines.torn)
 
 
 def _complete_session(report: Report, batch: RowBatch, values: dict[str, Any]) -> None:
@@ -152,9 +231,11 @@ def _complete_session(report: Report, batch: RowBatch, values: dict[str, Any]) -
 def _update_session(store: Store, session: str) -> None:
     """Set what a session gets from all its runs: its turns and, without a transcript, its title."""
     turns = "SELECT sum(turns) FROM runs WHERE session = ?"
+    # The prompt of a run may be steno's own, such as for a summary: that of the task is the user's.
     title = (
-        f"SELECT substr(prompt, 1, {MAX_TITLE_CHARS}) FROM runs "
-        "WHERE session = ? AND prompt IS NOT NULL ORDER BY started_at LIMIT 1"
+        f"SELECT substr(coalesce(tasks.prompt, runs.prompt), 1, {MAX_TITLE_CHARS}) FROM runs "
+        "LEFT JOIN tasks ON tasks.id = runs.task "
+        "WHERE session = ? AND runs.prompt IS NOT NULL ORDER BY runs.started_at LIMIT 1"
     )
     store.execute(
         f"UPDATE sessions SET turns = ({turns}), title = coalesce(title, ({title})) WHERE id = ?",
@@ -192,7 +273,7 @@ def _run_values(
     same_name = [name for name in RUN_COLUMNS if hasattr(report, name) and name not in counted]
     values = {
         **{name: getattr(report, name) for name in same_name},
-        **{name: getattr(report.tokens, name) for name in (*TOKEN_COLUMNS, "reasoning")},
+        **_figure_columns(report, stored_report),
         "id": report.run_id or "",
         "session": report.session_id or report.run_id or "",
         "model": report.model and redact(report.model),
@@ -201,9 +282,6 @@ def _run_values(
         "started_at": started_at,
         "ended_at": ended_at,
         "error": stored_report["error"],
-        "cost_nano": usd_to_nano(report.cost.usd),
-        "cost_source": report.cost.source,
-        "session_nano": usd_to_nano(report.cost.session_usd),
         "context_used": report.context.used,
         "context_limit": report.context.limit,
         "context_peak": report.context.peak,
@@ -212,13 +290,32 @@ def _run_values(
         "files": len(report.files),
         "denials": len(report.denials),
         "unknown": report.lines.unknown,
-        "report": zlib.compress(msgspec.json.encode(stored_report), 1),
+        "name": report.name and redact(report.name),
+        "tags": encode_tags(stored_report["tags"]),
+        **origin_columns(report.origin),
         **columns,
     }
     for name, value in values.items():
         if isinstance(value, int):
             values[name] = int(value) if -MAX_INT64 <= value <= MAX_INT64 else None
     return values
+
+
+def origin_columns(origin: RunOrigin) -> dict[str, str | None]:
+    """The columns of `runs` about the origin. `user` and `commit` are reserved words of SQL."""
+    return {
+        "host": origin.host,
+        "user_name": origin.user,
+        "repository": origin.repository,
+        "branch": origin.branch,
+        "commit_id": origin.commit,
+        "pull_request": origin.pull_request,
+    }
+
+
+def encode_tags(tags: dict[str, str]) -> str | None:
+    """The column `tags`: sorted, so that equal tags are equal text."""
+    return msgspec.json.encode(tags, order="sorted").decode() if tags else None
 
 
 def _upsert_run_row(store: Store, values: dict[str, Any], has_session: bool) -> None:
@@ -267,19 +364,28 @@ def insert_active_run(
     id_: str,
     session: str | None,
     task: str,
-    attempt: int,
+    attempt: int | None,
     agent: str,
     project: str | None,
     source: str,
     started_at: int,
     prompt: str,
+    **columns: str | None,
 ) -> None:
-    """Write the row of a run that has just started: it has no verdict yet."""
+    """Write the row of a run that has just started: it has no verdict yet.
+
+    `columns` are its labels and origin.
+    """
+    names = "".join(f"{name}, " for name in columns)
     store.execute(
         "INSERT INTO runs (id, session, task, attempt, agent, project, source, started_at, prompt, "
+        f"{names}"
         "ok, succeeded, complete, cost_source, tools, tool_errors, files, denials, unknown) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 'unknown', 0, 0, 0, 0, 0)",
-        (id_, session, task, attempt, agent, project, source, started_at, prompt),
+        f"VALUES ({placeholders(9 + len(columns))}, 0, 0, 0, 'unknown', 0, 0, 0, 0, 0)",
+        (
+            *(id_, session, task, attempt, agent, project, source, started_at, prompt),
+            *columns.values(),
+        ),
     )
 
 
@@ -317,9 +423,4 @@ def upsert_task(store: Store, task: str | int | None) -> None:
     agent, project, prompt, started_at, _, _ = runs[0]
     *_, ended_at, verdict = runs[-1]
     row = (task, agent, project, prompt, started_at, ended_at, verdict, len(runs))
-    on_conflict = (
-        "ON CONFLICT (id) DO UPDATE SET ended_at = excluded.ended_at, "
-        "verdict = excluded.verdict, attempts = excluded.attempts "
-        "WHERE tasks.attempts < excluded.attempts"
-    )
-    store.upsert("tasks", TASK_COLUMNS, [row], on_conflict)
+    store.upsert("tasks", TASK_COLUMNS, [row], ADD_ATTEMPTS)

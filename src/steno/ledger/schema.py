@@ -9,7 +9,10 @@ changes what they sum.
 A released migration is never changed: add a new one at the end.
 """
 
-# The stores replace words in <>, where the two databases differ.
+from . import sum_tables
+
+# The stores replace words in <>, where the two databases differ. A statement that begins with
+# <postgresql> or <sqlite> is for that database only; <;> is a semicolon inside a statement.
 INITIAL_SCHEMA = """
 CREATE TABLE sources (
     path        TEXT PRIMARY KEY,       -- an imported file, or a recording's folder
@@ -258,9 +261,118 @@ UPDATE requests SET requests = 0 WHERE kind = 'rest';
 ALTER TABLE sessions ADD COLUMN context_source TEXT;  -- upper_bound; NULL: measured
 """
 
+LABELS_AND_ORIGIN = """
+ALTER TABLE runs ADD COLUMN name TEXT;          -- given by the user
+ALTER TABLE runs ADD COLUMN tags TEXT;          -- JSON object with sorted names; NULL: none
+ALTER TABLE runs ADD COLUMN host TEXT;
+ALTER TABLE runs ADD COLUMN user_name TEXT;
+ALTER TABLE runs ADD COLUMN repository TEXT;
+ALTER TABLE runs ADD COLUMN branch TEXT;
+ALTER TABLE runs ADD COLUMN commit_id TEXT;     -- checked out at its start
+ALTER TABLE runs ADD COLUMN pull_request TEXT;  -- number, in CI
+ALTER TABLE sessions ADD COLUMN host TEXT;
+ALTER TABLE sessions ADD COLUMN user_name TEXT;
+ALTER TABLE sessions ADD COLUMN repository TEXT;
+ALTER TABLE sessions ADD COLUMN branch TEXT;
+"""
+
+CONTEXT_OVERHEAD = """
+ALTER TABLE sessions ADD COLUMN overhead TEXT;  -- JSON: what fills the context before any prompt
+"""
+
+# Lists, sums and lookups that read no more rows than they need, however large the ledger is.
+INDEXES = """
+CREATE INDEX runs_newest ON runs (started_at <descending>, id);
+CREATE INDEX runs_failed ON runs (started_at, task, cost_nano, project, model, agent)
+    WHERE verdict <> 'success';
+CREATE INDEX runs_without_usage ON runs (started_at)
+    WHERE output IS NULL AND verdict IS NOT NULL;
+CREATE INDEX runs_sums ON runs (started_at, cost_nano, input, cache_write, cache_read, output,
+    reasoning, turns, duration_ms);
+DROP INDEX runs_started;
+CREATE INDEX sessions_newest ON sessions (last_at <descending>, id);
+CREATE INDEX sessions_peak ON sessions (context_peak <descending>, id)
+    WHERE context_peak IS NOT NULL;
+CREATE INDEX tasks_retried ON tasks (id) WHERE verdict = 'success' AND attempts > 1;
+CREATE INDEX calls_session ON calls (session);
+CREATE INDEX texts_session ON texts (session);
+CREATE INDEX sources_inode ON sources (inode) WHERE kind = 'transcript';
+CREATE INDEX glances_inode ON glances (inode) WHERE kind = 'transcript';
+<postgresql> CREATE INDEX runs_id ON runs (id COLLATE "C");
+<postgresql> CREATE INDEX runs_session_id ON runs (session COLLATE "C");
+<postgresql> CREATE INDEX sessions_id ON sessions (id COLLATE "C");
+"""
+
+# The newest of a project, host, branch and so on, and the names that there are.
+INDEXES_BY_NAME = """
+CREATE INDEX runs_project ON runs (project, started_at <descending>, id);
+CREATE INDEX runs_model ON runs (model, started_at <descending>, id);
+CREATE INDEX runs_agent ON runs (agent, started_at <descending>, id);
+CREATE INDEX runs_verdict ON runs (verdict, started_at <descending>, id);
+CREATE INDEX runs_host ON runs (host, started_at <descending>, id) WHERE host IS NOT NULL;
+CREATE INDEX runs_user ON runs (user_name, started_at <descending>, id)
+    WHERE user_name IS NOT NULL;
+CREATE INDEX runs_repository ON runs (repository, started_at <descending>, id)
+    WHERE repository IS NOT NULL;
+CREATE INDEX runs_branch ON runs (branch, started_at <descending>, id) WHERE branch IS NOT NULL;
+CREATE INDEX runs_tags ON runs (started_at <descending>, id, session, tags)
+    WHERE tags IS NOT NULL;
+DROP INDEX runs_sums;
+CREATE INDEX sessions_project ON sessions (project, last_at <descending>, id);
+CREATE INDEX sessions_model ON sessions (model, last_at <descending>, id);
+CREATE INDEX sessions_agent ON sessions (agent, last_at <descending>, id);
+CREATE INDEX sessions_host ON sessions (host, last_at <descending>, id) WHERE host IS NOT NULL;
+CREATE INDEX sessions_user ON sessions (user_name, last_at <descending>, id)
+    WHERE user_name IS NOT NULL;
+CREATE INDEX sessions_repository ON sessions (repository, last_at <descending>, id)
+    WHERE repository IS NOT NULL;
+CREATE INDEX sessions_branch ON sessions (branch, last_at <descending>, id)
+    WHERE branch IS NOT NULL;
+CREATE INDEX session_spend_cost ON session_spend (cost_nano DESC, requests DESC, session);
+CREATE INDEX session_spend_tokens ON session_spend (tokens DESC, session);
+DROP INDEX tool_use_name;
+CREATE INDEX tool_use_slowest ON tool_use (name, slowest_ms DESC, agent, project, timed);
+"""
+
+LIMITS = """
+CREATE TABLE limits (
+    agent        TEXT NOT NULL,
+    account      TEXT NOT NULL,         -- label; empty: unknown
+    window_kind  TEXT NOT NULL,         -- five_hour, seven_day, or the agent's name
+    observed_at  <int> NOT NULL,        -- time of the observation
+    utilization  DOUBLE PRECISION,      -- used part, 1 if it is used up; NULL: unknown
+    resets_at    <int>,                 -- end of the window
+    status       TEXT,                  -- of the agent: allowed, allowed_warning, rejected
+    source       TEXT NOT NULL,         -- statusline, event (of the agent) or error (of a run)
+    PRIMARY KEY (agent, account, window_kind, observed_at)
+) <by key>;
+CREATE INDEX limits_time ON limits (observed_at);
+"""
+
+# PostgreSQL treats a path, host or e-mail address as one word; without these, each part is one.
+WORD_SEPARATORS = "/.@:_+-"
+# The words of texts, the newest texts, and the runs of a session by time.
+SEARCH = f"""
+CREATE INDEX sources_session ON sources (session) WHERE kind = 'transcript';
+CREATE INDEX texts_newest ON texts (at <descending>, id);
+DROP INDEX runs_session;
+CREATE INDEX runs_session ON runs (session, started_at);
+<postgresql> DROP INDEX IF EXISTS texts_parts;
+<postgresql> ALTER TABLE texts ADD COLUMN words tsvector GENERATED ALWAYS AS (
+    to_tsvector('simple', translate(text, '{WORD_SEPARATORS}', '{" " * len(WORD_SEPARATORS)}'))
+) STORED;
+<postgresql> CREATE INDEX texts_words ON texts USING gin (words);
+"""
+
 # Name and statements; migrations are numbered from 1.
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("first", INITIAL_SCHEMA),
     ("notes and budgets", NOTES_AND_BUDGETS),
     ("runs without requests", RUNS_WITHOUT_REQUESTS),
+    ("labels and origin", LABELS_AND_ORIGIN),
+    ("context overhead", CONTEXT_OVERHEAD),
+    ("indexes", INDEXES),
+    ("sums", sum_tables.migration() + INDEXES_BY_NAME),
+    ("limits", LIMITS),
+    ("search", SEARCH),
 )

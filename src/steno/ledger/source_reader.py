@@ -6,6 +6,7 @@ grew is read from there; one that was rewritten, truncated or replaced is read f
 
 import io
 import os
+from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 
@@ -14,11 +15,16 @@ from msgspec import Struct
 
 from .. import agents
 from ..agents import Agent
+from ..codec.decode import MAX_LINE_BYTES, decoder
+from ..codec.redact import redact
 from ..errors import StenoError
 from ..pricing import price
-from ..recording.open import GZIP_MAGIC, ZSTD_MAGIC, open_recording, read_lines
+from ..recording.format import redact_origin
+from ..recording.lines import GZIP_MAGIC, ZSTD_MAGIC, limited_lines, read_lines
+from ..recording.open import open_recording
 from ..recording.parse import RunParser
 from ..report import Report
+from ..workspace.origin import host_name, repository_of, user_name
 from .row_sink import LedgerRowSink
 from .rows import RowBatch, stable_id
 
@@ -42,6 +48,7 @@ class SourcePart(Struct, array_like=True):
     previous_path: str | None = None  # its path at the earlier reading that this continues
     is_requests_only: bool = False  # read requests only: enough for the sums
     state: bytes | None = None
+    is_own: bool = False  # in the folders of this user's agents
 
 
 class PartResult(Struct, array_like=True):
@@ -68,7 +75,8 @@ class ResumeState(Struct, array_like=True):
     rows: bytes
 
 
-_resume_state_decoder = msgspec.msgpack.Decoder(ResumeState)
+decode_resume_state = msgspec.msgpack.Decoder(ResumeState).decode
+encode_resume_state = msgspec.msgpack.encode
 
 
 def read_part(part: SourcePart) -> PartResult:
@@ -77,9 +85,11 @@ def read_part(part: SourcePart) -> PartResult:
         if part.kind != "transcript":
             return _read_run(part, agents.get_agent(part.agent or None))
         agent = agents.get_agent(part.agent) or agents.CLAUDE
-        if part.is_requests_only:
-            return _read_requests(part, agent)
-        return _read_transcript(part, agent)
+        read = _read_requests if part.is_requests_only else _read_transcript
+        result = read(part, agent)
+        if result.batch is not None:
+            _fill_origin(result.batch, part.is_own)
+        return result
     except (OSError, StenoError) as error:
         text = str(getattr(error, "strerror", None) or error)
         return PartResult(part, None, problem=text.removeprefix(f"{part.path}: "))
@@ -103,7 +113,7 @@ def _read_transcript(part: SourcePart, agent: Agent) -> PartResult:
     parser = RunParser(agent, "stream")
     sink = _new_sink(part, agent)
     if part.state is not None:
-        state = _resume_state_decoder.decode(part.state)
+        state = decode_resume_state(part.state)
         parser.restore(state.reader, part.lines)
         sink.restore(state.rows)
     with _open_buffered(part) as file:
@@ -119,10 +129,10 @@ def _read_transcript(part: SourcePart, agent: Agent) -> PartResult:
                 session=_session_id_of(batch, part),
             )
         file.seek(part.start_offset)
-        parser.feed_sink((file,), sink)
+        parser.feed_sink((_lines(part, file),), sink)
         end_offset, is_cut = _find_last_complete_line(file)
         head, tail = fingerprint(file, end_offset)
-    state_bytes = msgspec.msgpack.encode(ResumeState(parser.state(), sink.state()))
+    state_bytes = encode_resume_state(ResumeState(parser.state(), sink.state()))
     batch = sink.batch(not part.start_offset)
     return PartResult(
         part=part,
@@ -140,13 +150,13 @@ def _read_requests(part: SourcePart, agent: Agent) -> PartResult:
     """Read only the requests of a transcript."""
     sink = _new_sink(part, agent)
     if part.state is not None:
-        sink.restore(_resume_state_decoder.decode(part.state).rows)
+        sink.restore(decode_resume_state(part.state).rows)
     with _open_buffered(part) as file:
         if _is_compressed(file):
             sink.add(agent.transcripts.scan_usage(read_lines(Path(part.path))))
             return PartResult(part, sink.batch(), part.size)
         file.seek(part.start_offset)
-        sink.add(agent.transcripts.scan_usage(file))
+        sink.add(agent.transcripts.scan_usage(_lines(part, file)))
         end_offset, _ = _find_last_complete_line(file)
         head, tail = fingerprint(file, end_offset)
     return PartResult(
@@ -156,8 +166,17 @@ def _read_requests(part: SourcePart, agent: Agent) -> PartResult:
         lines=part.lines,
         head=head,
         tail=tail,
-        state=msgspec.msgpack.encode(ResumeState(b"", sink.state())),
+        state=encode_resume_state(ResumeState(b"", sink.state())),
     )
+
+
+def _fill_origin(batch: RowBatch, is_own: bool) -> None:
+    """Add what transcripts don't say: the repository of their folder, and whose they are."""
+    for session in batch.sessions.values():
+        session.repository = session.repository or repository_of(session.project or "")
+        if is_own:
+            session.host = host_name()
+            session.user_name = user_name(os.environ)
 
 
 def _new_sink(part: SourcePart, agent: Agent) -> LedgerRowSink:
@@ -169,6 +188,11 @@ def _open_buffered(part: SourcePart) -> "io.BufferedReader[io.FileIO]":
     return io.BufferedReader(
         io.FileIO(part.path), min(MAX_BUFFER_BYTES, new_bytes + MIN_BUFFER_BYTES)
     )
+
+
+def _lines(part: SourcePart, file: "io.BufferedReader[io.FileIO]") -> Iterable[bytes]:
+    """The new lines of a part."""
+    return limited_lines(file) if part.size - part.start_offset > MAX_LINE_BYTES else file
 
 
 def _is_compressed(file: "io.BufferedReader[io.FileIO]") -> bool:
@@ -187,20 +211,26 @@ def _find_last_complete_line(file: "io.BufferedReader[io.FileIO]") -> tuple[int,
     The file must have been read to its end. An incomplete line is left for the next import.
     """
     end = file.tell()
-    last_line = b""
-    while len(last_line) < end and b"\n" not in last_line:
-        start = max(0, end - len(last_line) - (len(last_line) or TAIL_BYTES))
-        file.seek(start)
-        last_line = file.read(end - start)
-    last_line = last_line[last_line.rfind(b"\n") + 1 :]
-    if not last_line or _is_json_object(last_line):
+    line_start = end
+    newline = -1
+    size = TAIL_BYTES
+    while line_start and newline < 0:
+        block_start = max(0, line_start - size)
+        newline = os.pread(file.fileno(), line_start - block_start, block_start).rfind(b"\n")
+        line_start = block_start + newline + 1
+        size = min(2 * size, MAX_BUFFER_BYTES)
+    length = end - line_start
+    if not length:
         return end, False
-    return end - len(last_line), True
+    if length < MAX_LINE_BYTES and _is_json_object(os.pread(file.fileno(), length, line_start)):
+        return end, False
+    return line_start, True
 
 
 def _is_json_object(line: bytes) -> bool:
     try:
-        return isinstance(msgspec.json.decode(line), dict)
+        decoder(dict[str, msgspec.Raw]).decode(line)
+        return True
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
 
@@ -252,6 +282,7 @@ def _read_run(part: SourcePart, agent: Agent | None) -> PartResult:
     parser.accumulator.add(enriched)
     sink.add(enriched)
     report = parser.report(recording.name, price)
+    report.origin = redact_origin(report.origin)
     batch = sink.batch()
     report.run_id = report.run_id or _derive_run_id(report, batch, part)
     _fill_ids(batch, report.run_id, report.session_id or report.run_id)
@@ -276,8 +307,8 @@ def _task_columns(parser: RunParser) -> dict[str, str | int | None]:
     return {
         "task": header.task,
         "attempt": header.attempt,
-        "prompt": header.prompt,
-        "why": decision or None,
+        "prompt": header.prompt and redact(header.prompt),
+        "why": redact(decision) or None,
     }
 
 
@@ -296,7 +327,10 @@ def _derive_run_id(report: Report, batch: RowBatch, part: SourcePart) -> str:
 
 def _fill_ids(batch: RowBatch, run: str, session: str) -> None:
     """Set the run and a missing session in rows that were made before they were known."""
-    for rows in (batch.requests, batch.calls, batch.changes, batch.denials, batch.texts):
+    for rows in (
+        *(batch.requests, batch.calls, batch.changes),
+        *(batch.denials, batch.texts, batch.sent),
+    ):
         for row in rows:
             row.run = run
             row.session = row.session or session

@@ -5,15 +5,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from ..errors import LedgerError
-from .protocol import Row, Store, query_value
+from .protocol import NOTICE_SECONDS, LockPolicy, Row, Store, query_value
 from .rows import REQUEST_COLUMNS, now_ms
 from .schema import MIGRATIONS
-from .sqlite import IN_MEMORY, SQLiteStore
+from .sqlite import IN_MEMORY, REBUILD_SUFFIX, SQLiteStore
+
+PROGRESS_SECONDS = 10.0  # between two lines about a migration
+PROGRESS_STEPS = 10_000  # SQLite's instructions between two looks at signals: about 1 ms
 
 __all__ = [
+    "LockPolicy",
     "Row",
     "Store",
     "default_ledger_path",
@@ -50,9 +55,27 @@ def ledger_exists(location: str | None = None, environ: Mapping[str, str] = os.e
 def ledger_location(location: str | None = None) -> str:
     """Return the ledger's absolute path, or its URL without credentials and parameters."""
     url = ledger_url(location)
-    if "://" in url and not url.startswith("sqlite:"):
-        return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
+    scheme, separator, address = url.partition("://")
+    if separator and scheme != "sqlite":
+        return f"{scheme}://{_split_address(address)[1]}"
     return os.path.abspath(_sqlite_path(url))  # noqa: PTH100  # resolve() would follow links
+
+
+def _split_address(address: str) -> tuple[str, str]:
+    """Return the credentials, and the host with the database.
+
+    A password may contain any of / @ ?, so the host follows the last "@" before the parameters.
+    """
+    parameters = re.search(r"\?\w+=", address)
+    credentials, _, host = address[: parameters and parameters.start()].rpartition("@")
+    return credentials, host.partition("?")[0]
+
+
+def _check_credentials(url: str, name: str) -> None:
+    """LedgerError if the driver would take a part of the password for the host, and print it."""
+    password = _split_address(url.partition("://")[2])[0].partition(":")[2]
+    if re.search(r"[/@?#]|%(?![0-9A-Fa-f]{2})", password):
+        raise LedgerError(f"{name}: percent-encode / @ ? # % in the password: %2F %40 %3F %23 %25")
 
 
 def _sqlite_path(url: str) -> str:
@@ -66,33 +89,55 @@ def _sqlite_path(url: str) -> str:
 # -- opening -------------------------------------------------------------------------------------
 
 
-def open_ledger(location: str | None = None, *, read_only: bool = False) -> Store:
+def open_ledger(
+    location: str | None = None, *, read_only: bool = False, locks: LockPolicy | None = None
+) -> Store:
     """Open the ledger at `location` (default: see `ledger_url`), creating or migrating it.
 
-    With `read_only`, nothing is created or migrated. LedgerError if it cannot be opened.
+    With `read_only`, nothing is created or migrated. `locks`: how to wait for other processes.
+    LedgerError if it cannot be opened.
     """
+    locks = locks or LockPolicy()
     url = ledger_url(location)
     scheme, separator, _ = url.partition("://")
     store: Store
     if not separator or scheme == "sqlite":
-        store = SQLiteStore(_sqlite_path(url), read_only)
+        store = SQLiteStore(_sqlite_path(url), read_only, locks)
     elif scheme in ("postgresql", "postgres"):
         from .postgres import PostgresStore
 
-        store = PostgresStore(url, ledger_location(url), read_only)
+        name = ledger_location(url)
+        _check_credentials(url, name)
+        store = PostgresStore(url, name, read_only, locks)
     else:
         raise LedgerError(f"unsupported ledger URL {scheme}://; use a path or postgresql://...")
     try:
         migrate(store, read_only)
+        if not read_only:
+            _remove_leftovers(store)
     except BaseException:
         store.close()
         raise
     return store
 
 
-def open_existing_ledger(location: str | None = None) -> Store | None:
+def _remove_leftovers(store: Store) -> None:
+    """Delete the copies of a rebuild that was killed."""
+    if store.kind == "postgresql":
+        from .postgres_rebuild import remove_unused_schemas
+
+        remove_unused_schemas(store)
+    elif Path(f"{store.name}{REBUILD_SUFFIX}").exists():
+        from .sqlite_rebuild import remove_unused_folder
+
+        remove_unused_folder(store.name)
+
+
+def open_existing_ledger(
+    location: str | None = None, locks: LockPolicy | None = None
+) -> Store | None:
     """Open the ledger; None if there is none yet."""
-    return open_ledger(location) if ledger_exists(location) else None
+    return open_ledger(location, locks=locks) if ledger_exists(location) else None
 
 
 # -- migrations ----------------------------------------------------------------------------------
@@ -115,14 +160,18 @@ def migrate(
             "old schema; run `steno ledger import` to migrate it" if version else "not a ledger"
         )
         raise LedgerError(f"{store.name}: {reason}")
-    if version:
-        store.backup(version + 1)
-    for number in range(version + 1, len(migrations) + 1):
-        name, statements = migrations[number - 1]
-        _apply_migration(store, number, name, statements)
+    with MigrationProgress(store) as progress:
+        if version:
+            progress.start("copying it first")
+            store.backup(version + 1)
+        for number in range(version + 1, len(migrations) + 1):
+            name, statements = migrations[number - 1]
+            _apply_migration(store, number, name, statements, progress)
 
 
-def _apply_migration(store: Store, number: int, name: str, statements: str) -> None:
+def _apply_migration(
+    store: Store, number: int, name: str, statements: str, progress: "MigrationProgress"
+) -> None:
     with store.transaction():
         if schema_version(store) >= number:
             return  # another process has applied it
@@ -132,10 +181,62 @@ def _apply_migration(store: Store, number: int, name: str, statements: str) -> N
                 "name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
             )
         code = "\n".join(line.partition("--")[0] for line in statements.splitlines())
-        for statement in code.split(";"):
-            if statement.strip():
-                store.execute(statement.strip())
+        steps = list(_statements(code, store.kind))
+        for done, statement in enumerate(steps, 1):
+            progress.start(f"version {number} ({name}), step {done} of {len(steps)}")
+            store.execute(statement)
         store.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, name, now_ms()))
+
+
+class MigrationProgress:
+    """Report the step of a migration that takes long, from another thread.
+
+    An interrupt stops SQLite inside a statement: the version that was being applied is undone.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._step = ""
+        self._done = Event()
+        self._thread = Thread(target=self._report, daemon=True)
+
+    def start(self, step: str) -> None:
+        """Set the step that is reported."""
+        self._step = step
+
+    def __enter__(self) -> "MigrationProgress":
+        if self._store.locks.on_wait is not None:
+            self._thread.start()
+        if isinstance(self._store, SQLiteStore):
+            # Python handles signals here; an exception makes SQLite stop, and is lost.
+            self._store.connection.set_progress_handler(lambda: 0, PROGRESS_STEPS)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if isinstance(self._store, SQLiteStore):
+            self._store.connection.set_progress_handler(None, 0)
+            if isinstance(error, LedgerError) and str(error).endswith(": interrupted"):
+                raise KeyboardInterrupt from None
+
+    def _report(self) -> None:
+        report = self._store.locks.on_wait
+        wait = NOTICE_SECONDS
+        while report is not None and not self._done.wait(wait):
+            report(f"migrating the ledger: {self._step}; interrupting it loses nothing")
+            wait = PROGRESS_SECONDS
+
+
+def _statements(code: str, kind: str) -> Iterator[str]:
+    """The statements for one kind of database."""
+    for statement in map(str.strip, re.split(r"(?<!<);", code)):
+        match = re.match("<(sqlite|postgresql)>", statement)
+        if match is not None and match[1] == kind:
+            yield statement[match.end() :]
+        elif match is None and statement:
+            yield statement
 
 
 def schema_version(store: Store) -> int:
@@ -201,6 +302,9 @@ class MemoryStore(SQLiteStore):
         if self._requests and ("FROM requests" in sql or "JOIN requests" in sql):
             self._flush_requests()
         return super().query(sql, values)
+
+    def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[list[Row]]:
+        yield self.query(sql, values)
 
     def _flush_requests(self) -> None:
         requests = self._requests

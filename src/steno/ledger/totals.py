@@ -1,6 +1,6 @@
 """The hourly sums in `spend` and `tool_use`, and the totals of runs and sessions."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct, field
@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 from ..analysis.usage import cache_hit_rate, nano_to_usd
 from ..report import Tokens
 from .protocol import Row, Store
-from .rows import HOUR_MS, ParsedToolCall
+from .rows import HOUR_MS, MINUTE_MS, ParsedToolCall
 
 
 class SpendSums(Struct, gc=False):
@@ -134,8 +134,17 @@ def replace_on_conflict(columns: tuple[str, ...], key: str = "id") -> str:
     return f"ON CONFLICT ({key}) DO UPDATE SET {', '.join(parts)}"
 
 
+BLOCK_HOURS = 5  # the window of a subscription's usage limit
+BLOCK_MS = BLOCK_HOURS * HOUR_MS
 TIME_GROUPINGS = ("day", "week", "month")
-GROUPINGS = (*TIME_GROUPINGS, "project", "model", "agent", "session")
+# Columns of runs and sessions by which usage is grouped; tags are those of runs alone.
+ORIGIN_COLUMNS = {
+    "host": "host",
+    "user": "user_name",
+    "repository": "repository",
+    "branch": "branch",
+}
+GROUPINGS = (*TIME_GROUPINGS, "project", "model", "agent", "session", *ORIGIN_COLUMNS, "tag")
 
 
 class UsageTotals(Struct):
@@ -164,7 +173,12 @@ class UsageTotals(Struct):
         if not total and self.unpriced and self.unpriced >= self.requests:
             return Tokens()
         return Tokens(
-            self.input, self.cache_write, self.cache_read, self.output, self.reasoning, total
+            input=self.input,
+            cache_write=self.cache_write,
+            cache_read=self.cache_read,
+            output=self.output,
+            reasoning=self.reasoning,
+            total=total,
         )
 
     @property
@@ -219,11 +233,84 @@ class UsageRow(Struct):
     totals: UsageTotals
     project: str | None = None
     title: str | None = None
+    models: list["UsageRow"] = []  # by cost, highest first; none where the rows are models
 
-    def as_json(self, by: str) -> dict[str, Any]:
-        """Return JSON values; the first name is the grouping."""
-        more = {"project": self.project, "title": self.title} if by == "session" else {}
+    def as_json(self, by: str, breakdown: bool = False) -> dict[str, Any]:
+        """Return JSON values; the first name is the grouping. `breakdown` adds each model."""
+        more: dict[str, Any] = {}
+        if by == "session":
+            more = {"project": self.project, "title": self.title}
+        if by != "model":
+            more["models"] = [row.key for row in self.models]
+        if breakdown:
+            more["breakdown"] = [row.as_json("model") for row in self.models]
         return {by: self.key, **more, **self.totals.as_json()}
+
+
+class BurnRate(Struct, frozen=True):
+    """Spending per time; the cost is None if unknown."""
+
+    usd_per_hour: float | None
+    tokens_per_minute: float
+
+
+class Projection(Struct, frozen=True):
+    """Spending at the end of a block if the rate stays the same."""
+
+    usd: float | None
+    tokens: int
+
+
+class UsageBlock(Struct):
+    """Usage in the five hours after a first request, whose time is rounded down to the hour."""
+
+    start: int
+    row: UsageRow
+    now: int
+    first_at: int | None = None  # first request of the active block
+
+    @property
+    def end(self) -> int:
+        """The instant at which it ends."""
+        return self.start + BLOCK_MS
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it contains the present."""
+        return self.start <= self.now < self.end
+
+    @property
+    def burn_rate(self) -> BurnRate:
+        """Spending per time from the first request to now, or to the end of a past block."""
+        first = self.start if self.first_at is None else self.first_at
+        minutes = max(1.0, (min(self.now, self.end) - first) / MINUTE_MS)
+        totals = self.row.totals
+        usd_per_hour = None if totals.usd is None else totals.usd / minutes * 60
+        return BurnRate(usd_per_hour, (totals.tokens.total or 0) / minutes)
+
+    @property
+    def projection(self) -> Projection:
+        """Spending at the end of the block at the current rate."""
+        minutes_left = max(0, self.end - self.now) / MINUTE_MS
+        rate = self.burn_rate
+        totals = self.row.totals
+        usd = None
+        if totals.usd is not None and rate.usd_per_hour is not None:
+            usd = totals.usd + rate.usd_per_hour / 60 * minutes_left
+        tokens = (totals.tokens.total or 0) + rate.tokens_per_minute * minutes_left
+        return Projection(usd, round(tokens))
+
+    def as_json(self, iso: Callable[[int | None], str | None]) -> dict[str, Any]:
+        """Return JSON values; rate and projection are null for past blocks."""
+        return {
+            "block": iso(self.start),
+            "end": iso(self.end),
+            "active": self.is_active,
+            "models": [row.key for row in self.row.models],
+            **self.row.totals.as_json(),
+            "burn_rate": self.burn_rate if self.is_active else None,
+            "projection": self.projection if self.is_active else None,
+        }
 
 
 class WastedCost(Struct):
@@ -261,6 +348,18 @@ class UsageReport(Struct):
     peak_context: ContextPeak | None = None
     unpriced: list[UsageRow] = []  # by model
     runs_without_usage: int = 0  # not included in any row
+    left_off: int = 0  # sessions without a row because of a limit
+
+
+class DeniedRule(Struct):
+    """A rule that would have allowed denied calls of a tool, and how often it was missing."""
+
+    tool: str | None
+    rule: str | None  # None: no rule would allow it
+    calls: int
+    sessions: int
+    last_at: int
+    reason: str | None
 
 
 class ToolCallStats(Struct):

@@ -19,6 +19,7 @@ from .rows import (
     CHANGE_COLUMNS,
     DAY_MS,
     DENIAL_COLUMNS,
+    LIMIT_COLUMNS,
     REQUEST_COLUMNS,
     SESSION_COLUMNS,
     TEXT_COLUMNS,
@@ -28,9 +29,11 @@ from .rows import (
     ParsedToolCall,
     RequestRow,
     RowBatch,
+    TextRow,
     call_from_row,
     call_row,
     request_from_row,
+    stable_id,
 )
 from .totals import (
     SpendDeltas,
@@ -43,6 +46,7 @@ from .totals import (
 )
 
 MAX_COST_NANO = 10**18  # a billion dollars, and still within a 64-bit column
+MAX_CLOCK_SKEW_MS = 1000  # of an agent's times before steno's
 ON_CONFLICT_IGNORE = "ON CONFLICT DO NOTHING"
 
 CostAndSaving = tuple[int | None, int]  # cost and cache saving of a request, in nano-dollars
@@ -103,10 +107,12 @@ def upsert_batches(
         for table, columns in (
             ("changes", CHANGE_COLUMNS),
             ("denials", DENIAL_COLUMNS),
-            ("texts", TEXT_COLUMNS),
         ):
             rows = {row.id: row for batch in own for row in getattr(batch, table)}
             store.upsert(table, columns, map(astuple, rows.values()), ON_CONFLICT_IGNORE)
+        _upsert_texts(store, own)
+        limits = (astuple(row) for batch in own for row in batch.limits)
+        store.upsert("limits", LIMIT_COLUMNS, limits, ON_CONFLICT_IGNORE)
     return counts
 
 
@@ -188,12 +194,13 @@ def merge_sessions(old: ParsedSession, new: ParsedSession, is_from_start: bool) 
     else:
         late, early = new, old
     context = late if _has_better_context(late, early) else early
+    starts = [session.first_at for session in (old, new) if session.first_at is not None]
     return ParsedSession(
         agent_version=late.agent_version or early.agent_version,
         project=old.project or new.project,
         model=late.model or early.model,
         title=old.title or new.title,
-        first_at=_min_known(old.first_at, new.first_at),
+        first_at=min(starts, default=None),
         last_at=_max_known(old.last_at, new.last_at),
         prompts=combine(old.prompts, new.prompts),
         turns=old.turns if new.turns is None else new.turns,
@@ -204,6 +211,11 @@ def merge_sessions(old: ParsedSession, new: ParsedSession, is_from_start: bool) 
         reported_nano=_max_known(old.reported_nano, new.reported_nano),
         stop=late.stop or early.stop,
         context_source=context.context_source,
+        host=old.host or new.host,
+        user_name=old.user_name or new.user_name,
+        repository=old.repository or new.repository,
+        branch=old.branch or new.branch,
+        overhead=late.overhead or early.overhead,
     )
 
 
@@ -212,10 +224,6 @@ def _has_better_context(late: ParsedSession, early: ParsedSession) -> bool:
     if late.context_used is None or early.context_used is None:
         return late.context_used is not None
     return late.context_source is None or early.context_source is not None
-
-
-def _min_known(*values: int | None) -> int | None:
-    return min((value for value in values if value is not None), default=None)
 
 
 def _max_known(*values: int | None) -> int | None:
@@ -354,6 +362,42 @@ def merge_requests(first: ParsedRequest, second: ParsedRequest) -> ParsedRequest
         output=max(first.output, second.output),
         reasoning=max(first.reasoning, second.reasoning),
         cache_write_1h=max(first.cache_write_1h, second.cache_write_1h),
+    )
+
+
+# -- texts ---------------------------------------------------------------------------------------
+
+
+def _upsert_texts(store: Store, batches: Sequence[RowBatch]) -> None:
+    """Write prompts, answers and sent messages. The transcript may have the latter as prompts."""
+    texts = {row.id: row for batch in batches for row in batch.texts}
+    sent: dict[int, TextRow] = {}
+    for batch in batches:
+        for row in batch.sent:
+            row.id = _sent_id(row)
+            if not _has_prompt(store, row):
+                sent.setdefault(row.id, row)
+    prompts = {row.id: _sent_id(row) for row in texts.values() if row.role == "prompt"}
+    times = {id_: row.at for id_, row in sent.items()}
+    times.update(store.fetch_by_id("texts", ("id", "at"), prompts.values()).values())
+    for id_, sent_id in prompts.items():
+        if sent_id in times and texts[id_].at >= times[sent_id] - MAX_CLOCK_SKEW_MS:
+            del texts[id_]
+    rows = map(astuple, (*texts.values(), *sent.values()))
+    store.upsert("texts", TEXT_COLUMNS, rows, ON_CONFLICT_IGNORE)
+
+
+def _sent_id(row: TextRow) -> int:
+    return stable_id("sent", row.session, row.text)
+
+
+def _has_prompt(store: Store, sent: TextRow) -> bool:
+    """Whether the transcript, with this message, was imported before the run."""
+    return bool(
+        store.query(
+            "SELECT 1 FROM texts WHERE session = ? AND role = 'prompt' AND at >= ? AND text = ?",
+            (sent.session, sent.at - MAX_CLOCK_SKEW_MS, sent.text),
+        )
     )
 
 

@@ -7,27 +7,31 @@ is read and no process of the run is left. The output is never interpreted.
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from select import poll
 from signal import SIGKILL
 from tempfile import TemporaryFile
+from threading import RLock
 from typing import IO
 
 from msgspec import Struct
 
 from ..recording.format import Record
 from .event_loop import EventLoop, Timer
-from .process_info import RUN_TAG_VARIABLE, RunTag
 from .process_tree import (
     ORPHAN_POLL_SECONDS,
+    CommandGuard,
     Escalation,
     GracePeriods,
     ListProcesses,
     Orphan,
     ProcessTree,
+    list_processes,
     start_time_of,
 )
+from .run_tag import RUN_TAG_VARIABLE, LimitTag, RunTag
 from .streams import FileTail, PipeReader, StdinWriter
 
 OnRecord = Callable[[Record], None]
@@ -76,11 +80,16 @@ class ChildProcess:
         self.has_stdout = False  # stdout has printed something
         self.started = loop.clock()
         self.last_output_at = self.started  # by the loop's clock
+        self._suspended_before = loop.suspended_seconds  # before the last output
         self._loop = loop
         self._on_record = on_record
         self._on_finished = on_finished
         tag = run_tag.encode()
-        self._process_tree = ProcessTree(list_processes, lambda process: tag in process.run_tags)
+        limit_tag = self._limit_tag = LimitTag(run_tag)
+        self._process_tree = ProcessTree(
+            list_processes,
+            lambda process: tag in process.run_tags or limit_tag.matches(process.run_tags),
+        )
         # Processes that outlived the agent, or were killed with it.
         self.orphans: list[Orphan] = self._process_tree.orphans
         self._stop_reason = ""
@@ -117,6 +126,7 @@ class ChildProcess:
         finally:
             if tail:
                 os.close(tail.writer_fd)
+        self._limit_tag.apply(process.pid)
         self._process = process
         self.pid = process.pid
         self._process_tree.root_pid = process.pid
@@ -177,13 +187,20 @@ class ChildProcess:
 
     # -- records ---------------------------------------------------------------------------------
 
+    @property
+    def silent_since(self) -> float:
+        """Time of the last output, moved by the time for which steno was suspended since."""
+        return self.last_output_at + self._loop.suspended_seconds - self._suspended_before
+
     def _on_stdout(self, data: bytes) -> None:
         self.last_output_at = self._loop.clock()
+        self._suspended_before = self._loop.suspended_seconds
         self.has_stdout = True
         self._on_record(Record(self.last_output_at - self.started, "out", data))
 
     def _on_stderr(self, data: bytes) -> None:
         self.last_output_at = self._loop.clock()
+        self._suspended_before = self._loop.suspended_seconds
         self._on_record(Record(self.last_output_at - self.started, "err", data))
 
     def discard_records(self) -> None:
@@ -351,6 +368,7 @@ class ChildProcess:
         self.is_finished = True
         self._timer.cancel()
         self._release_descriptors()
+        self._limit_tag.release()
         for output in self._outputs:
             output.close()
         self._on_finished()
@@ -360,10 +378,15 @@ class ChildProcess:
 
 DEFAULT_TIMEOUT_SECONDS = 60.0  # git in a large repository is slow
 EXIT_TIMEOUT = 124  # as in timeout(1)
+MAX_KILL_ROUNDS = 20
+KILL_ROUND_SECONDS = 0.01
 
 
 class RunOnce:
-    """A command. Its whole process group is killed with it."""
+    """A command. All that it started is killed with it.
+
+    With a `guard`, it also ends if steno is killed.
+    """
 
     def __init__(
         self,
@@ -372,13 +395,18 @@ class RunOnce:
         extra_env: Mapping[str, str] | None = None,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         unset_env: Collection[str] = (),
+        stdin: bytes = b"",
+        guard: CommandGuard | None = None,
     ) -> None:
         self._argv = list(argv)
+        self._stdin = stdin
         self._cwd = cwd
         self._timeout = timeout
         inherited = {name: value for name, value in os.environ.items() if name not in unset_env}
-        self._env = inherited | dict(extra_env or {})
+        self._guard = guard
+        self._env = inherited | dict(extra_env or {}) | (guard.env if guard is not None else {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._reap_lock = RLock()  # until it is reaped, its pid and session belong to it
         self._is_killed = False
 
     def run(self) -> tuple[int, bytes, str]:
@@ -387,27 +415,31 @@ class RunOnce:
         Output goes to files: a pipe stays open as long as any background process of the command.
         """
         try:
-            with TemporaryFile() as out, TemporaryFile() as err:
-                return self._run(out, err)
+            with TemporaryFile() as stdin, TemporaryFile() as out, TemporaryFile() as err:
+                stdin.write(self._stdin)
+                stdin.seek(0)
+                return self._run(stdin, out, err)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             return EXIT_NOT_FOUND, b"", f"{self._argv[0]}: {reason}"
 
-    def _run(self, out: IO[bytes], err: IO[bytes]) -> tuple[int, bytes, str]:
+    def _run(self, stdin: IO[bytes], out: IO[bytes], err: IO[bytes]) -> tuple[int, bytes, str]:
         process = subprocess.Popen(  # noqa: S603  # no shell; the caller's argv as it is
             self._argv,
             cwd=self._cwd,
             env=self._env,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=out,
             stderr=err,
             start_new_session=True,
         )
+        if self._guard is not None:
+            self._guard.add(process.pid)
         self._process = process
         if self._is_killed:  # during the start
             self.kill()
         try:
-            _wait_for_exit(process, self._timeout)
+            self._wait_for_exit(process)
         except subprocess.TimeoutExpired:
             self.kill()
             process.wait()
@@ -415,27 +447,44 @@ class RunOnce:
         return process.returncode, _read_all(out), _read_all(err).decode("utf-8", "replace")
 
     def kill(self) -> None:
-        """Kill the command and its process group."""
+        """Kill the command and all that it started, as long as it runs."""
         self._is_killed = True
-        if self._process is not None and self._process.poll() is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, SIGKILL)
+        with self._reap_lock:
+            if self._process is None or self._process.returncode is not None:
+                return
+            tree = ProcessTree(list_processes, lambda process: False)
+            tree.root_pid = self._process.pid
+            for _ in range(MAX_KILL_ROUNDS):  # also reaches what was forked meanwhile
+                if not tree.find_alive():
+                    break
+                tree.send_signal(SIGKILL)
+                time.sleep(KILL_ROUND_SECONDS)
 
+    def _wait_for_exit(self, process: "subprocess.Popen[bytes]") -> None:
+        """Wait or raise TimeoutExpired. By pidfd if available, without polling."""
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except (AttributeError, OSError):
+            self._poll_for_exit(process)
+            return
+        try:
+            ready = poll()
+            ready.register(descriptor)
+            ready.poll(self._timeout * 1000)
+        finally:
+            os.close(descriptor)
+        with self._reap_lock:
+            process.wait(0)
 
-def _wait_for_exit(process: "subprocess.Popen[bytes]", seconds: float) -> None:
-    """Wait or raise TimeoutExpired. By pidfd if available: Popen.wait polls 20 times a second."""
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):
-        process.wait(seconds)
-        return
-    try:
-        ready = poll()
-        ready.register(descriptor)
-        ready.poll(seconds * 1000)
-    finally:
-        os.close(descriptor)
-    process.wait(0)
+    def _poll_for_exit(self, process: "subprocess.Popen[bytes]") -> None:
+        deadline = time.monotonic() + self._timeout
+        while True:
+            with self._reap_lock:
+                if process.poll() is not None:
+                    return
+            if time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(self._argv, self._timeout)
+            time.sleep(EXIT_POLL_SECONDS)
 
 
 def _read_all(file: IO[bytes]) -> bytes:

@@ -19,8 +19,14 @@ from msgspec import Struct
 BATCH_DELAY_SECONDS = 0.00015
 MAX_BATCH_DELAY_SECONDS = 0.09
 
+# A wait with timers takes at most this long at a time. One that takes that much longer means that
+# steno was suspended (Ctrl-Z, SIGSTOP); less is noticed only with `on_continued`.
+MAX_WAIT_SECONDS = 1.0
+MIN_SUSPENSION_SECONDS = 0.5
+
 Callback = Callable[[], None]
 Clock = Callable[[], float]
+OnError = Callable[[Exception], None]
 
 
 class Timer(Struct, eq=False):
@@ -35,18 +41,35 @@ class Timer(Struct, eq=False):
 
 
 class EventLoop:
-    """One selector, one heap of timers. All calls are made by `step`, one after the other."""
+    """One selector, one heap of timers. All calls are made by `step`, one after the other.
+
+    A call that raises ends `step`. With `on_error`, this gets the exception instead: loops that
+    share one selector (`parent`) survive the failure of one of them.
+    """
 
     def __init__(
-        self, clock: Clock = time.monotonic, selector: selectors.BaseSelector | None = None
+        self,
+        clock: Clock = time.monotonic,
+        selector: selectors.BaseSelector | None = None,
+        parent: "EventLoop | None" = None,
+        on_error: OnError | None = None,
     ) -> None:
-        self.clock = clock
+        self.root: EventLoop = self if parent is None else parent.root
+        self._on_error = on_error
+        self.clock: Clock = clock if parent is None else parent.clock
+        if parent is None:
+            self._open(selector)
+
+    def _open(self, selector: selectors.BaseSelector | None) -> None:
         self._selector = selector or selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
         self._timer_count = 0
+        self._step_count = 0
+        self._suspended_seconds = 0.0
         self._pending_calls: deque[Callback] = deque()
         self._batch_delay_until = 0.0  # by time.monotonic
-        self.step_count = 0
+        self._active_at: float | None = None  # the last wait ended
+        self._was_continued = False
         # `wakeup_fd` is for `signal.set_wakeup_fd`: it ends a wait in progress, so that Python runs
         # its handler.
         self._wakeup_read_fd, self.wakeup_fd = os.pipe()
@@ -55,15 +78,38 @@ class EventLoop:
             os.set_blocking(end, False)
         self.watch(self._wakeup_read_fd, self._drain_wakeup)
 
+    @property
+    def step_count(self) -> int:
+        return self.root._step_count
+
+    @property
+    def suspended_seconds(self) -> float:
+        """How long steno was suspended in all, by the clock."""
+        return self.root._suspended_seconds
+
+    def _guard(self, callback: Callback) -> Callback:
+        """The callback, with its exceptions passed to `on_error`."""
+        on_error = self._on_error
+        if on_error is None:
+            return callback
+
+        def call() -> None:
+            try:
+                callback()
+            except Exception as error:
+                on_error(error)
+
+        return call
+
     def watch(
         self, descriptor: int, callback: Callback, events: int = selectors.EVENT_READ
     ) -> None:
         """Call whenever the descriptor is ready."""
-        self._selector.register(descriptor, events, callback)
+        self.root._selector.register(descriptor, events, self._guard(callback))
 
     def unwatch(self, descriptor: int) -> None:
         """Stop watching a descriptor."""
-        self._selector.unregister(descriptor)
+        self.root._selector.unregister(descriptor)
 
     def call_at(self, when: float, callback: Callback) -> Timer:
         """Call when the clock reaches `when`.
@@ -71,9 +117,10 @@ class EventLoop:
         A cancelled timer stays in the heap until it is due. A timeout that every event postpones
         should be checked when due and set again, instead of cancelled each time.
         """
-        timer = Timer(when, callback)
-        self._timer_count += 1
-        heapq.heappush(self._timers, (when, self._timer_count, timer))
+        root = self.root
+        timer = Timer(when, self._guard(callback))
+        root._timer_count += 1
+        heapq.heappush(root._timers, (when, root._timer_count, timer))
         return timer
 
     def call_later(self, seconds: float, callback: Callback) -> Timer:
@@ -82,10 +129,11 @@ class EventLoop:
 
     def call_soon(self, callback: Callback) -> None:
         """Call at the next step. The only method that is safe in signal handlers and threads."""
-        self._pending_calls.append(callback)
+        root = self.root
+        root._pending_calls.append(self._guard(callback))
         # A full pipe wakes the loop as well; a closed loop needs no wakeup.
-        with self._wakeup_lock, suppress(OSError):
-            os.write(self.wakeup_fd, b"\0")
+        with root._wakeup_lock, suppress(OSError):
+            os.write(root.wakeup_fd, b"\0")
 
     def step(self, until: float | None = None) -> None:
         """Wait for the next event, at most until the clock reaches `until`; make the due calls.
@@ -93,7 +141,8 @@ class EventLoop:
         Output after a pause is read at once. Under load, a step per line would cost more than the
         line itself: reads are batched by a short delay, unless `flush` was called.
         """
-        self.step_count += 1
+        self._step_count += 1
+        started = self.clock()
         pause = self._batch_delay_until - time.monotonic()
         if pause > 0 and not self._pending_calls:
             time.sleep(pause)
@@ -102,8 +151,21 @@ class EventLoop:
             heapq.heappop(self._timers)
         if self._timers and (until is None or self._timers[0][0] < until):
             until = self._timers[0][0]
-        timeout = None if until is None else max(0.0, until - self.clock())
-        ready = self._selector.select(0.0 if self._pending_calls else timeout)
+        timeout = None if until is None else min(max(0.0, until - self.clock()), MAX_WAIT_SECONDS)
+        if self._pending_calls:
+            timeout = 0.0
+        ready = self._selector.select(timeout)
+        now = self.clock()  # before the calls: a pipe is read between a long one and a timer
+        suspended = 0.0 if timeout is None else now - started - timeout
+        if self._was_continued:
+            self._was_continued = False
+            suspended = now - (started if self._active_at is None else self._active_at)
+        elif suspended < MIN_SUSPENSION_SECONDS:
+            suspended = 0.0
+        self._suspended_seconds += suspended
+        self._active_at = now
+        if suspended and not ready:  # output may have come meanwhile: read it before any timer
+            return
         if ready:
             self._batch_delay_until = time.monotonic() + min(
                 BATCH_DELAY_SECONDS * len(self._selector.get_map()), MAX_BATCH_DELAY_SECONDS
@@ -113,23 +175,28 @@ class EventLoop:
         for _ in range(len(self._pending_calls)):
             self._pending_calls.popleft()()
 
-        now = self.clock()
         last = self._timer_count  # a timer set by one of these calls waits for the next step
         while self._timers and self._timers[0][0] <= now and self._timers[0][1] <= last:
             callback = heapq.heappop(self._timers)[2].callback
             if callback is not None:
                 callback()
 
+    def on_continued(self, number: int, frame: object) -> None:
+        """Handler of SIGCONT: all time since the last step counts as suspended."""
+        self._was_continued = True
+
     def flush(self) -> None:
         """Skip the batch delay of the next step: more data is waiting."""
-        self._batch_delay_until = 0.0
+        self.root._batch_delay_until = 0.0
 
     def _drain_wakeup(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._wakeup_read_fd, 4096)
 
     def close(self) -> None:
-        """Close the descriptors. A second call does nothing."""
+        """Close the descriptors. A second call does nothing, nor one of a loop with a parent."""
+        if self.root is not self:
+            return
         # Locked: another thread must not write to a descriptor number that was reused.
         with self._wakeup_lock:
             if self._wakeup_read_fd >= 0:

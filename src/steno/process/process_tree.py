@@ -4,18 +4,29 @@ Read from /proc on Linux, by psutil elsewhere.
 """
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
 
 from .event_loop import EventLoop, Timer
-from .process_info import RUN_TAG_VARIABLE, ProcessInfo, RunTag, parse_run_tags, pid_namespace
+from .run_tag import (
+    LIMIT_MARK,
+    RUN_TAG_VARIABLE,
+    LimitTag,
+    ProcessInfo,
+    RunTag,
+    decode_limit_tag,
+    parse_run_tags,
+    pid_namespace,
+)
 
 IS_LINUX = sys.platform == "linux"
 ENVIRON_READ_RETRIES = 20  # for a process whose environment is not readable yet (during exec)
@@ -25,26 +36,63 @@ _TAG_PREFIX = f"\0{RUN_TAG_VARIABLE}=".encode()
 ListProcesses = Callable[[], list[ProcessInfo]]
 
 
-def list_processes() -> list[ProcessInfo]:
-    """All readable processes, without zombies."""
+class StartPoint(Struct, frozen=True):
+    """A point in the order in which processes start.
+
+    Pids are given in rising order until `pid_max`, then again from the start. `forks` is the number
+    of processes and threads started since the boot: it shows whether the order can have wrapped.
+    """
+
+    pid: int = 0
+    forks: int = 0
+
+    def is_before(self, pid: int, forks: int) -> bool:
+        """Whether a living process is younger, if that can be said by its pid."""
+        if not self.forks or not forks:
+            return True
+        return pid >= self.pid or self.pid + forks - self.forks >= _pid_max()
+
+
+def fork_count() -> int:
+    """Processes and threads that were started since the boot; 0 where unknown."""
+    if not IS_LINUX:
+        return 0
+    stat = _read_file("/proc/stat")
+    return int((stat.partition(b"\nprocesses ")[2].split(None, 1) or [b"0"])[0])
+
+
+@cache
+def _pid_max() -> int:
+    return int(_read_file("/proc/sys/kernel/pid_max") or 0)
+
+
+def list_processes(since: StartPoint | None = None) -> list[ProcessInfo]:
+    """All readable processes, without zombies; with `since`, few that started before it.
+
+    On a machine with 5,000 processes, reading them all takes 0.1 to 0.4 s.
+    """
     if not IS_LINUX:
         from .psutil_backend import iter_processes
 
         return list(iter_processes())
-    processes = []
-    for name in os.listdir("/proc"):  # noqa: PTH208  # a Path per process doubles the cost
-        fields = _stat_fields(int(name)) if name.isdecimal() else None
-        if fields:
-            processes.append(
-                ProcessInfo(
-                    pid=int(name),
-                    parent_pid=int(fields[1]),
-                    sid=int(fields[3]),
-                    start_time=int(fields[19]),
-                    run_tags=_read_run_tags(int(name), fields),
-                )
-            )
-    return processes
+    pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208  # fast
+    if since is not None:
+        forks = fork_count()
+        pids = [pid for pid in pids if since.is_before(pid, forks)]
+    return [info for pid in pids if (info := _read_process(pid)) is not None]
+
+
+def _read_process(pid: int) -> ProcessInfo | None:
+    fields = _stat_fields(pid)
+    if not fields:
+        return None
+    return ProcessInfo(
+        pid=pid,
+        parent_pid=int(fields[1]),
+        sid=int(fields[3]),
+        start_time=int(fields[19]),
+        run_tags=_read_run_tags(pid, fields),
+    )
 
 
 def start_time_of(pid: int) -> int | None:
@@ -55,6 +103,11 @@ def start_time_of(pid: int) -> int | None:
     from . import psutil_backend
 
     return psutil_backend.start_time_of(pid)
+
+
+def own_identity() -> tuple[int, int, str]:
+    """Pid, start time and pid namespace of this process, as in a `RunTag`."""
+    return os.getpid(), start_time_of(os.getpid()) or 0, pid_namespace()
 
 
 def command_line_of(pid: int) -> str:
@@ -69,24 +122,35 @@ def command_line_of(pid: int) -> str:
 
 def is_own_process(process: ProcessInfo) -> bool:
     """Whether the process runs as the current user."""
-    if IS_LINUX:
-        try:
-            return Path(f"/proc/{process.pid}").stat().st_uid == os.getuid()
-        except OSError:
-            return False
+    if IS_LINUX:  # the owner of /proc/PID is root for a process that hides its memory
+        uids = _read_proc_file(process.pid, "status").partition(b"\nUid:")[2].split(None, 1)
+        return uids[:1] == [str(os.getuid()).encode()]
     from . import psutil_backend
 
     return psutil_backend.is_own_process(process.pid)
 
 
 def send_signal(process: ProcessInfo, number: int) -> bool:
-    """Send a signal unless the pid was reused; False if it could not be sent."""
-    if start_time_of(process.pid) != process.start_time:
-        return False
+    """Send a signal unless the pid was reused; False if it could not be sent.
+
+    A pidfd is opened before the check, so that a pid reused after it is not hit either.
+    """
     try:
-        os.kill(process.pid, number)
+        descriptor = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # not available, or gone
+        descriptor = -1
+    try:
+        if start_time_of(process.pid) != process.start_time:
+            return False
+        if descriptor >= 0:
+            signal.pidfd_send_signal(descriptor, number)
+        else:
+            os.kill(process.pid, number)
     except OSError:
         return False
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
     return True
 
 
@@ -116,7 +180,7 @@ def _is_writer(path: str, file_ids: Collection[str]) -> bool:
 
 
 def _read_run_tags(pid: int, stat: list[bytes]) -> str:
-    """The run tags in the initial environment.
+    """The run tags in the initial environment, else in the resource limits.
 
     During exec the environment reads as empty, so empty results are retried. The command line is
     empty then too. Kernel threads have neither, nor any memory (field 20).
@@ -129,6 +193,10 @@ def _read_run_tags(pid: int, stat: list[bytes]) -> str:
         if not environ and retries:
             time.sleep(0.001)
     value = (b"\0" + environ).partition(_TAG_PREFIX)[2]
+    if not value and stat[20] != b"0":
+        limits = _read_proc_file(pid, "limits")
+        if LIMIT_MARK in limits:
+            return decode_limit_tag(limits, _read_proc_file(pid, "status"))
     return value.partition(b"\0")[0].decode("utf-8", "replace")
 
 
@@ -143,8 +211,12 @@ def _stat_fields(pid: int) -> list[bytes]:
 
 
 def _read_proc_file(pid: int, name: str) -> bytes:
+    return _read_file(f"/proc/{pid}/{name}")
+
+
+def _read_file(path: str) -> bytes:
     try:
-        file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
+        file = os.open(path, os.O_RDONLY)
     except OSError:
         return b""  # gone, or another user's
     try:
@@ -191,21 +263,27 @@ class ProcessTree:
         self._list_processes = list_processes
         self._has_tag = has_tag
         self._known_start_times: dict[int, int] = {}
+        self._sessions: set[int] = set()  # whose first process was a member
 
     def find_alive(self) -> list[ProcessInfo]:
         """Living members and their descendants, oldest first; never this process.
 
-        A process found once is recognized later by pid and start time.
+        A process found once is recognized later by pid and start time, and those of its session by
+        the session: its number stays in use as long as any of them lives.
         """
         others = [process for process in self._list_processes() if process.pid != os.getpid()]
+        known = self._known_start_times
+        sessions = self._sessions if self.root_pid is None else self._sessions | {self.root_pid}
         children: dict[int, list[ProcessInfo]] = {}
         for process in others:
             children.setdefault(process.parent_pid, []).append(process)
+            if process.pid in sessions and known.get(process.pid, 0) not in (0, process.start_time):
+                sessions.discard(process.pid)  # the number was reused
         queue = [
             process
             for process in others
-            if process.sid == self.root_pid
-            or self._known_start_times.get(process.pid) == process.start_time
+            if process.sid in sessions
+            or known.get(process.pid) == process.start_time
             or self._has_tag(process)
         ]
         members: dict[int, ProcessInfo] = {}
@@ -215,6 +293,11 @@ class ProcessTree:
                 members[process.pid] = process
                 queue += children.get(process.pid, ())
         self._known_start_times = {pid: process.start_time for pid, process in members.items()}
+        self._sessions = {
+            process.sid
+            for process in members.values()
+            if process.sid in sessions or process.sid == process.pid
+        }
         return sorted(members.values(), key=lambda process: (process.start_time, process.pid))
 
     def adopt_writers(self, file_ids: Collection[str], since: int) -> bool:
@@ -355,11 +438,57 @@ def own_python_path() -> str:
 
 def main() -> None:
     """The watchdog's cleanup: terminate all runs of a killed steno, also with keep_orphans."""
-    owner = sys.argv[1]
-    _terminate_and_wait(
+    terminate_owned(sys.argv[1])
+
+
+def terminate_owned(owner: str, grace: GracePeriods = _DEFAULT_GRACE) -> list[Orphan]:
+    """Terminate everything that a killed steno (`RunTag.owner`) has started, and return it."""
+    return _terminate_and_wait(
         lambda process: any(tag.owner() == owner for tag in parse_run_tags(process.run_tags)),
-        GracePeriods(),
+        grace,
     )
+
+
+def own_name() -> str:
+    """This process in the form of `RunTag.owner`."""
+    return RunTag("", *own_identity()).owner()
+
+
+def is_owner_gone(owner: str) -> bool:
+    """Whether a steno (`RunTag.owner`) is gone; False if unknown."""
+    return any(map(_is_gone, parse_run_tags(f":{owner}")))
+
+
+class CommandGuard:
+    """Tags the commands that steno runs for its user, so that none outlives a killed steno.
+
+    A watchdog terminates them then. What commands leave running is their own matter otherwise.
+    """
+
+    def __init__(self, name: str) -> None:
+        tag = RunTag(f"{name}-{secrets.token_hex(4)}", *own_identity(), keep_orphans=True)
+        self._tag = tag.encode()
+        self._limit_tag = LimitTag(tag)
+        self.env = {RUN_TAG_VARIABLE: tag.encode(os.environ.get(RUN_TAG_VARIABLE, ""))}
+        self._watchdog = Watchdog(tag)
+
+    def add(self, pid: int) -> None:
+        """A command was just started, with `env` in its environment."""
+        self._limit_tag.apply(pid)
+
+    def terminate(self, grace: GracePeriods) -> None:
+        """Terminate all commands and what they have started, and wait for that."""
+        _terminate_and_wait(
+            lambda process: (
+                self._tag in process.run_tags or self._limit_tag.matches(process.run_tags)
+            ),
+            grace,
+        )
+
+    def close(self) -> None:
+        """No more commands will be started. A second call does nothing."""
+        self._watchdog.stop()
+        self._limit_tag.release()
 
 
 def terminate_orphans(
@@ -382,10 +511,13 @@ def terminate_orphans(
 
 
 def _is_orphaned(tag: RunTag) -> bool:
+    return not tag.keep_orphans and _is_gone(tag)
+
+
+def _is_gone(tag: RunTag) -> bool:
     """Whether its steno is gone. Unknown for other containers, so False."""
     return (
-        not tag.keep_orphans
-        and tag.pid_namespace == pid_namespace()
+        tag.pid_namespace == pid_namespace()
         and start_time_of(tag.steno_pid) != tag.steno_start_time
     )
 

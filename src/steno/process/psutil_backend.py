@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from .process_info import RUN_TAG_VARIABLE, ProcessInfo
+from .run_tag import RUN_TAG_VARIABLE, ProcessInfo
 
 PSUTIL_ERRORS = (psutil.Error, OSError)
 

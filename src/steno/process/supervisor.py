@@ -4,7 +4,6 @@ Only the thread that runs the loop may touch it or its children; other threads a
 use `call_soon`.
 """
 
-import os
 import re
 import secrets
 import selectors
@@ -14,25 +13,44 @@ from types import TracebackType
 
 from ..errors import StenoError
 from .child import ChildProcess, OnRecord, ProcessCommand
-from .event_loop import Clock, EventLoop
-from .process_info import ProcessInfo, RunTag, pid_namespace
-from .process_tree import GracePeriods, Watchdog, list_processes, start_time_of
+from .event_loop import Clock, EventLoop, OnError
+from .process_tree import (
+    GracePeriods,
+    StartPoint,
+    Watchdog,
+    fork_count,
+    list_processes,
+    own_identity,
+)
+from .run_tag import ProcessInfo, RunTag
 
 _DEFAULT_GRACE = GracePeriods()
 
 
 class ProcessLoop(EventLoop):
-    """Runs child processes. As a context manager, it kills what still runs at the end."""
+    """Runs child processes. As a context manager, it kills what still runs at the end.
+
+    Loops that share a selector (see EventLoop) also share the watchdog and the process table.
+    """
+
+    root: "ProcessLoop"
 
     def __init__(
-        self, clock: Clock = time.monotonic, selector: selectors.BaseSelector | None = None
+        self,
+        clock: Clock = time.monotonic,
+        selector: selectors.BaseSelector | None = None,
+        parent: "ProcessLoop | None" = None,
+        on_error: OnError | None = None,
     ) -> None:
-        super().__init__(clock, selector)
+        super().__init__(clock, selector, parent, on_error)
         self.children: list[ChildProcess] = []  # unfinished ones
-        self._process_snapshot: list[ProcessInfo] = []
-        self._snapshot_step = -1  # the step in which it was taken
-        self._watchdog: Watchdog | None = None
-        self._own_identity = (os.getpid(), start_time_of(os.getpid()) or 0, pid_namespace())
+        if parent is None:
+            self._process_snapshot: list[ProcessInfo] = []
+            self._snapshot_step = -1  # the step in which it was taken
+            self._watchdog: Watchdog | None = None
+            self._own_identity = own_identity()
+            # When the unfinished children of all loops were started, oldest first.
+            self._start_points: dict[ChildProcess, StartPoint] = {}
 
     def start(
         self,
@@ -52,26 +70,38 @@ class ProcessLoop(EventLoop):
             raise StenoError(
                 f"invalid run id {run_id!r}: use letters, digits, dots, dashes and underscores"
             )
-        if self._watchdog is None:
-            self._watchdog = Watchdog(RunTag("", *self._own_identity))
-        self._snapshot_step = -1
+        root = self.root
+        if root._watchdog is None:
+            root._watchdog = Watchdog(RunTag("", *root._own_identity))
+        root._snapshot_step = -1
+        forks = fork_count()
+
+        def on_finished() -> None:
+            self.children.remove(child)
+            root._start_points.pop(child, None)
+
         child = ChildProcess(
             loop=self,
-            list_processes=self._list_processes,
+            list_processes=root._list_processes,
             command=command,
-            run_tag=RunTag(run_id, *self._own_identity, keep_orphans),
+            run_tag=RunTag(run_id, *root._own_identity, keep_orphans),
             on_record=on_record,
             grace=grace,
-            on_finished=lambda: self.children.remove(child),
+            on_finished=on_finished,
         )
         self.children.append(child)
+        root._start_points[child] = StartPoint(child.pid or 0, forks)
         return child
 
     def _list_processes(self) -> list[ProcessInfo]:
-        """The process table, read at most once per step: runs that end together share it."""
+        """The processes since the oldest child, read at most once per step.
+
+        Runs that end together share them.
+        """
         if self._snapshot_step != self.step_count:
             self._snapshot_step = self.step_count
-            self._process_snapshot = list_processes()
+            oldest = next(iter(self._start_points.values()), None)
+            self._process_snapshot = list_processes(oldest)
         return self._process_snapshot
 
     def run(self, deadline: float | None = None, until: Callable[[], bool] | None = None) -> bool:
@@ -87,8 +117,8 @@ class ProcessLoop(EventLoop):
         """Kill what still runs, and close. A second call does nothing."""
         for child in list(self.children):
             child.kill("killed")
-        self.run()
-        if self._watchdog is not None:
+        self.root.run(until=lambda: not self.children)
+        if self.root is self and self._watchdog is not None:
             self._watchdog.stop()
             self._watchdog = None
         super().close()

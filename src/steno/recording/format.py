@@ -33,11 +33,13 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from .. import event as ev
-from ..codec.decode import DECODE_ERRORS, LineSplitter, decode_lenient
-from ..codec.redact import redact_argv
+from ..codec.decode import DECODE_ERRORS, MAX_LINE_BYTES, LineSplitter, decode_lenient, text_of
+from ..codec.redact import redact, redact_argv, redact_value
+from ..report import RunOrigin
 
 RECORDING_SCHEMA = "steno.tape/1"
 BYTE_PAYLOAD_CODES = ("out", "err", "file", "git", "in", "left", "note", "alert", "checked", "kept")
+MAX_CUT_STDERR_BYTES = 1 << 16  # kept of a line that was cut; messages show less
 MAX_EXIT_CODE = 1 << 53  # the largest integer that JSON numbers hold exactly
 
 
@@ -57,7 +59,8 @@ class Header(Struct, kw_only=True):
     """What was started, without secrets. `started_at`: seconds since 1970, None if unknown.
 
     `backend` is set if the agent used another model server than its vendor's; `task`, `attempt` and
-    `prompt` (its beginning) if the run is part of a task. `played`: the agent was a replayed
+    `prompt` (its beginning) if the run is part of a task; `name` and `tags` if a user labelled the
+    run; `origin` says where and for whom it was started. `played`: the agent was a replayed
     recording, whose times and ids belong to another run. `resumes`: the run continues an earlier
     session; None if unknown.
     """
@@ -75,10 +78,35 @@ class Header(Struct, kw_only=True):
     backend: BackendInfo | None = None
     played: bool = False
     resumes: bool | None = None
+    name: str | None = None
+    tags: dict[str, str] = {}
+    origin: RunOrigin = RunOrigin()
 
     def id_namespace(self) -> str:
         """A prefix that makes the ids of a replayed recording unique to this run, else empty."""
         return self.run_id or "" if self.played else ""
+
+
+def redact_header(header: Header) -> Header:
+    """The header without secrets in what a user or a program wrote: not in ids and paths."""
+    backend = header.backend
+    return replace(
+        header,
+        argv=header.argv and redact_argv(header.argv),
+        prompt=header.prompt and redact(header.prompt),
+        backend=backend and replace(backend, url=redact(backend.url)),
+        name=header.name and redact(header.name),
+        tags=header.tags and redact_value(header.tags),
+        origin=redact_origin(header.origin),
+    )
+
+
+def redact_origin(origin: RunOrigin) -> RunOrigin:
+    return replace(
+        origin,
+        repository=origin.repository and redact(origin.repository),
+        branch=origin.branch and redact(origin.branch),
+    )
 
 
 class Record(Struct, frozen=True):
@@ -152,9 +180,10 @@ FILE_CHANGE_SOURCES = {"file": "filesystem", "git": "git"}  # by record code
 class RecordDecoder:
     """The state of one recording file: header, unfinished lines, whether it was closed."""
 
-    def __init__(self) -> None:
-        self.header: Header | None = None
-        self.stdout: LineSplitter | None = None  # set while records are read
+    def __init__(self, header: Header | None = None) -> None:
+        self.header = header
+        # Set while records are read.
+        self.stdout: LineSplitter | None = None if header is None else LineSplitter()
         self.transcript_chunks: list[bytes] = []
         self._stderr = LineSplitter()
         self._has_end = False
@@ -167,11 +196,6 @@ class RecordDecoder:
     def is_truncated(self) -> bool:
         """Whether a record was unreadable or the end is missing."""
         return self._is_damaged or not self._has_end
-
-    def begin(self, header: Header) -> None:
-        self.header = header
-        self.stdout = LineSplitter()
-        self._has_end = False
 
     def parse(self, line: bytes, final: bool) -> Record | None:
         """The record on a line; None if it is damaged or cut off."""
@@ -204,7 +228,7 @@ class RecordDecoder:
             self._has_end = True
             return []
         if record.code == "err":
-            return _stderr_events(self._stderr.feed(record.data), at)
+            return stderr_events(self._stderr.feed(record.data), at)
         if record.code == "kept":
             self.transcript_chunks.append(record.data)
             return []
@@ -215,7 +239,7 @@ class RecordDecoder:
 
     def flush_stderr(self) -> list[ev.Event]:
         """The last line of stderr, if it has no newline."""
-        return _stderr_events([self._stderr.flush()], None)
+        return stderr_events([self._stderr.flush()], None)
 
     def shift_times(self, events: list[ev.Event], at: datetime | None) -> list[ev.Event]:
         """The events of a replayed recording, with its times moved to this run."""
@@ -246,21 +270,39 @@ class AlertPayload(Struct, omit_defaults=True):
     used: float = 0.0
     limit: float = 0.0
     is_assumed: bool = False
+    is_passed: bool = False
 
 
 def encode_alert(alert: ev.Alert) -> bytes:
     """The data of an `alert` record."""
     return msgspec.json.encode(
-        AlertPayload(alert.kind, alert.level, alert.used, alert.limit, alert.is_assumed)
+        AlertPayload(
+            kind=alert.kind,
+            level=alert.level,
+            used=alert.used,
+            limit=alert.limit,
+            is_assumed=alert.is_assumed,
+            is_passed=alert.is_passed,
+        )
     )
 
 
-def _stderr_events(lines: list[bytes], at: datetime | None) -> list[ev.Event]:
-    return [
-        ev.Stderr(0, None, None, at, line.decode("utf-8", "replace").rstrip("\r"))
-        for line in lines
-        if line.strip()
-    ]
+def stderr_events(lines: list[bytes], at: datetime | None) -> list[ev.Event]:
+    """The events of lines of stderr, with or without their newlines."""
+    events: list[ev.Event] = []
+    for line in lines:
+        if len(line) >= MAX_LINE_BYTES:
+            line = line[:MAX_CUT_STDERR_BYTES]
+            events.append(line_cut_notice(at))
+        if line.strip():
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            events.append(ev.Stderr(0, None, None, at, text))
+    return events
+
+
+def line_cut_notice(at: datetime | None) -> ev.Notice:
+    """The event of a line that was cut to MAX_LINE_BYTES."""
+    return ev.Notice(0, None, None, at, "line_cut")
 
 
 def record_to_events(record: Record, at: datetime | None) -> list[ev.Event]:
@@ -273,7 +315,7 @@ def record_to_events(record: Record, at: datetime | None) -> list[ev.Event]:
     if record.code in ("left", "note"):
         return [ev.Notice(0, None, None, at, record.code, text)]
     if record.code == "in":
-        return []
+        return [ev.UserMessage(0, None, None, at, "sent", _sent_text(record.data))]
     if record.code == "checked":
         try:
             payload = decode_lenient(record.data, SchemaCheckPayload)
@@ -289,6 +331,27 @@ def record_to_events(record: Record, at: datetime | None) -> list[ev.Event]:
     if record.code == "file":
         return [_file_changed_event(record, at)]
     return [ev.Unknown(0, None, None, at, f"record {record.code}", record.data)]
+
+
+class SentContent(Struct, frozen=True):
+    content: Raw = ev.NO_JSON
+
+
+class SentMessage(Struct):
+    """The data of an `in` record, for agents that take messages as JSON."""
+
+    message: SentContent = SentContent()
+
+
+def _sent_text(data: bytes) -> str:
+    """The text of a message to the agent: that in its JSON, else the bytes as they are."""
+    try:
+        content = decode_lenient(data, SentMessage).message.content
+    except DECODE_ERRORS:
+        content = ev.NO_JSON
+    if content is ev.NO_JSON:
+        return data.decode("utf-8", "replace").strip()
+    return text_of(content)
 
 
 def _file_changed_event(
@@ -312,15 +375,20 @@ __all__ = ["Header", "Record", "Recorder", "RecordingFile", "RecordingFollower"]
 READ_CHUNK_BYTES = 1 << 18  # when following an active recording
 
 
+def create_recording(path: str | os.PathLike[str]) -> int:
+    """Create an empty file for the agent's output, which may contain secrets: mode 0600.
+
+    An existing file is never overwritten.
+    """
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+
+
 class Recorder:
     """Writes a recording. `write` returns after the system has the record: a crash loses one."""
 
     def __init__(self, path: str | os.PathLike[str], header: Header | None = None) -> None:
-        header = header or Header()
-        if header.argv is not None:
-            header = msgspec.structs.replace(header, argv=redact_argv(header.argv))
-        # The agent's output may contain secrets: readable by the owner only. Never overwrites.
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        header = redact_header(header or Header())
+        self._file = create_recording(path)
         self._put(msgspec.json.encode(header) + b"\n")
 
     def write(self, record: Record) -> None:
@@ -360,14 +428,14 @@ class RecordingFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         with self.path.open("rb") as file:
-            self.header = parse_header(file.readline())
+            self.header = parse_header(file.readline(MAX_LINE_BYTES))
         self.is_truncated = True  # until `records` has seen the end
 
     def records(self) -> Iterator[Record]:
         """Every complete record. Afterwards `is_truncated` is known."""
         with self.path.open("rb") as file:
-            file.readline()
-            for line in file:
+            file.readline(MAX_LINE_BYTES)
+            for line in iter(lambda: file.readline(MAX_LINE_BYTES), b""):
                 record = parse_record(line) if line.endswith(b"\n") else None
                 if record is None:
                     break
@@ -384,7 +452,7 @@ class RecordingFollower:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._file = self.path.open("rb", buffering=0)
-        line = self._file.readline()
+        line = self._file.readline(MAX_LINE_BYTES)
         self.header = parse_header(line) if line.endswith(b"\n") else None
         self.is_ended = False
         self._splitter = LineSplitter()

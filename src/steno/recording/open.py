@@ -5,20 +5,28 @@ The first line usually decides; the lines after it are checked only if it does n
 
 import io
 import os
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
 from .. import agents
 from .. import event as ev
 from ..agents import Agent
-from ..codec.decode import LineSplitter
+from ..codec.decode import MAX_LINE_BYTES, decoder
 from ..errors import SourceError
-from .format import parse_header
+from .format import parse_header, stderr_events
+from .lines import (
+    READ_CHUNK_BYTES,
+    limited_lines,
+    read_lines,
+    source_error,
+    stream_lines,
+    unreadable_error,
+)
 from .parse import AGENT_DETECTION_LINES, RunParser, iter_json_objects
 
 EXPECTED_INPUT = (
@@ -75,7 +83,7 @@ def _is_recording(path: Path, given: bool = False) -> bool:
         return given or b'"type"' in line
     if agents.detect_agent(line) is not None or find_identifying_line(path, given) is not None:
         return True
-    return given and _is_torn(line if line != b"{" else b"".join(read_lines(path)))
+    return given and _is_torn(line if line != b"{" else _read_start(path, MAX_LINE_BYTES))
 
 
 def _is_torn(data: bytes) -> bool:
@@ -83,7 +91,7 @@ def _is_torn(data: bytes) -> bool:
     if not data.startswith((b'{"', b"{\n")) and data != b"{":
         return False
     try:
-        msgspec.json.decode(data)
+        decoder(msgspec.Raw).decode(data)  # Python objects would take 20 times its size
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return True
     return False
@@ -97,7 +105,8 @@ def find_identifying_line(path: Path, given: bool = False) -> bytes | None:
     texts may quote such a line.
     """
     checked = 0
-    matches: list[bytes] = []
+    matches = 0
+    first_match: bytes | None = None
     for line in _first_lines(path):
         if given and not checked and line.strip() == b"{":
             return _read_document(path)
@@ -105,10 +114,11 @@ def find_identifying_line(path: Path, given: bool = False) -> bytes | None:
         objects = iter_json_objects(line)
         match = next((value for value in objects if agents.detect_agent(value) is not None), None)
         if match is not None:
-            matches.append(match)
+            matches += 1
+            first_match = first_match or match
             if given:
                 break
-    return matches[0] if matches and (given or 2 * len(matches) >= checked) else None
+    return first_match if given or 2 * matches >= checked else None
 
 
 def _first_lines(path: Path) -> Iterator[bytes]:
@@ -125,10 +135,22 @@ def _first_lines(path: Path) -> Iterator[bytes]:
 def _read_document(path: Path) -> bytes | None:
     """The content of a file with one JSON document, if it is an agent's."""
     try:
-        document = b"".join(read_lines(path))
+        document = _read_start(path, MAX_LINE_BYTES)
     except SourceError:
         return None
     return document if agents.detect_agent(document) is not None else None
+
+
+def _read_start(path: Path, max_bytes: int) -> bytes:
+    """The beginning of a file, as far as it can be read: at most `max_bytes`."""
+    lines = read_lines(path, min(READ_CHUNK_BYTES, max_bytes), [])
+    start = bytearray()
+    try:
+        while len(start) < max_bytes and (line := next(lines, b"")):
+            start += line
+    finally:
+        lines.close()
+    return bytes(start[:max_bytes])
 
 
 def _is_subagent_transcript(path: Path) -> bool:
@@ -139,13 +161,9 @@ def _is_subagent_transcript(path: Path) -> bool:
     return session is not None and path.with_name(f"{session}.jsonl").is_file()
 
 
-READ_CHUNK_BYTES = 1 << 20  # large: fewer refills of the line buffer
 FIRST_LINE_BUFFER_BYTES = 1 << 13  # for reading only the first line
 BINARY_CHECK_BYTES = 1 << 16  # checked to reject binary files
 MAX_EXIT_CODE_CHARS = 15  # longer than any exit code
-GZIP_MAGIC = b"\x1f\x8b"
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-TRUNCATED_FILE = "truncated {} file; download or compress it again"
 
 Source = (
     str
@@ -157,126 +175,6 @@ Source = (
     | Iterable[bytes]
     | Iterable[str]
 )
-
-
-# -- bytes -----------------------------------------------------------------------------------------
-
-
-def unreadable_error(name: object, error: OSError) -> SourceError:
-    """The SourceError for a failed read."""
-    if isinstance(error, FileNotFoundError):
-        return _source_error(name, "no such file or folder")
-    return _source_error(name, f"cannot be read: {error.strerror or error}")
-
-
-def _source_error(name: object, message: str) -> SourceError:
-    return SourceError(f"{name}: {message}", message)
-
-
-def read_lines(
-    path: Path, buffer: int = READ_CHUNK_BYTES, problems: list[str] | None = None
-) -> Generator[bytes, None, None]:
-    """The lines of a file with their newlines, decompressed from gzip or zstd. Raises SourceError.
-
-    With a list of `problems`, a truncated or damaged file is read as far as possible: the reason is
-    appended to the list instead of raised. Use a small buffer to read only the first lines.
-    """
-    try:
-        with io.BufferedReader(io.FileIO(path), buffer) as file:
-            yield from decompress_lines(file, str(path), problems)
-    except OSError as error:
-        raise unreadable_error(path, error) from None
-
-
-def _stream_lines(source: Any, name: str, problems: list[str]) -> Iterator[bytes]:
-    """The lines of a file or pipe opened by the caller."""
-    try:
-        if isinstance(source, io.BufferedReader):
-            yield from decompress_lines(source, name, problems)
-        else:
-            yield from lines_from_chunks(iter(lambda: source.read(READ_CHUNK_BYTES), b""))
-    except OSError as error:
-        raise unreadable_error(name, error) from None
-
-
-def decompress_lines(
-    file: "io.BufferedReader[Any]", name: str, problems: list[str] | None = None
-) -> Iterator[bytes]:
-    """The lines of an open file or pipe, as soon as they arrive."""
-    head = file.peek(4)[:4]
-    if head.startswith(GZIP_MAGIC):
-        return lines_from_chunks(_readable_chunks(_gunzip(file, name), problems))
-    if head.startswith(ZSTD_MAGIC):
-        return lines_from_chunks(_readable_chunks(_unzstd(file, name), problems))
-    return file
-
-
-def _readable_chunks(chunks: Iterable[bytes], problems: list[str] | None) -> Iterator[bytes]:
-    """The chunks up to an error, which goes to `problems` if there is a list and a chunk."""
-    has_data = False
-    try:
-        for chunk in chunks:
-            has_data = has_data or chunk != b""
-            yield chunk
-    except SourceError as error:
-        if problems is None or not has_data:
-            raise
-        problems.append(f"only part of it could be read: {error.strerror}")
-
-
-def lines_from_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines with their newlines, from chunks of any size."""
-    splitter = LineSplitter()
-    for chunk in chunks:
-        for line in splitter.feed(chunk):
-            yield line + b"\n"
-    rest = splitter.flush()
-    if rest:
-        yield rest
-
-
-def _gunzip(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
-    import gzip
-    import zlib
-
-    try:
-        with gzip.GzipFile(fileobj=file) as unpacked:
-            yield from iter(lambda: unpacked.read1(READ_CHUNK_BYTES), b"")
-    except EOFError:
-        raise _source_error(name, TRUNCATED_FILE.format("gzip")) from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise _source_error(name, f"damaged gzip: {error}") from None
-
-
-def _unzstd(file: "io.BufferedReader[Any]", name: str) -> Iterator[bytes]:
-    try:
-        import zstandard
-    except ImportError:
-        message = "compressed with zstd; install support: pip install 'stenograph[zstd]'"
-        raise _source_error(name, message) from None
-
-    decompressor = zstandard.ZstdDecompressor().decompressobj()
-    try:
-        for data in iter(lambda: file.read1(READ_CHUNK_BYTES), b""):
-            while data:
-                if decompressor.eof:  # another frame follows
-                    decompressor = zstandard.ZstdDecompressor().decompressobj()
-                yield decompressor.decompress(data)
-                data = decompressor.unused_data
-    except zstandard.ZstdError as error:
-        raise _source_error(name, f"damaged zstd: {error}") from None
-    if not decompressor.eof:
-        raise _source_error(name, TRUNCATED_FILE.format("zstd"))
-
-
-def is_binary(head: bytes) -> bool:
-    """Whether the data has NUL bytes and no line that opens a JSON object or array."""
-    if b"\x00" not in head:
-        return False
-    lines = (line.lstrip(b"\xef\xbb\xbf \t\r\x00").rstrip() for line in head.split(b"\n"))
-    return not any(
-        line[:2] in (b'{"', b"{}", b"[{", b"[]") or line in (b"{", b"[") for line in lines
-    )
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -385,19 +283,12 @@ def _timestamp_of(line: bytes) -> str:
         return ""
 
 
-def read_folder_stderr(folder: Path) -> Iterator[bytes]:
-    """The lines of stderr in a recording folder, if it has that file."""
-    path = folder / "stderr"
-    if path.is_file():
-        yield from read_lines(path)
-
-
 def read_folder_exit_code(folder: Path) -> int | None:
     """The exit code in a recording folder, if it has that file; negative for a signal."""
     path = folder / "exit_code"
     if not path.is_file():
         return None
-    text = b"".join(read_lines(path)).decode("utf-8", "replace").strip()
+    text = _read_start(path, FIRST_LINE_BUFFER_BYTES).decode("utf-8", "replace").strip()
     try:
         if len(text) > MAX_EXIT_CODE_CHARS:
             raise ValueError
@@ -439,25 +330,37 @@ class RecordingInput:
             notices = (ev.Notice(0, None, None, None, "cut", text) for text in problems)
             self.extra_events = chain(notices, extra_events)
 
-    def read(self, agent: Agent | None = None, input_format: str | None = None) -> RunParser:
-        """Parse the whole recording."""
+    def read(
+        self,
+        agent: Agent | None = None,
+        input_format: str | None = None,
+        take: Callable[[list[ev.Event]], None] | None = None,
+    ) -> RunParser:
+        """Parse the whole recording. `take` gets the events too, which takes longer."""
         self.require_recording(agent)
         parser = RunParser(agent, input_format)
+        if take:
+            for events in self.batches(parser):
+                parser.accumulator.add(events)
+                take(events)
+            return parser
         parser.feed_sink((self.lines,), parser.accumulator)
-        parser.add_events(self.extra_events)
-        if parser.agent.transcripts.pattern is not None:
+        parser.accumulator.add(parser.interpret_stderr(self.extra_events))
+        if parser.transcript_pattern("*") is not None:
             parser.accumulator.add(parser.enrich(self.transcript_lines(parser)))
         return parser
 
-    def events(
-        self, agent: Agent | None = None, input_format: str | None = None
-    ) -> Iterator[ev.Event]:
+    def events(self, agent: Agent | None = None) -> Iterator[ev.Event]:
         """The events of the recording, one by one."""
         self.require_recording(agent)
-        parser = RunParser(agent, input_format)
-        yield from parser.events(self.lines)
-        yield from parser.interpret_stderr(self.extra_events)
-        yield from parser.enrich(self.transcript_lines(parser))
+        for events in self.batches(RunParser(agent)):
+            yield from events
+
+    def batches(self, parser: RunParser) -> Iterator[list[ev.Event]]:
+        """The events, as this parser reads them, in batches."""
+        yield from parser.batches(self.lines)
+        yield from ([event] for event in parser.interpret_stderr(self.extra_events))
+        yield parser.enrich(self.transcript_lines(parser))
 
     def require_recording(self, agent: Agent | None) -> None:
         """SourceError if the file is none. With an agent given, any text is read."""
@@ -468,28 +371,32 @@ class RecordingInput:
         """The lines of the session's transcripts, from the recording's folder or the agent's."""
         if parser.agent.transcripts.pattern is None or parser.header is not None:
             return iter(())  # a recording file already contains them
-        sessions = self.folder / "sessions" if self.folder is not None else None
-        if sessions is not None and sessions.is_dir():
+        if self.folder is not None and (sessions := self.folder / "sessions").is_dir():
             return read_transcripts(parser.transcript_pattern("*"), [str(sessions)])
-        folders: list[str] = []
-        if self.use_local_transcripts:
-            folders = parser.agent.transcripts.folders(os.environ, str(Path.home()))
-        return read_transcripts(parser.transcript_pattern(), folders)
+        return local_transcript_lines(parser) if self.use_local_transcripts else iter(())
+
+
+def local_transcript_lines(parser: RunParser) -> Iterator[bytes]:
+    """The lines of the session's transcripts in the folders of the agent."""
+    folders = parser.agent.transcripts.folders(os.environ, str(Path.home()))
+    return read_transcripts(parser.transcript_pattern(), folders)
 
 
 def open_recording(source: Source, name: str = "stream") -> RecordingInput:
     """Open any supported source. `name` stands for an open file or pipe in messages."""
     if isinstance(source, bytes | bytearray | memoryview):
-        return RecordingInput("bytes", io.BytesIO(source))
+        data = io.BytesIO(source)
+        is_long = data.getbuffer().nbytes > MAX_LINE_BYTES
+        return RecordingInput("bytes", limited_lines(data) if is_long else data)
     if isinstance(source, str | os.PathLike):
         if not os.fspath(source):  # Path("") would be the current folder
-            raise _source_error("''", "empty file name")
-        return _open_path(Path(source))
+            raise source_error("''", "empty file name")
+        return open_path(Path(source))
     if isinstance(source, io.TextIOBase):
         raise SourceError("text streams are not supported; open the file in binary mode")
     if hasattr(source, "read"):
         problems: list[str] = []
-        lines = _stream_lines(source, name, problems)
+        lines = stream_lines(source, name, problems)
         return RecordingInput(name, lines, use_local_transcripts=True, problems=problems)
     if not hasattr(source, "__iter__"):
         raise SourceError(
@@ -502,10 +409,13 @@ def _to_line_bytes(line: bytes | str) -> bytes:
     if not isinstance(line, bytes | str):
         raise SourceError(f"expected lines of bytes or text, found {type(line).__name__}")
     data = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
+    if len(data) > MAX_LINE_BYTES:
+        data = data.removesuffix(b"\n")[:MAX_LINE_BYTES]
     return data if data.endswith(b"\n") else data + b"\n"
 
 
-def _open_path(path: Path) -> RecordingInput:
+def open_path(path: Path) -> RecordingInput:
+    """Open a file, or a folder with a file `stdout`."""
     name = os.fsencode(path).decode("utf-8", "replace")  # valid UTF-8
     problems: list[str] = []
     if is_folder(path):
@@ -522,7 +432,7 @@ def _open_path(path: Path) -> RecordingInput:
     _refuse_binary(path)
     lines: Iterable[bytes] = read_lines(path, problems=problems)
     if path.suffix == ".jsonl" and not path.name.startswith("agent-"):
-        lines = chain(lines, _subagent_lines(path))
+        lines = chain(lines, *map(read_lines, subagent_transcripts(path)))
     return RecordingInput(
         name=name,
         lines=lines,
@@ -532,30 +442,29 @@ def _open_path(path: Path) -> RecordingInput:
     )
 
 
+def is_binary(head: bytes) -> bool:
+    """Whether the data has NUL bytes and no line that opens a JSON object or array."""
+    if b"\x00" not in head:
+        return False
+    lines = (line.lstrip(b"\xef\xbb\xbf \t\r\x00").rstrip() for line in head.split(b"\n"))
+    return not any(
+        line[:2] in (b'{"', b"{}", b"[{", b"[]") or line in (b"{", b"[") for line in lines
+    )
+
+
 def _refuse_binary(path: Path) -> None:
     """Raise SourceError for binary data. Pipes are skipped: they can be read only once."""
     if is_pipe(path):
         return
-    lines = read_lines(path, BINARY_CHECK_BYTES, [])
-    try:
-        head = b"".join(islice(lines, 20))[:BINARY_CHECK_BYTES]
-    finally:
-        lines.close()
-    if is_binary(head):
+    if is_binary(_read_start(path, BINARY_CHECK_BYTES)):
         expected = "expected JSON lines or a recording, plain or compressed with gzip or zstd"
         raise SourceError(f"{path}: binary data; {expected}")
 
 
-def _subagent_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a session's subagents, if the file is a session's transcript."""
-    for other in subagent_transcripts(path):
-        yield from read_lines(other)
-
-
 def _stderr_and_exit_events(folder: Path) -> Iterator[ev.Event]:
-    for line in read_folder_stderr(folder):
-        if line.strip():
-            yield ev.Stderr(0, None, None, None, line.decode("utf-8", "replace").rstrip("\r\n"))
+    stderr = folder / "stderr"
+    for line in read_lines(stderr) if stderr.is_file() else ():
+        yield from stderr_events([line], None)
     code = read_folder_exit_code(folder)
     if code is not None:
         yield ev.Exited(0, None, None, None, code)

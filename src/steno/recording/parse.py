@@ -16,9 +16,15 @@ from ..analysis.accumulator import MILLISECOND, Accumulator
 from ..analysis.build_report import build_report
 from ..analysis.cost import PriceLookup
 from ..analysis.usage import needs_earlier_totals
-from ..codec.decode import DECODE_ERRORS, LineSplitter, decoder, iter_json_values
+from ..codec.decode import (
+    DECODE_ERRORS,
+    MAX_LINE_BYTES,
+    LineSplitter,
+    decoder,
+    iter_json_values,
+)
 from ..report import LineCounts, Report
-from .format import Header, Record, RecordDecoder, parse_header
+from .format import Header, Record, RecordDecoder, line_cut_notice, parse_header
 
 MAX_MALFORMED_SHOWN = 20  # malformed lines kept for display; the rest is only counted
 MAX_MALFORMED_HEAD_BYTES = 200  # shown of each malformed line
@@ -28,19 +34,16 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _decode_array = decoder(list[Raw]).decode
 # Terminal noise seen in front of a line: control sequences such as ESC[?25l.
-_NOISE_PREFIX = rb"^(?:\xef\xbb\xbf|\x1b\[[0-9;?]*[A-Za-z]|[\s\x00])+"
+# Atomic: the state to go back would take 100 bytes for each byte of noise.
+_NOISE_PREFIX = re.compile(rb"^(?>\xef\xbb\xbf|\x1b\[[0-9;?]*+[A-Za-z]|[\s\x00]++)++")
 
 
 def iter_json_objects(data: bytes) -> Iterator[bytes]:
     """The readable JSON objects on one line, each as clean JSON, without noise in front."""
-    clean = _strip_noise(data)
+    clean = _NOISE_PREFIX.sub(b"", data)
     if clean[:1] == b"{":
         with suppress(ValueError, *DECODE_ERRORS):
             yield from (value for value in iter_json_values(clean) if value[:1] == b"{")
-
-
-def _strip_noise(data: bytes) -> bytes:
-    return re.sub(_NOISE_PREFIX, b"", data)
 
 
 class RunParser:
@@ -67,6 +70,7 @@ class RunParser:
         self._input_format = input_format
         # The lines so far of a document that spans several lines.
         self._document: list[bytes] | None = [] if input_format == "json" else None
+        self._document_bytes = 0
 
     # -- input ------------------------------------------------------------------------------------
 
@@ -163,6 +167,9 @@ class RunParser:
         header = self.header
         if header is not None:
             report.run_id = header.run_id
+            report.name = header.name
+            report.tags = header.tags
+            report.origin = header.origin.fill(report.origin)
             report.cwd = report.cwd or header.cwd
             if header.run_id is not None:  # started by steno
                 report.agent = report.agent or header.agent
@@ -208,13 +215,12 @@ class RunParser:
 
         `session` is used if the stream names none; "*" matches any.
         """
-        reader = self._transcript_reader
-        pattern = self.agent.transcripts.pattern
-        if reader is None or pattern is None:
+        transcripts = self.agent.transcripts
+        if transcripts.totals_only and not needs_earlier_totals(self.accumulator.results):
             return None
-        if self.agent.transcripts.totals_only and not needs_earlier_totals(
-            self.accumulator.results
-        ):
+        reader = self._transcript_reader
+        pattern = transcripts.pattern
+        if reader is None or pattern is None:
             return None
         session = reader.session or session
         if session is None or not (session == "*" or self.agent.is_session_id(session)):
@@ -265,7 +271,9 @@ class RunParser:
     def _parse_document_line(self, document: list[bytes], data: bytes) -> list[ev.Event]:
         """Keep a line of a document; one that starts with an object shows it is a stream."""
         if data[:2] != b'{"' or self._input_format == "json":
-            document.append(data.rstrip(b"\n"))
+            if self._document_bytes < MAX_LINE_BYTES:  # a document is limited like a line
+                document.append(data.rstrip(b"\n"))
+                self._document_bytes += len(data) + 1
             return []
         self._document = None
         return [event for line in (*document, data) for event in self._parse(line)]
@@ -288,7 +296,7 @@ class RunParser:
         counts = self.lines
         counts.read += 1
         if not self._is_agent_known and counts.read <= AGENT_DETECTION_LINES:
-            self._set_agent(agents.detect_agent(_strip_noise(data)))
+            self._set_agent(agents.detect_agent(_NOISE_PREFIX.sub(b"", data)))
         try:
             return self._reader.read(data, counts.read, at)
         except DECODE_ERRORS:
@@ -296,7 +304,9 @@ class RunParser:
 
     def _parse_lenient(self, data: bytes, final: bool, at: datetime | None) -> list[ev.Event]:
         """The events of a line the reader refused: blank, damaged, several values, wrong types."""
-        clean = _strip_noise(data)
+        if len(data) >= MAX_LINE_BYTES:  # cut
+            return [self._malformed(data, final), line_cut_notice(at)]
+        clean = _NOISE_PREFIX.sub(b"", data)
         if not clean:
             self.lines.blank += 1
             return []
@@ -346,7 +356,7 @@ class RunParser:
 
     def begin_recording(self, header: Header) -> None:
         """Expect records, live or from a file: see `interpret_record`."""
-        self._records.begin(header)
+        self._records = RecordDecoder(header)
         self.header = header
         self.accumulator.start_folder = header.cwd
         if header.backend is not None:

@@ -16,7 +16,8 @@ from .. import agents
 from ..codec.decode import DECODE_ERRORS
 from ..errors import SourceError
 from .format import Header, Record, parse_header, parse_record
-from .open import is_folder, read_folder_exit_code, read_folder_stderr, read_lines
+from .lines import read_lines
+from .open import is_folder, read_folder_exit_code
 
 SIGNAL_NUMBERS = {"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGKILL": 9, "SIGTERM": 15}
 
@@ -39,6 +40,7 @@ class ReplaySource:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._is_folder = is_folder(path)
+        self._stdout_path = path / "stdout" if self._is_folder else path
         if self._is_folder and not (path / "stdout").is_file():
             raise SourceError(
                 f"{path}: a folder without stdout is not a recording; "
@@ -58,10 +60,6 @@ class ReplaySource:
     def is_unrecognized(self) -> bool:
         """Whether neither the format nor a line shows that an agent printed this."""
         return self.header is None and not self._is_folder and self.agent is None
-
-    @property
-    def _stdout_path(self) -> Path:
-        return self.path / "stdout" if self._is_folder else self.path
 
     @cached_property
     def _signal_positions(self) -> dict[int, int]:
@@ -124,7 +122,8 @@ class ReplaySource:
 
     def _stderr_and_exit_records(self, wall: float | None) -> Iterator[Record]:
         """Stderr, whose times are unknown, then the exit."""
-        for line in read_folder_stderr(self.path):
+        stderr = self.path / "stderr"
+        for line in read_lines(stderr) if stderr.is_file() else ():
             yield Record(None, "err", line)
         code = read_folder_exit_code(self.path)
         if code is not None:

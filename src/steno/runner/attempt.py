@@ -21,7 +21,7 @@ from ..agents.base import (
 )
 from ..analysis.cost import PriceLookup, zero_price
 from ..analysis.live_state import LiveState
-from ..codec.redact import redact_and_truncate
+from ..codec.redact import redact, redact_and_truncate, redact_value
 from ..errors import RecordingError
 from ..pricing import preload, price
 from ..process import ChildProcess, ProcessCommand, ProcessLoop, Timer
@@ -30,6 +30,7 @@ from ..recording.open import last_session_totals, read_transcripts
 from ..recording.parse import RunParser
 from ..report import Report
 from ..workspace.change_watcher import ObservedChange
+from ..workspace.origin import collect_origin
 from .hooks import deliver
 from .json_schema import SchemaCheck, encode_schema_result
 from .live_usage import POLL_SECONDS, BudgetMeter, LiveUsage
@@ -111,13 +112,14 @@ class AgentRun:
         self._on_ended = on_ended
         self._observer = observer
         self._exited_after: float | None = None  # seconds from start to exit
-        self._budget = BudgetMeter(setup.budget, setup.budget, self.spend)
+        self._budget: BudgetMeter | None = None
         self._has_unpriced_request = False
         self._is_stopping = False
         self._is_turn_closed = False  # a result came, and no new turn has begun since
         self._continues = False  # it works on after a result
         self._silence_timer = Timer(0.0, None)
         self._timeout_timer = Timer(0.0, None)
+        self._suspended_before = 0.0  # before the start, or the last delay of the time limit
         self._usage_timer = Timer(0.0, None)
         self._command = ProcessCommand((), None)
         self._recorder: Recorder | None = None
@@ -125,9 +127,13 @@ class AgentRun:
         self._transcript_folders: list[str] = []
 
     def prepare(self, budget: RunBudget) -> None:
-        """Build the command and open the recording. RecordingError if that fails."""
+        """Build the command and open the recording. RecordingError if that fails.
+
+        `budget` is what earlier attempts have left of the task's.
+        """
         setup = self.setup
-        self._budget = BudgetMeter(setup.budget, budget, self.spend)
+        if budget.cost is not None or budget.tokens is not None:
+            self._budget = BudgetMeter(setup.budget, budget, self.spend)
         info = self._program_info
         options = add_schema_prompt(self.agent, self.launch_options, info)
         options = accepted_options(self.agent, options, info)
@@ -165,6 +171,9 @@ class AgentRun:
             cwd=cwd,
             started_at=self.started_at,
             played=self.setup.agent == REPLAY_AGENT_NAME,
+            name=self.setup.name and redact(self.setup.name),
+            tags=redact_value(self.setup.tags),
+            origin=collect_origin(cwd, os.environ),
         )
         if not header.played:
             header.resumes = bool(self.launch_options.resume or self.launch_options.continue_)
@@ -193,7 +202,8 @@ class AgentRun:
     def start(self) -> None:
         """Start the prepared command."""
         setup = self.setup
-        self._record_earlier_totals()
+        if self.launch_options.resume:
+            self._record_earlier_totals(self.launch_options.resume)
         self._observer.subscribe(self._on_file_changes)
         self.child = self._loop.start(
             self._command,
@@ -202,24 +212,25 @@ class AgentRun:
             grace=setup.grace,
             keep_orphans=setup.keep_orphans,
         )
+        self._suspended_before = self._loop.suspended_seconds
         if setup.timeouts.timeout is not None:
             self._timeout_timer = self._loop.call_later(setup.timeouts.timeout, self._on_timeout)
         if self.spend.price is price:
             self._loop.call_soon(preload)  # load the price table while the agent starts
-        if self._usage.follow(self._transcript_folders, _transcript_timestamp(self.started_at)):
+        if self._usage.is_in_session_file:
+            since = _transcript_timestamp(self.started_at)
+            self._usage.follow(self._transcript_folders, since)
             self._poll_usage()
         self._note_observer_problems()
         self._check_timeouts()
 
-    def _record_earlier_totals(self) -> None:
+    def _record_earlier_totals(self, session: str) -> None:
         """Record the totals that a resumed session has before this run, which may add to them."""
-        session = self.launch_options.resume
         transcripts = self.agent.transcripts
-        marker = transcripts.totals_marker
-        if not session or not transcripts.totals_only or not self.agent.is_session_id(session):
+        if not transcripts.totals_only or not self.agent.is_session_id(session):
             return
         pattern = transcripts.pattern(session) if transcripts.pattern is not None else None
-        line = last_session_totals(pattern, self._transcript_folders, marker)
+        line = last_session_totals(pattern, self._transcript_folders, transcripts.totals_marker)
         if line is not None:
             self._process_record(Record(0.0, "kept", line))
 
@@ -228,8 +239,9 @@ class AgentRun:
     def _on_record(self, record: Record) -> None:
         if record.code == "exit":
             self._exited_after = record.offset_seconds
-            self._poll_usage()
-            self._warn_of_missing_usage()
+            if self._usage.is_in_session_file:
+                self._poll_usage()
+                self._warn_of_missing_usage()
             self._observer.finish(lambda: self._on_exit(record))
         else:
             self._process_record(record)
@@ -249,14 +261,14 @@ class AgentRun:
     def _transcript_lines(self) -> Iterable[bytes]:
         """The lines of the session's transcripts that complete this run."""
         transcripts = self.agent.transcripts
+        options = self.launch_options
+        if transcripts.totals_only and (not options.continue_ or options.fork):
+            return ()  # its totals are recorded, or another's
         pattern = self.parser.transcript_pattern(self.requested_session_id)
         since = _transcript_timestamp(self.started_at)
         folders = self._transcript_folders
         if not transcripts.totals_only:
             return read_transcripts(pattern, folders, since, transcripts.totals_marker)
-        options = self.launch_options
-        if not options.continue_ or options.fork:  # else its totals are recorded, or another's
-            return ()
         line = last_session_totals(pattern, folders, transcripts.totals_marker, since)
         return () if line is None else (line,)
 
@@ -324,9 +336,10 @@ class AgentRun:
             elif kind is ev.Retry:
                 self._stop_on_rejected_key(event)  # type: ignore[arg-type]  # kind checked above
         deliver(self.sinks, lambda sink: sink(self, events), self.warnings)
-        self._report_alerts(alerts)
-        if events:
-            self._check_budget()
+        if alerts:
+            self._report_alerts(alerts)
+        if events and self._budget is not None:
+            self._check_budget(self._budget)
         if events and self.launch_options.max_turns is not None:
             self._check_turns(self.launch_options.max_turns, events[-1])
 
@@ -348,7 +361,8 @@ class AgentRun:
         self._silence_timer.cancel()
         self._timeout_timer.cancel()
         self._usage_timer.cancel()
-        self._usage.close()
+        if self._usage.is_in_session_file:
+            self._usage.close()
         self.parser.interpret_record(Record(None, "end"))  # the recording is closed below
         self._dispatch_events(self.parser.flush())
         source = str(self.recording_path) if self.recording_path is not None else None
@@ -412,8 +426,8 @@ class AgentRun:
             return
         now = self._loop.clock()
         limit = self._silence_limit()
-        if limit.seconds is not None and child.last_output_at + limit.seconds <= now:
-            self._stop_silent_run(limit, now - child.last_output_at)
+        if limit.seconds is not None and child.silent_since + limit.seconds <= now:
+            self._stop_silent_run(limit, now - child.silent_since)
             return
         all_limits = (
             timeouts.first_output,
@@ -424,7 +438,7 @@ class AgentRun:
         )
         deadlines = [now + seconds for seconds in all_limits if seconds is not None]
         if limit.seconds is not None:
-            deadlines.append(child.last_output_at + limit.seconds)
+            deadlines.append(child.silent_since + limit.seconds)
         if deadlines:
             self._silence_timer = self._loop.call_at(min(deadlines), self._check_timeouts)
 
@@ -434,6 +448,11 @@ class AgentRun:
         self.stop(f"{limit.stop_word}: {message}" if message else limit.stop_word)
 
     def _on_timeout(self) -> None:
+        missed = self._loop.suspended_seconds - self._suspended_before
+        if missed > 0:  # steno was suspended meanwhile
+            self._suspended_before += missed
+            self._timeout_timer = self._loop.call_later(missed, self._on_timeout)
+            return
         self.stop(f"timeout: timed out after {self.setup.timeouts.timeout:g} s (--timeout)")
 
     def _silence_limit(self) -> SilenceLimit:
@@ -447,7 +466,8 @@ class AgentRun:
         if self._is_turn_closed:
             limit = timeouts.background if has_background_work else timeouts.after_result
             return SilenceLimit(limit, "after_result")
-        if self.accumulator.open_calls or has_background_work:
+        has_open_calls = self.accumulator.open_calls or self.accumulator.abandoned_calls
+        if has_open_calls or has_background_work:
             message = "no output for {:g} s while a tool ran (--tool-silence)"
             return SilenceLimit(timeouts.tool_silence, "stalled", message)
         return SilenceLimit(timeouts.silence, "stalled", "no output for {:g} s (--silence)")
@@ -459,15 +479,14 @@ class AgentRun:
         self._usage_timer.cancel()
         alerts = self._usage.poll(self._loop.clock(), self.requested_session_id)
         self._report_alerts(alerts)
-        self._check_budget()
+        if self._budget is not None:
+            self._check_budget(self._budget)
         if self._exited_after is None:
             self._usage_timer = self._loop.call_later(POLL_SECONDS, self._poll_usage)
 
     def _warn_of_missing_usage(self) -> None:
-        budget = self.setup.budget
-        has_budget = budget.cost is not None or budget.tokens is not None
         has_answer = self.accumulator.texts or self.accumulator.calls
-        if has_budget and has_answer and self._usage.is_missing:
+        if self._budget is not None and has_answer and self._usage.is_missing:
             self.warnings.append(NO_LIVE_USAGE)
             self.add_note(NO_LIVE_USAGE)
 
@@ -476,7 +495,7 @@ class AgentRun:
         for alert in alerts:
             self._process_record(Record(self._elapsed(), "alert", encode_alert(alert)))
 
-    def _check_budget(self) -> None:
+    def _check_budget(self, budget: BudgetMeter) -> None:
         if (
             self.setup.budget.cost is not None
             and self.spend.cost_nano is None
@@ -486,10 +505,10 @@ class AgentRun:
             self._has_unpriced_request = True
             self.warnings.append(UNPRICED_REQUEST)
             self.add_note(UNPRICED_REQUEST)
-        self._report_alerts(self._budget.check())
+        self._report_alerts(budget.check())
         if self._is_stopping or self._is_turn_closed or self._exited_after is not None:
             return
-        if self._budget.is_exhausted:
+        if budget.is_exhausted:
             self.stop("max_budget")
             self.add_note("max_budget: budget exhausted")
 
@@ -507,7 +526,9 @@ class AgentRun:
     def _calls_are_done(self, event: ev.Event) -> bool:
         """Whether the next request of an agent without its own limit follows this event."""
         run = self.accumulator
-        if "max_turns" not in self.agent.launch.unsupported_options or run.open_calls:
+        if "max_turns" not in self.agent.launch.unsupported_options:
+            return False
+        if run.open_calls or run.abandoned_calls:
             return False
         if type(event) is ev.Usage:
             return event.stop_reason in TOOL_STOP_REASONS

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ..agents import Agent, Backend
 from ..agents.base import BACKEND_KEY_VARIABLE, BACKEND_KINDS, PLACEHOLDER_KEY, parse_backend
 from ..errors import StenoError
-from ..http_client import HttpClient, Response, is_success, status_text
+from ..http_client import HttpClient, HttpResponse, is_success, status_text
 
 PROBE_TIMEOUT_SECONDS = 3.0  # for all requests together
 MAX_RESPONSE_BYTES = 8 << 20  # the model list of a large service
@@ -179,7 +179,7 @@ def _fetch_json(
     return _decode_response(response)
 
 
-def _decode_response(response: Response) -> tuple[Any, str | None]:
+def _decode_response(response: HttpResponse) -> tuple[Any, str | None]:
     if not is_success(response.status):
         return None, status_text(response.status)
     if not response.is_complete:

@@ -413,8 +413,9 @@ def check_agents(context: CheckContext) -> Iterator[Finding]:
 def _check_program(installation: AgentInstallation, is_default: bool) -> Iterator[Finding]:
     agent = installation.agent
     if installation.path is None:
+        text = "not installed; it is the default agent" if is_default else "not installed"
         level = "problem" if is_default else "note"
-        yield Finding(agent, level, "not installed", installation.install)
+        yield Finding(agent, level, text, installation.install)
         return
     program = f"{installation.version or 'unknown version'} at {installation.path}"
     if installation.known in ("tested", "between"):

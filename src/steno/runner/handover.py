@@ -11,7 +11,7 @@ import msgspec
 
 from .. import agents
 from ..agents import REPLAY_AGENT_NAME, Agent, Backend, LaunchOptions
-from ..agents.base import build_environment
+from ..agents.base import HANDOVER_PROMPT, build_environment
 from ..analysis.context import UNKNOWN_CONTEXT
 from ..analysis.live_state import LiveState
 from ..analysis.verdict import Judgement
@@ -23,8 +23,6 @@ from ..recording.open import open_recording
 from ..recording.replay import ReplaySource
 from ..report import Context, Report
 from .setup import FallbackAgent, TaskSetup
-
-HANDOVER_PROMPT = "[CONTEXT FROM PREVIOUS SESSION]\n{summary}\n\n[CURRENT TASK]\n{prompt}"
 
 
 def missing_agent_report(setup: TaskSetup) -> Report:
@@ -62,14 +60,13 @@ def summary_from_reports(reports: list[Report]) -> str:
     return f"The last that was said:\n{text}\n\nFiles changed:\n{files}"
 
 
-def resumed_context_fraction(agent: Agent, setup: TaskSetup) -> float | None:
+def resumed_context_fraction(agent: Agent, setup: TaskSetup, session: str) -> float | None:
     """How full the context of the session to resume is, by its transcript and the ledger.
 
     None if that is unknown, and for a command to the session such as /compact.
     """
     options = setup.launch_options
-    session = options.resume
-    if session is None or options.prompt.lstrip().startswith("/"):
+    if options.prompt.lstrip().startswith("/"):
         return None
     stored = _context_in_ledger(setup.ledger, session)
     # The transcript also knows runs without steno; the ledger knows the window that was reported.

@@ -3,10 +3,8 @@
 import os
 import posixpath
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -128,6 +126,8 @@ class BackgroundQueue(Generic[ItemT]):
 
 if TYPE_CHECKING:
     import subprocess
+
+    from ..process.process_tree import CommandGuard
 
 MAX_QUEUED_BYTES = 16 << 20  # of events whose commands are waiting; more are dropped and counted
 MAX_SHOWN_COMMAND_CHARS = 200  # of a failed command: a placeholder can be a whole answer
@@ -348,6 +348,7 @@ class HookQueue:
         self._on_failure = on_failure
         self._matched: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: CommandGuard | None = None
         self._is_killed = False
         self._queue: BackgroundQueue[tuple[tuple[str, ...], bytes]] = BackgroundQueue(
             self._run_command, MAX_QUEUED_BYTES, "steno hooks"
@@ -370,24 +371,33 @@ class HookQueue:
     def finish(self) -> None:
         """Wait until all queued commands have ended."""
         self._queue.finish(None)
+        if self._guard is not None:
+            self._guard.close()
 
     def kill(self) -> None:
-        """Discard the queue and terminate the running command."""
+        """Discard the queue and terminate the running command with all that it started."""
         self._is_killed = True
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            process = self._process
-            if process is not None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
+        for _ in range(2):  # one may have been about to start
+            if self._guard is not None and self._process is not None:
+                from ..process.process_tree import GracePeriods
+
+                grace = GracePeriods(terminate=KILL_DELAY_SECONDS, kill=KILL_DELAY_SECONDS)
+                self._guard.terminate(grace)
             if self._queue.finish(KILL_DELAY_SECONDS):
-                return
+                break
+        if self._guard is not None:
+            self._guard.close()
 
     def _run_command(self, item: tuple[tuple[str, ...], bytes]) -> None:
         import subprocess  # loaded with the first command: it is slow
 
+        from ..process.process_tree import CommandGuard
+
         argv, body = item
         if self._is_killed:
             return
+        if self._guard is None:
+            self._guard = CommandGuard("hook")
         output = subprocess.DEVNULL if sys.stderr is None else sys.stderr.fileno()
         try:
             self._process = subprocess.Popen(  # noqa: S603  # the user's own command
@@ -395,8 +405,10 @@ class HookQueue:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
+                env={**os.environ, **self._guard.env},
                 start_new_session=True,
             )
+            self._guard.add(self._process.pid)
             self._process.communicate(body + b"\n")
             code = self._process.returncode
         except (OSError, ValueError) as error:

@@ -4,17 +4,19 @@ They come from the stream, or from the agent's session file if the stream has no
 end. What the session file says is not part of the run's report until the run has ended.
 """
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from .. import event as ev
-from ..agents import Agent
 from ..analysis.accumulator import Accumulator
-from ..analysis.alerts import ContextAlerts
 from ..analysis.cost import PriceLookup
-from ..analysis.live_state import SpendTracker
+from ..analysis.live_state import ContextAlerts, SpendTracker
 from ..analysis.usage import nano_to_usd
+from ..codec.decode import LineSplitter
+from ..recording.open import is_line_since
 from ..recording.parse import RunParser
-from ..recording.transcript_follower import TranscriptFollower
 from .setup import RunBudget
 
 POLL_SECONDS = 0.1  # between reads of the session file
@@ -23,13 +25,12 @@ MIN_SEARCH_SECONDS = 0.2
 MAX_SEARCH_SECONDS = 5.0
 
 
-def has_usage_in_session_file(agent: Agent) -> bool:
-    """Whether only the agent's session file has usage while the agent runs."""
-    return agent.transcripts.pattern is not None and not agent.capabilities.context
-
-
 class LiveUsage:
-    """The requests of an active run so far. `accumulator` contains them."""
+    """The requests of an active run so far. `accumulator` contains them.
+
+    `is_in_session_file`: only the agent's session file has usage while the agent runs; see
+    `follow` and `poll`.
+    """
 
     def __init__(self, parser: RunParser, price: PriceLookup | None, levels: Iterable[float]):
         self._stream = parser
@@ -37,19 +38,20 @@ class LiveUsage:
         self._follower: TranscriptFollower | None = None
         self._next_search = 0.0
         self._search_delay = MIN_SEARCH_SECONDS
-        if has_usage_in_session_file(parser.agent):
-            self._session_file = RunParser(parser.agent, "stream")
+        agent = parser.agent
+        self.is_in_session_file = (
+            agent.transcripts.pattern is not None and not agent.capabilities.context
+        )
+        if self.is_in_session_file:
+            self._session_file = RunParser(agent, "stream")
         self.accumulator: Accumulator = (self._session_file or parser).accumulator
         self.spend = SpendTracker(self.accumulator, price)
         self._context_alerts = ContextAlerts(self.accumulator, levels)
 
-    def follow(self, folders: list[str], since: str) -> bool:
-        """Follow the session file, from a time on; False if the stream has the usage."""
-        if self._session_file is None:
-            return False
+    def follow(self, folders: list[str], since: str) -> None:
+        """Follow the session file, from a time on."""
         self._follower = TranscriptFollower(folders, since)
         self.accumulator.context_window = self._stream.accumulator.context_window
-        return True
 
     @property
     def is_missing(self) -> bool:
@@ -134,3 +136,75 @@ class BudgetMeter:
             before_cost = cost - (self._remaining.cost or 0.0)
             amounts.append(("cost", before_cost + spent, cost))
         return amounts
+
+
+# -- session files ---------------------------------------------------------------------------------
+
+READ_CHUNK_BYTES = 1 << 18
+MAX_POLL_BYTES = 1 << 22  # per file and call: a resumed session can be long
+
+
+class TranscriptFollower:
+    """New lines of the files that match a glob below some folders.
+
+    As in `read_transcripts`, lines before `since` are left out except the first one of each file.
+    A file that cannot be read has no lines. `has_new_lines`: one of them has grown since then.
+    """
+
+    def __init__(self, folders: Iterable[str], since: str) -> None:
+        self._folders = list(folders)
+        self._since = since
+        self._files: dict[Path, GrowingFile] = {}
+
+    @property
+    def has_new_lines(self) -> bool:
+        return any(file.has_new_lines for file in self._files.values())
+
+    def find(self, pattern: str) -> None:
+        """Open the files that match and are not open yet."""
+        for folder in self._folders:
+            with suppress(OSError):
+                for path in sorted(Path(folder).glob(pattern)):
+                    if path not in self._files and path.is_file():
+                        self._files[path] = GrowingFile(path, self._since)
+
+    def lines(self) -> Iterator[bytes]:
+        """The complete lines since the last call, without their newlines."""
+        for file in self._files.values():
+            with suppress(OSError):
+                yield from file.lines()
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+class GrowingFile:
+    """One file. An incomplete line is kept until the rest arrives; a truncated file is reread."""
+
+    def __init__(self, path: Path, since: str) -> None:
+        self._file = path.open("rb", buffering=0)
+        self._since = since
+        self._splitter = LineSplitter()
+        self._is_at_start = True
+        self.has_new_lines = False
+
+    def lines(self) -> Iterator[bytes]:
+        if os.fstat(self._file.fileno()).st_size < self._file.tell():
+            self._file.seek(0)
+            self._splitter = LineSplitter()
+            self._is_at_start = True
+        for _ in range(MAX_POLL_BYTES // READ_CHUNK_BYTES):
+            data = self._file.read(READ_CHUNK_BYTES)
+            if not data:
+                return
+            for line in self._splitter.feed(data):
+                is_new = is_line_since(line, self._since)
+                self.has_new_lines |= is_new
+                if is_new or self._is_at_start:
+                    yield line
+                self._is_at_start = False
+
+    def close(self) -> None:
+        self._file.close()

@@ -21,11 +21,13 @@ from ..analysis.context import UNKNOWN_CONTEXT
 from ..analysis.verdict import Judgement
 from ..config import SETTINGS_BY_NAME, Settings, load_settings, require_known_name
 from ..config.files import new_run_id
-from ..config.options import deadline_at, turn_limits
+from ..config.values import deadline_at, turn_limits
 from ..errors import StenoError
 from ..event import NANO_PER_USD
-from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, RunOnce
+from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from ..report import TaskReport, Verdict
+from ..workspace.git import add_worktree
+from ..workspace.repository import GitError, open_repository, path_in_repository
 from .backend_probe import choose_backend, probe_backend
 from .doctor import CapabilityCheck, FallbackBuilder, resolve_model
 from .json_schema import load_json_schema
@@ -56,34 +58,21 @@ def check_worktree_name(name: str) -> None:
 
 def ensure_worktree(cwd: str, name: str) -> Worktree:
     """The worktree of that name for the repository of `cwd`, created if it doesn't exist."""
-    top = _git_output(cwd, "rev-parse", "--show-toplevel")
-    prefix = _git_output(cwd, "rev-parse", "--show-prefix")
-    git_dir = Path(_git_output(cwd, "rev-parse", "--path-format=absolute", "--git-common-dir"))
-    # Inside a worktree: use the main repository, so that all worktrees are siblings.
-    root = git_dir.parent if git_dir.name == ".git" else Path(top)
-    path = root.with_name(f"{root.name}-worktrees") / name
-    branch = f"steno/{name}"
-    is_new = not (path / ".git").exists()
-    if is_new:
-        ref = f"refs/heads/{branch}"
-        has_branch = _run_git(cwd, "show-ref", "--verify", "--quiet", ref)[0] == 0
-        target = (str(path), branch) if has_branch else ("-b", branch, str(path))
-        _git_output(cwd, "worktree", "add", "--quiet", *target)
-    inner = path / prefix
-    return Worktree(str(path), str(inner if inner.is_dir() else path), branch, is_new)
-
-
-def _git_output(cwd: str, *arguments: str) -> str:
-    code, out, err = _run_git(cwd, *arguments)
-    if code != 0:
-        lines = err.strip().splitlines()
-        reason = lines[-1] if lines else f"git {arguments[0]} failed with exit code {code}"
-        raise StenoError(f"--worktree: {cwd}: {reason.removeprefix('fatal: ')}")
-    return os.fsdecode(out).strip()
-
-
-def _run_git(cwd: str, *arguments: str) -> tuple[int, bytes, str]:
-    return RunOnce(("git", *arguments), cwd, {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}).run()
+    with open_repository(cwd) as repository:
+        if repository is None:
+            raise StenoError(f"--worktree: {cwd}: not a git repository, or not yours")
+        # Inside a worktree: use the main repository, so that all worktrees are siblings.
+        common = repository.common_dir
+        root = common.parent if common.name == ".git" else repository.top
+        path = root.with_name(f"{root.name}-worktrees") / name
+        is_new = not (path / ".git").exists()
+        if is_new:
+            try:
+                add_worktree(repository, path, f"steno/{name}")
+            except (GitError, OSError) as error:
+                raise StenoError(f"--worktree: {cwd}: {error}") from None
+        inner = path / path_in_repository(cwd)
+    return Worktree(str(path), str(inner if inner.is_dir() else path), f"steno/{name}", is_new)
 
 
 # Options of one run that cannot be set in a file.
@@ -154,7 +143,9 @@ class TaskSetupBuilder:
         self.settings = load_settings(
             own, os.environ, Path(self.cwd), option_label, agents.unknown_agent_message
         )
-        self._deadline = self._resolve_deadline()
+        self._deadline: float | None = None
+        if self.settings["deadline"] is not None:
+            self._deadline = self._resolve_deadline(self.settings["deadline"])
         self._is_replay = self.settings["agent"] == agents.REPLAY_AGENT_NAME
         self.agent = agents.CLAUDE
         if not self._is_replay:
@@ -174,6 +165,9 @@ class TaskSetupBuilder:
         self._program_path: str | None = None
         self._json_schema: str | None = None
         self._paths: dict[str, tuple[str, ...]] = {}
+        self._capability_check = CapabilityCheck(
+            self.settings, self._given_names, option_label, self.notes.append
+        )
         self._check_values()
         self._check_capabilities()
 
@@ -187,10 +181,7 @@ class TaskSetupBuilder:
             raise StenoError(f"{folder!r}: folder names must be valid UTF-8")
         return folder
 
-    def _resolve_deadline(self) -> float | None:
-        value = self.settings["deadline"]
-        if value is None:
-            return None
+    def _resolve_deadline(self, value: float | str) -> float:
         now = time.time()
         at = deadline_at(value, now)
         if at <= now:
@@ -238,7 +229,7 @@ class TaskSetupBuilder:
 
     def _check_values(self) -> None:
         if not self.prompt.strip():
-            raise StenoError("the prompt is empty")
+            raise StenoError("the prompt is empty; give a task to work on")
         if not _is_utf8_encodable(self.prompt):
             raise StenoError("the prompt contains unpaired surrogates")
         self._check_session()
@@ -278,14 +269,13 @@ class TaskSetupBuilder:
             self._json_schema = load_json_schema(
                 settings["json_schema"], settings.source("json_schema")
             )
-        capability_check = self._capability_check()
         fallback_builder: FallbackBuilder | None = None
         if settings["fallback_agent"]:
             fallback_builder = FallbackBuilder(
-                settings, capability_check, self.agent, self._is_replay
+                settings, self._capability_check, self.agent, self._is_replay
             )
         options = self._launch_options()
-        capability_check.check(self.agent, options)
+        self._capability_check.check(self.agent, options)
 
         # The agent `replay` needs a recording; other agents take none.
         replay = f"{self._option_label('agent')} {agents.REPLAY_AGENT_NAME}"
@@ -298,11 +288,6 @@ class TaskSetupBuilder:
 
         if fallback_builder is not None:
             self._fallback_agents = fallback_builder.build(options, self.notes.append)
-
-    def _capability_check(self) -> CapabilityCheck:
-        return CapabilityCheck(
-            self.settings, self._given_names, self._option_label, self.notes.append
-        )
 
     def _check_session(self) -> None:
         """Allow one way to choose a session, and resolve the one to resume."""
@@ -357,7 +342,7 @@ class TaskSetupBuilder:
         self._program_path = find_program(name, env)
         if self._program_path is not None:
             info = inspect_program(self.agent, self._program_path, os.environ, self.settings["env"])
-            self._capability_check().check_program(
+            self._capability_check.check_program(
                 self.agent, self._launch_options(), self._program_path, info
             )
             return None
@@ -394,7 +379,13 @@ class TaskSetupBuilder:
         return None
 
     def _refusal(self, verdict: Verdict, error: str, hint: str) -> TaskReport:
-        report = TaskReport(agent=self.agent.name, cwd=self.cwd, context=UNKNOWN_CONTEXT)
+        report = TaskReport(
+            agent=self.agent.name,
+            name=self.settings["name"],
+            tags=self.settings["tag"],
+            cwd=self.cwd,
+            context=UNKNOWN_CONTEXT,
+        )
         Judgement(verdict, error, hint).apply_to(report)
         return report
 
@@ -428,6 +419,8 @@ class TaskSetupBuilder:
             not_found_reason=self._not_found_reason,
             fallback_agents=self._fallback_agents,
             task_id=self.task_id,
+            name=settings["name"],
+            tags=settings["tag"],
             cwd=self.cwd,
             extra_env=settings["env"],
             pass_api_keys=not settings["no_api_key"],

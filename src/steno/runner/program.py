@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from ..agents import Agent, ProgramInfo
 from ..agents.base import build_environment
+from ..private_files import cache_path, write_cache_file
 from ..process.child import RunOnce
-from ..user_cache import cache_path, write_cache_file
 
 HELP_TIMEOUT_SECONDS = 30.0  # Gemini needs up to 22 s if its files are not in the disk cache
 # A program of unknown version may be a launcher that stays the same in an update; a help that could

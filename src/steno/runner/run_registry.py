@@ -1,4 +1,4 @@
-"""The registry of active runs, and the socket by which other processes control one.
+"""The registry of active runs, the socket by which other processes control one, crash recovery.
 
 The registry is one small JSON file per run in the data folder: other processes find a run by it,
 and see whether its steno is still alive.
@@ -19,11 +19,16 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ..config.files import LIVE_FOLDER_NAME, data_folder, live_folder
+from ..config.files import LIVE_FOLDER_NAME, data_folder, list_recordings, live_folder
 from ..errors import StenoError
+from ..ledger.queries.runs import find_run
+from ..ledger.run_record import finish_lost_task, insert_active_run
+from ..ledger.store import Store, ledger_location
+from ..private_files import temporary_folder
+from ..process import terminate_orphans
 from ..process.event_loop import EventLoop
-from ..process.process_info import pid_namespace
 from ..process.process_tree import start_time_of
+from ..process.run_tag import pid_namespace
 
 RUN_INFO_SUFFIX = ".json"
 LOST_RUN_RETENTION_SECONDS = 30 * 86400.0  # entries of lost runs are deleted after that
@@ -100,6 +105,12 @@ def active_runs() -> list[RunInfo]:
     return [info for info in _read_all() if info.is_alive]
 
 
+def finished_recordings() -> list[str]:
+    """The recordings of this machine, without those of active runs."""
+    active = {info.tape for info in active_runs()}
+    return [path for path in list_recordings() if path not in active]
+
+
 def lost_runs() -> list[RunInfo]:
     """Runs whose steno is gone or could not write to the ledger, oldest first.
 
@@ -119,8 +130,10 @@ def get_active_run(run: str) -> RunInfo | None:
 
 
 def _read_all() -> list[RunInfo]:
-    paths = sorted((data_folder() / LIVE_FOLDER_NAME).glob(f"*{RUN_INFO_SUFFIX}"))
-    return [info for path in paths if (info := _read_run_info(path)) is not None]
+    """All entries of this machine, oldest first."""
+    paths = (data_folder() / LIVE_FOLDER_NAME).glob(f"*{RUN_INFO_SUFFIX}")
+    infos = [info for path in paths if (info := _read_run_info(path)) is not None]
+    return sorted(infos, key=lambda info: (info.started, info.run))
 
 
 def _read_run_info(path: Path) -> RunInfo | None:
@@ -147,7 +160,9 @@ class ControlSocket:
 
     def __init__(self, loop: EventLoop, path: Path, on_request: RequestCallback) -> None:
         self._owns_folder = len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES
-        self.path = _make_short_folder() / "s" if self._owns_folder else path
+        self.path = path
+        if self._owns_folder:  # private, random name
+            self.path = Path(tempfile.mkdtemp(prefix="steno-", dir=_short_parent())) / "s"
         self._loop = loop
         self._on_request = on_request
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -194,12 +209,11 @@ class ControlSocket:
                 remove()
 
 
-def _make_short_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="steno-"))
-    if len(os.fsencode(folder)) < MAX_SOCKET_PATH_BYTES - 4:
-        return folder
-    folder.rmdir()
-    return Path(tempfile.mkdtemp(prefix="steno-", dir="/tmp"))  # private, random name
+def _short_parent() -> str:
+    """The system's folder for temporary files, or /tmp if its path is too long for sockets."""
+    folder = tempfile.gettempdir()
+    is_short = len(os.fsencode(folder)) < MAX_SOCKET_PATH_BYTES - 30
+    return folder if is_short else "/tmp"  # noqa: S108  # names in it are random
 
 
 def send_request(
@@ -209,11 +223,13 @@ def send_request(
     data = msgspec.json.encode(message)
     if len(data) > MAX_MESSAGE_BYTES:
         raise StenoError(f"message too long: {len(data):,} bytes (maximum {MAX_MESSAGE_BYTES:,})")
-    folder = _make_short_folder()
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
+        with (
+            temporary_folder(_short_parent()) as folder,
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own,
+        ):
             own.settimeout(timeout)
-            own.bind(str(folder / "a"))
+            own.bind(f"{folder}/a")
             own.sendto(data, path)
             return msgspec.json.decode(own.recv(MAX_MESSAGE_BYTES), type=Reply)
     except TimeoutError:
@@ -221,7 +237,71 @@ def send_request(
     except (OSError, msgspec.MsgspecError) as error:
         reason = getattr(error, "strerror", None) or error
         raise StenoError(f"cannot reach the run: {reason}") from None
-    finally:
-        for remove in ((folder / "a").unlink, folder.rmdir):
-            with suppress(OSError):
-                remove()
+
+
+# -- recovery --------------------------------------------------------------------------------------
+
+
+def recover_runs(store: Store) -> list[str]:
+    """Recover lost runs: terminate their processes and import their recordings; messages.
+
+    A run of another ledger is left for that one.
+    """
+    terminate_orphans()
+    return [text for info in lost_runs() if (text := _recover_run(store, info)) is not None]
+
+
+def _recover_run(store: Store, info: RunInfo) -> str | None:
+    run = find_run(store, info.run)
+    has_recording = info.tape is not None and _has_content(Path(info.tape))
+    if has_recording and run is None and info.ledger != ledger_location(store.name):
+        return None
+    is_incomplete = has_recording and (run is None or run.verdict is None)
+    if is_incomplete and info.tape is not None:
+        from ..ledger.importer import import_sources  # lazy: loads every reader
+
+        if run is None:
+            _insert_lost_run(store, info)
+        import_sources(store, [info.tape])
+        run = find_run(store, info.run)
+    if run is not None:
+        with store.transaction():
+            finish_lost_task(store, info.task, run.verdict)
+    remove_run_info(info)
+    if not is_incomplete:
+        return None
+    cause = (
+        "could not be written to the ledger"
+        if info.over
+        else "was lost: its steno process was killed"
+    )
+    return f"run {info.run} {cause}; recovered from its recording"
+
+
+def _has_content(recording: Path) -> bool:
+    """Whether a recording was begun; an empty one is deleted: steno was killed before its header.
+
+    Nothing had been started then, and the ledger does not know the run.
+    """
+    with suppress(OSError):
+        if recording.stat().st_size:
+            return True
+        recording.unlink()
+    return False
+
+
+def _insert_lost_run(store: Store, info: RunInfo) -> None:
+    """Write what the import may not know: the session that the run was started with."""
+    with store.transaction():
+        insert_active_run(
+            store,
+            id_=info.run,
+            session=info.session,
+            task=info.task,
+            attempt=None,
+            agent=info.agent,
+            project=info.cwd,
+            source=info.tape or "",
+            started_at=int(info.started * 1000),
+            prompt=info.prompt,
+        )

@@ -51,6 +51,8 @@ class TaskSetup(Struct, frozen=True, kw_only=True):
     not_found_reason: str | None = None  # the first agent can't be started; use a fallback
     fallback_agents: tuple[FallbackAgent, ...] = ()  # in this order
     task_id: str | None = None  # if assigned before
+    name: str | None = None  # of the task's runs
+    tags: dict[str, str] = field(default_factory=dict)
     cwd: str | None = None
     inherited_env: dict[str, str] | None = None  # None: our own environment
     extra_env: dict[str, str] = field(default_factory=dict)

@@ -13,14 +13,14 @@ from collections.abc import Callable
 import msgspec
 
 from ..agents import CLAUDE, LaunchOptions, get_agent
-from ..agents.base import option_support
+from ..agents.base import HANDOVER_PROMPT, option_support
 from ..config.files import new_recording_path, new_run_id
 from ..errors import StenoError
+from ..ledger.protocol import LOCK_TIMEOUT_SECONDS
 from ..process import ProcessLoop, Timer
 from ..report import VERDICTS, Report, TaskReport, Verdict
 from .attempt import AgentRun, OnRunEnded, RunSink
 from .handover import (
-    HANDOVER_PROMPT,
     missing_agent_report,
     resolve_agent,
     resumed_context_fraction,
@@ -45,6 +45,8 @@ SUMMARY_PROMPT = (
     "accomplished, which decisions were made and why, the state of the code, known issues, and the "
     "next steps. Answer with the summary only."
 )
+
+MAX_SAVE_SECONDS_AFTER_STOP = 0.5  # for locks of the ledger; later, the recording is imported
 
 LogFunction = Callable[[str], None]
 
@@ -96,7 +98,8 @@ class Task:
         self._limit_resets_at: float | None = None  # after the last attempt
         self._final_attempt = -1  # index of the report that has the task's verdict
         self._has_begun = False
-        self.ledger_writer = LedgerWriter(setup, self.id, self._add_warning)
+        self._unsaved_report: TaskReport | None = None  # complete, but not in the ledger yet
+        self.ledger_writer = LedgerWriter(setup, self.id, loop, self._add_warning)
 
     def start(self) -> "Task":
         """Start the first attempt, or the first fallback if the agent is not installed."""
@@ -110,7 +113,9 @@ class Task:
         options = self.setup.launch_options
         if options.session_id is None and options.resume is None and not options.continue_:
             options = msgspec.structs.replace(options, session_id=str(uuid.uuid4()))
-        fraction = resumed_context_fraction(self.agent, self.setup)
+        fraction = None
+        if options.resume is not None:
+            fraction = resumed_context_fraction(self.agent, self.setup, options.resume)
         is_full = fraction is not None and fraction >= self.setup.policy.refresh_at
         if is_full and self._history.turns_left != 1:  # a summary takes a turn
             self._hand_over_resumed_session(options, fraction or 0.0)
@@ -465,7 +470,9 @@ class Task:
     def stop(self, reason: str) -> None:
         """Stop the current run, or end the wait for the next one."""
         self._stop_reason = self._stop_reason or reason
-        if self._wait_timer is not None:
+        if self._unsaved_report is not None:
+            self.ledger_writer.abandon()
+        elif self._wait_timer is not None:
             self._wait_timer.cancel()
             self._wait_timer = None
             self._pending_step = None
@@ -492,21 +499,31 @@ class Task:
         self.ledger_writer.release()
 
     def _finish(self) -> None:
-        if self.report is None and self._reports:
-            self.report = merge_reports(self._reports, self._reasons, self.id, self._final_attempt)
-            self._report_reset_time(self.report)
-            self.is_finished = True
+        if self.report is None and self._unsaved_report is None and self._reports:
+            report = merge_reports(self._reports, self._reasons, self.id, self._final_attempt)
+            if self._limit_resets_at is not None and report.verdict == "rate_limit":
+                self._report_reset_time(report, self._limit_resets_at)
+            self._unsaved_report = report
             self._deadline_timer.cancel()
-            self.ledger_writer.close_task(self.report, self.now())
-            self.report.warnings += self._warnings
-            self._notify_watchers()
+            is_stopped = self._stop_reason is not None
+            max_wait = MAX_SAVE_SECONDS_AFTER_STOP if is_stopped else LOCK_TIMEOUT_SECONDS
+            self.ledger_writer.close_task(report, self.now(), self._on_saved, max_wait)
 
-    def _report_reset_time(self, report: TaskReport) -> None:
-        until = self._limit_resets_at
-        if until is not None and report.verdict == "rate_limit":
-            step = "continue then" if report.requests else "run it again then"
-            report.hint = f"the limit resets at {format_local_time(until)}; {step}"
-            report.limits = msgspec.structs.replace(report.limits, resets_at=int(until))
+    def _on_saved(self) -> None:
+        """The report is in the ledger, or the wait for it was ended."""
+        report = self._unsaved_report
+        if report is None:
+            return
+        self._unsaved_report = None
+        self.report = report
+        self.is_finished = True
+        report.warnings += self._warnings
+        self._notify_watchers()
+
+    def _report_reset_time(self, report: TaskReport, until: float) -> None:
+        step = "continue then" if report.requests else "run it again then"
+        report.hint = f"the limit resets at {format_local_time(until)}; {step}"
+        report.limits = msgspec.structs.replace(report.limits, resets_at=int(until))
 
 
 def _resume_options(options: LaunchOptions, session: str | None, prompt: str) -> LaunchOptions:

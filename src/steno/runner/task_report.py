@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..analysis.usage import add_optional, nano_to_usd, sum_optional
-from ..pricing import NANO_PER_USD
+from ..event import NANO_PER_USD
 from ..report import (
     Attempt,
     ChangedFile,
@@ -62,6 +62,9 @@ def _merge_figures(merged: TaskReport, reports: Sequence[Report]) -> None:
         merged.cache_hit_rate = None
     merged.cost = _sum_costs(reports)
     merged.models = _merge_models(reports)
+    merged.cache_write_1h = sum_optional(report.cache_write_1h for report in reports)
+    merged.web_searches = sum_optional(report.web_searches for report in reports)
+    merged.web_fetches = sum_optional(report.web_fetches for report in reports)
     merged.requests = sum_optional(report.requests for report in reports)
     merged.turns = sum_optional(report.turns for report in reports)
     merged.duration_ms = sum_optional(report.duration_ms for report in reports)

@@ -12,29 +12,35 @@ import os
 import signal
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from select import select
 
+import msgspec
+
 from .. import event as ev
 from ..agents import CLAUDE, Agent
 from ..agents.sink import Sink
-from ..analysis.alerts import ContextAlerts
+from ..analysis.live_state import ContextAlerts
+from ..codec.decode import MAX_LINE_BYTES, cut_long_lines
+from ..codec.redact import redact, redact_value
 from ..config.files import new_recording_path, new_run_id
 from ..errors import LedgerError, SourceError, StenoError
 from ..ledger.row_sink import LedgerRowSink
+from ..ledger.store import ledger_location
 from ..process.process_tree import start_time_of
 from ..recording.format import Header, Record, Recorder, encode_alert
+from ..recording.open import local_transcript_lines
 from ..recording.parse import RunParser
 from ..report import Report
+from ..workspace.origin import collect_origin
 from . import run_registry
 from .hooks import BackgroundQueue, deliver
 
 MAX_READ_BYTES = 1 << 16  # what a pipe holds; more would not fit malloc's small blocks
 MAX_UNSEEN_BYTES = 1 << 16  # passed on without being parsed, while input keeps coming
 IDLE_SECONDS = 0.0001  # of silence before parsing: until then the CPU belongs to the reader
-MAX_LINE_BYTES = 32 << 20  # the largest lines seen, with images in them, have a few megabytes
 
 
 class SignalReceived(Exception):  # noqa: N818  # control flow inside this module, not an error
@@ -71,17 +77,17 @@ class PassThrough:
             yield from chunks
 
     def lines(self) -> Iterator[list[bytes]]:
-        """Complete lines with their newlines, in batches.
-
-        A line longer than MAX_LINE_BYTES comes in pieces.
-        """
-        held: list[bytes] = []  # the start of a line whose end has not come
+        """Complete lines with their newlines, cut to MAX_LINE_BYTES, in batches."""
+        held = bytearray()  # the start of a line whose end has not come
         for chunks in self._batches():
-            lines = _complete_lines(held, io.BytesIO(b"".join(chunks)).readlines())
+            data = b"".join(chunks)
+            if len(held) + len(data) > MAX_LINE_BYTES:
+                data = cut_long_lines(data, len(held))
+            lines = _complete_lines(held, io.BytesIO(data).readlines())
             if lines:
                 yield lines
         if held:
-            yield [b"".join(held)]
+            yield [bytes(held)]
 
     def _batches(self) -> Iterator[list[bytes]]:
         """Chunks that have passed, when there is time to parse them: input pauses, or is a lot."""
@@ -183,16 +189,13 @@ def _make_wakeup_pipe(owner: PassThrough) -> tuple[int, int]:
     return ends
 
 
-def _complete_lines(held: list[bytes], lines: list[bytes]) -> list[bytes]:
+def _complete_lines(held: bytearray, lines: list[bytes]) -> list[bytes]:
     """Complete lines, the first joined with `held`; the rest of the last one is held."""
-    if held:
-        held.append(lines[0])
-        if lines[0][-1:] != b"\n" and sum(map(len, held)) < MAX_LINE_BYTES:
-            return []
-        lines[0] = b"".join(held)
+    if held and lines and lines[0][-1:] == b"\n":
+        lines[0] = bytes(held) + lines[0]
         held.clear()
-    if lines[-1][-1:] != b"\n" and len(lines[-1]) < MAX_LINE_BYTES:
-        held.append(lines.pop())
+    if lines and lines[-1][-1:] != b"\n":
+        held += lines.pop()
     return lines
 
 
@@ -203,7 +206,14 @@ FLUSH_TIMEOUT_SECONDS = 30.0
 class StreamRecorder:
     """Records one stream. StenoError: the recording cannot be created."""
 
-    def __init__(self, agent: Agent | None, ledger: str | None, cwd: str | None = None) -> None:
+    def __init__(
+        self,
+        agent: Agent | None,
+        ledger: str | None,
+        cwd: str | None = None,
+        name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
         self.warnings: list[str] = []
         self._agent = agent
         self._ledger = ledger
@@ -212,8 +222,15 @@ class StreamRecorder:
         self.id = new_run_id(self._started_at)
         self.recording_path: Path = new_recording_path(self.id, self._started_at)
         cwd = os.path.abspath(cwd or ".")  # noqa: PTH100  # Path.resolve would follow links
-        name = agent.name if agent is not None else None
-        self.header = Header(agent=name, run_id=self.id, cwd=cwd, started_at=self._started_at)
+        self.header = Header(
+            agent=agent.name if agent is not None else None,
+            run_id=self.id,
+            cwd=cwd,
+            started_at=self._started_at,
+            name=name and redact(name),
+            tags=redact_value(dict(tags or {})),
+            origin=collect_origin(cwd, os.environ),
+        )
         try:
             self._recorder = Recorder(self.recording_path, self.header)
         except OSError as error:
@@ -224,11 +241,12 @@ class StreamRecorder:
             self._recorder.write, MAX_QUEUED_BYTES, "steno recording"
         )
         self._is_truncated = False
+        self._is_in_ledger = True  # until writing to it fails
         self._run_info = self._register(cwd)
         self._rows: LedgerRowSink | None = None
 
     def _register(self, cwd: str) -> run_registry.RunInfo:
-        """Register the active run, so that `steno logs` finds it."""
+        """Register the active run: for `steno logs`, and to recover it if steno is killed."""
         pid = os.getpid()
         info = run_registry.RunInfo(
             run=self.id,
@@ -238,6 +256,7 @@ class StreamRecorder:
             steno_pid=pid,
             steno_born=start_time_of(pid) or 0,
             tape=str(self.recording_path),
+            ledger=ledger_location(self._ledger),
             cwd=cwd,
             started=self._started_at,
         )
@@ -257,6 +276,11 @@ class StreamRecorder:
         """Record an alert of steno."""
         elapsed = time.monotonic() - self._started_monotonic
         return self._write_record(Record(elapsed, "alert", encode_alert(alert)))
+
+    def record_transcript_line(self, line: bytes) -> Record:
+        """Record a line of the agent's transcript that completes the stream."""
+        elapsed = time.monotonic() - self._started_monotonic
+        return self._write_record(Record(elapsed, "kept", line))
 
     def add_events(self, events: list[ev.Event], agent: Agent) -> None:
         """Collect rows for the ledger."""
@@ -292,29 +316,34 @@ class StreamRecorder:
             return records
         return [*records, Record(None, "end")]
 
-    def write_to_ledger(self, report: Report) -> None:
+    def write_to_ledger(self, report: Report, on_wait: Callable[[str], None] | None = None) -> None:
         """Add the run to the ledger; after a failure the recording can be imported."""
         from ..ledger.run_record import upsert_run
-        from ..ledger.store import open_ledger
+        from ..ledger.store import LockPolicy, open_ledger
         from ..ledger.upsert import Pricer
 
         at = int(self._started_at * 1000)
         rows = self._rows or LedgerRowSink(self._agent or CLAUDE, self.id, at, self.id)
         try:
-            store = open_ledger(self._ledger)
+            store = open_ledger(self._ledger, locks=LockPolicy(on_wait=on_wait))
             try:
                 with store.transaction():
                     upsert_run(store, report, rows.batch(), at, Pricer())
             finally:
                 store.close()
         except LedgerError as error:
+            self._is_in_ledger = False
             self.warnings.append(
                 f"not in the ledger: {error}; to add it: steno ledger import {self.recording_path}"
             )
 
     def close(self) -> None:
-        """Remove the run from the list of active runs."""
-        run_registry.remove_run_info(self._run_info)
+        """Remove the run from the list of active runs, or mark it for recovery."""
+        if self._is_in_ledger:
+            run_registry.remove_run_info(self._run_info)
+            return
+        with suppress(OSError, StenoError):  # the entry stays, of a process that is gone
+            run_registry.write_run_info(msgspec.structs.replace(self._run_info, over=True))
 
 
 def _interruption_reason(pass_through: PassThrough) -> str | None:
@@ -401,10 +430,9 @@ class StreamMonitor:
 
     def _process_stream(self) -> None:
         if self._recorder is None and not self.sinks:
-            self.parser.feed_sink(
-                self.pass_through.lines(),
-                ForkingSink(self.parser.accumulator, self._alerts, self._dispatch_events),
-            )
+            sink = ForkingSink(self.parser.accumulator, self._alerts, self._dispatch_events)
+            self.parser.feed_sink(self.pass_through.lines(), sink)
+            sink.add(self.parser.enrich(local_transcript_lines(self.parser)))
             return
         batches = self._events_from_lines()
         if self._recorder is not None:
@@ -443,11 +471,14 @@ class StreamMonitor:
                 for event in self.parser.parse_line(data, data[-1:] != b"\n")
             ]
         yield self.parser.flush()
+        yield self.parser.enrich(local_transcript_lines(self.parser))
 
     def _events_from_recording(self, recorder: StreamRecorder) -> Iterator[list[ev.Event]]:
         """The events as a replay of the recording gives them, with its times."""
         self.parser.begin_recording(recorder.header)
         for record in map(recorder.record_chunk, self.pass_through.chunks()):
+            yield self._add_ledger_rows(recorder, self.parser.interpret_record(record))
+        for record in map(recorder.record_transcript_line, local_transcript_lines(self.parser)):
             yield self._add_ledger_rows(recorder, self.parser.interpret_record(record))
         for record in recorder.finish(self.pass_through):
             yield self._add_ledger_rows(recorder, self.parser.interpret_record(record))

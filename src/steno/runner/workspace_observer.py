@@ -5,7 +5,6 @@ read stops no run.
 """
 
 import os
-import shutil
 import time
 from collections.abc import Callable
 from threading import Thread
@@ -57,7 +56,7 @@ class WorkspaceObserver:
             record
             and changes != CHANGES_NONE
             and git.is_in_repository(cwd)
-            and shutil.which("git") is not None
+            and git.is_installed(cwd)
         )
         self._keeps_snapshots = undo_days > 0 and undo_runs > 0
         self._undo_days = undo_days

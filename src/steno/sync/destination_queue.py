@@ -2,8 +2,8 @@
 
 If steno is killed, `steno sync --pending` continues from it. One file per sync: a line with the
 options, then `["+", destination, name]` for a file to copy and `["-", ...]` when it is done.
-`["*"]` starts a scan of all files, `["."]` ends it. The file is locked while in use and removed
-when nothing is left.
+`["*"]` starts a scan of all files, `["."]` ends it, `["end"]`: no command was left running.
+The file is locked while in use and removed when nothing is left.
 """
 
 import fcntl
@@ -22,6 +22,8 @@ from msgspec import Struct
 
 from ..codec.redact import redact
 from ..errors import MissingFolderError, OutsideFolderError, SyncError
+from ..private_files import create_private_folder
+from ..process.process_tree import Orphan, is_owner_gone, own_name, terminate_owned
 from ..workspace.safe_path import RootFolder, is_safe_name
 from .destinations import Destination
 from .files import Content, read_content
@@ -32,13 +34,17 @@ _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXE
 
 
 class PendingSync(Struct):
-    """An unfinished sync. `needs_full_scan`: it ended before all files were known."""
+    """An unfinished sync. `needs_full_scan`: it ended before all files were known.
+
+    `lost_owner`: the steno (`RunTag.owner`) that was killed and may have left commands running.
+    """
 
     path: Path
     root: str
     options: SyncOptions
     names_by_destination: dict[int, list[str]]
     needs_full_scan: bool = False
+    lost_owner: str | None = None
 
 
 class Journal:
@@ -53,14 +59,15 @@ class Journal:
         self._lock = threading.Lock()
         self._fd = -1
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            create_private_folder(self.path.parent)
             self._fd = os.open(path, _CREATE_FLAGS, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
         except OSError as error:
             self._give_up(error)
-        self._write(
-            {"schema": JOURNAL_SCHEMA, "root": root, "options": msgspec.to_builtins(options)}
-        )
+        head = {"schema": JOURNAL_SCHEMA, "root": root, "options": msgspec.to_builtins(options)}
+        if any(destination.startswith("cmd:") for destination in options.destinations):
+            head["owner"] = own_name()
+        self._write(head)
         if not self.is_intact:
             self.close(keep_file=False)
 
@@ -82,6 +89,8 @@ class Journal:
 
     def close(self, keep_file: bool) -> None:
         """Close the journal, and remove it unless something is left."""
+        if keep_file:
+            self._write(["end"])
         with self._lock:
             if self._fd >= 0:
                 if not keep_file:
@@ -147,7 +156,21 @@ def read_journal(path: Path) -> PendingSync | None:
         options=options,
         names_by_destination=_unfinished_names(lines[1:], len(options.destinations)),
         needs_full_scan=_is_scan_unfinished(lines),
+        lost_owner=head.get("owner") if ["end"] not in lines else None,
     )
+
+
+def terminate_lost_commands(folder: Path) -> list[Orphan]:
+    """Terminate commands whose steno was killed, if its watchdog has not, and return them."""
+    terminated = []
+    for path in folder.glob("*.journal"):
+        with suppress(OSError):
+            entry = read_journal(path)
+            if entry is not None and entry.lost_owner and is_owner_gone(entry.lost_owner):
+                terminated += terminate_owned(entry.lost_owner)
+                with path.open("ab") as file:
+                    file.write(b'\n["end"]\n')  # its last line may be incomplete
+    return terminated
 
 
 def _is_scan_unfinished(lines: list[Any]) -> bool:
@@ -227,6 +250,7 @@ class DestinationQueue:
         self._sent_keys: dict[str, bytes] = {}  # hash and mode of what we sent
         self._sequence = 0
         self._closed = False
+        self._close_reason = "out of time"
         self._condition = threading.Condition()
         self._is_open = False
         self._threads: list[threading.Thread] = []
@@ -234,10 +258,11 @@ class DestinationQueue:
     # -- public ------------------------------------------------------------------------------------
 
     def enqueue(self, name: str, verify: bool = False) -> None:
-        """Copy a file, or delete it if it doesn't exist. Never blocks on the destination."""
+        """Copy a file, or delete it if it doesn't exist. Never blocks on the destination.
+
+        Once closed, the file is only kept as unfinished.
+        """
         with self._condition:
-            if self._closed:
-                return
             job = self._jobs.get(name)
             due = time.monotonic() + self._options.debounce
             if job is None or job.state == "failed":
@@ -252,20 +277,22 @@ class DestinationQueue:
                 job.due = min(job.due, due)
                 self._delay(name, job)
             job.verify = job.verify or verify
-            self._start_worker()
+            if not self._closed:
+                self._start_worker()
 
     def wait_idle(self, seconds: float) -> bool:
-        """Wait until only failed files are left; False after `seconds`."""
+        """Wait until only failed files are left, or it is closed; False after `seconds`."""
         with self._condition:
             return self._condition.wait_for(
-                lambda: all(job.state == "failed" for job in self._jobs.values()), seconds
+                lambda: self._closed or all(job.state == "failed" for job in self._jobs.values()),
+                seconds,
             )
 
     def unfinished(self) -> list[FailedFile]:
         """The files that were not copied."""
         with self._condition:
             return [
-                FailedFile(path, self.destination.name, job.reason or "out of time")
+                FailedFile(path, self.destination.name, job.reason or self._close_reason)
                 for path, job in self._jobs.items()
             ]
 
@@ -274,10 +301,13 @@ class DestinationQueue:
         with self._condition:
             return list(self._sent_keys)
 
-    def close(self) -> None:
-        """Start nothing more, and abort active transfers."""
+    def close(self, reason: str | None = None) -> None:
+        """Start nothing more, and abort active transfers. Only the first call has an effect."""
         with self._condition:
+            if self._closed:
+                return
             self._closed = True
+            self._close_reason = reason or self._close_reason
             self._condition.notify_all()
         try:
             self.destination.close()

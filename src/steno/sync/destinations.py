@@ -4,6 +4,7 @@ import os
 import re
 from typing import Protocol
 
+from ..codec.redact import has_password, redact
 from ..errors import StenoError
 from ..workspace.safe_path import FOLDER_MISSING, RootFolder
 from .files import Content
@@ -14,7 +15,6 @@ DESTINATION_FORMS = (
     "or another URL such as sftp://host/folder"
 )
 _URL_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*::?[^:]*://|[a-z][a-z0-9+.-]*://")
-_URL_PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
 
 
 class Destination(Protocol):
@@ -69,6 +69,11 @@ class Destination(Protocol):
 
 def check_destination(text: str) -> None:
     """StenoError if this names no destination."""
+    if has_password(text):
+        raise StenoError(
+            f"{redact(text)}: passwords in URLs and commands are visible to others; "
+            "use ~/.netrc, STENO_SYNC_TOKEN, a key, or fsspec's environment variables"
+        )
     if text.startswith("cmd:"):
         from .remote import parse_command
 
@@ -77,11 +82,6 @@ def check_destination(text: str) -> None:
         parse_local_path(text)
     elif not _URL_SCHEME.match(text):
         raise StenoError(f"{text}: {DESTINATION_FORMS}")
-    elif _URL_PASSWORD.search(text):
-        raise StenoError(
-            f"{_URL_PASSWORD.sub('://', text)}: passwords in URLs are visible to others; "
-            "use ~/.netrc, STENO_SYNC_TOKEN, a key, or fsspec's environment variables"
-        )
     else:
         _check_url(text)
 

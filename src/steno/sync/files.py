@@ -6,6 +6,7 @@ import hashlib
 import os
 import secrets
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -81,7 +82,10 @@ def remove_stale_temp_files(folder: int) -> None:
 
 MAX_MEMORY_BYTES = 1 << 22  # per file and thread; most source files are a thousandth of it
 CHUNK_BYTES = 1 << 18
-MAX_READS = 3  # of a file that changes while it is read; its next change is synced anyway
+MAX_READS = 3  # in a row, of a file that changes while it is read
+# Times of files advance in steps of up to 10 ms: a second write in the same step doesn't show.
+SETTLED_NS = 20_000_000
+CHANGING_MESSAGE = "changes while it is read"
 
 
 class Content:
@@ -113,24 +117,57 @@ class Content:
 
 
 def read_content(root: RootFolder, name: str) -> Content:
-    """Read a file, again if it changed meanwhile. OSError if it cannot be read."""
-    for attempt in range(1, MAX_READS + 1):
+    """Read a file, again if it changed meanwhile. OSError if it cannot be read.
+
+    SyncError if it keeps changing: half of one version and half of the next is neither. A file that
+    only grows is read as far as it goes.
+    """
+    earlier: tuple[int, bytes] | None = None  # size and hash
+    for _ in range(MAX_READS):
         file = root.open(name)
         try:
+            _wait_until_settled(file)
             before = os.fstat(file)
+            is_settled = _age_ns(before) >= SETTLED_NS
             content = _copy_content(file, before.st_mode & 0o777)
-            after = os.fstat(file)
+            is_same = is_settled and _version(before) == _version(os.fstat(file))
         finally:
             os.close(file)
-        is_unchanged = (before.st_mtime_ns, before.st_size, content.size) == (
-            after.st_mtime_ns,
-            after.st_size,
-            after.st_size,
-        )
-        if is_unchanged or attempt == MAX_READS:
-            break
+        if (is_same and content.size == before.st_size) or _starts_with(content, earlier):
+            return content
+        earlier = (content.size, content.digest)
         content.close()
-    return content
+    raise SyncError(CHANGING_MESSAGE)
+
+
+def _wait_until_settled(file: int) -> None:
+    age = _age_ns(os.fstat(file))
+    if age < SETTLED_NS:
+        time.sleep((SETTLED_NS - age) / 1e9)
+
+
+def _age_ns(status: os.stat_result) -> int:
+    """Time since its last change; a change in the future counts as long ago."""
+    age = time.time_ns() - status.st_ctime_ns
+    return age if age >= 0 else SETTLED_NS
+
+
+def _version(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size
+
+
+def _starts_with(content: Content, earlier: tuple[int, bytes] | None) -> bool:
+    """Whether the content is that of an earlier reading, and more."""
+    rest, earlier_digest = earlier or (content.size, b"")
+    if content.size <= rest:
+        return False
+    source = content.rewind()
+    digest = hashlib.sha256()
+    while rest:
+        data = source.read(min(rest, CHUNK_BYTES))
+        digest.update(data)
+        rest -= len(data)
+    return digest.digest() == earlier_digest
 
 
 def _copy_content(file: int, mode: int) -> Content:

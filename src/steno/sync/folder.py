@@ -374,6 +374,12 @@ class ArchiveDestination:
     def _archive_path(self, name: str) -> str:
         if not is_safe_name(name):
             raise SyncError("invalid file name for an archive", is_permanent=True)
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError:  # while it is written, it would make the archive unusable
+            raise SyncError(
+                "the name is not UTF-8, as archives need it", is_permanent=True
+            ) from None
         return f"{self._inner_path}/{name}" if self._inner_path else name
 
     @contextmanager

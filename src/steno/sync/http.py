@@ -19,7 +19,7 @@ from ..errors import StenoError, SyncError
 from ..http_client import (
     Body,
     HttpClient,
-    Response,
+    HttpResponse,
     is_retryable,
     is_success,
     retry_after,
@@ -129,7 +129,7 @@ class HttpDestination:
 
     def _request(
         self, method: str, name: str, headers: Mapping[str, str], content: Content | None = None
-    ) -> Response:
+    ) -> HttpResponse:
         size = 0 if content is None else content.size
         try:
             client = self._client()
@@ -216,7 +216,7 @@ def auth_headers(host: str) -> dict[str, str]:
     return {"Authorization": f"Basic {pair}"}
 
 
-def _status_error(response: Response) -> SyncError:
+def _status_error(response: HttpResponse) -> SyncError:
     status = response.status
     return SyncError(
         status_text(status, response.headers),

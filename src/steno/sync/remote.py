@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from ..errors import StenoError, SyncError
 from ..process.child import RunOnce
+from ..process.process_tree import CommandGuard, GracePeriods
 from ..workspace.ignore_rules import TEMP_PREFIX
 from ..workspace.safe_path import RootFolder, is_safe_name
 from .files import CHUNK_BYTES, Content, convert_errors, sha256_of
@@ -163,6 +164,7 @@ def open_filesystem(url: str) -> tuple[Any, str]:
 
 
 COMMAND_TIMEOUT_SECONDS = 300.0  # for one file
+COMMAND_GRACE = GracePeriods(terminate=2.0, kill=2.0)
 MAX_REASON_CHARACTERS = 300
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
@@ -181,10 +183,16 @@ class CommandDestination:
         self._prefix = prefix
         self._argv = parse_command(text)
         self.can_delete = any("{change}" in word for word in self._argv)
+        self._lock = threading.RLock()  # reentrant: a signal handler may call `close`
+        self._guard: CommandGuard | None = None
         self._running: set[RunOnce] = set()
+        self._is_closed = False
 
     def open(self) -> None:
-        """Nothing to do."""
+        """Make sure that no command outlives steno."""
+        with self._lock:
+            if self._guard is None and not self._is_closed:
+                self._guard = CommandGuard("sync")
 
     def has_same(self, name: str, content: Content) -> bool:
         """Unknown, so False."""
@@ -203,9 +211,16 @@ class CommandDestination:
         """Unknown."""
 
     def close(self) -> None:
-        """Kill running commands."""
-        for process in list(self._running):
-            process.kill()
+        """Terminate running commands."""
+        with self._lock:
+            self._is_closed = True
+            running = list(self._running)
+        if self._guard is not None:
+            if running:
+                self._guard.terminate(COMMAND_GRACE)
+            for process in running:  # one may have been about to start
+                process.kill()
+            self._guard.close()
 
     def _run(self, name: str, change: str) -> None:
         path = self._root.absolute_path(self._prefix + name)
@@ -213,8 +228,13 @@ class CommandDestination:
         values = {"{path}": path, "{name}": safe_name, "{change}": change}
         argv = [_substitute(word, values) for word in self._argv]
         env = {"STENO_PATH": path, "STENO_NAME": name, "STENO_CHANGE": change}
-        process = RunOnce(argv, self._root.real_path, env, COMMAND_TIMEOUT_SECONDS)
-        self._running.add(process)
+        with self._lock:
+            if self._is_closed:
+                raise SyncError("interrupted")
+            process = RunOnce(
+                argv, self._root.real_path, env, COMMAND_TIMEOUT_SECONDS, guard=self._guard
+            )
+            self._running.add(process)
         try:
             code, _, stderr = process.run()
         finally:

@@ -60,6 +60,7 @@ class FolderSync:
         self._ignored_names: set[str] = set()
         self._problems: list[str] = []
         self._summary: SyncSummary | None = None
+        self._stop_reason: str | None = None
         self.has_unsaved_files = False  # at the end: unfinished files are not in the journal
         self._inbox: SimpleQueue[object] = SimpleQueue()
         if not prefer_agent_folder:
@@ -92,13 +93,24 @@ class FolderSync:
         """The changes so far, reported by tools and seen in the file system."""
         return self._changes.all_changes()
 
+    def stop(self, reason: str, commands_only: bool = False) -> None:
+        """Abort active transfers and `finish` at once, or only terminate the cmd: destinations.
+
+        Unfinished files stay in the journal. May be called from a signal handler.
+        """
+        if not commands_only:
+            self._stop_reason = reason
+        for queue in self._queues:
+            if not commands_only or queue.destination.name.startswith("cmd:"):
+                queue.close(reason)
+
     def finish(self, on_wait: Callable[[], None] = lambda: None) -> SyncSummary:
         """Finish within the time limit; `on_wait` is called while waiting.
 
         A second call gives the same summary.
         """
         if self._summary is None:
-            limit = self.options.limit
+            limit = self.options.limit if self._stop_reason is None else 0.0
             deadline = time.monotonic() + limit if limit is not None else None
             self._stop_watcher(deadline)
             self._inbox.put(END_OF_QUEUE)
@@ -214,7 +226,7 @@ class FolderSync:
             try:
                 listed = queue.destination.list_names()
             except SyncError as error:
-                self._add_problem(redact(f"{queue.destination.name}: {error}"))
+                self._add_problem(f"{queue.destination.name}: {error}")
                 continue
             if listed is None:
                 remote_names = queue.known_names()
@@ -296,7 +308,8 @@ class FolderSync:
         if self._watcher.stop(_remaining_seconds(deadline)):
             self._ignored_names |= self._watcher.ignored_names
         else:
-            self._add_problem("out of time: not every file was checked for changes")
+            reason = self._stop_reason or "out of time"
+            self._add_problem(f"{reason}: not every file was checked for changes")
 
     def _wait_for_queues(self, deadline: float | None, on_wait: Callable[[], None]) -> None:
         for queue in self._queues:
@@ -317,7 +330,8 @@ class FolderSync:
                 self._add_problem(f"{queue.destination.name}: deletion not supported: {names}")
         is_incomplete = self._worker.is_alive()
         if is_incomplete:
-            self._add_problem("out of time: not every change was processed")
+            reason = self._stop_reason or "out of time"
+            self._add_problem(f"{reason}: not every change was processed")
         needs_scan = is_incomplete and self.options.final_pass
         journal = self._close_journal(bool(failed) or needs_scan)
         counts = [queue.counts for queue in self._queues]
@@ -372,7 +386,7 @@ class FolderSync:
                 queue.enqueue(name, verify)
 
     def _add_problem(self, text: str) -> None:
-        self._problems.append(text)
+        self._problems.append(redact(text))
         self._messages.append(f"[steno] ✗ {escape_unprintable(text)}")
 
     def _message_callback(self, suffix: str) -> Callable[[str, str, str], None]:

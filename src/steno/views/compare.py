@@ -42,18 +42,20 @@ def _row(figure: ComparedFigure) -> list[Cell | str]:
     ratio = figure.ratio
     return [
         figure.name.removesuffix("_usd").removesuffix("_ms").replace("_", " "),
-        _format_value(figure.first, figure.kind),
-        _format_value(figure.second, figure.kind),
-        Cell(_format_difference(figure), _difference_colour(figure)),
+        format_figure(figure.first, figure.kind),
+        format_figure(figure.second, figure.kind),
+        Cell(format_difference(figure), _difference_colour(figure)),
         "" if ratio is None else f"{ratio:.2f} ×",
     ]
 
 
-def _format_value(value: Any, kind: str) -> str:
+def format_figure(value: Any, kind: str) -> str:
+    """One value, in the unit of its kind."""
     return UNKNOWN if value is None else _FORMATTERS[kind](value)
 
 
-def _format_difference(figure: ComparedFigure) -> str:
+def format_difference(figure: ComparedFigure) -> str:
+    """The second value less the first, with its sign; empty unless both are numbers."""
     difference = figure.difference
     if difference is None:
         return ""

@@ -3,12 +3,22 @@
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from msgspec.structs import asdict
+
 from ..analysis.context import CONTEXT_LEVELS, context_level
 from ..ledger.results import ContextSample, SessionSummary
-from .formatting import SPARK_BLOCKS, format_count, format_number, single_line, wrap
+from .formatting import (
+    SPARK_BLOCKS,
+    format_count,
+    format_number,
+    format_overhead,
+    single_line,
+    wrap,
+)
 from .table import HP_COLOURS, PageStyle
 
-PLOT_ROWS = 14  # 7 % of the window each
+PLOT_ROWS = 14
+SCALE_TOPS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the window
 SCALE_COLUMNS = 6
 THRESHOLD_COLUMNS = 14  # " critical 95 %"
 NARROW_THRESHOLD_COLUMNS = 5  # " 95 %"
@@ -32,14 +42,17 @@ def context_page(
     )
     times = f"{when(points[0].at)} to {when(points[-1].at)}"
     head = [line for text in (title, times) for line in wrap(single_line(text), style.columns)]
-    colour = HP_COLOURS.get(session.context.status or "", "")
+    context = session.context
+    colour = HP_COLOURS.get(context.status or "", "")
     facts = " · ".join(_facts(session, points, overhead))
+    parts = [] if context.overhead is None else [format_overhead(asdict(context.overhead))]
     return [
         *head,
         "",
         *plot(points, style),
         "",
         *(style.paint(line, colour) for line in wrap(facts, style.columns)),
+        *(line for text in parts for line in wrap(text, style.columns)),
     ]
 
 
@@ -65,7 +78,7 @@ def _facts(
 
 
 def plot(points: Sequence[ContextSample], style: PageStyle, height: int = PLOT_ROWS) -> list[str]:
-    """One column per request, or per group of requests; the top is the whole window."""
+    """One column per request, or per group of requests; the top is just above what was used."""
     is_narrow = style.columns < MIN_WIDE_COLUMNS
     label_columns = NARROW_THRESHOLD_COLUMNS if is_narrow else THRESHOLD_COLUMNS
     room = style.columns - SCALE_COLUMNS - label_columns
@@ -73,8 +86,10 @@ def plot(points: Sequence[ContextSample], style: PageStyle, height: int = PLOT_R
     groups = _groups(points, columns)
     request_columns = max(1, min(MAX_REQUEST_COLUMNS, columns // len(groups)))
     peaks = [max(group, key=lambda point: point.used).fraction for group in groups]
+    top = next((part for part in SCALE_TOPS if max(peaks) <= part), 1.0)
     lines = [
-        _plot_row(row, height, peaks, request_columns, style) for row in range(height - 1, -1, -1)
+        _plot_row(row, height, top, peaks, request_columns, style)
+        for row in range(height - 1, -1, -1)
     ]
     drops = "".join(
         ("▼" if any(point.compacted for point in group) else " ").ljust(request_columns)
@@ -91,16 +106,16 @@ def _groups(points: Sequence[ContextSample], columns: int) -> list[Sequence[Cont
 
 
 def _plot_row(
-    row: int, height: int, peaks: list[float], request_columns: int, style: PageStyle
+    row: int, height: int, top: float, peaks: list[float], request_columns: int, style: PageStyle
 ) -> str:
     """One row, counted from the bottom; a dotted line marks a threshold."""
-    low = row / height
-    high = (row + 1) / height
+    low = row / height * top
+    high = (row + 1) / height * top
     threshold = next(((name, at) for name, at in CONTEXT_LEVELS if low < at <= high), None)
     empty = "┄" if threshold else " "
     cells = []
     for fraction in peaks:
-        eighths = round((min(fraction, 1.0) - low) * height * 8)
+        eighths = round((min(fraction, top) - low) / top * height * 8)
         if eighths > 0:
             colour = LEVEL_COLOURS.get(context_level(fraction) or "", "green")
             cells.append((SPARK_BLOCKS[min(eighths, 8) - 1] * request_columns, colour))
@@ -108,7 +123,11 @@ def _plot_row(
             cells.append((empty * request_columns, "dim"))
     while cells and not cells[-1][0].strip():
         cells.pop()
-    scale = f"{high * 100:3.0f}%" if row in (height - 1, height // 2 - 1) else "    "
+    scale = (
+        f"{high * 100:3.{0 if top > 0.05 else 1}f}%"
+        if row in (height - 1, height // 2 - 1)
+        else "    "
+    )
     blocks = "".join(style.paint(text, colour) if text.strip() else text for text, colour in cells)
     return f"{scale} │{blocks}{style.paint(_threshold_label(threshold, style), 'dim')}"
 

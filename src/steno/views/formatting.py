@@ -1,7 +1,7 @@
 """Numbers, money and times as text; text from agents made safe for a terminal."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 
@@ -9,13 +9,16 @@ from itertools import pairwise
 _JOINERS = "\u00ad\u200c\u200d"
 # Control characters, direction marks and line separators that JSON allows unescaped.
 _UNSAFE_JSON_CHARS = r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+NO_BREAK_SPACE = "\u00a0"
 TAB_WIDTH = 4
 MAX_SINGLE_LINE_CHARS = 2000  # wider than any terminal
 
 
 def clean(text: str) -> str:
     """The text with unsafe characters escaped, as \\x1b or \\u202e; idempotent."""
-    return text if text.isprintable() else "".join(map(_escape_char, text))
+    if text.replace(NO_BREAK_SPACE, " ").isprintable():
+        return text
+    return "".join(map(_escape_char, text))
 
 
 def _escape_char(letter: str) -> str:
@@ -149,7 +152,8 @@ VERDICT_DISPLAY = {
     "permission": ("yellow", "calls were denied, and the work stopped there"),
     "interactive": ("yellow", "the run ended with an unanswered question"),
     "background_task": ("yellow", "the run ended before its background work finished"),
-    "stopped": ("yellow", "a hook, a policy or the agent's own loop detection stopped the run"),
+    "stopped": ("yellow", "a hook or the agent's own loop detection stopped the run"),
+    "policy": ("red", "a rule of a policy was broken; steno stopped the run"),
     "empty": ("yellow", "the agent reported success without an answer"),
     "no_result": ("yellow", "the recording ends without a result"),
     "stalled": ("red", "no output for too long; steno stopped the run"),
@@ -189,6 +193,16 @@ def _compact_decimals(scaled: float) -> int:
     return 1 if abs(scaled) < 99.95 else 0
 
 
+def format_overhead(parts: Mapping[str, int | None]) -> str:
+    """The fields of a ContextOverhead, such as "overhead: system prompt 3.10k, tools 12.0k"."""
+    known = [
+        f"{name.replace('_', ' ')} {format_compact(tokens)}"
+        for name, tokens in parts.items()
+        if tokens is not None
+    ]
+    return f"overhead: {', '.join(known) or UNKNOWN}"
+
+
 def format_count(number: int, noun: str, plural: str | None = None) -> str:
     """A number with its noun: 1 call, 3 calls."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
@@ -201,6 +215,15 @@ def unknown_runs(count: int) -> str:
 
 def format_percent(fraction: float | None) -> str:
     return UNKNOWN if fraction is None else f"{fraction * 100:.1f} %"
+
+
+EFFICIENT_HIT_RATE = 0.7  # above, most of the input is reused
+
+
+def format_hit_rate(rate: float | None) -> str:
+    """The cache hit rate, and whether that is efficient."""
+    word = " (efficient)" if rate is not None and rate > EFFICIENT_HIT_RATE else ""
+    return format_percent(rate) + word
 
 
 def format_money(dollars: float | None) -> str:

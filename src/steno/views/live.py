@@ -32,6 +32,7 @@ SEPARATOR = " · "
 GAUGE_COLUMNS = 8
 SILENCE_SHOWN_AFTER_SECONDS = 3.0
 SILENCE_WARNING_SECONDS = 60
+HEARTBEAT_SECONDS = 50.0  # without a terminal: with the interval of checks, a line a minute
 MIN_TARGET_COLUMNS = 12  # for a tool's target, before a figure is dropped
 MAX_TOOL_COLUMNS = 30
 STATE_STYLES = {
@@ -115,15 +116,17 @@ def _segments(run: LiveState, figures: LiveFigures) -> list[LineSegment]:
             segments.append(LineSegment(cost, drop_priority=3))
     if run.context.fraction is not None and run.context.hp is not None:
         colour = HP_COLOURS.get(run.context.status or "", "")
-        hp = f"{run.context.hp:.0f}% HP"
         blocks = gauge(run.context.fraction, GAUGE_COLUMNS)
-        shorter = LineSegment(hp, colour, drop_priority=4)
-        segments.append(LineSegment(f"{blocks} {hp}", colour, drop_priority=7, shorter=shorter))
+        text = f"{blocks} {run.context.fraction:.0%} used"
+        segments.append(LineSegment(text, colour, drop_priority=7))
     segments.append(LineSegment(format_clock(figures.elapsed), drop_priority=1))
     if figures.silence >= SILENCE_SHOWN_AFTER_SECONDS:
         text = f"silent {format_clock(figures.silence)}"
         colour = "yellow" if figures.silence >= SILENCE_WARNING_SECONDS else "dim"
         segments.append(LineSegment(text, colour, drop_priority=2))
+    if run.context.hp is not None:
+        colour = HP_COLOURS.get(run.context.status or "", "")
+        segments.append(LineSegment(f"{run.context.hp:.0f}% HP", colour, drop_priority=4))
     return segments
 
 
@@ -268,6 +271,7 @@ class LiveDisplay:
         self._malformed_count = 0
         self._last_message = ""
         self._current_line = ""  # the live line on the terminal
+        self._last_line_at: float | None = None  # of any line, without a terminal
         self._is_ascii_only = stream is None
         # The descriptor of a terminal that can erase a line, else -1.
         self.terminal_fd = -1
@@ -319,7 +323,7 @@ class LiveDisplay:
         if isinstance(event, ev.Notice):
             return [f"steno: {single_line(event.text or '')}"]
         if isinstance(event, ev.Alert):
-            return [f"steno: {alert_text(event)}"]
+            return [] if event.is_passed else [f"steno: {alert_text(event)}"]
         if isinstance(event, ev.Malformed) and not event.torn:
             self._malformed_count += 1
             if self._malformed_count > MAX_MALFORMED_SHOWN:
@@ -333,14 +337,27 @@ class LiveDisplay:
         return []
 
     def refresh(self, now: float, wait: float | None = None) -> None:
-        """Redraw the live line; `wait`: seconds until the next attempt."""
-        if self.terminal_fd < 0 or self._stream is None:
+        """Redraw the live line; `wait`: seconds until the next attempt.
+
+        Without a terminal, a line after a minute without one shows that the run is active.
+        """
+        if self._stream is None:
+            return
+        if self.terminal_fd < 0:
+            self._print_heartbeat(now, wait)
             return
         # Some terminals wrap a line that fills the last column.
         text = self._render_line(now, wait, self._columns() - 1)
         if text != self._current_line:
             self._write(CLEAR_TO_END + text + "\r")
             self._current_line = text
+
+    def _print_heartbeat(self, now: float, wait: float | None) -> None:
+        if self._last_line_at is None:
+            self._last_line_at = now
+        elif now - self._last_line_at >= HEARTBEAT_SECONDS:
+            self.print_lines([f"steno: {self._render_line(now, wait, DEFAULT_LINE_COLUMNS)}"])
+            self._last_line_at = now
 
     def _render_line(self, now: float, wait: float | None, columns: int) -> str:
         if self._live_state.state == "ended":
@@ -382,18 +399,22 @@ class LiveDisplay:
             self._write(CLEAR_TO_END)
             self._current_line = ""
 
-    def print_summary(self, report: TaskReport, command: str | None = None) -> None:
+    def print_summary(
+        self, report: TaskReport, command: str | None = None, with_answer: bool = True
+    ) -> None:
         """Print the summary of a finished task and the command that resumes it."""
         style = self.style
         if self.terminal_fd >= 0:
             columns = max(MIN_COLUMNS, self._columns())
             style = msgspec.structs.replace(style, columns=columns, line_limit=columns)
         self.clear()
-        self.print_lines(task_summary(report, command, style))
+        above = [] if with_answer else [""]  # a gap below the answer
+        self.print_lines([*above, *task_summary(report, command, style, with_answer)])
 
     def print_lines(self, lines: Iterable[str]) -> None:
         """Print lines above the live line."""
         text = "".join(f"{line}\n" for line in lines)
+        self._last_line_at = None  # the next refresh knows the time
         if self._is_ascii_only:
             text = text.translate(ASCII_FALLBACKS)
         self._write(f"{CLEAR_TO_END}{text}{self._current_line}\r" if self._current_line else text)

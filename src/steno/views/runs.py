@@ -11,9 +11,9 @@ from .formatting import (
     format_compact,
     format_count,
     format_duration,
+    format_hit_rate,
     format_money,
     format_number,
-    format_percent,
     gauge,
     unknown_runs,
     verdict_colour,
@@ -35,18 +35,26 @@ LocalTimeFormatter = Callable[[int | None], str]
 MAX_SESSION_RUNS = 8
 MAX_NOTE_LINES = 20
 GAUGE_COLUMNS = 8
+MIN_PROMPT_COLUMNS = 28
 RUN_COLUMNS = (
     Column("id"),
     Column("when", drop_priority=1),
     Column("agent", drop_priority=7),
     Column("verdict"),
     Column("cost", align_right=True),
-    Column("tokens", align_right=True, drop_priority=3),
+    Column("tokens", align_right=True, drop_priority=4),
     Column("turns", align_right=True, drop_priority=6),
-    Column("time", align_right=True, drop_priority=4),
+    Column("time", align_right=True, drop_priority=3),
     Column("project", drop_priority=5, can_truncate=True, keep_end=True),
-    Column("error", drop_priority=2, can_truncate=True, min_columns=16),
+    Column("prompt", drop_priority=1, can_truncate=True, min_columns=MIN_PROMPT_COLUMNS),
+    Column("error", drop_priority=2, can_truncate=True, min_columns=MIN_PROMPT_COLUMNS),
 )
+# With less room the error of a failed run takes the place of its prompt.
+NARROW_RUN_COLUMNS = (
+    *RUN_COLUMNS[:-2],
+    Column("prompt or error", drop_priority=1, can_truncate=True, min_columns=MIN_PROMPT_COLUMNS),
+)
+WIDE_RUN_COLUMNS = 100
 SESSION_COLUMNS = (
     Column("id"),
     Column("last", drop_priority=1),
@@ -61,13 +69,28 @@ SESSION_COLUMNS = (
 
 
 def runs_table(
-    runs: Sequence[RunSummary], total: dict[str, Any], style: PageStyle, when: LocalTimeFormatter
+    runs: Sequence[RunSummary],
+    total: dict[str, Any],
+    style: PageStyle,
+    when: LocalTimeFormatter,
+    group_attempts: bool = True,
 ) -> list[str]:
-    """One line per run, and the totals."""
-    lines = render_table(style, RUN_COLUMNS, [_run_row(run, when) for run in runs])
+    """One line per run, and the totals. Earlier attempts of a task follow its last one."""
+    rows = []
+    format_start = _without_common_year(runs, when)
+    for attempts in _group_by_task(runs) if group_attempts else [[run] for run in runs]:
+        last = attempts[0]
+        rows.append(_run_row(last, format_start(last.started_at)))
+        rows += [_earlier_attempt_row(run, last) for run in attempts[1:]]
+    columns: Sequence[Column] = RUN_COLUMNS
+    if style.line_limit is not None and style.line_limit < WIDE_RUN_COLUMNS:
+        columns = NARROW_RUN_COLUMNS
+        rows = [[*row[:-2], row[-1] if _text(row[-1]) else row[-2]] for row in rows]
+    lines = render_table(style, columns, rows)
     cost = total["cost"]
+    failed = f" ({format_number(total['failed'])} failed)" if total["failed"] else ""
     text = (
-        f"{format_count(total['runs'], 'run')}: "
+        f"{format_count(total['runs'], 'run')}{failed}: "
         f"{format_money(cost['usd'])}{unknown_runs(cost['unpriced_runs'])}, "
         f"{format_number(total['tokens']['total'])} tokens"
     )
@@ -75,13 +98,33 @@ def runs_table(
     return [*lines, "", *wrap(text, style.columns), *more]
 
 
-def _run_row(run: RunSummary, when: LocalTimeFormatter) -> list[Cell | str]:
+def _text(cell: Cell | str) -> str:
+    return cell.text if isinstance(cell, Cell) else cell
+
+
+def _group_by_task(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:
+    """The attempts of each task together, where its first one in the list is."""
+    groups: dict[str, list[RunSummary]] = {}
+    for run in runs:
+        groups.setdefault(run.task or run.id, []).append(run)
+    return list(groups.values())
+
+
+def _without_common_year(
+    runs: Sequence[RunSummary], when: LocalTimeFormatter
+) -> LocalTimeFormatter:
+    """The times without their year if it is the same for all."""
+    years = {when(run.started_at)[:5] for run in runs if run.started_at is not None}
+    return (lambda at: when(at)[5:]) if len(years) == 1 else when
+
+
+def _run_row(run: RunSummary, start: str) -> list[Cell | str]:
     is_running = run.verdict is None
     colour = "cyan" if run.verdict is None else verdict_colour(run.verdict)
     has_cost = run.cost_nano is not None or not is_running
     return [
         run.short_id,
-        when(run.started_at),
+        start,
         run.agent or UNKNOWN,
         Cell(run.state, colour),
         format_money(nano_to_usd(run.cost_nano)) if has_cost else "",
@@ -89,8 +132,19 @@ def _run_row(run: RunSummary, when: LocalTimeFormatter) -> list[Cell | str]:
         "" if run.turns is None else format_number(run.turns),
         "" if run.duration_ms is None else format_duration(run.duration_ms),
         run.project or "",
+        (run.prompt or "").strip().partition("\n")[0],
         (run.error or "").strip().partition("\n")[0],
     ]
+
+
+def _earlier_attempt_row(run: RunSummary, last: RunSummary) -> list[Cell | str]:
+    """A row below the last attempt; not marked as a failure if the task succeeded in the end."""
+    cells = [
+        cell if isinstance(cell, Cell) else Cell(cell)
+        for cell in _run_row(run, f"└ attempt {run.attempt or ''}")
+    ]
+    cells[-2] = Cell("")  # the prompt of the row above
+    return [Cell(cell.text, "dim") for cell in cells] if last.verdict == "success" else [*cells]
 
 
 def _more_rows_hint(hidden: int, style: PageStyle) -> list[str]:
@@ -139,7 +193,8 @@ def _context_gauge(session: SessionSummary) -> Cell:
     context = session.context
     if context.used is None:
         return Cell(UNKNOWN, "dim")
-    text = f"{gauge(context.fraction or 0, GAUGE_COLUMNS)} {context.hp:.0f}% HP"
+    fraction = context.fraction or 0
+    text = f"{gauge(fraction, GAUGE_COLUMNS)} {fraction:.0%} used"
     return Cell(text, HP_COLOURS.get(context.status or "", ""))
 
 
@@ -190,7 +245,7 @@ def _session_facts(session: SessionSummary, when: LocalTimeFormatter) -> dict[st
         "tokens": join_facts(
             (
                 f"{format_number(tokens.total)} total",
-                f"cache hit rate {format_percent(totals.cache_hit_rate)}",
+                f"cache hit rate {format_hit_rate(totals.cache_hit_rate)}",
                 f"input {format_number(tokens.input)}",
                 f"cache write {format_number(tokens.cache_write)}",
                 f"cache read {format_number(tokens.cache_read)}",

@@ -11,12 +11,12 @@ from ..report import (
     ADVISORY_PREFIXES,
     BackgroundTask,
     ChangedFile,
-    Context,
     DeniedCall,
     LineCounts,
     RateLimitStatus,
     Report,
     RequestRetry,
+    RunOrigin,
     Subagent,
     TaskReport,
     Tokens,
@@ -29,12 +29,13 @@ from .formatting import (
     format_count,
     format_duration,
     format_epoch,
+    format_hit_rate,
     format_money,
     format_number,
+    format_overhead,
     format_percent,
     format_time,
     gauge,
-    pad,
     single_line,
     strip_tag,
     verdict_colour,
@@ -80,27 +81,19 @@ def card(
     style: PageStyle,
     extra: Iterable[SectionRow] = (),
     facts: Mapping[str, str] = NO_FACTS,
+    with_answer: bool = True,
 ) -> list[str]:
     """The summary, its groups separated by blank lines.
 
     `extra` rows follow the cost, `facts` by label those of the run.
     """
-    advisory = None  # the warning behind the verdict; shown in the headline only
-    if not report.error and report.verdict in ("interactive", "background_task", "permission"):
-        advisory = next(
-            (text for text in report.warnings if text.startswith(ADVISORY_PREFIXES)), None
-        )
-    if report.error and report.error.strip():
-        reason = report.error.strip()
-    elif advisory is not None:
-        reason = advisory.partition(":")[2].strip()
-    else:
-        reason = VERDICT_DISPLAY.get(report.verdict, ("", "unknown verdict"))[1]
+    advisory = _advisory(report)
+    reason = verdict_reason(report)
     hint = [SectionRow(report.hint, "bold", max_lines=6)] if report.hint else []
     groups = [
         headline(style, report.verdict, verdict_colour(report.verdict), reason),
         _run_section(report, style, [text for text in report.warnings if text != advisory], facts),
-        _answer_section(report, style),
+        _answer_section(report, style) if with_answer else [],
         _usage_section(report, style, extra),
         _activity_section(report, style),
         render_section(style, "next", hint),
@@ -113,18 +106,41 @@ def card(
     return lines
 
 
-def task_summary(report: TaskReport, command: str | None, style: PageStyle) -> list[str]:
-    """The summary of a task. `command` resumes it and stays on one line, to be copied."""
+def _advisory(report: Report) -> str | None:
+    """The warning behind the verdict; shown in the headline only."""
+    if report.error or report.verdict not in ("interactive", "background_task", "permission"):
+        return None
+    return next((text for text in report.warnings if text.startswith(ADVISORY_PREFIXES)), None)
+
+
+def verdict_reason(report: Report) -> str:
+    """Why the run got its verdict: its error, the warning behind it, or what the verdict means."""
+    if report.error and report.error.strip():
+        return report.error.strip()
+    advisory = _advisory(report)
+    if advisory is not None:
+        return advisory.partition(":")[2].strip()
+    return VERDICT_DISPLAY.get(report.verdict, ("", "unknown verdict"))[1]
+
+
+def task_summary(
+    report: TaskReport, command: str | None, style: PageStyle, with_answer: bool = True
+) -> list[str]:
+    """The summary of a task. `command` resumes it and stays on one line, to be copied.
+
+    Without the answer where it is printed above.
+    """
     resumes = report.session_id is not None and report.session_id in (report.hint or "")
     shown = report
     if command is not None and (resumes or report.verdict == "permission"):
         # The hint gives the agent's own command for what `command` does.
         shown = msgspec.structs.replace(report, hint=None)
-    lines = card(shown, style)
+    run_id = {"run id": report.run_id} if report.run_id else NO_FACTS
+    lines = card(shown, style, facts=run_id, with_answer=with_answer)
     if len(report.attempts) > 1:
         lines += ["", *render_section(style, "attempts", _attempt_rows(report))]
     if command is not None:
-        lines += ["", style.paint(pad("continue", LABEL_COLUMNS), "dim") + clean(command)]
+        lines += ["", style.paint("continue".ljust(LABEL_COLUMNS), "dim") + clean(command)]
     return lines
 
 
@@ -177,8 +193,11 @@ def _run_section(
 
     facts = {
         "agent": join_facts((agent, report.model or "model unknown", key)),
+        "name": report.name,
+        "tags": join_facts([f"{name}={text}" for name, text in report.tags.items()]),
         "session": report.session_id,
         "folder": report.cwd,
+        "origin": _describe_origin(report.origin),
         "started": format_time(report.started_at) if report.started_at is not None else None,
         "run": join_facts((turns, requests, duration, end)),
         "evidence": evidence,
@@ -188,9 +207,19 @@ def _run_section(
     for label, text in facts.items():
         if text:
             lines += render_section(style, label, [SectionRow(text)])
-    shown, more_rows = _limit_items(warnings)
-    rows = [*(SectionRow(warning, "yellow") for warning in shown), *more_rows]
-    return lines + render_section(style, "warnings", rows)
+    if warnings:
+        shown, more_rows = _limit_items(warnings)
+        rows = [*(SectionRow(warning, "yellow") for warning in shown), *more_rows]
+        lines += render_section(style, "warnings", rows)
+    return lines
+
+
+def _describe_origin(origin: RunOrigin) -> str:
+    account = "@".join(filter(None, (origin.user, origin.host)))
+    commit = f"({origin.commit[:12]})" if origin.commit else None
+    request = f"pull request {origin.pull_request}" if origin.pull_request else None
+    checkout = " ".join(filter(None, (origin.branch, commit)))
+    return join_facts((account, origin.repository, checkout, request))
 
 
 def _limit_items(
@@ -228,46 +257,15 @@ def _answer_section(report: Report, style: PageStyle) -> list[str]:
 
 def _usage_section(report: Report, style: PageStyle, extra: Iterable[SectionRow]) -> list[str]:
     cost = report.cost
-    text = UNKNOWN
+    cost_text = UNKNOWN
     if cost.usd is not None:
-        text = f"{format_money(cost.usd)} {COST_SOURCES.get(cost.source, cost.source)}"
+        cost_text = f"{format_money(cost.usd)} {COST_SOURCES.get(cost.source, cost.source)}"
     session = cost.session_usd
     if session is not None and (cost.usd is None or abs(session - cost.usd) > MIN_COST_DIFFERENCE):
-        text += f" · session total {format_money(session)}"
-    return [
-        *render_section(style, "tokens", _token_rows(report)),
-        *render_section(style, "cost", [SectionRow(text), *extra]),
-        *render_section(style, "context", _context_rows(report.context, style)),
-    ]
+        cost_text += f" · session total {format_money(session)}"
 
-
-def _token_rows(report: Report) -> list[SectionRow]:
-    tokens = report.tokens
-    if tokens == Tokens():
-        return [SectionRow(UNKNOWN)]
-    if tokens.total == 0:
-        return [SectionRow("0")]
-    reasoning = f" (reasoning {format_number(tokens.reasoning)})" if tokens.reasoning else ""
-    hit_rate = format_percent(report.cache_hit_rate)
-    parts = (
-        f"input {format_number(tokens.input)}",
-        f"cache write {format_number(tokens.cache_write)}",
-        f"cache read {format_number(tokens.cache_read)}",
-        f"output {format_number(tokens.output)}{reasoning}",
-    )
-    rows = [
-        SectionRow(f"{format_number(tokens.total)} total · cache hit rate {hit_rate}"),
-        SectionRow(join_facts(parts)),
-    ]
-    if len(report.models) > 1:
-        for name, model in report.models.items():
-            output = format_number(model.output)
-            rows.append(SectionRow(f"{name}: {format_money(model.cost_usd)}, output {output}"))
-    return rows
-
-
-def _context_rows(context: Context, style: PageStyle) -> list[SectionRow]:
-    """The gauge and the HP text, on one line where both fit; then peak and window."""
+    # The gauge and the HP text, on one line where both fit; then peak and window.
+    context = report.context
     texts = [context.text]
     colour = ""
     if context.used is not None and context.fraction is not None:
@@ -278,13 +276,52 @@ def _context_rows(context: Context, style: PageStyle) -> list[SectionRow]:
         joined = f"{used} · {context.text}"
         texts = [joined] if len(joined) <= columns else [used, context.text]
         colour = HP_COLOURS.get(context.status or "", "")
-
     facts = [f"peak {format_number(context.peak)}"] if context.peak is not None else []
     source = WINDOW_SOURCES.get(context.limit_source, context.limit_source)
     facts.append(f"window {format_number(context.limit)} ({source})")
     if context.compactions:
         facts.append(format_count(context.compactions, "compaction"))
-    return [*(SectionRow(text, colour) for text in texts), SectionRow(join_facts(facts))]
+    context_rows = [*(SectionRow(text, colour) for text in texts), SectionRow(join_facts(facts))]
+    if context.overhead is not None:
+        context_rows.append(SectionRow(format_overhead(msgspec.structs.asdict(context.overhead))))
+
+    return [
+        *render_section(style, "tokens", _token_rows(report)),
+        *render_section(style, "cost", [SectionRow(cost_text), *extra]),
+        *render_section(style, "context", context_rows),
+    ]
+
+
+def _token_rows(report: Report) -> list[SectionRow]:
+    tokens = report.tokens
+    if tokens == Tokens():
+        return [SectionRow(UNKNOWN)]
+    if tokens.total == 0:
+        return [SectionRow("0")]
+    reasoning = f" (reasoning {format_number(tokens.reasoning)})" if tokens.reasoning else ""
+    hour = f" ({format_number(report.cache_write_1h)} for 1 h)" if report.cache_write_1h else ""
+    hit_rate = format_hit_rate(report.cache_hit_rate)
+    parts = (
+        f"input {format_number(tokens.input)}",
+        f"cache write {format_number(tokens.cache_write)}{hour}",
+        f"cache read {format_number(tokens.cache_read)}",
+        f"output {format_number(tokens.output)}{reasoning}",
+    )
+    rows = [
+        SectionRow(f"{format_number(tokens.total)} total · cache hit rate {hit_rate}"),
+        SectionRow(join_facts(parts)),
+    ]
+    server_tools = (
+        f"web searches {format_number(report.web_searches)}" if report.web_searches else None,
+        f"web fetches {format_number(report.web_fetches)}" if report.web_fetches else None,
+    )
+    if any(server_tools):
+        rows.append(SectionRow(join_facts(server_tools)))
+    if len(report.models) > 1:
+        for name, model in report.models.items():
+            output = format_number(model.output)
+            rows.append(SectionRow(f"{name}: {format_money(model.cost_usd)}, output {output}"))
+    return rows
 
 
 # -- activity -----------------------------------------------------------------------------------
@@ -310,8 +347,10 @@ def _activity_section(report: Report, style: PageStyle) -> list[str]:
         )
     if report.retries:
         rows["retries"] = _retry_rows(report.retries)
-    rows["limits"] = _rate_limit_rows(report.limits)
-    rows["lines"] = _bad_line_rows(report.lines)
+    if report.limits != RateLimitStatus():
+        rows["limits"] = _rate_limit_rows(report.limits)
+    if report.lines.malformed or report.lines.not_object or report.lines.torn:
+        rows["lines"] = [_bad_lines_row(report.lines)]
     return [line for label in rows for line in render_section(style, label, rows[label])]
 
 
@@ -459,7 +498,7 @@ def _rate_limit_rows(limits: RateLimitStatus) -> list[SectionRow]:
     return [SectionRow(text)] if text else []
 
 
-def _bad_line_rows(lines: LineCounts) -> list[SectionRow]:
+def _bad_lines_row(lines: LineCounts) -> SectionRow:
     """Lines that could not be used; a warning of the report counts unknown kinds."""
     counts = []
     if lines.malformed:
@@ -468,7 +507,5 @@ def _bad_line_rows(lines: LineCounts) -> list[SectionRow]:
         counts.append(f"{format_number(lines.not_object)} not JSON objects")
     if lines.torn:
         counts.append("last line truncated")
-    if not counts:
-        return []
     text = f"{', '.join(counts)} ({format_count(lines.read, 'line')} read)"
-    return [SectionRow(text, "yellow")]
+    return SectionRow(text, "yellow")

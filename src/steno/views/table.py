@@ -5,7 +5,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from .formatting import pad, single_line, truncate, truncate_start, width, wrap
+from .formatting import NO_BREAK_SPACE, pad, single_line, truncate, truncate_start, width, wrap
 
 STYLE_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 HP_COLOURS = {"Healthy": "green", "Wounded": "yellow", "CRITICAL": "red"}
@@ -18,7 +18,6 @@ ASCII_FALLBACKS |= dict(zip(map(ord, "▏▎▍▌▋▊▉▁▂▃▄▅▆▇
 MIN_COLUMNS = 40  # narrower terminals get a page of this width
 LABEL_COLUMNS = 11  # the longest label, "background", and a space
 MAX_HEADLINE_LINES = 6  # enough to understand an error; --json has the full text
-NO_BREAK_SPACE = "\u00a0"
 CHARS_PER_COLUMN = 4  # input considered per column shown: a text can have megabytes
 
 
@@ -61,7 +60,7 @@ def render_section(style: PageStyle, label: str, rows: Iterable[SectionRow]) -> 
         wrapped = wrap(text, room, -row.hanging_indent)
         indent = ""
         for line in _take_lines(wrapped, row.max_lines, room, len(row.text) > max_chars):
-            head = pad("" if lines else label, LABEL_COLUMNS)
+            head = ("" if lines else label).ljust(LABEL_COLUMNS)
             body = indent + line.replace(NO_BREAK_SPACE, " ")
             lines.append((style.paint(head, "dim") + style.paint(body, row.style)).rstrip(" "))
             indent = " " * row.hanging_indent
@@ -154,8 +153,9 @@ def render_table(
             text = row[at].text
             if columns[at].keep_end:
                 text = truncate_start(text, widths[at])
-            text = pad(text, widths[at], columns[at].align_right)
-            parts.append(style.paint(text, row[at].style))
+            padded = pad(text, widths[at], columns[at].align_right)
+            bare = padded.strip(" ")
+            parts.append(padded.replace(bare, style.paint(bare, row[at].style), 1))
         lines.append(COLUMN_GAP.join(parts).rstrip(" "))
     if foot:
         total_width = sum(widths[at] for at in shown) + len(COLUMN_GAP) * (len(shown) - 1)

@@ -109,6 +109,8 @@ class Timeline:
     def _user_message(self, event: ev.UserMessage) -> TimelineEntry | None:
         if event.kind == "interrupted":
             return TimelineEntry("interrupt", event.text, "yellow")
+        if event.kind == "sent":
+            return TimelineEntry("sent", event.text, "cyan")
         return TimelineEntry("prompt", event.text, "cyan") if event.kind == "prompt" else None
 
     def _text(self, event: ev.Text) -> TimelineEntry:
@@ -202,8 +204,8 @@ class Timeline:
     def _stop_requested(self, event: ev.StopRequested) -> TimelineEntry:
         return TimelineEntry("stop", event.why, "yellow")
 
-    def _alert(self, event: ev.Alert) -> TimelineEntry:
-        return TimelineEntry("alert", alert_text(event), "yellow")
+    def _alert(self, event: ev.Alert) -> TimelineEntry | None:
+        return None if event.is_passed else TimelineEntry("alert", alert_text(event), "yellow")
 
     def _exited(self, event: ev.Exited) -> TimelineEntry:
         text = "not started" if event.code is None else f"code {event.code}"

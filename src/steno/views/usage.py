@@ -1,11 +1,15 @@
 """The pages of `steno usage` and `steno tools`: totals per group, with bars."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 
 from ..analysis.usage import nano_to_usd
 from ..ledger.totals import (
+    BLOCK_MS,
+    ORIGIN_COLUMNS,
     ContextPeak,
     ToolCallStats,
+    UsageBlock,
     UsageReport,
     UsageRow,
     UsageTotals,
@@ -17,9 +21,11 @@ from .formatting import (
     format_compact,
     format_count,
     format_duration,
+    format_hit_rate,
     format_money,
     format_number,
     format_percent,
+    gauge,
     sparkline,
     unknown_runs,
     wrap,
@@ -28,89 +34,110 @@ from .table import Cell, Column, PageStyle, render_table
 
 CostTrends = dict[str | None, list[int]]
 TREND_STEPS = 16
+GAUGE_COLUMNS = 20
 MIN_BAR_COLUMNS = 6
 MAX_BAR_COLUMNS = 24
-WIDE_COLUMNS = 150  # from here on every counter has its own column
+WIDE_COLUMNS = 140  # from here on tokens are written in full
 MIN_KEY_COLUMNS = 24  # enough to tell models apart
-TEXT_GROUPINGS = ("project", "model", "agent", "session")
+TEXT_GROUPINGS = ("project", "model", "agent", "session", *ORIGIN_COLUMNS, "tag")
+BREAKDOWN_MARK = "  └ "
+_MODEL_DATE = re.compile(r"-20\d{6}$")
 WARN_ERROR_RATE = 0.05
 HIGH_ERROR_RATE = 0.2
 
 
 def usage_page(
-    usage: UsageReport, style: PageStyle, hidden: int = 0, trends: CostTrends | None = None
+    usage: UsageReport,
+    style: PageStyle,
+    hidden: int = 0,
+    trends: CostTrends | None = None,
+    breakdown: bool = False,
 ) -> list[str]:
-    """One line per group, the total, and footnotes; `hidden` groups are only in the total."""
-    is_wide = style.columns >= WIDE_COLUMNS
+    """One line per group, the total, and footnotes; `hidden` groups are only in the total.
+
+    `breakdown` adds a line for each model of a group.
+    """
     highest_cost = max((row.totals.cost_nano or 0 for row in usage.rows), default=0)
-    bar_columns = MAX_BAR_COLUMNS if is_wide else _bar_columns(style)
-    rows = [
-        [
-            *_usage_row(_label(usage.by, row), row.totals, is_wide),
-            bar(row.totals.cost_nano or 0, highest_cost, bar_columns),
-            sparkline(trends[row.key]) if trends and row.key in trends else "",
-        ]
-        for row in usage.rows
-    ]
-    foot = [[*_usage_row("total", usage.total, is_wide), "", ""]]
-    lines = render_table(style, _usage_columns(usage.by, is_wide), rows, foot)
+    rows: list[list[Cell | str]] = []
+    for row in usage.rows:
+        cells = _usage_row(_label(usage.by, row), row, style, breakdown)
+        rows.append(
+            [
+                *cells,
+                bar(row.totals.cost_nano or 0, highest_cost, _bar_columns(style)),
+                sparkline(trends[row.key]) if trends and row.key in trends else "",
+            ]
+        )
+        if breakdown:
+            rows += [[*_model_row(model, style), "", ""] for model in row.models]
+    foot = [[*_usage_row("total", UsageRow("total", usage.total), style), "", ""]]
+    lines = render_table(style, _usage_columns(usage.by), rows, foot)
     lines += _hidden_rows_hint(hidden, style)
     notes = (line for text in _footnotes(usage) for line in wrap(text, style.columns))
     return [*lines, "", *notes]
 
 
 def _bar_columns(style: PageStyle) -> int:
-    return max(MIN_BAR_COLUMNS, min(MAX_BAR_COLUMNS, style.columns // 6))
+    return max(MIN_BAR_COLUMNS, min(MAX_BAR_COLUMNS, style.columns // 8))
 
 
 def _hidden_rows_hint(hidden: int, style: PageStyle) -> list[str]:
     return [style.paint(f"{hidden:,} more (included in the total)", "dim")] if hidden else []
 
 
-def _usage_columns(by: str, is_wide: bool) -> list[Column]:
-    counters = ("input", "cache write", "cache read", "output") if is_wide else ()
-    cost_parts = ("reported", "computed") if is_wide else ()
+def _usage_columns(by: str) -> list[Column]:
     return [
         Column(
             by,
             can_truncate=by in TEXT_GROUPINGS,
-            keep_end=by == "project",
+            keep_end=by in ("project", "repository"),
             min_columns=MIN_KEY_COLUMNS,
         ),
-        Column("requests", align_right=True, drop_priority=3),
-        *(Column(name, align_right=True, drop_priority=6) for name in counters),
-        Column("tokens", align_right=True, drop_priority=1),
+        Column("models", drop_priority=6, can_truncate=True, min_columns=MIN_KEY_COLUMNS),
+        Column("input", align_right=True, drop_priority=3),
+        Column("output", align_right=True, drop_priority=3),
+        Column("cache write", align_right=True, drop_priority=4),
+        Column("cache read", align_right=True, drop_priority=4),
+        Column("total", align_right=True, drop_priority=1),
         Column("cost", align_right=True),
         Column("unpriced", align_right=True, drop_priority=2),
-        *(Column(name, align_right=True, drop_priority=7) for name in cost_parts),
-        Column("cache hit", align_right=True, drop_priority=4),
-        Column("saved", align_right=True, drop_priority=5),
-        Column("", drop_priority=8),
-        Column("trend", drop_priority=9),
+        Column("requests", align_right=True, drop_priority=8),
+        Column("cache hit", align_right=True, drop_priority=9),
+        Column("saved", align_right=True, drop_priority=10),
+        Column("", drop_priority=5),
+        Column("trend", drop_priority=7),
     ]
 
 
-def _usage_row(label: str, totals: UsageTotals, is_wide: bool) -> list[Cell | str]:
+def _usage_row(
+    label: str | Cell, row: UsageRow, style: PageStyle, breakdown: bool = False
+) -> list[Cell | str]:
+    totals = row.totals
     tokens = totals.tokens
-    format_tokens = format_number if is_wide else format_compact
-    counters: list[str] = []
-    cost_parts: list[str] = []
-    if is_wide:
-        parts = (tokens.input, tokens.cache_write, tokens.cache_read, tokens.output)
-        counters = [format_tokens(part) for part in parts]
-        nano = (totals.reported_nano, totals.computed_nano)
-        cost_parts = [format_money(nano_to_usd(part)) for part in nano]
+    format_tokens = format_number if style.columns >= WIDE_COLUMNS else format_compact
+    parts = (tokens.input, tokens.output, tokens.cache_write, tokens.cache_read, tokens.total)
+    is_priced = totals.cost_nano is not None
     return [
         label,
-        format_number(totals.known_requests),
-        *counters,
-        format_tokens(tokens.total),
+        "" if breakdown else ", ".join(short_model_name(model.key) for model in row.models),
+        *map(format_tokens, parts),
         format_money(nano_to_usd(totals.cost_nano)),
         Cell(f"+{format_number(totals.unpriced)}" if totals.unpriced else "", "yellow"),
-        *cost_parts,
+        format_number(totals.known_requests),
         format_percent(totals.cache_hit_rate) if totals.cache_hit_rate is not None else "-",
-        format_money(nano_to_usd(totals.saved_nano)),
+        format_money(nano_to_usd(totals.saved_nano) if is_priced else None),
     ]
+
+
+def _model_row(row: UsageRow, style: PageStyle) -> list[Cell | str]:
+    label = BREAKDOWN_MARK + short_model_name(row.key)
+    cells = _usage_row(label, row, style)
+    return [Cell(cell, "dim") if isinstance(cell, str) else cell for cell in cells]
+
+
+def short_model_name(name: str | None) -> str:
+    """A model's name without its vendor and date, for lists."""
+    return _MODEL_DATE.sub("", name.removeprefix("claude-")) if name else UNKNOWN
 
 
 def _label(by: str, row: UsageRow) -> str:
@@ -128,7 +155,8 @@ def _footnotes(usage: UsageReport) -> Iterator[str]:
         yield f"cost: {cost}"
     if total.saved_nano:
         saved = format_money(nano_to_usd(total.saved_nano))
-        yield f"cache: {format_percent(total.cache_hit_rate)} of input tokens, saved {saved}"
+        rate = format_hit_rate(total.cache_hit_rate)
+        yield f"cache: {rate} of input tokens, saved {saved}"
     for row in usage.unpriced:
         yield f"unpriced: {row.key or 'unnamed model'} ({_unpriced_counts(row.totals)})"
     if usage.runs_without_usage:
@@ -164,6 +192,50 @@ def _wasted_text(wasted: WastedCost) -> str:
 def _peak_context_text(peak: ContextPeak) -> str:
     limit = f" of {format_compact(peak.limit)}" if peak.limit else ""
     return f"peak context: {format_compact(peak.used)}{limit} tokens (session {peak.session[:8]})"
+
+
+# -- blocks -------------------------------------------------------------------------------------
+
+
+def blocks_page(
+    blocks: Sequence[UsageBlock],
+    total: UsageTotals,
+    style: PageStyle,
+    when: Callable[[int | None], str],
+    hidden: int = 0,
+) -> list[str]:
+    """One line per block of five hours, and the pace of the active one."""
+    rows = [[*_usage_row(_block_label(block, when), block.row, style), "", ""] for block in blocks]
+    foot = [[*_usage_row("total", UsageRow("total", total), style), "", ""]]
+    lines = render_table(style, _usage_columns("block"), rows, foot)
+    lines += _hidden_rows_hint(hidden, style)
+    active = [block for block in blocks if block.is_active]
+    notes = (text for block in active for text in _block_notes(block, style, when))
+    return [*lines, "", *(line for text in notes for line in wrap(text, style.columns))]
+
+
+def _block_label(block: UsageBlock, when: Callable[[int | None], str]) -> Cell | str:
+    label = when(block.start)
+    return Cell(f"{label} active", "cyan") if block.is_active else label
+
+
+def _block_notes(
+    block: UsageBlock, style: PageStyle, when: Callable[[int | None], str]
+) -> Iterator[str]:
+    elapsed = block.now - block.start
+    end = when(block.end)[-5:]
+    yield (
+        f"active block: {gauge(elapsed / BLOCK_MS, GAUGE_COLUMNS)} {format_duration(elapsed)} of "
+        f"{format_duration(BLOCK_MS)}, ends {end}"
+    )
+    rate = block.burn_rate
+    tokens = f"{format_compact(round(rate.tokens_per_minute))} tokens/min"
+    yield f"burn rate: {format_money(rate.usd_per_hour)} per hour, {tokens}"
+    projected = block.projection
+    yield (
+        f"projected: {format_money(projected.usd)} and {format_compact(projected.tokens)} tokens "
+        f"by {end} at this rate"
+    )
 
 
 # -- tools --------------------------------------------------------------------------------------

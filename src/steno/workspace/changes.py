@@ -4,7 +4,8 @@ Only Write and Edit report content. Other files are listed by `files_without_con
 repository, git makes a better patch.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from difflib import unified_diff
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from .. import event as ev
 from ..analysis.attribution import ATTRIBUTION_WINDOW_MS, likely_writers
-from ..codec.decode import DECODE_ERRORS, decode_lenient, text_of
+from ..codec.decode import DECODE_ERRORS, decode_lenient, decode_raw, text_of
 from ..report import resolve_path
 
 NO_NEWLINE_MARK = "\\ No newline at end of file\n"
@@ -33,6 +34,7 @@ class Hunk(Struct, rename="camel"):
     """A hunk of a structured patch."""
 
     old_start: int = 1
+    new_start: int = 1
     lines: list[str] = []
 
 
@@ -158,6 +160,47 @@ def _apply_hunks(text: str, details: ev.ToolResultDetails) -> str | None:
         new += old[position:start] + [line[1:] for line in hunk.lines if line[:1] in (" ", "+")]
         position = start + len(before)
     return "\n".join(new + old[position:]) if hunks else None
+
+
+def call_patch(call: ev.ToolCall, details: ev.ToolResultDetails | None) -> str:
+    """What one call changed in a file, as hunks: by its result, else by its input; else empty."""
+    if call.kind not in ("file_write", "file_edit", "notebook"):
+        return ""
+    if details is not None:
+        with suppress(*DECODE_ERRORS):
+            hunks = decode_lenient(details.structured_patch, list[Hunk])
+            if hunks:
+                return "".join(map(_format_hunk, hunks))
+        before, after = _before_and_after(call, details)
+        if after is not None and (before is not None or details.type == "create"):
+            return _hunks(before or "", after)
+    return "".join(_hunks(old, new) for old, new in _replacements(decode_raw(call.input)))
+
+
+def _replacements(tool_input: Any) -> Iterator[tuple[str, str]]:
+    """The old and new texts in the input of an edit, under the names that agents use."""
+    if not isinstance(tool_input, dict):
+        return
+    edits = tool_input.get("edits")
+    for edit in edits if isinstance(edits, list) else [tool_input]:
+        for suffix in ("_string", "String", "_str") if isinstance(edit, dict) else ():
+            old = edit.get(f"old{suffix}")
+            new = edit.get(f"new{suffix}")
+            if isinstance(old, str) and isinstance(new, str):
+                yield old, new
+
+
+def _format_hunk(hunk: Hunk) -> str:
+    old = sum(line[:1] in (" ", "-") for line in hunk.lines)
+    new = sum(line[:1] in (" ", "+") for line in hunk.lines)
+    head = f"@@ -{hunk.old_start},{old} +{hunk.new_start},{new} @@"
+    return "".join(f"{line}\n" for line in (head, *hunk.lines))
+
+
+def _hunks(before: str, after: str) -> str:
+    """The hunks of a patch, without the names of the files."""
+    lines = list(unified_diff(_split_lines(before), _split_lines(after)))[2:]
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
 # -- the patch format ------------------------------------------------------------------------------

@@ -9,17 +9,18 @@ import os
 import posixpath
 import re
 import shutil
-import tempfile
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from ..process.child import DEFAULT_TIMEOUT_SECONDS, RunOnce
+from ..process.child import DEFAULT_TIMEOUT_SECONDS
 from .changes import Change
-from .ignore_rules import find_repository_root
+from .origin import find_repository_root
+from .repository import GitError, Repository, find_git, open_repository, path_in_repository
+from .snapshot import take_snapshot
 
 CHANGE_BY_STATUS = {
     "A": "created",
@@ -29,32 +30,11 @@ CHANGE_BY_STATUS = {
     "R": "renamed",
     "C": "created",
 }
-GIT_OPTIONS = (
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "core.hooksPath=/dev/null",
-    "-c",
-    "gc.auto=0",
-    "-c",
-    "core.quotePath=true",
-)
-GIT_ENV = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
-# Set by a git hook that runs steno; its repository need not be the agent's.
-UNSET_VARIABLES = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_COMMON_DIR",
-    "GIT_PREFIX",
-    "GIT_NAMESPACE",
-)
 MAX_SNAPSHOT_BYTES = 50 << 20  # of files that git doesn't have yet; more would take long
 REF_PREFIX = "refs/steno/"
-RUN_ID_PATTERN = re.compile(r"([0-9a-f]{11})[0-9a-f]{8}")  # milliseconds, then random digits
+RUN_ID_PATTERN = re.compile(r"[0-9a-f]{8}([0-9a-f]{11})")  # random digits, then milliseconds
 SECONDS_PER_DAY = 86_400
-MAX_PRUNED_RUNS = 50  # each takes two calls of git
+MAX_PRUNED_RUNS = 50  # each ref is a file to lock and delete
 
 
 class TreePair(Struct, frozen=True):
@@ -69,46 +49,39 @@ def is_in_repository(cwd: str) -> bool:
     return find_repository_root(cwd) is not None
 
 
+def is_installed(cwd: str) -> bool:
+    """Whether git is in PATH, outside of the repository of `cwd`."""
+    return find_git(find_repository_root(os.path.realpath(cwd)) or Path(cwd)) is not None
+
+
 def snapshot(cwd: str, seconds: float = DEFAULT_TIMEOUT_SECONDS) -> str | None:
     """The id of a tree with all files of the repository of `cwd` that are not ignored.
 
-    None also if there is no time for it, or too much is new.
+    Bytes are stored as they are, without filters or line-ending conversion. Untracked files that
+    look like secrets are left out. None also if there is no time for it, or too much is new.
     """
-    deadline = time.monotonic() + seconds
-    top = _decode(_git_output(cwd, "rev-parse", "--show-toplevel", deadline=deadline))
-    if top is None:
-        return None
-    with tempfile.TemporaryDirectory(prefix="steno-git-") as folder:
-        index = Path(folder, "index")
-        _copy_index(top, index, deadline)
-        env = {"GIT_INDEX_FILE": str(index)}
-        list_new = ("ls-files", "-z", "--modified", "--others", "--exclude-standard")
-        new = _git_output(top, *list_new, env=env, deadline=deadline)
-        if new is None or _total_size(top, new.split(b"\0")) > MAX_SNAPSHOT_BYTES:
-            return None
-        code, _ = _run_git(top, ("add", "--all", "--ignore-errors", "--", "."), env, deadline)
-        if code not in (0, 1):  # 1: a file cannot be read
-            return None
-        return _decode(_git_output(top, "write-tree", env=env, deadline=deadline))
+    with open_repository(cwd, seconds) as repository, suppress(GitError):
+        return None if repository is None else take_snapshot(repository, MAX_SNAPSHOT_BYTES)
+    return None
 
 
-def _copy_index(top: str, target: Path, deadline: float) -> None:
-    """Start from the user's index, so that unchanged files are not read again."""
-    command = ("rev-parse", "--path-format=absolute", "--git-path", "index")
-    path = _decode(_git_output(top, *command, deadline=deadline))
-    if path is not None:
-        with suppress(OSError):  # a repository without a commit has no index
-            shutil.copy2(path, target)
-
-
-def _total_size(top: str, names: Iterable[bytes]) -> int:
-    """The bytes of all files; those that are missing or unreadable count 0."""
-    total = 0
-    for name in filter(None, names):
-        with suppress(OSError):
-            path = os.path.join(os.fsencode(top), name)  # noqa: PTH118  # bytes
-            total += os.lstat(path).st_size
-    return total
+def add_worktree(repository: Repository, path: Path, branch: str) -> None:
+    """Create a worktree of HEAD with the files as git stores them: no filter or hook runs."""
+    ref = f"refs/heads/{branch}"
+    if not repository.succeeds("show-ref", "--verify", "--quiet", ref):
+        repository.output("update-ref", ref, "HEAD^{commit}")
+    with repository.shared_worktrees(path):
+        repository.output("worktree", "add", "--quiet", "--no-checkout", str(path), branch)
+    with open_repository(str(path)) as worktree:
+        if worktree is None:
+            return
+        try:
+            worktree.output("read-tree", "-u", "--reset", ref)
+            worktree.save_index()
+        except (GitError, OSError):  # such as an object that a partial clone doesn't have
+            shutil.rmtree(path, ignore_errors=True)
+            shutil.rmtree(worktree.git_dir, ignore_errors=True)
+            raise
 
 
 def save_tree(cwd: str, run: str, moment: str, tree: str) -> bool:
@@ -129,10 +102,10 @@ def load_trees(cwd: str, run: str, last: str | None = None) -> TreePair | None:
     if not Path(cwd).is_dir():
         return None
     refs = (f"{REF_PREFIX}{run}/before", f"{REF_PREFIX}{last or run}/after")
-    before, after = (
-        _decode(_git_output(cwd, "rev-parse", "--verify", "--quiet", ref)) for ref in refs
-    )
-    return None if before is None or after is None else TreePair(before, after)
+    command = ("for-each-ref", "--format=%(refname) %(objectname)", *refs)
+    lines = (_git_output(cwd, *command) or b"").decode("utf-8", "replace").splitlines()
+    ids = dict(line.split(" ") for line in lines)
+    return TreePair(ids[refs[0]], ids[refs[1]]) if ids.keys() >= set(refs) else None
 
 
 def delete_snapshots(cwd: str, runs: Collection[str]) -> int:
@@ -140,8 +113,9 @@ def delete_snapshots(cwd: str, runs: Collection[str]) -> int:
     if not runs or not Path(cwd).is_dir() or not is_in_repository(cwd):
         return 0
     matches = [ref for ref in _list_refs(cwd) if _run_of_ref(ref) in runs]
-    for ref in matches:
-        _git_output(cwd, "update-ref", "-d", ref)
+    if matches:
+        lines = "".join(f"delete {ref}\n" for ref in matches)
+        _git_output(cwd, "update-ref", "--stdin", stdin=lines.encode())
     return len({_run_of_ref(ref) for ref in matches})
 
 
@@ -152,11 +126,12 @@ def prune_snapshots(cwd: str, max_days: int, max_runs: int) -> int:
     are deleted at once, the oldest first: the others are for the next run.
     """
     refs = _list_refs(cwd)
-    runs = sorted({run for ref in refs if _start_time_of(run := _run_of_ref(ref)) is not None})
+    started = {run: at for run in map(_run_of_ref, refs) if (at := _start_time_of(run)) is not None}
+    runs = sorted(started, key=lambda run: started[run])
     finished = [run for run in runs if f"{REF_PREFIX}{run}/after" in refs]
     oldest_kept = time.time() - max_days * SECONDS_PER_DAY
     excess = set(finished[: max(0, len(finished) - max_runs)])
-    expired = [run for run in runs if run in excess or (_start_time_of(run) or 0) < oldest_kept]
+    expired = [run for run in runs if run in excess or started[run] < oldest_kept]
     return delete_snapshots(cwd, expired[:MAX_PRUNED_RUNS])
 
 
@@ -173,11 +148,6 @@ def _start_time_of(run: str) -> float | None:
     """The time in a run's id, in seconds since 1970; None if it is another name."""
     match = RUN_ID_PATTERN.fullmatch(run)
     return int(match[1], 16) / 1000 if match is not None else None
-
-
-def path_in_repository(cwd: str) -> str:
-    """The path of `cwd` in its repository, with a slash at the end; empty at the top."""
-    return _decode(_git_output(cwd, "rev-parse", "--show-prefix")) or ""
 
 
 def diff_trees(cwd: str, trees: TreePair) -> list[Change]:
@@ -255,30 +225,8 @@ def _parse_numstat(parts: list[str], position: int, changes: dict[str, Change]) 
     return 1 if name else 3
 
 
-def _git_output(
-    cwd: str, *command: str, env: dict[str, str] | None = None, deadline: float | None = None
-) -> bytes | None:
-    code, out = _run_git(cwd, command, env or {}, deadline)
-    return out if code == 0 else None
-
-
-def _run_git(
-    cwd: str, command: tuple[str, ...], env: dict[str, str], deadline: float | None = None
-) -> tuple[int, bytes]:
-    timeout = DEFAULT_TIMEOUT_SECONDS
-    if deadline is not None:
-        timeout = max(0.0, deadline - time.monotonic())
-    process = RunOnce(
-        argv=("git", *GIT_OPTIONS, *command),
-        cwd=cwd,
-        extra_env={**GIT_ENV, **env},
-        timeout=timeout,
-        unset_env=UNSET_VARIABLES,
-    )
-    code, out, _ = process.run()
-    return code, out
-
-
-def _decode(out: bytes | None) -> str | None:
-    text = (out or b"").decode("utf-8", "surrogateescape").removesuffix("\n")
-    return text or None
+def _git_output(cwd: str, *command: str, stdin: bytes = b"") -> bytes | None:
+    """What git printed; None if it failed, or without a repository."""
+    with open_repository(cwd) as repository, suppress(GitError):
+        return None if repository is None else repository.output(*command, stdin=stdin)
+    return None

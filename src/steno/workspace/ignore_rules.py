@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StenoError
+from .origin import find_repository_root
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -37,6 +38,18 @@ IGNORED_NAMES = frozenset(
 # Claude Code writes to such a name before it renames the file: a.py.tmp.4711.3f9a21c0
 TEMP_NAME_PATTERN = re.compile(r"\.tmp\.\d+\.[0-9a-f]{8,}$")
 VERSION_CONTROL_NAMES = (".git", ".hg", ".svn")
+# Files that usually contain keys or passwords, by their path in lower case.
+SECRET_NAME_PATTERN = re.compile(
+    r"(?:^|/)(?:"
+    r"\.env(?:rc)?|\.env\.(?!(?:example|sample|template|dist|defaults?)$)[^/]+|[^/]+\.env"
+    r"|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?"
+    r"|[^/]+\.(?:pem|key|p12|pfx|p8|jks|keystore|ppk|kdbx?|ovpn|tfvars|tfstate(?:\.backup)?)"
+    r"|\.(?:netrc|pgpass|my\.cnf|npmrc|pypirc|htpasswd|git-credentials|dockercfg|vault-token)"
+    r"|(?:[^/]*[._-])?(?:credentials?|secrets?|passwords?|service[._-]?account[^/.]*)"
+    r"(?:\.(?:json|ya?ml|toml|ini|cfg|conf|txt|xml|properties|csv))?"
+    r"|auth\.json|kubeconfig|\.kube/config|\.docker/config\.json|\.(?:ssh|gnupg|aws)/.+"
+    r")$"
+)
 NOT_LOADED: Any = object()
 
 
@@ -47,6 +60,11 @@ def is_always_ignored(name: str) -> bool:
         or name.startswith(TEMP_PREFIX)
         or (".tmp." in name and TEMP_NAME_PATTERN.search(name) is not None)
     )
+
+
+def looks_secret(path: str) -> bool:
+    """Whether a file of this path usually contains keys or passwords, such as `.env`."""
+    return SECRET_NAME_PATTERN.search(path.lower()) is not None
 
 
 def is_project_name(name: str) -> bool:
@@ -181,9 +199,3 @@ def _load_gitignore(path: Path) -> "GitIgnoreSpec | None":
         return compile_patterns(lines)
     except StenoError:
         return compile_patterns(filter(_is_pattern, lines))  # git skips invalid patterns too
-
-
-def find_repository_root(path: str) -> Path | None:
-    """The nearest folder with a `.git`, at or above a path; None outside of repositories."""
-    folders = (Path(path), *Path(path).parents)
-    return next((folder for folder in folders if (folder / ".git").exists()), None)

@@ -3,17 +3,20 @@
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from msgspec import Raw
 from msgspec.structs import replace
 
 from ... import event as ev
-from ...codec.decode import decode_lenient, text_of
+from ...codec.decode import DECODE_ERRORS, decode_lenient, text_of
 from . import wire
 from .tables import (
+    CONTEXT_CATEGORIES,
     FINISHED_TASK_STATUSES,
     IGNORED_LINE_TYPES,
+    IGNORED_RESULT_FIELDS,
     NOTICE_SUBTYPES,
     SERVER_TOOL_BLOCK_TYPES,
     TOOLS,
@@ -92,6 +95,17 @@ def failure_event(
     return ev.Failure(*head, details.error, status, text)
 
 
+def context_event(head: ev.EventHead, given: wire.ContextUsage) -> ev.ContextUsage:
+    """What fills the context. Deferred tools, the reserve and free space don't."""
+    parts: dict[str, int] = {}
+    for category in given.categories or ():
+        if category.kind == "used" and category.tokens is not None:
+            part = CONTEXT_CATEGORIES.get(category.name, "other")
+            parts[part] = parts.get(part, 0) + category.tokens
+    about = (given.model, given.total_tokens, given.raw_max_tokens)
+    return replace(ev.ContextUsage(*head, *about), **parts)
+
+
 def other_block_event(block: Any, head: ev.EventHead, message: str | None, data: bytes) -> ev.Event:
     """The event of an assistant's block that is no text, thinking or tool_use."""
     if type(block) is wire.OtherBlock:
@@ -113,14 +127,15 @@ def unknown_block_event(block: Any, head: ev.EventHead, data: bytes) -> ev.Unkno
 def user_text_event(details: wire.LineDetails, head: ev.EventHead, text: str) -> ev.Event:
     """Text to the model that is no tool result: a prompt, or one of the program's own messages."""
     if text.startswith(_INTERRUPTED_PREFIX) and not details.isReplay:
-        return ev.UserMessage(*head, "interrupted", text)
+        return ev.UserMessage(*head, "interrupted", text, details.uuid)
     if details.version is not None and text.startswith("<task-notification>"):
         match = re.search(_TASK_NOTIFICATION_PATTERN, text)
         if match is not None and match[3] in FINISHED_TASK_STATUSES:
             return ev.TaskEnded(*head, match[1], match[2], match[3])
     if details.isSynthetic or details.isMeta or details.isCompactSummary:
-        return ev.UserMessage(*head, "synthetic", text)
-    return ev.UserMessage(*head, "replay" if details.isReplay else "prompt", text)
+        return ev.UserMessage(*head, "synthetic", text, details.uuid)
+    kind = "replay" if details.isReplay else "prompt"
+    return ev.UserMessage(*head, kind, text, details.uuid)
 
 
 # -- tool results ----------------------------------------------------------------------------------
@@ -138,20 +153,42 @@ def notebook_details(data: bytes) -> ev.ToolResultDetails:
     )
 
 
+class RareFields:
+    """Fields that few blocks of a line need: decoded on demand, once for all its blocks."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    @cached_property
+    def details(self) -> wire.LineDetails:
+        return decode_lenient(self.data, wire.LineDetails)
+
+    @cached_property
+    def rejected_calls(self) -> frozenset[str | None]:
+        """Calls whose permission was refused. Few lines have any: the others are not decoded."""
+        if self.data.find(_REJECT_MARKER, self.data.rfind(_DECISIONS_KEY)) < 0:
+            return frozenset()
+        metas = self.details.tool_result_meta
+        if metas is ev.NO_JSON:
+            return frozenset()
+        return frozenset(
+            meta.id
+            for meta in decode_lenient(metas, list[wire.ToolResultMeta])
+            if meta.permission_decision is not None
+            and meta.permission_decision.decision == _REJECT_DECISION
+        )
+
+
 def denial_event(
-    data: bytes, block: wire.ToolResultBlock, head: ev.EventHead
+    line: RareFields, block: wire.ToolResultBlock, head: ev.EventHead
 ) -> ev.PermissionDenied | None:
     """The denial that a failed result stands for: by its permission decision, else by its text."""
     text = text_of(block.content)
-    # Few results are denials, and decoding the line again is expensive.
-    may_be_rejected = data.find(_REJECT_MARKER, data.rfind(_DECISIONS_KEY)) >= 0
-    is_tool_missing = _TOOL_MISSING_PREFIX in text
-    if not (may_be_rejected or is_tool_missing or text.startswith(_DENIAL_PREFIXES)):
-        return None
     tool = None
-    metas = decode_lenient(data, wire.LineDetails).tool_result_meta
-    if not _is_rejected(metas, block.tool_use_id):
-        match = re.search(_TOOL_DISABLED_PATTERN, text)
+    if block.tool_use_id not in line.rejected_calls:
+        match = None
+        if _TOOL_MISSING_PREFIX in text:
+            match = re.search(_TOOL_DISABLED_PATTERN, text)
         if match is not None:
             tool = match[1] or match[2]
             if match[2] is not None and head[2] is not None:
@@ -161,17 +198,6 @@ def denial_event(
         elif not text.startswith(_DENIAL_PREFIXES):
             return None
     return ev.PermissionDenied(*head, block.tool_use_id or None, tool, text)
-
-
-def _is_rejected(metas: Raw, call: str | None) -> bool:
-    if metas is ev.NO_JSON:
-        return False
-    return any(
-        meta.permission_decision is not None
-        and meta.permission_decision.decision == _REJECT_DECISION
-        for meta in decode_lenient(metas, list[wire.ToolResultMeta])
-        if meta.id == call
-    )
 
 
 def task_events(outcome: Any, call: str, head: ev.EventHead) -> Iterator[ev.Event]:
@@ -198,7 +224,8 @@ EventBuilder = Callable[[ev.EventHead, wire.OtherFields], list[ev.Event]]
 def read(kind: str, subtype: str | None, data: bytes, head: ev.EventHead) -> list[ev.Event]:
     """The events of any line that is not of an assistant, a user or a stream_event."""
     if kind == "result":
-        return _result(subtype, decode_lenient(data, wire.ResultLine), head)
+        events = _result(subtype, decode_lenient(data, wire.ResultLine), head)
+        return [*(ev.Unknown(*head, name, data) for name in _unknown_fields(data)), *events]
     if kind in IGNORED_LINE_TYPES:
         return []
     if head[1] is None:
@@ -224,11 +251,34 @@ def _notice(kind: str, head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Ev
 def _init(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     servers = tuple((server.name, server.status) for server in rare.mcp_servers or ())
     about = (rare.claude_code_version, rare.model, rare.cwd, rare.apiKeySource, rare.permissionMode)
-    return [ev.Started(*head, *about, tuple(rare.tools or ()), servers)]
+    started = ev.Started(
+        *head,
+        *about,
+        tuple(rare.tools or ()),
+        servers,
+        skills=tuple(rare.skills or ()),
+        agents=tuple(rare.agents or ()),
+        plugins=tuple(plugin.name for plugin in rare.plugins or ()),
+        slash_commands=tuple(rare.slash_commands or ()),
+        uuid=rare.uuid,
+    )
+    return [started]
+
+
+def transcript_started(head: ev.EventHead, details: wire.LineDetails) -> ev.Started:
+    """What the first line of a transcript says about the session."""
+    branch = details.gitBranch
+    return ev.Started(
+        *head,
+        agent_version=details.version,
+        cwd=details.cwd,
+        transcript=True,
+        branch=branch if branch != "HEAD" else None,  # HEAD: detached
+    )
 
 
 def _retry(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
-    delay = _round_or_none(rare.retry_delay_ms)
+    delay = _round_figure(rare.retry_delay_ms)
     return [ev.Retry(*head, rare.attempt, rare.max_retries, rare.error_status, rare.error, delay)]
 
 
@@ -253,7 +303,7 @@ def _task_progress(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]
     elapsed = None if rare.elapsed_time_seconds is None else rare.elapsed_time_seconds * 1000
     tool = rare.last_tool_name or rare.tool_name
     return [
-        ev.TaskProgress(*head, rare.task_id or "", rare.tool_use_id, tool, _round_or_none(elapsed))
+        ev.TaskProgress(*head, rare.task_id or "", rare.tool_use_id, tool, _round_figure(elapsed))
     ]
 
 
@@ -280,6 +330,12 @@ def _informational(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]
     return _notice("informational", head, rare)
 
 
+def _local_command(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
+    if rare.contextUsage is not None:
+        return [context_event(head, rare.contextUsage)]
+    return _notice("local_command", head, rare)
+
+
 def _rate_limit(head: ev.EventHead, rare: wire.OtherFields) -> list[ev.Event]:
     info = rare.rate_limit_info or wire.RateLimitInfo()
     return [ev.RateLimit(*head, info.status, info.resetsAt, info.rateLimitType, info.utilization)]
@@ -297,6 +353,7 @@ _EVENT_BUILDERS: dict[tuple[str, str | None], EventBuilder] = {
     ("system", "hook_started"): _hook,
     ("system", "hook_response"): _hook,
     ("system", "informational"): _informational,
+    ("system", "local_command"): _local_command,
     ("system", "model_refusal_no_fallback"): _refusal,
     ("rate_limit_event", None): _rate_limit,
     ("tool_progress", None): _task_progress,
@@ -306,11 +363,12 @@ _EVENT_BUILDERS: dict[tuple[str, str | None], EventBuilder] = {
 def cost_state(data: bytes, head: ev.EventHead) -> ev.CostState:
     """The totals of a session so far."""
     given = decode_lenient(data, wire.CostLine)
-    is_guess = given.hasUnknownModelCost is True
     shares = _model_usages(given.modelUsage)
-    if is_guess and shares is not None:  # it does not say of which model
+    if not given.hasUnknownModelCost:
+        return ev.CostState(*head, _round_figure(given.totalCostUSD, ev.NANO_PER_USD), shares)
+    if shares is not None:  # it does not say of which model
         shares = {name: replace(share, cost_nano=None) for name, share in shares.items()}
-    return ev.CostState(*head, None if is_guess else _to_nano_dollars(given.totalCostUSD), shares)
+    return ev.CostState(*head, None, shares)
 
 
 def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> list[ev.Event]:
@@ -331,9 +389,18 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
             (details.thinking_tokens if details is not None else None) or 0,
             (cache.ephemeral_1h_input_tokens if cache is not None else None) or 0,
         )
+    # The total includes a model that the program does not know.
+    is_guess = any(
+        share.costBasis == GUESSED_COST_BASIS for share in (given.modelUsage or {}).values()
+    )
+    server_tools = given.usage.server_tool_use if given.usage is not None else None
+    server_tools = server_tools or wire.ServerToolUse()
     events.append(
         ev.Result(
             *head,
+            web_searches=server_tools.web_search_requests,
+            web_fetches=server_tools.web_fetch_requests,
+            service_tier=None if given.usage is None else given.usage.service_tier,
             subtype=subtype,
             is_error=given.is_error is True,
             text=given.result,
@@ -346,12 +413,12 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
             api_status=given.api_error_status,
             local_command=given.local_command,
             turns=given.num_turns,
-            duration_ms=_round_or_none(given.duration_ms),
-            duration_api_ms=_round_or_none(given.duration_api_ms),
+            duration_ms=_round_figure(given.duration_ms),
+            duration_api_ms=_round_figure(given.duration_api_ms),
             usage=usage,
             models=_model_usages(given.modelUsage),
             models_since=_model_usages(given.model_usage_since_last_result),
-            cost_nano=None if _has_guessed_cost(given) else _to_nano_dollars(given.total_cost_usd),
+            cost_nano=None if is_guess else _round_figure(given.total_cost_usd, ev.NANO_PER_USD),
             index=given.result_index,
             subagents=None if given.subagent_stats is None else given.subagent_stats.spawned,
             uuid=given.uuid,
@@ -361,39 +428,56 @@ def _result(subtype: str | None, given: wire.ResultLine, head: ev.EventHead) -> 
     return events
 
 
+_RESULT_FIELDS = IGNORED_RESULT_FIELDS | set(wire.ResultLine.__struct_fields__)
+_USAGE_FIELDS = set(wire.ResultUsage.__struct_fields__)
+_MODEL_FIELDS = set(wire.ModelUsageEntry.__struct_fields__)
+
+
+def _unknown_fields(data: bytes) -> list[str]:
+    """The fields of a result that no known version has, as names of unknown events."""
+    try:
+        fields = decode_lenient(data, dict[str, Raw])
+        parts = decode_lenient(data, wire.RawResult)
+    except DECODE_ERRORS:
+        return []
+    of_usage = set(parts.usage or ())
+    of_models = {name for share in (parts.modelUsage or {}).values() for name in share}
+    names = [
+        *sorted(fields.keys() - _RESULT_FIELDS),
+        *(f"usage.{name}" for name in sorted(of_usage - _USAGE_FIELDS)),
+        *(f"modelUsage.{name}" for name in sorted(of_models - _MODEL_FIELDS)),
+    ]
+    return [f"result field {name}" for name in names]
+
+
 def _model_usages(
     shares: dict[str, wire.ModelUsageEntry] | None,
 ) -> dict[str, ev.ModelUsage] | None:
     if shares is None:
         return None
-    return {name: _model_usage(share) for name, share in shares.items()}
+    usages = {}
+    for name, share in shares.items():
+        is_guess = share.costBasis == GUESSED_COST_BASIS
+        usages[name] = ev.ModelUsage(
+            share.inputTokens,
+            share.cacheCreationInputTokens,
+            share.cacheReadInputTokens,
+            share.outputTokens,
+            share.thinkingTokens,
+            share.cacheCreationEphemeral1hInputTokens,
+            None if is_guess else _round_figure(share.costUSD, ev.NANO_PER_USD),
+            None if is_guess else share.contextWindow,
+            None if is_guess else share.maxOutputTokens,
+            share.webSearchRequests,
+        )
+    return usages
 
 
-def _model_usage(share: wire.ModelUsageEntry) -> ev.ModelUsage:
-    is_guess = share.costBasis == GUESSED_COST_BASIS
-    return ev.ModelUsage(
-        share.inputTokens,
-        share.cacheCreationInputTokens,
-        share.cacheReadInputTokens,
-        share.outputTokens,
-        share.thinkingTokens,
-        share.cacheCreationEphemeral1hInputTokens,
-        None if is_guess else _to_nano_dollars(share.costUSD),
-        None if is_guess else share.contextWindow,
-        None if is_guess else share.maxOutputTokens,
-    )
+def _round_figure(figure: float | None, scale: int = 1) -> int | None:
+    """The figure in units of 1 / `scale`, as a whole number so that sums are exact.
 
-
-def _has_guessed_cost(given: wire.ResultLine) -> bool:
-    """Whether the total includes a model that the program does not know."""
-    return any(share.costBasis == GUESSED_COST_BASIS for share in (given.modelUsage or {}).values())
-
-
-def _to_nano_dollars(dollars: float | None) -> int | None:
-    """Integer nano-dollars, so that sums are exact; None stays unknown."""
-    return None if dollars is None else _round_or_none(dollars * ev.NANO_PER_USD)
-
-
-def _round_or_none(figure: float | None) -> int | None:
-    """The nearest whole number; one that no clock or bill can show is not known."""
-    return None if figure is None or not figure < MAX_FIGURE else round(figure)
+    One that no clock or bill can show is not known.
+    """
+    if figure is None or not figure * scale < MAX_FIGURE:
+        return None
+    return round(figure * scale)

@@ -94,6 +94,7 @@ class ClaudeReader:
         self._first_uuid: str | None = None  # of the first message of the main thread
         self._last_result: ev.Result | None = None
         self._last_line = (0, b"")  # the last one fed, with its number
+        self._rare_fields = other_lines.RareFields(b"")  # of the last line that needed them
         self._has_started = False  # a transcript has no init line: its first line stands for it
         self._set_sink(self._events)
 
@@ -214,7 +215,7 @@ class ClaudeReader:
         try:
             return self.read(data, number, at)
         finally:
-            self._set_decoder()
+            self._set_sink(self._sink)
 
     def state(self) -> bytes:
         """What must be stored to continue with the next lines of the same file."""
@@ -238,7 +239,7 @@ class ClaudeReader:
         self._usage_key = (stored.message, stored.output, stored.stop, None)
         self._has_started = stored.announced
         self._is_transcript = True
-        self._set_decoder()
+        self._set_sink(self._sink)
 
     # -- the session's transcript ------------------------------------------------------------------
 
@@ -261,6 +262,7 @@ class ClaudeReader:
     # -- one line ----------------------------------------------------------------------------------
 
     def _set_sink(self, sink: Sink) -> None:
+        """Prepare for lines of the current kind, stream or transcript, and this sink."""
         self._sink = sink
         self._sink_methods = (
             sink.tool_call,
@@ -269,11 +271,8 @@ class ClaudeReader:
             sink.thinking,
             sink.usage,
         )
-        self._outcome: type = ToolResultDetails if sink.needs_tool_output else ToolOutcome
-        self._set_decoder()
-
-    def _set_decoder(self) -> None:
-        self._decode = wire.line_decoder(self._is_transcript, self._outcome)
+        outcome: type = ToolResultDetails if sink.needs_tool_output else ToolOutcome
+        self._decode = wire.line_decoder(self._is_transcript, outcome)
 
     @staticmethod
     def _decode_misfit(data: bytes) -> Any:
@@ -326,14 +325,13 @@ class ClaudeReader:
             line.session_id = details.sessionId
             if details.sessionId is not None and not self._is_transcript:
                 self._is_transcript = True
-                self._set_decoder()
+                self._set_sink(self._sink)
             if details.isSidechain:
                 self._set_thread(line, details.agentId)
             if details.version is not None and not self._has_started:
                 self._has_started = True
                 head: EventHead = (number, line.session_id, None, at)
-                started = ev.Started(*head, details.version, None, details.cwd, transcript=True)
-                sink.add((started,))
+                sink.add((other_lines.transcript_started(head, details),))
         if line.message is None:
             without = "message" if line.type == "assistant" else "content"
             head = (number, line.session_id, line.parent_tool_use_id, at)
@@ -402,6 +400,8 @@ class ClaudeReader:
             sink.add((failure,))
             message.content = []
             return
+        if details.context_usage is not None:
+            sink.add((other_lines.context_event(head, details.context_usage),))
         message.content = [
             wire.SyntheticTextBlock(block.text) if type(block) is TextBlock else block
             for block in message.content
@@ -415,12 +415,18 @@ class ClaudeReader:
         """Whether the next message of the model is another one, even if it has the same id."""
         head = (number, line.session_id, line.parent_tool_use_id, at)
         if type(block) is TextBlock:
-            details = decode_lenient(data, wire.LineDetails)
+            details = self._rare_fields_of(data).details
             sink.add((other_lines.user_text_event(details, head, block.text),))
             return True
         if not isinstance(block, wire.IgnoredBlock):
             sink.add((other_lines.unknown_block_event(block, head, data),))
         return False
+
+    def _rare_fields_of(self, data: bytes) -> other_lines.RareFields:
+        """Kept for the other blocks of the line."""
+        if self._rare_fields.data is not data:
+            self._rare_fields = other_lines.RareFields(data)
+        return self._rare_fields
 
     def _tool_result(
         self,
@@ -447,7 +453,7 @@ class ClaudeReader:
         parent = line.parent_tool_use_id
         head = (number, session, parent, at)
         if block.is_error:
-            denial = other_lines.denial_event(data, block, head)
+            denial = other_lines.denial_event(self._rare_fields_of(data), block, head)
             if denial is not None:
                 sink.add((denial,))
             self._pending_writes.pop(id_, None)

@@ -11,10 +11,6 @@ ROLE_SUBAGENT = 4
 BACKGROUND_KEY = b'"run_in_background"'
 
 
-def _tool_entries(kind: str, role: int, *names: str) -> dict[str | None, tuple[str, str, int]]:
-    return {name: (name, kind, role) for name in names}
-
-
 def tool_kind(name: str) -> str:
     """The kind of a tool that is not in the table."""
     return "mcp" if name.startswith("mcp__") else "other"
@@ -27,30 +23,57 @@ class ToolTable(dict[str | None, tuple[str, str, int]]):
         return name or "", tool_kind(name or ""), 0
 
 
-# Includes the names of older versions.
-TOOLS = ToolTable(
-    {
-        **_tool_entries("shell", ROLE_BACKGROUND, "Bash"),
-        **_tool_entries(
-            "shell", 0, "BashOutput", "TaskOutput", "KillShell", "KillBash", "TaskStop", "Monitor"
-        ),
-        **_tool_entries("file_read", 0, "Read", "LS", "NotebookRead"),
-        **_tool_entries("file_write", ROLE_FILE_WRITE, "Write"),
-        **_tool_entries("file_edit", ROLE_FILE_WRITE, "Edit", "MultiEdit"),
-        **_tool_entries("notebook", ROLE_FILE_WRITE, "NotebookEdit"),
-        **_tool_entries("search", 0, "Grep", "Glob", "ToolSearch"),
-        **_tool_entries("subagent", ROLE_SUBAGENT, "Task", "Agent"),
-        **_tool_entries("web", 0, "WebFetch", "WebSearch"),
-        **_tool_entries("other", ROLE_USER_INPUT, "AskUserQuestion", "ExitPlanMode"),
-        **_tool_entries(
-            "todo", 0, "TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"
-        ),
-    }
-)
+# By kind and role; includes the names of older versions.
+_TOOL_NAMES = {
+    ("shell", ROLE_BACKGROUND): ("Bash",),
+    ("shell", 0): ("BashOutput", "TaskOutput", "KillShell", "KillBash", "TaskStop", "Monitor"),
+    ("file_read", 0): ("Read", "LS", "NotebookRead"),
+    ("file_write", ROLE_FILE_WRITE): ("Write",),
+    ("file_edit", ROLE_FILE_WRITE): ("Edit", "MultiEdit"),
+    ("notebook", ROLE_FILE_WRITE): ("NotebookEdit",),
+    ("search", 0): ("Grep", "Glob", "ToolSearch"),
+    ("subagent", ROLE_SUBAGENT): ("Task", "Agent"),
+    ("web", 0): ("WebFetch", "WebSearch"),
+    ("other", ROLE_USER_INPUT): ("AskUserQuestion", "ExitPlanMode"),
+    ("todo", 0): ("TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet"),
+}
+TOOLS = ToolTable({name: (name, *group) for group, names in _TOOL_NAMES.items() for name in names})
 SYNTHETIC_MODEL = "<synthetic>"  # the program wrote the message, not a model
 # Types of stream lines: the conversation, and everything else.
 CONVERSATION_TYPES = ("assistant", "user")
 OTHER_LINE_TYPES = ("system", "result", "rate_limit_event", "tool_progress")
+# Fields of a result that are not read; others are reported as unknown.
+IGNORED_RESULT_FIELDS = frozenset(
+    {
+        "type",
+        "subtype",
+        "session_id",
+        "fast_mode_state",
+        "fast_mode_disabled_reason",
+        "ttft_ms",
+        "ttft_stream_ms",
+        "time_to_request_ms",
+        "first_content_frame_ms",
+        "queued_turn_count",
+        "safety_stops",
+        "api_error_type",
+        "invalid_config_file",
+        "timestamp",
+        "parent_tool_use_id",
+        "stats",  # Qwen Code, whose results are read the same way
+        "error",
+    }
+)
+# Categories of `/context`, by the field of `event.ContextUsage`.
+CONTEXT_CATEGORIES = {
+    "System prompt": "system_prompt",
+    "System tools": "tools",
+    "MCP tools": "tools",
+    "Memory files": "memory_files",
+    "Custom agents": "agents",
+    "Skills": "skills",
+    "Messages": "messages",
+}
 FINISHED_TASK_STATUSES = frozenset({"completed", "failed", "stopped", "killed"})
 
 # Windows that the program reported, for runs that end before their result line.
@@ -115,7 +138,6 @@ NOTICE_SUBTYPES = frozenset(
         "hook_progress",
         "inherited_asks_settled",
         "instruction_size_warning",
-        "local_command",
         "local_command_output",
         "memory_recall",
         "memory_saved",

@@ -70,7 +70,7 @@ def scan_usage(lines: Iterable[bytes]) -> Iterator[ev.Event]:
             details = _details_of(data)
             if details.version is not None:
                 has_started = True
-                yield ev.Started(*head, details.version, None, details.cwd, transcript=True)
+                yield other_lines.transcript_started(head, details)
         parent = (line.agentId or "sidechain") if line.isSidechain else None
         if line.type == "user" and is_complete and parent in last_usage:
             del last_usage[parent]

@@ -44,8 +44,8 @@ class RequestUsage(Struct, gc=False):
     input_tokens: Count | None = None
     cache_creation_input_tokens: Count | None = 0
     cache_read_input_tokens: Count | None = 0
-    output_tokens: Count | None = None
     cache_creation: CacheCreation | None = None
+    output_tokens: Count | None = None
     output_tokens_details: OutputDetails | None = None
 
 
@@ -209,6 +209,21 @@ class TranscriptLine(Struct, Generic[Outcome], gc=False):
     parent_tool_use_id: str | None = None
 
 
+class ContextCategory(Struct, gc=False):
+    name: str = ""
+    tokens: Count | None = None
+    kind: str | None = None
+
+
+class ContextUsage(Struct, gc=False):
+    """The answer to `/context`."""
+
+    model: str | None = None
+    total_tokens: Count | None = None
+    raw_max_tokens: Count | None = None
+    categories: list[ContextCategory] | None = None
+
+
 class LineDetails(Struct, gc=False):
     """Every field of a message line in both spellings: for rare needs, and lines that don't fit."""
 
@@ -222,6 +237,7 @@ class LineDetails(Struct, gc=False):
     isSidechain: bool | None = None
     agentId: str | None = None
     cwd: str | None = None
+    gitBranch: str | None = None
     sessionId: str | None = None
     version: str | None = None
     tool_result_meta: Raw = NO_JSON
@@ -235,6 +251,7 @@ class LineDetails(Struct, gc=False):
     isMeta: bool | None = None
     isCompactSummary: bool | None = None
     api_message_id: str | None = None
+    context_usage: ContextUsage | None = None
 
 
 OTHER_LINES = _tagged(OtherLine, OTHER_LINE_TYPES)
@@ -386,6 +403,10 @@ class McpServer(Struct, gc=False):
     status: str = ""
 
 
+class Plugin(Struct, gc=False):
+    name: str = ""
+
+
 class CompactMetadata(Struct, gc=False):
     trigger: str | None = None
     pre_tokens: Count | None = None
@@ -415,6 +436,11 @@ class OtherFields(Struct, gc=False):
     permissionMode: str | None = None
     tools: list[str] | None = None
     mcp_servers: list[McpServer] | None = None
+    skills: list[str] | None = None
+    agents: list[str] | None = None
+    plugins: list[Plugin] | None = None
+    slash_commands: list[str] | None = None
+    uuid: str | None = None
     attempt: Count | None = None
     max_retries: Count | None = None
     retry_delay_ms: Amount | None = None
@@ -445,6 +471,7 @@ class OtherFields(Struct, gc=False):
     prevent_continuation: bool | None = None
     preventContinuation: bool | None = None
     rate_limit_info: RateLimitInfo | None = None
+    contextUsage: ContextUsage | None = None
 
 
 class ModelUsageEntry(Struct, gc=False):
@@ -458,6 +485,28 @@ class ModelUsageEntry(Struct, gc=False):
     contextWindow: Count | None = None
     maxOutputTokens: Count | None = None
     costBasis: str | None = None
+    webSearchRequests: Count | None = None
+    # Not read, but known:
+    cacheCreationEphemeral5mInputTokens: Raw = NO_JSON
+    canonicalModel: Raw = NO_JSON
+    provider: Raw = NO_JSON
+
+
+class ServerToolUse(Struct, gc=False):
+    web_search_requests: Count | None = None
+    web_fetch_requests: Count | None = None
+
+
+class ResultUsage(RequestUsage, gc=False):
+    """The usage of a result; some fields are not read, and known so that new ones are noticed."""
+
+    server_tool_use: ServerToolUse | None = None
+    service_tier: str | None = None
+    inference_geo: Raw = NO_JSON
+    iterations: Raw = NO_JSON
+    speed: Raw = NO_JSON
+    fallback_credit: Raw = NO_JSON
+    total_tokens: Raw = NO_JSON
 
 
 class PermissionDenial(Struct, gc=False):
@@ -493,13 +542,20 @@ class ResultLine(Struct, gc=False):
     num_turns: Count | None = None
     duration_ms: Amount | None = None
     duration_api_ms: Amount | None = None
-    usage: RequestUsage | None = None
+    usage: ResultUsage | None = None
     modelUsage: dict[str, ModelUsageEntry] | None = None
     model_usage_since_last_result: dict[str, ModelUsageEntry] | None = None
     total_cost_usd: Amount | None = None
     result_index: Count | None = None
     permission_denials: list[PermissionDenial] | None = None
     subagent_stats: SubagentStats | None = None
+
+
+class RawResult(Struct, gc=False):
+    """The parts of a result whose keys are checked."""
+
+    usage: dict[str, Raw] | None = None
+    modelUsage: dict[str, dict[str, Raw]] | None = None
 
 
 class CostLine(Struct, gc=False):

@@ -14,6 +14,7 @@ from msgspec.json import encode
 
 from ... import event as ev
 from ...codec.decode import decode_lenient, decode_raw, text_of
+from ...codec.redact import repository_name
 from ...event import EventHead
 from ..typed_reader import TypedLineReader, scan_events, uncached_input
 from . import tables
@@ -21,6 +22,7 @@ from .wire import (
     CodexLine,
     FileChange,
     FileDiff,
+    GitInfo,
     Item,
     Payload,
     RateLimits,
@@ -143,7 +145,17 @@ class RolloutReader(TypedLineReader[CodexLine, CodexReaderState]):
             return []  # of the thread that this one was forked from
         state.version = payload.cli_version
         state.cwd = payload.cwd
-        return [ev.Started(*head, payload.cli_version, None, payload.cwd, transcript=True)]
+        git = payload.git or GitInfo()
+        started = ev.Started(
+            *head,
+            agent_version=payload.cli_version,
+            cwd=payload.cwd,
+            transcript=True,
+            repository=repository_name(git.repository_url or ""),
+            branch=git.branch,
+            commit=git.commit_hash,
+        )
+        return [started]
 
     def _turn_started(self, head: EventHead, payload: Payload) -> list[ev.Event]:
         state = self._state.rollout

@@ -86,6 +86,14 @@ class SandboxPolicy(Struct, gc=False):
     mode: str | None = None  # older versions
 
 
+class GitInfo(Struct, gc=False):
+    """The checkout in which a session was started."""
+
+    repository_url: str | None = None
+    branch: str | None = None
+    commit_hash: str | None = None
+
+
 class Payload(Struct, gc=False):
     """The payload of a rollout line; the fields depend on both types."""
 
@@ -95,6 +103,7 @@ class Payload(Struct, gc=False):
     turn_id: str | None = None
     cwd: str | None = None
     cli_version: str | None = None
+    git: GitInfo | None = None
     model: str | None = None
     sandbox_policy: SandboxPolicy | None = None
     model_context_window: Count | None = None

@@ -62,6 +62,7 @@ class ChatLine(Struct, gc=False):
     timestamp: Instant | None = None
     type: str = ""
     cwd: str | None = None
+    gitBranch: str | None = None
     version: str | None = None
     model: str | None = None
     message: Message | None = None
@@ -136,7 +137,9 @@ class QwenTranscriptReader(TypedLineReader[ChatLine, QwenTranscriptState]):
         events: list[ev.Event] = []
         if not self._state.begun and line.version is not None:
             self._state.begun = True
-            events.append(ev.Started(*head, line.version, None, line.cwd, transcript=True))
+            about = (line.version, None, line.cwd)
+            branch = line.gitBranch if line.gitBranch != "HEAD" else None  # HEAD: detached
+            events.append(ev.Started(*head, *about, transcript=True, branch=branch))
         if line.type == "system":
             return events
         if line.type not in ("user", "assistant", "tool_result") or line.message is None:

@@ -8,7 +8,7 @@ from ...event import NANO_PER_USD
 from ..protocol import Store
 from ..results import BudgetStatus
 from ..totals import sum_totals
-from .filters import Filters, TimeZone, current_period, has_rows, resolve_projects
+from .filters import Filters, TimeZone, current_period, resolve_projects
 from .usage import group_spend
 
 PERIODS = ("day", "week", "month")
@@ -64,10 +64,6 @@ def remove_budget(store: Store, period: str, project: str) -> bool:
     sql = "DELETE FROM budgets WHERE period = ? AND project = ?"
     with store.transaction():
         return store.execute(sql, (period, project)) > 0
-
-
-def has_budgets(store: Store) -> bool:
-    return has_rows(store, "budgets")
 
 
 def list_budgets(store: Store, zone: TimeZone, now: int) -> list[BudgetStatus]:

@@ -3,20 +3,28 @@
 from ...analysis.context import ASSUMED_WINDOW, prompt_overhead
 from ..protocol import Store, query_column
 from ..results import ContextSample, SessionSummary
+from .filters import WhereClause
 
 COMPACTION_RATIO = 0.6  # only a compaction shrinks the context below this part of its last size
 
 
-def context_history(store: Store, session: SessionSummary) -> list[ContextSample]:
+def context_history(
+    store: Store, session: SessionSummary, run: str | None = None
+) -> list[ContextSample]:
     """Return the context size of each request of the main thread, in order.
 
-    Of a session without requests, it is the size that its last result reports.
+    Of a session without requests, it is the size that its last result reports. `run`: only the
+    requests of this run of the session.
     """
     limit = session.context_limit or ASSUMED_WINDOW
+    where = WhereClause().add("session = ?", session.id)
+    where.add("parent IS NULL AND kind = 'request'")
+    if run is not None:
+        where.add("run = ?", run)
     rows = store.query(
-        "SELECT at, model, input + cache_write + cache_read FROM requests "
-        "WHERE session = ? AND parent IS NULL AND kind = 'request' ORDER BY at, id",
-        (session.id,),
+        f"SELECT at, model, input + cache_write + cache_read FROM requests{where.sql} "
+        "ORDER BY at, id",
+        where.values,
     )
     if not rows and session.context_used is not None:
         rows = [(session.last_at or 0, session.model or "unknown", session.context_used)]

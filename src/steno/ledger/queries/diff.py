@@ -84,7 +84,7 @@ def _list_calls(store: Store, table: str, id_: str) -> list[_Call]:
 
 def newest_run_or_task(store: Store) -> LedgerId | None:
     """Return the newest run, or its task (`tasks`) if that has several runs."""
-    sql = "SELECT id, task FROM runs ORDER BY coalesce(started_at, 0) DESC, id DESC LIMIT 1"
+    sql = "SELECT id, task FROM runs ORDER BY started_at DESC NULLS LAST, id LIMIT 1"
     for run, task in store.query(sql):
         if task is not None and len(runs_of_task(store, task)) > 1:
             return LedgerId("tasks", task)

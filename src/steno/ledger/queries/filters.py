@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+import msgspec
 from msgspec import Struct
 
 from ...analysis.usage import base_model_name
 from ...errors import StenoError
 from ..protocol import Store, placeholders, query_column
+from ..results import decode_tags
 from ..rows import DAY_MS, HOUR_MS, MINUTE_MS
 
 OFFSET_SCAN_STEP_MS = 7 * DAY_MS  # no zone has changed its offset twice in a week
@@ -252,6 +254,38 @@ class Filters(Struct, frozen=True):
     projects: tuple[str, ...] | None = None
     models: tuple[str, ...] | None = None
     agents: tuple[str, ...] | None = None
+    hosts: tuple[str, ...] | None = None
+    users: tuple[str, ...] | None = None
+    repositories: tuple[str, ...] | None = None
+    branches: tuple[str, ...] | None = None
+    tags: tuple[str, ...] = ()  # as in the JSON of the column `tags`; all are required
+
+    @property
+    def needs_runs(self) -> bool:
+        """Whether a filter is about runs, so that sums by hour are not enough."""
+        origin = (self.hosts, self.users, self.repositories, self.branches)
+        return bool(self.tags) or any(names is not None for names in origin)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether only a part of a session may match: of its time or of its models."""
+        return self.time_range != TimeRange() or self.models is not None
+
+    def runs_where(self) -> "WhereClause":
+        """Select the runs that match."""
+        where = WhereClause().add_time_range("started_at", self.time_range).add_names(self)
+        return where.add_origin(self).add_tags(self)
+
+
+CHOICE_COLUMNS = ("agent", "model", "project", "host", "branch")
+
+# Fields whose names are reserved words of SQL.
+_COLUMN_BY_FIELD = {"user": "user_name", "commit": "commit_id", "tags_json": "tags"}
+
+
+def select_columns(fields: Iterable[str]) -> str:
+    """The columns of these fields, for a SELECT."""
+    return ", ".join(_COLUMN_BY_FIELD.get(name, name) for name in fields)
 
 
 class WhereClause:
@@ -290,11 +324,37 @@ class WhereClause:
             .add_in(f"{prefix}agent", filters.agents)
         )
 
+    def add_origin(self, filters: Filters, column: str = "{}") -> "WhereClause":
+        """Add the filters by host, user, repository and branch; `column` is a template."""
+        return (
+            self.add_in(column.format("host"), filters.hosts)
+            .add_in(column.format("user_name"), filters.users)
+            .add_in(column.format("repository"), filters.repositories)
+            .add_in(column.format("branch"), filters.branches)
+        )
+
+    def add_tags(self, filters: Filters, column: str = "tags") -> "WhereClause":
+        for tag in filters.tags:
+            # Case-sensitive in both databases, unlike LIKE. Runs with tags have their own index.
+            self.add(f"{column} IS NOT NULL AND replace({column}, ?, '') <> {column}", tag)
+        return self
+
+    def add_tags_of_session(self, filters: Filters, column: str) -> "WhereClause":
+        """Require a session with a run that has all tags."""
+        if filters.tags:
+            runs = WhereClause().add_tags(filters)
+            self.add(f"{column} IN (SELECT session FROM runs{runs.sql})", *runs.values)
+        return self
+
     def add_time_range(self, column: str, time_range: TimeRange) -> "WhereClause":
-        if time_range.since is not None:
-            self.add(f"{column} >= ?", time_range.since)
-        if time_range.until is not None:
-            self.add(f"{column} < ?", time_range.until)
+        return self.add_range(column, time_range.since, time_range.until)
+
+    def add_range(self, column: str, first: int | None, end: int | None) -> "WhereClause":
+        """Require a number from `first` (inclusive) to `end` (exclusive); None: unbounded."""
+        if first is not None:
+            self.add(f"{column} >= ?", first)
+        if end is not None:
+            self.add(f"{column} < ?", end)
         return self
 
     def add_active_in(self, time_range: TimeRange) -> "WhereClause":
@@ -312,32 +372,58 @@ class WhereClause:
 
 
 # An attempt is not a failed run if another attempt completed its task.
-FAILED_RUN_SQL = (
-    "verdict <> 'success' AND NOT EXISTS "
-    "(SELECT 1 FROM tasks WHERE tasks.id = runs.task AND tasks.verdict = 'success')"
-)
+RETRIED_TASKS_SQL = "SELECT id FROM tasks WHERE verdict = 'success' AND attempts > 1"
+FAILED_RUN_SQL = f"verdict <> 'success' AND (task IS NULL OR task NOT IN ({RETRIED_TASKS_SQL}))"
 
 
 # -- names as users type them --------------------------------------------------------------------
 
 
 def resolve_filters(
-    store: Store, time_range: TimeRange, project: str | None, model: str | None, agent: str | None
+    store: Store,
+    time_range: TimeRange,
+    *,
+    project: str | None = None,
+    model: str | None = None,
+    agent: str | None = None,
+    host: str | None = None,
+    user: str | None = None,
+    repository: str | None = None,
+    branch: str | None = None,
+    tag: Sequence[str] | None = None,
 ) -> Filters:
     """Resolve names to those in the ledger; a name without a match becomes an empty tuple."""
     return Filters(
-        time_range,
-        resolve_projects(store, project),
-        resolve_models(store, model),
-        resolve_agents(store, agent),
+        time_range=time_range,
+        projects=resolve_projects(store, project),
+        models=resolve_models(store, model),
+        agents=resolve_agents(store, agent),
+        hosts=_resolve_names(store, "host", host),
+        users=_resolve_names(store, "user_name", user),
+        repositories=_resolve_names(store, "repository", repository),
+        branches=_resolve_names(store, "branch", branch),
+        tags=tuple(map(encode_tag, tag or ())),
     )
+
+
+def _resolve_names(store: Store, column: str, name: str | None) -> tuple[str, ...] | None:
+    if name is None:
+        return None
+    return match_names(name, _distinct_names(store, column, "runs", "sessions"))
+
+
+def encode_tag(tag: str) -> str:
+    """A tag NAME=VALUE as it is written in the column `tags`, or a NAME with any value."""
+    name, separator, value = tag.partition("=")
+    pair = msgspec.json.encode({name: value}).decode()[1:-1]
+    return pair if separator else pair.removesuffix('""')
 
 
 def resolve_projects(store: Store, name: str | None) -> tuple[str, ...] | None:
     """Resolve a path, absolute or relative to the current folder, or the end of a path."""
     if name is None:
         return None
-    known = _distinct_names(store, "project", "sessions", "spend", "runs")
+    known = _distinct_names(store, "project", "sessions", "daily_spend", "runs")
     candidates = {name, name.rstrip("/"), str(Path(name).absolute()), str(Path(name).resolve())}
     exact = tuple(project for project in known if project in candidates)
     suffix = "/" + name.strip("/")
@@ -348,25 +434,53 @@ def resolve_models(store: Store, name: str | None) -> tuple[str, ...] | None:
     """Resolve a model's name, with or without its context window, or a part of names."""
     if name is None:
         return None
-    known = _distinct_names(store, "model", "spend", "runs", "sessions")
+    known = _distinct_names(store, "model", "daily_spend", "runs", "sessions")
     base = base_model_name(name)
     exact = tuple(model for model in known if base_model_name(model) == base)
-    return exact or _match_names(name, known)
+    return exact or match_names(name, known)
 
 
 def resolve_agents(store: Store, name: str | None) -> tuple[str, ...] | None:
     if name is None:
         return None
-    return _match_names(name, _distinct_names(store, "agent", "sessions", "runs"))
+    return match_names(name, _distinct_names(store, "agent", "sessions", "runs"))
 
 
 def _distinct_names(store: Store, column: str, *tables: str) -> list[str]:
     # Several tables: a run that failed early has no session and no spend.
-    sql = " UNION ".join(f"SELECT DISTINCT {column} FROM {table}" for table in tables)
-    return sorted(name for name in query_column(store, sql) if name)
+    names: set[str] = set()
+    for table in tables:
+        names.update(query_column(store, distinct_sql(column, table)))
+    return sorted(name for name in names if name)
 
 
-def _match_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
+def distinct_sql(column: str, table: str) -> str:
+    """Select the different values of a column, each by one look into its index."""
+    if table == "daily_spend":  # small, and without such an index
+        return f"SELECT DISTINCT {column} FROM {table}"
+    return (
+        "WITH RECURSIVE names (name) AS ("
+        f"SELECT (SELECT min({column}) FROM {table}) UNION ALL "
+        f"SELECT (SELECT min({column}) FROM {table} WHERE {column} > names.name) "
+        "FROM names WHERE names.name IS NOT NULL) "
+        "SELECT name FROM names WHERE name IS NOT NULL"
+    )
+
+
+def filter_choices(store: Store) -> dict[str, list[str]]:
+    """Return the names in the ledger by filter: agent, model, project, host, branch and tag."""
+    tables = ("runs", "sessions")
+    tags = {
+        f"{name}={value}"
+        for text in _distinct_names(store, "tags", "runs")
+        for name, value in decode_tags(text).items()
+    }
+    names = {column: _distinct_names(store, column, *tables) for column in CHOICE_COLUMNS}
+    return {**names, "tag": sorted(tags)}
+
+
+def match_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """The name itself if it is known, else the known names that contain it in any case."""
     names = list(known)
     if name in names:
         return (name,)

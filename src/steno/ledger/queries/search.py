@@ -1,13 +1,15 @@
 """Search prompts and answers with a full-text index or a regular expression, newest first.
 
-The index is created by the first search and updated by each one. User input is quoted, so it is
+PostgreSQL keeps the words of a text in a column of its own. The index of SQLite is updated by
+imports and searches: it continues after the last text that it has. User input is quoted, so it is
 never a syntax error. Tool output is not in the ledger: it is searched in the original files.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -15,38 +17,34 @@ from ... import event as ev
 from ...codec.decode import text_of
 from ...codec.redact import redact
 from ...errors import LedgerError, SourceError, StenoError
-from ...recording.open import read_lines
+from ...recording.lines import read_lines
 from ...recording.parse import RunParser
-from ..protocol import Store, query_value
+from ..protocol import Row, Store, query_value
 from ..results import SearchHit
+from ..schema import WORD_SEPARATORS
 from .filters import Filters, TimeRange, WhereClause, has_rows
 
 TEXTS_PER_BATCH = 2_000  # indexed in one transaction, so that others can write in between
 CHARS_BEFORE_HIT = 60
 MAX_SNIPPET_CHARS = 240
 CREATE_SQLITE_INDEX = (
-    "CREATE VIRTUAL TABLE IF NOT EXISTS texts_index "
-    "USING fts5(text, content='texts', content_rowid='id')"
-)
-# PostgreSQL treats a path, host or e-mail address as one word; without these, each part is one.
-WORD_SEPARATORS = "/.@:_+-"
-TSVECTOR_SQL = (
-    f"to_tsvector('simple', translate({{}}, '{WORD_SEPARATORS}', '{' ' * len(WORD_SEPARATORS)}'))"
-)
-CREATE_POSTGRES_INDEX = (
-    f"CREATE INDEX IF NOT EXISTS texts_parts ON texts USING gin ({TSVECTOR_SQL.format('text')})"
+    "CREATE VIRTUAL TABLE IF NOT EXISTS texts_words "
+    "USING fts5(text, content='texts', content_rowid='seq')"
 )
 _SEPARATORS_TO_SPACES = str.maketrans(dict.fromkeys(WORD_SEPARATORS, " "))
-SELECT_TEXTS = "SELECT t.at, t.session, t.run, s.project, t.role, t.text, t.id FROM texts t"
+IMPORTED_BATCHES = 10  # indexed at once by an import, which is not to wait for a new index
+COMMON_WORD_HITS = 5_000  # from here on, the newest texts are tried first
+NEWEST_TEXTS = 20_000
+TEXT_COLUMNS = "t.at, t.session, t.run, s.project, t.role, t.text, t.seq"
 JOIN_SESSIONS = "LEFT JOIN sessions s ON s.id = t.session"
+NEWEST_FIRST_SQL = "t.at DESC, t.id"
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
-_FROM_UNINDEXED = "FROM texts t LEFT JOIN texts_index_docsize d ON d.id = t.id WHERE d.id IS NULL"
 
 ProgressCallback = Callable[[int, int], None]  # texts or files done, in total; after each batch
 
 
 class TextRecord(NamedTuple):
-    """A text with its session's project, as selected by SELECT_TEXTS."""
+    """A text with its session's project: TEXT_COLUMNS."""
 
     at: int | None
     session: str
@@ -54,7 +52,7 @@ class TextRecord(NamedTuple):
     project: str | None
     role: str
     text: str
-    id: int = 0
+    seq: int = 0
 
 
 class SearchQuery(Struct):
@@ -70,6 +68,11 @@ class SearchQuery(Struct):
         if self.is_regex:
             return []
         return [term for term in self.terms if any(char.isalnum() for char in term)]
+
+    @property
+    def literal(self) -> str:
+        """A part of every match of a regular expression; empty if there is none."""
+        return _required_literal(self.pattern) if self.is_regex else ""
 
     def matches(self, text: str) -> bool:
         if self.is_regex:
@@ -114,26 +117,90 @@ def search_texts(
         .add_time_range("t.at", filters.time_range)
         .add_in("s.project", filters.projects)
         .add_in("s.agent", filters.agents)
+        .add_origin(filters, "s.{}")
+        .add_tags_of_session(filters, "t.session")
     )
     if role is not None:
         where.add("t.role = ?", role)
-    if not query.indexed_terms or not _try_update_index(store, progress):
+    if not query.indexed_terms or not try_update_index(store, progress):
+        if query.literal:
+            position = "strpos" if store.kind == "postgresql" else "instr"
+            where.add(f"{position}(t.text, ?) > 0", query.literal)
         hits = sorted(_scan_texts(store, query, where, progress), key=_newest_first)
         return hits[:limit], len(hits)
+    rows, total = _query_index(store, query, where, limit)
+    return [build_hit(TextRecord(*row), query) for row in rows], total
+
+
+def _required_literal(pattern: "re.Pattern[str]") -> str:
+    """The longest run of characters that the parser shows to be in every match."""
+    if pattern.flags & re.IGNORECASE:
+        return ""
+    runs = [""]
+    parser: Any = re._parser  # type: ignore[attr-defined]
+    for kind, value in parser.parse(pattern.pattern, pattern.flags):
+        if str(kind) == "LITERAL":
+            runs[-1] += chr(value)
+        elif str(kind) != "AT":  # a position, such as the start of a line
+            runs.append("")
+    return max(runs, key=len).replace("\x00", "")
+
+
+def _query_index(
+    store: Store, query: SearchQuery, where: WhereClause, limit: int | None
+) -> tuple[list[Row], int]:
+    """The newest rows that the index has, and the number of all."""
     if store.kind == "postgresql":
-        where.add(
-            f"{TSVECTOR_SQL.format('t.text')} @@ websearch_to_tsquery('simple', ?)",
-            _quote_terms(query.indexed_terms).translate(_SEPARATORS_TO_SPACES),
-        )
-        tables = JOIN_SESSIONS
+        terms = _quote_terms(query.indexed_terms).translate(_SEPARATORS_TO_SPACES)
+        match = WhereClause().add("t.words @@ websearch_to_tsquery('simple', ?)", terms)
+        indexed = "texts t"
     else:
-        where.add("texts_index MATCH ?", _quote_terms(query.indexed_terms))
-        tables = f"JOIN texts_index ON texts_index.rowid = t.id {JOIN_SESSIONS}"
-    total = query_value(store, f"SELECT count(*) FROM texts t {tables}{where.sql}", where.values)
-    limit_sql = f" LIMIT {limit}" if limit is not None else ""
-    sql = f"{SELECT_TEXTS} {tables}{where.sql} ORDER BY t.at DESC, t.id{limit_sql}"
-    rows = store.query(sql, where.values)
-    return [build_hit(TextRecord(*row), query) for row in rows], int(total)
+        match = WhereClause().add("texts_words MATCH ?", _quote_terms(query.indexed_terms))
+        indexed = "texts_words JOIN texts t ON t.seq = texts_words.rowid"
+    limit_sql = "" if limit is None else f" LIMIT {limit}"
+    if where.conditions:
+        both = where.copy().add_all(match)
+        tables = f"{indexed} {JOIN_SESSIONS}{both.sql}"
+        total = int(query_value(store, f"SELECT count(*) FROM {tables}", both.values))
+        sql = f"SELECT {TEXT_COLUMNS} FROM {tables} ORDER BY {NEWEST_FIRST_SQL}{limit_sql}"
+        return store.query(sql, both.values), total
+    table = "texts_words" if store.kind == "sqlite" else indexed
+    total = int(query_value(store, f"SELECT count(*) FROM {table}{match.sql}", match.values))
+    rows: list[Row] = []
+    if limit is not None and total >= COMMON_WORD_HITS:
+        rows = _query_newest(store, match.copy(), limit_sql)
+    if limit is None or len(rows) < limit:
+        # Sessions are looked up for the rows that are left.
+        found = f"SELECT t.* FROM {indexed}{match.sql} ORDER BY {NEWEST_FIRST_SQL}{limit_sql}"
+        sql = (
+            "SELECT f.at, f.session, f.run, s.project, f.role, f.text, f.seq "
+            f"FROM ({found}) AS f LEFT JOIN sessions s ON s.id = f.session "
+            "ORDER BY f.at DESC, f.id"
+        )
+        rows = store.query(sql, match.values)
+    return rows, total
+
+
+def _query_newest(store: Store, match: WhereClause, limit_sql: str) -> list[Row]:
+    """The rows of a common word among the newest texts, without sorting all that have it."""
+    newest = f"SELECT * FROM texts t ORDER BY {NEWEST_FIRST_SQL} LIMIT {NEWEST_TEXTS}"
+    condition = match.copy()
+    if store.kind == "sqlite":
+        # Their numbers are in the index of times; those of the word are looked up in between.
+        newest = newest.replace("*", "t.seq, t.at, t.id")
+        ((first, last),) = store.query(f"SELECT min(seq), max(seq) FROM ({newest}) AS t")
+        match.add_range("texts_words.rowid", first, last + 1)
+        condition = WhereClause().add(
+            f"t.seq IN (SELECT rowid FROM texts_words{match.sql})", *match.values
+        )
+        newest = f"SELECT t.seq FROM ({newest}) AS t{condition.sql} ORDER BY {NEWEST_FIRST_SQL}"
+        condition = WhereClause().add(f"t.seq IN ({newest}{limit_sql})", *match.values)
+        newest = "SELECT * FROM texts"
+    sql = (
+        f"SELECT {TEXT_COLUMNS} FROM ({newest}) AS t {JOIN_SESSIONS}{condition.sql} "
+        f"ORDER BY {NEWEST_FIRST_SQL}{limit_sql}"
+    )
+    return store.query(sql, condition.values)
 
 
 def _newest_first(hit: SearchHit) -> int:
@@ -144,22 +211,20 @@ def _scan_texts(
     store: Store, query: SearchQuery, where: WhereClause, progress: ProgressCallback | None
 ) -> Iterator[SearchHit]:
     """Find the hits without an index, in batches to limit memory."""
-    total = int(query_value(store, "SELECT count(*) FROM texts"))
+    total = int(query_value(store, "SELECT max(seq) FROM texts") or 0)
     done = 0
-    last_id = -1
     while True:
-        batch_where = where.copy().add("t.id > ?", last_id)
+        batch_where = where.copy().add("t.seq > ?", done)
         rows = store.query(
-            f"{SELECT_TEXTS} {JOIN_SESSIONS}{batch_where.sql} "
-            f"ORDER BY t.id LIMIT {TEXTS_PER_BATCH}",
+            f"SELECT {TEXT_COLUMNS} FROM texts t {JOIN_SESSIONS}{batch_where.sql} "
+            f"ORDER BY t.seq LIMIT {TEXTS_PER_BATCH}",
             batch_where.values,
         )
         records = [TextRecord(*row) for row in rows]
         yield from (build_hit(record, query) for record in records if query.matches(record.text))
         if len(records) < TEXTS_PER_BATCH:
             return
-        done += len(records)
-        last_id = records[-1].id
+        done = records[-1].seq
         if progress is not None:
             progress(done, total)
 
@@ -193,51 +258,66 @@ def build_hit(record: TextRecord, query: SearchQuery) -> SearchHit:
 # -- index ---------------------------------------------------------------------------------------
 
 
-def _try_update_index(store: Store, progress: ProgressCallback | None) -> bool:
+def try_update_index(store: Store, progress: ProgressCallback | None = None) -> bool:
     """Update the index; False if it can't be written (a read-only copy)."""
     try:
-        if store.kind == "postgresql":
-            create_postgres_index(store)
-        else:
-            update_sqlite_index(store, progress)
+        update_index(store, progress)
     except LedgerError:
         return False
     return True
 
 
-def update_sqlite_index(store: Store, progress: ProgressCallback | None = None) -> None:
-    """Create the index if there is none, and add new texts."""
-    if not store.query("SELECT 1 FROM sqlite_master WHERE name = 'texts_index'"):
+def index_imported(store: Store) -> None:
+    """Add the texts of an import; of a ledger without an index, a part."""
+    with suppress(LedgerError):  # the next search tries again
+        update_index(store, max_batches=IMPORTED_BATCHES)
+
+
+def update_index(
+    store: Store, progress: ProgressCallback | None = None, max_batches: int | None = None
+) -> None:
+    """Create the index of SQLite if there is none, and add the texts after its last one.
+
+    Each batch has its own transaction, so that others can write in between.
+    """
+    if store.kind == "postgresql":
+        return  # the server keeps it up to date
+    if not _has_sqlite_index(store):
         with store.transaction():
+            store.execute("DROP TABLE IF EXISTS texts_index")  # of earlier versions
             store.execute(CREATE_SQLITE_INDEX)
-    total = int(query_value(store, f"SELECT count(*) {_FROM_UNINDEXED}"))
-    done = 0
-    while done < total:
+    last = int(query_value(store, "SELECT max(seq) FROM texts") or 0)
+    first = done = _last_indexed(store)
+    batches = 0
+    while done < last and (max_batches is None or batches < max_batches):
+        batches += 1
         with store.transaction():
-            added = store.execute(
-                "INSERT INTO texts_index (rowid, text) "
-                f"SELECT t.id, t.text {_FROM_UNINDEXED} LIMIT {TEXTS_PER_BATCH}"
+            done = _last_indexed(store)  # another process may be ahead
+            store.execute(
+                "INSERT INTO texts_words (rowid, text) SELECT seq, text FROM texts "
+                f"WHERE seq > ? ORDER BY seq LIMIT {TEXTS_PER_BATCH}",
+                (done,),
             )
-        if added <= 0:
+            reached = _last_indexed(store)
+        if reached <= done:
             break
-        done += added
+        done = reached
         if progress is not None:
-            progress(done, total)
+            progress(done - first, last - first)
 
 
-def create_postgres_index(store: Store) -> None:
-    """Create the index if there is none; the server keeps it up to date."""
-    if not query_value(store, "SELECT to_regclass('texts_parts')"):
-        with store.transaction():
-            store.execute(CREATE_POSTGRES_INDEX)
+def _has_sqlite_index(store: Store) -> bool:
+    return bool(store.query("SELECT 1 FROM sqlite_master WHERE name = 'texts_words'"))
+
+
+def _last_indexed(store: Store) -> int:
+    return int(query_value(store, "SELECT max(id) FROM texts_words_docsize") or 0)
 
 
 def drop_index(store: Store) -> None:
-    """Drop the index; the next search creates it again."""
-    if store.kind == "postgresql":
-        store.execute("DROP INDEX IF EXISTS texts_parts")
-    else:
-        store.execute("DROP TABLE IF EXISTS texts_index")
+    """Drop the index of SQLite after a change of its texts; the next search creates it again."""
+    if store.kind == "sqlite":
+        store.execute("DROP TABLE IF EXISTS texts_words")
 
 
 # -- tool output ---------------------------------------------------------------------------------
@@ -255,6 +335,9 @@ def search_tool_output(
     """Search the tool output in all sources that still exist."""
     result = ToolOutputMatches([])
     projects: dict[str, str | None] = dict(store.query("SELECT id, project FROM sessions"))
+    if filters.needs_runs:
+        where = WhereClause().add_origin(filters).add_tags_of_session(filters, "id")
+        projects = dict(store.query(f"SELECT id, project FROM sessions{where.sql}", where.values))
     sources = store.query("SELECT path, run FROM sources ORDER BY path")
     seen: set[tuple[str, str]] = set()
     for done, (path, run) in enumerate(sources, 1):
@@ -269,6 +352,8 @@ def search_tool_output(
             project = projects.get(session)
             key = (session, event.id)
             if key in seen or not _matches_filters(event, project, filters):
+                continue
+            if filters.needs_runs and session not in projects:
                 continue
             seen.add(key)
             text = text_of(event.content)

@@ -1,40 +1,103 @@
 """Sessions: lists of them with their usage, and the transcripts they came from."""
 
+from collections.abc import Iterator
+
 from ...report import Report
-from ..protocol import Store, chunks, query_column, query_value
+from ..protocol import Row, Store, chunks, query_column, query_value
 from ..results import SessionSummary
 from ..totals import UsageTotals
-from .filters import Filters, WhereClause
+from .filters import Filters, WhereClause, select_columns
 from .runs import short_ids
-from .usage import SPEND_SUMS_SQL
+from .usage import SPEND_COLUMNS_SQL, SPEND_SUMS_SQL
 
-SESSION_SELECT_COLUMNS = ", ".join(SessionSummary.__struct_fields__[:-2])  # only stored columns
-_SPEND_SUM_SQL = "(SELECT sum({}) FROM spend WHERE spend.session = sessions.id)"
+SESSION_SELECT_COLUMNS = select_columns(SessionSummary.__struct_fields__[:-2])  # only stored ones
 SESSION_RANKINGS = {
-    "cost": _SPEND_SUM_SQL.format("reported_nano + computed_nano"),
-    "tokens": _SPEND_SUM_SQL.format("input + cache_write + cache_read + output"),
+    "cost": "cost_nano",
+    "tokens": "tokens",
     "time": "last_at - first_at",
     "context": "context_peak",
 }
+SPEND_RANKINGS = ("cost", "tokens")  # by columns of `session_spend`
+NEWEST_FIRST = "last_at DESC NULLS LAST, id"
 NO_SPEND = UsageTotals()
 
 
 def sessions_where(filters: Filters) -> WhereClause:
     """Select sessions that were active in the time range."""
-    return WhereClause().add_names(filters).add_active_in(filters.time_range)
+    where = WhereClause().add_names(filters).add_active_in(filters.time_range)
+    return where.add_origin(filters).add_tags_of_session(filters, "id")
 
 
 def list_sessions(
-    store: Store, where: WhereClause, limit: int | None = None, top: str | None = None
+    store: Store,
+    where: WhereClause,
+    limit: int | None = None,
+    top: str | None = None,
+    offset: int = 0,
 ) -> list[SessionSummary]:
     """Return sessions, last active first or ranked by `top`; unknown figures come last."""
+    return list(iterate_sessions(store, where, limit, top, offset))
+
+
+def iterate_sessions(
+    store: Store,
+    where: WhereClause,
+    limit: int | None = None,
+    top: str | None = None,
+    offset: int = 0,
+) -> Iterator[SessionSummary]:
+    """Yield sessions, last active first or ranked by `top`; unknown figures come last.
+
+    `offset` skips the first ones, for pages of `limit` sessions.
+    """
+    end = None if limit is None else offset + limit
+    for batch in _select_sessions(store, where, end, top):
+        rows = batch[offset:]
+        offset = max(0, offset - len(batch))
+        sessions = [SessionSummary(*row) for row in rows]
+        _complete(store, sessions)
+        yield from sessions
+
+
+def _select_sessions(
+    store: Store, where: WhereClause, limit: int | None, top: str | None
+) -> Iterator[list[Row]]:
+    if top in SPEND_RANKINGS:
+        yield from _rank_by_spend(store, where, limit, SESSION_RANKINGS[top])
+        return
     ranking = f"coalesce({SESSION_RANKINGS[top]}, -1) DESC, " if top is not None else ""
+    yield from store.stream(_sessions_sql("sessions", where, ranking, limit), where.values)
+
+
+def _rank_by_spend(
+    store: Store, where: WhereClause, limit: int | None, column: str
+) -> Iterator[list[Row]]:
+    """Sessions with any spend by the column, whose index has this order, then the others."""
+    ranked = f"(SELECT session, {column} AS figure FROM session_spend) AS ranked"
+    # Without other conditions, SQLite must begin with the figures: CROSS JOIN keeps the order.
+    join = "," if where.conditions else " CROSS JOIN"
+    joined = where.copy().add("sessions.id = ranked.session")
+    count = 0
+    sql = _sessions_sql(f"{ranked}{join} sessions", joined, "figure DESC, ", limit)
+    for rows in store.stream(sql, joined.values):
+        count += len(rows)
+        yield rows
+    if limit is None or count < limit:
+        others = where.copy().add(
+            "NOT EXISTS (SELECT 1 FROM session_spend WHERE session_spend.session = sessions.id)"
+        )
+        rest = None if limit is None else limit - count
+        yield from store.stream(_sessions_sql("sessions", others, "", rest), others.values)
+
+
+def _sessions_sql(tables: str, where: WhereClause, ranking: str, limit: int | None) -> str:
     limit_sql = f" LIMIT {limit}" if limit is not None else ""
-    sql = (
-        f"SELECT {SESSION_SELECT_COLUMNS} FROM sessions{where.sql} "
-        f"ORDER BY {ranking}coalesce(last_at, 0) DESC, id{limit_sql}"
-    )
-    sessions = [SessionSummary(*row) for row in store.query(sql, where.values)]
+    order = f"{ranking}{NEWEST_FIRST}{limit_sql}"
+    return f"SELECT {SESSION_SELECT_COLUMNS} FROM {tables}{where.sql} ORDER BY {order}"
+
+
+def _complete(store: Store, sessions: list[SessionSummary]) -> None:
+    """Add what is not in the table of sessions."""
     ids = [session.id for session in sessions]
     prefixes = short_ids(store, "sessions", ids)
     totals = sums_by_session(store, ids)
@@ -43,7 +106,6 @@ def list_sessions(
         session.totals = totals.get(session.id) or UsageTotals()
     _count_prompts_of_runs(store, sessions)
     _mark_unknown_usage(store, [session for session in sessions if session.totals == NO_SPEND])
-    return sessions
 
 
 def _count_prompts_of_runs(store: Store, sessions: list[SessionSummary]) -> None:
@@ -75,19 +137,19 @@ def sums_by_session(store: Store, ids: list[str]) -> dict[str, UsageTotals]:
     totals: dict[str, UsageTotals] = {}
     for part in chunks(ids):
         where = WhereClause().add_in("session", part)
-        sql = f"SELECT session, {SPEND_SUMS_SQL} FROM spend{where.sql} GROUP BY session"
+        sql = f"SELECT session, {SPEND_COLUMNS_SQL} FROM session_spend{where.sql}"
         for session, *figures in store.query(sql, where.values):
-            totals[session] = UsageTotals(*map(int, figures))
+            totals[session] = UsageTotals(*figures)
     return totals
 
 
 def sum_sessions(store: Store, where: WhereClause) -> tuple[int, UsageTotals]:
     """Return the number of matching sessions and their total usage."""
     count = query_value(store, f"SELECT count(*) FROM sessions{where.sql}", where.values)
-    condition = (
-        f" WHERE session IN (SELECT id FROM sessions{where.sql})" if where.conditions else ""
-    )
-    (figures,) = store.query(f"SELECT {SPEND_SUMS_SQL} FROM spend{condition}", where.values)
+    table = "hourly_spend"
+    if where.conditions:
+        table = f"session_spend WHERE session IN (SELECT id FROM sessions{where.sql})"
+    (figures,) = store.query(f"SELECT {SPEND_SUMS_SQL} FROM {table}", where.values)
     return int(count), UsageTotals(*(int(figure or 0) for figure in figures))
 
 
@@ -115,7 +177,7 @@ def newest_session(store: Store) -> str | None:
     id_: str | None = query_value(
         store,
         "SELECT id FROM sessions WHERE context_used IS NOT NULL "
-        "ORDER BY coalesce(last_at, 0) DESC, id LIMIT 1",
+        "ORDER BY last_at DESC NULLS LAST, id LIMIT 1",
     )
     return id_
 
@@ -126,8 +188,10 @@ def transcript_paths(store: Store, id_: str) -> list[str]:
     Else the only one with the session's lines: Gemini's file names have a part of the id.
     """
     sql = "SELECT path FROM sources WHERE kind = 'transcript' AND "
-    paths: list[str] = query_column(store, sql + "path LIKE ?", (f"%{id_}%",))
+    by_content = query_column(store, sql + "session = ?", (id_,))
+    paths: list[str] = [path for path in by_content if id_ in path]
+    # Rarely, a file has the name of one session and the lines of another.
+    paths = paths or query_column(store, sql + "path LIKE ?", (f"%{id_}%",))
     if not paths:
-        by_content = query_column(store, sql + "session = ?", (id_,))
         return by_content if len(by_content) == 1 else []
     return sorted(paths, key=lambda path: (not path.endswith(f"/{id_}.jsonl"), len(path), path))

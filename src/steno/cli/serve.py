@@ -1,0 +1,123 @@
+"""`steno serve`: shows the ledger and active runs in a browser."""
+
+import argparse
+import errno
+import socket
+import sys
+import traceback
+
+from ..errors import LedgerError, StenoError
+from ..ledger.queries.filters import TimeZone
+from ..ledger.store import Store
+from .options import CommandParser, number_type
+from .query_options import import_new, open_waiting_ledger
+from .terminal import print_error, print_lines
+
+EXAMPLES = """examples:
+  steno serve                         on http://127.0.0.1:8737
+  steno serve --port 0 --open         on a free port; opens the browser
+  steno serve --allow-actions         also stop, message, annotate and resume runs
+  steno serve --host 0.0.0.0          for other machines, with a token in the address
+  ssh -L 8737:localhost:8737 HOST     the page of another machine, through a tunnel
+
+The page reads the ledger and the recordings of active runs; nothing leaves the machine. It needs
+the extra `web`: pip install 'stenograph[web]'. Without --no-import, new transcripts are imported
+every minute. Stop it with Ctrl-C.
+"""
+DEFAULT_PORT = 8737
+USER_TIMEOUT_MS = 20_000  # the kernel drops a connection whose browser does not read
+
+
+def run(args: list[str]) -> int:
+    """Run `steno serve` until it is interrupted, and return its exit code."""
+    options = _parse_args(args)
+    try:
+        from ..web import app, ledger_access, security, server
+    except ModuleNotFoundError as error:
+        raise StenoError(
+            f"the page needs the package {error.name}: pip install 'stenograph[web]'"
+        ) from None
+    zone = TimeZone(options.timezone)
+    open_waiting_ledger(options.ledger).close()  # creates or migrates it
+    listener = _listen(options.host, options.port)
+    policy = security.access_policy(options.host, options.allow_actions)
+    access = ledger_access.LedgerAccess(options.ledger, None if options.no_import else _import)
+    site = app.Site(access, policy, zone, _report_error)
+    address = _address(options.host, listener.getsockname()[1])
+    print_lines([f"steno serves the ledger on {address}"])
+    url = address if policy.token is None else f"{address}?token={policy.token}"
+    if policy.token is not None:
+        print_lines([f"open it with the token (shown once): {url}"])
+    sys.stdout.flush()
+    if options.open:
+        import webbrowser
+
+        webbrowser.open(url)
+    server.serve(site, listener)
+    return 0
+
+
+def _parse_args(args: list[str]) -> argparse.Namespace:
+    parser = CommandParser("serve", "Show the ledger and active runs in a browser.", EXAMPLES)
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address to listen on (default: 127.0.0.1); any other than loopback needs a token, "
+        "which is printed once",
+    )
+    parser.add_argument(
+        "--port",
+        type=number_type("a port from 0 to 65535", 0, 65535, whole=True),
+        default=DEFAULT_PORT,
+        metavar="N",
+        help=f"port to listen on (default: {DEFAULT_PORT}); 0 uses a free one",
+    )
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    parser.add_argument(
+        "--allow-actions",
+        action="store_true",
+        help="allow to stop, message, annotate and resume runs (default: read-only)",
+    )
+    parser.add_timezone()
+    parser.add_ledger()
+    return parser.parse_utf8_args(args)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket. StenoError if the address cannot be used."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        reason = f"cannot listen on it: {error.strerror or error}"
+        if error.errno == errno.EADDRINUSE:
+            reason = "the port is in use; choose another with --port, or any with --port 0"
+        elif error.errno == errno.EACCES:
+            reason = "ports below 1024 need permission; choose another with --port"
+        raise StenoError(f"{host}:{port}: {reason}") from None
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+    return listener
+
+
+def _address(host: str, port: int) -> str:
+    name = host if ":" not in host else f"[{host}]"
+    return f"http://{name}:{port}/"
+
+
+def _import(store: Store) -> None:
+    """Import what agents wrote, and recover runs whose steno was killed."""
+    from ..runner.run_registry import lost_runs, recover_runs
+
+    try:
+        if lost_runs():
+            recover_runs(store)
+        import_new(store)
+    except LedgerError as error:
+        print_error(f"new transcripts were not imported: {error}")
+
+
+def _report_error(error: BaseException) -> None:
+    print_error(f"internal error: {type(error).__name__}: {error}")
+    traceback.print_exception(error)

@@ -1,0 +1,1 @@
+"""A run in other forms: its conversation step by step, files to share."""

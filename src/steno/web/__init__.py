@@ -1,0 +1,1 @@
+"""The page of `steno serve`: the ledger and active runs in a browser (extra `web`)."""

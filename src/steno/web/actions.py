@@ -1,0 +1,60 @@
+"""What a person may do from the page if `steno serve --allow-actions` permits it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ..errors import StenoError
+from ..ledger.queries import runs
+from ..ledger.rows import now_ms
+from ..ledger.store import ledger_url
+from ..runner.run_registry import active_runs, send_request
+from .ledger_access import LedgerAccess
+from .run_page import Subject
+
+MAX_FORM_BYTES = 64 << 10
+ACTIONS = ("stop", "send", "note", "resume")
+
+
+def perform(action: str, access: LedgerAccess, subject: Subject, text: str) -> None:
+    """Carry out an action. StenoError says why it was not possible."""
+    if action == "note":
+        with access.writer() as store:
+            runs.add_note(store, subject.table, subject.id, now_ms(), text)
+    elif action == "resume":
+        _resume(access, subject, text)
+    else:
+        _control(subject, {"do": action, **({"text": text} if action == "send" else {})})
+
+
+def _control(subject: Subject, message: dict[str, str]) -> None:
+    info = next((info for info in active_runs() if info.run == subject.id), None)
+    if info is None:
+        raise StenoError(f"{subject.id}: not active on this machine")
+    if message.get("text", "-").strip() == "":
+        raise StenoError("nothing to send: the message is empty")
+    answer = send_request(info.socket or "", message)
+    if not answer.get("ok"):
+        raise StenoError(f"{subject.id}: {answer.get('error')}")
+
+
+def _resume(access: LedgerAccess, subject: Subject, prompt: str) -> None:
+    """Start `steno run --resume` in the background, in the folder of the run."""
+    run = subject.run
+    session = run.session_id if run is not None else subject.id
+    one = run or subject.session
+    if one is None or session is None:
+        raise StenoError(f"{subject.id}: no session to resume")
+    if one.project is None or not Path(one.project).is_dir():
+        raise StenoError(f"{subject.id}: its folder is not on this machine: {one.project}")
+    agent = ["--agent", one.agent] if one.agent is not None else []
+    argv = [sys.executable, "-m", "steno", "run", "--resume", session, *agent, "--ledger"]
+    argv += [ledger_url(access.location), f"--prompt={prompt.strip() or 'continue'}"]
+    subprocess.Popen(  # noqa: S603  # our own program; the prompt is one argument
+        argv,
+        cwd=one.project,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )

@@ -1,0 +1,309 @@
+"""The pages about many runs: overview, runs, sessions, search, tools, compare.
+
+Each function runs in a thread with a read-only ledger and returns the values of its template. All
+figures come from the queries of the commands with the same names.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..errors import StenoError
+from ..export.charts import meter
+from ..export.usage_html import MEASURES, STACKS, SpendChart
+from ..ledger.protocol import Store
+from ..ledger.queries import budget, compare, limits, runs, search, sessions, usage
+from ..ledger.queries.filters import (
+    Filters,
+    TimeRange,
+    TimeZone,
+    current_period,
+    empty_reason,
+)
+from ..ledger.results import BudgetStatus, RunSummary, SearchHit
+from ..ledger.totals import UsageRow, UsageTotals
+from ..views.compare import LESS_IS_BETTER, format_difference, format_figure
+from ..views.formatting import VERDICT_DISPLAY, format_duration, strip_tag
+from .url_state import (
+    NAME_FILTERS,
+    ROWS_PER_PAGE,
+    TIME_SPANS,
+    VERDICT_CHOICES,
+    UnknownIdError,
+    UrlError,
+    UrlState,
+    check_id,
+)
+
+FAILED_RUNS_SHOWN = 6
+LOW_LIMIT = 0.2  # of a usage limit is left
+SEARCH_ROWS = 50
+DENIED_RULES_SHOWN = 20
+RUN_SORTS = tuple(runs.RUN_RANKINGS)
+SESSION_SORTS = tuple(sessions.SESSION_RANKINGS)
+FIELDS_WITHOUT_TOOLS = ("models", "hosts", "branches")  # tool calls are not stored by these
+Values = dict[str, Any]
+
+
+class Request(Struct):
+    """What a page depends on besides the ledger."""
+
+    state: UrlState
+    zone: TimeZone
+    now: int
+    choices: Mapping[str, list[str]]
+    active: Sequence[Mapping[str, Any]] = ()
+
+    def filters(self) -> Filters:
+        return self.state.filters(self.zone, self.now, self.choices)
+
+
+def list_values(request: Request, path: str, table: str) -> Values:
+    """What the filter bar of every list needs."""
+    return {
+        "state": request.state,
+        "choices": request.choices,
+        "name_filters": (*NAME_FILTERS, "tag"),
+        "verdict_choices": VERDICT_CHOICES,
+        "spans": TIME_SPANS,
+        "path": path,
+        "table": table,
+    }
+
+
+# -- overview --------------------------------------------------------------------------------------
+
+
+def overview(store: Store, request: Request) -> Values:
+    filters = request.filters()
+    chart = SpendChart(store, request.zone, filters, request.now)
+    report = usage.usage_report(store, chart.unit, request.zone, filters)
+    where = runs.runs_where(filters, [], False, None)
+    verdicts = runs.count_verdicts(store, where)
+    failed = runs.list_runs(store, runs.runs_where(filters, [], True, None), FAILED_RUNS_SHOWN)
+    by = request.state.values.get("by", STACKS[0])
+    show = request.state.values.get("show", MEASURES[0])
+    if by not in STACKS or show not in MEASURES:
+        raise UrlError("by: expected model or agent; show: expected cost or tokens")
+    today = replace(filters, time_range=_today(request))
+    return {
+        **list_values(request, "/", "runs"),
+        "usage": report,
+        "today": _sum(usage.group_spend(store, "agent", request.zone, today)),
+        "verdicts": _verdict_rows(verdicts),
+        "run_count": sum(verdicts.values()),
+        "failed": failed,
+        "failed_count": report.wasted.runs,
+        "wasted_usd": report.wasted.as_json()["usd"],
+        "chart": chart.draw(by, show),
+        "by": by,
+        "show": show,
+        "stacks": STACKS,
+        "measures": MEASURES,
+        "budgets": [
+            budget_row(one) for one in budget.list_budgets(store, request.zone, request.now)
+        ],
+        "limits": [limit_tile(one, request.now) for one in limits.list_limits(store, request.now)],
+        "empty": None if report.rows or verdicts else empty_reason(store, "runs"),
+    }
+
+
+def _today(request: Request) -> TimeRange:
+    return current_period(request.zone, request.now, "day")
+
+
+def _sum(rows: Sequence[UsageRow]) -> UsageTotals:
+    total = UsageTotals()
+    for row in rows:
+        total = total.plus(row.totals)
+    return total
+
+
+def _verdict_rows(verdicts: Mapping[str, int]) -> list[Values]:
+    """The number of runs of each verdict, with its share and its meaning."""
+    total = max(1, sum(verdicts.values()))
+    return [
+        {
+            "name": name,
+            "count": count,
+            "bar": meter(count / total, f"{name}: {count} of {total}", verdict_kind(name)),
+            "meaning": VERDICT_DISPLAY.get(name, ("", ""))[1],
+        }
+        for name, count in verdicts.items()
+    ]
+
+
+def verdict_kind(verdict: str | None) -> str:
+    """The class of a verdict: ok, warn, bad or running."""
+    if verdict in (None, "running"):
+        return "running"
+    colour = VERDICT_DISPLAY.get(verdict or "", ("red", ""))[0]
+    return {"green": "ok", "yellow": "warn"}.get(colour, "bad")
+
+
+def failure_reason(run: RunSummary) -> str:
+    """The first line of the error, or what the verdict means."""
+    text = strip_tag(run.error or "").strip().partition("\n")[0]
+    return text or VERDICT_DISPLAY.get(run.verdict or "", ("", ""))[1]
+
+
+LIMIT_NAMES = {"five_hour": "5 h limit", "seven_day": "7 d limit"}
+
+
+def limit_tile(limit: limits.LimitStatus, now: int) -> Values:
+    """How much of a usage limit is left, when it resets, and whether it will last until then."""
+    name = LIMIT_NAMES.get(limit.window, limit.window.replace("_", " "))
+    tile = {"label": f"{name} · {limit.agent}", "left": "–", "note": "", "kind": ""}
+    if limit.has_reset(now):
+        return {**tile, "note": "has reset; no news since"}
+    if limit.resets_at is not None:
+        tile["note"] = f"resets in {format_duration(limit.resets_at - now)}"
+    if limit.used_up_at is not None:
+        tile["note"] += f" · used up in {format_duration(max(0, limit.used_up_at - now))}"
+        tile["kind"] = "warn"
+    if limit.utilization is not None:
+        left = max(0.0, 1 - limit.utilization)
+        tile["left"] = f"{left:.0%} left"
+        tile["kind"] = tile["kind"] or ("warn" if left < LOW_LIMIT else "")
+    if limit.status == "rejected" or (limit.utilization or 0) >= 1:
+        tile |= {"left": "used up", "kind": "bad"}
+    return tile
+
+
+def budget_row(status: BudgetStatus) -> Values:
+    used = status.spent_nano / status.limit_nano
+    forecast = status.forecast_nano / status.limit_nano
+    kind = "ok"
+    if forecast > 1:
+        kind = "warn"
+    if status.exceeded:
+        kind = "bad"
+    label = f"{used:.0%} used, forecast {forecast:.0%}"
+    return {"status": status, "kind": kind, "meter": meter(used, label, kind, forecast)}
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+def runs_page(store: Store, request: Request) -> Values:
+    state = request.state
+    verdict = state.values.get("verdict")
+    session = state.values.get("session")
+    verdicts = [] if verdict in (None, "failed") else [str(verdict)]
+    where = runs.runs_where(request.filters(), verdicts, verdict == "failed", session)
+    total = runs.sum_runs(store, where)
+    rows = runs.list_runs(store, where, ROWS_PER_PAGE, state.sort or None, _offset(state))
+    return {
+        **list_values(request, "/runs", "runs"),
+        "rows": rows,
+        "total": total,
+        "sorts": RUN_SORTS,
+        **_paging(state, total["runs"]),
+        "empty": None if rows else empty_reason(store, "runs"),
+    }
+
+
+def sessions_page(store: Store, request: Request) -> Values:
+    state = request.state
+    where = sessions.sessions_where(request.filters())
+    count, totals = sessions.sum_sessions(store, where)
+    rows = sessions.list_sessions(store, where, ROWS_PER_PAGE, state.sort or None, _offset(state))
+    return {
+        **list_values(request, "/sessions", "sessions"),
+        "rows": rows,
+        "count": count,
+        "totals": totals,
+        "sorts": SESSION_SORTS,
+        **_paging(state, count),
+        "empty": None if rows else empty_reason(store, "sessions"),
+    }
+
+
+def _offset(state: UrlState) -> int:
+    return (state.page - 1) * ROWS_PER_PAGE
+
+
+def _paging(state: UrlState, count: int) -> Values:
+    last = max(1, -(-count // ROWS_PER_PAGE))
+    return {
+        "last_page": last,
+        "previous_url": state.url(page=state.page - 1) if state.page > 1 else None,
+        "next_url": state.url(page=state.page + 1) if state.page < last else None,
+    }
+
+
+def search_page(store: Store, request: Request) -> Values:
+    text = request.state.values.get("q", "")
+    values: Values = {**list_values(request, "/search", "texts"), "query": text, "rows": []}
+    if not text:
+        return values
+    try:
+        query = search.parse_query(text)
+    except StenoError as error:
+        raise UrlError(str(error)) from None
+    filters = replace(request.filters(), models=None)  # texts are not stored by model
+    hits, total = search.search_texts(store, query, filters, None, SEARCH_ROWS)
+    return {
+        **values,
+        "rows": [{"hit": hit, "parts": _highlighted(hit)} for hit in hits],
+        "total": total,
+        "empty": None if hits else empty_reason(store, "texts"),
+    }
+
+
+def _highlighted(hit: SearchHit) -> list[tuple[str, bool]]:
+    """The snippet in parts, each with whether it matches."""
+    parts = []
+    done = 0
+    for start, end in hit.marks:
+        parts += [(hit.snippet[done:start], False), (hit.snippet[start:end], True)]
+        done = end
+    return [part for part in chain(parts, [(hit.snippet[done:], False)]) if part[0]]
+
+
+def tools_page(store: Store, request: Request) -> Values:
+    stored = dict.fromkeys(FIELDS_WITHOUT_TOOLS)
+    filters = replace(request.filters(), tags=(), **stored)
+    rows, total = usage.tool_sums(store, filters)
+    most = max((row.calls for row in rows), default=1)
+    return {
+        **list_values(request, "/tools", "tools"),
+        "name_filters": ("agent", "project"),
+        "rows": [(row, meter(row.calls / most, f"{row.calls} calls")) for row in rows],
+        "total": total,
+        "rules": usage.denied_rules(store, filters, DENIED_RULES_SHOWN),
+        "empty": None if rows else empty_reason(store, "tool_use"),
+    }
+
+
+def compare_page(store: Store, ids: Sequence[str]) -> Values:
+    if len(ids) != 2:
+        raise UrlError("choose two runs to compare: mark them in the list of runs")
+    first_id, second_id = map(check_id, ids)
+    try:
+        figures, first, second = compare.compare(store, first_id, second_id)
+    except StenoError as error:
+        raise UnknownIdError(str(error)) from None
+    rows = [
+        {
+            "name": figure.name.removesuffix("_usd").removesuffix("_ms").replace("_", " "),
+            "first": format_figure(figure.first, figure.kind),
+            "second": format_figure(figure.second, figure.kind),
+            "difference": format_difference(figure),
+            "ratio": figure.ratio,
+            "kind": _difference_kind(figure.name, figure.difference),
+            "is_verdict": figure.name == "verdict",
+        }
+        for figure in figures
+    ]
+    tables = [runs.get_by_prefix(store, id_).table for id_ in (first, second)]
+    return {"rows": rows, "ids": (first, second), "tables": tables}
+
+
+def _difference_kind(name: str, difference: Any) -> str:
+    if name not in LESS_IS_BETTER or not difference:
+        return ""
+    return "ok" if difference < 0 else "bad"

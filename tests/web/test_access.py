@@ -1,0 +1,171 @@
+"""Who may use the page: hosts, origins, tokens, actions; and what no URL can do."""
+
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steno.ledger.store import open_ledger
+from tests.support.scripted_place import Place
+from tests.web.conftest import HOSTILE_RUN, LONG, Page, fill, serving
+
+TEMPLATES = (
+    "/runs/{}",
+    *(f"/runs/{{}}/{part}" for part in ("steps", "files", "raw")),
+    "/sessions/{}",
+    *(f"/sessions/{{}}/{part}" for part in ("steps", "files", "raw")),
+    "/live/{}",
+)
+LISTS = ("/", "/runs", "/sessions", "/search", "/tools", "/compare")
+
+
+def test_every_page_forbids_scripts_and_frames_of_others(page: Page) -> None:
+    status, headers, _ = page.get("/")
+    assert status == 200
+    expected = {
+        "content-security-policy": (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+            "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        ),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cache-control": "no-store",
+    }
+    assert {name: headers[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:1"}, 200),  # a tunnel
+        ({"Host": "evil.example"}, 421),  # DNS rebinding
+        ({"Host": "127.0.0.1.evil.example"}, 421),
+        ({"Host": "localhost:x"}, 421),
+        ({"Host": ""}, 421),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors"}, 403),
+        ({"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}, 200),  # a link
+    ],
+)
+def test_host_and_origin_are_checked(page: Page, headers: dict[str, str], status: int) -> None:
+    assert page.get("/", **headers)[0] == status
+
+
+def test_the_page_is_read_only(page: Page) -> None:
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        status, _, data = page.get(f"/runs/{HOSTILE_RUN}/note", method, b"text=x")
+        assert (status, b"read-only" in data) == (405, True)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_no_path_in_a_url_reaches_the_disk(page: Page, template: str) -> None:
+    for id_ in ("..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd", "..", "a%00b", "%252e%252e%252fx"):
+        status, _, data = page.get(template.format(id_))
+        assert status in (400, 404), id_
+        assert b"root:" not in data
+
+
+def test_static_files_are_a_fixed_list(page: Page) -> None:
+    assert page.get("/static/page.css")[0] == 200
+    for name in ("..%2fapp.py", "%2e%2e/app.py", "../app.py", "base.html"):
+        assert page.get(f"/static/{name}")[0] == 404
+
+
+def test_a_header_of_10_megabytes_is_refused(page: Page) -> None:
+    data = b""
+    with socket.create_connection((page.host, page.port), timeout=LONG) as connection:
+        try:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 10_000_000)
+            data = connection.recv(100)
+        except (ConnectionResetError, BrokenPipeError):
+            data = b"HTTP/1.1 400"  # closed before everything was sent
+    assert data.startswith(b"HTTP/1.1 400")
+    assert page.get("/")[0] == 200
+
+
+def test_the_port_is_in_use(page: Page) -> None:
+    done = page.place.steno("serve", "--port", str(page.port))
+    message = "the port is in use; choose another with --port, or any with --port 0"
+    assert (done.returncode, done.stderr.decode()) == (
+        2,
+        f"steno: 127.0.0.1:{page.port}: {message}\n",
+    )
+
+
+def test_another_address_needs_the_token(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with serving(place, "--host", "0.0.0.0") as page:
+        assert page.process.stdout is not None
+        line = page.process.stdout.readline().decode()
+        match = re.search(r"/(\?token=([\w-]{20,}))\n", line)
+        assert match is not None
+        for target, cookie in (("/", ""), ("/?token=wrong", ""), ("/", "steno_token=wrong")):
+            headers = {"Cookie": cookie} if cookie else {}
+            assert page.get(target, **headers)[0] == 401
+        assert page.get("/live")[0] == 401
+        status, headers, _ = page.get(f"/runs{match[1]}&last=7d")
+        assert (status, headers["location"]) == (303, "/runs?last=7d")
+        cookie = headers["set-cookie"]
+        assert cookie == f"steno_token={match[2]}; HttpOnly; Path=/; SameSite=strict"
+        assert page.get("/", Cookie=cookie.partition(";")[0])[0] == 200
+        foreign = {"Host": "evil.example", "Cookie": cookie.partition(";")[0]}
+        assert page.get("/", **foreign)[0] == 421
+
+
+def test_actions_need_their_option_and_the_token_of_the_form(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    fill(place)
+    with serving(place, "--allow-actions") as page:
+        target = f"/runs/{HOSTILE_RUN}"
+        match = re.search(r'name="csrf" value="([\w-]+)"', page.text(target))
+        assert match is not None
+        form = f"csrf={match[1]}&text=look+again".encode()
+        own = {"Origin": page.url, "Content_Type": "application/x-www-form-urlencoded"}
+        assert page.get(f"{target}/note", "POST", b"csrf=x&text=no", **own)[0] == 400
+        evil = {**own, "Origin": "http://evil.example"}
+        assert page.get(f"{target}/note", "POST", form, **evil)[0] == 403
+        status, headers, _ = page.get(f"{target}/note", "POST", form, **own)
+        assert (status, headers["location"]) == (303, target)
+        status, _, data = page.get(f"{target}/stop", "POST", form, **own)
+        assert (status, b"not active on this machine" in data) == (409, True)
+        assert page.get(f"{target}/note", "POST", b"x" * 100_000, **own)[0] == 400
+        assert page.get(f"{target}/drop", "POST", form, **own)[0] == 404
+        store = open_ledger(str(place.folder / "ledger.db"), read_only=True)
+        assert store.query("SELECT run, text FROM notes") == [(HOSTILE_RUN, "look again")]
+        store.close()
+
+
+# -- any URL ---------------------------------------------------------------------------------------
+
+NAMES = (
+    *("agent", "model", "project", "host", "branch", "tag", "verdict", "session", "last", "since"),
+    *("until", "q", "by", "show", "sort", "page", "from", "line", "id", "token"),
+)
+VALUES = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(
+        ("", "0", "1", "2", "-1", "9" * 30, "7d", "all", "failed", "success", "cost", "tokens")
+    ),
+    st.sampled_from(("2026-11-01", "../../x", HOSTILE_RUN, "'; DROP TABLE x", '"', "%", "*")),
+)
+PATHS = st.one_of(
+    st.sampled_from(LISTS),
+    st.builds(str.format, st.sampled_from(TEMPLATES[:-1]), st.sampled_from((HOSTILE_RUN, "d00d"))),
+    st.builds(lambda text: f"/{text}", st.text(max_size=30)),
+)
+
+
+@settings(max_examples=300)
+@given(PATHS, st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=5))
+def test_no_url_is_an_internal_error(page: Page, path: str, query: Any) -> None:
+    from urllib.parse import quote, urlencode
+
+    parameters = urlencode(query, errors="replace")
+    status, _, data = page.get(f"{quote(path, errors='replace')}?{parameters}")
+    assert status in (200, 303, 400, 404, 405), (path, query, data[:500])

@@ -1,0 +1,48 @@
+"""The pages on both databases, and on a ledger without anything."""
+
+import re
+from pathlib import Path
+
+from steno.ledger.rows import now_ms
+from tests.support.ledger_builder import HOUR, Book
+from tests.support.scripted_place import Place
+from tests.web.conftest import serving
+
+
+def test_every_list_on_both_databases(book: Book, ledger_url: str, tmp_path: Path) -> None:
+    """The figures are those of the ledger, whichever database it is in."""
+    now = now_ms()
+    session = book.session("s1", title="Fix the parser", first_at=now - HOUR, last_at=now)
+    book.request(session, now - HOUR, cost_nano=1_500_000_000)
+    book.text(session, now - HOUR, "Fix the parser", role="prompt")
+    book.call(session, now - HOUR)
+    book.run(
+        "run1",
+        session=session,
+        started_at=now - HOUR,
+        prompt="Fix the parser",
+        verdict="api",
+        error="Overloaded",
+        cost_nano=1_500_000_000,
+    )
+    with serving(Place(tmp_path / "place"), "--ledger", ledger_url) as page:
+        overview = page.text("/")
+        assert re.findall(r"<dt>Spent in 30 days</dt><dd>(.*?)</dd>", overview) == ["$1.50"]
+        assert '<p class="why">Overloaded</p>' in overview
+        for target in ("/runs", "/runs?sort=cost&verdict=failed", "/runs/run1"):
+            assert "Fix the parser" in page.text(target)
+        for target in ("/sessions", "/sessions?sort=cost", "/search?q=parser", "/sessions/s1"):
+            assert "parser" in page.text(target)
+        assert "Bash" in page.text("/tools")
+        assert "its recording" in page.text("/runs/run1").lower()
+        for part in ("files", "raw"):
+            page.text(f"/runs/run1/{part}")
+        assert page.get("/runs/run1/steps")[0] == 404
+
+
+def test_an_empty_ledger_says_what_to_run(tmp_path: Path) -> None:
+    with serving(Place(tmp_path)) as page:
+        for target in ("/", "/runs", "/sessions", "/tools", "/search?q=x"):
+            text = page.text(target)
+            assert "The ledger is empty" in text
+            assert "steno ledger import" in text
