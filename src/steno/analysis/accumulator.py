@@ -203,8 +203,8 @@ class Accumulator:
                 return
             tool, given = self.abandoned_calls.pop(id_)
         tool.ok = True
-        if not self.facts.ran_changing_command and tool.kind == "shell":
-            self.facts.ran_changing_command = not input_only_reads(given)
+        if not self.facts.has_worked and tool.kind == "shell":
+            self.facts.has_worked = not input_only_reads(given)
         begun = tool.started_at
         if begun is not None and at is not None:
             took = at - begun
@@ -225,13 +225,13 @@ class Accumulator:
         /,
     ) -> None:
         is_open = id_ in self.open_calls or id_ in self.abandoned_calls
-        had_worked = self.facts.ran_changing_command
+        had_worked = self.facts.has_worked
         self.tool_result(line, session, parent, at, id_, content, output)
         if is_open:
             tool = self.calls[id_]
             tool.ok = False
             self.failed_calls.append(id_)
-            self.facts.ran_changing_command = had_worked
+            self.facts.has_worked = had_worked
             tool.error = text_of(content)[:MAX_TOOL_ERROR_CHARS]
 
     def text(
@@ -482,6 +482,7 @@ class Accumulator:
             known = self.files_by_given_path[event.path] = self._file_entry(event)
         if event.source == "tool":
             known.source = "tool"  # it may have been seen on disk before
+            self.facts.has_worked = True
         else:
             self.observed_changes.append((known, event))
             if event.source == "git" and known.source != "git":
@@ -537,11 +538,6 @@ class Accumulator:
         request = self.main_request
         result = next(reversed(self._results.values()), None)
         return request is not None and result is not None and request.line > result.line
-
-    @property
-    def has_known_events(self) -> bool:
-        """Whether the reader recognised anything."""
-        return self.session is not None or self.has_activity
 
     @property
     def result(self) -> ev.Result | None:

@@ -89,7 +89,7 @@ class Facts(Struct):
     background_at_stop: list[str] = field(default_factory=list)  # running when steno stopped it
     hint_templates: HintTemplates = HintTemplates()
     allow_option: str = ""  # of `steno run`, if that started the agent and the agent has rules
-    ran_changing_command: bool = False  # a shell command succeeded that may do more than read
+    has_worked: bool = False  # a tool changed a file, or a command ran that may do more than read
     exit_code_meaning: tuple[str, str] | None = None  # by the agent: verdict, message
 
     @property
@@ -474,12 +474,11 @@ def detect_open_question(facts: Facts) -> Judgement | None:
         if call is None or not call.ok:
             message = f"{call.name if call else 'a question'} was called but not answered"
             lines = [question[2], *lines]
-    has_worked = bool(report.files) or facts.ran_changing_command
+    has_worked = facts.has_worked or bool(report.files)
     ends_with_question = facts.final_text.endswith("?") and (report.turns == 1 or not has_worked)
     if message is None and ends_with_question:
-        message = "the final text is a question" + (
-            "" if has_worked else " and nothing was changed"
-        )
+        ending = "" if has_worked else " and nothing was changed"
+        message = f"the final text is a question{ending}"
     if message is None:
         return None
     command = _resume_command(facts, "<your answer>")
@@ -570,7 +569,7 @@ def detect_empty_answer(facts: Facts) -> Judgement | None:
         text not in ("", NO_CONTENT_TEXT) for text in (report.result or "", report.text.strip())
     )
     has_answer = has_text or report.structured_output is not None
-    has_worked = report.files or report.context.compactions or facts.ran_changing_command
+    has_worked = facts.has_worked or report.files or report.context.compactions
     is_local_command = result is not None and result.local_command is not None
     if has_answer or has_worked or is_local_command:
         return None

@@ -6,7 +6,8 @@ stand for, so that the same thing in two files is one row; `seq` is the order of
 keeps new rows together on disk. `spend` and `tool_use` are sums, updated in the transaction that
 changes what they sum.
 
-A released migration is never changed: add a new one at the end.
+A released migration is never changed: add a new one at the end, and count it in SCHEMA_VERSION of
+`store`, which loads this module for a ledger that needs a migration only.
 """
 
 from . import sum_tables

@@ -11,9 +11,9 @@ from typing import Any
 from ..errors import LedgerError
 from .protocol import NOTICE_SECONDS, LockPolicy, Row, Store, query_value
 from .rows import REQUEST_COLUMNS, now_ms
-from .schema import MIGRATIONS
 from .sqlite import IN_MEMORY, REBUILD_SUFFIX, SQLiteStore
 
+SCHEMA_VERSION = 9  # the number of migrations in `schema`; a test compares them
 PROGRESS_SECONDS = 10.0  # between two lines about a migration
 PROGRESS_STEPS = 10_000  # SQLite's instructions between two looks at signals: about 1 ms
 
@@ -144,27 +144,32 @@ def open_existing_ledger(
 
 
 def migrate(
-    store: Store, read_only: bool = False, migrations: Sequence[tuple[str, str]] = MIGRATIONS
+    store: Store, read_only: bool = False, migrations: Sequence[tuple[str, str]] | None = None
 ) -> None:
     """Apply the missing migrations, each in one transaction; existing ledgers are backed up."""
     version = schema_version(store)
-    if version > len(migrations):
+    target = SCHEMA_VERSION if migrations is None else len(migrations)
+    if version > target:
         raise LedgerError(
             f"{store.name}: written by a newer steno (schema version {version}, this one "
-            f"supports {len(migrations)}); upgrade steno or use another ledger with --ledger"
+            f"supports {target}); upgrade steno or use another ledger with --ledger"
         )
-    if version == len(migrations):
+    if version == target:
         return
     if read_only:
         reason = (
             "old schema; run `steno ledger import` to migrate it" if version else "not a ledger"
         )
         raise LedgerError(f"{store.name}: {reason}")
+    if migrations is None:
+        from .schema import MIGRATIONS  # lazy: most ledgers are up to date
+
+        migrations = MIGRATIONS
     with MigrationProgress(store) as progress:
         if version:
             progress.start("copying it first")
             store.backup(version + 1)
-        for number in range(version + 1, len(migrations) + 1):
+        for number in range(version + 1, target + 1):
             name, statements = migrations[number - 1]
             _apply_migration(store, number, name, statements, progress)
 

@@ -57,13 +57,13 @@ def fork_count() -> int:
     """Processes and threads that were started since the boot; 0 where unknown."""
     if not IS_LINUX:
         return 0
-    stat = _read_file("/proc/stat")
+    stat = _read_proc("stat")
     return int((stat.partition(b"\nprocesses ")[2].split(None, 1) or [b"0"])[0])
 
 
 @cache
 def _pid_max() -> int:
-    return int(_read_file("/proc/sys/kernel/pid_max") or 0)
+    return int(_read_proc("sys/kernel/pid_max") or 0)
 
 
 def list_processes(since: StartPoint | None = None) -> list[ProcessInfo]:
@@ -113,7 +113,7 @@ def own_identity() -> tuple[int, int, str]:
 def command_line_of(pid: int) -> str:
     """The process's command line, truncated; "" if it is gone."""
     if IS_LINUX:
-        raw = _read_proc_file(pid, "cmdline").replace(b"\0", b" ")
+        raw = _read_proc(f"{pid}/cmdline").replace(b"\0", b" ")
         return raw.decode("utf-8", "replace").strip()[:MAX_COMMAND_CHARS]
     from . import psutil_backend
 
@@ -123,7 +123,7 @@ def command_line_of(pid: int) -> str:
 def is_own_process(process: ProcessInfo) -> bool:
     """Whether the process runs as the current user."""
     if IS_LINUX:  # the owner of /proc/PID is root for a process that hides its memory
-        uids = _read_proc_file(process.pid, "status").partition(b"\nUid:")[2].split(None, 1)
+        uids = _read_proc(f"{process.pid}/status").partition(b"\nUid:")[2].split(None, 1)
         return uids[:1] == [str(os.getuid()).encode()]
     from . import psutil_backend
 
@@ -185,18 +185,18 @@ def _read_run_tags(pid: int, stat: list[bytes]) -> str:
     During exec the environment reads as empty, so empty results are retried. The command line is
     empty then too. Kernel threads have neither, nor any memory (field 20).
     """
-    environ = _read_proc_file(pid, "environ")
+    environ = _read_proc(f"{pid}/environ")
     retries = 0 if stat[20] == b"0" else ENVIRON_READ_RETRIES
     while not environ and retries:
-        retries = retries - 1 if not _read_proc_file(pid, "cmdline") else 0
-        environ = _read_proc_file(pid, "environ")
+        retries = retries - 1 if not _read_proc(f"{pid}/cmdline") else 0
+        environ = _read_proc(f"{pid}/environ")
         if not environ and retries:
             time.sleep(0.001)
     value = (b"\0" + environ).partition(_TAG_PREFIX)[2]
     if not value and stat[20] != b"0":
-        limits = _read_proc_file(pid, "limits")
+        limits = _read_proc(f"{pid}/limits")
         if LIMIT_MARK in limits:
-            return decode_limit_tag(limits, _read_proc_file(pid, "status"))
+            return decode_limit_tag(limits, _read_proc(f"{pid}/status"))
     return value.partition(b"\0")[0].decode("utf-8", "replace")
 
 
@@ -205,18 +205,15 @@ def _stat_fields(pid: int) -> list[bytes]:
 
     Split after the last ")", since the name may contain anything. Empty for zombies.
     """
-    stat = _read_proc_file(pid, "stat")
+    stat = _read_proc(f"{pid}/stat")
     fields = stat[stat.rfind(b")") + 2 :].split()
     return fields if len(fields) > 20 and fields[0] not in (b"Z", b"X") else []
 
 
-def _read_proc_file(pid: int, name: str) -> bytes:
-    return _read_file(f"/proc/{pid}/{name}")
-
-
-def _read_file(path: str) -> bytes:
+def _read_proc(name: str) -> bytes:
+    """A file below /proc; empty if it can't be read."""
     try:
-        file = os.open(path, os.O_RDONLY)
+        file = os.open(f"/proc/{name}", os.O_RDONLY)
     except OSError:
         return b""  # gone, or another user's
     try:

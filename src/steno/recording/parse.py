@@ -162,7 +162,8 @@ class RunParser:
         """The report of everything accumulated so far."""
         report = build_report(self.accumulator, self.lines, price)
         report.source = source
-        if not (self._is_agent_given or self.accumulator.has_known_events):
+        has_session = report.session_id is not None
+        if not (self._is_agent_given or has_session or self.accumulator.has_activity):
             report.agent = None
         header = self.header
         if header is not None:
