@@ -102,9 +102,9 @@ def test_the_ledger_gives_the_same_findings(data: Path) -> None:
         (["check", "x.jsonl", "--rule", "max_cost"], "expected NAME=VALUE"),
         (["check", "x.jsonl", "--rule", "max_cost=much"], "max_cost: expected"),
         (["check", "none.jsonl", "--rule", "max_cost=1"], "none.jsonl"),
-        (["check", "--policy", "none.toml", "x"], "none.toml: cannot be read"),
+        (["check", "--policy", "none.toml", "x"], "none.toml: no such file"),
         (["check", "abcd1234", "--rule", "max_cost=1"], "abcd1234: no such file"),
-        (["run", "--policy", "none.toml", "hi"], "none.toml: cannot be read"),
+        (["run", "--policy", "none.toml", "hi"], "none.toml: no such file"),
     ],
 )
 def test_wrong_use(words: list[str], message: str, data: Path) -> None:

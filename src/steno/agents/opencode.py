@@ -10,7 +10,8 @@ The stream has no result, version, model or working directory. A step that finis
 `stop` ends the turn, and an `error` ends it as failed; the exit code says the same. A denied
 permission ends the run after that step, with exit code 0. A call is printed when it is finished,
 together with its result. Sessions are stored in a database: there are no transcripts to read. A
-session that does not exist is reported on stderr only, by 1.2 with exit code 0.
+session that does not exist is reported on stderr only, by 1.2 with exit code 0. Stdout is a file:
+on a pipe, the end of an answer above 100 KB gets lost on a busy machine.
 """
 
 import re
@@ -435,6 +436,7 @@ def build_command(options: LaunchOptions, program: str, info: ProgramInfo) -> La
     return LaunchCommand(
         (*argv, *options.extra),
         encode_prompt(options.prompt),
+        stdout="file",
         env=_backend_env(options),
         notes=notes,
     )

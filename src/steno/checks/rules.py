@@ -350,7 +350,7 @@ def _check_counts(facts: RunFacts, counts: tuple[TextCount, ...]) -> Iterator[Br
 
 
 def longest_repetition(calls: Iterable[CallFact]) -> list[CallFact]:
-    """The longest series of identical calls, one directly after the other."""
+    """The longest series of identical calls in a row."""
     series = (list(group) for _, group in groupby(calls, key=lambda call: call.signature))
     return max(series, key=len, default=[])
 
@@ -504,7 +504,7 @@ RULES: dict[str, Rule] = {
     "max_repeated_calls": Rule(
         parse_whole,
         _check_repetitions,
-        "identical tool calls, one directly after the other",
+        "identical tool calls in a row",
         "5",
         needs="calls",
         is_live=True,
@@ -512,7 +512,7 @@ RULES: dict[str, Rule] = {
     "max_repeated_failures": Rule(
         parse_whole,
         _check_failing_repetitions,
-        "identical tool calls that fail, one directly after the other",
+        "identical tool calls in a row that fail",
         "3",
         needs="calls",
         is_live=True,
@@ -532,14 +532,16 @@ RULES: dict[str, Rule] = {
     "count_text": Rule(
         parse_counts,
         _check_counts,
-        f"how often a regular expression, or one of {', '.join(NAMED_PATTERNS)}, must match",
+        f"matches of a regular expression, or of {', '.join(NAMED_PATTERNS)}",
         '{ match = "url", min = 3 }',
     ),
-    "min_text_length": Rule(parse_whole, _check_min_length, "characters of the answer", "200"),
+    "min_text_length": Rule(
+        parse_whole, _check_min_length, "minimum length of the answer, in characters", "200"
+    ),
     "max_text_length": Rule(
         parse_whole,
         _limit("characters of the answer", lambda facts: len(facts.report.text), _count),
-        "characters of the answer",
+        "maximum length of the answer, in characters",
         '"20k"',
     ),
     "json_schema": Rule(

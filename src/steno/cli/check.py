@@ -44,7 +44,7 @@ EXAMPLES = """examples:
   steno check --last 20 --rule min_success=0.8
   steno check --tag suite=nightly --last 24h --json
   steno check --last 10 --save-baseline main
-  steno check run.jsonl --junit report.xml   by its verdict, as a test report for CI
+  steno check run.jsonl --junit report.xml   its verdict as a test report for CI
   steno check run.jsonl --policy ci.toml --sarif findings.sarif
   steno check --list-rules
 
@@ -56,8 +56,8 @@ Without --policy and --rule, steno-policy.toml in the current folder is used. A 
   forbid_commands = ["git push", "rm -rf"]
   max_repeated_failures = 3
 
-The exit code is 0 if all rules hold, 1 if one is broken, 2 for wrong use. A limit on an unknown
-figure counts as broken. With --junit, --sarif or --github and without rules, a run fails by its
+The exit code is 0 if all rules hold, 1 if one is broken, 2 for a usage error. A limit on a figure
+that is unknown counts as broken. Without rules, --junit, --sarif and --github check only the
 verdict. In GitHub Actions (GITHUB_STEP_SUMMARY is set), --github is the default.
 """
 
@@ -100,20 +100,20 @@ def _build_parser() -> CommandParser:
         help="file, folder, - (stdin), or run ID; without one, the runs that the filters select",
     )
     rules = parser.add_argument_group("rules")
-    rules.add_argument("--policy", metavar="FILE", help=f"TOML file with rules ({POLICY_FILE})")
+    rules.add_argument(
+        "--policy", metavar="FILE", help=f"TOML file with rules (default: {POLICY_FILE})"
+    )
     rules.add_argument(
         "--rule",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="further rule, value as in TOML (repeatable)",
+        help="additional rule; VALUE in TOML syntax (repeatable)",
     )
     rules.add_argument("--list-rules", action="store_true", help="list all rules with examples")
+    rules.add_argument("--baseline", metavar="NAME", help="compare with a stored baseline")
     rules.add_argument(
-        "--baseline", metavar="NAME", help="compare with a baseline (rule `baseline`)"
-    )
-    rules.add_argument(
-        "--save-baseline", metavar="NAME", help="store the statistics of the checked runs"
+        "--save-baseline", metavar="NAME", help="store statistics of the checked runs as a baseline"
     )
     add_output_options(parser)
     parser.add_argument("--agent", metavar="NAME", help=AGENT_HELP)

@@ -37,11 +37,11 @@ GROUPS = {
     "Spend": {
         "usage": "report tokens and cost by day, project, model or agent",
         "budget": "set spending limits and check them",
-        "limits": "show the usage limits of accounts: used, resets, pace",
+        "limits": "show how much of the usage limits is used, and when they reset",
         "statusline": "print a status line for Claude Code",
     },
     "Data": {
-        "ledger": "manage the ledger: import, prune, rebuild, query",
+        "ledger": "manage the ledger: import, prune, rebuild, query, find secrets",
         "sync": "copy a folder's files to other destinations",
     },
     "Setup": {

@@ -28,7 +28,7 @@ Each column is a request of the main thread: input, cache writes and cache reads
 model's context window. Dotted lines mark the thresholds: warn at 70 %, refresh (time for a new
 session) at 80 %, critical at 95 %. The overhead is the size of the first request without the prompt
 (about 4 characters per token): system prompt, tools and project instructions. Its parts
-are listed if the session contains an answer to /context (Claude Code).
+are listed if /context was used in the session (Claude Code).
 """
 
 

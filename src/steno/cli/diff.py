@@ -68,7 +68,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="list the files without the patch")
     parser.add_argument(
-        "--patch", metavar="FILE", help="write a patch for `git apply -R`; - is stdout"
+        "--patch", metavar="FILE", help="write a patch that `git apply -R` undoes; - is stdout"
     )
     parser.add_output_format()
     parser.add_ledger()

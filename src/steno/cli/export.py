@@ -90,7 +90,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "-o", "--output", metavar="FILE", default="-", help="file to write (default: stdout)"
     )
-    parser.add_argument("--full", action="store_true", help="keep long texts whole (html, md)")
+    parser.add_argument("--full", action="store_true", help="do not cut long texts (html, md)")
     add_run_filters(parser)
     parser.add_ledger()
     options = parser.parse_utf8_args(args)

@@ -112,7 +112,7 @@ def _parse_import_args(args: list[str]) -> argparse.Namespace:
         "--every",
         type=number_type("seconds from 0.05 to 86400", 0.05, 86_400),
         metavar="SECONDS",
-        help="with --watch: look at all files at this interval (default: as the system reports)",
+        help="with --watch: check all files at this interval (default: when one changes)",
     )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.add_json("print the result as one JSON object")

@@ -16,7 +16,7 @@ from .terminal import StepProgress, detect_style
 
 EXAMPLES = """examples:
   steno ledger secrets          list secrets in the ledger and in recordings
-  steno ledger secrets --mask   mask it in the ledger
+  steno ledger secrets --mask   mask them in the ledger
   steno ledger secrets --json
 
 A secret is never printed: only its kind, where it is, and at most its first 4 characters.
@@ -61,7 +61,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         "ledger secrets", "Find secrets in the ledger and its recordings.", EXAMPLES
     )
     parser.add_argument(
-        "--mask", action="store_true", help="replace them in the ledger by [redacted]"
+        "--mask", action="store_true", help="replace the secrets in the ledger with [redacted]"
     )
     parser.add_output_format()
     parser.add_ledger(can_import=False)

@@ -1,4 +1,4 @@
-"""`steno limits`: shows where an account stands in its usage limits."""
+"""`steno limits`: shows how much of the usage limits is used, and when they reset."""
 
 import argparse
 from functools import partial
@@ -17,9 +17,10 @@ EXAMPLES = """examples:
   steno limits --json | jq '.rows[] | select(.utilization > 0.8)'
   steno limits --json | jq -r '.rows[] | select(.window == "five_hour") | .resets_at'
 
-The state is the last one observed: by the status line of Claude Code (see: steno statusline), in
-the output of an agent, or by a run that a limit stopped. The pace is that of the last hour (last
-day and a half for seven days), or the mean since the window began.
+Shows the last known state: from the status line of Claude Code (see: steno statusline), from the
+output of an agent, or from the error of a run that a limit stopped. The pace is the mean over the
+last fifth of the window (one hour of five); if the limit was seen only once, since its window
+began.
 """
 NO_LIMITS_MESSAGE = (
     "No usage limits observed in the last 8 days. Claude Code reports them to its status line for "

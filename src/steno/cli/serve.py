@@ -17,7 +17,7 @@ EXAMPLES = """examples:
   steno serve                         on http://127.0.0.1:8737
   steno serve --port 0 --open         on a free port; opens the browser
   steno serve --allow-actions         also stop, message, annotate and resume runs
-  steno serve --host 0.0.0.0          for other machines, with a token in the address
+  steno serve --host 0.0.0.0          for other machines; prints an address with a token
   ssh -L 8737:localhost:8737 HOST     the page of another machine, through a tunnel
 
 The page reads the ledger and the recordings of active runs; nothing leaves the machine. It needs
@@ -63,21 +63,21 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="address to listen on (default: 127.0.0.1); any other than loopback needs a token, "
-        "which is printed once",
+        help="address to listen on (default: 127.0.0.1); any other than loopback requires the "
+        "token that is printed at the start",
     )
     parser.add_argument(
         "--port",
         type=number_type("a port from 0 to 65535", 0, 65535, whole=True),
         default=DEFAULT_PORT,
         metavar="N",
-        help=f"port to listen on (default: {DEFAULT_PORT}); 0 uses a free one",
+        help=f"port to listen on (default: {DEFAULT_PORT}); 0 picks a free one",
     )
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.add_argument(
         "--allow-actions",
         action="store_true",
-        help="allow to stop, message, annotate and resume runs (default: read-only)",
+        help="allow stopping, messaging, annotating and resuming runs (default: read-only)",
     )
     parser.add_timezone()
     parser.add_ledger()
@@ -90,7 +90,10 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
-        reason = f"cannot listen on it: {error.strerror or error}"
+        cause = (error.strerror or str(error)).partition(" (while")[
+            0
+        ]  # the rest repeats the address
+        reason = f"cannot listen on this address: {cause}"
         if error.errno == errno.EADDRINUSE:
             reason = "the port is in use; choose another with --port, or any with --port 0"
         elif error.errno == errno.EACCES:

@@ -28,7 +28,7 @@ EXAMPLES = """examples:
 
 The line has the context, the usage limits with their reset times (subscriptions), the cost of the
 session and of today, and the tightest budget (see: steno budget). The limits are stored in the
-ledger (see: steno limits). Only an existing SQLite ledger is used.
+ledger (see: steno limits). Figures of the ledger need an existing SQLite ledger.
 """
 KEY = "statusLine"
 PREVIOUS_FILE_NAME = "statusline-previous.json"
@@ -68,7 +68,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument("--install", action="store_true", help="add it to Claude Code's settings")
     choice.add_argument("--uninstall", action="store_true", help="restore Claude Code's settings")
-    parser.add_argument("--yes", action="store_true", help="do not ask before writing")
+    parser.add_argument("--yes", action="store_true", help="write without asking for confirmation")
     options = parser.parse_args(args)
     if not options.install and not options.uninstall:
         parser.error("--yes: use it with --install or --uninstall")

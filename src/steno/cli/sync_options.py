@@ -26,7 +26,7 @@ DECLARATIONS: dict[str, dict[str, Any]] = {
     "prefix": {
         "metavar": "FOLDER",
         "default": "",
-        "help": "copy only files below this folder, and remove it from their names",
+        "help": "copy only files below this folder, under names relative to it",
     },
     "include": {**PATTERNS, "help": "copy only matching files (.gitignore syntax, repeatable)"},
     "exclude": {**PATTERNS, "help": "skip matching files (repeatable)"},
@@ -47,7 +47,7 @@ DECLARATIONS: dict[str, dict[str, Any]] = {
     "limit": {
         "metavar": "SECONDS",
         "type": number_type("seconds", 0, 1e9),
-        "help": "time limit for unfinished copies at the end",
+        "help": "maximum wait for unfinished copies at the end",
     },
     "tries": {"metavar": "N", "type": POSITIVE_INT, "help": "attempts per file"},
     "dry_run": {"action": "store_true", "help": "print what would be copied"},

@@ -10,7 +10,7 @@ from .terminal import detect_style, is_terminal, print_lines
 
 EXAMPLES = """examples:
   steno top
-  steno top --once     print the same once, as without a terminal
+  steno top --once     print a table once, as when stdout is not a terminal
   watch -n 5 steno top --once
 
 Keys: j and k move, Enter opens a run, / filters, s stops a run, r shows the command to resume it,

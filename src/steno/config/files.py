@@ -95,7 +95,9 @@ def read_settings_file(path: Path) -> SettingsFile:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise StenoError(f"{path}: cannot be read: {error.strerror or error}") from None
+        is_missing = isinstance(error, FileNotFoundError)
+        reason = "no such file" if is_missing else f"cannot be read: {error.strerror or error}"
+        raise StenoError(f"{path}: {reason}") from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -45,8 +45,8 @@ class ProcessCommand(Struct, frozen=True):
     """A program to start, without a shell. `env` None: inherited; `stdin` None: /dev/null.
 
     `stdout` is "pipe", or "file" for programs that lose unread pipe data when they exit (Gemini
-    CLI, Qwen Code, old versions of Claude Code): they write to an unlinked file, which is read
-    while it grows.
+    CLI, Qwen Code, OpenCode, old versions of Claude Code): they write to an unlinked file, which
+    is read while it grows.
     `keep_stdin_open`: more data may be sent until `ChildProcess.close_stdin`.
     """
 
