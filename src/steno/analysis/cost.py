@@ -58,17 +58,11 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
     reported = _reported_usage(run, report.model)
     # Requests not in the agent's figures: those after the last result, or all without one.
     covered_until = run.results[-1].line if run.results else -1
-    requests = run.requests.values()
-    others = [
-        request
-        for request in requests
-        if request.parent is not None or request.line > covered_until
-    ]
+    main_input, others = _sum_main_input(run.requests.values(), covered_until)
     uncovered = [request for request in others if request.line > covered_until]
     if run.cost_state is not None and not run.results:
         uncovered = []
-    seen_input = _sum_input(requests)
-    omitted = _omitted_requests(run, reported, seen_input - _sum_input(others))
+    omitted = _omitted_requests(run, reported, main_input)
     if omitted:
         count = "1 request" if len(omitted) == 1 else f"{len(omitted)} requests"
         size = sum_tokens(omitted).total or 0
@@ -76,7 +70,7 @@ def fill_usage(run: Accumulator, report: Report, price: PriceLookup | None) -> N
             f"the agent's totals leave out {count} ({size:,} tokens); added from the stream"
         )
         uncovered = [*omitted, *uncovered]
-    measured = seen_input - _sum_input(uncovered)
+    measured = main_input + _sum_input(others) - _sum_input(uncovered)
     report.tokens = _total_tokens(run, reported, uncovered, measured, report.warnings)
     report.requests = _count_requests(run, report.tokens)
     report.cache_write_1h = _hour_writes(run, reported, report.tokens.cache_write)
@@ -291,6 +285,21 @@ def _sum_input(requests: Iterable[Any]) -> int:
         if new is not None and write is not None and read is not None:
             total += new + write + read
     return total
+
+
+def _sum_main_input(requests: Iterable[ev.Usage], until: int) -> tuple[int, list[ev.Usage]]:
+    """The input of the main thread's requests up to a line, as `_sum_input`; the other requests."""
+    total = 0
+    others = []
+    for request in requests:  # once: there may be thousands
+        new = request.input
+        write = request.cache_write
+        read = request.cache_read
+        if request.parent is not None or request.line > until:
+            others.append(request)
+        elif new is not None and write is not None and read is not None:
+            total += new + write + read
+    return total, others
 
 
 def _tokens_from_requests(run: Accumulator, warnings: list[str]) -> Tokens:

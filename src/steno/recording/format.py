@@ -34,7 +34,6 @@ from msgspec.structs import replace
 
 from .. import event as ev
 from ..codec.decode import DECODE_ERRORS, MAX_LINE_BYTES, LineSplitter, decode_lenient, text_of
-from ..codec.redact import redact, redact_argv, redact_value
 from ..report import RunOrigin
 
 RECORDING_SCHEMA = "steno.tape/1"
@@ -89,6 +88,8 @@ class Header(Struct, kw_only=True):
 
 def redact_header(header: Header) -> Header:
     """The header without secrets in what a user or a program wrote: not in ids and paths."""
+    from ..codec.redact import redact, redact_argv, redact_value  # slow, not needed for reading
+
     backend = header.backend
     return replace(
         header,
@@ -102,6 +103,8 @@ def redact_header(header: Header) -> Header:
 
 
 def redact_origin(origin: RunOrigin) -> RunOrigin:
+    from ..codec.redact import redact
+
     return replace(
         origin,
         repository=origin.repository and redact(origin.repository),
