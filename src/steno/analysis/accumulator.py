@@ -203,7 +203,7 @@ class Accumulator:
                 return
             tool, given = self.abandoned_calls.pop(id_)
         tool.ok = True
-        if not self.facts.has_worked and tool.kind == "shell":
+        if tool.kind == "shell" and not self.facts.has_worked:
             self.facts.has_worked = not input_only_reads(given)
         begun = tool.started_at
         if begun is not None and at is not None:
@@ -271,20 +271,21 @@ class Accumulator:
         self.pending_retry = None
 
     def usage(self, event: ev.Usage, /) -> None:
-        self.last_at = event.at
+        at = self.last_at = event.at
         if self.first_at is None:
-            self.first_at = event.at
+            self.first_at = at
         self.pending_retry = None
         # request_key() and context_tokens() are inlined here: this runs for every message.
         key = event.message
         if key is None:
             key = f"line {event.line}"
+        is_main = event.parent is None
         request = self.requests.setdefault(key, event)
         if request is not event:
             request = self.requests[key] = merge_usage(request, event)
-        elif event.parent is None:
+        elif is_main:
             self.main_keys.append(key)
-        if event.parent is None:
+        if is_main:
             self.main_request = request
             self.stop_reason = event.stop_reason
             new = request.input
