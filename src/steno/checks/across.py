@@ -17,7 +17,7 @@ from ..config.values import parse_fraction
 from ..errors import StenoError
 from ..private_files import write_cache_file as write_file
 from ..report import Report
-from .rules import RuleFinding, parse_whole
+from .rules import RuleFinding, format_dollars, format_seconds, format_whole, parse_whole
 
 BASELINE_SCHEMA = "steno.baseline/1"
 Z_95 = 1.96  # two-sided confidence of 95 %
@@ -57,7 +57,13 @@ class RunStatistics(Struct, frozen=True, kw_only=True):
     duration_ms: Distribution
 
 
-FIGURES = ("cost_usd", "tokens", "turns", "duration_ms")
+# Figures that are compared with a baseline: their names for people, and how they are written.
+FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "cost_usd": ("cost", format_dollars),
+    "tokens": ("tokens", format_whole),
+    "turns": ("turns", "{:g}".format),
+    "duration_ms": ("duration", lambda milliseconds: format_seconds(milliseconds / 1000)),
+}
 
 
 def wilson_interval(successes: int, total: int) -> tuple[float, float] | None:
@@ -187,15 +193,16 @@ def _check_baseline(
     rate, before = summary.success_rate, baseline.success_rate
     if rate is not None and before is not None and rate < before - tolerance:
         problems.append((f"success rate {rate:.0%}, baseline {before:.0%}", rate))
-    for name in FIGURES:
+    for name, (noun, form) in FIGURES.items():
         value, old = getattr(summary, name).median, getattr(baseline, name).median
         if old is None:
             continue
         if value is None:
-            problems.append((f"{name} unknown, median of the baseline {old:,.4g}", None))
+            problems.append((f"{noun} unknown, median of the baseline {form(old)}", None))
         elif value > old * (1 + tolerance):
             growth = f"{value / old - 1:+.0%}" if old else "new"
-            problems.append((f"median {name} {value:,.4g}, baseline {old:,.4g} ({growth})", value))
+            text = f"median {noun} {form(value)}, baseline {form(old)} ({growth})"
+            problems.append((text, value))
     return problems
 
 
