@@ -5,7 +5,10 @@ except for the files of baselines.
 import math
 import os
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +23,7 @@ from ..report import Report
 from .rules import RuleFinding, format_dollars, format_seconds, format_whole, parse_whole
 
 BASELINE_SCHEMA = "steno.baseline/1"
+BASELINES_FOLDER_NAME = "baselines"  # below the data folder
 Z_95 = 1.96  # two-sided confidence of 95 %
 DEFAULT_TOLERANCE = 0.1
 
@@ -46,6 +50,7 @@ class RunStatistics(Struct, frozen=True, kw_only=True):
     """Several runs of one task. `interval` is the 95 % confidence interval of the success rate."""
 
     schema: str = BASELINE_SCHEMA
+    saved_at: str | None = None  # of a baseline, in ISO 8601
     runs: int
     succeeded: int
     success_rate: float | None
@@ -91,22 +96,48 @@ def distribution(values: Sequence[float | None]) -> Distribution:
     )
 
 
+class RunOutcome(NamedTuple):
+    """What statistics need to know of a run or task; None: unknown."""
+
+    ok: bool
+    verdict: str
+    cost_usd: float | None
+    tokens: float | None
+    turns: float | None
+    duration_ms: float | None
+
+
 def summarize(reports: Sequence[Report]) -> RunStatistics:
     """The statistics of several runs."""
-    succeeded = sum(report.ok for report in reports)
-    verdicts: dict[str, int] = {}
-    for report in reports:
-        verdicts[report.verdict] = verdicts.get(report.verdict, 0) + 1
+    return summarize_outcomes(
+        [
+            RunOutcome(
+                ok=report.ok,
+                verdict=report.verdict,
+                cost_usd=report.cost.usd,
+                tokens=report.tokens.total,
+                turns=report.turns,
+                duration_ms=report.duration_ms,
+            )
+            for report in reports
+        ]
+    )
+
+
+def summarize_outcomes(outcomes: Sequence[RunOutcome]) -> RunStatistics:
+    """The statistics of several outcomes."""
+    succeeded = sum(outcome.ok for outcome in outcomes)
+    verdicts = Counter(outcome.verdict for outcome in outcomes)
     return RunStatistics(
-        runs=len(reports),
+        runs=len(outcomes),
         succeeded=succeeded,
-        success_rate=succeeded / len(reports) if reports else None,
-        interval=wilson_interval(succeeded, len(reports)),
+        success_rate=succeeded / len(outcomes) if outcomes else None,
+        interval=wilson_interval(succeeded, len(outcomes)),
         verdicts=dict(sorted(verdicts.items(), key=lambda item: (-item[1], item[0]))),
-        cost_usd=distribution([report.cost.usd for report in reports]),
-        tokens=distribution([report.tokens.total for report in reports]),
-        turns=distribution([report.turns for report in reports]),
-        duration_ms=distribution([report.duration_ms for report in reports]),
+        cost_usd=distribution([outcome.cost_usd for outcome in outcomes]),
+        tokens=distribution([outcome.tokens for outcome in outcomes]),
+        turns=distribution([outcome.turns for outcome in outcomes]),
+        duration_ms=distribution([outcome.duration_ms for outcome in outcomes]),
     )
 
 
@@ -117,14 +148,25 @@ def baseline_path(name: str) -> Path:
     """A file named by its path, or a name below steno's data folder."""
     if name.endswith(".json") or os.sep in name:
         return Path(name).expanduser()
-    return data_folder() / "baselines" / f"{name}.json"
+    return data_folder() / BASELINES_FOLDER_NAME / f"{name}.json"
 
 
 def save_baseline(name: str, summary: RunStatistics) -> Path:
     """Store the statistics under a name; an earlier baseline of that name is replaced."""
     path = baseline_path(name)
-    write_file(path, msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    saved = msgspec.structs.replace(summary, saved_at=now)
+    write_file(path, msgspec.json.format(msgspec.json.encode(saved)) + b"\n")
     return path
+
+
+def list_baselines() -> list[tuple[str, RunStatistics]]:
+    """The named baselines, oldest first; damaged ones are left out."""
+    found = []
+    for path in (data_folder() / BASELINES_FOLDER_NAME).glob("*.json"):
+        with suppress(StenoError):
+            found.append((path.stem, load_baseline(str(path))))
+    return sorted(found, key=lambda pair: (pair[1].saved_at or "", pair[0]))
 
 
 def load_baseline(name: str) -> RunStatistics:

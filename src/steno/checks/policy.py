@@ -85,6 +85,16 @@ def _parse_across(file: SettingsFile, table: Any) -> dict[str, Any]:
     return values
 
 
+def build_policy(path: str | None, rules: Iterable[str], baseline: str | None) -> Policy:
+    """The policy of a file, of rules given as `name=value`, and of the name of a baseline."""
+    policy = load_policy(Path(path)) if path is not None else Policy()
+    for text in rules:
+        add_rule(policy, text)
+    if baseline is not None:
+        add_rule(policy, f"baseline={baseline}")
+    return policy
+
+
 def add_rule(policy: Policy, text: str) -> None:
     """Add a rule given as `name=value`, with the value as in TOML or as plain text."""
     name, equals, value = text.partition("=")
