@@ -1,6 +1,7 @@
 """The same task several times, each in its own git worktree, and what the runs have in common."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -9,7 +10,7 @@ from msgspec import Struct, field
 from ..config.files import new_run_id
 from ..errors import StenoError
 from ..report import Report, TaskReport
-from ..runner.prepare import PreparedTask, prepare_task
+from ..runner.prepare import PreparedTask, discard_worktree, prepare_task
 from ..runner.task_runner import TaskRunner, TaskThread
 from .across import RunStatistics, summarize
 from .monitor import PolicyMonitor
@@ -158,8 +159,16 @@ class Repetition:
         tags = [*(self._options.get("tag") or ()), f"{TAG}={self.id}"]
         options = {**self._options, "tag": tags}
         if not self._in_place:
-            options["worktree"] = f"{TAG}-{self.id}-{number}"
-        return prepare_task(self._prompt, options, self._option_label)
+            options["worktree"] = self._worktree_name(number)
+        try:
+            return prepare_task(self._prompt, options, self._option_label)
+        except StenoError as error:
+            if str(error).startswith("--worktree"):
+                raise StenoError(f"{error}; to run in the folder itself: --in-place") from None
+            raise
+
+    def _worktree_name(self, number: int) -> str:
+        return f"{TAG}-{self.id}-{number}"
 
     def _collect(
         self, number: int, runner: TaskRunner, monitor: PolicyMonitor, report: TaskReport
@@ -174,6 +183,14 @@ class Repetition:
             worktree=None if self._in_place else runner.task.setup.cwd,
             is_interrupted=bool(runner.interrupt_count) and not report.ok,
         )
+
+    def remove_worktrees(self) -> None:
+        """Delete the worktrees of all finished runs, with their branches."""
+        cwd = str(Path(self._options.get("cwd") or "").expanduser().absolute())
+        for run in self.runs:
+            if run.worktree is not None:
+                discard_worktree(cwd, self._worktree_name(run.number))
+                run.worktree = None
 
     # -- result ----------------------------------------------------------------------------------
 

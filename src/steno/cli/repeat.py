@@ -42,7 +42,7 @@ ok and it breaks no rule of the policy.
 
 The exit code is 0 if the rules over all runs hold, 1 if one is broken, 2 for wrong use. Without
 min_success and a baseline, every run must succeed. Ctrl-C stops the active runs and summarises
-those that finished.
+those that finished; the exit code is 130 then, and no baseline is stored.
 """
 # Options of `steno run` that have no meaning here, and what to do instead.
 EXCLUDED_OPTIONS = {
@@ -69,7 +69,7 @@ def run(args: list[str]) -> int:
         parser.error("expected the options and the prompt of steno run after --")
     run_options = parse_run_args(args[end + 1 :])
     for name, text in EXCLUDED_OPTIONS.items():
-        if getattr(run_options, name, None):
+        if getattr(run_options, name) not in (None, False, []):
             parser.error(text)
     policy = _build_policy(options)
     values = {name: getattr(run_options, name) for name in (*SETTINGS_BY_NAME, *RUN_ONLY_OPTIONS)}
@@ -107,6 +107,11 @@ def _build_parser() -> CommandParser:
         action="store_true",
         help="run in the folder itself, without worktrees: for tasks that change no files",
     )
+    parser.add_argument(
+        "--remove-worktrees",
+        action="store_true",
+        help="delete the worktrees and their branches at the end",
+    )
     rules = parser.add_argument_group("rules")
     rules.add_argument("--policy", metavar="FILE", help="TOML file with rules for each run and all")
     rules.add_argument(
@@ -135,16 +140,18 @@ def _finish(repetition: Repetition, options: argparse.Namespace) -> int:
     """Print the summary, and return the exit code."""
     if repetition.problem is not None:
         print_error(repetition.problem)
+    if options.remove_worktrees:
+        repetition.remove_worktrees()
     result = repetition.result(options.baseline)
     if options.form == "json":
         print_json(_as_json(result))
     elif result.runs:
         print_lines(view.repeat_page(result, detect_style()))
+    if repetition.interrupt_count:
+        return EXIT_INTERRUPTED
     if options.save_baseline is not None and result.counted:
         path = save_baseline(options.save_baseline, result.statistics)
         print_error(f"baseline of {len(result.counted)} runs saved: {path}")
-    if repetition.interrupt_count:
-        return EXIT_INTERRUPTED
     if repetition.refusal is not None and not result.runs:
         return EXIT_CODES[repetition.refusal.verdict]
     if repetition.problem is not None:

@@ -40,7 +40,7 @@ def trend_page(
     lines = [head, ""]
     if len(rows) > 1:
         lines += [*_series_lines(_series(rows), style), ""]
-    foot = [_table_row("all", total)] if by != "baseline" else []
+    foot = [_table_row("all", total)] if by != "baseline" and len(rows) > 1 else []
     return [*lines, *render_table(style, _columns(by), [_table_row(*row) for row in rows], foot)]
 
 

@@ -32,7 +32,8 @@ def add_label(store: Store, where: WhereClause, label: str) -> None:
     if query_value(store, "SELECT 1 FROM runs WHERE name = ? LIMIT 1", [label]) is not None:
         where.add("name = ?", label)
     else:
-        where.add("replace(prompt, ?, '') <> prompt", label)
+        # The prompt of a later attempt may be steno's own.
+        where.add("task IN (SELECT id FROM tasks WHERE replace(prompt, ?, '') <> prompt)", label)
 
 
 def list_outcomes(store: Store, where: WhereClause) -> list[StoredOutcome]:
