@@ -141,6 +141,13 @@ def summarize_outcomes(outcomes: Sequence[RunOutcome]) -> RunStatistics:
     )
 
 
+def statistics_json(statistics: RunStatistics) -> dict[str, Any]:
+    """The statistics as part of a command's JSON."""
+    values: dict[str, Any] = msgspec.to_builtins(statistics)
+    del values["schema"]
+    return values
+
+
 # -- baselines -----------------------------------------------------------------------------------
 
 

@@ -123,7 +123,7 @@ class Repetition:
     # -- one run ---------------------------------------------------------------------------------
 
     def _start_more(self) -> bool:
-        """Start runs while there is room; whether that may go on later."""
+        """Start runs while there is room; False if no more will follow."""
         while self._can_start() and len(self._active) < self._jobs:
             self._start()
         return self._can_start()

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..checks.across import save_baseline
+from ..checks.across import save_baseline, statistics_json
 from ..checks.policy import Policy, build_policy
 from ..checks.repeat import TAG, RepeatedRun, RepeatResult, Repetition
 from ..config import SETTINGS_BY_NAME
@@ -178,6 +178,9 @@ def _as_json(result: RepeatResult) -> bytes:
         }
         for run in result.runs
     ]
+    baseline = {}
+    if result.baseline is not None:
+        baseline = {"baseline": statistics_json(result.baseline)}
     return msgspec.json.encode(
         {
             "schema": SCHEMA,
@@ -185,18 +188,12 @@ def _as_json(result: RepeatResult) -> bytes:
             "tag": f"{TAG}={result.id}",
             "ok": result.ok,
             "requested": result.requested,
-            "statistics": _statistics(result.statistics),
-            "baseline": None if result.baseline is None else _statistics(result.baseline),
+            "statistics": statistics_json(result.statistics),
+            **baseline,
             "runs": runs,
             "across": result.across,
         }
     )
-
-
-def _statistics(statistics: Any) -> dict[str, Any]:
-    values: dict[str, Any] = msgspec.to_builtins(statistics)
-    del values["schema"]
-    return values
 
 
 class RepeatDisplay:

@@ -2,11 +2,14 @@
 
 import argparse
 from collections.abc import Iterable
-from typing import Any
 
-import msgspec
-
-from ..checks.across import RunOutcome, RunStatistics, list_baselines, summarize_outcomes
+from ..checks.across import (
+    RunOutcome,
+    RunStatistics,
+    list_baselines,
+    statistics_json,
+    summarize_outcomes,
+)
 from ..checks.repeat import TAG
 from ..ledger.queries import trend as queries
 from ..ledger.queries.filters import TimeZone, period_name
@@ -112,14 +115,8 @@ def _print(
             if rows
             else empty_message
         ),
-        lambda: [{"key": row.key, **_figures(row.statistics)} for row in rows],
-        total=_figures(total),
+        lambda: [{"key": row.key, **statistics_json(row.statistics)} for row in rows],
+        total=statistics_json(total),
         extra={"by": options.by},
         leading_columns=("key",),
     )
-
-
-def _figures(statistics: RunStatistics) -> dict[str, Any]:
-    values: dict[str, Any] = msgspec.to_builtins(statistics)
-    del values["schema"]
-    return values

@@ -21,7 +21,7 @@ class TrendRow(NamedTuple):
     statistics: RunStatistics
 
 
-class Series(NamedTuple):
+class TrendSeries(NamedTuple):
     """A figure over time. `top` is the value of a full block; None: the highest value."""
 
     label: str
@@ -44,12 +44,12 @@ def trend_page(
     return [*lines, *render_table(style, _columns(by), [_table_row(*row) for row in rows], foot)]
 
 
-def _series(rows: Sequence[TrendRow]) -> list[Series]:
+def _series(rows: Sequence[TrendRow]) -> list[TrendSeries]:
     rates: list[float | None] = [row.statistics.success_rate for row in rows]
-    series = [Series("success", rates, format_rate, 1.0)]
+    series = [TrendSeries("success", rates, format_rate, 1.0)]
     for name, (label, form, _) in FIGURES.items():
         medians = [getattr(row.statistics, name).median for row in rows]
-        series.append(Series(label, medians, form))
+        series.append(TrendSeries(label, medians, form))
     return series
 
 
@@ -57,7 +57,7 @@ def format_rate(rate: float | None) -> str:
     return UNKNOWN if rate is None else f"{rate * 100:.0f} %"
 
 
-def _series_lines(all_series: Sequence[Series], style: PageStyle) -> list[str]:
+def _series_lines(all_series: Sequence[TrendSeries], style: PageStyle) -> list[str]:
     columns = max(8, min(MAX_SPARK_COLUMNS, style.columns - LABEL_COLUMNS - VALUE_COLUMNS))
     cells: list[list[Cell | str]] = []
     for series in all_series:
@@ -72,7 +72,7 @@ def _series_lines(all_series: Sequence[Series], style: PageStyle) -> list[str]:
     return render_table(style, SERIES_COLUMNS, cells, header=False)
 
 
-def _change(series: Series, first: float, last: float) -> Cell:
+def _change(series: TrendSeries, first: float, last: float) -> Cell:
     if series.top is None:
         return change_cell(first, last)
     points = round((last - first) * 100)
