@@ -179,6 +179,24 @@ def test_an_interrupt_summarises_what_finished(place: Place) -> None:
     assert left.stdout == b""
 
 
+def test_a_second_interrupt_kills(place: Place) -> None:
+    """Both agents ignore signals."""
+    working = stream(init(), assistant(text("I begin."))).decode()
+    place.plan({"out": working, "sleep": 600, "deaf": True})
+    active = place.start("repeat", "9", "--jobs", "2", "--json", "--", "x")
+    end = time.monotonic() + LONG
+    while len(place.tapes) < 2 or any(b"I begin." not in path.read_bytes() for path in place.tapes):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    active.send_signal(signal.SIGINT)
+    time.sleep(0.2)  # two signals at once would be one
+    active.send_signal(signal.SIGINT)
+    out, _ = active.communicate(timeout=LONG)
+    assert (active.returncode, json.loads(out)["statistics"]["runs"]) == (130, 0)
+    left = subprocess.run(["pgrep", "-f", str(place.folder)], capture_output=True, check=False)
+    assert left.stdout == b""
+
+
 def test_worktrees_are_removed_on_request(place: Place) -> None:
     words = ("2", "--json", "--remove-worktrees", "--", *REPLAY)
     assert [run["worktree"] for run in repeat(place, *words)[1]["runs"]] == [None, None]

@@ -9,7 +9,7 @@ import pytest
 
 from steno.recording.format import Header
 from tests.support import program
-from tests.support.claude_lines import assistant, ended, init, out, result, stream, tape, text
+from tests.support.claude_lines import assistant, ended, init, out, result, stop, stream, tape, text
 
 MONDAY = datetime(2026, 11, 16, 9, tzinfo=timezone.utc)
 DAY = 86_400.0
@@ -23,8 +23,10 @@ class Ledger:
         self.data = folder / "data"
         self.count = 0
 
-    def add(self, day: float, cost: float, ok: bool = True, **header: Any) -> None:
-        """A run so many days after a Monday."""
+    def add(
+        self, day: float, cost: float, ok: bool = True, stopped: bool = False, **header: Any
+    ) -> None:
+        """A run so many days after a Monday; `stopped`: by Ctrl-C, without a result."""
         self.count += 1
         session = f"{self.count:08d}-2222-4333-8444-555555555555"
         message = f"msg_{self.count}"
@@ -33,12 +35,14 @@ class Ledger:
         )
         if not ok:
             reply |= {"is_error": True, "api_error_status": 529, "result": "API Error: 529"}
-        lines = stream(init(session_id=session), assistant(text("Done."), message=message), reply)
+        parts: list[Any] = [init(session_id=session), assistant(text("Done."), message=message)]
+        lines = stream(*parts, *([] if stopped else [reply]))
         task = {"task": f"task{self.count:04d}", "attempt": 1}
         given = {"prompt": "rewrite the parser", "name": "parser", **task, **header}
         tape(
             self.folder / f"{self.count}.steno",
             out(lines),
+            *([stop("interrupted", 2)] if stopped else []),
             ended(0 if ok else 1),
             header=Header(
                 agent="claude",
@@ -123,13 +127,16 @@ def test_the_page(ledger: Ledger) -> None:
     ]
 
 
-def test_attempts_of_a_task_count_once(tmp_path: Path) -> None:
-    """Cost and turns are added up, and the last verdict counts."""
+def test_attempts_of_a_task_count_once(tmp_path: Path, ledger_url: str) -> None:
+    """Cost and turns are added up, and the last verdict counts. On both databases."""
     ledger = Ledger(tmp_path)
     ledger.add(0, 0.2, ok=False, task="task1", attempt=1)
-    ledger.add(0.01, 0.4, task="task1", attempt=2)
-    assert ledger.steno("ledger", "import", "1.steno", "2.steno").code == 0
-    assert rows(ledger, "parser") == [("2026-11-16", 1, 1.0, 0.6)]
+    ledger.add(0.01, 0.4, task="task1", attempt=2, prompt="continue")
+    ledger.add(1, 0.4, stopped=True)
+    place = ("--ledger", ledger_url)
+    assert ledger.steno("ledger", "import", "1.steno", "2.steno", "3.steno", *place).code == 0
+    assert rows(ledger, "parser", *place) == [("2026-11-16", 1, 1.0, 0.6)]
+    assert rows(ledger, "rewrite the", *place) == [("2026-11-16", 1, 1.0, 0.6)]
 
 
 def test_baselines_over_time(ledger: Ledger) -> None:

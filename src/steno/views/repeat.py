@@ -26,6 +26,7 @@ from .table import render_table as table
 
 GAUGE_COLUMNS = 20
 HISTOGRAM_COLUMNS = 12
+WIDE_COLUMNS = 76  # from here on with a gauge
 GOOD_RATE = 0.9
 POOR_RATE = 0.5
 MAX_REASONS = 8
@@ -124,7 +125,7 @@ def repeat_page(result: RepeatResult, style: PageStyle) -> list[str]:
     lines = [_headline(result, style)]
     if not statistics.runs:
         return lines
-    lines += ["", _success_line(statistics, style), *_verdict_lines(result, style), ""]
+    lines += ["", *_success_lines(statistics, style), *_verdict_lines(result, style), ""]
     lines += _figure_table(result, style)
     if result.across:
         lines += ["", style.paint("✗", "red") + " " + style.paint("broken rules", "bold")]
@@ -146,14 +147,18 @@ def _headline(result: RepeatResult, style: PageStyle) -> str:
     return style.paint(f"repeat {result.id}", "bold") + style.paint(text, "dim")
 
 
-def _success_line(statistics: RunStatistics, style: PageStyle) -> str:
+def _success_lines(statistics: RunStatistics, style: PageStyle) -> list[str]:
     rate = statistics.success_rate or 0.0
     colour = rate_colour(rate)
-    percent = style.paint(f"{rate * 100:.0f} %", f"bold {colour}")
-    counts = f" · {statistics.succeeded} of {statistics.runs}"
-    interval = style.paint(f" · 95 % confidence {format_interval(statistics)}", "dim")
     label = style.paint("success".ljust(LABEL_COLUMNS), "dim")
-    return f"{label}{style.paint(gauge(rate, GAUGE_COLUMNS), colour)} {percent}{counts}{interval}"
+    bar = "" if style.columns < WIDE_COLUMNS else gauge(rate, GAUGE_COLUMNS) + " "
+    percent = style.paint(f"{rate * 100:.0f} %", f"bold {colour}")
+    head = f"{label}{style.paint(bar, colour)}{percent}"
+    head += f" · {statistics.succeeded} of {statistics.runs}"
+    interval = f"95 % confidence {format_interval(statistics)}"
+    if not bar:
+        return [head, " " * LABEL_COLUMNS + style.paint(interval, "dim")]
+    return [head + style.paint(f" · {interval}", "dim")]
 
 
 def _verdict_lines(result: RepeatResult, style: PageStyle) -> list[str]:
