@@ -73,6 +73,7 @@ bench: $(VENV)/.bench .bench/.peers ## measure beside the competitors; writes do
 	$(BIN)/python -m benchmarks.passing --out docs/benchmarks.md
 	$(BIN)/python -m benchmarks.concurrent --out docs/benchmarks.md
 	$(BIN)/python -m benchmarks.scale --out docs/benchmarks.md
+	$(BIN)/python -m benchmarks.check --out docs/benchmarks.md
 	$(BIN)/python -m benchmarks.growth --out docs/benchmarks.md
 
 accuracy: $(VENV)/.test .bench/.peers ## compare our totals and the competitors' with the agent's own

@@ -4,7 +4,8 @@ Blocks marked `python` are executed, unless they begin with `# not run: ...`. In
 `console`, each line that begins with `$ ` is run in a shell, and its output is compared with the
 lines below: all of it or, with a line `...`, the other lines in their order. `# exit N` after a
 command is its exit code if not 0. `$ export NAME=VALUE` holds for the rest of the document, as in a
-reader's shell. `python -m tests.test_docs FILE...` runs a document's commands and updates their
+reader's shell. A block of any language that begins with `# save as PATH` is that file.
+`python -m tests.test_docs FILE...` runs a document's commands and updates their
 output, except where it is cut by `...`.
 
 Examples are about recordings of this repository: none of them may end up in a reader's own ledger.
@@ -196,6 +197,16 @@ def commands(path: Path) -> Iterator[Command]:
             yield Command(block.line + 1, first, int(noted[1]) if noted else 0, pasted)
 
 
+def save_files(path: Path, place: Path) -> None:
+    """Write the files that a document tells its reader to save."""
+    for found in FENCE.finditer(path.read_text("utf-8")):
+        named = re.match(r"# save as (\S+)\n", found[2])
+        if named is not None:
+            file = place / named[1]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(found[2], "utf-8")
+
+
 class Shell:
     """A reader's shell: a page of 80 columns in UTC, with what the document exports."""
 
@@ -238,6 +249,7 @@ def missing(pasted: list[str], printed: list[str]) -> str | None:
 def test_commands_print_what_is_pasted(path: Path, place: Path) -> None:
     """Whoever types it sees what the document shows."""
     shell = Shell(place)
+    save_files(path, place)
     for command in commands(path):
         where = f"{name(path)}, below line {command.line}: {command.words}"
         code, printed = shell.run(command.words)

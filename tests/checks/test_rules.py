@@ -1,9 +1,12 @@
-"""Every rule: a value that a recording keeps and one that it breaks, with figure and evidence."""
+"""Every rule: a recording that keeps it and one that breaks it, with figure and evidence."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from steno.checks.across import ACROSS_RULES, load_baseline, save_baseline, summarize
 from steno.checks.facts import RunFacts, read_facts
@@ -26,65 +29,86 @@ from tests.support.claude_lines import (
 
 CLAUDE = RECORDINGS / "claude/2.1.325"
 EDIT, DENIED, RETRIED = "multi_tool_edit", "permission_denied", "api_429_recovers"
-# Rule, recording, value that holds, value that is broken, message, lines.
-CASES: dict[str, tuple[str, Any, Any, str, tuple[int, ...]]] = {
-    "verdict": (DENIED, ["success", "permission"], "success", "verdict permission", (5, 7)),
-    "max_cost": (EDIT, 0.09, 0.08, "cost $0.0821, limit $0.0800", (30,)),
-    "max_tokens": (EDIT, "148k", 147_990, "tokens 147,991, limit 147,990", (30,)),
-    "max_turns": (DENIED, 3, 2, "turns 3, limit 2", (5, 7)),
-    "max_duration": (DENIED, "1s", "0.1s", "duration 0.1 s, limit 0.1 s", (5, 7)),
-    "max_context": (DENIED, 0.03, 0.02, "peak context 2.1 %, limit 2.0 %", (5, 7)),
-    "max_retries": (RETRIED, 2, 0, "", ()),
-    "max_denials": (DENIED, 2, 1, "denied calls 2, limit 1", (5, 7)),
-    "max_tool_errors": (EDIT, 8, 0, "", ()),
-    "require_tools": (EDIT, ["Edit", "Note*"], ["WebFetch"], "not used: WebFetch", ()),
-    "allow_tools": (DENIED, ["Write", "Bash"], ["Write"], "used: Bash", (4,)),
-    "forbid_tools": (DENIED, ["Web*"], ["B*"], "used: Bash", (4,)),
-    "require_commands": (
-        EDIT,
-        ["^git status"],
-        ["^make"],
-        "no successful command matches ^make",
-        (),
+LOOP = "loop"  # made below: the same command fails four times
+
+
+class Case(NamedTuple):
+    """A rule with a recording that keeps it and one that breaks it, with message and lines."""
+
+    value: Any
+    kept: str
+    broken: str
+    message: str
+    lines: tuple[int, ...] = ()
+
+
+CASES: dict[str, Case] = {
+    "verdict": Case("success", EDIT, DENIED, "verdict permission", (5, 7)),
+    "max_cost": Case(0.08, DENIED, EDIT, "cost $0.0821, limit $0.0800", (30,)),
+    "max_tokens": Case("100k", DENIED, EDIT, "tokens 147,991, limit 100,000", (30,)),
+    "max_turns": Case(10, DENIED, EDIT, "turns 14, limit 10", (30,)),
+    "max_duration": Case("1s", DENIED, RETRIED, "duration 3.2 s, limit 1.0 s", (5,)),
+    "max_context": Case(0.8, DENIED, "compact_auto", "peak context 96.0 %, limit 80.0 %", (9,)),
+    "max_retries": Case(1, EDIT, RETRIED, "retried requests 2, limit 1", (5,)),
+    "max_denials": Case(0, EDIT, DENIED, "denied calls 2, limit 0", (5, 7)),
+    "max_tool_errors": Case(2, DENIED, EDIT, "failed calls 7, limit 2", (30,)),
+    "require_tools": Case(["Edit", "Note*"], EDIT, DENIED, "not used: Edit, Note*"),
+    "allow_tools": Case(["Write", "Bash"], DENIED, "image_result", "used: Read", (2,)),
+    "forbid_tools": Case(["B*"], "image_result", DENIED, "used: Bash", (4,)),
+    "require_commands": Case(
+        ["^git status"], EDIT, "tool_error", "no successful command matches ^git status"
     ),
-    "forbid_commands": (
-        EDIT,
-        ["rm -rf"],
+    "forbid_commands": Case(
         ["git (push|status)"],
+        DENIED,
+        EDIT,
         "ran: git status --short; python3 -c 'print(6*7)'; echo warn >&2",
         (23,),
     ),
-    "allow_files": (EDIT, ["src/", "*.ipynb"], ["src"], "changed: nb.ipynb", (22,)),
-    "forbid_files": (EDIT, ["docs/"], ["src/n*.py"], "changed: src/new.py", (18,)),
-    "require_files": (EDIT, ["src/app.py"], ["tests/"], "not changed: tests/", ()),
-    "max_files": (EDIT, 3, 2, "changed files 3, limit 2", (30,)),
-    "max_changed_lines": (EDIT, 27, 26, "changed lines 27, limit 26", (30,)),
-    "max_repeated_calls": (EDIT, 2, 0, "", ()),
-    "max_repeated_failures": (EDIT, 2, 0, "", ()),
-    "require_text": (DENIED, "permission", "done", "missing in the answer: done", ()),
-    "forbid_text": (DENIED, "done", "permission", "found in the answer: permission", ()),
-    "match_text": (DENIED, "could (not )?get", "^OK$", "the answer does not match ^OK$", ()),
-    "count_text": (
-        DENIED,
-        {"match": "I ", "min": 1, "max": 2},
-        [{"match": "url", "min": 1}],
-        "url: 0 in the answer, at least 1 wanted",
-        (),
+    "allow_files": Case(["src/"], DENIED, EDIT, "changed: nb.ipynb", (22,)),
+    "forbid_files": Case(["src/n*.py"], DENIED, EDIT, "changed: src/new.py", (18,)),
+    "require_files": Case(["src/app.py"], EDIT, DENIED, "not changed: src/app.py"),
+    "max_files": Case(2, DENIED, EDIT, "changed files 3, limit 2", (30,)),
+    "max_changed_lines": Case(10, "unicode_write", EDIT, "changed lines 27, limit 10", (30,)),
+    "max_repeated_calls": Case(
+        3, EDIT, LOOP, "the same call 4 times in a row, limit 3: make", (2, 4, 6, 8)
     ),
-    "min_text_length": (DENIED, 60, 67, "answer has 66 characters, at least 67 wanted", ()),
-    "max_text_length": (DENIED, 66, 65, "characters of the answer 66, limit 65", (5, 7)),
-    "json_schema": (
+    "max_repeated_failures": Case(
+        3, EDIT, LOOP, "the same call failed 4 times in a row, limit 3: make", (2, 4, 6, 8)
+    ),
+    "require_text": Case("permission", DENIED, EDIT, "missing in the answer: permission"),
+    "forbid_text": Case("permission", EDIT, DENIED, "found in the answer: permission"),
+    "match_text": Case(
+        "could (not )?get", DENIED, EDIT, "the answer does not match could (not )?get"
+    ),
+    "count_text": Case(
+        {"match": "heading", "min": 2},
+        "slash_context",
         DENIED,
-        None,
+        "heading: 0 in the answer, at least 2 wanted",
+    ),
+    "min_text_length": Case(60, DENIED, EDIT, "answer has 51 characters, at least 60 wanted"),
+    "max_text_length": Case(60, EDIT, DENIED, "characters of the answer 66, limit 60", (5, 7)),
+    "json_schema": Case(
         {"type": "object"},
+        "json_schema_invalid_then_ok",
+        "json_schema_never",
         "invalid answer: no JSON in the answer",
-        (),
     ),
 }
 
 
-def facts_of(name: str) -> RunFacts:
-    return read_facts(open_path(CLAUDE / name), price=price, with_patch=True)
+@pytest.fixture
+def recordings(tmp_path: Path) -> Callable[[str], RunFacts]:
+    """Read a recording by its name."""
+
+    def read(name: str) -> RunFacts:
+        path = CLAUDE / name
+        if name == LOOP:
+            path = folder(tmp_path / "loop", stream(*loop(4)), 0)
+        return read_facts(open_path(path), price=price, with_patch=True)
+
+    return read
 
 
 def check(rule: str, value: Any, facts: RunFacts, tmp_path: Path) -> list[RuleFinding]:
@@ -107,15 +131,13 @@ def test_every_rule_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("rule", CASES)
-def test_rule(rule: str, tmp_path: Path) -> None:
-    name, good, bad, message, lines = CASES[rule]
-    facts = facts_of(name)
-    if good is not None:
-        assert check(rule, good, facts, tmp_path) == []
-    (finding,) = check(rule, bad, facts, tmp_path)
-    assert finding.rule == rule
-    if message:
-        assert (finding.message, finding.lines) == (message, lines)
+def test_a_recording_keeps_the_rule_and_another_breaks_it(
+    rule: str, recordings: Callable[[str], RunFacts], tmp_path: Path
+) -> None:
+    value, kept, broken, message, lines = CASES[rule]
+    assert check(rule, value, recordings(kept), tmp_path) == []
+    (finding,) = check(rule, value, recordings(broken), tmp_path)
+    assert (finding.rule, finding.message, finding.lines) == (rule, message, lines)
 
 
 def test_a_limit_of_an_unknown_figure_is_broken() -> None:
@@ -212,7 +234,7 @@ def test_rules_over_several_runs(baselines: None) -> None:
         ),
         ("across.max_cost_spread", "cost varies by 17% of its mean, limit 10%"),
         ("across.baseline", "success rate 67%, baseline 100%"),
-        ("across.baseline", "median cost_usd 1.2, baseline 1 (+20%)"),
+        ("across.baseline", "median cost $1.20, baseline $1.00 (+20%)"),
     ]
     add_rule(policy, "tolerance=0.5")
     assert not [
@@ -222,12 +244,52 @@ def test_rules_over_several_runs(baselines: None) -> None:
     ]
 
 
+# Rule, value, recordings that keep it, recordings that break it, message.
+ACROSS_CASES = {
+    "min_runs": (3, [EDIT] * 3, [EDIT] * 2, "2 runs, at least 3 wanted"),
+    "min_success": (
+        0.5,
+        [EDIT, DENIED],
+        [EDIT, DENIED, DENIED],
+        "success rate 33% (1 of 3, 95 % interval 6% to 79%), at least 50% wanted",
+    ),
+    "max_cost_spread": (
+        0.5,
+        [EDIT, EDIT],
+        [EDIT, RETRIED],
+        "cost varies by 108% of its mean, limit 50%",
+    ),
+    "baseline": (
+        "main",
+        [DENIED, RETRIED],
+        [DENIED, EDIT],
+        "median tokens 95,102, baseline 31,658 (+200%)",
+    ),
+    "tolerance": (0.1, [EDIT], [], ""),  # part of `baseline`
+}
+
+
+@pytest.mark.parametrize("rule", ACROSS_RULES)
+def test_recordings_keep_the_rule_and_others_break_it(
+    rule: str, baselines: None, recordings: Callable[[str], RunFacts], tmp_path: Path
+) -> None:
+    value, kept, broken, message = ACROSS_CASES[rule]
+    save_baseline("main", summarize([recordings(name).report for name in (DENIED, RETRIED)]))
+    path = tmp_path / "policy.toml"
+    path.write_text(f"[across]\n{rule} = {toml(value)}\n")
+    policy = load_policy(path)
+    assert policy.check_across([recordings(name).report for name in kept]) == []
+    findings = policy.check_across([recordings(name).report for name in broken])
+    if rule != "tolerance":
+        assert (f"across.{rule}", message) in [(f.rule, f.message) for f in findings]
+
+
 def test_baselines(baselines: None, tmp_path: Path) -> None:
     summary = summarize(runs(1.0, 3.0, None, failed=1))
     assert (summary.cost_usd.known, summary.cost_usd.median) == (2, 2.0)
     path = tmp_path / "shared.json"
     save_baseline(str(path), summary)
-    assert load_baseline(str(path)) == summary
+    assert replace(load_baseline(str(path)), saved_at=None) == summary
     with pytest.raises(StenoError, match="no baseline 'none'"):
         load_baseline("none")
     path.write_text("[]")
@@ -256,7 +318,15 @@ def test_baselines(baselines: None, tmp_path: Path) -> None:
         ("", "{path}: no rules; see: steno check --list-rules"),
         (
             'verdict = "sucess"',
-            "{path}:1:1: verdict: expected verdicts (",
+            "{path}:1:1: verdict: expected a verdict, found 'sucess'; did you mean success?",
+        ),
+        (
+            "min_success = 0.8",
+            "{path}:1:1: min_success: a rule over several runs; move it to [across]",
+        ),
+        (
+            "[across]\nmax_cost = 2",
+            "{path}:2:1: max_cost: a rule for each run; move it above [across]",
         ),
     ],
 )
@@ -266,3 +336,55 @@ def test_wrong_policies(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(StenoError) as error:
         load_policy(path)
     assert str(error.value).startswith(message.format(path=path))
+
+
+@pytest.mark.parametrize("rule", [*RULES, *ACROSS_RULES])
+def test_wrong_types_and_misspelt_names(rule: str, tmp_path: Path) -> None:
+    """Every rule: file, line, and what is expected, or the nearest known name."""
+    path = tmp_path / "policy.toml"
+    table = "[across]" if rule in ACROSS_RULES else "# rules"
+    path.write_text(f"{table}\n\n{rule} = true\n")
+    with pytest.raises(StenoError) as error:
+        load_policy(path)
+    assert str(error.value).startswith(f"{path}:3:1: {rule}: expected ")
+    wrong = rule[:-2] + rule[-1]
+    path.write_text(f"{table}\n\n{wrong} = 1\n")
+    with pytest.raises(StenoError) as error:
+        load_policy(path)
+    assert str(error.value) == f"{path}:3:1: unknown rule {wrong!r}; did you mean {rule}?"
+
+
+# -- the table of assertions in the documents ------------------------------------------------------
+
+CHECK_PAGE = RECORDINGS.parents[1] / "docs/howto/check.md"
+# Assertion: an answer that keeps its rule, and one that breaks it.
+ASSERTIONS = {
+    "contains": ("All tests pass.", "Some tests fail."),
+    "not_contains": ("Done.", "Done. TODO: tests"),
+    "regex": ("12 passed", "none passed"),
+    "min_count": ("a passed, b passed, c passed", "a passed, b passed"),
+    "min_length": ("x" * 200, "x" * 199),
+    "max_length": ("x" * 2000, "x" * 2001),
+    "has_urls": ("See https://example.org/a.", "See example."),
+    "has_entries": ("- a\n- b\n1. c", "- a\n- b"),
+    "has_format": ("# Title\n\n```sh\nmake\n```\n", "# Title\n\nmake\n"),
+}
+
+
+def assertion_rules() -> dict[str, str]:
+    rows = re.findall(r"^\| (\w+) \| `(\w+ = .*)` \|$", CHECK_PAGE.read_text(), re.MULTILINE)
+    return dict(rows)
+
+
+def test_the_documents_map_every_assertion() -> None:
+    assert list(assertion_rules()) == list(ASSERTIONS)
+
+
+@pytest.mark.parametrize("assertion", ASSERTIONS)
+def test_assertion(assertion: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(assertion_rules()[assertion])
+    policy = load_policy(path)
+    kept, broken = ASSERTIONS[assertion]
+    assert policy.check(RunFacts(Report(text=kept))) == []
+    assert len(policy.check(RunFacts(Report(text=broken)))) == 1

@@ -53,7 +53,7 @@ class TestBash:
 
     def test_commands(self, bash: Path) -> None:
         assert complete(bash, "steno", "") == [*COMMANDS, "--help", "--version"]
-        assert complete(bash, "steno", "re") == ["replay"]
+        assert complete(bash, "steno", "re") == ["repeat", "replay"]
 
     def test_options(self, bash: Path) -> None:
         """Of the command that stands there, and of no other that begins like it."""

@@ -117,6 +117,17 @@ class Asked:
             store.upsert("limits", LIMIT_COLUMNS, [row], "")
         return self.ask("limits", "--no-import")
 
+    def ask_for_repetitions(self) -> list[Any]:
+        """Two runs as a baseline, and two that break rules."""
+        words = ("repeat", "2", "--in-place", "--json")
+        replayed = ("--", "--agent", "replay", "--recording", EDITED, "--speed", "0", "x")
+        rules = ("--rule", 'allow_files=["src/"]', "--rule", "min_runs=3", "--baseline", "main")
+        outputs = [
+            self.say(*words, "--save-baseline", "main", *replayed),
+            self.say(*words, *rules, *replayed, codes=(1,)),
+        ]
+        return [json.loads(output) for output in outputs]
+
     def ask_while_it_runs(self, *words: str) -> list[Any]:
         """The same while an agent is at work."""
         self.place.plan({"out": stream(init(), assistant(text("I begin."))).decode(), "sleep": 60})
@@ -168,6 +179,12 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
             *("--rule", 'allow_files=["src/"]', "--rule", "min_runs=2"),
             codes=(1,),
         ),
+        "steno repeat": asked.ask_for_repetitions(),
+        "steno trend": [
+            *asked.ask("trend", here),
+            *asked.ask("trend", here, "--by", "repeat"),
+            *asked.ask("trend", here, "--by", "baseline"),
+        ],
         "steno budget list": [
             *asked.ask("budget", "list", here),
             *asked.ask("budget", "check", here, codes=(0, 3)),

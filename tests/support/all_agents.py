@@ -94,12 +94,17 @@ class Place:
             return run.finish()
 
     @contextmanager
-    def start(self, *steps: Step, words: tuple[str, ...] = ()) -> Iterator["ActiveRun"]:
-        """Start one task."""
+    def start(
+        self,
+        *steps: Step,
+        words: tuple[str, ...] = (),
+        command: tuple[str, ...] = ("run", "--json"),
+    ) -> Iterator["ActiveRun"]:
+        """Start one task, or another command that takes the options of `run`."""
         with self.serve(*steps) as server:
             process = subprocess.Popen(
                 program.argv(
-                    *("run", "--json", "--agent", self.agent, "--program", self.path),
+                    *(*command, "--agent", self.agent, "--program", self.path),
                     *self._options(words),
                     "Do it.",
                     *self._agent_args(server.url),

@@ -5,7 +5,10 @@ except for the files of baselines.
 import math
 import os
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +20,10 @@ from ..config.values import parse_fraction
 from ..errors import StenoError
 from ..private_files import write_cache_file as write_file
 from ..report import Report
-from .rules import RuleFinding, parse_whole
+from .rules import RuleFinding, format_dollars, format_seconds, format_whole, parse_whole
 
 BASELINE_SCHEMA = "steno.baseline/1"
+BASELINES_FOLDER_NAME = "baselines"  # below the data folder
 Z_95 = 1.96  # two-sided confidence of 95 %
 DEFAULT_TOLERANCE = 0.1
 
@@ -46,6 +50,7 @@ class RunStatistics(Struct, frozen=True, kw_only=True):
     """Several runs of one task. `interval` is the 95 % confidence interval of the success rate."""
 
     schema: str = BASELINE_SCHEMA
+    saved_at: str | None = None  # of a baseline, in ISO 8601
     runs: int
     succeeded: int
     success_rate: float | None
@@ -57,7 +62,13 @@ class RunStatistics(Struct, frozen=True, kw_only=True):
     duration_ms: Distribution
 
 
-FIGURES = ("cost_usd", "tokens", "turns", "duration_ms")
+# Figures that are compared with a baseline: their names for people, and how they are written.
+FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "cost_usd": ("cost", format_dollars),
+    "tokens": ("tokens", format_whole),
+    "turns": ("turns", "{:g}".format),
+    "duration_ms": ("duration", lambda milliseconds: format_seconds(milliseconds / 1000)),
+}
 
 
 def wilson_interval(successes: int, total: int) -> tuple[float, float] | None:
@@ -85,23 +96,56 @@ def distribution(values: Sequence[float | None]) -> Distribution:
     )
 
 
+class RunOutcome(NamedTuple):
+    """What statistics need to know of a run or task; None: unknown."""
+
+    ok: bool
+    verdict: str
+    cost_usd: float | None
+    tokens: float | None
+    turns: float | None
+    duration_ms: float | None
+
+
 def summarize(reports: Sequence[Report]) -> RunStatistics:
     """The statistics of several runs."""
-    succeeded = sum(report.ok for report in reports)
-    verdicts: dict[str, int] = {}
-    for report in reports:
-        verdicts[report.verdict] = verdicts.get(report.verdict, 0) + 1
-    return RunStatistics(
-        runs=len(reports),
-        succeeded=succeeded,
-        success_rate=succeeded / len(reports) if reports else None,
-        interval=wilson_interval(succeeded, len(reports)),
-        verdicts=dict(sorted(verdicts.items(), key=lambda item: (-item[1], item[0]))),
-        cost_usd=distribution([report.cost.usd for report in reports]),
-        tokens=distribution([report.tokens.total for report in reports]),
-        turns=distribution([report.turns for report in reports]),
-        duration_ms=distribution([report.duration_ms for report in reports]),
+    return summarize_outcomes(
+        [
+            RunOutcome(
+                ok=report.ok,
+                verdict=report.verdict,
+                cost_usd=report.cost.usd,
+                tokens=report.tokens.total,
+                turns=report.turns,
+                duration_ms=report.duration_ms,
+            )
+            for report in reports
+        ]
     )
+
+
+def summarize_outcomes(outcomes: Sequence[RunOutcome]) -> RunStatistics:
+    """The statistics of several outcomes."""
+    succeeded = sum(outcome.ok for outcome in outcomes)
+    verdicts = Counter(outcome.verdict for outcome in outcomes)
+    return RunStatistics(
+        runs=len(outcomes),
+        succeeded=succeeded,
+        success_rate=succeeded / len(outcomes) if outcomes else None,
+        interval=wilson_interval(succeeded, len(outcomes)),
+        verdicts=dict(sorted(verdicts.items(), key=lambda item: (-item[1], item[0]))),
+        cost_usd=distribution([outcome.cost_usd for outcome in outcomes]),
+        tokens=distribution([outcome.tokens for outcome in outcomes]),
+        turns=distribution([outcome.turns for outcome in outcomes]),
+        duration_ms=distribution([outcome.duration_ms for outcome in outcomes]),
+    )
+
+
+def statistics_json(statistics: RunStatistics) -> dict[str, Any]:
+    """The statistics as part of a command's JSON."""
+    values: dict[str, Any] = msgspec.to_builtins(statistics)
+    del values["schema"]
+    return values
 
 
 # -- baselines -----------------------------------------------------------------------------------
@@ -111,14 +155,25 @@ def baseline_path(name: str) -> Path:
     """A file named by its path, or a name below steno's data folder."""
     if name.endswith(".json") or os.sep in name:
         return Path(name).expanduser()
-    return data_folder() / "baselines" / f"{name}.json"
+    return data_folder() / BASELINES_FOLDER_NAME / f"{name}.json"
 
 
 def save_baseline(name: str, summary: RunStatistics) -> Path:
     """Store the statistics under a name; an earlier baseline of that name is replaced."""
     path = baseline_path(name)
-    write_file(path, msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    saved = msgspec.structs.replace(summary, saved_at=now)
+    write_file(path, msgspec.json.format(msgspec.json.encode(saved)) + b"\n")
     return path
+
+
+def list_baselines() -> list[tuple[str, RunStatistics]]:
+    """The named baselines, oldest first; damaged ones are left out."""
+    found = []
+    for path in (data_folder() / BASELINES_FOLDER_NAME).glob("*.json"):
+        with suppress(StenoError):
+            found.append((path.stem, load_baseline(str(path))))
+    return sorted(found, key=lambda pair: (pair[1].saved_at or "", pair[0]))
 
 
 def load_baseline(name: str) -> RunStatistics:
@@ -187,15 +242,16 @@ def _check_baseline(
     rate, before = summary.success_rate, baseline.success_rate
     if rate is not None and before is not None and rate < before - tolerance:
         problems.append((f"success rate {rate:.0%}, baseline {before:.0%}", rate))
-    for name in FIGURES:
+    for name, (noun, form) in FIGURES.items():
         value, old = getattr(summary, name).median, getattr(baseline, name).median
         if old is None:
             continue
         if value is None:
-            problems.append((f"{name} unknown, median of the baseline {old:,.4g}", None))
+            problems.append((f"{noun} unknown, median of the baseline {form(old)}", None))
         elif value > old * (1 + tolerance):
             growth = f"{value / old - 1:+.0%}" if old else "new"
-            problems.append((f"median {name} {value:,.4g}, baseline {old:,.4g} ({growth})", value))
+            text = f"median {noun} {form(value)}, baseline {form(old)} ({growth})"
+            problems.append((text, value))
     return problems
 
 

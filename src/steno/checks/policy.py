@@ -63,6 +63,8 @@ def load_policy(path: Path) -> Policy:
             policy.across = _parse_across(file, value)
             continue
         location = file.location_of(name)
+        if name in ACROSS_RULES:
+            raise StenoError(f"{location}: {name}: a rule over several runs; move it to [across]")
         require_known_name(name, [*RULES, "across"], f"{location}: unknown rule {name!r}")
         policy.rules[name] = _parse_value(name, value, location, path.parent)
     if not policy.rules and not policy.across:
@@ -76,9 +78,21 @@ def _parse_across(file: SettingsFile, table: Any) -> dict[str, Any]:
     values = {}
     for name, value in table.items():
         location = file.location_of("across", name)
+        if name in RULES:
+            raise StenoError(f"{location}: {name}: a rule for each run; move it above [across]")
         require_known_name(name, ACROSS_RULES, f"{location}: unknown rule {name!r}")
         values[name] = _parsed(ACROSS_RULES[name].parse, value, name, location)
     return values
+
+
+def build_policy(path: str | None, rules: Iterable[str], baseline: str | None) -> Policy:
+    """The policy of a file, of rules given as `name=value`, and of the name of a baseline."""
+    policy = load_policy(Path(path)) if path is not None else Policy()
+    for text in rules:
+        add_rule(policy, text)
+    if baseline is not None:
+        add_rule(policy, f"baseline={baseline}")
+    return policy
 
 
 def add_rule(policy: Policy, text: str) -> None:

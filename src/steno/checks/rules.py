@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from ..config import closest_name
 from ..config.values import parse_count, parse_dollars, parse_duration, parse_fraction
 from ..report import VERDICTS, ChangedFile, Report
 from .facts import CallFact, RunFacts
@@ -101,9 +102,11 @@ def parse_patterns(value: Any) -> tuple[str, ...]:
 
 def parse_verdicts(value: Any) -> tuple[str, ...]:
     words = parse_list(value)
-    unknown = [word for word in words if word not in VERDICTS]
-    if unknown:
-        raise ValueError(f"verdicts ({', '.join(VERDICTS)}), not {unknown[0]!r}")
+    for word in words:
+        if word not in VERDICTS:
+            closest = closest_name(word, VERDICTS)
+            hint = f"did you mean {closest}?" if closest else f"one of {', '.join(VERDICTS)}"
+            raise ValueError(f"a verdict, found {word!r}; {hint}")
     return words
 
 
@@ -194,19 +197,19 @@ def _limit(
     return check
 
 
-def _count(value: float) -> str:
+def format_whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _money(value: float) -> str:
+def format_dollars(value: float) -> str:
     return f"${value:,.4f}" if value < 0.1 else f"${value:,.2f}"
 
 
-def _seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
     return f"{value:,.1f} s" if value < 60 else f"{value / 60:,.1f} min"
 
 
-def _percent(value: float) -> str:
+def format_fraction(value: float) -> str:
     return f"{value * 100:.1f} %"
 
 
@@ -392,40 +395,40 @@ RULES: dict[str, Rule] = {
     "verdict": Rule(parse_verdicts, _check_verdict, "accepted verdicts", '"success"'),
     "max_cost": Rule(
         parse_dollars,
-        _limit("cost", lambda facts: facts.report.cost.usd, _money),
+        _limit("cost", lambda facts: facts.report.cost.usd, format_dollars),
         "cost in US dollars",
         "2.50",
     ),
     "max_tokens": Rule(
         parse_whole,
-        _limit("tokens", lambda facts: facts.report.tokens.total, _count),
+        _limit("tokens", lambda facts: facts.report.tokens.total, format_whole),
         "total tokens",
         '"500k"',
     ),
     "max_turns": Rule(
         parse_whole,
-        _limit("turns", lambda facts: facts.report.turns, _count),
+        _limit("turns", lambda facts: facts.report.turns, format_whole),
         "turns of the main thread",
         "30",
     ),
     "max_duration": Rule(
-        parse_seconds, _limit("duration", _duration, _seconds), "duration of the run", '"20m"'
+        parse_seconds, _limit("duration", _duration, format_seconds), "duration of the run", '"20m"'
     ),
     "max_context": Rule(
         parse_fraction,
-        _limit("peak context", lambda facts: _peak_fraction(facts.report), _percent),
+        _limit("peak context", lambda facts: _peak_fraction(facts.report), format_fraction),
         "highest use of the context window, as a fraction",
         "0.8",
     ),
     "max_retries": Rule(
         parse_whole,
-        _limit("retried requests", lambda facts: len(facts.report.retries), _count),
+        _limit("retried requests", lambda facts: len(facts.report.retries), format_whole),
         "requests that the agent retried",
         "3",
     ),
     "max_denials": Rule(
         parse_whole,
-        _limit("denied calls", lambda facts: len(facts.report.denials), _count),
+        _limit("denied calls", lambda facts: len(facts.report.denials), format_whole),
         "denied tool calls",
         "0",
     ),
@@ -434,7 +437,7 @@ RULES: dict[str, Rule] = {
         _limit(
             "failed calls",
             lambda facts: sum(count.errors for count in facts.report.tool_counts.values()),
-            _count,
+            format_whole,
         ),
         "failed tool calls",
         "5",
@@ -490,13 +493,13 @@ RULES: dict[str, Rule] = {
     ),
     "max_files": Rule(
         parse_whole,
-        _limit("changed files", lambda facts: len(facts.report.files), _count),
+        _limit("changed files", lambda facts: len(facts.report.files), format_whole),
         "changed files",
         "20",
     ),
     "max_changed_lines": Rule(
         parse_whole,
-        _limit("changed lines", lambda facts: facts.changed_lines, _count),
+        _limit("changed lines", lambda facts: facts.changed_lines, format_whole),
         "lines that the agent's edits add and remove",
         "400",
         needs="patch",
@@ -540,7 +543,7 @@ RULES: dict[str, Rule] = {
     ),
     "max_text_length": Rule(
         parse_whole,
-        _limit("characters of the answer", lambda facts: len(facts.report.text), _count),
+        _limit("characters of the answer", lambda facts: len(facts.report.text), format_whole),
         "maximum length of the answer, in characters",
         '"20k"',
     ),

@@ -11,7 +11,7 @@ import msgspec
 from .. import agents
 from ..checks.across import ACROSS_RULES, save_baseline, summarize
 from ..checks.facts import CallFact, RunFacts, read_facts
-from ..checks.policy import CheckResult, Policy, add_rule, load_policy
+from ..checks.policy import CheckResult, Policy, build_policy
 from ..checks.rules import RULES, RuleFinding
 from ..errors import StenoError
 from ..ledger.queries import check as queries
@@ -135,12 +135,7 @@ def _load_policy(options: argparse.Namespace, is_output_requested: bool) -> Poli
             f"no rules: use --policy FILE, --rule NAME=VALUE, or create {POLICY_FILE}; "
             "see: steno check --list-rules"
         )
-    policy = load_policy(Path(path)) if path is not None else Policy()
-    for text in options.rule:
-        add_rule(policy, text)
-    if options.baseline is not None:
-        add_rule(policy, f"baseline={options.baseline}")
-    return policy
+    return build_policy(path, options.rule, options.baseline)
 
 
 def _check(policy: Policy, facts: RunFacts, by_verdict: bool) -> list[RuleFinding]:

@@ -14,6 +14,7 @@ STEP_SUMMARY = "GITHUB_STEP_SUMMARY"  # set in GitHub Actions: file for a summar
 GROUPS = {
     "Run": {
         "run": "run an agent and report how it ended",
+        "repeat": "run the same task several times, and compare",
         "watch": "copy an agent's output to stdout and report on it",
         "ps": "list active runs",
         "top": "show active and recent runs, limits and budgets full-screen",
@@ -30,6 +31,7 @@ GROUPS = {
         "search": "search prompts and answers",
         "check": "check runs against the rules of a policy",
         "compare": "compare two runs or sessions",
+        "trend": "plot success rate, cost, turns and time of a task over time",
         "context": "plot the context usage of a session",
         "export": "write a conversation or a list of runs to a file",
         "serve": "show runs, cost and limits in a browser",
@@ -65,7 +67,7 @@ LEDGER_COMMANDS = {
 # Commands handled by the dispatcher itself, without a module of their own.
 BUILT_IN_COMMANDS = ("help", "version")
 # Commands that start other programs, and so need SIGCHLD at its default.
-SPAWNING_COMMANDS = ("run", "watch", "logs", "sync", "diff", "doctor", "demo", "show")
+SPAWNING_COMMANDS = ("run", "repeat", "watch", "logs", "sync", "diff", "doctor", "demo", "show")
 # Commands that load neither msgspec nor argparse: they run often.
 LIGHT_COMMANDS = ("statusline",)
 HELP_TEMPLATE = """usage: steno COMMAND [OPTIONS]

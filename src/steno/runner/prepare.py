@@ -1,7 +1,7 @@
 """Prepare a task: check options and settings, find the program, apply budgets, create a worktree.
 
 A worktree lives beside its repository, since agents don't write below `.git` without permission. It
-is created or reused, never removed.
+is created or reused, and removed only with `steno repeat --remove-worktrees`.
 """
 
 import os
@@ -26,8 +26,8 @@ from ..errors import StenoError
 from ..event import NANO_PER_USD
 from ..process.child import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from ..report import TaskReport, Verdict
-from ..workspace.git import add_worktree
-from ..workspace.repository import GitError, open_repository, path_in_repository
+from ..workspace.git import add_worktree, remove_worktree
+from ..workspace.repository import GitError, Repository, open_repository, path_in_repository
 from .backend_probe import choose_backend, probe_backend
 from .doctor import CapabilityCheck, FallbackBuilder, resolve_model
 from .json_schema import load_json_schema
@@ -61,10 +61,7 @@ def ensure_worktree(cwd: str, name: str) -> Worktree:
     with open_repository(cwd) as repository:
         if repository is None:
             raise StenoError(f"--worktree: {cwd}: not a git repository, or not yours")
-        # Inside a worktree: use the main repository, so that all worktrees are siblings.
-        common = repository.common_dir
-        root = common.parent if common.name == ".git" else repository.top
-        path = root.with_name(f"{root.name}-worktrees") / name
+        path = _worktree_path(repository, name)
         is_new = not (path / ".git").exists()
         if is_new:
             try:
@@ -73,6 +70,20 @@ def ensure_worktree(cwd: str, name: str) -> Worktree:
                 raise StenoError(f"--worktree: {cwd}: {error}") from None
         inner = path / path_in_repository(cwd)
     return Worktree(str(path), str(inner if inner.is_dir() else path), f"steno/{name}", is_new)
+
+
+def discard_worktree(cwd: str, name: str) -> None:
+    """Delete the worktree of that name with its branch and everything in it."""
+    with open_repository(cwd) as repository:
+        if repository is not None:
+            remove_worktree(repository, _worktree_path(repository, name), f"steno/{name}")
+
+
+def _worktree_path(repository: Repository, name: str) -> Path:
+    # Inside a worktree: use the main repository, so that all worktrees are siblings.
+    common = repository.common_dir
+    root = common.parent if common.name == ".git" else repository.top
+    return root.with_name(f"{root.name}-worktrees") / name
 
 
 # Options of one run that cannot be set in a file.

@@ -25,7 +25,7 @@ def check_page(
         lines += _run_lines(result, style)
     if across:
         lines += [_mark(False, style) + " " + style.paint(ACROSS_NAME, "bold")]
-        lines += _finding_lines(across, style)
+        lines += finding_lines(across, style)
     failed = sum(not result.ok for result in results)
     findings = sum(len(result.findings) for result in results) + len(across)
     colour = "red" if findings else "green"
@@ -46,10 +46,10 @@ def _run_lines(result: CheckResult, style: PageStyle) -> list[str]:
     head = f"{_mark(result.ok, style)} {style.paint(name, 'bold')}  "
     head += style.paint(facts[0], verdict_colour(report.verdict))
     head += style.paint("".join(f" · {single_line(fact)}" for fact in facts[1:] if fact), "dim")
-    return [head, *_finding_lines(result.findings, style)]
+    return [head, *finding_lines(result.findings, style)]
 
 
-def _finding_lines(findings: Iterable[RuleFinding], style: PageStyle) -> list[str]:
+def finding_lines(findings: Iterable[RuleFinding], style: PageStyle) -> list[str]:
     findings = list(findings)
     indent = max((len(finding.rule) for finding in findings), default=0) + 6
     lines = []

@@ -289,11 +289,14 @@ def gauge(fraction: float, columns: int) -> str:
     return "█" * full + "░" * (columns - full)
 
 
-def sparkline(values: Sequence[float], columns: int | None = None) -> str:
-    """One character per value, or per group of values where there are more than `columns`."""
+def sparkline(values: Sequence[float], columns: int | None = None, top: float | None = None) -> str:
+    """One character per value, or per group of values where there are more than `columns`.
+
+    `top`: the value of a full block; by default the highest value.
+    """
     if columns is not None and len(values) > columns:
         values = downsample(values, columns)
-    top = max(values, default=0)
+    top = max(values, default=0) if top is None else top
     if top <= 0:
         return SPARK_BLOCKS[0] * len(values)
     return "".join(SPARK_BLOCKS[min(7, int(max(0.0, value) / top * 7.999))] for value in values)

@@ -84,6 +84,17 @@ def add_worktree(repository: Repository, path: Path, branch: str) -> None:
             raise
 
 
+def remove_worktree(repository: Repository, path: Path, branch: str) -> None:
+    """Delete a worktree, its registration and its branch. Nothing in its files is trusted."""
+    shutil.rmtree(path, ignore_errors=True)
+    registered = repository.common_dir / "worktrees" / path.name
+    with suppress(OSError):
+        if (registered / "gitdir").read_bytes().strip() == os.fsencode(path / ".git"):
+            shutil.rmtree(registered)
+    with suppress(GitError):
+        repository.output("update-ref", "-d", f"refs/heads/{branch}")
+
+
 def save_tree(cwd: str, run: str, moment: str, tree: str) -> bool:
     """Keep a tree as the snapshot of a run; `moment` is before or after."""
     return _git_output(cwd, "update-ref", f"{REF_PREFIX}{run}/{moment}", tree) is not None
