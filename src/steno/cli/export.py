@@ -58,7 +58,7 @@ def run(args: list[str]) -> int:
     options.sources = [options.source]
     options.view = "transcript"
     options.prices = False
-    options.exit_from = None
+    options.needs_report = False
     sources, has_errors = resolve_sources(options)
     if has_errors:
         return EXIT_USAGE_ERROR

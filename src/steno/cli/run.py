@@ -1,7 +1,6 @@
 """`steno run`: runs an agent and reports how it ended."""
 
 import argparse
-import os
 import signal
 import sys
 import time
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from ..codec.redact import redact, redact_argv
 from ..config import MODEL_SIZES, SETTINGS, SETTINGS_BY_NAME
+from ..errors import StenoError
 from ..report import EXIT_CODES, TaskReport
 from ..runner.attempt import AgentRun
 from ..runner.hooks import BackgroundQueue, HookQueue, HookRunner, HookSpec
@@ -23,8 +23,9 @@ from ..runner.prepare import PreparedTask, prepare_task
 from ..runner.run_registry import lost_runs
 from ..runner.task_runner import TaskRunner
 from ..views.live import LiveDisplay
-from .commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, STEP_SUMMARY
+from .commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from .options import option_name
+from .output_options import ReportOutputs, outputs_from_options
 from .run_options import parse_args, read_prompt
 from .stream_options import StderrWriter, finish_hooks, parse_hooks, write_all
 from .sync_options import (
@@ -76,6 +77,11 @@ def run(args: list[str]) -> int:
         for text in options.sync:
             check_destination(text)
     hooks = parse_hooks(options)
+    stdout_option = f"--{options.form}" if options.form is not None else None
+    outputs = outputs_from_options(options, "steno run", stdout_option)
+    if outputs.uses_stdout:
+        raise StenoError("stdout has the answer; write --junit, --sarif and --markdown to a file")
+    outputs.has_page = False
     monitor = None
     if options.policy:
         from ..checks.monitor import load_monitor
@@ -92,13 +98,13 @@ def run(args: list[str]) -> int:
         print_error(f"{refusal.error}; {refusal.hint}")
         if options.form == "json":
             print_json(refusal.to_json())
-        _write_step_summary(refusal, [], print_error)
+        _write_outputs(outputs, refusal, [], print_error)
         return EXIT_CODES[refusal.verdict] if refusal.exit_code is None else refusal.exit_code
     if lost_runs():
         from .ps import recover_finished_runs
 
         recover_finished_runs(prepared.settings["ledger"], RECOVERY_LOCK_SECONDS)
-    command = RunCommand(prepared, options, values)
+    command = RunCommand(prepared, options, values, outputs)
     if hooks:
         command.add_hooks(hooks)
     if monitor is not None:
@@ -110,9 +116,14 @@ class RunCommand:
     """A task with its display, signals, sync and hooks."""
 
     def __init__(
-        self, prepared: PreparedTask, options: argparse.Namespace, values: dict[str, Any]
+        self,
+        prepared: PreparedTask,
+        options: argparse.Namespace,
+        values: dict[str, Any],
+        outputs: ReportOutputs,
     ) -> None:
         self._prepared = prepared
+        self._outputs = outputs
         self._output_format = options.form
         self._option_values = values
         self._hook_queue: HookQueue | None = None
@@ -173,7 +184,7 @@ class RunCommand:
                 report = self._runner.run()
                 is_policy_broken = self._check_policy(report)
                 self._print_result(report)
-                _write_step_summary(report, self._policy_findings, self._warn)
+                _write_outputs(self._outputs, report, self._policy_findings, self._warn)
                 sync_code = 0 if self._sync is None else self._finish_sync(self._sync)
                 if self._hook_queue is not None:
                     finish_hooks(self._hook_queue, self._warn)
@@ -357,14 +368,18 @@ def _start_sync(options: argparse.Namespace, cwd: str | None) -> "FolderSync":
     return FolderSync(cwd or str(Path.cwd()), sync_options)
 
 
-def _write_step_summary(
-    report: TaskReport, findings: "list[RuleFinding]", warn: Callable[[str], None]
+def _write_outputs(
+    outputs: ReportOutputs,
+    report: TaskReport,
+    findings: "list[RuleFinding]",
+    warn: Callable[[str], None],
 ) -> None:
-    """In GitHub Actions, add the run to the summary of the step."""
-    if os.environ.get(STEP_SUMMARY):
-        from .check_outputs import write_run_summary
+    """Write the files that were asked for; in GitHub Actions, also the summary of the step."""
+    if outputs.is_active:
+        from ..export.results import result_of
 
-        write_run_summary(report, findings, warn)
+        name = report.name or report.run_id or "not started"
+        outputs.write_task(result_of(name, report, findings), warn)
 
 
 def _answer_text(report: TaskReport, has_schema: bool) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from ..config import SETTINGS
 from ..errors import StenoError
 from .options import CommandParser, number_type, option_name
+from .output_options import add_output_options
 from .stream_options import add_hook_options
 from .sync_options import RUN_OPTIONS, add_sync_destinations, check_sync_options
 from .terminal import is_terminal, stdin_bytes
@@ -111,6 +112,7 @@ def _build_parser() -> CommandParser:
     }
     for form, text in help_texts.items():
         forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
+    add_output_options(parser)
     _add_settings(parser)
     add_sync_destinations(parser, RUN_OPTIONS)
     group = parser.add_argument_group("replay (--agent replay plays a recording)")

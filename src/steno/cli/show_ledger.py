@@ -46,8 +46,8 @@ def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput:
 
     stored.render_notes = render_notes
     store.close()
-    if stored.render_page is not None and options.exit_from is not None:
-        raise StenoError(f"{name}: --exit-from needs a verdict, and the ledger has none")
+    if stored.render_page is not None and options.needs_report:
+        raise StenoError(f"{name}: --exit-from and outputs need a verdict; the ledger has none")
     return stored
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 MAX_SUMMARIES = 3  # more sources get a table
 STDIN_NAME = "stdin"
 STREAMING_VIEWS = ("events", "timeline")  # print while they read
+PROGRAM_VIEWS = ("json", "events", "text")  # may be read by a program
+SILENT_VIEW = "silent"  # reads reports and prints nothing
 RECORDING_VIEWS = (*STREAMING_VIEWS, "transcript")  # need more than the report
 
 
@@ -154,6 +156,8 @@ class SourcePrinter:
         )
         self._printed_count = 0
         self.highest_exit_code = 0  # of the verdicts
+        self.keeps_reports = False
+        self.reports: list[tuple[str, Report]] = []  # with the names of their sources
         self.footer: Callable[[], list[str]] = list  # lines after the last source
 
     def show(self, source: SourceRef) -> bool:
@@ -184,8 +188,13 @@ class SourcePrinter:
             if isinstance(recording, StoredInput):
                 report = recording.complete(report)
             self._report_bad_lines(recording, parser)
-        self.highest_exit_code = max(self.highest_exit_code, EXIT_CODES[report.verdict])
+        self._add_report(recording, report)
         return report, parser
+
+    def _add_report(self, recording: RecordingInput, report: Report) -> None:
+        self.highest_exit_code = max(self.highest_exit_code, EXIT_CODES[report.verdict])
+        if self.keeps_reports:
+            self.reports.append((recording.name, report))
 
     def _report_bad_lines(self, recording: RecordingInput, parser: RunParser) -> None:
         self.progress.clear()
@@ -272,8 +281,7 @@ class SourcePrinter:
             recording, self.agent, self.input_format, self.use_heuristics
         ) as conversation:
             self.progress.clear()
-            verdict = conversation.report.verdict
-            self.highest_exit_code = max(self.highest_exit_code, EXIT_CODES[verdict])
+            self._add_report(recording, conversation.report)
             self._print_separator(recording)
             for line in transcript_lines(conversation, self.style, self.is_full):
                 print_lines([line])
@@ -282,6 +290,9 @@ class SourcePrinter:
         report, _ = self._build_report(recording)
         text = report.text or report.result or ""
         print_text(text if is_terminal(sys.stdout) else text + "\n")
+
+    def _silent(self, recording: RecordingInput) -> None:
+        self._build_report(recording)
 
     # -- views for programs ----------------------------------------------------------------------
 
