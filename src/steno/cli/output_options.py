@@ -107,6 +107,19 @@ def add_output_options(parser: CommandParser) -> None:
     )
 
 
+def add_otel_options(parser: CommandParser) -> None:
+    """--otel and --otel-content, which are settings of `steno run`."""
+    group = parser.add_argument_group("telemetry")
+    group.add_argument(
+        "--otel",
+        metavar="[=URL]",
+        help="send spans and metrics to an OpenTelemetry collector, as `steno run` does",
+    )
+    group.add_argument(
+        "--otel-content", action="store_true", help="also send prompts, answers, tool contents"
+    )
+
+
 def outputs_from_options(
     options: argparse.Namespace, title: str, stdout_option: str | None
 ) -> ReportOutputs:

@@ -1,6 +1,7 @@
 """`steno run`: runs an agent and reports how it ended."""
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from ..checks.rules import RuleFinding
     from ..event import Event
     from ..sync import FolderSync
+    from .notify import Notifier
+    from .otel import OtelOutput
 
 REDRAW_SECONDS = 0.2  # interval of the live line
 HEARTBEAT_CHECK_SECONDS = 5.0  # without a terminal
@@ -93,18 +96,24 @@ def run(args: list[str]) -> int:
         {name: value for name, value in values.items() if value is not None},
         option_name,
     )
+    otel = _create_otel(prepared)
+    notifier = _create_notifier(prepared)
     refusal = prepared.refusal
     if refusal is not None:
         print_error(f"{refusal.error}; {refusal.hint}")
         if options.form == "json":
             print_json(refusal.to_json())
         _write_outputs(outputs, refusal, [], print_error)
+        for sender in (otel, notifier):
+            if sender is not None:
+                sender.finish(refusal, print_error)
         return EXIT_CODES[refusal.verdict] if refusal.exit_code is None else refusal.exit_code
     if lost_runs():
         from .ps import recover_finished_runs
 
         recover_finished_runs(prepared.settings["ledger"], RECOVERY_LOCK_SECONDS)
     command = RunCommand(prepared, options, values, outputs)
+    command.add_senders(otel, notifier)
     if hooks:
         command.add_hooks(hooks)
     if monitor is not None:
@@ -123,6 +132,7 @@ class RunCommand:
         outputs: ReportOutputs,
     ) -> None:
         self._prepared = prepared
+        self._senders: list[OtelOutput | Notifier] = []
         self._outputs = outputs
         self._output_format = options.form
         self._option_values = values
@@ -168,6 +178,17 @@ class RunCommand:
         self._policy_monitor = monitor
         self._runner.task.sinks.append(monitor.on_events)
 
+    def add_senders(self, otel: "OtelOutput | None", notifier: "Notifier | None") -> None:
+        """Send telemetry and notifications."""
+        sinks = self._runner.task.sinks
+        if otel is not None:
+            self._senders.append(otel)
+            sinks.append(lambda run, events: otel.add(events, run.id))
+        if notifier is not None:
+            name = self._prepared.settings["name"]
+            self._senders.append(notifier)
+            sinks.append(lambda run, events: notifier.add(events, name))
+
     def run(self) -> int:
         """Run the task to its end and return the exit code."""
         task = self._runner.task
@@ -188,6 +209,7 @@ class RunCommand:
                 sync_code = 0 if self._sync is None else self._finish_sync(self._sync)
                 if self._hook_queue is not None:
                     finish_hooks(self._hook_queue, self._warn)
+                self._finish_senders(report)
             finally:
                 if self._hook_queue is not None:
                     self._hook_queue.kill()
@@ -214,6 +236,12 @@ class RunCommand:
         report.warnings += warnings
         report.ok = report.ok and not warnings
         return bool(warnings)
+
+    def _finish_senders(self, report: TaskReport) -> None:
+        """Send what is pending, each within its time limit; a signal ends the wait."""
+        count = self._runner.interrupt_count
+        for sender in self._senders:
+            sender.finish(report, self._warn, lambda: self._runner.interrupt_count > count)
 
     def _sync_events(self, run: object, events: "list[Event]") -> None:
         for event in events:
@@ -368,6 +396,32 @@ def _start_sync(options: argparse.Namespace, cwd: str | None) -> "FolderSync":
     return FolderSync(cwd or str(Path.cwd()), sync_options)
 
 
+def _create_otel(prepared: PreparedTask) -> "OtelOutput | None":
+    """The telemetry, if asked for; the agent gets the trace that it continues."""
+    settings = prepared.settings
+    if settings["otel"] is None:
+        return None
+    from .otel import OtelOutput
+
+    setup = prepared.setup
+    otel = OtelOutput(settings["otel"], settings["otel_content"], setup.task_id)
+    prepared.setup = replace(setup, extra_env={**otel.environment(), **setup.extra_env})
+    return otel
+
+
+def _create_notifier(prepared: PreparedTask) -> "Notifier | None":
+    """The notifications, if asked for. Their URLs are secrets, which the agent does not get."""
+    settings = prepared.settings
+    if not settings["notify"]:
+        return None
+    from .notify import Notifier
+
+    variable = SETTINGS_BY_NAME["notify"].variable
+    env = {name: value for name, value in os.environ.items() if name != variable}
+    prepared.setup = replace(prepared.setup, inherited_env=env)
+    return Notifier(settings["notify"], settings["notify_on"])
+
+
 def _write_outputs(
     outputs: ReportOutputs,
     report: TaskReport,
@@ -401,7 +455,8 @@ PROMPT_BY_VERDICT = {
     "background_task": "is the background work done?",
     "context_full": "/compact",
 }
-DISPLAY_SETTINGS = ("quiet", "feed", "exit_from")  # not repeated in the command to resume
+# Not repeated in the command to resume: `notify` has secrets.
+DISPLAY_SETTINGS = ("quiet", "feed", "exit_from", "otel", "otel_content", "notify", "notify_on")
 
 
 def resume_command(report: TaskReport, options: Mapping[str, Any]) -> str | None:

@@ -58,9 +58,7 @@ def parse_args(args: list[str]) -> argparse.Namespace:
 
 
 def _escape(arg: str) -> str:
-    """Hide a prompt that begins with a dash from argparse. A bare --worktree gets no name."""
-    if arg == "--worktree":
-        return "--worktree="
+    """Hide a prompt that begins with a dash from argparse."""
     if re.match(r"-.*\s", arg, re.S) and not re.match(r"--[a-z-]+=", arg):
         return ESCAPE_PREFIX + arg
     return arg

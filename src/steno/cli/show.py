@@ -11,7 +11,12 @@ from ..errors import StenoError
 from ..recording.open import find_recordings
 from .commands import EXIT_USAGE_ERROR
 from .options import AGENT_HELP, NO_ADVICE_HELP, CommandParser, option_name
-from .output_options import DOCUMENTS, add_output_options, outputs_from_options
+from .output_options import (
+    DOCUMENTS,
+    add_otel_options,
+    add_output_options,
+    outputs_from_options,
+)
 from .show_views import (
     MAX_SUMMARIES,
     PROGRAM_VIEWS,
@@ -42,6 +47,7 @@ EXAMPLES = """examples:
   steno show --text run.jsonl              only the agent's answer
   steno show 3f9a21c0                      a run or session in the ledger, by ID prefix
   steno show --exit-from verdict run/      exit with 0 only if the run succeeded
+  steno show --otel=http://localhost:4318 3f9a21c0   send its trace to a collector
   steno show --junit report.xml runs/      each run as a test case, failed by its verdict
 
 A source is the output of an agent (plain, gzip or zstd), a recording, an agent's transcript, a
@@ -57,7 +63,8 @@ def run(args: list[str]) -> int:
     agent = get_agent(options.agent)
     stdout_option = f"--{options.view}" if options.view in PROGRAM_VIEWS else None
     outputs = outputs_from_options(options, "steno show", stdout_option)
-    options.needs_report = options.exit_from is not None or outputs.is_requested
+    has_otel = options.otel is not None
+    options.needs_report = options.exit_from is not None or outputs.is_requested or has_otel
     sources, has_errors = resolve_sources(options)
     view = SILENT_VIEW if outputs.uses_stdout else options.view
     printer = SourcePrinter(view, detect_style(), len(sources))
@@ -67,6 +74,13 @@ def run(args: list[str]) -> int:
     printer.show_prices = options.prices
     printer.is_full = options.full
     printer.keeps_reports = outputs.is_active
+    if has_otel:
+        from .otel import OtelOutput, parse_otel_option
+
+        target = parse_otel_option(options.otel)
+        if target is not None:
+            printer.create_otel = lambda: OtelOutput(target, options.otel_content)
+            printer.create_otel()  # its packages are missing: says so before anything is read
     try:
         with pager() if options.view == "transcript" else outputs.page():
             for source in sources:
@@ -119,6 +133,7 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         help="exit with the verdict's code, as `steno run` does (the highest of several sources)",
     )
     add_output_options(parser)
+    add_otel_options(parser)
     parser.add_ledger()
     options = parser.parse_with_rest(args, "sources", are_paths=True)
     if options.prices and options.view not in (None, "summary"):
@@ -126,10 +141,12 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     if options.full and options.view != "transcript":
         parser.error("--full needs --transcript")
     if options.view in STREAMING_VIEWS:
-        for name in ("exit_from", *DOCUMENTS, "github"):
+        for name in ("exit_from", *DOCUMENTS, "github", "otel"):
             if getattr(options, name):
                 label = option_name(name)
                 parser.error(f"{label} needs a report and cannot be used with --{options.view}")
+    if options.otel and options.view == "transcript":
+        parser.error("--otel cannot be used with --transcript")
     if not options.sources and is_terminal(sys.stdin):
         parser.error("nothing to read: give a file or folder, or pipe a recording to stdin")
     return options

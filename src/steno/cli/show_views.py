@@ -31,6 +31,7 @@ from .terminal import (
 
 if TYPE_CHECKING:
     from ..export.conversation import Conversation
+    from .otel import OtelOutput
 
 MAX_SUMMARIES = 3  # more sources get a table
 STDIN_NAME = "stdin"
@@ -158,6 +159,7 @@ class SourcePrinter:
         self.highest_exit_code = 0  # of the verdicts
         self.keeps_reports = False
         self.reports: list[tuple[str, Report]] = []  # with the names of their sources
+        self.create_otel: Callable[[], OtelOutput | None] = lambda: None
         self.footer: Callable[[], list[str]] = list  # lines after the last source
 
     def show(self, source: SourceRef) -> bool:
@@ -178,17 +180,21 @@ class SourcePrinter:
         return True
 
     def _build_report(self, recording: RecordingInput) -> tuple[Report, RunParser]:
+        otel = self.create_otel()
         if isinstance(recording, StoredInput) and recording.report is not None:
             report = recording.report
             parser = RunParser()
         else:
-            parser = recording.read(self.agent, self.input_format)
+            sink = None if otel is None else otel.add
+            parser = recording.read(self.agent, self.input_format, sink)
             parser.accumulator.facts.use_heuristics = self.use_heuristics
             report = parser.report(recording.name, price)
             if isinstance(recording, StoredInput):
                 report = recording.complete(report)
             self._report_bad_lines(recording, parser)
         self._add_report(recording, report)
+        if otel is not None:
+            otel.finish(report, print_error)
         return report, parser
 
     def _add_report(self, recording: RecordingInput, report: Report) -> None:
