@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -215,10 +216,9 @@ def test_contents_only_if_asked_for(collector: otlp.Collector, tmp_path: Path) -
     program.steno(tmp_path / "data", "show", f"--otel={collector.url}", source)
     assert "hosts" not in json.dumps(collector.spans)
     assert "All done" not in json.dumps(collector.spans)
-    for words, more in (
-        (("--otel-content",), {}),
-        ((), {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"}),
-    ):
+    variable = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"}
+    asked: list[tuple[list[str], dict[str, Any]]] = [(["--otel-content"], {}), ([], {**variable})]
+    for words, more in asked:
         collector.spans.clear()
         program.steno(tmp_path / "data", "show", f"--otel={collector.url}", *words, source, **more)
         (tool,) = collector.by_name("execute_tool Read")
@@ -237,7 +237,7 @@ def test_contents_only_if_asked_for(collector: otlp.Collector, tmp_path: Path) -
 
 def test_the_standard_variables(collector: otlp.Collector, tmp_path: Path) -> None:
     """Endpoint, headers, compression, service name, attributes; a parent that is not sampled."""
-    more = {
+    more: dict[str, Any] = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
         "OTEL_EXPORTER_OTLP_HEADERS": "x-team=blue",
         "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
@@ -452,7 +452,7 @@ def test_missing_packages_are_named_before_the_run(tmp_path: Path) -> None:
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").touch()
     root = Path(__file__).parents[2] / "src"
-    more = {"PYTHONPATH": f"{hidden.parent}{os.pathsep}{root}"}
+    more: dict[str, Any] = {"PYTHONPATH": f"{hidden.parent}{os.pathsep}{root}"}
     text_ = "steno: --otel needs opentelemetry; install: pip install 'stenograph[otel]'\n"
     for words in (("run", "--otel", "hi"), ("show", "--otel", __file__)):
         done = place.steno(*words, **more)

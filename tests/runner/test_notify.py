@@ -193,7 +193,7 @@ def test_a_missing_package_is_named_before_the_run(place: Place) -> None:
         "sys.meta_path.insert(0, Hidden())\n"
     )
     root = Path(__file__).parents[2] / "src"
-    more = {"PYTHONPATH": f"{hook.parent}{os.pathsep}{root}"}
+    more: dict[str, Any] = {"PYTHONPATH": f"{hook.parent}{os.pathsep}{root}"}
     done = place.steno("run", "--notify", "ntfy://topic", "hi", **more)
     text_ = "steno: --notify needs apprise; install: pip install 'stenograph[notify]'\n"
     assert (done.returncode, done.stderr.decode(), place.calls) == (2, text_, [])
