@@ -24,10 +24,13 @@ MAX_SUMMARY_RUNS = 100
 MAX_SUMMARY_FINDINGS = 200
 MAX_FILES_NAMED = 20
 MAX_CELL_CHARS = 300
+MAX_PATH_CHARS = 40  # of a run's name, so that the figures fit on the page
+# The long text comes last; figures are right-aligned.
 RUN_COLUMNS = (
-    *("run", "verdict", "reason", "cost", "tokens", "context", "time", "files", "findings"),
+    *("run", "verdict", "cost", "tokens", "context", "time", "files", "findings", "reason"),
 )
 FINDING_COLUMNS = ("run", "rule", "finding", "lines")
+TEXT_COLUMNS = ("run", "verdict", "reason", "rule", "finding", "lines")
 
 
 # -- annotations ---------------------------------------------------------------------------------
@@ -111,16 +114,23 @@ def _mark(results: Sequence[CheckResult], across: Sequence[RuleFinding]) -> str:
 def _run_cells(result: CheckResult) -> list[str]:
     report = result.report
     return [
-        result.name,
+        _short_name(result.name),
         report.verdict,
-        verdict_reason(report),
         format_money(report.cost.usd),
         format_compact(report.tokens.total),
         format_percent(report.context.fraction),
         format_duration(report.duration_ms),
         str(len(report.files)),
         str(len(broken_rules(result))),
+        verdict_reason(report),
     ]
+
+
+def _short_name(name: str) -> str:
+    """A name; of a long path, only its last two parts."""
+    if len(name) <= MAX_PATH_CHARS or name.count("/") < 2:
+        return name
+    return "…/" + "/".join(name.rstrip("/").split("/")[-2:])
 
 
 def _finding_parts(results: Sequence[CheckResult], across: Sequence[RuleFinding]) -> list[str]:
@@ -129,7 +139,7 @@ def _finding_parts(results: Sequence[CheckResult], across: Sequence[RuleFinding]
     if not named:
         return []
     rows = (
-        [name, finding.rule, finding.message, ", ".join(map(str, finding.lines))]
+        [_short_name(name), finding.rule, finding.message, ", ".join(map(str, finding.lines))]
         for name, finding in named[:MAX_SUMMARY_FINDINGS]
     )
     parts = [_table(FINDING_COLUMNS, rows)]
@@ -153,7 +163,8 @@ def _file_item(file: ChangedFile) -> str:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *([_cell(text) for text in row] for row in rows)]
+    rule = ["---" if name in TEXT_COLUMNS else "---:" for name in columns]
+    lines = [columns, rule, *([_cell(text) for text in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

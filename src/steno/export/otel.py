@@ -34,7 +34,7 @@ from opentelemetry.trace import (
 
 from .. import __version__
 from ..codec.redact import redact_and_truncate
-from .spans import Span, TraceContext
+from .spans import RunSpan, TraceContext
 
 TIMEOUT_SECONDS = 5.0  # of one export with its retries, unless a variable says otherwise
 BATCH_SPANS = 512
@@ -49,7 +49,7 @@ METRIC_ATTRIBUTES = (
 )
 
 
-def send(spans: list[Span], context: TraceContext, url: str | None) -> str | None:
+def send(spans: list[RunSpan], context: TraceContext, url: str | None) -> str | None:
     """Send the spans, then the metrics; what went wrong, if something did.
 
     `url` is the collector's; None: by the environment.
@@ -106,7 +106,7 @@ class _Collector(SpanProcessor):
 
 
 def _send_spans(
-    spans: list[Span], context: TraceContext, url: str | None, resource: Resource
+    spans: list[RunSpan], context: TraceContext, url: str | None, resource: Resource
 ) -> bool:
     ids = _GivenIds(context.trace_id)
     provider = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
@@ -127,7 +127,7 @@ def _send_spans(
         exporter.shutdown()  # type: ignore[no-untyped-call]  # has no types
 
 
-def _record(tracer: trace.Tracer, span: Span, context: TraceContext) -> None:
+def _record(tracer: trace.Tracer, span: RunSpan, context: TraceContext) -> None:
     parent = INVALID_SPAN_CONTEXT
     if span.parent_id:
         is_remote = span.id == context.span_id
@@ -150,7 +150,7 @@ def _record(tracer: trace.Tracer, span: Span, context: TraceContext) -> None:
 # -- metrics ---------------------------------------------------------------------------------------
 
 
-def _send_metrics(spans: list[Span], url: str | None, resource: Resource) -> None:
+def _send_metrics(spans: list[RunSpan], url: str | None, resource: Resource) -> None:
     reader = PeriodicExportingMetricReader(
         OTLPMetricExporter(**_exporter_options("metrics", url)), export_interval_millis=math.inf
     )

@@ -87,7 +87,7 @@ def _hash(text: str, size: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:size]) or 1
 
 
-class Span(Struct):
+class RunSpan(Struct):
     """One span; times in nanoseconds since 1970. `error`: what made it fail, if it did."""
 
     id: int
@@ -165,7 +165,7 @@ class TraceRecorder:
 
     # -- spans -----------------------------------------------------------------------------------
 
-    def spans(self, report: Report, context: TraceContext) -> list[Span]:
+    def spans(self, report: Report, context: TraceContext) -> list[RunSpan]:
         """The span of the run, those of its tools and subagents, those of its requests."""
         root = self._root(report, context)
         tools = {tool.id: self._tool(tool, context, root) for tool in report.tools}
@@ -188,7 +188,7 @@ class TraceRecorder:
             chats.append(chat)
         return [root, *tools.values(), *agents.values(), *chats]
 
-    def _root(self, report: Report, context: TraceContext) -> Span:
+    def _root(self, report: Report, context: TraceContext) -> RunSpan:
         start = report.started_at or self._first_at
         duration = timedelta(milliseconds=report.duration_ms or 0)
         is_assumed = start is None
@@ -203,7 +203,7 @@ class TraceRecorder:
         if self._with_content:
             attributes |= _messages("gen_ai.input.messages", "user", self._prompt)
             attributes |= _messages("gen_ai.output.messages", "assistant", report.result)
-        return Span(
+        return RunSpan(
             id=context.span_id,
             parent_id=context.parent_id,
             name=f"invoke_agent {report.agent or 'unknown'}",
@@ -214,7 +214,7 @@ class TraceRecorder:
             error=None if report.ok else report.verdict,
         )
 
-    def _tool(self, tool: ToolCallSummary, context: TraceContext, root: Span) -> Span:
+    def _tool(self, tool: ToolCallSummary, context: TraceContext, root: RunSpan) -> RunSpan:
         start = root.start if tool.started_at is None else _to_ns(tool.started_at)
         attributes = {
             "gen_ai.operation.name": "execute_tool",
@@ -225,7 +225,7 @@ class TraceRecorder:
             **self._contents.get(tool.id, {}),
         }
         error = None if tool.ok is not False else "tool_error"
-        return Span(
+        return RunSpan(
             id=context.child_id(f"tool:{tool.id}"),
             parent_id=root.id,
             name=f"execute_tool {redact(tool.name)}",
@@ -236,7 +236,9 @@ class TraceRecorder:
             error="denied" if tool.denied else error,
         )
 
-    def _subagent(self, entry: Subagent, report: Report, context: TraceContext, call: Span) -> Span:
+    def _subagent(
+        self, entry: Subagent, report: Report, context: TraceContext, call: RunSpan
+    ) -> RunSpan:
         name = redact(entry.type or "subagent")
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
@@ -246,7 +248,7 @@ class TraceRecorder:
             **_usage_attributes(entry.tokens),
             "steno.cost.usd": entry.cost_usd,
         }
-        return Span(
+        return RunSpan(
             id=context.child_id(f"agent:{entry.id}"),
             parent_id=call.id,
             name=f"invoke_agent {name}",
@@ -256,7 +258,9 @@ class TraceRecorder:
             attributes=_known(attributes),
         )
 
-    def _chat(self, key: str, request: RequestTrace, context: TraceContext, parent: Span) -> Span:
+    def _chat(
+        self, key: str, request: RequestTrace, context: TraceContext, parent: RunSpan
+    ) -> RunSpan:
         usage = request.usage
         end = parent.start if request.end is None else _to_ns(request.end)
         start = end if request.start is None else min(end, _to_ns(request.start))
@@ -274,7 +278,7 @@ class TraceRecorder:
         if request.parts:
             message = [{"role": "assistant", "parts": request.parts}]
             attributes["gen_ai.output.messages"] = msgspec.json.encode(message).decode()
-        return Span(
+        return RunSpan(
             id=context.child_id(f"chat:{key}"),
             parent_id=parent.id,
             name=f"chat {usage.model or 'unknown'}",
