@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from msgspec import Struct
 from ..errors import StenoError
 from .commands import STEP_SUMMARY
 from .options import CommandParser
-from .output_file import write_file
 from .terminal import print_error, print_lines, write_bytes
 
 if TYPE_CHECKING:
@@ -56,9 +54,11 @@ class ReportOutputs(Struct, kw_only=True):
         if not (self.has_summary and self.has_page):
             yield
             return
+        from secrets import token_hex
+
         from ..export.github import stop_commands
 
-        stop, resume = stop_commands(secrets.token_hex(16))
+        stop, resume = stop_commands(token_hex(16))
         print_lines([stop])
         yield
         print_lines([resume])
@@ -169,6 +169,8 @@ def _write(target: str, data: bytes) -> None:
     if target == STDOUT:
         write_bytes(data)
     else:
+        from .output_file import write_file
+
         write_file(target, [data])
 
 
