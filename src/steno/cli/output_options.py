@@ -16,14 +16,16 @@ from .options import CommandParser
 from .terminal import print_error, print_lines, write_bytes
 
 if TYPE_CHECKING:
+    from argparse import _ArgumentGroup
+
     from ..checks.policy import CheckResult
     from ..checks.rules import RuleFinding
 
 STDOUT = "-"
 DOCUMENTS = {
-    "junit": "write JUnit XML; - is stdout",
-    "sarif": "write the findings as SARIF 2.1.0; - is stdout",
-    "markdown": "write a summary in Markdown; - is stdout",
+    "junit": "write JUnit XML",
+    "sarif": "write the findings as SARIF 2.1.0",
+    "markdown": "write a summary in Markdown",
 }
 
 
@@ -95,11 +97,12 @@ class ReportOutputs(Struct, kw_only=True):
                 print(line, file=sys.stderr)
 
 
-def add_output_options(parser: CommandParser) -> None:
+def add_output_options(parser: CommandParser, to_stdout: bool = True) -> None:
     """--junit, --sarif, --markdown and --github."""
     outputs = parser.add_argument_group("outputs for CI")
+    note = "; - is stdout" if to_stdout else ""
     for name, text in DOCUMENTS.items():
-        outputs.add_argument(f"--{name}", metavar="FILE", help=text)
+        outputs.add_argument(f"--{name}", metavar="FILE", help=text + note)
     outputs.add_argument(
         "--github",
         action="store_true",
@@ -107,9 +110,9 @@ def add_output_options(parser: CommandParser) -> None:
     )
 
 
-def add_otel_options(parser: CommandParser) -> None:
-    """--otel and --otel-content, which are settings of `steno run`."""
-    group = parser.add_argument_group("telemetry")
+def add_otel_options(parser: CommandParser, title: str = "telemetry") -> "_ArgumentGroup":
+    """--otel and --otel-content, which are settings of `steno run`, in a group of options."""
+    group = parser.add_argument_group(title)
     group.add_argument(
         "--otel",
         metavar="[=URL]",
@@ -118,6 +121,7 @@ def add_otel_options(parser: CommandParser) -> None:
     group.add_argument(
         "--otel-content", action="store_true", help="also send prompts, answers, tool contents"
     )
+    return group
 
 
 def outputs_from_options(

@@ -26,6 +26,7 @@ EXAMPLES = """examples:
   steno run --model small --json-schema bug.json "which test fails?" | jq .file
   steno run --fallback-agent codex --on-limit fallback "fix the failing test"
   steno run --on file_change:*.py 'ruff check {path}' "fix the failing test"
+  steno run --otel=http://localhost:4318 --notify ntfy://my-topic "fix the failing test"
   steno run "what is new?" -- --settings ci.json            pass arguments to the agent
 
 Without PROMPT, --prompt and --file the prompt is read from stdin. Use --prompt=-x for a
@@ -110,7 +111,7 @@ def _build_parser() -> CommandParser:
     }
     for form, text in help_texts.items():
         forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
-    add_output_options(parser)
+    add_output_options(parser, to_stdout=False)
     _add_settings(parser)
     add_sync_destinations(parser, RUN_OPTIONS)
     group = parser.add_argument_group("replay (--agent replay plays a recording)")

@@ -413,10 +413,10 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         "--tag", action="append", metavar="K=V", help="with --record: label of the run (repeatable)"
     )
     _add_output_options(parser)
-    add_otel_options(parser)
+    group = add_otel_options(parser, "telemetry and notifications")
     for name in ("notify", "notify_on"):
         setting = SETTINGS_BY_NAME[name]
-        parser.add_argument(
+        group.add_argument(
             setting.option, metavar=setting.metavar, action="append", help=setting.help_text
         )
     add_hook_options(parser, "see below")
