@@ -401,6 +401,16 @@ def test_a_collector_that_fails_is_a_warning(collector: otlp.Collector, tmp_path
     assert (done.returncode, done.stderr.decode()) == (0, f"{text_}HTTP 403 Forbidden\n")
 
 
+def test_a_collector_that_is_overloaded(collector: otlp.Collector, tmp_path: Path) -> None:
+    """It is asked again, for a bounded time."""
+    collector.status = 503
+    place = Place(tmp_path)
+    done = place.steno("run", "--quiet", f"--otel={collector.url}", "hi")
+    text_ = f"steno: --otel: telemetry not sent to {collector.url}: Service Unavailable\n"
+    assert (done.returncode, done.stderr.decode()) == (0, text_)
+    assert len(collector.paths) >= 2
+
+
 def test_a_collector_that_is_not_there(tmp_path: Path) -> None:
     """Retries are bounded."""
     with socket.socket() as unused:

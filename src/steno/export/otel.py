@@ -213,8 +213,11 @@ def _collected_messages() -> Iterator[list[logging.LogRecord]]:
 
 def _problem(message: str) -> str:
     """The reason in a message, in few words."""
+    known = re.search(r"Connection refused|timed out|Name or service not known|SSL\w*", message)
+    if known is not None:
+        return known[0]
     status = re.search(r"code: (\d+), reason: ([\w ]+)", message)
     if status is not None:
         return f"HTTP {status[1]} {status[2].strip()}"
-    known = re.search(r"Connection refused|timed out|Name or service not known|SSL\w*", message)
-    return known[0] if known is not None else redact_and_truncate(message, MAX_PROBLEM_CHARS)
+    reason = re.search(r"Transient error (.+?) encountered", message)
+    return redact_and_truncate(reason[1] if reason else message, MAX_PROBLEM_CHARS)
