@@ -32,7 +32,11 @@ PRINTED = {
     "feed",
     "quiet",
     "exit_from",
-}  # settings that say what is printed: nothing of a library's
+    "otel",
+    "otel_content",
+    "notify",
+    "notify_on",
+}  # settings that say what is printed or sent: nothing of a library's
 
 
 @pytest.fixture

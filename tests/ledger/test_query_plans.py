@@ -75,6 +75,7 @@ def commands(ids: Sequence[str], session: str) -> Iterator[tuple[str, ...]]:
     yield ("search", "--regex", "needl[e]", "--no-import")
     yield ("runs",)  # with an import
     yield ("usage",)
+    yield ("usage", "--textfile", "-", "--no-import")
     yield ("budget",)
     for subject in (ids[0], session):
         yield ("show", subject[:12])

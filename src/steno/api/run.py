@@ -27,7 +27,8 @@ class RunOptions(TypedDict, total=False):
     """The options of `steno run`, with underscores. None: the default from the settings.
 
     Options for the prompt's source, for output and for sync are left out: `--prompt`, `--file`,
-    `--json`, `--raw`, `--feed`, `--quiet`, `--exit-from`, `--sync`.
+    `--json`, `--raw`, `--feed`, `--quiet`, `--exit-from`, `--sync`, `--otel`, `--otel-content`,
+    `--notify`, `--notify-on`.
     """
 
     agent: str | None

@@ -19,12 +19,10 @@ from ..ledger.queries import runs as run_queries
 from ..ledger.store import Store, ledger_exists
 from ..pricing import price
 from ..recording.open import find_recordings, open_path, open_recording
-from ..report import ADVISORY_PREFIXES
 from ..views import check as view
-from ..views.summary import verdict_reason
-from .check_outputs import add_output_options, outputs_from_options
 from .commands import EXIT_FAILED
 from .options import AGENT_HELP, CommandParser
+from .output_options import add_output_options, outputs_from_options
 from .query_options import (
     NAME_FILTERS,
     open_updated_ledger,
@@ -68,7 +66,8 @@ def run(args: list[str]) -> int:
     options = parser.parse_with_rest(args, "sources", are_paths=True)
     if options.list_rules:
         return _list_rules(options.form)
-    outputs = outputs_from_options(options)
+    stdout_option = "--json" if options.form == "json" else None
+    outputs = outputs_from_options(options, "steno check", stdout_option)
     policy = _load_policy(options, outputs.is_requested)
     by_verdict = outputs.is_requested and not policy.rules and not policy.across
     results = [
@@ -85,7 +84,8 @@ def run(args: list[str]) -> int:
     if options.form == "json":
         print_json(_as_json(results, across))
     elif not outputs.uses_stdout:
-        outputs.print_page(view.check_page(results, across, detect_style()))
+        with outputs.page():
+            print_lines(view.check_page(results, across, detect_style()))
     outputs.write(results, across)
     is_broken = bool(across) or not all(result.ok for result in results)
     return EXIT_FAILED if is_broken else 0
@@ -140,15 +140,11 @@ def _load_policy(options: argparse.Namespace, is_output_requested: bool) -> Poli
 
 def _check(policy: Policy, facts: RunFacts, by_verdict: bool) -> list[RuleFinding]:
     """What a run breaks; without rules, its verdict if it is not `ok`."""
-    report = facts.report
-    if not by_verdict or report.ok:
+    if not by_verdict or facts.report.ok:
         return policy.check(facts)
-    rule: str = report.verdict
-    message = verdict_reason(report)
-    if rule == "success":  # a warning made it not `ok`
-        warnings = [text for text in report.warnings if text.startswith(ADVISORY_PREFIXES)]
-        rule, _, message = "; ".join(warnings).partition(": ")
-    return [RuleFinding(rule, message, report.verdict, lines=tuple(report.evidence))]
+    from ..export.results import verdict_finding
+
+    return [verdict_finding(facts.report)]
 
 
 # -- sources -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..agents import AGENTS, unknown_agent_message
-from ..codec.redact import redact, redact_value
+from ..codec.redact import redact, redact_service_url, redact_value
 from ..config import SETTINGS, SETTINGS_BY_NAME, Settings, load_settings
 from ..config.files import user_settings_path
 from ..errors import StenoError
@@ -81,7 +81,10 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
 
 def _as_json(settings: Settings) -> dict[str, Any]:
     values = {
-        name: {"value": redact_value(msgspec.to_builtins(entry.value)), "source": entry.source}
+        name: {
+            "value": redact_value(msgspec.to_builtins(_without_urls(name, entry.value))),
+            "source": entry.source,
+        }
         for name, entry in settings.values.items()
     }
     return {
@@ -100,7 +103,11 @@ def _models_by_agent(settings: Settings) -> list[tuple[str, list[SizedModel]]]:
 
 def _render(settings: Settings) -> list[str]:
     rows = [
-        (setting.name, clean(settings.source(setting.name)), _format_value(settings[setting.name]))
+        (
+            setting.name,
+            clean(settings.source(setting.name)),
+            _format_value(_without_urls(setting.name, settings[setting.name])),
+        )
         for setting in SETTINGS
     ]
     model_rows = [
@@ -109,6 +116,11 @@ def _render(settings: Settings) -> list[str]:
         for entry in models
     ]
     return [*_align_columns(rows), "", *_align_columns(model_rows), "", *_file_lines(settings)]
+
+
+def _without_urls(name: str, value: Any) -> Any:
+    """The value of a setting; of notification services only the kind."""
+    return tuple(map(redact_service_url, value)) if name == "notify" else value
 
 
 def _align_columns(rows: list[tuple[str, str, str]]) -> list[str]:

@@ -23,6 +23,7 @@ EXAMPLES = """examples:
   steno export 3f9a21c0 -o run.html            one HTML file, to open or to attach to a mail
   steno export 3f9a21c0 --format md | gh issue comment 12 --body-file -
   steno export run.jsonl --format json | jq '.steps[] | select(.kind == "tool") | .tool.name'
+  steno export 3f9a21c0 --format atif -o run.atif    an ATIF trajectory, for other tools
   steno export --format csv --last 30d --failed > failed.csv
   steno export --format parquet --project . -o runs.parquet
 
@@ -41,6 +42,7 @@ SUFFIX_FORMATS = {
     ".jsonl": "ndjson",
     ".csv": "csv",
     ".parquet": "parquet",
+    ".atif": "atif",
 }
 LIST_OPTIONS = (
     *("verdict", "failed", "session", "top", "since", "until", "last", "timezone"),
@@ -58,7 +60,7 @@ def run(args: list[str]) -> int:
     options.sources = [options.source]
     options.view = "transcript"
     options.prices = False
-    options.exit_from = None
+    options.needs_report = False
     sources, has_errors = resolve_sources(options)
     if has_errors:
         return EXIT_USAGE_ERROR
@@ -138,6 +140,10 @@ def _writer(format_: str) -> Callable[[Conversation, bool], Iterable[bytes]]:
         from ..export.markdown import markdown_page
 
         return lambda conversation, full: _encode(markdown_page(conversation, full))
+    if format_ == "atif":
+        from ..export.atif import atif_document
+
+        return lambda conversation, full: atif_document(conversation)
     from ..export.data import json_document, json_lines
 
     write = json_document if format_ == "json" else json_lines

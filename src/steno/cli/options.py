@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NoReturn
 
+from ..errors import StenoError
 from .commands import EXIT_USAGE_ERROR
 from .terminal import detect_style, print_error
 
@@ -32,6 +33,8 @@ def number_type(
     return parse
 
 
+# What an option without its value means: the next word is not its value.
+BARE_VALUES = {"--worktree": "=", "--otel": "=on"}
 # Options of `steno run` with another name than their setting or run option.
 OPTION_NAMES = {"feed": "--log", "tape": "--recording", "args": "--"}
 
@@ -39,6 +42,19 @@ OPTION_NAMES = {"feed": "--log", "tape": "--recording", "args": "--"}
 def option_name(name: str) -> str:
     """The command-line option for a setting or another option, by its name in code."""
     return OPTION_NAMES.get(name, "--" + name.rstrip("_").replace("_", "-"))
+
+
+def require_extra(option: str, module: str, extra: str) -> None:
+    """StenoError if the package of an optional feature is not installed."""
+    from importlib.util import find_spec
+
+    try:
+        is_found = find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that contains it
+        is_found = False
+    if not is_found:
+        name = module.partition(".")[0]
+        raise StenoError(f"{option} needs {name}; install: pip install 'stenograph[{extra}]'")
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -76,6 +92,15 @@ class CommandParser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             expected = ", ".join(map(str, action.choices))
             raise argparse.ArgumentError(action, f"expected one of {expected}; found {value!r}")
+
+    def parse_known_args(  # type: ignore[override]  # argparse's overloads, as below
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As in argparse; an option whose value can be left out takes it only after `=`."""
+        given = sys.argv[1:] if args is None else args
+        return super().parse_known_args(
+            [arg + BARE_VALUES.get(arg, "") for arg in given], namespace
+        )
 
     def parse_args(  # type: ignore[override]  # argparse's overloads allow other namespaces
         self, args: Sequence[str] | None = None, namespace: None = None

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from ..codec.redact import redact, redact_argv
 from ..config import MODEL_SIZES, SETTINGS, SETTINGS_BY_NAME
+from ..errors import StenoError
 from ..report import EXIT_CODES, TaskReport
 from ..runner.attempt import AgentRun
 from ..runner.hooks import BackgroundQueue, HookQueue, HookRunner, HookSpec
@@ -23,8 +24,9 @@ from ..runner.prepare import PreparedTask, prepare_task
 from ..runner.run_registry import lost_runs
 from ..runner.task_runner import TaskRunner
 from ..views.live import LiveDisplay
-from .commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, STEP_SUMMARY
+from .commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from .options import option_name
+from .output_options import ReportOutputs, outputs_from_options
 from .run_options import parse_args, read_prompt
 from .stream_options import StderrWriter, finish_hooks, parse_hooks, write_all
 from .sync_options import (
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from ..checks.rules import RuleFinding
     from ..event import Event
     from ..sync import FolderSync
+    from .notify import Notifier
+    from .otel import OtelOutput
 
 REDRAW_SECONDS = 0.2  # interval of the live line
 HEARTBEAT_CHECK_SECONDS = 5.0  # without a terminal
@@ -76,6 +80,11 @@ def run(args: list[str]) -> int:
         for text in options.sync:
             check_destination(text)
     hooks = parse_hooks(options)
+    stdout_option = f"--{options.form}" if options.form is not None else None
+    outputs = outputs_from_options(options, "steno run", stdout_option)
+    if outputs.uses_stdout:
+        raise StenoError("stdout has the answer; write --junit, --sarif and --markdown to a file")
+    outputs.has_page = False
     monitor = None
     if options.policy:
         from ..checks.monitor import load_monitor
@@ -87,18 +96,24 @@ def run(args: list[str]) -> int:
         {name: value for name, value in values.items() if value is not None},
         option_name,
     )
+    otel = _create_otel(prepared)
+    notifier = _create_notifier(prepared)
     refusal = prepared.refusal
     if refusal is not None:
         print_error(f"{refusal.error}; {refusal.hint}")
         if options.form == "json":
             print_json(refusal.to_json())
-        _write_step_summary(refusal, [], print_error)
+        _write_outputs(outputs, refusal, [], print_error)
+        for sender in (otel, notifier):
+            if sender is not None:
+                sender.finish(refusal, print_error)
         return EXIT_CODES[refusal.verdict] if refusal.exit_code is None else refusal.exit_code
     if lost_runs():
         from .ps import recover_finished_runs
 
         recover_finished_runs(prepared.settings["ledger"], RECOVERY_LOCK_SECONDS)
-    command = RunCommand(prepared, options, values)
+    command = RunCommand(prepared, options, values, outputs)
+    command.add_senders(otel, notifier)
     if hooks:
         command.add_hooks(hooks)
     if monitor is not None:
@@ -110,9 +125,15 @@ class RunCommand:
     """A task with its display, signals, sync and hooks."""
 
     def __init__(
-        self, prepared: PreparedTask, options: argparse.Namespace, values: dict[str, Any]
+        self,
+        prepared: PreparedTask,
+        options: argparse.Namespace,
+        values: dict[str, Any],
+        outputs: ReportOutputs,
     ) -> None:
         self._prepared = prepared
+        self._senders: list[OtelOutput | Notifier] = []
+        self._outputs = outputs
         self._output_format = options.form
         self._option_values = values
         self._hook_queue: HookQueue | None = None
@@ -157,6 +178,17 @@ class RunCommand:
         self._policy_monitor = monitor
         self._runner.task.sinks.append(monitor.on_events)
 
+    def add_senders(self, otel: "OtelOutput | None", notifier: "Notifier | None") -> None:
+        """Send telemetry and notifications."""
+        sinks = self._runner.task.sinks
+        if otel is not None:
+            self._senders.append(otel)
+            sinks.append(lambda run, events: otel.add(events, run.id))
+        if notifier is not None:
+            name = self._prepared.settings["name"]
+            self._senders.append(notifier)
+            sinks.append(lambda run, events: notifier.add(events, name))
+
     def run(self) -> int:
         """Run the task to its end and return the exit code."""
         task = self._runner.task
@@ -173,10 +205,11 @@ class RunCommand:
                 report = self._runner.run()
                 is_policy_broken = self._check_policy(report)
                 self._print_result(report)
-                _write_step_summary(report, self._policy_findings, self._warn)
+                _write_outputs(self._outputs, report, self._policy_findings, self._warn)
                 sync_code = 0 if self._sync is None else self._finish_sync(self._sync)
                 if self._hook_queue is not None:
                     finish_hooks(self._hook_queue, self._warn)
+                self._finish_senders(report)
             finally:
                 if self._hook_queue is not None:
                     self._hook_queue.kill()
@@ -203,6 +236,12 @@ class RunCommand:
         report.warnings += warnings
         report.ok = report.ok and not warnings
         return bool(warnings)
+
+    def _finish_senders(self, report: TaskReport) -> None:
+        """Send what is pending, each within its time limit; a signal ends the wait."""
+        count = self._runner.interrupt_count
+        for sender in self._senders:
+            sender.finish(report, self._warn, lambda: self._runner.interrupt_count > count)
 
     def _sync_events(self, run: object, events: "list[Event]") -> None:
         for event in events:
@@ -357,14 +396,44 @@ def _start_sync(options: argparse.Namespace, cwd: str | None) -> "FolderSync":
     return FolderSync(cwd or str(Path.cwd()), sync_options)
 
 
-def _write_step_summary(
-    report: TaskReport, findings: "list[RuleFinding]", warn: Callable[[str], None]
-) -> None:
-    """In GitHub Actions, add the run to the summary of the step."""
-    if os.environ.get(STEP_SUMMARY):
-        from .check_outputs import write_run_summary
+def _create_otel(prepared: PreparedTask) -> "OtelOutput | None":
+    """The telemetry, if asked for; the agent gets the trace that it continues."""
+    settings = prepared.settings
+    if settings["otel"] is None:
+        return None
+    from .otel import OtelOutput
 
-        write_run_summary(report, findings, warn)
+    setup = prepared.setup
+    otel = OtelOutput(settings["otel"], settings["otel_content"], setup.task_id)
+    prepared.setup = replace(setup, extra_env={**otel.environment(), **setup.extra_env})
+    return otel
+
+
+def _create_notifier(prepared: PreparedTask) -> "Notifier | None":
+    """The notifications, if asked for. Their URLs are secrets, which the agent does not get."""
+    settings = prepared.settings
+    if not settings["notify"]:
+        return None
+    from .notify import Notifier
+
+    variable = SETTINGS_BY_NAME["notify"].variable
+    env = {name: value for name, value in os.environ.items() if name != variable}
+    prepared.setup = replace(prepared.setup, inherited_env=env)
+    return Notifier(settings["notify"], settings["notify_on"])
+
+
+def _write_outputs(
+    outputs: ReportOutputs,
+    report: TaskReport,
+    findings: "list[RuleFinding]",
+    warn: Callable[[str], None],
+) -> None:
+    """Write the files that were asked for; in GitHub Actions, also the summary of the step."""
+    if outputs.is_active:
+        from ..export.results import result_of
+
+        name = report.name or report.run_id or "not started"
+        outputs.write_task(result_of(name, report, findings), warn)
 
 
 def _answer_text(report: TaskReport, has_schema: bool) -> str:
@@ -386,7 +455,8 @@ PROMPT_BY_VERDICT = {
     "background_task": "is the background work done?",
     "context_full": "/compact",
 }
-DISPLAY_SETTINGS = ("quiet", "feed", "exit_from")  # not repeated in the command to resume
+# Not repeated in the command to resume: `notify` has secrets.
+DISPLAY_SETTINGS = ("quiet", "feed", "exit_from", "otel", "otel_content", "notify", "notify_on")
 
 
 def resume_command(report: TaskReport, options: Mapping[str, Any]) -> str | None:

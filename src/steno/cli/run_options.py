@@ -10,6 +10,7 @@ from typing import Any
 from ..config import SETTINGS
 from ..errors import StenoError
 from .options import CommandParser, number_type, option_name
+from .output_options import add_output_options
 from .stream_options import add_hook_options
 from .sync_options import RUN_OPTIONS, add_sync_destinations, check_sync_options
 from .terminal import is_terminal, stdin_bytes
@@ -25,6 +26,7 @@ EXAMPLES = """examples:
   steno run --model small --json-schema bug.json "which test fails?" | jq .file
   steno run --fallback-agent codex --on-limit fallback "fix the failing test"
   steno run --on file_change:*.py 'ruff check {path}' "fix the failing test"
+  steno run --otel=http://localhost:4318 --notify ntfy://my-topic "fix the failing test"
   steno run "what is new?" -- --settings ci.json            pass arguments to the agent
 
 Without PROMPT, --prompt and --file the prompt is read from stdin. Use --prompt=-x for a
@@ -57,9 +59,7 @@ def parse_args(args: list[str]) -> argparse.Namespace:
 
 
 def _escape(arg: str) -> str:
-    """Hide a prompt that begins with a dash from argparse. A bare --worktree gets no name."""
-    if arg == "--worktree":
-        return "--worktree="
+    """Hide a prompt that begins with a dash from argparse."""
     if re.match(r"-.*\s", arg, re.S) and not re.match(r"--[a-z-]+=", arg):
         return ESCAPE_PREFIX + arg
     return arg
@@ -111,6 +111,7 @@ def _build_parser() -> CommandParser:
     }
     for form, text in help_texts.items():
         forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
+    add_output_options(parser, to_stdout=False)
     _add_settings(parser)
     add_sync_destinations(parser, RUN_OPTIONS)
     group = parser.add_argument_group("replay (--agent replay plays a recording)")

@@ -4,15 +4,27 @@ import argparse
 import os
 import re
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 from ..agents import get_agent
 from ..errors import StenoError
 from ..recording.open import find_recordings
 from .commands import EXIT_USAGE_ERROR
-from .options import AGENT_HELP, NO_ADVICE_HELP, CommandParser
-from .show_views import MAX_SUMMARIES, STREAMING_VIEWS, SourcePrinter, SourceRef
+from .options import AGENT_HELP, NO_ADVICE_HELP, CommandParser, option_name
+from .output_options import (
+    DOCUMENTS,
+    add_otel_options,
+    add_output_options,
+    outputs_from_options,
+)
+from .show_views import (
+    MAX_SUMMARIES,
+    PROGRAM_VIEWS,
+    SILENT_VIEW,
+    STREAMING_VIEWS,
+    SourcePrinter,
+    SourceRef,
+)
 from .terminal import detect_style, is_terminal, pager, print_error, print_lines
 
 VIEWS = {
@@ -35,6 +47,8 @@ EXAMPLES = """examples:
   steno show --text run.jsonl              only the agent's answer
   steno show 3f9a21c0                      a run or session in the ledger, by ID prefix
   steno show --exit-from verdict run/      exit with 0 only if the run succeeded
+  steno show --otel=http://localhost:4318 3f9a21c0   send its trace to a collector
+  steno show --junit report.xml runs/      each run as a test case, failed by its verdict
 
 A source is the output of an agent (plain, gzip or zstd), a recording, an agent's transcript, a
 folder with a file `stdout`, or a folder of any of these. The exit code is 0 if all sources could be
@@ -47,20 +61,37 @@ def run(args: list[str]) -> int:
     """Run `steno show` and return its exit code."""
     options = _parse_args(args)
     agent = get_agent(options.agent)
+    stdout_option = f"--{options.view}" if options.view in PROGRAM_VIEWS else None
+    outputs = outputs_from_options(options, "steno show", stdout_option)
+    has_otel = options.otel is not None
+    options.needs_report = options.exit_from is not None or outputs.is_requested or has_otel
     sources, has_errors = resolve_sources(options)
-    printer = SourcePrinter(options.view, detect_style(), len(sources))
+    view = SILENT_VIEW if outputs.uses_stdout else options.view
+    printer = SourcePrinter(view, detect_style(), len(sources))
     printer.agent = agent
     printer.input_format = options.format
     printer.use_heuristics = not options.no_advice
     printer.show_prices = options.prices
     printer.is_full = options.full
+    printer.keeps_reports = outputs.is_active
+    if has_otel:
+        from .otel import OtelOutput, parse_otel_option
+
+        target = parse_otel_option(options.otel)
+        if target is not None:
+            printer.create_otel = lambda: OtelOutput(target, options.otel_content)
+            printer.create_otel()  # its packages are missing: says so before anything is read
     try:
-        with pager() if options.view == "transcript" else nullcontext():
+        with pager() if options.view == "transcript" else outputs.page():
             for source in sources:
                 has_errors = not printer.show(source) or has_errors
             print_lines(printer.footer())
     finally:
         printer.progress.clear()
+    if printer.reports:
+        from ..export.results import result_of
+
+        outputs.write([result_of(name, report) for name, report in printer.reports])
     if has_errors:
         return EXIT_USAGE_ERROR
     return printer.highest_exit_code if options.exit_from == "verdict" else 0
@@ -101,14 +132,21 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         choices=("verdict",),
         help="exit with the verdict's code, as `steno run` does (the highest of several sources)",
     )
+    add_output_options(parser)
+    add_otel_options(parser)
     parser.add_ledger()
     options = parser.parse_with_rest(args, "sources", are_paths=True)
     if options.prices and options.view not in (None, "summary"):
         parser.error(f"--prices needs the summary and cannot be used with --{options.view}")
     if options.full and options.view != "transcript":
         parser.error("--full needs --transcript")
-    if options.exit_from is not None and options.view in STREAMING_VIEWS:
-        parser.error(f"--exit-from needs a report and cannot be used with --{options.view}")
+    if options.view in STREAMING_VIEWS:
+        for name in ("exit_from", *DOCUMENTS, "github", "otel"):
+            if getattr(options, name):
+                label = option_name(name)
+                parser.error(f"{label} needs a report and cannot be used with --{options.view}")
+    if options.otel and options.view == "transcript":
+        parser.error("--otel cannot be used with --transcript")
     if not options.sources and is_terminal(sys.stdin):
         parser.error("nothing to read: give a file or folder, or pipe a recording to stdin")
     return options

@@ -34,6 +34,9 @@ def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput:
     table, id_ = match
     if table == "runs":
         needs_recording = options.prices or options.view in RECORDING_VIEWS
+        source = runs.get_run(store, id_).source
+        if getattr(options, "otel", None) is not None and source is not None:
+            needs_recording |= Path(source).exists()  # else there are no spans of requests
         stored = _stored_run(store, id_, needs_recording)
     else:
         stored = _stored_session(store, id_, options.view)
@@ -46,8 +49,8 @@ def find_in_ledger(name: str, options: argparse.Namespace) -> StoredInput:
 
     stored.render_notes = render_notes
     store.close()
-    if stored.render_page is not None and options.exit_from is not None:
-        raise StenoError(f"{name}: --exit-from needs a verdict, and the ledger has none")
+    if stored.render_page is not None and options.needs_report:
+        raise StenoError(f"{name}: --exit-from and outputs need a verdict; the ledger has none")
     return stored
 
 

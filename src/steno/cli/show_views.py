@@ -31,10 +31,13 @@ from .terminal import (
 
 if TYPE_CHECKING:
     from ..export.conversation import Conversation
+    from .otel import OtelOutput
 
 MAX_SUMMARIES = 3  # more sources get a table
 STDIN_NAME = "stdin"
 STREAMING_VIEWS = ("events", "timeline")  # print while they read
+PROGRAM_VIEWS = ("json", "events", "text")  # may be read by a program
+SILENT_VIEW = "silent"  # reads reports and prints nothing
 RECORDING_VIEWS = (*STREAMING_VIEWS, "transcript")  # need more than the report
 
 
@@ -154,6 +157,9 @@ class SourcePrinter:
         )
         self._printed_count = 0
         self.highest_exit_code = 0  # of the verdicts
+        self.keeps_reports = False
+        self.reports: list[tuple[str, Report]] = []  # with the names of their sources
+        self.create_otel: Callable[[], OtelOutput | None] = lambda: None
         self.footer: Callable[[], list[str]] = list  # lines after the last source
 
     def show(self, source: SourceRef) -> bool:
@@ -174,18 +180,27 @@ class SourcePrinter:
         return True
 
     def _build_report(self, recording: RecordingInput) -> tuple[Report, RunParser]:
+        otel = self.create_otel()
         if isinstance(recording, StoredInput) and recording.report is not None:
             report = recording.report
             parser = RunParser()
         else:
-            parser = recording.read(self.agent, self.input_format)
+            sink = None if otel is None else otel.add
+            parser = recording.read(self.agent, self.input_format, sink)
             parser.accumulator.facts.use_heuristics = self.use_heuristics
             report = parser.report(recording.name, price)
             if isinstance(recording, StoredInput):
                 report = recording.complete(report)
             self._report_bad_lines(recording, parser)
-        self.highest_exit_code = max(self.highest_exit_code, EXIT_CODES[report.verdict])
+        self._add_report(recording, report)
+        if otel is not None:
+            otel.finish(report, print_error)
         return report, parser
+
+    def _add_report(self, recording: RecordingInput, report: Report) -> None:
+        self.highest_exit_code = max(self.highest_exit_code, EXIT_CODES[report.verdict])
+        if self.keeps_reports:
+            self.reports.append((recording.name, report))
 
     def _report_bad_lines(self, recording: RecordingInput, parser: RunParser) -> None:
         self.progress.clear()
@@ -272,8 +287,7 @@ class SourcePrinter:
             recording, self.agent, self.input_format, self.use_heuristics
         ) as conversation:
             self.progress.clear()
-            verdict = conversation.report.verdict
-            self.highest_exit_code = max(self.highest_exit_code, EXIT_CODES[verdict])
+            self._add_report(recording, conversation.report)
             self._print_separator(recording)
             for line in transcript_lines(conversation, self.style, self.is_full):
                 print_lines([line])
@@ -282,6 +296,9 @@ class SourcePrinter:
         report, _ = self._build_report(recording)
         text = report.text or report.result or ""
         print_text(text if is_terminal(sys.stdout) else text + "\n")
+
+    def _silent(self, recording: RecordingInput) -> None:
+        self._build_report(recording)
 
     # -- views for programs ----------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 import msgspec
 
@@ -26,6 +26,8 @@ from ..runner.hooks import (
 )
 from ..views.formatting import escape_json
 from .options import CommandParser
+
+ItemT = TypeVar("ItemT")
 
 
 def hook_help() -> str:
@@ -99,6 +101,23 @@ def finish_hooks(queue: HookQueue, warn: Callable[[str], None]) -> bool:
     if queue.dropped_count:
         warn(f"{queue.dropped_count} events dropped: too many commands waiting (--on)")
     return bool(queue.failed_count or queue.dropped_count)
+
+
+POLL_SECONDS = 0.05
+
+
+def drain_queue(
+    queue: BackgroundQueue[ItemT], timeout: float, is_cancelled: Callable[[], bool]
+) -> str | None:
+    """Wait until a queue is empty; why it is not, or why it failed."""
+    deadline = time.monotonic() + timeout
+    while not queue.finish(POLL_SECONDS):
+        if is_cancelled():
+            return "interrupted"
+        if time.monotonic() >= deadline:
+            return f"timed out after {timeout:g} s"
+    problem = queue.problem
+    return None if problem is None else f"{type(problem).__name__}: {problem}"
 
 
 MAX_PENDING_CHARS = 1 << 20

@@ -22,8 +22,10 @@ from ..ledger.totals import (
     sum_totals,
 )
 from ..views import usage as view
-from .options import CommandParser, number_type
+from .options import CommandParser, number_type, option_name
+from .output_file import write_file
 from .query_options import (
+    NAME_FILTERS,
     format_iso,
     no_rows_message,
     open_memory_ledger,
@@ -40,6 +42,7 @@ EXAMPLES = """examples:
   steno usage --breakdown --last 7d        each day by model
   steno usage block --top 5                five-hour blocks; pace and projection of the active one
   steno usage --html usage.html --last 30d a report with charts, for CI or a mail
+  steno usage --textfile /var/lib/node_exporter/steno.prom   for Prometheus, such as from cron
   steno usage month --timezone Asia/Tokyo
   steno usage model --last 7d              by model, last seven days
   steno usage project --since 2026-11-01 --top 5
@@ -72,6 +75,8 @@ def run(args: list[str]) -> int:
         else open_updated_ledger(options, only_sums=not tools)
     )
     zone, span = time_range_from_options(options)
+    if options.textfile is not None:
+        return _write_textfile(store, options, zone)
     start = time.perf_counter()
     filters = parse_filters(store, options, span)
     if options.html is not None:
@@ -93,6 +98,19 @@ def _write_html(store: Store, options: argparse.Namespace, zone: TimeZone, filte
         Path(options.html).write_bytes(data)
     except OSError as error:
         raise StenoError(f"{options.html}: cannot write: {error.strerror or error}") from None
+    return 0
+
+
+def _write_textfile(store: Store, options: argparse.Namespace, zone: TimeZone) -> int:
+    """Write metrics of the whole ledger for Prometheus; - is stdout."""
+    from ..export.prometheus import prometheus_text
+    from ..runner.run_registry import active_runs
+
+    text = prometheus_text(store, zone, now_ms(), [info.agent for info in active_runs()])
+    if options.textfile == "-":
+        write_bytes(text.encode())
+    else:
+        write_file(options.textfile, [text.encode()])
     return 0
 
 
@@ -131,12 +149,23 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--html", metavar="FILE", help="write a report with charts as one HTML file; - is stdout"
     )
+    parser.add_argument(
+        "--textfile",
+        metavar="FILE",
+        help="write metrics of the whole ledger in the text format of Prometheus; - is stdout",
+    )
     parser.add_time_range()
     parser.add_filters("project", "model", "agent")
     parser.add_origin_filters()
     parser.add_output_format()
     parser.add_ledger()
     options = parser.parse_intermixed_args(args)
+    if options.textfile is not None:
+        names = ("since", "until", "last", *NAME_FILTERS, "tag", "html", "form", "no_ledger")
+        unused = [name for name in names if getattr(options, name)]
+        if unused:
+            label = f"--{options.form}" if unused[0] == "form" else option_name(unused[0])
+            parser.error(f"--textfile writes the whole ledger and cannot be used with {label}")
     if options.breakdown and options.by in ("model", "tool", "block"):
         parser.error(f"--breakdown: not available for {options.by}; group by day, project or agent")
     if options.sort and options.by == "block":

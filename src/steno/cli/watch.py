@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from .. import agents
 from .. import event as ev
@@ -29,6 +29,7 @@ from ..views.live import LiveDisplay
 from ..views.table import PageStyle
 from .commands import EXIT_FAILED
 from .options import AGENT_HELP, NO_ADVICE_HELP, CommandParser
+from .output_options import add_otel_options
 from .stream_options import (
     FLUSH_TIMEOUT_SECONDS,
     EventFile,
@@ -50,7 +51,10 @@ if TYPE_CHECKING:
     from ..runner.watch import StreamRecorder
     from ..runner.webhook import WebhookSender
     from ..sync import FolderSync
+    from .notify import Notifier
+    from .otel import OtelOutput
 
+WATCH_SETTINGS = ("alert_at", "otel", "otel_content", "notify", "notify_on")
 # Events with a line of their own; the others only update the live line.
 ANNOUNCED_EVENTS = frozenset(
     (
@@ -203,6 +207,7 @@ EXAMPLES = """examples:
   ... | steno watch --sync dir:/backup --include '*.py' >run.jsonl   copy changed files
   ... | steno watch --on file_change:*.py 'ruff check {path}' >run.jsonl
   ... | steno watch --once result:success 'make deploy' >run.jsonl
+  ... | steno watch --otel=http://localhost:4318 --notify ntfy://my-topic >run.jsonl
   ... | steno watch --post-events http://127.0.0.1:8080/hook >run.jsonl
 
 The stream is never delayed: not by parsing, and not by a slow or failing destination, URL, command,
@@ -232,15 +237,22 @@ class WatchCommand:
         self._webhook = _open_webhook(options.post_events)
         self._sync = _start_sync(options)
         self._recorder = _start_recorder(options, agent)
+        settings, problems = _watch_settings(options)
+        self._senders = _create_senders(options, settings, problems)
         self._needs_report = (
-            not options.quiet or options.exit_from is not None or self._recorder is not None
+            not options.quiet
+            or options.exit_from is not None
+            or self._recorder is not None
+            or bool(self._senders)
         )
-        alert_at, alert_problem = _alert_levels(options.alert_at)
         self._monitor = StreamMonitor(
-            self._pass_through, agent, self._needs_report or bool(hooks), self._recorder, alert_at
+            self._pass_through,
+            agent,
+            self._needs_report or bool(hooks),
+            self._recorder,
+            settings["alert_at"],
         )
-        if alert_problem is not None:
-            self._monitor.warnings.append(alert_problem)
+        self._monitor.warnings += problems
         parser = self._monitor.parser
         parser.accumulator.facts.use_heuristics = not options.no_advice
         self._output = WatchOutput(
@@ -261,6 +273,7 @@ class WatchCommand:
             sinks.append(self._webhook.put)
         if self._event_file is not None:
             sinks.append(self._event_file.put)
+        sinks += [sender.add for sender in self._senders]
         if not self._options.quiet:
             (sinks if self._output.is_live else self._monitor.filtered_sinks).append(
                 self._output.on_events
@@ -329,6 +342,9 @@ class WatchCommand:
             self._output.say(text, True)
         if report is not None and not self._options.quiet:
             self._output.print_summary(report)
+        if report is not None:
+            for sender in self._senders:
+                sender.finish(report, lambda text: self._output.say(text, True))
         if report is not None and self._options.exit_from == "verdict":
             return EXIT_CODES[report.verdict] or code
         return code
@@ -397,6 +413,12 @@ def _parse_args(args: list[str]) -> argparse.Namespace:
         "--tag", action="append", metavar="K=V", help="with --record: label of the run (repeatable)"
     )
     _add_output_options(parser)
+    group = add_otel_options(parser, "telemetry and notifications")
+    for name in ("notify", "notify_on"):
+        setting = SETTINGS_BY_NAME[name]
+        group.add_argument(
+            setting.option, metavar=setting.metavar, action="append", help=setting.help_text
+        )
     add_hook_options(parser, "see below")
     add_sync_destinations(parser, WATCH_OPTIONS)
     parser.add_ledger(can_import=False)
@@ -445,21 +467,54 @@ def _add_output_options(parser: CommandParser) -> None:
     )
 
 
-def _alert_levels(option: str | None) -> tuple[tuple[float, ...], str | None]:
-    """The levels, and what is wrong with the settings: the stream passes whatever they contain."""
-    setting = SETTINGS_BY_NAME["alert_at"]
-    if option is not None:
+def _watch_settings(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """The settings, and what is wrong with the files: the stream passes whatever they contain."""
+    values = {}
+    for name in WATCH_SETTINGS:
+        setting = SETTINGS_BY_NAME[name]
+        value = getattr(options, name) or None
         try:
-            return setting.parse(option), None
+            values[name] = setting.default if value is None else setting.parse(value)
         except ValueError as expected:
-            raise StenoError(f"--alert-at: expected {expected}, found {option!r}") from None
+            found = "" if name == "notify" else f", found {value!r}"  # may be a secret
+            raise StenoError(f"{setting.option}: expected {expected}{found}") from None
     try:
-        return load_settings({}, os.environ, Path.cwd())["alert_at"], None
+        settings = load_settings({}, os.environ, Path.cwd())
     except (StenoError, OSError) as error:
-        return setting.default, f"settings ignored: {error}"
+        return values, [f"settings ignored: {error}"]
+    given = {name for name in WATCH_SETTINGS if getattr(options, name)}
+    return {name: values[name] if name in given else settings[name] for name in values}, []
+
+
+def _create_senders(
+    options: argparse.Namespace, settings: dict[str, Any], problems: list[str]
+) -> "list[OtelOutput | Notifier]":
+    """Telemetry and notifications; if a setting, not an option, is unusable, that is a problem."""
+    senders: list[OtelOutput | Notifier] = []
+    for name, create in (("otel", _create_otel), ("notify", _create_notifier)):
+        try:
+            if settings[name]:
+                senders.append(create(settings))
+        except StenoError as error:
+            if getattr(options, name):
+                raise
+            problems.append(str(error))
+    return senders
 
 
 # -- outputs, imported when used -----------------------------------------------------------------
+
+
+def _create_otel(settings: dict[str, Any]) -> "OtelOutput | Notifier":
+    from .otel import OtelOutput
+
+    return OtelOutput(settings["otel"], settings["otel_content"])
+
+
+def _create_notifier(settings: dict[str, Any]) -> "OtelOutput | Notifier":
+    from .notify import Notifier
+
+    return Notifier(settings["notify"], settings["notify_on"])
 
 
 def _open_webhook(url: str | None) -> "WebhookSender | None":

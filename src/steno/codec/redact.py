@@ -96,6 +96,12 @@ def _is_named_secret(name: Any, value: str) -> bool:
     return is_secret_value(value, is_password="pass" in name.lower())
 
 
+def redact_service_url(url: str) -> str:
+    """The URL of a notification service, whose host and path may be secrets: only its scheme."""
+    scheme, separator, _ = url.partition("://")
+    return f"{scheme}://{MASK}" if separator and scheme.isalnum() else MASK
+
+
 _SCP_REMOTE = re.compile(r"(?:[^@/]+@)?([\w.-]{2,}):(?!//|:)(.*)")  # user@host:path
 _URL_REMOTE = re.compile(
     r"(https?|ssh|git|git\+ssh)://(?:[^@/]*@)?([^/:?#]+)(:\d+)?/([^?#]*).*", re.I

@@ -23,7 +23,7 @@ from .files import (
     read_settings_file,
 )
 from .options import SETTINGS, SETTINGS_BY_NAME, Setting
-from .values import parse_backend, parse_env
+from .values import parse_backend, parse_env, parse_services
 
 __all__ = [
     "MODEL_SIZES",
@@ -157,7 +157,7 @@ def _check_value(setting: Setting, value: Any, location: str) -> SettingValue:
     try:
         return SettingValue(setting.parse(value), location)
     except ValueError as expected:
-        may_be_secret = setting.parse in (parse_env, parse_backend)
+        may_be_secret = setting.parse in (parse_env, parse_backend, parse_services)
         is_one_word = location.startswith("-") and isinstance(value, list) and len(value) == 1
         shown = value[0] if is_one_word else value
         found = "" if may_be_secret else f", found {shown!r}"

@@ -20,7 +20,9 @@ from .values import (
     parse_json_schema,
     parse_label,
     parse_limit,
+    parse_otel,
     parse_paths,
+    parse_services,
     parse_tags,
     parse_text,
     parse_turns,
@@ -72,6 +74,8 @@ _TIME_GROUP = "timeouts (seconds, or text such as 10m or 1h30m; off: no limit)"
 _BUDGET_GROUP = "budget"
 _RETRY_GROUP = "retries"
 _STENO_GROUP = "steno"
+_OTEL_GROUP = "telemetry and notifications"
+_NOTIFY_ON_CHOICES = ("failure", "budget", "always")
 
 _AGENT_SETTINGS = (
     Setting("agent", parse_text, "NAME", "agent to run", "claude"),
@@ -341,11 +345,51 @@ _STENO_SETTINGS = (
         is_file_setting=False,  # all commands must use the same one
     ),
 )
+_OTEL_SETTINGS = (
+    Setting(
+        "otel",
+        parse_otel,
+        "[=URL]",
+        "send spans and metrics to an OpenTelemetry collector (OTLP/HTTP); without URL, to that of "
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        None,
+        _OTEL_GROUP,
+    ),
+    Setting(
+        "otel_content",
+        parse_bool,
+        "",
+        "also send prompts, answers and tool inputs and outputs, without secrets",
+        False,
+        _OTEL_GROUP,
+    ),
+    Setting(
+        "notify",
+        parse_services,
+        "URL",
+        "notify a service when the run ends: an apprise URL for Slack, mail, ntfy, a webhook "
+        "(repeatable)",
+        (),
+        _OTEL_GROUP,
+        is_repeatable=True,
+    ),
+    Setting(
+        "notify_on",
+        subset_of(*_NOTIFY_ON_CHOICES),
+        "WHEN",
+        "when to notify: failure, budget (a budget reaches --warn-at or its end), always",
+        ("failure",),
+        _OTEL_GROUP,
+        is_repeatable=True,
+        choices=(*_NOTIFY_ON_CHOICES, "none"),
+    ),
+)
 SETTINGS = (
     *_AGENT_SETTINGS,
     *_TIME_SETTINGS,
     *_BUDGET_SETTINGS,
     *_RETRY_SETTINGS,
     *_STENO_SETTINGS,
+    *_OTEL_SETTINGS,
 )
 SETTINGS_BY_NAME = {setting.name: setting for setting in SETTINGS}

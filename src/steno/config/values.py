@@ -250,6 +250,28 @@ def parse_json_schema(value: Any) -> str:
     return parse_text(value)
 
 
+def parse_otel(value: Any) -> str | None:
+    """Parse the URL of a collector, or `on` for that of the environment; None for `off`."""
+    text = value.strip() if isinstance(value, str) else value
+    if value is False or text in _OFF_WORDS:
+        return None
+    if value is True or text == "on":
+        return "on"
+    if not isinstance(text, str) or not re.fullmatch(r"https?://[^\s/]+\S*", text):
+        raise ValueError("the URL of a collector, such as http://localhost:4318, or on, or off")
+    return text
+
+
+def parse_services(value: Any) -> tuple[str, ...]:
+    """Parse a list of URLs, or text with spaces between them."""
+    items = value.split() if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(
+        isinstance(item, str) and re.fullmatch(r"\w+://\S+", item) for item in items
+    ):
+        raise ValueError("the URL of a notification service, such as ntfy://TOPIC")
+    return tuple(items)
+
+
 def parse_env(value: Any) -> dict[str, str]:
     """Parse a table, or NAME=VALUE items."""
     expected = ValueError("NAME=VALUE, with a name of letters, digits and underscores")

@@ -17,16 +17,20 @@ from ..views.formatting import (
 )
 from ..views.summary import verdict_reason
 from .markdown import code_span, escape_markdown
+from .results import broken_rules
 
 # GitHub drops a summary of more than 1 MiB, and shows ten annotations of a kind per step.
 MAX_SUMMARY_RUNS = 100
 MAX_SUMMARY_FINDINGS = 200
 MAX_FILES_NAMED = 20
 MAX_CELL_CHARS = 300
+MAX_PATH_CHARS = 40  # of a run's name, so that the figures fit on the page
+# The long text comes last; figures are right-aligned.
 RUN_COLUMNS = (
-    *("run", "verdict", "reason", "cost", "tokens", "context", "time", "files", "findings"),
+    *("run", "verdict", "cost", "tokens", "context", "time", "files", "findings", "reason"),
 )
 FINDING_COLUMNS = ("run", "rule", "finding", "lines")
+TEXT_COLUMNS = ("run", "verdict", "reason", "rule", "finding", "lines")
 
 
 # -- annotations ---------------------------------------------------------------------------------
@@ -67,28 +71,20 @@ def _escape_property(text: str) -> str:
     return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def without_commands(lines: Iterable[str], token: str) -> Iterator[str]:
-    """Lines in which the runner executes no workflow command; the token must be random."""
-    yield f"::stop-commands::{token}"
-    yield from lines
-    yield f"::{token}::"
+def stop_commands(token: str) -> tuple[str, str]:
+    """Lines between which the runner executes no workflow command; the token must be random."""
+    return f"::stop-commands::{token}", f"::{token}::"
 
 
 # -- summary -------------------------------------------------------------------------------------
 
 
 def step_summary(
-    title: str,
-    results: Sequence[CheckResult],
-    across: Sequence[RuleFinding] = (),
-    by_verdict: bool = False,
+    title: str, results: Sequence[CheckResult], across: Sequence[RuleFinding] = ()
 ) -> str:
-    """The runs, what they break, and the changed files of a single run.
-
-    `by_verdict`: a run that is not `ok` counts as failed, even if it breaks no rule.
-    """
+    """The runs, what they break, and the changed files of a single run."""
     heading = escape_markdown(f"{title}: {_headline(results)}")
-    parts = [f"### {_mark(results, across, by_verdict)} {heading}"]
+    parts = [f"### {_mark(results, across)} {heading}"]
     # Failed runs first: a long list is cut at its end.
     shown = sorted(results, key=lambda result: result.ok)[:MAX_SUMMARY_RUNS]
     parts.append(_table(RUN_COLUMNS, map(_run_cells, shown)))
@@ -103,42 +99,47 @@ def step_summary(
 def _headline(results: Sequence[CheckResult]) -> str:
     if len(results) == 1:
         verdict = results[0].report.verdict
-        findings = len(results[0].findings)
+        findings = len(broken_rules(results[0]))
         return f"{verdict}, {format_count(findings, 'finding')}" if findings else verdict
     failed = sum(not result.ok for result in results)
     return f"{format_count(len(results), 'run')}, {failed} failed"
 
 
-def _mark(results: Sequence[CheckResult], across: Sequence[RuleFinding], by_verdict: bool) -> str:
+def _mark(results: Sequence[CheckResult], across: Sequence[RuleFinding]) -> str:
     if across or not all(result.ok for result in results):
         return "❌"
-    if all(result.report.ok for result in results):
-        return "✅"
-    return "❌" if by_verdict else "⚠️"
+    return "✅" if all(result.report.ok for result in results) else "⚠️"
 
 
 def _run_cells(result: CheckResult) -> list[str]:
     report = result.report
     return [
-        result.name,
+        _short_name(result.name),
         report.verdict,
-        verdict_reason(report),
         format_money(report.cost.usd),
         format_compact(report.tokens.total),
         format_percent(report.context.fraction),
         format_duration(report.duration_ms),
         str(len(report.files)),
-        str(len(result.findings)),
+        str(len(broken_rules(result))),
+        verdict_reason(report),
     ]
 
 
+def _short_name(name: str) -> str:
+    """A name; of a long path, only its last two parts."""
+    if len(name) <= MAX_PATH_CHARS or name.count("/") < 2:
+        return name
+    return "…/" + "/".join(name.rstrip("/").split("/")[-2:])
+
+
 def _finding_parts(results: Sequence[CheckResult], across: Sequence[RuleFinding]) -> list[str]:
-    named = [(result.name, finding) for result in results for finding in result.findings]
+    named = [(result.name, finding) for result in results for finding in broken_rules(result)]
     named = [(ACROSS_NAME, finding) for finding in across] + named
     if not named:
         return []
     rows = (
-        [name, finding.rule, finding.message, ", ".join(map(str, finding.lines))]
+        [_short_name(name), finding.rule, finding.message, ", ".join(map(str, finding.lines))]
         for name, finding in named[:MAX_SUMMARY_FINDINGS]
     )
     parts = [_table(FINDING_COLUMNS, rows)]
@@ -162,7 +163,8 @@ def _file_item(file: ChangedFile) -> str:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *([_cell(text) for text in row] for row in rows)]
+    rule = ["---" if name in TEXT_COLUMNS else "---:" for name in columns]
+    lines = [columns, rule, *([_cell(text) for text in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -22,6 +22,7 @@ from ..export.usage_html import style_sheet
 from ..ledger.protocol import Store
 from ..ledger.queries.filters import TimeZone
 from ..ledger.rows import now_ms
+from ..runner.run_registry import active_runs
 from . import actions, pages, run_page
 from .conversations import ConversationCache
 from .ledger_access import LedgerAccess
@@ -112,6 +113,7 @@ def create_app(site: Site) -> Starlette:
             for table in ("runs", "sessions")
             for action in actions.ACTIONS
         ),
+        Route("/metrics", partial(_send_metrics, site)),
         Route("/live", partial(_stream, site)),
         Route("/live/{id}", partial(_stream, site)),
         *(Route(f"/static/{name}", partial(_send_static, site, name)) for name in STATIC_FILES),
@@ -262,6 +264,19 @@ async def _read_form(request: HttpRequest) -> dict[str, str]:
         if len(body) > actions.MAX_FORM_BYTES:
             raise UrlError(f"the form is too long (maximum {actions.MAX_FORM_BYTES:,} bytes)")
     return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+async def _send_metrics(site: Site, request: HttpRequest) -> Response:
+    """The counters of the ledger for Prometheus."""
+    from ..export import prometheus
+
+    def build() -> str:
+        active = [info.agent for info in active_runs()]
+        with site.access.reader() as store:
+            return prometheus.prometheus_text(store, site.zone, now_ms(), active)
+
+    text = await run_in_threadpool(build)
+    return Response(text, headers={"content-type": prometheus.CONTENT_TYPE})
 
 
 async def _send_static(site: Site, name: str, request: HttpRequest) -> Response:

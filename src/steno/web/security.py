@@ -127,7 +127,10 @@ class Gatekeeper:
         return ("GET", "HEAD", "POST") if self._policy.allow_actions else ("GET", "HEAD")
 
     def _token_response(self, scope: Scope, headers: Headers) -> Response | None:
-        """None with a valid cookie; a redirect that sets it for a valid ?token=."""
+        """None with a valid cookie or bearer token; a redirect that sets the cookie for ?token=."""
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._policy.is_token(bearer.strip()):
+            return None
         cookies = cookie_parser(headers.get("cookie", ""))
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == TOKEN_PARAMETER]

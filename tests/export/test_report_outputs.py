@@ -1,4 +1,4 @@
-"""Outputs of `steno check` and `steno run` for CI systems, validated with public schemas."""
+"""Outputs of `show`, `check` and `run` for CI systems, validated with public schemas."""
 
 import json
 import re
@@ -175,7 +175,8 @@ def rendered(markdown: str) -> tuple[list[list[str]], str]:
     """The cells of all table rows, and the HTML without the tables."""
     html = MarkdownIt("commonmark", {"html": True}).enable(["table"]).render(markdown)
     rows = [
-        re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in re.findall(r"(?s)<tr>(.*?)</tr>", html)
+        re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)
+        for row in re.findall(r"(?s)<tr>(.*?)</tr>", html)
     ]
     return rows, re.sub(r"(?s)<table>.*?</table>\n?", "", html)
 
@@ -188,16 +189,17 @@ def test_the_summary_as_html() -> None:
         "[x](javascript:a) ![i](http://h/i) ::add-mask::x, 100%: "
         "&lt;script&gt;alert(1)&lt;/script&gt;"
     )
+    shortened = f"…/i){text.partition('/i)')[2]}"  # the last two parts of a path
     assert rows == [
-        ["run", "verdict", "reason", "cost", "tokens", "context", "time", "files", "findings"],
-        [text, "api", text, "$0.5000", "3", "unknown", "1.5 s", "1", "1"],
+        ["run", "verdict", "cost", "tokens", "context", "time", "files", "findings", "reason"],
+        [shortened, "api", "$0.5000", "3", "unknown", "1.5 s", "1", "1", text],
         [
-            *("second", "success", "the run finished, and the agent reports success"),
-            *("unknown", "unknown", "unknown", "unknown", "0", "0"),
+            *("second", "success", "unknown", "unknown", "unknown", "unknown", "0", "0"),
+            "the run finished, and the agent reports success",
         ],
         ["run", "rule", "finding", "lines"],
         ["all runs together", "across.min_success", ACROSS[0].message, ""],
-        [text, "forbid_files", text, "3, 4"],
+        [shortened, "forbid_files", text, "3, 4"],
     ]
     assert rest == "<h3>❌ steno check: 2 runs, 1 failed</h3>\n"
     _, rest = rendered(step_summary("steno run", hostile_results()[:1]))
@@ -247,6 +249,64 @@ def test_the_verdict_decides_without_rules(tmp_path: Path) -> None:
     assert ElementTree.fromstring(passed.out).attrib["failures"] == "0"
 
 
+REPLAY = ("--agent", "replay", "--speed", "0", "--recording")
+
+
+@pytest.mark.parametrize("command", ["show", "check", "run"])
+def test_all_three_commands_write_the_same_documents(command: str, tmp_path: Path) -> None:
+    """A failed run is a test case whose failure has the verdict as type."""
+    words: tuple[str | Path, ...] = (command, DENIED)
+    if command == "run":
+        words = (command, *REPLAY, DENIED, "--name", "nightly", "hi")
+    files = {name: tmp_path / f"out.{name}" for name in ("junit", "sarif", "markdown")}
+    outputs = [word for name, path in files.items() for word in (f"--{name}", path)]
+    done = program.steno(tmp_path / "data", *words, *outputs, cwd=tmp_path)
+    assert done.code == {"show": 0, "check": 1, "run": 3}[command]
+    validate_junit(files["junit"].read_bytes())
+    validate_sarif(files["sarif"].read_bytes())
+    root = ElementTree.parse(files["junit"]).getroot()
+    (case,) = root.findall(".//testcase")
+    assert case.attrib["name"] == ("nightly" if command == "run" else str(DENIED))
+    message = "2 calls denied (Write, Bash)"
+    assert [failure.attrib for failure in case] == [{"type": "permission", "message": message}]
+    values = {entry.attrib["name"]: entry.attrib["value"] for entry in root.iter("property")}
+    assert (values["tokens"], values["cost_usd"]) == ("42212", "0.022099")
+    (result,) = json.loads(files["sarif"].read_bytes())["runs"][0]["results"]
+    assert (result["ruleId"], result["message"]) == ("permission", {"text": message})
+    rows, rest = rendered(files["markdown"].read_text())
+    assert (rows[1][1], rows[1][-2:], len(rows)) == ("permission", ["0", message], 2)
+    assert rest.startswith(f"<h3>❌ steno {command}: permission</h3>")
+
+
+def test_show_in_github_actions(tmp_path: Path) -> None:
+    """Its page is protected, annotations follow; output for programs stays as it is."""
+    summary = tmp_path / "summary.md"
+    done = in_github(summary, "show", DENIED)
+    stop, *page, resume, last = done.out.splitlines()
+    assert (stop[:17], resume) == ("::stop-commands::", f"::{stop[17:]}::")
+    assert page[0].startswith("permission  2 calls denied (Write, Bash)")
+    assert last == f"::error title=permission ({DENIED})::2 calls denied (Write, Bash)"
+    assert summary.read_text().startswith("### ❌ steno show: permission\n")
+    done = in_github(summary, "show", "--json", DENIED)
+    assert json.loads(done.out)["verdict"] == "permission"
+    done = in_github(summary, "show", "--events", DENIED)
+    assert all(json.loads(line) for line in done.out.splitlines())
+    assert summary.read_text().count("### ") == 2  # --events builds no report
+
+
+def test_show_writes_one_document_to_stdout(tmp_path: Path) -> None:
+    done = program.steno(tmp_path, "show", "--junit", "-", EDIT, DENIED)
+    assert (done.code, done.err) == (0, "")
+    root = ElementTree.fromstring(done.out)
+    assert (root.attrib["tests"], root.attrib["failures"]) == ("2", "1")
+    done = program.steno(tmp_path, "show", "--events", "--junit", "-", EDIT)
+    text = "--junit needs a report and cannot be used with --events; see: steno show --help"
+    assert (done.code, done.err) == (2, f"steno: {text}\n")
+    done = program.steno(tmp_path, "run", *REPLAY, EDIT, "--junit", "-", "hi")
+    text = "stdout has the answer; write --junit, --sarif and --markdown to a file"
+    assert (done.code, done.err) == (2, f"steno: {text}\n")
+
+
 def in_github(summary: Path, *words: str | Path) -> program.Ended:
     folder = summary if summary.is_dir() else summary.parent
     return program.steno(folder / "data", *words, cwd=folder, GITHUB_STEP_SUMMARY=str(summary))
@@ -280,7 +340,7 @@ def test_a_run_in_github_actions(tmp_path: Path) -> None:
     done = in_github(summary, "run", *replay, "--policy", tmp_path / "p.toml", "hi")
     assert (done.code, "::" in done.out) == (1, False)
     rows, rest = rendered(summary.read_text())
-    assert [rows[1][0], rows[1][1], rows[1][3], rows[1][-1]] == [
+    assert [rows[1][0], rows[1][1], rows[1][2], rows[1][-2]] == [
         "nightly",
         "success",
         "$0.0821",
@@ -288,6 +348,8 @@ def test_a_run_in_github_actions(tmp_path: Path) -> None:
     ]
     assert rows[3] == ["nightly", "require_text", "missing in the answer: never said", ""]
     assert rest.startswith("<h3>❌ steno run: success, 1 finding</h3>\n<p>Changed files:</p>")
+    annotation = "::error title=require_text (nightly)::missing in the answer: never said"
+    assert annotation in done.err.splitlines()
     done = in_github(summary, "run", "--program", "no-such-agent", "hi")
     assert (done.code, "### ❌ steno run: not\\_found\n" in summary.read_text()) == (127, True)
     done = in_github(tmp_path, "run", *replay, "--quiet", "hi")  # a folder
@@ -299,8 +361,11 @@ def test_a_run_in_github_actions(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--github"], "--github: GITHUB_STEP_SUMMARY is not set; outside GitHub Actions, set it"),
-        (["--junit", "-", "--sarif", "-"], "only one of --json, --junit - and --sarif - can write"),
-        (["--junit", "-", "--json"], "only one of --json, --junit - and --sarif - can write"),
+        (
+            ["--junit", "-", "--sarif", "-"],
+            "only one of --junit - and --sarif - can write to stdout",
+        ),
+        (["--junit", "-", "--json"], "only one of --junit - and --json can write to stdout"),
         (["--junit", "no/such/folder.xml"], "no/such/folder.xml: cannot write: No such file"),
     ],
 )
