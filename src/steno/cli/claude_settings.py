@@ -66,7 +66,7 @@ def read_settings(path: Path) -> str:
 
 
 def steno_words(is_shared: bool = False) -> list[str]:
-    """The start of a command that Claude Code runs; in a shared file, without this machine's path."""
+    """The start of a command for Claude Code; in a shared file, without this machine's paths."""
     program = "steno" if is_shared else shutil.which("steno")
     return [program] if program else [sys.executable, "-m", "steno"]
 
