@@ -117,7 +117,12 @@ def test_prompt_options_files_and_version_are_the_key(
         (versions / version).chmod(0o755)
     place.program.unlink()
     place.program.symlink_to(versions / "2.1.1")
-    changes = ({}, {"text": "b"}, {"prompt": "go on"}, {"options": {"max_turns": 4}})
+    changes: tuple[dict[str, Any], ...] = (
+        {},
+        {"text": "b"},
+        {"prompt": "go on"},
+        {"options": {"max_turns": 4}},
+    )
     for count, change in enumerate(changes, 1):
         pytester.makepyfile(source.format(**{**base, **change}))
         for _ in range(2):  # the temporary folder has another name each time
