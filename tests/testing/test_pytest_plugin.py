@@ -415,3 +415,11 @@ def test_the_real_claude_is_recorded_with_its_files(
     recorded_run.assert_outcomes(passed=1)
     assert "(0 live, 1 recorded)" in summary(recorded_run)
     assert [path.name for path in work.iterdir()] == ["src"]
+
+
+def test_the_example(place: Place, pytester: pytest.Pytester) -> None:
+    example = Path(__file__).parents[2] / "examples" / "pytest"
+    cache = pytester.path / "runs"
+    config = pytester.makeini("[pytest]\n")  # not this repository's
+    words = (str(example), "-c", str(config), "-p", "no:cacheprovider")
+    assert outcomes(pytester, *words, f"--steno-cache={cache}") == {"passed": 1, "skipped": 1}
