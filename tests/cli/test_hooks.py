@@ -211,6 +211,19 @@ def reason(done: Done) -> str | None:
     return str(output["permissionDecisionReason"])
 
 
+def test_paths_are_those_of_the_project(place: Place) -> None:
+    """Relative to where the session is; `~` is the home; rules are relative to the project."""
+    policy = f'forbid_files = ["src/a/", "{place.home}/.ssh"]\n'
+    payload = {**tool_call(place, "Write", file_path="x"), "cwd": f"{place.work}/src/a"}
+    gate = ("hooks", "run", "--policy", place.folder / "policy.toml")
+    (place.folder / "policy.toml").write_text(policy)
+    place.environ["CLAUDE_PROJECT_DIR"] = str(place.work)
+    found = place.steno(*gate, stdin=json.dumps(payload).encode())
+    assert "): src/a/x [" in (reason(found) or "")
+    payload = tool_call(place, "Write", file_path="~/.ssh/config")
+    assert f"): {place.home}/.ssh/config [" in (reason(ask(place, payload, policy=policy)) or "")
+
+
 def test_calls_that_break_a_rule_are_refused(place: Place) -> None:
     (place.work / "src").mkdir()
     (place.work / "src" / "out").symlink_to(place.home)

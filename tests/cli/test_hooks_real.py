@@ -129,6 +129,22 @@ def test_a_forbidden_call_is_refused_with_the_rule(tmp_path: Path) -> None:
     ]
 
 
+def test_a_run_of_steno_with_hooks_is_counted_once(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    assert place.steno("hooks", "install", "--yes").returncode == 0
+    program = installed(VERSION)
+    steps = (call("Bash", command="echo one", description="a step"), say("Done."))
+    with ModelServer(*steps) as model:
+        place.environ |= clean_env(place.home, model.url) | {"PATH": search_path(program)}
+        done = place.steno("run", "--json", "--allow", "Bash", "do it")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["verdict"], report["requests"]) == (0, "success", 2)
+    (usage,) = rows(place, "usage", "session")
+    assert (usage["requests"], usage["tokens"]["total"]) == (2, report["tokens"]["total"])
+    (run,) = rows(place, "runs")
+    assert run["run_id"] == report["run_id"]
+
+
 def test_broken_hooks_do_not_stop_claude(tmp_path: Path) -> None:
     """The policy was deleted and the ledger is damaged: Claude Code works as without hooks."""
     place = Place(tmp_path)

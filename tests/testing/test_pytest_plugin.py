@@ -84,6 +84,21 @@ def test_a_run_is_recorded_once(place: Place, pytester: pytest.Pytester) -> None
     assert [one["prompt"] for one in place.calls] == ["say hello"]
 
 
+@pytest.mark.parametrize("cause", ["not_found", "rate_limit"])
+def test_a_run_without_an_answer_is_not_kept(
+    place: Place, pytester: pytest.Pytester, cause: str
+) -> None:
+    place.plan({"recording": str(NEWEST / "api_429_exhausted")})
+    if cause == "not_found":
+        place.program.unlink()
+    pytester.makepyfile(GREETING.replace("max_turns=3", "attempts=1, on_limit='fail'"))
+    result = run_pytest(pytester, "--steno-live")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*the run: {cause}*"])
+    assert list(pytester.path.glob(".steno-runs/*")) == []
+    assert outcomes(pytester) == {"skipped": 1}
+
+
 def test_refresh_runs_again(place: Place, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(GREETING)
     assert outcomes(pytester, "--steno-live") == {"passed": 1}

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from msgspec import Raw, Struct
 
@@ -26,9 +27,10 @@ class _FileInput(Struct, gc=False):
 _decode_file_input = decoder(_FileInput).decode
 
 
-def refusal(policy: Policy, tool: str, tool_input: Raw, folder: str) -> str | None:
+def refusal(policy: Policy, tool: str, tool_input: Raw, folder: str, cwd: str) -> str | None:
     """The reason why a call of Claude Code is refused: the rule, its value, the call.
 
+    `folder` is the project's, to which the policy's paths are relative; `cwd` that of the call.
     Raises an exception of msgspec if the input of a tool that writes a file is malformed.
     """
     name, kind, role = TOOLS[tool]
@@ -42,14 +44,16 @@ def refusal(policy: Policy, tool: str, tool_input: Raw, folder: str) -> str | No
         return _reason(finding, what or name)
     if role == ROLE_FILE_WRITE:
         fields = _decode_file_input(tool_input)
-        for path in _paths(fields.file_path or fields.notebook_path or "", folder):
-            facts = RunFacts(Report(files=[path]))
-            for finding in _findings(policy, FILE_RULES, facts):
-                return _reason(finding, path.path)
+        named = fields.file_path or fields.notebook_path or ""
+        expanded = os.path.expanduser(named)  # noqa: PTH111  # Path raises for an unknown user
+        path = str(Path(cwd, expanded))
+        for file in _files(path, folder):
+            for finding in _findings(policy, FILE_RULES, RunFacts(Report(files=[file]))):
+                return _reason(finding, file.path)
     return None
 
 
-def _paths(path: str, folder: str) -> list[ChangedFile]:
+def _files(path: str, folder: str) -> list[ChangedFile]:
     """The file as it is named, and where symbolic links lead."""
     named = resolve_path(path, folder)
     real = resolve_path(os.path.realpath(named[1]), os.path.realpath(folder))

@@ -68,7 +68,7 @@ def _check_call(hook: HookInput, policy_path: str) -> None:
     folder = os.environ.get("CLAUDE_PROJECT_DIR") or hook.cwd
     if not hook.tool_name:
         raise StenoError("no tool_name in the JSON of the hook")
-    reason = refusal(policy, hook.tool_name, hook.tool_input, folder)
+    reason = refusal(policy, hook.tool_name, hook.tool_input, folder, hook.cwd or folder)
     if reason is not None:
         _print_refusal(f"{reason} [steno, {Path(policy_path).name}]")
 

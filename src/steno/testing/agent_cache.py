@@ -30,6 +30,11 @@ FILES_NAME = "files"
 UNKNOWN_VERSION = "unknown"
 MAX_RESTORED_BYTES = 32 << 20  # of files that the agent changed
 MAX_NAME_CHARS = 40
+# The agent did not come to an answer: not a result to keep.
+UNRECORDED_VERDICTS = (
+    *("not_found", "auth", "billing", "rate_limit", "api", "network"),
+    *("interrupted", "killed"),
+)
 IGNORED_FOLDERS = {".git", "__pycache__"}
 
 
@@ -59,6 +64,8 @@ class AgentCache(Struct, frozen=True):
                 raise NotRecordedError(self._miss(key, version))
             limits = {} if budget is None else {"max_cost": budget}
             report = run(prompt, **{"cwd": cwd, **limits, **options})
+            if report.verdict in UNRECORDED_VERDICTS:
+                return report, is_started
             entry = self._store(key, version or UNKNOWN_VERSION, report, cwd)
         else:
             _restore_files(entry / FILES_NAME, cwd)
