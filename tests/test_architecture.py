@@ -54,7 +54,10 @@ ALLOWED: dict[str, set[str]] = {
         *("errors", "report", "pricing", "analysis", "recording", "ledger", "runner", "export"),
         "views",
     },
-    "testing": {"errors", "event", "report", "codec", "pricing", "agents", "recording"},
+    "testing": {
+        *("errors", "event", "report", "codec", "pricing", "agents", "recording", "config"),
+        *("private_files", "runner", "api", "checks"),
+    },
     "cli": {
         *("", "errors", "event", "report", "codec", "config", "pricing", "agents", "analysis"),
         *("private_files", "recording", "workspace", "sync", "ledger", "runner", "api", "views"),

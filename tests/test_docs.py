@@ -367,6 +367,7 @@ def test_what_is_handed_on_as_source(tmp_path: Path) -> None:
             "PKG-INFO",
             "README.md",
             "pyproject.toml",
+            "action.yml",
             ".gitignore",
         ),
     }

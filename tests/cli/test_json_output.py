@@ -207,6 +207,7 @@ def outputs(asked: Asked) -> dict[str, list[Any]]:
         "steno ledger rebuild": asked.ask("ledger", "rebuild", codes=(0, 2)),
         "steno ledger secrets": asked.ask_about_a_secret(),
         "steno config": asked.ask("config"),
+        "steno hooks": asked.ask("hooks", "status"),
         "steno doctor": asked.ask("doctor", codes=(0, 1)),
     }
 

@@ -111,6 +111,16 @@ def add_rule(policy: Policy, text: str) -> None:
     policy.rules[name] = _parse_value(name, _toml_value(value), location, Path())
 
 
+def policy_from_values(values: Mapping[str, Any]) -> Policy:
+    """A policy from Python values by rule; StenoError if one is invalid."""
+    policy = Policy()
+    for name, value in values.items():
+        require_known_name(name, RULES, f"unknown rule {name!r}")
+        plain = list(value) if isinstance(value, tuple | set | frozenset) else value
+        policy.rules[name] = _parse_value(name, plain, "rule", Path())
+    return policy
+
+
 def _toml_value(text: str) -> Any:
     import tomllib
 

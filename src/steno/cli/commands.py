@@ -49,6 +49,7 @@ GROUPS = {
     "Setup": {
         "doctor": "check this machine's setup and suggest fixes",
         "config": "show settings and where they come from",
+        "hooks": "record Claude Code's sessions as they happen, and refuse calls",
         "completion": "print a shell completion script",
         "demo": "replay two recorded runs: progress, summary, usage",
         "help": "show help for steno or a command",

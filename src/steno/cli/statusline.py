@@ -5,19 +5,18 @@ Imports as little as possible: Claude Code runs it several times a minute.
 
 import json
 import os
-import select
 import sys
 import time
 
 from ..ledger.quick import QuickLedger, open_quick_ledger
 from ..views.formatting import clean, format_compact, gauge
+from .bounded_input import read_bounded
 
 TYPE_CHECKING = False  # importing `typing` would cost 4 ms
 if TYPE_CHECKING:
     from typing import Any
 
 MAX_INPUT_BYTES = 1 << 20
-INPUT_TIMEOUT_SECONDS = 5.0
 MAX_NAME_CHARS = 30
 GAUGE_COLUMNS = 8
 DAY_SECONDS = 86_400
@@ -37,7 +36,7 @@ def run(args: list[str]) -> int:
     if sys.stdin is None or sys.stdin.isatty():
         return _fail("expects the JSON of Claude Code on stdin; to set it up: --install")
     try:
-        status = json.loads(_read_input(sys.stdin.fileno()))
+        status = json.loads(read_bounded(sys.stdin.fileno(), MAX_INPUT_BYTES))
     except ValueError:
         status = None
     if not isinstance(status, dict):
@@ -51,21 +50,6 @@ def _fail(reason: str) -> int:
 
     print_error(f"statusline: {reason}")
     return 2
-
-
-def _read_input(file: int) -> bytes:
-    """All of stdin, up to a size and a time."""
-    data = b""
-    deadline = time.monotonic() + INPUT_TIMEOUT_SECONDS
-    while len(data) < MAX_INPUT_BYTES:
-        left = max(0.0, deadline - time.monotonic())
-        if not select.select([file], [], [], left)[0]:
-            break
-        chunk = os.read(file, 1 << 16)
-        if not chunk:
-            break
-        data += chunk
-    return data
 
 
 def status_line(status: "dict[str, Any]", now: float) -> str:
