@@ -104,7 +104,7 @@ def _measure(totals: UsageTotals, show: str) -> float:
 
 
 def format_axis_money(value: float) -> str:
-    return f"${value:,.0f}" if value == round(value) else f"${value:,.2f}"
+    return f"${value:,.2f}"
 
 
 def format_axis_tokens(value: float) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 
+from ..codec.colours import strip_colours
+
 # Needed by scripts and emoji, and harmless: joiners and the soft hyphen.
 _JOINERS = "\u00ad\u200c\u200d"
 # Control characters, direction marks and line separators that JSON allows unescaped.
@@ -264,7 +266,8 @@ def format_epoch(seconds: int) -> str:
 
 
 def strip_tag(text: str) -> str:
-    """An error text without the XML-like tag that some agents wrap around it."""
+    """An error text without colours and the XML-like tag that some agents wrap around it."""
+    text = strip_colours(text)
     return re.sub(r"^\s*<\w+>|</\w+>\s*$", "", text) if "<" in text else text
 
 

@@ -46,6 +46,7 @@ SHORT_ID_LENGTH = 8  # shown, unless more characters are needed to be unique
 MIN_PREFIX_LENGTH = 4
 PREFIXES_PER_QUERY = 100
 MAX_DAY = 1 << 40  # after all days since 1970
+MAX_UNEXPLAINED = 200  # runs of a list whose reports are read for the reason of the verdict
 MAX_MATCHES_SHOWN = 5  # in the message about an ambiguous prefix
 
 
@@ -354,6 +355,16 @@ def get_run(store: Store, id_: str) -> RunSummary:
 def load_report(store: Store, run: str) -> Report | None:
     """Return the stored report of a run; None if there is none that this version can read."""
     return _load(store, run, Report)
+
+
+def load_unexplained_reports(store: Store, runs: Iterable[RunSummary]) -> dict[str, Report]:
+    """Return the reports of failed runs without an error by ID: they say what was wrong.
+
+    Only the first ones: reports are large.
+    """
+    ids = [run.id for run in runs if run.verdict not in (None, "success") and not run.error]
+    found = ((id_, load_report(store, id_)) for id_ in ids[:MAX_UNEXPLAINED])
+    return {id_: report for id_, report in found if report is not None}
 
 
 def load_session_report(store: Store, run: str) -> Report | None:
