@@ -18,7 +18,7 @@ from ..ledger.queries import runs, usage
 from ..ledger.queries.filters import Filters, TimeZone, period_name
 from ..ledger.rows import DAY_MS
 from ..ledger.totals import UsageRow, UsageTotals
-from ..views.formatting import clean_lines, format_compact, format_number
+from ..views.formatting import clean_lines, format_cents, format_compact, format_number
 from .charts import Series, meter, stacked_bars
 from .html import template_environment
 
@@ -125,13 +125,6 @@ def _period_label(key: str, unit: str) -> str:
 
 
 # -- the report ------------------------------------------------------------------------------------
-
-
-def format_cents(dollars: float | None) -> str | None:
-    """Dollars with two decimals; a small amount is not shown as nothing."""
-    if dollars is None:
-        return None
-    return "<$0.01" if 0 < dollars < 0.005 else f"${dollars:,.2f}"
 
 
 def style_sheet() -> str:

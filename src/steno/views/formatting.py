@@ -237,6 +237,13 @@ def format_money(dollars: float | None) -> str:
     return f"${dollars:,.4f}" if abs(dollars) >= 0.01 else f"${dollars:,.6f}"
 
 
+def format_cents(dollars: float | None) -> str | None:
+    """Dollars with two decimals, for columns; a small amount is not shown as nothing."""
+    if dollars is None:
+        return None
+    return "<$0.01" if 0 < dollars < 0.005 else f"${dollars:,.2f}"
+
+
 def format_duration(milliseconds: float | None) -> str:
     if milliseconds is None:
         return UNKNOWN

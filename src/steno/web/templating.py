@@ -15,11 +15,11 @@ from markupsafe import Markup
 
 from ..analysis.usage import nano_to_usd
 from ..export.html import template_environment
-from ..export.usage_html import format_cents
 from ..ledger.queries.filters import TimeZone
 from ..ledger.rows import now_ms
 from ..views.formatting import (
     clean_lines,
+    format_cents,
     format_compact,
     format_count,
     format_duration,
