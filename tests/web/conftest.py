@@ -16,6 +16,7 @@ import pytest
 from steno.ledger.queries.budget import set_budget
 from steno.ledger.store import open_ledger
 from steno.recording.format import Header
+from steno.report import RunOrigin
 from tests.support.browser import launch
 from tests.support.claude_lines import (
     answer,
@@ -138,7 +139,13 @@ def fill(place: Place) -> None:
         shutil.copytree(NEWEST / case, folder / case)
     now = time.time()
     header = Header(
-        agent="claude", run_id=HOSTILE_RUN, prompt=HOSTILE, started_at=now, cwd="/srv/project"
+        agent="claude",
+        run_id=HOSTILE_RUN,
+        prompt=HOSTILE,
+        started_at=now,
+        cwd=f"/srv/{HOSTILE}",
+        tags={"team": HOSTILE},
+        origin=RunOrigin(host=HOSTILE, user=HOSTILE, branch=HOSTILE),
     )
     tape(folder / "hostile.steno", out(hostile_lines()), ended(1), header=header)
     ledger = place.folder / "ledger.db"
