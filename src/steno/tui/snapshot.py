@@ -152,7 +152,7 @@ def _recent_run(run: RunSummary, short: str, report: Report | None, zone: TimeZo
         _context_cell(fraction, None),
         run.agent or "",
         run.project or "",
-        reason or run.prompt or "",
+        reason or run.title,
     ]
     return TopRun(
         run_id=run.id,
@@ -163,7 +163,7 @@ def _recent_run(run: RunSummary, short: str, report: Report | None, zone: TimeZo
         cells=cells,
         recording=run.source,
         cwd=run.project,
-        prompt=run.prompt or "",
+        prompt=run.title,
     )
 
 

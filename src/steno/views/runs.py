@@ -141,7 +141,7 @@ def _run_row(run: RunSummary, start: str, report: Report | None) -> list[Cell | 
         "" if run.turns is None else format_number(run.turns),
         "" if run.duration_ms is None else format_duration(run.duration_ms),
         run.project or "",
-        (run.prompt or "").strip().partition("\n")[0],
+        run.title.partition("\n")[0],
         failure_reason(run, report) if run.verdict not in (None, "success") else "",
     ]
 

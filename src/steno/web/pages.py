@@ -41,6 +41,7 @@ from .url_state import (
 )
 
 FAILED_RUNS_SHOWN = 6
+MEAN_ATTEMPTS = 4  # of a failed task; more only make the list shorter
 PROJECTS_SHOWN = 8
 VERDICTS_SHOWN = 8
 LOW_LIMIT = 0.2  # of a usage limit is left
@@ -87,7 +88,7 @@ def overview(store: Store, request: Request) -> Values:
     report = usage.usage_report(store, chart.unit, request.zone, filters)
     where = runs.runs_where(filters, [], False, None)
     verdicts = runs.count_verdicts(store, where)
-    failed = runs.list_runs(store, runs.runs_where(filters, [], True, None), FAILED_RUNS_SHOWN)
+    failed = _failed_tasks(store, filters)
     projects = usage.group_spend(store, "project", request.zone, filters)
     by = request.state.values.get("by", STACKS[0])
     show = request.state.values.get("show", MEASURES[0])
@@ -116,6 +117,16 @@ def overview(store: Store, request: Request) -> Values:
         "limits": [limit_tile(one, request.now) for one in limits.list_limits(store, request.now)],
         "empty": None if report.rows or verdicts else empty_reason(store, "runs"),
     }
+
+
+def _failed_tasks(store: Store, filters: Filters) -> list[RunSummary]:
+    """The newest failed runs, of several attempts the last one."""
+    where = runs.runs_where(filters, [], True, None)
+    found = runs.list_runs(store, where, FAILED_RUNS_SHOWN * MEAN_ATTEMPTS)
+    tasks: dict[str, RunSummary] = {}
+    for run in found:
+        tasks.setdefault(run.task or run.id, run)
+    return [*tasks.values()][:FAILED_RUNS_SHOWN]
 
 
 def _today(request: Request) -> TimeRange:
@@ -336,7 +347,7 @@ def _compared(store: Store, id_: str) -> Values:
     table = runs.get_by_prefix(store, id_).table
     if table == "runs":
         run = runs.get_run(store, id_)
-        title = run.name or run.prompt
+        title: str | None = run.title
     else:
         title = sessions.get_session(store, id_).title
     return {"id": id_, "path": f"/{table}/{id_}", "title": title}

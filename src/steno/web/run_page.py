@@ -61,9 +61,9 @@ class Subject(Struct):
 
     @property
     def title(self) -> str:
-        text = None
+        text: str | None = None
         if self.run is not None:
-            text = self.run.name or self.run.prompt
+            text = self.run.title
         elif self.session is not None:
             text = self.session.title
         return (text or "").strip().partition("\n")[0] or f"{self.table[:-1]} {self.id[:8]}"

@@ -24,8 +24,8 @@ from .filters import (
     select_columns,
 )
 
-# Without `short_id`. Reserved words of SQL have other names.
-RUN_SELECT_COLUMNS = select_columns(RunSummary.__struct_fields__[:-1])
+# Without `short_id` and `task_prompt`. Reserved words of SQL have other names.
+RUN_SELECT_COLUMNS = select_columns(RunSummary.__struct_fields__[:-2])
 RUN_RANKINGS = {
     "cost": "cost_nano",
     "tokens": "input + cache_write + cache_read + output",
@@ -137,9 +137,20 @@ def iterate_runs(
     for rows in store.stream(sql, where.values):
         runs = [RunSummary(*row) for row in rows]
         prefixes = short_ids(store, "runs", [run.id for run in runs])
+        prompts = _task_prompts(store, [run.task for run in runs if (run.attempt or 1) > 1])
         for run in runs:
             run.short_id = prefixes[run.id]
+            run.task_prompt = prompts.get(run.task)
         yield from runs
+
+
+def _task_prompts(store: Store, tasks: Sequence[str | None]) -> dict[str | None, str]:
+    """The prompts of tasks by ID: those of later attempts are often only `continue`."""
+    prompts: dict[str | None, str] = {}
+    for part in chunks(list(dict.fromkeys(filter(None, tasks))), PREFIXES_PER_QUERY):
+        sql = f"SELECT id, prompt FROM tasks WHERE id IN ({placeholders(len(part))})"
+        prompts.update((id_, prompt) for id_, prompt in store.query(sql, part) if prompt)
+    return prompts
 
 
 def list_runs(
